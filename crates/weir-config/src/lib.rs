@@ -1,0 +1,1 @@
+//! Configuration: KDL or JSON text, checked and compiled into an immutable plan.

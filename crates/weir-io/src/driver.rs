@@ -1,0 +1,159 @@
+//! The interface between the worker and the operating system.
+//!
+//! The worker calls commands, which only queue work; [`Driver::turn`] submits everything queued with one system call
+//! (as far as the kernel allows), waits, and reaps completions. Bound: one send and one connect in flight for each socket.
+
+use std::io;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+
+use crate::RecvBuf;
+
+/// Chosen by the caller for each socket and handed back in each of its completions.
+pub type Token = u64;
+
+/// Names one socket of one driver: a slot and the generation of its occupant, so that a late name hits nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Socket {
+    /// Slot in the driver's table.
+    pub index: u32,
+    /// Occupant of the slot; differs for each socket that used it.
+    pub generation: u32,
+}
+
+/// Which pool of receive buffers a socket draws from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// 4 KiB: request heads.
+    Small,
+    /// 64 KiB: upstream answers, bodies.
+    Large,
+}
+
+/// How a socket is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Receive {
+    /// Stop. Completions already on their way are still delivered.
+    Off,
+    /// Exactly one [`Event::Received`] (or an end), then off.
+    Once(Class),
+    /// Until changed or ended.
+    Many(Class),
+}
+
+/// Bytes to send; owned by the driver until [`Event::Sent`] hands them back.
+#[derive(Debug)]
+pub enum Payload {
+    /// One owned buffer, returned for reuse.
+    Owned(Vec<u8>),
+    /// One shared slice.
+    Shared(Bytes),
+    /// Several slices, in order.
+    Vectored(Vec<Bytes>),
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A listener has a new connection. It has no token and receives nothing until told.
+    Accepted {
+        /// The new socket.
+        socket: Socket,
+        /// Address of the client.
+        peer: SocketAddr,
+    },
+    /// Accepting failed (descriptors, memory). The driver tries again by itself after a pause and never spins.
+    AcceptFailed(io::Error),
+    /// The end of [`Driver::connect`].
+    Connected(io::Result<()>),
+    /// Bytes arrived; never empty.
+    Received(RecvBuf),
+    /// The other side closed its sending direction (FIN). Nothing more will be received.
+    Ended,
+    /// Receiving failed (reset, time-out of the kernel). Nothing more will be received.
+    ReceiveFailed(io::Error),
+    /// Everything given to [`Driver::send`] was taken by the kernel, or an error ended it. The payload comes back.
+    Sent {
+        /// What was given to send.
+        payload: Payload,
+        /// The outcome. After an error an unknown part was sent.
+        result: io::Result<()>,
+    },
+    /// [`Waker::wake`] was called since the last turn. Comes with token 0.
+    Woken,
+}
+
+/// One event of one socket.
+#[derive(Debug)]
+pub struct Completion {
+    /// Token of the socket (of the listener for accepts).
+    pub token: Token,
+    /// The socket concerned; for [`Event::Woken`] meaningless.
+    pub socket: Socket,
+    /// What happened.
+    pub event: Event,
+}
+
+/// Wakes a driver's [`Driver::turn`] from another thread. Cheap when the driver is not waiting.
+pub trait Waker: Send + Sync {
+    /// Makes the current or next turn return with [`Event::Woken`].
+    fn wake(&self);
+}
+
+/// One core's connection to the operating system.
+///
+/// Commands never fail visibly: what goes wrong arrives as a completion. A command for a socket that is closed or
+/// of another generation does nothing. After [`Driver::close`] no completion of that socket is delivered, its payload
+/// and buffers are freed when the kernel is done with them.
+pub trait Driver {
+    /// Monotonic time in microseconds since an arbitrary start, as of the last turn.
+    fn now_us(&self) -> u64;
+
+    /// Starts accepting on a bound, listening, non-blocking socket.
+    ///
+    /// # Errors
+    /// The operating system's, when the listener can't be registered.
+    fn listen(&mut self, listener: std::net::TcpListener, token: Token) -> io::Result<Socket>;
+
+    /// Starts a TCP connection (TCP_NODELAY is set). Ends in [`Event::Connected`].
+    ///
+    /// # Errors
+    /// The operating system's, when no socket can be made (descriptors run out).
+    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<Socket>;
+
+    /// Changes the token of a socket.
+    fn set_token(&mut self, socket: Socket, token: Token);
+
+    /// Changes how a socket is read. Repeating the current mode re-arms a finished `Once`.
+    fn receive(&mut self, socket: Socket, how: Receive);
+
+    /// Sends all of `payload`. Only when no send of this socket is in flight.
+    fn send(&mut self, socket: Socket, payload: Payload);
+
+    /// Ends the sending direction (FIN) at once; only when no send is in flight.
+    fn shutdown_write(&mut self, socket: Socket);
+
+    /// Ends everything about the socket. Data already taken by the kernel is still delivered to the other side, unless
+    /// received bytes are unread (then the kernel sends RST).
+    fn close(&mut self, socket: Socket);
+
+    /// Gives a receive buffer back; cheaper than dropping it.
+    fn recycle(&mut self, buffer: RecvBuf);
+
+    /// Receive buffers of a class that are free now, out of how many: `(free, total)`.
+    fn buffers(&self, class: Class) -> (u32, u32);
+
+    /// Submits what was queued, waits at most `wait_us` microseconds (None: until something happens; 0: not at all),
+    /// and appends completions to `into`.
+    ///
+    /// # Errors
+    /// Only what makes the driver unusable.
+    fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()>;
+
+    /// A handle that wakes this driver.
+    fn waker(&self) -> std::sync::Arc<dyn Waker>;
+
+    /// The name for logs and status: `io_uring`, `epoll`, `sim`.
+    fn name(&self) -> &'static str;
+}

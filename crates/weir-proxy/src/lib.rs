@@ -1,0 +1,6 @@
+//! The proxy without sockets: client sessions, upstream pipelines, ordering, balancing, retry, routing.
+//!
+//! Ring 0: no clocks, sockets, threads or randomness. Time (microseconds), seeds and bytes are arguments.
+#![forbid(unsafe_code)]
+
+pub mod plan;

@@ -1,0 +1,208 @@
+//! The compiled configuration: what workers read. Built by weir-config, immutable, shared by all workers.
+//!
+//! All times are microseconds, all sizes bytes. Defaults are those of the documentation; `Default` gives them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::route::RouteTable;
+use crate::rules::Rules;
+
+/// Everything a worker needs to know.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Addresses to accept clients on.
+    pub listeners: Vec<ListenerPlan>,
+    /// Named groups of servers; routes refer to them by index.
+    pub upstreams: Vec<UpstreamPlan>,
+    /// Which request goes where.
+    pub routes: RouteTable,
+    /// What a client may do.
+    pub client: ClientPlan,
+}
+
+/// One address that clients connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenerPlan {
+    /// Bound with SO_REUSEPORT by each worker.
+    pub address: SocketAddr,
+    /// Length of the accept queue asked of the kernel (which caps it at net.core.somaxconn). Default 65535.
+    pub backlog: u32,
+}
+
+/// Limits and behaviour towards clients.
+#[derive(Debug, Clone)]
+pub struct ClientPlan {
+    /// Limits of a request head.
+    pub head: weir_http::Limits,
+    /// Largest request body; None is unlimited (the default). Over it: 413.
+    pub body_bytes_max: Option<u64>,
+    /// From the first byte (or the accept) to a complete head. Default 10 s; over it: 408.
+    pub head_timeout_us: u64,
+    /// Between two reads of a request body. Default 30 s; over it: 408.
+    pub body_timeout_us: u64,
+    /// Slowest acceptable request body, bytes per second, judged after the first 10 s. Default 100; 0 switches it off.
+    pub body_rate_min: u64,
+    /// A connection without a request. Default 75 s; then it is closed in silence.
+    pub idle_timeout_us: u64,
+    /// For one send (at most 256 KiB) to be taken by a client that reads slowly. Default 60 s; then it is closed.
+    pub send_timeout_us: u64,
+    /// A tunnel (after 101) without a byte either way. Default 1 h.
+    pub tunnel_timeout_us: u64,
+    /// Unanswered requests of one client connection; then it is not read further. Default 64.
+    pub requests_queued_max: u32,
+    /// Client connections of one worker; above it new ones are closed at once. None: as many as descriptors allow.
+    pub connections_max: Option<u32>,
+    /// Add `Via: 1.1 weir` to what leaves, both ways. Default true.
+    pub via: bool,
+    /// Forward fields whose name contains `_`. Default false.
+    pub underscores: bool,
+    /// Sources whose X-Forwarded-* and Forwarded fields are believed. Default none.
+    pub trusted_proxies: Vec<Network>,
+}
+
+/// An address range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// Any address of the range.
+    pub address: IpAddr,
+    /// Leading bits that count: 0-32 or 0-128.
+    pub prefix_bits: u8,
+}
+
+impl Network {
+    /// Whether the address is in the range. An IPv4-mapped IPv6 address counts as IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address.to_canonical(), address.to_canonical()) {
+            (IpAddr::V4(mine), IpAddr::V4(other)) => {
+                let shift = 32 - u32::from(self.prefix_bits.min(32));
+                shift == 32 || (mine.to_bits() >> shift) == (other.to_bits() >> shift)
+            }
+            (IpAddr::V6(mine), IpAddr::V6(other)) => {
+                let shift = 128 - u32::from(self.prefix_bits.min(128));
+                shift == 128 || (mine.to_bits() >> shift) == (other.to_bits() >> shift)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A named group of servers.
+#[derive(Debug)]
+pub struct UpstreamPlan {
+    /// As written in the configuration.
+    pub name: String,
+    /// At least one.
+    pub servers: Vec<ServerPlan>,
+    /// How deep requests may follow each other on one connection.
+    pub pipeline: PipelineMode,
+    /// Whose requests may follow each other on one connection.
+    pub share: Share,
+    /// A field name: weir sends an identifier in it and accepts only the answer that carries it back.
+    pub echo: Option<String>,
+    /// Requests waiting or in flight for each connection, 1-1,000,000. Default 1000; 1 means no pipelining.
+    pub queue_size: u32,
+    /// How often one request may be sent again after a loss. Default 5.
+    pub forward_retries: u32,
+    /// From the receipt of a request to the beginning of its answer. Default 60 s; over it: 504.
+    pub forward_timeout_us: u64,
+    /// For one connect to be answered. Default 5 s.
+    pub connect_timeout_us: u64,
+    /// Failed connects in a row after which what waits for the server moves to others. Default 10.
+    pub connect_retries: u32,
+    /// Send non-idempotent requests again after a loss. Default false.
+    pub retry_nonidempotent: bool,
+    /// Limits of a reply head.
+    pub head: weir_http::Limits,
+    /// Requests that must not be pipelined although their method is safe.
+    pub nonidempotent: Rules,
+}
+
+/// `pipeline` of an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PipelineMode {
+    /// One request at a time on each connection.
+    Off,
+    /// The depth follows the delay that it causes. The default.
+    Adaptive,
+    /// Always up to this depth, 1-1,000,000.
+    Depth(u32),
+}
+
+/// `share` of an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// Requests of all clients follow each other. The default.
+    All,
+    /// Only requests of one client connection follow each other.
+    Client,
+}
+
+/// One upstream address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerPlan {
+    /// As written, `host:port`.
+    pub name: String,
+    /// What it resolved to at start.
+    pub address: SocketAddr,
+    /// Connections kept established, in total over all workers, 1-65,535. Default 32.
+    pub connections: u32,
+    /// Share of requests relative to the other servers, 1-100. Default 50.
+    pub weight: u32,
+}
+
+/// One second.
+const SECOND_US: u64 = 1_000_000;
+
+impl Default for ClientPlan {
+    fn default() -> ClientPlan {
+        ClientPlan {
+            head: weir_http::Limits::default(),
+            body_bytes_max: None,
+            head_timeout_us: 10 * SECOND_US,
+            body_timeout_us: 30 * SECOND_US,
+            body_rate_min: 100,
+            idle_timeout_us: 75 * SECOND_US,
+            send_timeout_us: 60 * SECOND_US,
+            tunnel_timeout_us: 3600 * SECOND_US,
+            requests_queued_max: 64,
+            connections_max: None,
+            via: true,
+            underscores: false,
+            trusted_proxies: Vec::new(),
+        }
+    }
+}
+
+impl Default for UpstreamPlan {
+    fn default() -> UpstreamPlan {
+        UpstreamPlan {
+            name: String::new(),
+            servers: Vec::new(),
+            pipeline: PipelineMode::Adaptive,
+            share: Share::All,
+            echo: None,
+            queue_size: 1000,
+            forward_retries: 5,
+            forward_timeout_us: 60 * SECOND_US,
+            connect_timeout_us: 5 * SECOND_US,
+            connect_retries: 10,
+            retry_nonidempotent: false,
+            head: weir_http::Limits::default(),
+            nonidempotent: Rules::default(),
+        }
+    }
+}
+
+impl ListenerPlan {
+    /// A listener with the default backlog.
+    pub fn new(address: SocketAddr) -> ListenerPlan {
+        ListenerPlan { address, backlog: 65535 }
+    }
+}
+
+impl ServerPlan {
+    /// A server with the default connections and weight.
+    pub fn new(name: &str, address: SocketAddr) -> ServerPlan {
+        ServerPlan { name: name.to_owned(), address, connections: 32, weight: 50 }
+    }
+}

@@ -1,0 +1,1 @@
+//! One core: the loop that joins a driver with the machines, mailboxes, counters.

@@ -1,0 +1,3 @@
+//! weir: the command.
+
+fn main() {}
