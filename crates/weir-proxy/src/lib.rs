@@ -4,3 +4,5 @@
 #![forbid(unsafe_code)]
 
 pub mod plan;
+pub mod route;
+pub mod rules;

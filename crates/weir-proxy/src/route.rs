@@ -1,0 +1,214 @@
+//! Which upstream serves a request: host, path and method against a compiled table.
+//!
+//! Built by weir-config, read by the engine for each request (never remembered between two requests of a connection,
+//! hostile.md C5). Calls [`path`] for the normalised form of unusual paths. Bound: one pass over the path, then one
+//! search in a sorted list for each segment of it, and no more segments than the longest configured path has bytes.
+//! RFC 9110 §4.2.3 (equivalent URIs), RFC 3986 §6.2.2.
+
+pub mod path;
+
+#[cfg(test)]
+mod tests;
+
+pub use path::PathError;
+
+/// Longest host name that can match; DNS allows 255 bytes (RFC 1035 §2.3.4).
+const HOST_BYTES_MAX: usize = 255;
+
+/// Which hosts a route is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostMatch {
+    /// All, also a request without a host (HTTP/1.0).
+    Any,
+    /// This name, without port.
+    Exact(String),
+    /// Every name below a domain, written `*.example.org`; not the domain itself.
+    Suffix(String),
+}
+
+/// One line of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Which hosts. Compared without case and without a final dot.
+    pub host: HostMatch,
+    /// A prefix on a segment boundary: `/a` matches `/a`, `/a/x`, `/a?x`, not `/ab`; `/` matches all. Written decoded
+    /// (`/café`, not `/caf%C3%A9`) and compared with case.
+    pub path: String,
+    /// Methods, compared with case (RFC 9110 §9.1); None: all.
+    pub methods: Option<Vec<String>>,
+    /// Index of the upstream in the plan.
+    pub target: usize,
+}
+
+/// All routes, compiled for lookup.
+///
+/// The most specific route wins: exact host before longest suffix before any; then the longest path; then one with
+/// methods before one without; then the first in order. A route of a more specific host that doesn't match by path or
+/// method leaves the request to less specific hosts.
+#[derive(Debug, Clone, Default)]
+pub struct RouteTable {
+    /// Sorted by name.
+    exact: Vec<(Box<[u8]>, Group)>,
+    /// With the leading dot, longest first.
+    suffixes: Vec<(Box<[u8]>, Group)>,
+    any: Group,
+    /// The target, when the table is a single route for everything.
+    only: Option<usize>,
+}
+
+/// The routes of one host.
+#[derive(Debug, Clone, Default)]
+struct Group {
+    /// Sorted by path, then those with methods first, then as configured.
+    entries: Vec<Entry>,
+    /// Longest path in `entries`.
+    path_bytes_max: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    path: Box<[u8]>,
+    methods: Option<Box<[Box<[u8]>]>>,
+    target: usize,
+}
+
+impl RouteTable {
+    /// Compiles routes; their order decides only between equally specific ones.
+    pub fn new(routes: Vec<Route>) -> RouteTable {
+        let mut table = RouteTable::default();
+        for route in routes {
+            table.group_mut(&route.host).entries.push(Entry {
+                path: route.path.into_bytes().into(),
+                methods: route.methods.map(|all| all.into_iter().map(|one| one.into_bytes().into()).collect()),
+                target: route.target,
+            });
+        }
+        table.exact.sort_by(|a, b| a.0.cmp(&b.0));
+        table.suffixes.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
+        let groups = table.exact.iter_mut().chain(&mut table.suffixes).map(|(_, group)| group);
+        groups.chain([&mut table.any]).for_each(Group::compile);
+        table.only = match (&table.any.entries[..], table.has_hosts()) {
+            ([Entry { path, methods: None, target }], false) if **path == *b"/" => Some(*target),
+            _ => None,
+        };
+        table
+    }
+
+    /// Whether no route exists.
+    pub fn is_empty(&self) -> bool {
+        self.any.entries.is_empty() && !self.has_hosts()
+    }
+
+    /// The target of the most specific route, or None.
+    ///
+    /// `host` is the authority (any case, maybe with a port), `path` the path and query as received; an asterisk or an
+    /// empty path counts as `/`. `scratch` is reused between calls for paths that need normalising.
+    ///
+    /// # Errors
+    /// [`PathError`] (the client's fault, 400) when the path can be read in two ways. It doesn't depend on the routes.
+    pub fn find(
+        &self,
+        host: &[u8],
+        path: &[u8],
+        method: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<Option<usize>, PathError> {
+        if self.only.is_some() {
+            path::check(path, scratch)?;
+            return Ok(self.only);
+        }
+        let path = path::normalised(path, scratch)?;
+        if self.has_hosts() {
+            let mut buffer = [0; HOST_BYTES_MAX];
+            if let Some(host) = bare_host(host, &mut buffer)
+                && let Some(target) = self.find_by_host(host, path, method)
+            {
+                return Ok(Some(target));
+            }
+        }
+        Ok(self.any.find(path, method))
+    }
+
+    fn has_hosts(&self) -> bool {
+        !self.exact.is_empty() || !self.suffixes.is_empty()
+    }
+
+    /// Among the routes that name hosts.
+    fn find_by_host(&self, host: &[u8], path: &[u8], method: &[u8]) -> Option<usize> {
+        if let Ok(at) = self.exact.binary_search_by(|(name, _)| (**name).cmp(host))
+            && let Some(target) = self.exact[at].1.find(path, method)
+        {
+            return Some(target);
+        }
+        let below = |suffix: &[u8]| host.len() > suffix.len() && host.ends_with(suffix);
+        let mut groups = self.suffixes.iter().filter(|(suffix, _)| below(suffix));
+        groups.find_map(|(_, group)| group.find(path, method))
+    }
+
+    /// The group of a host, made when missing. Only while compiling.
+    fn group_mut(&mut self, host: &HostMatch) -> &mut Group {
+        let (list, name) = match host {
+            HostMatch::Any => return &mut self.any,
+            HostMatch::Exact(name) => (&mut self.exact, name.as_str()),
+            HostMatch::Suffix(name) => (&mut self.suffixes, name.trim_start_matches('*')),
+        };
+        let name = name.trim_end_matches('.').to_ascii_lowercase().into_bytes();
+        let at = list.iter().position(|(other, _)| **other == *name).unwrap_or_else(|| {
+            list.push((name.into(), Group::default()));
+            list.len() - 1
+        });
+        &mut list[at].1
+    }
+}
+
+impl Group {
+    fn compile(&mut self) {
+        // A stable sort: equal ones stay as configured.
+        self.entries.sort_by(|a, b| a.path.cmp(&b.path).then(b.methods.is_some().cmp(&a.methods.is_some())));
+        self.path_bytes_max = self.entries.iter().map(|entry| entry.path.len()).max().unwrap_or(0);
+    }
+
+    /// Tries every prefix of the path that ends on a segment boundary, longest first.
+    fn find(&self, path: &[u8], method: &[u8]) -> Option<usize> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        if path.len() <= self.path_bytes_max
+            && let Some(target) = self.at(path, method)
+        {
+            return Some(target);
+        }
+        for end in (0..path.len().min(self.path_bytes_max + 1)).rev().filter(|&at| path[at] == b'/') {
+            let found = self.at(&path[..=end], method).or_else(|| self.at(&path[..end], method));
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// The first entry with exactly this path that takes the method.
+    fn at(&self, path: &[u8], method: &[u8]) -> Option<usize> {
+        let first = self.entries.partition_point(|entry| *entry.path < *path);
+        let mut same = self.entries[first..].iter().take_while(|entry| *entry.path == *path);
+        same.find(|entry| entry.takes(method)).map(|entry| entry.target)
+    }
+}
+
+impl Entry {
+    fn takes(&self, method: &[u8]) -> bool {
+        self.methods.as_ref().is_none_or(|methods| methods.iter().any(|one| **one == *method))
+    }
+}
+
+/// The host of an authority in lower case, without port and final dot. None when it is too long to be any name.
+fn bare_host<'a>(authority: &[u8], buffer: &'a mut [u8; HOST_BYTES_MAX]) -> Option<&'a [u8]> {
+    // In `[::1]:80` only what follows the bracket can be a port.
+    let from = authority.iter().position(|&byte| byte == b']').unwrap_or(0);
+    let end = authority[from..].iter().position(|&byte| byte == b':').map_or(authority.len(), |at| from + at);
+    let host = authority[..end].strip_suffix(b".").unwrap_or(&authority[..end]);
+    let lower = buffer.get_mut(..host.len())?;
+    lower.copy_from_slice(host);
+    lower.make_ascii_lowercase();
+    Some(lower)
+}

@@ -1,0 +1,247 @@
+//! Proves: which route wins, that no way of writing a path reaches another route than its plain form (hostile.md C4),
+//! and that what can be read in two ways is refused. How: tables of examples, and properties over random paths.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn route(host: HostMatch, path: &str, methods: Option<&[&str]>, target: usize) -> Route {
+    let methods = methods.map(|all| all.iter().map(|one| (*one).to_owned()).collect());
+    Route { host, path: path.to_owned(), methods, target }
+}
+
+fn exact(name: &str) -> HostMatch {
+    HostMatch::Exact(name.to_owned())
+}
+
+fn suffix(name: &str) -> HostMatch {
+    HostMatch::Suffix(name.to_owned())
+}
+
+fn find(table: &RouteTable, host: &str, path: &str) -> Option<usize> {
+    table.find(host.as_bytes(), path.as_bytes(), b"GET", &mut Vec::new()).unwrap()
+}
+
+fn normal(path: &str) -> Result<String, PathError> {
+    let mut scratch = Vec::new();
+    path::normalised(path.as_bytes(), &mut scratch).map(|path| String::from_utf8(path.to_vec()).unwrap())
+}
+
+#[test]
+fn prefixes_end_on_segments() {
+    let table = RouteTable::new(vec![route(HostMatch::Any, "/a", None, 1), route(HostMatch::Any, "/b/", None, 2)]);
+    for (path, expected) in [
+        ("/a", Some(1)),
+        ("/a/", Some(1)),
+        ("/a/x/y", Some(1)),
+        ("/a?x", Some(1)),
+        ("/a?/../b", Some(1)),
+        ("/ab", None),
+        ("/", None),
+        ("*", None),
+        ("", None),
+        ("/b", None),
+        ("/b/", Some(2)),
+        ("/b/x", Some(2)),
+    ] {
+        assert_eq!(find(&table, "", path), expected, "{path}");
+    }
+}
+
+#[test]
+fn the_most_specific_route_wins_whatever_the_order() {
+    let routes = vec![
+        route(HostMatch::Any, "/", None, 0),
+        route(HostMatch::Any, "/x/y", None, 1),
+        route(suffix("*.example.org"), "/", None, 2),
+        route(suffix("*.deep.example.org"), "/only", None, 3),
+        route(exact("www.example.org"), "/", None, 4),
+        route(exact("www.example.org"), "/x", None, 5),
+        route(exact("www.example.org"), "/x", Some(&["POST", "PUT"]), 6),
+        route(exact("www.example.org"), "/x", None, 7),
+        route(exact("api.example.org"), "/v1", None, 8),
+    ];
+    let mut reversed = routes.clone();
+    reversed.swap(5, 7); // order decides between equals; keep that
+    reversed.reverse();
+    for table in [RouteTable::new(routes), RouteTable::new(reversed)] {
+        for (host, path, expected) in [
+            ("other", "/x", 0),
+            ("other", "/x/y/z", 1),
+            ("example.org", "/", 0),
+            ("a.example.org", "/x/y", 2),
+            ("a.deep.example.org", "/only", 3),
+            ("a.deep.example.org", "/other", 2),
+            ("www.example.org", "/", 4),
+            ("WWW.Example.ORG:8080", "/x/y", 5),
+            ("www.example.org.", "/x", 5),
+            ("api.example.org", "/v1/a", 8),
+            ("api.example.org", "/v2", 2),
+        ] {
+            assert_eq!(find(&table, host, path), Some(expected), "{host} {path}");
+        }
+        assert_eq!(table.find(b"www.example.org", b"/x", b"PUT", &mut Vec::new()), Ok(Some(6)));
+        assert_eq!(table.find(b"www.example.org", b"/x", b"put", &mut Vec::new()), Ok(Some(5)));
+    }
+}
+
+#[test]
+fn a_route_for_other_methods_leaves_the_request_to_a_shorter_path() {
+    let table = RouteTable::new(vec![
+        route(HostMatch::Any, "/a", Some(&["POST"]), 1),
+        route(HostMatch::Any, "/", Some(&["GET"]), 2),
+    ]);
+    assert_eq!(table.find(b"", b"/a/b", b"GET", &mut Vec::new()), Ok(Some(2)));
+    assert_eq!(table.find(b"", b"/a/b", b"POST", &mut Vec::new()), Ok(Some(1)));
+    assert_eq!(table.find(b"", b"/", b"POST", &mut Vec::new()), Ok(None));
+}
+
+#[test]
+fn hosts_with_ports_brackets_and_excess() {
+    let table = RouteTable::new(vec![route(exact("[::1]"), "/", None, 1), route(exact("a"), "/", None, 2)]);
+    assert_eq!(find(&table, "[::1]", "/"), Some(1));
+    assert_eq!(find(&table, "[::1]:80", "/"), Some(1));
+    assert_eq!(find(&table, "a:80", "/"), Some(2));
+    assert_eq!(find(&table, "b", "/"), None);
+    assert_eq!(find(&table, &"a".repeat(1000), "/"), None);
+    assert_eq!(find(&table, "", "/"), None);
+}
+
+#[test]
+fn an_empty_table_finds_nothing_and_a_single_route_everything() {
+    assert!(RouteTable::default().is_empty());
+    assert_eq!(find(&RouteTable::default(), "a", "/"), None);
+    let table = RouteTable::new(vec![route(HostMatch::Any, "/", None, 9)]);
+    for path in ["/", "*", "", "/a/b?c", "/a/../b", "/%41"] {
+        assert_eq!(find(&table, "x", path), Some(9), "{path}");
+    }
+    // Refusals don't depend on the routes.
+    assert_eq!(table.find(b"x", b"/%00", b"GET", &mut Vec::new()), Err(PathError::Nul));
+}
+
+#[test]
+fn c4_every_disguise_of_a_path_is_seen_through_or_refused() {
+    for (path, expected) in [
+        ("/a/../admin", "/admin"),
+        ("/%2e%2e/admin", "/admin"),
+        ("/a/%2E%2e/admin", "/admin"),
+        ("//admin", "/admin"),
+        ("/a;/../admin", "/admin"),
+        ("/a;x=1/b;y", "/a/b"),
+        ("/%2fadmin", "/admin"),
+        ("/%5Cadmin", "/admin"),
+        ("/./admin/.", "/admin/"),
+        ("/../../admin", "/admin"),
+        ("/a/b/..", "/a/"),
+        ("/a/..", "/"),
+        ("/..", "/"),
+        ("/%61dmin", "/admin"),
+        ("/a%3fb?c%00", "/a?b"),
+        ("/a%3b/b", "/a;/b"),
+        ("/%252e%252e/", "/%2e%2e/"),
+        ("/.../..a/a..", "/.../..a/a.."),
+        ("/caf%C3%A9", "/café"),
+        ("/café", "/café"),
+        ("/a//b///c", "/a/b/c"),
+        ("/a?x=//../%", "/a"),
+        ("/0123456789012345678901234567890/%41", "/0123456789012345678901234567890/A"),
+    ] {
+        assert_eq!(normal(path), Ok(expected.to_owned()), "{path}");
+    }
+    for (path, expected) in [
+        ("/admin%00", PathError::Nul),
+        ("/%c0%ae%c0%ae/", PathError::InvalidUtf8),
+        ("/%ff", PathError::InvalidUtf8),
+        ("/\\admin", PathError::Backslash),
+        ("/a\\b", PathError::Backslash),
+        ("/%", PathError::InvalidEscape),
+        ("/%4", PathError::InvalidEscape),
+        ("/%zz", PathError::InvalidEscape),
+        ("/%+1", PathError::InvalidEscape),
+        ("/a/..%2fadmin", PathError::AmbiguousDots),
+        ("/a%2f../admin", PathError::AmbiguousDots),
+        ("/a/..;/admin", PathError::AmbiguousDots),
+        ("/a/..;x", PathError::AmbiguousDots),
+        ("/a//../admin", PathError::AmbiguousDots),
+        ("/a%5c..%5cadmin", PathError::AmbiguousDots),
+    ] {
+        assert_eq!(normal(path), Err(expected), "{path}");
+    }
+    assert_eq!(path::normalised(b"/\xc0\xae/", &mut Vec::new()), Err(PathError::InvalidUtf8));
+}
+
+/// Paths made of the pieces that matter.
+fn pieces() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec![
+        "/",
+        "/",
+        "/",
+        "a",
+        "b",
+        "ab",
+        ".",
+        "..",
+        "%2e",
+        "%2f",
+        "%41",
+        ";",
+        "%",
+        "\\",
+        "é",
+        "?",
+        "//",
+        "xxxxxxxxxxxxx",
+    ]);
+    prop::collection::vec(piece, 0..24).prop_map(|all| format!("/{}", all.concat()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// The result starts with a slash, has no dot segment or doubled slash, and is never longer than the input.
+    #[test]
+    fn normalised_paths_are_normal(path in pieces()) {
+        if let Ok(result) = normal(&path) {
+            prop_assert!(result.starts_with('/'));
+            prop_assert!(!result.contains("//"));
+            prop_assert!(result.split('/').all(|segment| segment != "." && segment != ".."));
+            prop_assert!(result.len() <= path.len());
+        }
+    }
+
+    /// Escaping unreserved bytes, as RFC 3986 §6.2.2.2 allows, never changes the outcome.
+    #[test]
+    fn escapes_of_unreserved_bytes_change_nothing(path in pieces(), which in any::<u64>()) {
+        let plain = path.replace(['%', '?'], "");
+        let escaped: String = plain.char_indices().map(|(at, c)| match c {
+            'a' | 'b' | 'x' | '.' if which >> (at % 64) & 1 == 1 => format!("%{:02X}", c as u32),
+            c => c.to_string(),
+        }).collect();
+        prop_assert_eq!(normal(&escaped), normal(&plain));
+    }
+
+    /// A compiled table gives the same as looking at all routes one by one.
+    #[test]
+    fn the_table_equals_a_search_of_all_routes(
+        paths in prop::collection::vec(prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "/ab", "/b/a/b"]), 0..8),
+        wanted in pieces(),
+    ) {
+        let routes = paths.iter().enumerate().map(|(at, path)| route(HostMatch::Any, path, None, at)).collect();
+        let table = RouteTable::new(routes);
+        let found = table.find(b"h", wanted.as_bytes(), b"GET", &mut Vec::new());
+        let expected = normal(&wanted).map(|wanted| {
+            let covers = |prefix: &str| match wanted.strip_prefix(prefix) {
+                Some(rest) => prefix.ends_with('/') || rest.is_empty() || rest.starts_with('/'),
+                None => false,
+            };
+            let mut best: Option<usize> = None;
+            for (at, path) in paths.iter().enumerate().filter(|(_, path)| covers(path)) {
+                if best.is_none_or(|other| path.len() > paths[other].len()) {
+                    best = Some(at);
+                }
+            }
+            best
+        });
+        prop_assert_eq!(found, expected);
+    }
+}
