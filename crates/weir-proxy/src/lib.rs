@@ -6,3 +6,4 @@
 pub mod plan;
 pub mod route;
 pub mod rules;
+pub mod trust;

@@ -1,0 +1,253 @@
+//! Proves: depth is earned as semantics.md §3a says and lost on doubt. How: every event in every state, the doubling
+//! step by step, and a property against a model that only remembers the list of events.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MINUTE_US: u64 = 60 * 1_000_000;
+
+/// Clean answers, alternating between two connections.
+fn earn(trust: &mut Trust, now_us: u64, answers: u32, invites_body: bool) {
+    for answer in 0..answers {
+        trust.on_clean_answer(now_us, answer % 2, invites_body);
+    }
+}
+
+fn trusted(now_us: u64) -> Trust {
+    let mut trust = Trust::new(32);
+    earn(&mut trust, now_us, 64, false);
+    trust
+}
+
+#[test]
+fn e0_depth_is_earned_by_64_answers_over_two_connections() {
+    let mut trust = Trust::new(32);
+    for answer in 0..100 {
+        trust.on_clean_answer(0, 7, false);
+        assert!(!trust.may_pipeline(0, false), "{answer} answers of one connection");
+    }
+    trust.on_clean_answer(0, 8, false);
+    assert!(trust.may_pipeline(0, false));
+
+    let mut trust = Trust::new(2);
+    earn(&mut trust, 0, 63, false);
+    assert_eq!((trust.may_pipeline(0, false), trust.state(0)), (false, TrustState::Earning { clean: 63 }));
+    trust.on_clean_answer(0, 0, false);
+    assert_eq!((trust.may_pipeline(0, false), trust.state(0)), (true, TrustState::Trusted { inviting: false }));
+}
+
+#[test]
+fn a_server_with_one_connection_earns_on_it() {
+    let mut trust = Trust::new(1);
+    for _ in 0..64 {
+        assert!(!trust.may_pipeline(0, false));
+        trust.on_clean_answer(0, 3, true);
+    }
+    assert!(trust.may_pipeline(0, false) && trust.may_pipeline(0, true));
+}
+
+#[test]
+fn e6_what_invites_a_body_earns_separately() {
+    let mut trust = trusted(0);
+    earn(&mut trust, 0, 1000, false);
+    assert!(trust.may_pipeline(0, false) && !trust.may_pipeline(0, true));
+    earn(&mut trust, 0, 63, true);
+    assert!(!trust.may_pipeline(0, true));
+    earn(&mut trust, 0, 1, true);
+    assert_eq!((trust.may_pipeline(0, true), trust.state(0)), (true, TrustState::Trusted { inviting: true }));
+    // Both are lost together.
+    assert!(trust.on_doubt(0, Doubt::ForbiddenBody));
+    earn(&mut trust, MINUTE_US, 64, false);
+    assert!(trust.may_pipeline(MINUTE_US, false) && !trust.may_pipeline(MINUTE_US, true));
+}
+
+#[test]
+fn the_kinds_of_doubt_that_demote() {
+    let demoting: Vec<_> = Doubt::ALL.iter().filter(|doubt| doubt.demotes()).map(|doubt| doubt.word()).collect();
+    let expected = [
+        "garbage",
+        "answer-to-nothing",
+        "forbidden-body",
+        "both-framings",
+        "invalid-length",
+        "unknown-coding",
+        "unasked-upgrade",
+        "interim-flood",
+        "echo-mismatch",
+    ];
+    assert_eq!(demoting, expected);
+    for (at, doubt) in Doubt::ALL.into_iter().enumerate() {
+        assert_eq!(doubt as usize, at);
+        let mut trust = trusted(0);
+        assert_eq!(trust.on_doubt(0, doubt), doubt.demotes());
+        assert_eq!(trust.may_pipeline(0, false), !doubt.demotes(), "{}", doubt.word());
+    }
+}
+
+/// Every event in every state.
+#[test]
+fn all_pairs_of_state_and_event() {
+    type Make = fn() -> Trust;
+    let states: [(&str, Make); 4] = [
+        ("earning", || Trust::new(2)),
+        ("trusted", || trusted(0)),
+        ("penalty", || {
+            let mut trust = trusted(0);
+            trust.on_doubt(0, Doubt::Garbage);
+            trust
+        }),
+        ("surplus", || {
+            let mut trust = trusted(0);
+            trust.on_surplus();
+            trust
+        }),
+    ];
+    type Act = fn(&mut Trust) -> bool;
+    let events: [(&str, Act, [(&str, bool); 4]); 6] = [
+        (
+            "clean",
+            |trust| {
+                trust.on_clean_answer(1, 0, false);
+                false
+            },
+            [("earning", false), ("trusted", false), ("penalty", false), ("surplus", false)],
+        ),
+        (
+            "demoting doubt",
+            |trust| trust.on_doubt(1, Doubt::BothFramings),
+            [("penalty", true), ("penalty", true), ("penalty", false), ("surplus", false)],
+        ),
+        (
+            "mild doubt",
+            |trust| trust.on_doubt(1, Doubt::NotPersistent),
+            [("earning", false), ("trusted", false), ("penalty", false), ("surplus", false)],
+        ),
+        ("surplus", Trust::on_surplus, [("surplus", true), ("surplus", true), ("surplus", true), ("surplus", false)]),
+        (
+            "clear",
+            |trust| {
+                trust.clear();
+                false
+            },
+            [("earning", false); 4],
+        ),
+        (
+            "64 clean after a minute",
+            |trust| {
+                earn(trust, MINUTE_US, 64, false);
+                trust.may_pipeline(MINUTE_US, false)
+            },
+            [("trusted", true), ("trusted", true), ("trusted", true), ("surplus", false)],
+        ),
+    ];
+    for (event, act, expected) in events {
+        for ((state, make), expected) in states.iter().zip(expected) {
+            let mut trust = make();
+            assert_eq!(trust.state(1).word(), *state);
+            let result = act(&mut trust);
+            assert_eq!((trust.state(1).word(), result), expected, "{event} in {state}");
+        }
+    }
+}
+
+#[test]
+fn penalties_double_to_an_hour_and_are_forgiven() {
+    let mut trust = Trust::new(2);
+    let mut now_us = 0;
+    for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
+        earn(&mut trust, now_us, 64, false);
+        assert!(trust.may_pipeline(now_us, false), "before {minutes}");
+        assert!(trust.on_doubt(now_us, Doubt::Garbage));
+        let until_us = now_us + minutes * MINUTE_US;
+        assert_eq!(trust.state(now_us), TrustState::Penalty { until_us });
+        earn(&mut trust, until_us - 1, 64, false);
+        assert!(!trust.may_pipeline(until_us - 1, false));
+        assert_eq!(trust.state(until_us), TrustState::Earning { clean: 0 });
+        now_us = until_us;
+    }
+    earn(&mut trust, now_us, 64, false);
+    now_us += 8 * 60 * MINUTE_US;
+    assert!(trust.on_doubt(now_us, Doubt::Garbage));
+    assert_eq!(trust.state(now_us), TrustState::Penalty { until_us: now_us + MINUTE_US });
+}
+
+#[test]
+fn one_incident_on_many_connections_is_one_demotion() {
+    let mut trust = trusted(0);
+    let news = (0..32).filter(|at| trust.on_doubt(*at, Doubt::InvalidLength)).count();
+    assert_eq!((news, trust.state(31)), (1, TrustState::Penalty { until_us: 31 + MINUTE_US }));
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Wait(u64),
+    Clean(u32, bool),
+    Burst(u32),
+    Doubt(usize),
+    Surplus,
+    Clear,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (0..100 * MINUTE_US).prop_map(Event::Wait),
+        4 => (0..3u32, any::<bool>()).prop_map(|(connection, invites)| Event::Clean(connection, invites)),
+        6 => (1..80u32).prop_map(Event::Burst),
+        3 => (0..Doubt::ALL.len()).prop_map(Event::Doubt),
+        1 => Just(Event::Surplus),
+        1 => Just(Event::Clear),
+    ]
+}
+
+proptest! {
+    /// Depth above 1 only with 64 clean answers over two connections since the last demotion, none of them within its
+    /// first minute, and never after a surplus.
+    #[test]
+    fn never_pipelined_without_having_earned_it(events in prop::collection::vec(event(), 1..60)) {
+        let mut trust = Trust::new(8);
+        let mut now_us = 0;
+        let mut clean: Vec<(u32, bool)> = Vec::new();
+        let mut demoted_us: Option<u64> = None;
+        let mut surplus = false;
+        for event in events {
+            let mut answers = Vec::new();
+            match event {
+                Event::Wait(us) => now_us += us,
+                Event::Clean(connection, invites) => answers.push((connection, invites)),
+                Event::Burst(count) => answers.extend((0..count).map(|at| (at % 2, at % 3 == 0))),
+                Event::Doubt(at) if Doubt::ALL[at].demotes() => {
+                    trust.on_doubt(now_us, Doubt::ALL[at]);
+                    demoted_us = Some(now_us);
+                    clean.clear();
+                }
+                Event::Doubt(at) => prop_assert!(!trust.on_doubt(now_us, Doubt::ALL[at])),
+                Event::Surplus => {
+                    trust.on_surplus();
+                    surplus = true;
+                }
+                Event::Clear => {
+                    trust.clear();
+                    (surplus, demoted_us) = (false, None);
+                    clean.clear();
+                }
+            }
+            for (connection, invites) in answers {
+                trust.on_clean_answer(now_us, connection, invites);
+                if demoted_us.is_none_or(|at| now_us >= at + PENALTY_MIN_US) {
+                    clean.push((connection, invites));
+                }
+            }
+            let enough = |wanted: &dyn Fn(bool) -> bool| {
+                let from: Vec<u32> = clean.iter().filter(|(_, invites)| wanted(*invites)).map(|one| one.0).collect();
+                from.len() >= 64 && from.iter().any(|one| *one != from[0])
+            };
+            if trust.may_pipeline(now_us, false) {
+                prop_assert!(!surplus && enough(&|_| true));
+            }
+            if trust.may_pipeline(now_us, true) {
+                prop_assert!(trust.may_pipeline(now_us, false) && enough(&|invites| invites));
+            }
+        }
+    }
+}
