@@ -1,0 +1,22 @@
+//! The judges: a strict grammar of what may leave weir, and the catalogue of hostile inputs (dev only).
+//!
+//! Written independently of weir's parser and without any dependency, so that a mistake there isn't repeated here.
+//! Called by the tests of the other crates: [`StrictRequests`] reads every byte that weir sends upstream,
+//! [`StrictReplies`] every byte that it sends to a client, [`requests`] lists what hostile clients send (rows A, B, C
+//! of the catalogue) and [`upstreams`] what hostile servers answer (rows E). No sockets, clocks or threads, so machine
+//! tests and end-to-end tests judge alike. RFC 9112 (all of it), RFC 9110 §5, §7.6, §10.1.
+#![forbid(unsafe_code)]
+
+mod body;
+mod grammar;
+mod message;
+mod replies;
+pub mod requests;
+mod strict_requests;
+pub mod upstreams;
+
+pub use body::Body;
+pub use grammar::Violation;
+pub use message::{Fields, Reply, Request};
+pub use replies::{End, StrictReplies};
+pub use strict_requests::{Rules, StrictRequests};
