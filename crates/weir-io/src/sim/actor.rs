@@ -1,0 +1,147 @@
+//! Scripted parties of the simulated network: clients and servers of tests.
+//!
+//! The world calls an [`Actor`] when something happens to it; what the actor asks of its [`Net`] takes effect through
+//! later events, so a callback is never entered twice.
+
+use std::io;
+use std::net::SocketAddr;
+
+use super::end::EndId;
+use super::rng::Rng;
+use super::world::World;
+
+/// One connection of an actor. A name of a connection that is gone does nothing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Conn(pub(super) EndId);
+
+/// A party that uses the simulated network directly.
+pub trait Actor {
+    /// Once, before anything else.
+    fn on_start(&mut self, net: &mut Net<'_>) {
+        let _ = net;
+    }
+
+    /// Somebody connected to an address that this actor listens on.
+    fn on_accepted(&mut self, net: &mut Net<'_>, conn: Conn, peer: SocketAddr) {
+        let _ = (net, conn, peer);
+    }
+
+    /// The end of [`Net::connect`]. After an error the connection is gone.
+    fn on_connected(&mut self, net: &mut Net<'_>, conn: Conn, result: io::Result<()>) {
+        let _ = (net, conn, result);
+    }
+
+    /// Bytes arrived; never empty.
+    fn on_data(&mut self, net: &mut Net<'_>, conn: Conn, data: &[u8]);
+
+    /// The other side closed its sending direction. Sending is still possible; [`Net::close`] ends the connection.
+    fn on_end(&mut self, net: &mut Net<'_>, conn: Conn) {
+        net.close(conn);
+    }
+
+    /// The connection was reset and is gone.
+    fn on_reset(&mut self, net: &mut Net<'_>, conn: Conn) {
+        let _ = (net, conn);
+    }
+
+    /// All that was given to [`Net::send`] has found room in the network.
+    fn on_drained(&mut self, net: &mut Net<'_>, conn: Conn) {
+        let _ = (net, conn);
+    }
+
+    /// A timer of [`Net::timer`] is due. Timers can't be cancelled: ignore those that no longer matter.
+    fn on_timer(&mut self, net: &mut Net<'_>, id: u64) {
+        let _ = (net, id);
+    }
+}
+
+/// What an actor can do, during a callback.
+pub struct Net<'a> {
+    pub(super) world: &'a mut World,
+    pub(super) actor: usize,
+}
+
+impl Net<'_> {
+    /// Microseconds since the start of the world.
+    pub fn now_us(&self) -> u64 {
+        self.world.now_us
+    }
+
+    /// This actor's own stream of random numbers.
+    pub fn rng(&mut self) -> &mut Rng {
+        &mut self.world.actors[self.actor].rng
+    }
+
+    /// Accepts connections to this address from now on.
+    ///
+    /// # Panics
+    /// When the address is taken.
+    pub fn listen(&mut self, address: SocketAddr) {
+        self.world.listen_actor(address, self.actor);
+    }
+
+    /// Stops accepting: later connects are refused, connections stay.
+    pub fn unlisten(&mut self, address: SocketAddr) {
+        self.world.unlisten(address);
+    }
+
+    /// Starts a connection; ends in [`Actor::on_connected`].
+    pub fn connect(&mut self, to: SocketAddr) -> Conn {
+        Conn(self.world.connect_actor(self.actor, to))
+    }
+
+    /// Sends, after what was sent before. Never blocks: what finds no room in the network waits in memory.
+    pub fn send(&mut self, conn: Conn, bytes: &[u8]) {
+        self.world.send_actor(conn.0, bytes);
+    }
+
+    /// Bytes given to [`Net::send`] that found no room in the network yet.
+    pub fn queued(&self, conn: Conn) -> usize {
+        self.world.ends.get(conn.0).map_or(0, |end| end.outbox.len())
+    }
+
+    /// Ends the sending direction (FIN) behind everything that was sent.
+    pub fn finish(&mut self, conn: Conn) {
+        self.world.finish_actor(conn.0);
+    }
+
+    /// Ends the connection behind everything that was sent. Bytes that arrive later are answered with a reset.
+    pub fn close(&mut self, conn: Conn) {
+        self.world.close_actor(conn.0);
+    }
+
+    /// Resets the connection; what found no room in the network is lost.
+    pub fn reset(&mut self, conn: Conn) {
+        self.world.reset_actor(conn.0);
+    }
+
+    /// Stops reading; the window fills, then the other side must wait.
+    pub fn pause(&mut self, conn: Conn) {
+        self.world.set_paused(conn.0, true);
+    }
+
+    /// Reads again.
+    pub fn resume(&mut self, conn: Conn) {
+        self.world.set_paused(conn.0, false);
+    }
+
+    /// Switches injected faults off for what both ends of this connection send from now on.
+    pub fn calm(&mut self, conn: Conn) {
+        self.world.calm(conn.0);
+    }
+
+    /// Calls [`Actor::on_timer`] with `id`, `after_us` microseconds from now.
+    pub fn timer(&mut self, after_us: u64, id: u64) {
+        self.world.set_timer(self.actor, after_us, id);
+    }
+
+    /// Own address of a connection.
+    pub fn local(&self, conn: Conn) -> Option<SocketAddr> {
+        self.world.ends.get(conn.0).map(|end| end.local)
+    }
+
+    /// Address of the other side.
+    pub fn remote(&self, conn: Conn) -> Option<SocketAddr> {
+        self.world.ends.get(conn.0).map(|end| end.remote)
+    }
+}

@@ -1,0 +1,150 @@
+//! The third [`Driver`]: sockets of the simulated network.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::kernel::{Kind, class_index};
+use super::world::World;
+use crate::{Class, Completion, Driver, DriverStats, Payload, Receive, RecvBuf, Socket, Token, Waker};
+
+/// One worker's driver in a [`super::SimWorld`].
+///
+/// [`Driver::turn`] never waits: it hands out what is due at this point in time and notes for how long the caller would
+/// have waited; the world calls for the next turn when that matters.
+///
+/// Misuse that the interface forbids (a second send in flight, a send before the connect ended, turning for ever without
+/// waiting) ends the run with the seed in the message.
+pub struct SimDriver {
+    pub(super) world: Rc<RefCell<World>>,
+    pub(super) index: usize,
+}
+
+/// What a driver holds. All zero after everything was closed and given back.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Ledger {
+    /// Sockets in use, without listeners.
+    pub streams: u32,
+    /// Listeners in use.
+    pub listeners: u32,
+    /// Payloads given to send and not handed back.
+    pub sends: u32,
+    /// 4 KiB receive buffers that are handed out (or on their way) and not given back.
+    pub small_buffers: u32,
+    /// The same for 64 KiB.
+    pub large_buffers: u32,
+    /// Completions made and not handed out.
+    pub completions: u32,
+}
+
+impl SimDriver {
+    /// Position among the drivers of the world, from 0: what [`super::Step::Turn`] names.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Starts accepting at an address of the simulated network, without a real listener.
+    pub fn listen_at(&mut self, address: SocketAddr, token: Token) -> Socket {
+        self.command(|world, driver| world.driver_listen(driver, address, token))
+    }
+
+    /// What it holds now.
+    pub fn ledger(&self) -> Ledger {
+        self.world.borrow().ledger(self.index)
+    }
+
+    fn command<R>(&mut self, run: impl FnOnce(&mut World, usize) -> R) -> R {
+        let world = &mut *self.world.borrow_mut();
+        world.drivers[self.index].asked = true;
+        run(world, self.index)
+    }
+}
+
+impl World {
+    pub(super) fn ledger(&self, driver: usize) -> Ledger {
+        let state = &self.drivers[driver];
+        let mut ledger = Ledger { completions: state.staged() as u32, ..Ledger::default() };
+        for socket in state.sockets.iter().filter_map(|slot| slot.state.as_ref()) {
+            match socket.kind {
+                Kind::Listener { .. } => ledger.listeners += 1,
+                Kind::Stream { .. } => ledger.streams += 1,
+            }
+            ledger.sends += u32::from(socket.sending.is_some());
+        }
+        ledger.small_buffers = state.pools[0].total - state.pools[0].free();
+        ledger.large_buffers = state.pools[1].total - state.pools[1].free();
+        ledger
+    }
+}
+
+impl Driver for SimDriver {
+    fn now_us(&self) -> u64 {
+        self.world.borrow().drivers[self.index].now_us
+    }
+
+    /// The address is the one that [`super::SimWorld::listener`] made the listener for, or else the listener's own; no
+    /// real connection is ever accepted.
+    fn listen(&mut self, listener: TcpListener, token: Token) -> io::Result<Socket> {
+        let real = listener.local_addr()?;
+        let address = self.world.borrow_mut().aliases.remove(&real.port()).unwrap_or(real);
+        Ok(self.listen_at(address, token))
+    }
+
+    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<Socket> {
+        self.command(|world, driver| world.driver_connect(driver, to, token))
+    }
+
+    fn set_token(&mut self, socket: Socket, token: Token) {
+        self.command(|world, driver| {
+            if let Some(state) = world.drivers[driver].get_mut(socket) {
+                state.token = token;
+            }
+        });
+    }
+
+    fn receive(&mut self, socket: Socket, how: Receive) {
+        self.command(|world, driver| world.driver_receive(driver, socket, how));
+    }
+
+    fn send(&mut self, socket: Socket, payload: Payload) {
+        self.command(|world, driver| world.driver_send(driver, socket, payload));
+    }
+
+    fn shutdown_write(&mut self, socket: Socket) {
+        self.command(|world, driver| world.driver_shutdown_write(driver, socket));
+    }
+
+    fn close(&mut self, socket: Socket) {
+        self.command(|world, driver| world.driver_close(driver, socket));
+    }
+
+    fn recycle(&mut self, buffer: RecvBuf) {
+        drop(buffer);
+    }
+
+    fn buffers(&self, class: Class) -> (u32, u32) {
+        let world = self.world.borrow();
+        let pool = &world.drivers[self.index].pools[class_index(class)];
+        (pool.free(), pool.total)
+    }
+
+    fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
+        self.world.borrow_mut().driver_turn(self.index, wait_us, into);
+        Ok(())
+    }
+
+    fn waker(&self) -> Arc<dyn Waker> {
+        self.world.borrow().drivers[self.index].waker.clone()
+    }
+
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    /// Without system calls, since there are none.
+    fn stats(&self) -> DriverStats {
+        self.world.borrow().drivers[self.index].stats
+    }
+}
