@@ -1,5 +1,48 @@
 //! HTTP/1.1 without sockets: heads, framing, chunked coding, field edits, encoding (RFC 9110, RFC 9112).
 //!
 //! One strictness for all, no lenient mode: what is not exactly the grammar is refused, because what two programs
-//! read differently is how requests are smuggled. Input is a byte slice, output is spans into it.
+//! read differently is how requests are smuggled. Input is a byte slice, output is spans into it; what leaves is
+//! written anew from those spans with exactly one framing field.
+//!
+//! The usual order for one request: [`parse_request`] on what was received; when it says `None`, [`HeadScan::find`]
+//! on the grown input until the head is complete, then [`parse_request`] once more; [`ChunkedDecoder`] for a chunked
+//! body; [`encode_request`] into the connection's log. The reply takes [`parse_reply`], [`encode_reply_head`] and
+//! [`finish_reply_head`].
 #![forbid(unsafe_code)]
+
+mod authority;
+mod chunked;
+mod date;
+mod encode;
+mod encode_reply;
+mod field;
+mod framing;
+pub mod fuzzing;
+mod head_scan;
+mod known;
+mod limits;
+mod reply;
+mod request;
+mod request_error;
+mod request_line;
+mod scan;
+mod span;
+mod syntax;
+mod trailer;
+
+pub use chunked::{Chunk, ChunkError, ChunkedDecoder};
+pub use date::http_date;
+pub use encode::{Forwarded, Framing, RequestEdits, encode_request};
+pub use encode_reply::{
+    CHUNK_TAIL, Persistence, encode_chunk_head, encode_error_reply, encode_last_chunk, encode_reply_head,
+    finish_reply_head, reason,
+};
+pub use field::{Field, FieldName, Fields};
+pub use head_scan::HeadScan;
+pub use limits::Limits;
+pub use reply::{ReplyBody, ReplyContext, ReplyDoubt, ReplyError, ReplyHead, parse_reply};
+pub use request::{RequestBody, RequestHead, parse_request};
+pub use request_error::RequestError;
+pub use request_line::{Method, TargetForm, Version};
+pub use span::Span;
+pub use syntax::SyntaxError;

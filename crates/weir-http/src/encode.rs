@@ -1,0 +1,271 @@
+//! Writing a request to the upstream from what was parsed: first line, Host, the fields that pass on, one framing field,
+//! and what weir adds (RFC 9110 §7.6, RFC 9112 §3, §6).
+//!
+//! Called once for each request that is sent, straight into the request log. Field lines that stand together and all
+//! pass are copied as one run. Never fails; what may leave was decided by the parser.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::field::{Field, FieldName, Fields};
+use crate::framing::{PSEUDONYM, members};
+use crate::request::RequestHead;
+use crate::request_line::Version;
+
+/// The one framing field of a message that leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Framing {
+    /// No framing field.
+    None,
+    /// `Content-Length`.
+    Length(u64),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+}
+
+/// What a request looks like when it leaves, beyond its own method and fields.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestEdits<'a> {
+    /// Target to send, origin-form or `*`. Empty is sent as `/`.
+    pub path: &'a [u8],
+    /// Value of Host.
+    pub host: &'a [u8],
+    /// How the body is sent.
+    pub framing: Framing,
+    /// Ask for this upgrade: `Connection: upgrade` and the value of Upgrade.
+    pub upgrade: Option<&'a [u8]>,
+    /// Say that trailers are welcome: `TE: trailers` and `Connection: TE`.
+    pub te_trailers: bool,
+    /// Add a Via line.
+    pub via: bool,
+    /// Keep fields whose name contains `_`.
+    pub underscores: bool,
+    /// Who asks. None: nothing is added, and what the client said about forwarding is dropped too.
+    pub forwarded: Option<Forwarded<'a>>,
+    /// Fields to add; fields of the same name from the client are removed. The caller answers for their grammar.
+    pub extra: &'a [(&'a [u8], &'a [u8])],
+}
+
+/// The client as the connection knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Forwarded<'a> {
+    /// Address of the connection; an IPv4 address mapped into IPv6 is written as IPv4.
+    pub client: IpAddr,
+    /// `http` or `https`.
+    pub proto: &'a [u8],
+    /// Host that the client asked for.
+    pub host: &'a [u8],
+    /// The client may speak for others: X-Forwarded-*, Forwarded and X-Real-IP are kept, -For gets its address
+    /// appended. Otherwise all of them are dropped and written anew.
+    pub trusted: bool,
+}
+
+/// Never passed on: hop-by-hop, written anew by us, or dangerous for what runs behind the server.
+const REMOVED: u64 = FieldName::set(&[
+    FieldName::Host,
+    FieldName::ContentLength,
+    FieldName::TransferEncoding,
+    FieldName::Connection,
+    FieldName::KeepAlive,
+    FieldName::ProxyConnection,
+    FieldName::ProxyAuthenticate,
+    FieldName::ProxyAuthorization,
+    FieldName::ProxyAuthenticationInfo,
+    FieldName::Proxy,
+    FieldName::Te,
+    FieldName::Trailer,
+    FieldName::Upgrade,
+    FieldName::Expect,
+    FieldName::Http2Settings,
+]);
+
+/// What only a trusted client may say.
+const FORWARDING: u64 = FieldName::set(&[
+    FieldName::Forwarded,
+    FieldName::XForwardedFor,
+    FieldName::XForwardedProto,
+    FieldName::XForwardedHost,
+    FieldName::XForwardedOther,
+    FieldName::XRealIp,
+]);
+
+/// Room for the fields that we add, without values of variable length.
+const ADDED_BYTES: usize = 256;
+
+/// Appends the complete head of a request, always HTTP/1.1. `input` and `fields` are those that gave `head`.
+pub fn encode_request(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Fields, edits: &RequestEdits<'_>) {
+    out.reserve(head.bytes + ADDED_BYTES + added_bytes(edits));
+    out.extend_from_slice(head.method_span.of(input));
+    out.push(b' ');
+    out.extend_from_slice(if edits.path.is_empty() { b"/" } else { edits.path });
+    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    out.extend_from_slice(edits.host);
+    out.extend_from_slice(b"\r\n");
+    copy_kept(out, input, fields, edits);
+    put_framing(out, edits.framing);
+    put_connection(out, edits);
+    if edits.via {
+        put_via(out, head.version);
+    }
+    if let Some(forwarded) = &edits.forwarded {
+        put_forwarded(out, input, fields, forwarded);
+    }
+    for (name, value) in edits.extra {
+        put_field(out, name, value);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn added_bytes(edits: &RequestEdits<'_>) -> usize {
+    let extra: usize = edits.extra.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+    let forwarded = edits.forwarded.map_or(0, |forwarded| forwarded.host.len() + forwarded.proto.len());
+    edits.path.len() + edits.host.len() + edits.upgrade.map_or(0, <[u8]>::len) + forwarded + extra
+}
+
+/// The client's lines that pass on, in runs.
+fn copy_kept(out: &mut Vec<u8>, input: &[u8], fields: &Fields, edits: &RequestEdits<'_>) {
+    let trusted = edits.forwarded.is_some_and(|forwarded| forwarded.trusted);
+    // The values of X-Forwarded-For are merged into the line that we write.
+    let forwarding = if trusted { FieldName::set(&[FieldName::XForwardedFor]) } else { FORWARDING };
+    let removed = REMOVED | forwarding;
+    let mut run = Run::default();
+    for field in fields.as_slice() {
+        let goes = field.known.is_in(removed) | field.listed | (field.underscore & !edits.underscores);
+        if goes || replaced(input, field, edits.extra) {
+            run.flush(out, input);
+        } else {
+            run.add(field);
+        }
+    }
+    run.flush(out, input);
+}
+
+#[inline]
+fn replaced(input: &[u8], field: &Field, extra: &[(&[u8], &[u8])]) -> bool {
+    extra.iter().any(|(name, _)| name.len() == field.name.len() && field.name.of(input).eq_ignore_ascii_case(name))
+}
+
+/// Lines that stand together in the input and leave together.
+#[derive(Default)]
+pub(crate) struct Run {
+    start: usize,
+    end: usize,
+}
+
+impl Run {
+    /// Takes in a line that is behind all others.
+    #[inline]
+    pub(crate) fn add(&mut self, field: &Field) {
+        if self.start == self.end {
+            self.start = field.line.start as usize;
+        }
+        self.end = field.line.end as usize;
+    }
+
+    /// Writes what was gathered.
+    #[inline]
+    pub(crate) fn flush(&mut self, out: &mut Vec<u8>, input: &[u8]) {
+        if self.start != self.end {
+            out.extend_from_slice(&input[self.start..self.end]);
+            self.start = self.end;
+        }
+    }
+}
+
+pub(crate) fn put_framing(out: &mut Vec<u8>, framing: Framing) {
+    match framing {
+        Framing::None => {}
+        Framing::Length(length) => {
+            out.extend_from_slice(b"Content-Length: ");
+            put_decimal(out, length);
+            out.extend_from_slice(b"\r\n");
+        }
+        Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+    }
+}
+
+fn put_connection(out: &mut Vec<u8>, edits: &RequestEdits<'_>) {
+    match (edits.upgrade, edits.te_trailers) {
+        (None, false) => return,
+        (None, true) => out.extend_from_slice(b"Connection: TE\r\n"),
+        (Some(_), false) => out.extend_from_slice(b"Connection: upgrade\r\n"),
+        (Some(_), true) => out.extend_from_slice(b"Connection: upgrade, TE\r\n"),
+    }
+    if let Some(protocols) = edits.upgrade {
+        put_field(out, b"Upgrade", protocols);
+    }
+    if edits.te_trailers {
+        out.extend_from_slice(b"TE: trailers\r\n");
+    }
+}
+
+/// Via for a message of this version that we received. Lines that are there already stay: a new one behind them is
+/// the same as appending to the last (RFC 9110 §5.3).
+pub(crate) fn put_via(out: &mut Vec<u8>, version: Version) {
+    out.extend_from_slice(b"Via: ");
+    out.extend_from_slice(version.number());
+    out.push(b' ');
+    out.extend_from_slice(PSEUDONYM);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn put_forwarded(out: &mut Vec<u8>, input: &[u8], fields: &Fields, forwarded: &Forwarded<'_>) {
+    let kept = |name: FieldName| forwarded.trusted && fields.find(name).is_some();
+    out.extend_from_slice(b"X-Forwarded-For: ");
+    if forwarded.trusted {
+        let addresses = fields.all(FieldName::XForwardedFor);
+        for address in addresses.flat_map(|field| members(field.value.of(input))) {
+            out.extend_from_slice(address);
+            out.extend_from_slice(b", ");
+        }
+    }
+    put_address(out, forwarded.client);
+    out.extend_from_slice(b"\r\n");
+    if !kept(FieldName::XForwardedProto) {
+        put_field(out, b"X-Forwarded-Proto", forwarded.proto);
+    }
+    if !kept(FieldName::XForwardedHost) {
+        put_field(out, b"X-Forwarded-Host", forwarded.host);
+    }
+}
+
+pub(crate) fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Without `std::fmt`, whose machinery costs several times the digits.
+pub(crate) fn put_decimal(out: &mut Vec<u8>, mut value: u64) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+fn put_address(out: &mut Vec<u8>, address: IpAddr) {
+    match address.to_canonical() {
+        IpAddr::V4(address) => put_ipv4(out, address),
+        IpAddr::V6(address) => {
+            // Writing to a vector can't fail.
+            let _ = write!(out, "{address}");
+        }
+    }
+}
+
+fn put_ipv4(out: &mut Vec<u8>, address: Ipv4Addr) {
+    for (i, octet) in address.octets().into_iter().enumerate() {
+        if i > 0 {
+            out.push(b'.');
+        }
+        put_decimal(out, u64::from(octet));
+    }
+}

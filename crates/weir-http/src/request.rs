@@ -1,0 +1,217 @@
+//! Request heads (RFC 9112 §3, §5, §6.3; RFC 9110 §7).
+//!
+//! Called by the client session on received bytes. One pass over the bytes, then a few looks at the fields that were
+//! seen. Everything that weir decides about a request is decided here, once; the encoder only writes it down.
+
+use crate::authority::{Port, is_authority};
+use crate::field::{FieldName, Fields};
+use crate::framing::{self, Coding, LengthFault};
+use crate::limits::Limits;
+use crate::request_error::RequestError;
+use crate::request_line::{Method, RequestLine, TargetForm, Version, parse_request_line};
+use crate::span::Span;
+use crate::syntax::{Sender, SyntaxError, line_end, parse_fields};
+
+/// How a request's body is delimited. A request is never delimited by close (RFC 9112 §6.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestBody {
+    /// No framing field: no body.
+    None,
+    /// Content-Length; 0 when it said so.
+    Length(u64),
+    /// The chunked coding.
+    Chunked,
+}
+
+impl RequestBody {
+    /// Not a single byte follows the head.
+    pub fn is_empty(self) -> bool {
+        matches!(self, Self::None | Self::Length(0))
+    }
+}
+
+/// A complete request head. Spans refer to the input that was parsed.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHead {
+    /// Length of the head in the input, with its empty line and skipped leading empty lines.
+    pub bytes: usize,
+    /// The method.
+    pub method: Method,
+    /// The method as it came.
+    pub method_span: Span,
+    /// The target as it came.
+    pub target: Span,
+    /// Path and query to forward; empty for authority-form and for an absolute-form without path (forward `/`, or
+    /// `*` for OPTIONS); `*` for asterisk-form.
+    pub path: Span,
+    /// Host and port: from the target if it has them, else from Host; empty only in HTTP/1.0 without Host.
+    pub authority: Span,
+    /// Form of the target.
+    pub form: TargetForm,
+    /// Version of the message.
+    pub version: Version,
+    /// What follows the head.
+    pub body: RequestBody,
+    /// The client lets the connection live after this exchange.
+    pub persist: bool,
+    /// The client waits for 100 before it sends its body. Never set without a body or in HTTP/1.0.
+    pub expect_continue: bool,
+    /// Value of a valid Upgrade: HTTP/1.1, named by Connection, no body, not h2c.
+    pub upgrade: Option<Span>,
+    /// The client takes trailers. Never set in HTTP/1.0, which has no chunked coding to carry them.
+    pub te_trailers: bool,
+    /// Conditional or partial: the answer may be one without the body that it describes.
+    pub conditional: bool,
+    /// Max-Forwards when it is one valid number; above 2^32-1 it counts as 2^32-1.
+    pub max_forwards: Option<u32>,
+    /// Via names us already.
+    pub via_loop: bool,
+}
+
+/// Empty lines before a request that are skipped (RFC 9112 §2.2: a client may send one after a body).
+pub(crate) const LEADING_LINES_MAX: usize = 2;
+
+const CONDITIONAL: u64 = FieldName::set(&[
+    FieldName::IfMatch,
+    FieldName::IfNoneMatch,
+    FieldName::IfModifiedSince,
+    FieldName::IfUnmodifiedSince,
+    FieldName::IfRange,
+    FieldName::Range,
+]);
+
+/// Fields that need a look of their own; most requests have none.
+const RARE: u64 =
+    FieldName::set(&[FieldName::Upgrade, FieldName::Te, FieldName::MaxForwards, FieldName::Via, FieldName::Expect]);
+
+/// Parses a request head at the start of `input`; `Ok(None)` when it is not complete yet. `fields` is overwritten.
+///
+/// What a cut-off head gives is either None or the error that the whole one gives. Call it once on fresh input; for a
+/// head that arrives in pieces wait with [`HeadScan`](crate::HeadScan), which doesn't begin anew each time.
+///
+/// # Errors
+/// The client is at fault: answer with [`RequestError::status`] and close.
+pub fn parse_request(input: &[u8], limits: &Limits, fields: &mut Fields) -> Result<Option<RequestHead>, RequestError> {
+    fields.clear();
+    let window = limits.window(input);
+    match parse_window(window, limits, fields)? {
+        None if input.len() >= limits.head_max() => Err(SyntaxError::HeadTooLarge.into()),
+        head => Ok(head),
+    }
+}
+
+fn parse_window(window: &[u8], limits: &Limits, fields: &mut Fields) -> Result<Option<RequestHead>, RequestError> {
+    let Some(start) = skip_leading_lines(window)? else { return Ok(None) };
+    let Some(line) = parse_request_line(window, start, limits)? else { return Ok(None) };
+    match parse_fields(window, line.end, limits.fields_max, Sender::Client, fields)? {
+        None => Ok(None),
+        Some(end) => judge(window, &line, end, fields).map(Some),
+    }
+}
+
+/// Start of the request line; None when the window ends before it.
+#[inline]
+pub(crate) fn skip_leading_lines(window: &[u8]) -> Result<Option<usize>, RequestError> {
+    let mut at = 0;
+    while matches!(window.get(at), Some(b'\r' | b'\n')) {
+        match line_end(window, at)? {
+            None => return Ok(None),
+            Some(_) if at == LEADING_LINES_MAX * 2 => return Err(RequestError::LeadingLines),
+            Some(next) => at = next,
+        }
+    }
+    Ok((at < window.len()).then_some(at))
+}
+
+/// Decides what the request means from all of its fields.
+fn judge(input: &[u8], line: &RequestLine, bytes: usize, fields: &mut Fields) -> Result<RequestHead, RequestError> {
+    let body = body(input, line, fields)?;
+    let authority = authority(input, line, fields)?;
+    let options = framing::connection(input, fields)?;
+    let http11 = line.version == Version::Http11;
+    let mut head = RequestHead {
+        bytes,
+        method: line.method,
+        method_span: line.method_span,
+        target: line.target,
+        path: line.path,
+        authority,
+        form: line.form,
+        version: line.version,
+        body,
+        persist: !options.close && (http11 || options.keep_alive),
+        expect_continue: false,
+        upgrade: None,
+        te_trailers: false,
+        conditional: fields.has_any(CONDITIONAL),
+        max_forwards: None,
+        via_loop: false,
+    };
+    if fields.has_any(RARE) {
+        head.expect_continue = expect_continue(input, fields)? && http11 && !body.is_empty();
+        if http11 && options.upgrade && body.is_empty() {
+            head.upgrade = framing::upgrade(input, fields);
+        }
+        head.te_trailers = http11 && framing::te_trailers(input, fields);
+        head.max_forwards = max_forwards(input, fields);
+        head.via_loop = framing::via_loop(input, fields);
+    }
+    Ok(head)
+}
+
+/// RFC 9112 §6.3 without its room for interpretation: any doubt is an error.
+fn body(input: &[u8], line: &RequestLine, fields: &Fields) -> Result<RequestBody, RequestError> {
+    let length = framing::content_length(input, fields).map_err(|fault| match fault {
+        LengthFault::Invalid => RequestError::LengthInvalid,
+        LengthFault::Conflict => RequestError::LengthConflict,
+    })?;
+    let coding = framing::transfer_coding(input, fields);
+    let body = match (coding, length) {
+        (Coding::Absent, None) => return Ok(RequestBody::None),
+        (Coding::Absent, Some(length)) => RequestBody::Length(length),
+        (_, Some(_)) => return Err(RequestError::BothFramings),
+        _ if line.version == Version::Http10 => return Err(RequestError::CodingInHttp10),
+        (Coding::Invalid, None) => return Err(RequestError::CodingInvalid),
+        (Coding::Unknown, None) => return Err(RequestError::CodingUnknown),
+        (Coding::Chunked, None) => RequestBody::Chunked,
+    };
+    if line.method == Method::Connect { Err(RequestError::ConnectBody) } else { Ok(body) }
+}
+
+/// Host must be valid even when the target overrules it (RFC 9112 §3.2).
+fn authority(input: &[u8], line: &RequestLine, fields: &Fields) -> Result<Span, RequestError> {
+    let host = match fields.find(FieldName::Host) {
+        None if line.version == Version::Http11 => return Err(RequestError::HostMissing),
+        None => Span::default(),
+        Some(_) if fields.is_repeated(FieldName::Host) => return Err(RequestError::HostRepeated),
+        Some(field) if !is_authority(field.value.of(input), Port::Optional) => return Err(RequestError::HostInvalid),
+        Some(field) => field.value,
+    };
+    match line.form {
+        TargetForm::Absolute | TargetForm::Authority => Ok(line.authority),
+        TargetForm::Origin | TargetForm::Asterisk => Ok(host),
+    }
+}
+
+/// RFC 9110 §10.1.1. Two expectations are one too many, even equal ones.
+fn expect_continue(input: &[u8], fields: &Fields) -> Result<bool, RequestError> {
+    match fields.find(FieldName::Expect) {
+        None => Ok(false),
+        Some(field)
+            if !fields.is_repeated(FieldName::Expect)
+                && field.value.of(input).eq_ignore_ascii_case(b"100-continue") =>
+        {
+            Ok(true)
+        }
+        Some(_) => Err(RequestError::Expectation),
+    }
+}
+
+fn max_forwards(input: &[u8], fields: &Fields) -> Option<u32> {
+    let field = fields.find(FieldName::MaxForwards)?;
+    let digits = field.value.of(input);
+    if fields.is_repeated(FieldName::MaxForwards) || digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(framing::decimal(digits).and_then(|hops| u32::try_from(hops).ok()).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,265 @@
+//! The first line of a request: method, target, version, and the form of the target (RFC 9112 §3).
+//!
+//! Called by the request parser; bound: the line length of [`Limits`].
+
+use crate::authority::{Port, is_authority};
+use crate::limits::Limits;
+use crate::request_error::RequestError;
+use crate::scan::{is_token_byte, target_end, value_end};
+use crate::span::Span;
+use crate::syntax::{SyntaxError, line_end};
+
+/// Protocol version of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+}
+
+impl Version {
+    /// As it stands in Via.
+    pub(crate) fn number(self) -> &'static [u8] {
+        match self {
+            Self::Http10 => b"1.0",
+            Self::Http11 => b"1.1",
+        }
+    }
+}
+
+/// Methods that differ for a proxy. Names are case-sensitive (RFC 9110 §9.1): `get` is [`Method::Other`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[allow(missing_docs)] // each variant is the method of that name
+pub enum Method {
+    Get,
+    Head,
+    Post,
+    Put,
+    Delete,
+    Connect,
+    Options,
+    Trace,
+    Patch,
+    Propfind,
+    /// Any other token: forwarded as it is, neither safe nor idempotent.
+    Other,
+}
+
+impl Method {
+    fn of(token: &[u8]) -> Self {
+        match token {
+            b"GET" => Self::Get,
+            b"HEAD" => Self::Head,
+            b"POST" => Self::Post,
+            b"PUT" => Self::Put,
+            b"DELETE" => Self::Delete,
+            b"CONNECT" => Self::Connect,
+            b"OPTIONS" => Self::Options,
+            b"TRACE" => Self::Trace,
+            b"PATCH" => Self::Patch,
+            b"PROPFIND" => Self::Propfind,
+            _ => Self::Other,
+        }
+    }
+
+    /// Asks for nothing to change (RFC 9110 §9.2.1; PROPFIND by RFC 4918 §9.1).
+    pub fn is_safe(self) -> bool {
+        matches!(self, Self::Get | Self::Head | Self::Options | Self::Trace | Self::Propfind)
+    }
+
+    /// Sending it twice does what sending it once does (RFC 9110 §9.2.2).
+    pub fn is_idempotent(self) -> bool {
+        self.is_safe() || matches!(self, Self::Put | Self::Delete)
+    }
+}
+
+/// Which of the four forms a target has (RFC 9112 §3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum TargetForm {
+    /// `/path?query`.
+    Origin,
+    /// `http://authority/path?query`.
+    Absolute,
+    /// `host:port`, with CONNECT only.
+    Authority,
+    /// `*`, with OPTIONS only.
+    Asterisk,
+}
+
+/// A parsed request line.
+pub(crate) struct RequestLine {
+    pub(crate) method: Method,
+    pub(crate) method_span: Span,
+    pub(crate) target: Span,
+    pub(crate) path: Span,
+    /// Of an absolute-form or authority-form target.
+    pub(crate) authority: Span,
+    pub(crate) form: TargetForm,
+    pub(crate) version: Version,
+    /// Position behind the line.
+    pub(crate) end: usize,
+}
+
+/// Parses the request line that begins at `start`; None when the window ends in it.
+///
+/// # Errors
+/// The first fault from the left; a line over the limit is [`SyntaxError::LineTooLong`].
+#[inline]
+pub(crate) fn parse_request_line(
+    window: &[u8],
+    start: usize,
+    limits: &Limits,
+) -> Result<Option<RequestLine>, RequestError> {
+    let line_max = start.saturating_add(limits.line_with_end_max());
+    let line = &window[..window.len().min(line_max)];
+    match request_line(line, start)? {
+        None if window.len() >= line_max => Err(SyntaxError::LineTooLong.into()),
+        parsed => Ok(parsed),
+    }
+}
+
+fn request_line(line: &[u8], start: usize) -> Result<Option<RequestLine>, RequestError> {
+    let Some((method, method_end)) = parse_method(line, start)? else { return Ok(None) };
+    let target_start = method_end + 1;
+    let target_end = target_end(line, target_start);
+    let Some(&stop) = line.get(target_end) else { return Ok(None) };
+    if stop != b' ' || target_end == target_start {
+        return target_fault(line, target_end);
+    }
+    let Some((version, end)) = parse_version(line, target_end + 1)? else { return Ok(None) };
+    // PRI belongs to the preface of HTTP/2 and must never be a request (RFC 9113 §3.4).
+    if method == Method::Other && &line[start..method_end] == b"PRI" {
+        return Err(RequestError::MethodInvalid);
+    }
+    let target = Span::new(target_start, target_end);
+    let parts = split_target(method, target, line)?;
+    Ok(Some(RequestLine {
+        method,
+        method_span: Span::new(start, method_end),
+        target,
+        path: parts.path,
+        authority: parts.authority,
+        form: parts.form,
+        version,
+        end,
+    }))
+}
+
+/// Method and its end, which is a space.
+#[inline]
+fn parse_method(line: &[u8], start: usize) -> Result<Option<(Method, usize)>, RequestError> {
+    if line[start..].starts_with(b"GET ") {
+        return Ok(Some((Method::Get, start + 3)));
+    }
+    let Some(len) = line[start..].iter().position(|&byte| !is_token_byte(byte)) else { return Ok(None) };
+    let end = start + len;
+    if line[end] != b' ' {
+        return match byte_fault(line, end, RequestError::MethodInvalid) {
+            Some(fault) => Err(fault),
+            None => Ok(None),
+        };
+    }
+    if end == start {
+        return Err(RequestError::MethodInvalid);
+    }
+    Ok(Some((Method::of(&line[start..end]), end)))
+}
+
+#[cold]
+fn target_fault(line: &[u8], at: usize) -> Result<Option<RequestLine>, RequestError> {
+    let fault = match line[at] {
+        b'#' => RequestError::TargetFragment,
+        b' ' => RequestError::TargetInvalid,
+        // A line end here: a request without a version (HTTP/0.9).
+        b'\r' => match line_end(line, at)? {
+            None => return Ok(None),
+            Some(_) => RequestError::VersionInvalid,
+        },
+        _ => match byte_fault(line, at, RequestError::TargetInvalid) {
+            Some(fault) => fault,
+            None => return Ok(None),
+        },
+    };
+    Err(fault)
+}
+
+/// The fault of a byte in the wrong place: line ends and control bytes by their own names. None when the byte behind
+/// a CR is needed and missing.
+fn byte_fault(line: &[u8], at: usize, other: RequestError) -> Option<RequestError> {
+    match line[at] {
+        0..=0x1f | 0x7f if line[at] != b'\t' => match line_end(line, at) {
+            Err(fault) => Some(fault.into()),
+            Ok(None) => None,
+            Ok(Some(_)) => Some(other),
+        },
+        _ => Some(other),
+    }
+}
+
+/// Version and the position behind the line.
+#[inline]
+fn parse_version(line: &[u8], at: usize) -> Result<Option<(Version, usize)>, RequestError> {
+    if line[at..].starts_with(b"HTTP/1.1\r\n") {
+        return Ok(Some((Version::Http11, at + 10)));
+    }
+    let version_end = value_end(line, at);
+    let Some(end) = line_end(line, version_end)? else { return Ok(None) };
+    match &line[at..version_end] {
+        b"HTTP/1.1" => Ok(Some((Version::Http11, end))),
+        b"HTTP/1.0" => Ok(Some((Version::Http10, end))),
+        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => Err(RequestError::VersionUnsupported),
+        _ => Err(RequestError::VersionInvalid),
+    }
+}
+
+struct TargetParts {
+    form: TargetForm,
+    path: Span,
+    authority: Span,
+}
+
+#[inline]
+fn split_target(method: Method, target: Span, line: &[u8]) -> Result<TargetParts, RequestError> {
+    let text = target.of(line);
+    if method == Method::Connect {
+        if !is_authority(text, Port::Required) {
+            return Err(RequestError::TargetForm);
+        }
+        return Ok(TargetParts { form: TargetForm::Authority, path: Span::default(), authority: target });
+    }
+    if text[0] == b'/' {
+        return Ok(TargetParts { form: TargetForm::Origin, path: target, authority: Span::default() });
+    }
+    if text == b"*" {
+        if method != Method::Options {
+            return Err(RequestError::TargetForm);
+        }
+        return Ok(TargetParts { form: TargetForm::Asterisk, path: target, authority: Span::default() });
+    }
+    split_absolute(target, text)
+}
+
+/// `http://authority/path`. A query without a path is refused: the path to forward would not be a slice of it.
+fn split_absolute(target: Span, text: &[u8]) -> Result<TargetParts, RequestError> {
+    let scheme_len = [b"http://".as_slice(), b"https://"]
+        .into_iter()
+        .find(|scheme| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
+        .map(<[u8]>::len)
+        .ok_or(RequestError::TargetForm)?;
+    let rest = &text[scheme_len..];
+    let authority_len = rest.iter().position(|&byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+    if !is_authority(&rest[..authority_len], Port::Optional) {
+        return Err(RequestError::TargetAuthority);
+    }
+    if rest.get(authority_len) == Some(&b'?') {
+        return Err(RequestError::TargetInvalid);
+    }
+    let authority_start = target.start as usize + scheme_len;
+    let authority_end = authority_start + authority_len;
+    Ok(TargetParts {
+        form: TargetForm::Absolute,
+        path: Span::new(authority_end, target.end as usize),
+        authority: Span::new(authority_start, authority_end),
+    })
+}

@@ -1,0 +1,246 @@
+//! Field lines: from the byte behind the first line to the empty line (RFC 9112 §2.2, §5).
+//!
+//! Called by the request and the reply parser and for single trailer lines. Strictly from left to right, and a
+//! fault is reported when its byte is there: what a cut-off head says is therefore either "not complete" or exactly
+//! what the whole head says. Bounds: bytes and number of fields of [`Limits`](crate::Limits).
+
+use std::fmt;
+
+use crate::field::{Field, Fields};
+use crate::known::classify;
+use crate::scan::{NOT_TOKEN, UNDERSCORE, is_blank, name_end, token_faults, value_end};
+use crate::span::Span;
+
+/// Faults of lines and fields that requests and replies share. The sender is at fault in all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum SyntaxError {
+    /// A line ends with LF alone.
+    BareLf,
+    /// A CR that no LF follows.
+    BareCr,
+    /// NUL or another control byte.
+    ControlByte,
+    /// A field line begins with the colon.
+    NameEmpty,
+    /// A field name that is not a token.
+    NameInvalid,
+    /// White space before the colon (in a request), or inside a name.
+    NameSpaced,
+    /// A field line without a colon.
+    ColonMissing,
+    /// A line fold in a request or trailer, or one before the first field.
+    Folded,
+    /// The first line is longer than allowed.
+    LineTooLong,
+    /// The head is longer than allowed.
+    HeadTooLarge,
+    /// More field lines than allowed.
+    FieldsTooMany,
+    /// Connection names more options than anybody needs.
+    OptionsTooMany,
+}
+
+impl SyntaxError {
+    /// The status for a client that sent it.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::LineTooLong => 414,
+            Self::HeadTooLarge | Self::FieldsTooMany | Self::OptionsTooMany => 431,
+            _ => 400,
+        }
+    }
+
+    /// Short word for log and counters.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::BareLf => "bare-lf",
+            Self::BareCr => "bare-cr",
+            Self::ControlByte => "control-byte",
+            Self::NameEmpty => "name-empty",
+            Self::NameInvalid => "name-invalid",
+            Self::NameSpaced => "name-spaced",
+            Self::ColonMissing => "colon-missing",
+            Self::Folded => "line-fold",
+            Self::LineTooLong => "line-too-long",
+            Self::HeadTooLarge => "head-too-large",
+            Self::FieldsTooMany => "fields-too-many",
+            Self::OptionsTooMany => "connection-options",
+        }
+    }
+}
+
+impl fmt::Display for SyntaxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BareLf => "a line ends with LF alone",
+            Self::BareCr => "a CR is not followed by LF",
+            Self::ControlByte => "a control byte in the head",
+            Self::NameEmpty => "an empty field name",
+            Self::NameInvalid => "a field name with a byte that may not stand in one",
+            Self::NameSpaced => "white space in or behind a field name",
+            Self::ColonMissing => "a field line without a colon",
+            Self::Folded => "a folded field line",
+            Self::LineTooLong => "the first line is too long",
+            Self::HeadTooLarge => "the head is too large",
+            Self::FieldsTooMany => "too many field lines",
+            Self::OptionsTooMany => "too many connection options",
+        })
+    }
+}
+
+impl std::error::Error for SyntaxError {}
+
+/// Who sent the head: a proxy must repair two things in replies that it must refuse in requests (RFC 9112 §5.1, §5.2).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sender {
+    Client,
+    Upstream,
+}
+
+/// What stands at a place where a line end is expected: its end, the fault, or None when bytes are missing.
+#[inline(always)]
+pub(crate) fn line_end(input: &[u8], at: usize) -> Result<Option<usize>, SyntaxError> {
+    match input.get(at) {
+        None => Ok(None),
+        Some(b'\r') => match input.get(at + 1) {
+            None => Ok(None),
+            Some(b'\n') => Ok(Some(at + 2)),
+            Some(_) => Err(SyntaxError::BareCr),
+        },
+        Some(b'\n') => Err(SyntaxError::BareLf),
+        Some(_) => Err(SyntaxError::ControlByte),
+    }
+}
+
+/// Parses field lines from `at`, appends them to `fields` and returns the position behind the empty line; None when
+/// the window ends before it.
+///
+/// # Errors
+/// The first fault from the left.
+#[inline]
+pub(crate) fn parse_fields(
+    window: &[u8],
+    mut at: usize,
+    fields_max: usize,
+    sender: Sender,
+    fields: &mut Fields,
+) -> Result<Option<usize>, SyntaxError> {
+    loop {
+        if window.get(at) == Some(&b'\r') {
+            return line_end(window, at);
+        }
+        if fields.len() >= fields_max && at < window.len() && !is_blank(window[at]) {
+            return Err(SyntaxError::FieldsTooMany);
+        }
+        let next = match parse_field(window, at, sender)? {
+            Line::Cut => return Ok(None),
+            Line::Field(field) => {
+                fields.push(field);
+                field.line.end as usize
+            }
+            Line::Fold => match (sender, fields.last_mut()) {
+                (Sender::Upstream, Some(last)) => match extend_folded(window, at, last)? {
+                    None => return Ok(None),
+                    Some(end) => end,
+                },
+                _ => return Err(SyntaxError::Folded),
+            },
+        };
+        at = next;
+    }
+}
+
+/// What a line is.
+pub(crate) enum Line {
+    /// The window ends in it.
+    Cut,
+    Field(Field),
+    /// It begins with white space.
+    Fold,
+}
+
+/// One field line that begins at `at`.
+///
+/// # Errors
+/// The first fault from the left.
+#[inline(always)]
+pub(crate) fn parse_field(window: &[u8], at: usize, sender: Sender) -> Result<Line, SyntaxError> {
+    let name_end = name_end(window, at);
+    let Some(&stop) = window.get(name_end) else { return Ok(Line::Cut) };
+    let name = &window[at..name_end];
+    let (mut colon, mut spaced) = (name_end, false);
+    if stop != b':' {
+        if name.is_empty() && is_blank(stop) {
+            return Ok(Line::Fold);
+        }
+        match colon_after_space(window, name_end, sender)? {
+            None => return Ok(Line::Cut),
+            Some(place) => (colon, spaced) = (place, true),
+        }
+    }
+    let faults = token_faults(name);
+    if name.is_empty() {
+        return Err(SyntaxError::NameEmpty);
+    }
+    if faults & NOT_TOKEN != 0 {
+        return Err(SyntaxError::NameInvalid);
+    }
+    let value_end = value_end(window, colon + 1);
+    let Some(end) = line_end(window, value_end)? else { return Ok(Line::Cut) };
+    let field = Field {
+        line: Span::new(at, end),
+        name: Span::new(at, name_end),
+        value: trim(window, colon + 1, value_end),
+        known: classify(name),
+        underscore: faults & UNDERSCORE != 0,
+        spaced,
+        ..Field::default()
+    };
+    Ok(Line::Field(field))
+}
+
+/// A name ended without a colon: the colon behind white space in a reply, else the fault.
+#[cold]
+fn colon_after_space(window: &[u8], at: usize, sender: Sender) -> Result<Option<usize>, SyntaxError> {
+    if !is_blank(window[at]) {
+        return Err(match line_end(window, at)? {
+            None => return Ok(None),
+            Some(_) => SyntaxError::ColonMissing,
+        });
+    }
+    if sender == Sender::Client {
+        return Err(SyntaxError::NameSpaced);
+    }
+    let rest = &window[at..];
+    match rest.iter().position(|&byte| !is_blank(byte)) {
+        None => Ok(None),
+        Some(len) if rest[len] == b':' => Ok(Some(at + len)),
+        Some(_) => Err(SyntaxError::NameSpaced),
+    }
+}
+
+/// Takes a continuation line into the field before it.
+#[cold]
+fn extend_folded(window: &[u8], at: usize, field: &mut Field) -> Result<Option<usize>, SyntaxError> {
+    let value_end = value_end(window, at);
+    let Some(end) = line_end(window, value_end)? else { return Ok(None) };
+    let from = if field.value.is_empty() { at } else { field.value.start as usize };
+    field.value = trim(window, from, value_end);
+    field.line.end = end as u32;
+    field.folded = true;
+    Ok(Some(end))
+}
+
+/// White space around a value is not part of it (RFC 9110 §5.5). CR and LF can only come from folds here.
+#[inline]
+fn trim(input: &[u8], start: usize, end: usize) -> Span {
+    let space = |byte: u8| is_blank(byte) || matches!(byte, b'\r' | b'\n');
+    let (mut start, mut end) = (start, end);
+    while start < end && space(input[start]) {
+        start += 1;
+    }
+    while start < end && space(input[end - 1]) {
+        end -= 1;
+    }
+    Span::new(start, end)
+}
