@@ -104,7 +104,8 @@ fn all_pairs_of_state_and_event() {
         }),
     ];
     type Act = fn(&mut Trust) -> bool;
-    let events: [(&str, Act, [(&str, bool); 4]); 6] = [
+    type Outcome = (&'static str, bool);
+    let events: [(&str, Act, [Outcome; 4]); 6] = [
         (
             "clean",
             |trust| {

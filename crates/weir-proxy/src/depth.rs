@@ -1,0 +1,299 @@
+//! How many unanswered requests a connection gets before the next one is used.
+//!
+//! The engine keeps one [`Depth`] a server, fills connections up to [`Depth::limit`] and reports each receive that
+//! brought complete answers. Fill-first makes batches (many requests in one send), and batches are what makes
+//! pipelining cheap; but a request behind a slow one waits for it. design.md §5.
+//!
+//! Two questions decide, in this order:
+//! 1. Is a deep pipeline harmless in any case? Its delay is the time a connection needs for one answer times the
+//!    depth. Below [`DELAY_BUDGET_US`] nobody minds: 16 deep at 60 µs, 1 deep at 10 ms.
+//! 2. Above it: does the *depth* cause the delay? A server that sleeps 10 ms for each request needs four times as
+//!    long for four in a row. A saturated server takes as long for 64 requests whether they come on 64 connections or
+//!    on four, so that fewer requests on a connection would only cost more. One can't tell these apart by looking,
+//!    only by trying: a trial changes the depth for one epoch and compares the time to drain a full pipeline.
+//!
+//! A rejected trial is followed by a pause that doubles, so that the limit doesn't flap; the pause ends early when the
+//! server becomes twice as fast or slow. Integers only, one division an epoch.
+
+use crate::plan::PipelineMode;
+
+#[cfg(test)]
+mod tests;
+
+/// Delay from depth that is accepted without asking what causes it. About the time that the network and a scheduler
+/// turn cost anyway.
+pub const DELAY_BUDGET_US: u64 = 1000;
+/// Deepest adaptive pipeline. From 32 on a further doubling no longer shows in the CPU for a request, but a lost
+/// connection has as many requests to send again.
+pub const DEPTH_MAX: u32 = 64;
+/// Depth before anything is known. 16 gave most of what batching can give (3-byte file, 64 clients).
+pub const DEPTH_START: u32 = 16;
+
+/// An epoch has at least so many receives, for a mean that one hiccup doesn't decide.
+const EPOCH_RECEIVES_MIN: u32 = 16;
+/// And so many answers...
+const EPOCH_ANSWERS_MIN: u64 = 64;
+/// ...or this much time spent waiting for them: a slow server is recognised sooner than after 64 answers.
+const EPOCH_WAITED_US: u64 = 100_000;
+/// A trial is judged by an epoch so many times as long: it is more expensive to be wrong.
+const TRIAL_EPOCHS: u32 = 4;
+/// After a trial begins, answers of requests that were sent before it still come. A shallower one is settled when
+/// the depth found no longer falls, and after so many epochs at the latest.
+const SETTLING_EPOCHS_MAX: u32 = 64;
+/// What settles a deeper trial.
+const SETTLING_EPOCHS: u32 = 4;
+/// A trial makes the depth this many times larger: enough to stand out from noise.
+const TRIAL_FACTOR: u32 = 4;
+/// A deeper trial is not begun when one answer takes longer than this: then the price of trying is too high.
+const TRIAL_ANSWER_US_MAX: u64 = 8 * DELAY_BUDGET_US;
+/// Epochs without a trial after the first rejected one; doubles.
+const PAUSE_EPOCHS_MIN: u32 = 8;
+/// Longest pause. A trial takes about 8 epochs; what one request in 100 sees is not in a 99th percentile.
+const PAUSE_EPOCHS_MAX: u32 = 1024;
+
+/// The depth of the connections to one server.
+///
+/// Invariant: 1 ≤ `limit` ≤ `max`; with a fixed depth they are equal and nothing else is used.
+#[derive(Debug, Clone)]
+pub struct Depth {
+    limit: u32,
+    max: u32,
+    adaptive: bool,
+    epoch: Epoch,
+    /// Mean of the last epoch, the centre that deviations are taken from.
+    mean_ns: u64,
+    trial: Option<Trial>,
+    /// The direction of the next trial when both are possible: that of the last accepted, or against the last rejected.
+    deeper_next: bool,
+    pause: Pause,
+}
+
+/// Sums since the last decision.
+#[derive(Debug, Clone, Default)]
+struct Epoch {
+    receives: u32,
+    answers: u64,
+    /// Sum of `elapsed_us`.
+    waited_us: u64,
+    /// Sum of the distances from the mean.
+    deviation_ns: u64,
+    /// Sum of the depths found.
+    depths: u64,
+}
+
+/// What an epoch says.
+#[derive(Debug, Clone, Copy, Default)]
+struct Reading {
+    /// Time a connection takes for one answer.
+    mean_ns: u64,
+    /// Mean of unanswered requests on a connection, in sixteenths.
+    depth_x16: u64,
+    /// The depth whose delay, with the deviation, stays in the budget.
+    harmless: u32,
+    /// A receive brings several answers.
+    batches: bool,
+}
+
+impl Reading {
+    /// How long a connection takes for all its unanswered requests.
+    fn drain_ns(self) -> u64 {
+        self.mean_ns.saturating_mul(self.depth_x16) / 16
+    }
+
+    /// The connections hold more than the limit, because all of them are full: the limit decides nothing now.
+    fn is_crowded(self, limit: u32) -> bool {
+        self.depth_x16 > 16 * u64::from(limit)
+    }
+
+    /// The connections would hold more if the limit were higher.
+    fn is_held_back(self, limit: u32) -> bool {
+        self.depth_x16 > 8 * u64::from(limit)
+    }
+}
+
+/// A depth being tried for one epoch.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    /// Limit to go back to.
+    from: u32,
+    /// What was read there.
+    before: Reading,
+    /// Epochs that may still pass until it is settled.
+    settling: u32,
+    /// Depth found in the last of them.
+    settling_x16: u64,
+}
+
+/// No trials for a while.
+#[derive(Debug, Clone, Default)]
+struct Pause {
+    /// Epochs left.
+    left: u32,
+    /// Length of the last pause.
+    last: u32,
+    /// What a connection took for all its requests when it began.
+    drain_ns: u64,
+}
+
+impl Depth {
+    /// `queue_size`: no connection gets more than this (at least 1).
+    pub fn new(mode: PipelineMode, queue_size: u32) -> Depth {
+        let queue_size = queue_size.max(1);
+        let (limit, max) = match mode {
+            PipelineMode::Off => (1, 1),
+            PipelineMode::Depth(depth) => (depth.clamp(1, queue_size), depth.clamp(1, queue_size)),
+            PipelineMode::Adaptive => (DEPTH_START.min(queue_size), DEPTH_MAX.min(queue_size)),
+        };
+        let adaptive = mode == PipelineMode::Adaptive && max > 1;
+        let (epoch, pause) = (Epoch::default(), Pause::default());
+        Depth { limit, max, adaptive, epoch, mean_ns: 0, trial: None, deeper_next: false, pause }
+    }
+
+    /// Up to how many unanswered requests a connection gets before the next one is used. When all connections have
+    /// that many, the engine goes on with twice as many, and so on, always filling one first.
+    #[inline]
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// A receive completed `count` answers on one connection that had `depth` unanswered requests before it.
+    /// `elapsed_us`: since the later of the oldest one's send and the previous answer on that connection.
+    #[inline]
+    pub fn on_answers(&mut self, elapsed_us: u64, count: u32, depth: u32) {
+        if self.adaptive && count > 0 {
+            self.epoch.add(elapsed_us, count, depth, self.mean_ns);
+            // A trial is judged by a long epoch, because it is more expensive to be wrong.
+            let times = if matches!(self.trial, Some(Trial { settling: 0, .. })) { TRIAL_EPOCHS } else { 1 };
+            if self.epoch.is_over(times) {
+                self.decide();
+            }
+        }
+    }
+
+    fn decide(&mut self) {
+        let reading = std::mem::take(&mut self.epoch).reading(self.max);
+        self.mean_ns = reading.mean_ns;
+        match &mut self.trial {
+            None => self.adjust(reading),
+            Some(trial) => {
+                let is_judged = trial.settling == 0 || trial.settle(self.limit, reading);
+                if is_judged {
+                    self.judge(reading);
+                }
+            }
+        }
+    }
+
+    /// Ends a trial: a smaller depth stays if it drains sooner, a larger one if it drains as soon.
+    fn judge(&mut self, now: Reading) {
+        let Some(trial) = self.trial.take() else { return };
+        let (from, before_ns) = (trial.from, trial.before.drain_ns());
+        // Between the two bounds lies what neither direction accepts: that keeps the limit from flapping.
+        let accepted = if self.limit > from {
+            // Without more depth nothing was tried.
+            trial.is_deeper(now) && now.drain_ns() <= trial.tolerated_ns()
+        } else {
+            now.drain_ns() <= before_ns / 5 * 3
+        };
+        self.deeper_next = (self.limit > from) == accepted;
+        if !accepted {
+            self.limit = from;
+            self.pause.begin(before_ns);
+        }
+    }
+
+    fn adjust(&mut self, reading: Reading) {
+        let limit = self.limit;
+        let deeper = (limit * TRIAL_FACTOR).min(self.max);
+        let may_rise = limit < self.max && reading.is_held_back(limit) && reading.mean_ns <= TRIAL_ANSWER_US_MAX * 1000;
+        let may_fall = reading.harmless <= limit / 2;
+        let pause_is_over = self.pause.is_over(reading.drain_ns());
+        if reading.harmless / 2 >= limit {
+            self.limit = reading.harmless.min(deeper);
+        } else if reading.is_crowded(limit) {
+            // Requests queue up whatever the limit is. When answers come in batches the server works at full speed.
+            self.limit = if reading.batches { deeper } else { limit };
+        } else if (may_fall || may_rise) && pause_is_over {
+            if may_fall && reading.depth_x16 < 24 {
+                // The depth is hardly used: nothing can be tried, nothing is lost.
+                self.limit = reading.harmless.max(limit / TRIAL_FACTOR);
+                return;
+            }
+            let rises = may_rise && (self.deeper_next || !may_fall);
+            self.limit = if rises { deeper } else { reading.harmless };
+            let settling = if rises { SETTLING_EPOCHS } else { SETTLING_EPOCHS_MAX };
+            self.trial = Some(Trial { from: limit, before: reading, settling, settling_x16: u64::MAX });
+        }
+    }
+}
+
+impl Trial {
+    /// Takes note of an epoch while settling. True when a deeper trial is clearly worse already: then it ends at once,
+    /// because everybody waits while it lasts.
+    fn settle(&mut self, limit: u32, now: Reading) -> bool {
+        let shallower = limit < self.from;
+        let settled = shallower && (!now.is_crowded(limit) || now.depth_x16 >= self.settling_x16);
+        self.settling = if settled { 0 } else { self.settling - 1 };
+        self.settling_x16 = now.depth_x16;
+        !shallower && self.is_deeper(now) && now.drain_ns() / 2 > self.tolerated_ns()
+    }
+
+    /// Whether the connections really hold more than before.
+    fn is_deeper(&self, now: Reading) -> bool {
+        now.depth_x16 >= self.before.depth_x16 / 2 * 3
+    }
+
+    /// What a deeper pipeline may take: a quarter more, and what lies below all interest.
+    fn tolerated_ns(&self) -> u64 {
+        let before_ns = self.before.drain_ns();
+        before_ns.saturating_add(before_ns / 4 + DELAY_BUDGET_US * 1000 / 5)
+    }
+}
+
+impl Epoch {
+    fn add(&mut self, elapsed_us: u64, count: u32, depth: u32, mean_ns: u64) {
+        self.receives += 1;
+        self.answers += u64::from(count);
+        self.waited_us = self.waited_us.saturating_add(elapsed_us);
+        let expected_ns = mean_ns.saturating_mul(u64::from(count));
+        let distance_ns = elapsed_us.saturating_mul(1000).abs_diff(expected_ns);
+        self.deviation_ns = self.deviation_ns.saturating_add(distance_ns);
+        self.depths += u64::from(depth.max(count));
+    }
+
+    fn is_over(&self, epochs: u32) -> bool {
+        let times = u64::from(epochs);
+        self.receives >= EPOCH_RECEIVES_MIN * epochs
+            && (self.answers >= EPOCH_ANSWERS_MIN * times || self.waited_us >= EPOCH_WAITED_US * times)
+    }
+
+    fn reading(&self, max: u32) -> Reading {
+        let mean_ns = self.waited_us.saturating_mul(1000) / self.answers;
+        // A deviation from a mean that was far off says nothing but that it was far off.
+        let deviation_ns = (self.deviation_ns / self.answers).min(mean_ns);
+        let harmless = DELAY_BUDGET_US * 1000 / (mean_ns + deviation_ns).max(1);
+        Reading {
+            mean_ns,
+            depth_x16: 16 * self.depths / u64::from(self.receives),
+            harmless: u32::try_from(harmless).unwrap_or(max).clamp(1, max),
+            batches: self.answers >= 4 * u64::from(self.receives),
+        }
+    }
+}
+
+impl Pause {
+    fn begin(&mut self, drain_ns: u64) {
+        self.last = (self.last * 2).clamp(PAUSE_EPOCHS_MIN, PAUSE_EPOCHS_MAX);
+        self.left = self.last;
+        self.drain_ns = drain_ns;
+    }
+
+    /// Counts an epoch. A server that became twice as fast or slow ends the pause.
+    fn is_over(&mut self, drain_ns: u64) -> bool {
+        if drain_ns / 2 > self.drain_ns || drain_ns < self.drain_ns / 2 {
+            *self = Pause::default();
+        }
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
+    }
+}
