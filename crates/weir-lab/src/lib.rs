@@ -1,1 +1,9 @@
-//! The laboratory: test origin, benchmark harness, reports.
+//! The laboratory: test origin, load generator, benchmark harness, the demo's live view.
+//!
+//! Called by the verbs `origin`, `bench` and `demo` of the binary, and by end-to-end tests. Runs on the same drivers as the
+//! proxy itself.
+
+pub mod bench;
+mod io;
+pub mod openloop;
+pub mod origin;

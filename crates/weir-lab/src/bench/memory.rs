@@ -1,0 +1,122 @@
+//! Loads that answer "how much memory": idle keep-alive connections, and clients that read slowly.
+//!
+//! Called by `mod.rs`. The harness holds the client side itself, so the proxy has its process limit of descriptors to
+//! itself. Bounds: the numbers of connections and the seconds given.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::load::{check_interrupt, pause};
+use super::process::{pss_bytes, resident_bytes};
+use super::record::{Errors, Record};
+use super::stage::Running;
+
+/// Connections that warm the proxy up before its memory is read for the first time.
+const WARM_UP: u32 = 200;
+/// How long a proxy gets to come to rest before its memory is read.
+const REST: Duration = Duration::from_millis(500);
+/// A slow client reads this much at a time, this often: 160 KB/s.
+const SLOW_READ_BYTES: usize = 16 * 1024;
+const SLOW_READ_EVERY: Duration = Duration::from_millis(100);
+
+/// Opens `connections`, does one request on each, and reads the memory while they are idle.
+///
+/// # Errors
+/// A connection fails, or the user interrupts.
+pub(super) fn idle(running: &Running, connections: u32) -> io::Result<Record> {
+    let pids = running.pids();
+    drop(hold(running.address, WARM_UP)?);
+    pause(REST)?;
+    let before = pss_bytes(&pids);
+    let held = hold(running.address, connections)?;
+    pause(REST)?;
+    let after = pss_bytes(&pids);
+    let alive = held.iter().filter(|stream| is_open(stream)).count() as u64;
+    Ok(Record {
+        requests: u64::from(connections),
+        pss_bytes: after,
+        memory_bytes: after as f64 - before as f64,
+        bytes_per_connection: (after as f64 - before as f64) / f64::from(connections),
+        errors: Errors { read: u64::from(connections) - alive, ..Errors::default() },
+        ..Record::default()
+    })
+}
+
+/// That many connections, each with one request answered.
+fn hold(address: SocketAddr, connections: u32) -> io::Result<Vec<TcpStream>> {
+    let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    let mut held = Vec::new();
+    let mut reply = [0; 4096];
+    for _ in 0..connections {
+        check_interrupt()?;
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.write_all(request.as_bytes())?;
+        let mut length = 0;
+        while !reply[..length].ends_with(b"\r\n\r\nok\n") {
+            match stream.read(&mut reply[length..])? {
+                0 => return Err(io::Error::other("a connection ended before its reply was complete")),
+                read => length += read,
+            }
+        }
+        held.push(stream);
+    }
+    Ok(held)
+}
+
+/// Whether the proxy has neither closed the connection nor sent anything unasked.
+fn is_open(stream: &TcpStream) -> bool {
+    let silent = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+    matches!(silent, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+/// That many clients ask for a large reply each and read it slowly; the highest resident memory above idle is recorded.
+///
+/// # Errors
+/// A connection fails, or the user interrupts.
+pub(super) fn slow(running: &Running, clients: u32, target: &str, seconds: f64) -> io::Result<Record> {
+    let pids = running.pids();
+    drop(hold(running.address, WARM_UP)?);
+    pause(REST)?;
+    let before = resident_bytes(&pids);
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {}\r\n\r\n", running.address);
+    let mut streams = Vec::new();
+    for _ in 0..clients {
+        let mut stream = TcpStream::connect(running.address)?;
+        stream.write_all(request.as_bytes())?;
+        stream.set_nonblocking(true)?;
+        streams.push(stream);
+    }
+    let (mut highest, mut bytes, mut ended) = (before, 0, 0);
+    let deadline = Instant::now() + Duration::from_secs_f64(seconds);
+    let mut buffer = vec![0; SLOW_READ_BYTES];
+    while Instant::now() < deadline {
+        streams.retain_mut(|stream| match stream.read(&mut buffer) {
+            Ok(0) => {
+                ended += 1;
+                false
+            }
+            Ok(read) => {
+                bytes += read as u64;
+                true
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+            Err(_) => {
+                ended += 1;
+                false
+            }
+        });
+        highest = highest.max(resident_bytes(&pids));
+        pause(SLOW_READ_EVERY)?;
+    }
+    Ok(Record {
+        requests: u64::from(clients),
+        bytes,
+        rate: bytes as f64 / seconds,
+        pss_bytes: pss_bytes(&pids),
+        memory_bytes: highest as f64 - before as f64,
+        errors: Errors { read: ended, ..Errors::default() },
+        ..Record::default()
+    })
+}

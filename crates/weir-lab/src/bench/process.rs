@@ -1,0 +1,232 @@
+//! Processes of a benchmark: started so that they end with us, ended by their pid, and read through /proc.
+//!
+//! Called by `stage.rs` and `load.rs`. Bound: nothing outlives its [`Process`], and the kernel ends what we can't (when
+//! the harness itself is killed) through the parent-death signal that `setpriv` sets.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a process may take to listen, and to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause between two looks.
+const LOOK: Duration = Duration::from_millis(10);
+/// Clock ticks a second in /proc (USER_HZ): fixed at 100 on all Linux architectures that Rust runs on.
+const TICK_US: u64 = 10_000;
+
+/// A child process that ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    name: String,
+}
+
+impl Process {
+    /// Starts a program; both of its outputs go to `log`.
+    ///
+    /// # Errors
+    /// The program isn't there, or the log can't be written.
+    pub(super) fn start(program: &Path, arguments: &[&str], log: &Path) -> io::Result<Process> {
+        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let output = File::create(log)?;
+        let child = bound_command(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+        Ok(Process { child, name })
+    }
+
+    /// Waits until something listens on the address.
+    ///
+    /// # Errors
+    /// The process ended (with what it wrote), or nothing listens within 10 s.
+    pub(super) fn await_listening(&mut self, address: SocketAddr, log: &Path) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                let text = fs::read_to_string(log).unwrap_or_default();
+                return Err(io::Error::other(format!("{} ended at its start ({status}): {text}", self.name)));
+            }
+            if TcpStream::connect_timeout(&address, LOOK).is_ok() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(io::Error::other(format!("{} doesn't listen on {address}", self.name)));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Process numbers of it and all its descendants.
+    pub(super) fn family(&self) -> Vec<u32> {
+        family(self.child.id())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let pid = self.child.id();
+        // A child that is not reaped yet keeps its number, so this can't hit another process.
+        let _ = Command::new("kill").args(["-TERM", &pid.to_string()]).stderr(Stdio::null()).status();
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(LOOK);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A command whose process gets SIGTERM when we die, however we die.
+pub(super) fn bound_command(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM", "--"]).arg(program);
+    command
+}
+
+/// `pid` and its descendants. nginx's workers are children of its master.
+fn family(pid: u32) -> Vec<u32> {
+    let pairs: Vec<(u32, u32)> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter_map(|pid: u32| Some((pid, stat_field(&pid.to_string(), 4)?.try_into().ok()?)))
+        .collect();
+    let mut members = vec![pid];
+    let mut at = 0;
+    while at < members.len() {
+        let parent = members[at];
+        members.extend(pairs.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    members
+}
+
+/// A field of /proc/PID/stat by its number in proc(5), 4 or more.
+fn stat_field(pid: &str, number: usize) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may contain spaces; the third field follows the last parenthesis.
+    let (_, rest) = text.rsplit_once(") ")?;
+    rest.split(' ').nth(number - 3)?.parse().ok()
+}
+
+/// User and system time of all threads of the processes, microseconds.
+///
+/// The scheduler's own count of each thread is exact to the nanosecond; the ticks of `stat` stand in where the kernel
+/// keeps no such count. Threads that ended in between are missed by the former: none of ours do.
+pub(super) fn cpu_us(pids: &[u32]) -> u64 {
+    pids.iter().map(|pid| exact_cpu_us(*pid).filter(|us| *us > 0).unwrap_or_else(|| tick_cpu_us(*pid))).sum()
+}
+
+fn exact_cpu_us(pid: u32) -> Option<u64> {
+    let mut total_ns = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        total_ns += text.split(' ').next()?.parse::<u64>().ok()?;
+    }
+    Some(total_ns / 1000)
+}
+
+fn tick_cpu_us(pid: u32) -> u64 {
+    let pid = pid.to_string();
+    let ticks = stat_field(&pid, 14).unwrap_or(0) + stat_field(&pid, 15).unwrap_or(0);
+    ticks * TICK_US
+}
+
+/// User and system time of this process's own threads, microseconds, by ticks (threads come and go).
+pub(super) fn own_cpu_us() -> u64 {
+    (stat_field("self", 14).unwrap_or(0) + stat_field("self", 15).unwrap_or(0)) * TICK_US
+}
+
+/// User and system time of children that ended and were waited for, microseconds.
+pub(super) fn reaped_cpu_us() -> u64 {
+    (stat_field("self", 16).unwrap_or(0) + stat_field("self", 17).unwrap_or(0)) * TICK_US
+}
+
+/// Proportional set size of the processes in bytes: private memory, and a fair share of what is shared.
+pub(super) fn pss_bytes(pids: &[u32]) -> u64 {
+    pids.iter().map(|pid| kib_line(&format!("/proc/{pid}/smaps_rollup"), "Pss:") * 1024).sum()
+}
+
+/// Resident set size of the processes in bytes.
+pub(super) fn resident_bytes(pids: &[u32]) -> u64 {
+    pids.iter().map(|pid| kib_line(&format!("/proc/{pid}/status"), "VmRSS:") * 1024).sum()
+}
+
+/// The number of a `Key:   123 kB` line; 0 when it isn't there.
+fn kib_line(path: &str, key: &str) -> u64 {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with(key)).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// What all cores did since boot, in ticks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Machine {
+    total: u64,
+    idle: u64,
+    stolen: u64,
+}
+
+impl Machine {
+    /// Reads /proc/stat.
+    pub(super) fn now() -> Machine {
+        let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let line = text.lines().next().unwrap_or_default();
+        let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|number| number.parse().ok()).collect();
+        let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
+        // user nice system idle iowait irq softirq steal; guest time is within user.
+        Machine { total: (0..8).map(at).sum(), idle: at(3) + at(4), stolen: at(7) }
+    }
+
+    /// Shares of the time since `earlier` that all cores together were idle, and that the host took away.
+    pub(super) fn shares_since(self, earlier: Machine) -> (f64, f64) {
+        let total = (self.total - earlier.total).max(1) as f64;
+        ((self.idle - earlier.idle) as f64 / total, (self.stolen - earlier.stolen) as f64 / total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_read_and_ended_with_its_family() {
+        let log = std::env::temp_dir().join(format!("weir-lab-process-{}", std::process::id()));
+        let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 60 & wait";
+        let process = Process::start(Path::new("/bin/sh"), &["-c", script], &log).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let family = loop {
+            let family = process.family();
+            if family.len() >= 2 || Instant::now() > deadline {
+                break family;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(family.len(), 2, "the shell and its child");
+        assert!(cpu_us(&family) > 0, "counting to 20,000 takes time");
+        assert!(pss_bytes(&family) > 0 && resident_bytes(&family) >= pss_bytes(&family[..1]));
+        let shell = family[0];
+        drop(process);
+        assert!(!Path::new(&format!("/proc/{shell}")).exists(), "ended and reaped");
+        let _ = fs::remove_file(log);
+        // The sleeping grandchild is not ours to wait for; it gets our signal here.
+        let _ = Command::new("kill").arg(family[1].to_string()).status();
+    }
+
+    #[test]
+    fn the_machine_has_done_something() {
+        let (idle, stolen) = Machine::now().shares_since(Machine::default());
+        assert!((0.0..=1.0).contains(&idle) && (0.0..=1.0).contains(&stolen));
+    }
+}

@@ -1,0 +1,195 @@
+//! An embedded HTTP/1.1 test origin on weir's own drivers: fast enough not to be the limit of a benchmark, and able to
+//! misbehave on request.
+//!
+//! Called by `weir origin`, `weir demo`, the benchmark harness and end-to-end tests. What it answers:
+//!
+//! | target | answer |
+//! |---|---|
+//! | `/` | three bytes, `ok\n`; the demo's page when a browser asks |
+//! | `/?size=BYTES&status=CODE&delay=MS&chunked=1&close=1` | what is asked for, any combination; unknown keys are ignored |
+//! | `/echo` | the request as it came: request line, fields, empty line, decoded body (up to 16 MiB) |
+//! | `/sum` | length and FNV-1a of the request's decoded body, of any length |
+//! | `/page` | the demo's page |
+//! | `/__stats` | [`OriginStats`] as JSON |
+//!
+//! Any other path is answered like `/`. `/echo`, `/sum` and the others take the same keys. Pipelined requests are answered
+//! in order, all that one receive brought in one send. A connection is closed only when the client says so (its
+//! `Connection` field, HTTP/1.0, its end), by `close=1`, or after a request that isn't HTTP.
+
+mod connection;
+mod reply;
+mod server;
+mod stats;
+mod wanted;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use weir_io::{Driver, IoChoice, Options, Waker, bind_listener};
+
+pub use reply::pattern_byte;
+pub use stats::OriginStats;
+
+use crate::io::{UseDriver, with_driver};
+use server::Server;
+use stats::ThreadStats;
+
+/// Length of the accept queue asked of the kernel (which caps it at net.core.somaxconn).
+const BACKLOG: u32 = 65_535;
+
+/// How to serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OriginOptions {
+    /// Where to accept connections; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Threads, each with its own listener (SO_REUSEPORT) and driver; at least 1.
+    pub threads: usize,
+    /// Which driver to run on.
+    pub io: IoChoice,
+}
+
+/// What the threads share.
+struct Shared {
+    stop: AtomicBool,
+    threads: Vec<ThreadStats>,
+}
+
+/// A running origin. Dropping it stops it.
+pub struct OriginHandle {
+    local: SocketAddr,
+    driver: &'static str,
+    shared: Arc<Shared>,
+    wakers: Vec<Arc<dyn Waker>>,
+    joins: Vec<JoinHandle<io::Result<()>>>,
+}
+
+/// What a thread reports once it serves: how to wake it and the driver's name.
+type Started = io::Result<(Arc<dyn Waker>, &'static str)>;
+
+/// Starts the threads and returns when all of them listen.
+///
+/// # Errors
+/// The address can't be bound, or the driver can't be made.
+pub fn spawn(options: OriginOptions) -> io::Result<OriginHandle> {
+    let count = options.threads.max(1);
+    let first = bind_listener(options.listen, BACKLOG)?;
+    let local = first.local_addr()?;
+    let mut listeners = vec![first];
+    while listeners.len() < count {
+        listeners.push(bind_listener(local, BACKLOG)?);
+    }
+    let threads = (0..count).map(|_| ThreadStats::default()).collect();
+    let shared = Arc::new(Shared { stop: AtomicBool::new(false), threads });
+    let mut handle = OriginHandle { local, driver: "", shared, wakers: Vec::new(), joins: Vec::new() };
+    for (thread, listener) in listeners.into_iter().enumerate() {
+        handle.start(options.io, thread, listener)?;
+    }
+    Ok(handle)
+}
+
+impl OriginHandle {
+    /// The address that it really listens on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Name of the driver that it runs on.
+    pub fn driver(&self) -> &'static str {
+        self.driver
+    }
+
+    /// What it has counted so far; at most one turn of a thread behind.
+    pub fn stats(&self) -> OriginStats {
+        stats::total(&self.shared.threads)
+    }
+
+    /// Ends all threads at once, open connections with them.
+    ///
+    /// # Errors
+    /// What ended a thread before.
+    pub fn stop(mut self) -> io::Result<()> {
+        self.halt()
+    }
+
+    /// Waits until the threads end, which they do only on an error.
+    ///
+    /// # Errors
+    /// What ended a thread.
+    pub fn wait(mut self) -> io::Result<()> {
+        self.join()
+    }
+
+    fn start(&mut self, io: IoChoice, thread: usize, listener: TcpListener) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let (report, reported) = mpsc::sync_channel::<Started>(1);
+        let join = std::thread::Builder::new()
+            .name(format!("origin-{thread}"))
+            .spawn(move || with_driver(io, Options::default(), Thread { shared, thread, listener, report }))?;
+        self.joins.push(join);
+        match reported.recv() {
+            Ok(Ok((waker, driver))) => {
+                self.wakers.push(waker);
+                self.driver = driver;
+                Ok(())
+            }
+            Ok(Err(error)) => Err(error),
+            // The thread ended before it could report: its result says why.
+            Err(_) => self.join().and(Err(io::Error::other("an origin thread ended at its start"))),
+        }
+    }
+
+    fn halt(&mut self) -> io::Result<()> {
+        self.shared.stop.store(true, Ordering::Release);
+        for waker in self.wakers.drain(..) {
+            waker.wake();
+        }
+        self.join()
+    }
+
+    fn join(&mut self) -> io::Result<()> {
+        let mut result = Ok(());
+        for join in self.joins.drain(..) {
+            let ended = join.join().unwrap_or_else(|_| Err(io::Error::other("an origin thread panicked")));
+            result = result.and(ended);
+        }
+        result
+    }
+}
+
+impl Drop for OriginHandle {
+    fn drop(&mut self) {
+        if let Err(error) = self.halt() {
+            eprintln!("origin: {error}");
+        }
+    }
+}
+
+/// What one thread needs.
+struct Thread {
+    shared: Arc<Shared>,
+    thread: usize,
+    listener: TcpListener,
+    report: mpsc::SyncSender<Started>,
+}
+
+impl UseDriver for Thread {
+    type Output = io::Result<()>;
+
+    fn run<D: Driver>(self, driver: D) -> io::Result<()> {
+        // The receiver waits for exactly this message; it can't be gone.
+        let _ = self.report.send(Ok((driver.waker(), driver.name())));
+        Server::new(driver, self.shared, self.thread).run(self.listener)
+    }
+
+    fn failed(self, error: io::Error) -> io::Result<()> {
+        let copy = io::Error::new(error.kind(), error.to_string());
+        let _ = self.report.send(Err(copy));
+        Err(error)
+    }
+}

@@ -1,0 +1,284 @@
+//! One thread of the origin: joins a [`Driver`] with [`Connection`]s.
+//!
+//! Called by `mod.rs`. Bound: one send in flight a connection; a connection whose client doesn't read is not read either.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_http::{Fields, Limits, http_date};
+use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket, Token};
+
+use super::Shared;
+use super::connection::{Connection, Scene};
+use super::stats::{self, OriginStats};
+
+/// Token of the listener; connections use their slot.
+const LISTENER: Token = Token::MAX;
+/// Longest wait of a turn, so that the date goes on.
+const TURN_WAIT_US: u64 = 1_000_000;
+/// How long a closing connection may take to close its side, so that the kernel doesn't answer late bytes with a reset
+/// that overtakes the reply.
+const LINGER_US: u64 = 2_000_000;
+/// A receive of at least this many bytes moves the connection to large buffers.
+const SMALL_BYTES: usize = 4096;
+/// Output buffers kept for reuse, and the largest capacity worth keeping.
+const SPARE_MAX: usize = 1024;
+const SPARE_BYTES_MAX: usize = 64 * 1024;
+
+/// A slot's occupant.
+struct Slot {
+    socket: Socket,
+    machine: Connection,
+    sending: bool,
+    receive: Receive,
+    /// Pipelined requests come in bulk here: large buffers.
+    large: bool,
+    /// The delay that a timer was set for.
+    timer_us: Option<u64>,
+    /// Set once the sending direction was ended: close at the latest then.
+    linger_until_us: Option<u64>,
+}
+
+/// The thread's state.
+pub(super) struct Server<D: Driver> {
+    driver: D,
+    slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+    /// `(due, slot, generation)` of delayed replies and lingering closes; late entries are recognised and ignored.
+    timers: BinaryHeap<Reverse<(u64, usize, u32)>>,
+    fields: Fields,
+    limits: Limits,
+    counts: OriginStats,
+    spare: Vec<Vec<u8>>,
+    date_line: Vec<u8>,
+    date_s: u64,
+    shared: Arc<Shared>,
+    thread: usize,
+}
+
+impl<D: Driver> Server<D> {
+    pub(super) fn new(driver: D, shared: Arc<Shared>, thread: usize) -> Server<D> {
+        Server {
+            driver,
+            slots: Vec::new(),
+            free: Vec::new(),
+            timers: BinaryHeap::new(),
+            fields: Fields::default(),
+            limits: Limits::default(),
+            counts: OriginStats::default(),
+            spare: Vec::new(),
+            date_line: Vec::new(),
+            date_s: 0,
+            shared,
+            thread,
+        }
+    }
+
+    /// Serves until told to stop.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(super) fn run(&mut self, listener: TcpListener) -> io::Result<()> {
+        self.driver.listen(listener, LISTENER)?;
+        let mut completions = Vec::new();
+        while !self.shared.stop.load(Ordering::Acquire) {
+            self.driver.turn(Some(self.wait_us()), &mut completions)?;
+            self.refresh_date();
+            for completion in completions.drain(..) {
+                self.handle(completion);
+            }
+            self.fire_timers();
+            self.shared.threads[self.thread].publish(&self.counts);
+        }
+        Ok(())
+    }
+
+    fn wait_us(&self) -> u64 {
+        let due_us = self.timers.peek().map_or(u64::MAX, |Reverse((due_us, ..))| *due_us);
+        due_us.saturating_sub(self.driver.now_us()).min(TURN_WAIT_US)
+    }
+
+    fn refresh_date(&mut self) {
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        if now_s != self.date_s {
+            self.date_s = now_s;
+            self.date_line.clear();
+            self.date_line.extend_from_slice(b"Date: ");
+            self.date_line.extend_from_slice(&http_date(now_s));
+            self.date_line.extend_from_slice(b"\r\n");
+        }
+    }
+
+    fn handle(&mut self, completion: Completion) {
+        let Completion { token, socket, event } = completion;
+        match event {
+            Event::Accepted { socket, .. } => self.accept(socket),
+            Event::Received(buffer) => self.received(token, socket, buffer),
+            Event::Ended => self.with(token, socket, |slot, _| slot.end()),
+            Event::ReceiveFailed(_) => self.close(token, socket),
+            Event::Sent { payload, result } => self.sent(token, socket, payload, result.is_ok()),
+            Event::AcceptFailed(_) | Event::Connected(_) | Event::Woken => {}
+        }
+    }
+
+    fn accept(&mut self, socket: Socket) {
+        self.counts.connects += 1;
+        let receive = Receive::Many(Class::Small);
+        let machine = Connection::new(self.spare.pop().unwrap_or_default());
+        let slot =
+            Slot { socket, machine, sending: false, receive, large: false, timer_us: None, linger_until_us: None };
+        let index = self.free.pop().unwrap_or(self.slots.len());
+        if index == self.slots.len() {
+            self.slots.push(Some(slot));
+        } else {
+            self.slots[index] = Some(slot);
+        }
+        self.driver.set_token(socket, index as Token);
+        self.driver.receive(socket, receive);
+    }
+
+    fn received(&mut self, token: Token, socket: Socket, buffer: RecvBuf) {
+        self.counts.receives += 1;
+        self.counts.bytes_in += buffer.len() as u64;
+        self.with(token, socket, |slot, scene| slot.input(scene, &buffer));
+        self.driver.recycle(buffer);
+    }
+
+    fn sent(&mut self, token: Token, socket: Socket, payload: Payload, good: bool) {
+        if let Payload::Owned(mut buffer) = payload
+            && self.spare.len() < SPARE_MAX
+            && buffer.capacity() <= SPARE_BYTES_MAX
+        {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+        if good {
+            self.with(token, socket, |slot, scene| {
+                slot.sending = false;
+                slot.machine.handle_sent(scene);
+            });
+        } else {
+            self.close(token, socket);
+        }
+    }
+
+    /// Lets a connection handle something, then does what it wants done.
+    fn with(&mut self, token: Token, socket: Socket, act: impl FnOnce(&mut Slot, &mut Scene<'_>)) {
+        let index = usize::try_from(token).unwrap_or(usize::MAX);
+        let Some(Some(slot)) = self.slots.get_mut(index) else { return };
+        if slot.socket != socket {
+            return;
+        }
+        let shared = &self.shared;
+        let mut scene = Scene {
+            limits: &self.limits,
+            fields: &mut self.fields,
+            date_line: &self.date_line,
+            now_us: self.driver.now_us(),
+            counts: &mut self.counts,
+            totals: &|| stats::total(&shared.threads),
+        };
+        act(slot, &mut scene);
+        self.act(index);
+    }
+
+    /// Turns what the connection wants into operations.
+    fn act(&mut self, index: usize) {
+        let Some(slot) = &mut self.slots[index] else { return };
+        if !slot.sending
+            && slot.linger_until_us.is_none()
+            && let Some(payload) = slot.machine.poll_payload(&mut self.spare)
+        {
+            self.counts.bytes_out += length(&payload);
+            slot.sending = true;
+            self.driver.send(slot.socket, payload);
+        }
+        let receive = if slot.machine.wants_input() { slot.wanted_receive() } else { Receive::Off };
+        if receive != slot.receive {
+            slot.receive = receive;
+            self.driver.receive(slot.socket, receive);
+        }
+        if let Some(due_us) = slot.machine.due_us()
+            && slot.timer_us.replace(due_us) != Some(due_us)
+        {
+            self.timers.push(Reverse((due_us, index, slot.socket.generation)));
+        }
+        if !slot.sending && slot.machine.is_over() {
+            self.finish(index);
+        }
+    }
+
+    /// Everything is sent: closes at once if the client has closed too, else ends our direction and lingers.
+    fn finish(&mut self, index: usize) {
+        let Some(slot) = &mut self.slots[index] else { return };
+        let socket = slot.socket;
+        if slot.machine.has_ended() {
+            self.close(index as Token, socket);
+        } else if slot.linger_until_us.is_none() {
+            let until_us = self.driver.now_us() + LINGER_US;
+            slot.linger_until_us = Some(until_us);
+            self.driver.shutdown_write(socket);
+            self.timers.push(Reverse((until_us, index, socket.generation)));
+        }
+    }
+
+    fn close(&mut self, token: Token, socket: Socket) {
+        let index = usize::try_from(token).unwrap_or(usize::MAX);
+        let known = self.slots.get(index).is_some_and(|slot| slot.as_ref().is_some_and(|slot| slot.socket == socket));
+        if known {
+            self.slots[index] = None;
+            self.free.push(index);
+            self.counts.closes += 1;
+            self.driver.close(socket);
+        }
+    }
+
+    fn fire_timers(&mut self) {
+        let now_us = self.driver.now_us();
+        while let Some(Reverse((due_us, index, generation))) = self.timers.peek().copied() {
+            if due_us > now_us {
+                break;
+            }
+            self.timers.pop();
+            let Some(slot) = &self.slots[index] else { continue };
+            let socket = slot.socket;
+            if socket.generation != generation {
+                continue;
+            }
+            if slot.linger_until_us.is_some_and(|until_us| until_us <= now_us) {
+                self.close(index as Token, socket);
+            } else if slot.machine.due_us().is_some_and(|due_us| due_us <= now_us) {
+                self.with(index as Token, socket, |slot, scene| slot.machine.handle_time(scene));
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn input(&mut self, scene: &mut Scene<'_>, bytes: &[u8]) {
+        self.large |= bytes.len() >= SMALL_BYTES;
+        self.machine.handle_input(scene, bytes);
+    }
+
+    fn end(&mut self) {
+        self.machine.handle_end();
+        self.receive = Receive::Off;
+    }
+
+    fn wanted_receive(&self) -> Receive {
+        Receive::Many(if self.large { Class::Large } else { Class::Small })
+    }
+}
+
+fn length(payload: &Payload) -> u64 {
+    match payload {
+        Payload::Owned(bytes) => bytes.len() as u64,
+        Payload::Shared(bytes) => bytes.len() as u64,
+        Payload::Vectored(slices) => slices.iter().map(|slice| slice.len() as u64).sum(),
+    }
+}

@@ -1,0 +1,96 @@
+//! What a request's query asks of the origin. Called by `connection.rs` for each request; pure.
+//!
+//! Bound: numbers that don't parse are refused with 400 by the caller, never guessed.
+
+/// The reply that `/?size=BYTES&status=CODE&delay=MS&chunked=1&close=1` describes; any part may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Length of the body in bytes; None is the three bytes `ok\n`.
+    pub(super) size: Option<u64>,
+    /// Status code, 200-599. Default 200.
+    pub(super) status: u16,
+    /// Time between the complete request and its reply, microseconds. Default 0.
+    pub(super) delay_us: u64,
+    /// Send the body in the chunked coding instead of with a length.
+    pub(super) chunked: bool,
+    /// Close the connection after the reply.
+    pub(super) close: bool,
+}
+
+impl Default for Wanted {
+    fn default() -> Wanted {
+        Wanted { size: None, status: 200, delay_us: 0, chunked: false, close: false }
+    }
+}
+
+/// Longest delay that is honoured: ten minutes.
+const DELAY_MS_MAX: u64 = 600_000;
+
+impl Wanted {
+    /// Reads a query (without the `?`). None when a known key has a value that can't be meant. Unknown keys are
+    /// ignored, so that a client may tell requests apart with a key of its own.
+    pub(super) fn from_query(query: &[u8]) -> Option<Wanted> {
+        let mut wanted = Wanted::default();
+        for pair in query.split(|byte| *byte == b'&') {
+            let mut halves = pair.splitn(2, |byte| *byte == b'=');
+            let (key, value) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
+            match key {
+                b"size" => wanted.size = Some(number(value)?),
+                b"status" => wanted.status = status(value)?,
+                b"delay" => wanted.delay_us = number(value).filter(|delay| *delay <= DELAY_MS_MAX)? * 1000,
+                b"chunked" => wanted.chunked = flag(value)?,
+                b"close" => wanted.close = flag(value)?,
+                _ => {}
+            }
+        }
+        Some(wanted)
+    }
+}
+
+/// Digits only, at most 2^63.
+fn number(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let parsed = std::str::from_utf8(value).ok()?.parse::<u64>().ok()?;
+    (parsed <= 1 << 63).then_some(parsed)
+}
+
+/// A final status.
+fn status(value: &[u8]) -> Option<u16> {
+    let code = u16::try_from(number(value)?).ok()?;
+    (200..600).contains(&code).then_some(code)
+}
+
+/// `1` or nothing is yes, `0` is no.
+fn flag(value: &[u8]) -> Option<bool> {
+    match value {
+        b"" | b"1" => Some(true),
+        b"0" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_read_and_unknown_ones_are_ignored() {
+        let wanted = Wanted::from_query(b"size=5000000000&status=404&id=7&delay=20&chunked=1&close").unwrap();
+        let expected = Wanted { size: Some(5_000_000_000), status: 404, delay_us: 20_000, chunked: true, close: true };
+        assert_eq!(wanted, expected);
+        assert_eq!(Wanted::from_query(b""), Some(Wanted::default()));
+        assert_eq!(Wanted::from_query(b"chunked=0&close=0"), Some(Wanted::default()));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for query in ["size=", "size=-1", "size=1k", "size=99999999999999999999", "status=99", "status=101"] {
+            assert_eq!(Wanted::from_query(query.as_bytes()), None, "{query}");
+        }
+        for query in ["status=600", "delay=600001", "delay=x", "chunked=2", "close=yes"] {
+            assert_eq!(Wanted::from_query(query.as_bytes()), None, "{query}");
+        }
+    }
+}
