@@ -1,0 +1,55 @@
+# What people type. Each target installs what it needs, then does one thing.
+#
+#   make demo             origin and proxy on 127.0.0.1:8080 with live figures; DEMO_SECONDS=n ends it by itself
+#   make test             formatting, lints, all tests, licences
+#   make bench            measures against nginx and HAProxy; QUICK=1 takes under 5 minutes; BENCH="--only NAME" picks
+#   make icount           instructions for each operation (valgrind)
+#   make fuzz             fuzz targets for FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
+#   make fmt lint setup   one step of the above
+
+CARGO ?= cargo
+# Release code that links quickly; `make bench PROFILE=release` for the last few per cent.
+PROFILE ?= bench-fast
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+WEIR := $(TARGET_DIR)/$(PROFILE)/weir
+DEMO_SECONDS ?= 0
+FUZZ_SECONDS ?= 60
+
+.PHONY: demo test bench icount fuzz fmt lint unit licences setup build
+
+build:
+	@$(CARGO) build --quiet --locked --profile $(PROFILE) --package weir
+
+demo: build
+	@exec $(WEIR) demo --seconds $(DEMO_SECONDS)
+
+test: setup
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) test --locked --workspace
+	@scripts/licences
+
+bench: setup
+	@$(MAKE) --no-print-directory build PROFILE=$(if $(QUICK),bench-fast,$(PROFILE))
+	@exec $(WEIR) bench $(if $(QUICK),--quick) $(BENCH)
+
+icount: setup
+	@scripts/icount $(ICOUNT)
+
+fuzz:
+	@scripts/fuzz $(FUZZ_SECONDS)
+
+fmt:
+	$(CARGO) fmt --all
+
+lint:
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+unit:
+	$(CARGO) test --locked --workspace
+
+licences:
+	@scripts/licences
+
+setup:
+	@scripts/setup
