@@ -156,4 +156,32 @@ pub trait Driver {
 
     /// The name for logs and status: `io_uring`, `epoll`, `sim`.
     fn name(&self) -> &'static str;
+
+    /// Counters since the start, for the status.
+    fn stats(&self) -> DriverStats;
+}
+
+/// What a driver did since it was made. All are counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DriverStats {
+    /// Calls of [`Driver::turn`].
+    pub turns: u64,
+    /// System calls of the data path (enter, or wait, receive, send, accept), without the opening and closing of sockets.
+    pub syscalls: u64,
+    /// Completions delivered.
+    pub completions: u64,
+    /// Connections accepted.
+    pub accepts: u64,
+    /// Times that accepting failed and paused (descriptors, memory).
+    pub accept_failures: u64,
+    /// Receives that delivered bytes.
+    pub receives: u64,
+    /// Payloads that were sent completely.
+    pub sends: u64,
+    /// Sends that the kernel took in more than one part.
+    pub partial_sends: u64,
+    /// Times that a socket had to wait for a receive buffer (ENOBUFS).
+    pub starved: u64,
+    /// Times that [`Waker::wake`] made a turn return.
+    pub wakes: u64,
 }

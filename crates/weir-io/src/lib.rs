@@ -5,6 +5,21 @@
 
 mod buffer;
 mod driver;
+mod epoll;
+mod net;
+mod options;
+mod outgoing;
+mod pool;
+mod probe;
+pub mod sim;
+mod table;
+mod uring;
+mod wake;
 
 pub use buffer::RecvBuf;
-pub use driver::{Class, Completion, Driver, Event, Payload, Receive, Socket, Token, Waker};
+pub use driver::{Class, Completion, Driver, DriverStats, Event, Payload, Receive, Socket, Token, Waker};
+pub use epoll::Epoll;
+pub use net::bind_listener;
+pub use options::{IoChoice, Options};
+pub use probe::{DriverKind, Probe, choose, probe};
+pub use uring::Uring;

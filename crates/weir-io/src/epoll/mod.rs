@@ -1,0 +1,334 @@
+//! The epoll driver: performs the calls itself when a socket is ready and reports completions, as io_uring would.
+//!
+//! Made and used by one worker thread. Each socket is registered once, edge-triggered; readiness is remembered, so that a
+//! request costs one receive, one send and its share of a wait. Bounds: receives a socket and accepts a listener in one
+//! turn, buffers of the pools, 256 events a wait.
+//!
+//! `work` performs what is ready, `poller` holds the system calls.
+
+mod poller;
+mod work;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::IntoRawFd;
+use std::sync::Arc;
+
+use crate::net::{clock_us, close_fd, outgoing_socket, shutdown_write};
+use crate::outgoing::{Next, Outgoing, Sends};
+use crate::pool::Pool;
+use crate::table::{self, NO_SEND, OWN_BITS, Table};
+use crate::wake::WakeState;
+use crate::{Class, Completion, Driver, DriverStats, Event, Options, Payload, Receive, RecvBuf, Socket, Token, Waker};
+
+use poller::{OUT, Poller, Wait};
+
+/// Known to epoll.
+const WATCHED: u32 = 1 << OWN_BITS;
+/// Known to epoll for room to send, too.
+const WATCHED_OUT: u32 = 1 << (OWN_BITS + 1);
+/// A receive (or accept) may find something.
+const READABLE: u32 = 1 << (OWN_BITS + 2);
+/// The end or an error follows the last byte, so a short receive does not mean that nothing is left.
+const HANGING_UP: u32 = 1 << (OWN_BITS + 3);
+/// On the list of sockets that are ready.
+const QUEUED: u32 = 1 << (OWN_BITS + 4);
+/// The send in flight waits for room.
+const BLOCKED: u32 = 1 << (OWN_BITS + 5);
+
+/// `data` of the wake descriptor; no socket has it, because generations start at 1 and slots are far fewer.
+const WAKE_DATA: u64 = u64::MAX;
+
+fn data_of(socket: Socket) -> u64 {
+    u64::from(socket.index) << 32 | u64::from(socket.generation)
+}
+
+/// The epoll driver of one worker.
+pub struct Epoll {
+    poller: Poller,
+    table: Table,
+    sends: Sends,
+    /// Small, large.
+    pools: [Pool; 2],
+    /// Sockets that wait for a buffer, oldest first, by class.
+    starved: [VecDeque<Socket>; 2],
+    /// Sockets whose send was not tried yet.
+    unsent: Vec<Socket>,
+    /// Sockets that are readable and wanted, in turn.
+    ready: VecDeque<Socket>,
+    paused: Vec<(Socket, u64)>,
+    pending: Vec<Completion>,
+    events: Vec<(u64, u32)>,
+    /// The last turn returned without asking the kernel.
+    skipped_wait: bool,
+    wake: Arc<WakeState>,
+    now_us: u64,
+    stats: DriverStats,
+    options: Options,
+}
+
+impl Epoll {
+    /// Makes a driver.
+    ///
+    /// # Errors
+    /// The operating system's, when descriptors or address space run out.
+    pub fn new(options: Options) -> io::Result<Epoll> {
+        let poller = Poller::new()?;
+        let wake = Arc::new(WakeState::new()?);
+        // Edge-triggered: each write counts, and the counter needs no reading.
+        poller.add(wake.fd(), WAKE_DATA, 0)?;
+        let small = Pool::new(options.small_count, options.small_bytes, Arc::clone(&wake))?;
+        let large = Pool::new(options.large_count, options.large_bytes, Arc::clone(&wake))?;
+        Ok(Epoll {
+            poller,
+            table: Table::new(),
+            sends: Sends::default(),
+            pools: [small, large],
+            starved: [VecDeque::new(), VecDeque::new()],
+            unsent: Vec::new(),
+            ready: VecDeque::new(),
+            paused: Vec::new(),
+            pending: Vec::new(),
+            events: Vec::new(),
+            skipped_wait: false,
+            wake,
+            now_us: clock_us(),
+            stats: DriverStats::default(),
+            options,
+        })
+    }
+
+    /// Registers a socket when it is first waited for. A failure ends its receiving.
+    fn watch(&mut self, socket: Socket) {
+        let slot = self.table.slot(socket.index);
+        if slot.has(WATCHED) {
+            return;
+        }
+        slot.set(WATCHED);
+        if let Err(error) = self.poller.add(slot.fd, data_of(socket), 0) {
+            slot.set(table::ENDED);
+            let event = Event::ReceiveFailed(error);
+            self.pending.push(Completion { token: slot.token, socket, event });
+        }
+    }
+
+    /// Puts a socket on the ready list if a receive is wanted and may find something.
+    fn enqueue(&mut self, socket: Socket) {
+        let slot = self.table.slot(socket.index);
+        let wanted = slot.has(table::LISTENER) || slot.want() != Receive::Off;
+        if wanted && slot.has(READABLE) && !slot.has(QUEUED | table::ENDED | table::STARVED | table::CONNECTING) {
+            slot.set(QUEUED);
+            self.ready.push_back(socket);
+        }
+    }
+
+    fn feed(&mut self, class: Class) {
+        let (pool, starved) = (&mut self.pools[class as usize], &mut self.starved[class as usize]);
+        if starved.is_empty() {
+            return pool.collect();
+        }
+        pool.collect_or_starve();
+        let count = pool.free().min(starved.len());
+        let fed: Vec<Socket> = starved.drain(..count).collect();
+        for socket in fed {
+            if let Some(slot) = self.table.named(socket) {
+                slot.clear(table::STARVED);
+                self.enqueue(socket);
+            }
+        }
+    }
+
+    fn go_on_accepting(&mut self) {
+        let now_us = self.now_us;
+        while let Some(at) = self.paused.iter().position(|&(_, until_us)| until_us <= now_us) {
+            let (socket, _) = self.paused.swap_remove(at);
+            if let Some(slot) = self.table.named(socket) {
+                slot.set(READABLE);
+                self.enqueue(socket);
+            }
+        }
+    }
+
+    fn wait(&self, wait_us: Option<u64>, have: bool) -> Wait {
+        if have || !self.ready.is_empty() || !self.unsent.is_empty() {
+            return Wait::No;
+        }
+        let resume_us = self.paused.iter().map(|&(_, until_us)| until_us.saturating_sub(self.now_us)).min();
+        match (wait_us, resume_us) {
+            (Some(0), _) => Wait::No,
+            (None, None) => Wait::Forever,
+            (Some(us), None) | (None, Some(us)) => Wait::Us(us.max(1)),
+            (Some(us), Some(resume_us)) => Wait::Us(us.min(resume_us).max(1)),
+        }
+    }
+
+    /// Asks the kernel what is ready and does it.
+    fn poll(&mut self, wait: Wait, into: &mut Vec<Completion>) -> io::Result<bool> {
+        let may_wait = wait != Wait::No && self.wake.fall_asleep();
+        let mut events = std::mem::take(&mut self.events);
+        self.stats.syscalls += 1;
+        self.poller.wait(if may_wait { wait } else { Wait::No }, &mut events)?;
+        let woken = self.wake.rise();
+        self.now_us = clock_us();
+        for (data, mask) in events.drain(..) {
+            if data != WAKE_DATA {
+                let socket = Socket { index: (data >> 32) as u32, generation: data as u32 };
+                self.on_ready(socket, mask, into);
+            }
+        }
+        self.events = events;
+        Ok(woken)
+    }
+}
+
+impl Driver for Epoll {
+    fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    fn listen(&mut self, listener: TcpListener, token: Token) -> io::Result<Socket> {
+        listener.set_nonblocking(true)?;
+        let socket = self.table.insert(listener.into_raw_fd(), token);
+        let slot = self.table.slot(socket.index);
+        slot.set(table::LISTENER | WATCHED);
+        let fd = slot.fd;
+        if let Err(error) = self.poller.add(fd, data_of(socket), 0) {
+            close_fd(fd);
+            self.table.remove(socket.index);
+            return Err(error);
+        }
+        Ok(socket)
+    }
+
+    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<Socket> {
+        let fd = outgoing_socket(to, true)?.into_raw_fd();
+        let socket = self.table.insert(fd, token);
+        let slot = self.table.slot(socket.index);
+        let mut outcome = poller::connect(fd, to);
+        if outcome.is_ok() {
+            slot.set(WATCHED | WATCHED_OUT);
+            outcome = self.poller.add(fd, data_of(socket), OUT).and(outcome);
+        }
+        match outcome {
+            // The descriptor becomes writable when it is connected, at once if it is already.
+            Ok(_) => slot.set(table::CONNECTING),
+            Err(error) => {
+                slot.set(table::ENDED);
+                self.pending.push(Completion { token, socket, event: Event::Connected(Err(error)) });
+            }
+        }
+        Ok(socket)
+    }
+
+    fn set_token(&mut self, socket: Socket, token: Token) {
+        if let Some(slot) = self.table.named(socket) {
+            slot.token = token;
+        }
+    }
+
+    fn receive(&mut self, socket: Socket, how: Receive) {
+        let Some(slot) = self.table.named(socket) else { return };
+        if slot.has(table::ENDED | table::LISTENER) {
+            return;
+        }
+        slot.set_want(how);
+        if how != Receive::Off {
+            self.watch(socket);
+            self.enqueue(socket);
+        }
+    }
+
+    fn send(&mut self, socket: Socket, payload: Payload) {
+        let Some(slot) = self.table.named(socket) else { return };
+        debug_assert!(slot.send == NO_SEND, "one send at a time");
+        let outgoing = Outgoing::new(payload);
+        if matches!(outgoing.next(), Next::Nothing) {
+            let event = Event::Sent { payload: outgoing.into_payload(), result: Ok(()) };
+            self.pending.push(Completion { token: slot.token, socket, event });
+            return;
+        }
+        slot.send = self.sends.insert(outgoing);
+        self.unsent.push(socket);
+    }
+
+    fn shutdown_write(&mut self, socket: Socket) {
+        if let Some(slot) = self.table.named(socket) {
+            shutdown_write(slot.fd);
+        }
+    }
+
+    fn close(&mut self, socket: Socket) {
+        let Some(slot) = self.table.named(socket) else { return };
+        if slot.send != NO_SEND {
+            self.sends.remove(slot.send);
+            slot.send = NO_SEND;
+        }
+        // Closing the only descriptor of a file also ends its registration.
+        close_fd(slot.fd);
+        self.table.remove(socket.index);
+        self.pending.retain(|completion| completion.socket != socket);
+    }
+
+    fn recycle(&mut self, buffer: RecvBuf) {
+        let [small, large] = &mut self.pools;
+        if let Some(other) = small.recycle(buffer) {
+            // Dropping what belongs to neither gives it back to where it came from.
+            drop(large.recycle(other));
+        }
+    }
+
+    fn buffers(&self, class: Class) -> (u32, u32) {
+        let pool = &self.pools[class as usize];
+        (pool.free() as u32, pool.total() as u32)
+    }
+
+    fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
+        self.stats.turns += 1;
+        let before = into.len();
+        self.feed(Class::Small);
+        self.feed(Class::Large);
+        self.go_on_accepting();
+        into.append(&mut self.pending);
+        self.send_unsent(into);
+        self.receive_ready(into);
+        let have = into.len() > before;
+        // What was just done is news enough for one turn: a wait that finds nothing costs as much as one that does. But
+        // only every second time, so that no socket waits for others that always have something.
+        let woken = if have && !self.skipped_wait {
+            self.skipped_wait = true;
+            self.now_us = clock_us();
+            self.wake.rise()
+        } else {
+            self.skipped_wait = false;
+            self.poll(self.wait(wait_us, have), into)?
+        };
+        if woken {
+            self.stats.wakes += 1;
+            let socket = Socket { index: 0, generation: 0 };
+            into.push(Completion { token: 0, socket, event: Event::Woken });
+        }
+        self.stats.completions += (into.len() - before) as u64;
+        Ok(())
+    }
+
+    fn waker(&self) -> Arc<dyn Waker> {
+        self.wake.clone()
+    }
+
+    fn name(&self) -> &'static str {
+        "epoll"
+    }
+
+    fn stats(&self) -> DriverStats {
+        self.stats
+    }
+}
+
+impl Drop for Epoll {
+    fn drop(&mut self) {
+        for socket in self.table.occupied() {
+            self.close(socket);
+        }
+    }
+}

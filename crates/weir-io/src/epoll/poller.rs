@@ -1,0 +1,186 @@
+//! The epoll descriptor and the system calls on sockets, with errors as values. Called by [`super::Epoll`].
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use socket2::{SockAddr, SockAddrStorage};
+
+use crate::outgoing::SLICES_MAX;
+
+/// Events fetched by one wait.
+const EVENTS_MAX: usize = 256;
+
+/// Readable, or ended in a way that a receive reports.
+pub(super) const IN: u32 = libc::EPOLLIN as u32;
+pub(super) const OUT: u32 = libc::EPOLLOUT as u32;
+/// The other side ended or the connection failed: what follows the last byte is not silence.
+pub(super) const HANGUP: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
+/// The connection failed or is over in both directions.
+pub(super) const BROKEN: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
+
+const WATCH: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+
+/// How long to wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wait {
+    No,
+    Us(u64),
+    Forever,
+}
+
+/// One epoll instance.
+pub(super) struct Poller {
+    epoll: OwnedFd,
+    events: Box<[MaybeUninit<libc::epoll_event>; EVENTS_MAX]>,
+    /// The kernel has no epoll_pwait2 (before 5.11): waits are in milliseconds, rounded up.
+    milliseconds: bool,
+}
+
+impl Poller {
+    pub(super) fn new() -> io::Result<Poller> {
+        // SAFETY: no pointers; the result is checked.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: `fd` was just created and nothing else owns it.
+        let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Poller { epoll, events: Box::new([const { MaybeUninit::uninit() }; EVENTS_MAX]), milliseconds: false })
+    }
+
+    /// Watches a descriptor, edge-triggered, until it is closed. `more` is [`OUT`] or 0.
+    pub(super) fn add(&self, fd: RawFd, data: u64, more: u32) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd, data, WATCH | more)
+    }
+
+    /// Watches for room to send as well; reports at once if there is room already.
+    pub(super) fn add_out(&self, fd: RawFd, data: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd, data, WATCH | OUT)
+    }
+
+    fn control(&self, operation: i32, fd: RawFd, data: u64, events: u32) -> io::Result<()> {
+        let mut event = libc::epoll_event { events, u64: data };
+        // SAFETY: `event` is valid for the call, which copies it.
+        check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &raw mut event) }).map(drop)
+    }
+
+    /// Waits and appends `(data, events)`. A signal ends the wait early.
+    pub(super) fn wait(&mut self, wait: Wait, into: &mut Vec<(u64, u32)>) -> io::Result<()> {
+        let count = match self.wait_once(wait) {
+            Ok(count) => count as usize,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(error) => return Err(error),
+        };
+        for event in &self.events[..count] {
+            // SAFETY: the kernel filled the first `count` events.
+            let event = unsafe { event.assume_init() };
+            into.push((event.u64, event.events));
+        }
+        Ok(())
+    }
+
+    fn wait_once(&mut self, wait: Wait) -> io::Result<i32> {
+        let (epoll, events) = (self.epoll.as_raw_fd(), self.events.as_mut_ptr().cast());
+        let milliseconds = match wait {
+            Wait::No => 0,
+            Wait::Forever => -1,
+            Wait::Us(us) if self.milliseconds => i32::try_from(us.div_ceil(1_000)).unwrap_or(i32::MAX),
+            Wait::Us(us) => return self.wait_us(us),
+        };
+        // SAFETY: `events` has room for EVENTS_MAX events.
+        check(unsafe { libc::epoll_wait(epoll, events, EVENTS_MAX as i32, milliseconds) })
+    }
+
+    fn wait_us(&mut self, us: u64) -> io::Result<i32> {
+        let timeout = libc::timespec {
+            tv_sec: (us / 1_000_000) as libc::time_t,
+            tv_nsec: (us % 1_000_000) as libc::c_long * 1_000,
+        };
+        let (epoll, events) = (self.epoll.as_raw_fd(), self.events.as_mut_ptr().cast());
+        let mask = std::ptr::null();
+        // SAFETY: `events` has room for EVENTS_MAX events; `timeout` outlives the call; no signal mask is given.
+        let result = unsafe { libc::epoll_pwait2(epoll, events, EVENTS_MAX as i32, &raw const timeout, mask) };
+        match check(result) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                self.milliseconds = true;
+                self.wait_once(Wait::Us(us))
+            }
+            result => result,
+        }
+    }
+}
+
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn check_len(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Receives into a buffer of the pool without waiting.
+///
+/// # Safety
+/// `start` must be writable for `len` bytes and referred to by nobody else.
+pub(super) unsafe fn receive(fd: RawFd, start: *mut u8, len: usize) -> io::Result<usize> {
+    // SAFETY: the caller's promise.
+    check_len(unsafe { libc::recv(fd, start.cast(), len, libc::MSG_DONTWAIT) })
+}
+
+/// Sends one slice without waiting.
+///
+/// # Safety
+/// `start` must be readable for `len` bytes.
+pub(super) unsafe fn send(fd: RawFd, start: *const u8, len: usize) -> io::Result<usize> {
+    // SAFETY: the caller's promise.
+    check_len(unsafe { libc::send(fd, start.cast(), len, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
+}
+
+/// Sends several slices without waiting.
+///
+/// # Safety
+/// The first `count` slices must be readable.
+pub(super) unsafe fn send_slices(fd: RawFd, slices: &mut [libc::iovec; SLICES_MAX], count: usize) -> io::Result<usize> {
+    // SAFETY: msghdr is plain data for which all zeroes is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = slices.as_mut_ptr();
+    message.msg_iovlen = count as _;
+    // SAFETY: `message` describes `count` slices that the caller vouches for.
+    check_len(unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
+}
+
+/// Accepts one connection.
+pub(super) fn accept(fd: RawFd) -> io::Result<(RawFd, SocketAddr)> {
+    let mut storage = SockAddrStorage::zeroed();
+    let mut len = storage.size_of();
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: `storage` is writable for `len` bytes, and both outlive the call.
+    let accepted = check(unsafe { libc::accept4(fd, (&raw mut storage).cast(), &raw mut len, flags) })?;
+    // SAFETY: the kernel filled `len` bytes of `storage`.
+    let address = unsafe { SockAddr::new(storage, len) };
+    let Some(peer) = address.as_socket() else {
+        crate::net::close_fd(accepted);
+        return Err(io::Error::from_raw_os_error(libc::EPROTO));
+    };
+    Ok((accepted, peer))
+}
+
+/// Starts a connect; true when it ended at once.
+pub(super) fn connect(fd: RawFd, to: SocketAddr) -> io::Result<bool> {
+    let address = SockAddr::from(to);
+    // SAFETY: `address` outlives the call, and its length is its own.
+    match check(unsafe { libc::connect(fd, address.as_ptr().cast(), address.len()) }) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The outcome of a connect that was in progress.
+pub(super) fn connect_result(fd: RawFd) -> io::Result<()> {
+    let mut code: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    let pointer = (&raw mut code).cast();
+    // SAFETY: `code` is writable for `len` bytes, and both outlive the call.
+    check(unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, pointer, &raw mut len) })?;
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+}

@@ -1,0 +1,255 @@
+//! What is done when a socket is ready: receive, send, accept, the end of a connect. Called by [`super::Epoll::turn`].
+//!
+//! Bounds: `receives_per_turn` and `accepts_per_turn` for one socket, [`SEND_CALLS_MAX`] for one payload; who has more goes
+//! to the end of the ready list.
+
+use std::io;
+
+use crate::net::concerns_one_connection;
+use crate::outgoing::{Next, SLICES_MAX};
+use crate::table::{self, NO_SEND};
+use crate::{Class, Completion, Event, Receive, Socket};
+
+use super::poller::{self, BROKEN, HANGUP, IN, OUT};
+use super::{BLOCKED, Epoll, HANGING_UP, QUEUED, READABLE, WATCHED, WATCHED_OUT, data_of};
+
+/// Calls that one payload may take in one turn.
+const SEND_CALLS_MAX: usize = 16;
+
+/// What became of an attempt to receive.
+enum Outcome {
+    /// More may follow at once.
+    Again,
+    /// Nothing is left for now.
+    Dry,
+    /// Over.
+    End(Event),
+}
+
+impl Epoll {
+    /// Handles one event of epoll.
+    pub(super) fn on_ready(&mut self, socket: Socket, mask: u32, into: &mut Vec<Completion>) {
+        let Some(slot) = self.table.occupant(socket.index, socket.generation) else { return };
+        if mask & (IN | HANGUP) != 0 {
+            slot.set(READABLE);
+        }
+        if mask & HANGUP != 0 {
+            slot.set(HANGING_UP);
+        }
+        if slot.has(table::CONNECTING) && mask & (OUT | BROKEN) != 0 {
+            self.finish_connect(socket, into);
+        } else if slot.has(BLOCKED) && mask & (OUT | BROKEN) != 0 {
+            slot.clear(BLOCKED);
+            self.transmit(socket, into);
+        }
+        let slot = self.table.slot(socket.index);
+        if slot.has(READABLE) && !slot.has(QUEUED | table::CONNECTING) {
+            self.serve(socket, into);
+        }
+    }
+
+    fn finish_connect(&mut self, socket: Socket, into: &mut Vec<Completion>) {
+        let slot = self.table.slot(socket.index);
+        slot.clear(table::CONNECTING);
+        let result = poller::connect_result(slot.fd);
+        if result.is_err() {
+            slot.set(table::ENDED);
+        }
+        into.push(Completion { token: slot.token, socket, event: Event::Connected(result) });
+    }
+
+    /// One pass over what was ready at the start of it.
+    pub(super) fn receive_ready(&mut self, into: &mut Vec<Completion>) {
+        for _ in 0..self.ready.len() {
+            let Some(socket) = self.ready.pop_front() else { return };
+            if let Some(slot) = self.table.named(socket) {
+                slot.clear(QUEUED);
+                self.serve(socket, into);
+            }
+        }
+    }
+
+    /// Receives or accepts within the limits of a turn.
+    fn serve(&mut self, socket: Socket, into: &mut Vec<Completion>) {
+        if self.table.slot(socket.index).has(table::LISTENER) {
+            self.accept_some(socket, into);
+        } else {
+            self.receive_some(socket, into);
+        }
+        self.enqueue(socket);
+    }
+
+    fn receive_some(&mut self, socket: Socket, into: &mut Vec<Completion>) {
+        for _ in 0..self.options.receives_per_turn {
+            let slot = self.table.slot(socket.index);
+            if slot.has(table::ENDED | table::STARVED) || !slot.has(READABLE) {
+                return;
+            }
+            let (class, once) = match slot.want() {
+                Receive::Off => return,
+                Receive::Once(class) => (class, true),
+                Receive::Many(class) => (class, false),
+            };
+            match self.receive_one(socket, class, once, into) {
+                Outcome::Again => {}
+                Outcome::Dry => return,
+                Outcome::End(event) => {
+                    let slot = self.table.slot(socket.index);
+                    slot.set(table::ENDED);
+                    into.push(Completion { token: slot.token, socket, event });
+                    return;
+                }
+            }
+        }
+    }
+
+    fn receive_one(&mut self, socket: Socket, class: Class, once: bool, into: &mut Vec<Completion>) -> Outcome {
+        let slot = self.table.slot(socket.index);
+        let pool = &mut self.pools[class as usize];
+        let Some(id) = pool.take() else {
+            self.stats.starved += 1;
+            slot.set(table::STARVED);
+            self.starved[class as usize].push_back(socket);
+            return Outcome::Dry;
+        };
+        self.stats.syscalls += 1;
+        // SAFETY: the buffer is the pool's own until it is lent, and as long as the pool says.
+        let result = unsafe { poller::receive(slot.fd, pool.address(id), pool.size() as usize) };
+        match result {
+            Ok(0) => {
+                pool.put(id);
+                Outcome::End(Event::Ended)
+            }
+            Ok(len) => {
+                self.stats.receives += 1;
+                let event = Event::Received(pool.lend(id, len as u32));
+                into.push(Completion { token: slot.token, socket, event });
+                if once {
+                    slot.set_want(Receive::Off);
+                }
+                // A short receive has emptied the socket, and an edge announces what comes later; but an end that was
+                // announced already would not be announced again.
+                if len < pool.size() as usize && !slot.has(HANGING_UP) {
+                    slot.clear(READABLE);
+                    return Outcome::Dry;
+                }
+                Outcome::Again
+            }
+            Err(error) => {
+                pool.put(id);
+                match error.kind() {
+                    io::ErrorKind::WouldBlock => {
+                        slot.clear(READABLE);
+                        Outcome::Dry
+                    }
+                    io::ErrorKind::Interrupted => Outcome::Again,
+                    _ => Outcome::End(Event::ReceiveFailed(error)),
+                }
+            }
+        }
+    }
+
+    /// Tries the sends that were queued since the last turn.
+    pub(super) fn send_unsent(&mut self, into: &mut Vec<Completion>) {
+        let mut unsent = std::mem::take(&mut self.unsent);
+        for socket in unsent.drain(..) {
+            if self.table.named(socket).is_some() {
+                self.transmit(socket, into);
+            }
+        }
+        // Those that used up their calls queued themselves again.
+        std::mem::swap(&mut unsent, &mut self.unsent);
+        self.unsent.append(&mut unsent);
+    }
+
+    /// Sends what the kernel takes of a payload.
+    fn transmit(&mut self, socket: Socket, into: &mut Vec<Completion>) {
+        for call in 0..SEND_CALLS_MAX {
+            let slot = self.table.slot(socket.index);
+            let Some(outgoing) = self.sends.get(slot.send) else { return };
+            let mut slices = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; SLICES_MAX];
+            let (result, offered) = match outgoing.next() {
+                Next::Nothing => return self.finish_send(socket, Ok(()), into),
+                // SAFETY: the range is part of the payload, which stays in `sends`.
+                Next::One(start, len) => (unsafe { poller::send(slot.fd, start, len) }, len),
+                Next::Several => {
+                    let count = outgoing.fill(&mut slices);
+                    let offered = slices[..count].iter().map(|slice| slice.iov_len).sum();
+                    // SAFETY: the slices are parts of the payload, which stays in `sends`.
+                    (unsafe { poller::send_slices(slot.fd, &mut slices, count) }, offered)
+                }
+            };
+            self.stats.syscalls += 1;
+            match result {
+                Ok(taken) => {
+                    if outgoing.advance(taken) {
+                        return self.finish_send(socket, Ok(()), into);
+                    }
+                    self.stats.partial_sends += u64::from(call == 0);
+                    if taken < offered {
+                        return self.block(socket, into);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.block(socket, into),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.finish_send(socket, Err(error), into),
+            }
+        }
+        self.unsent.push(socket);
+    }
+
+    /// The kernel's buffer is full: an edge will tell when there is room.
+    fn block(&mut self, socket: Socket, into: &mut Vec<Completion>) {
+        let slot = self.table.slot(socket.index);
+        slot.set(BLOCKED);
+        if slot.has(WATCHED_OUT) {
+            return;
+        }
+        let result = if slot.has(WATCHED) {
+            self.poller.add_out(slot.fd, data_of(socket))
+        } else {
+            self.poller.add(slot.fd, data_of(socket), OUT)
+        };
+        slot.set(WATCHED | WATCHED_OUT);
+        if let Err(error) = result {
+            self.finish_send(socket, Err(error), into);
+        }
+    }
+
+    fn finish_send(&mut self, socket: Socket, result: io::Result<()>, into: &mut Vec<Completion>) {
+        let slot = self.table.slot(socket.index);
+        slot.clear(BLOCKED);
+        let send = std::mem::replace(&mut slot.send, NO_SEND);
+        let Some(outgoing) = self.sends.remove(send) else { return };
+        self.stats.sends += u64::from(result.is_ok());
+        let event = Event::Sent { payload: outgoing.into_payload(), result };
+        into.push(Completion { token: slot.token, socket, event });
+    }
+
+    fn accept_some(&mut self, listener: Socket, into: &mut Vec<Completion>) {
+        let slot = self.table.slot(listener.index);
+        let (fd, token) = (slot.fd, slot.token);
+        for _ in 0..self.options.accepts_per_turn {
+            self.stats.syscalls += 1;
+            match poller::accept(fd) {
+                Ok((accepted, peer)) => {
+                    self.stats.accepts += 1;
+                    let socket = self.table.insert(accepted, 0);
+                    into.push(Completion { token, socket: listener, event: Event::Accepted { socket, peer } });
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.table.slot(listener.index).clear(READABLE);
+                    return;
+                }
+                Err(error) if error.raw_os_error().is_some_and(concerns_one_connection) => {}
+                Err(error) => {
+                    self.stats.accept_failures += 1;
+                    self.table.slot(listener.index).clear(READABLE);
+                    self.paused.push((listener, self.now_us + self.options.accept_pause_us));
+                    into.push(Completion { token, socket: listener, event: Event::AcceptFailed(error) });
+                    return;
+                }
+            }
+        }
+    }
+}

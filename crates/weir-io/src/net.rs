@@ -1,0 +1,108 @@
+//! Small things about sockets that both drivers and the start-up need: listeners, addresses, the clock.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
+
+/// Makes a listener that each worker can have one of: SO_REUSEADDR, SO_REUSEPORT, TCP_NODELAY (accepted sockets inherit
+/// it), non-blocking. `backlog` is in connections; the system caps it at `net.core.somaxconn`. An IPv6 address
+/// listens on IPv6 alone.
+///
+/// # Errors
+/// The operating system's, with a text that names the address and the usual cause (port taken, privilege, no such
+/// address).
+pub fn bind_listener(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+    open_listener(address, backlog).map_err(|error| explain(address, &error))
+}
+
+fn open_listener(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_tcp_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(socket.into())
+}
+
+fn explain(address: SocketAddr, error: &io::Error) -> io::Error {
+    let cause = match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => "the port is taken by another program".to_owned(),
+        Some(libc::EACCES | libc::EPERM) => {
+            format!("no permission: port {} needs the capability CAP_NET_BIND_SERVICE", address.port())
+        }
+        Some(libc::EADDRNOTAVAIL) => "this machine has no such address".to_owned(),
+        Some(libc::EMFILE | libc::ENFILE) => "no file descriptors left".to_owned(),
+        _ => error.to_string(),
+    };
+    io::Error::new(error.kind(), format!("cannot listen on {address}: {cause}"))
+}
+
+/// A TCP socket for an outgoing connection, with TCP_NODELAY.
+pub(crate) fn outgoing_socket(to: SocketAddr, nonblocking: bool) -> io::Result<OwnedFd> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_tcp_nodelay(true)?;
+    socket.set_nonblocking(nonblocking)?;
+    Ok(socket.into())
+}
+
+/// The address of the other end of a connected socket.
+pub(crate) fn peer_address(fd: RawFd) -> io::Result<SocketAddr> {
+    let mut storage = SockAddrStorage::zeroed();
+    let mut len = storage.size_of();
+    // SAFETY: `storage` is writable for `len` bytes, and both outlive the call.
+    let result = unsafe { libc::getpeername(fd, (&raw mut storage).cast(), &raw mut len) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel filled `len` bytes of `storage`.
+    let address = unsafe { SockAddr::new(storage, len) };
+    address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+}
+
+/// Microseconds of the monotonic clock. All drivers of a process share its start.
+pub(crate) fn clock_us() -> u64 {
+    let mut now = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: `now` is writable, and CLOCK_MONOTONIC exists on every Linux, so it is always filled.
+    let now = unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, now.as_mut_ptr());
+        now.assume_init()
+    };
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
+}
+
+/// Ends the sending direction at once. Errors mean that there is nothing left to end.
+pub(crate) fn shutdown_write(fd: RawFd) {
+    // SAFETY: no pointers are involved; a descriptor that is not a connected socket gives an error.
+    unsafe { libc::shutdown(fd, libc::SHUT_WR) };
+}
+
+/// Closes a descriptor that its slot owns.
+pub(crate) fn close_fd(fd: RawFd) {
+    // SAFETY: the caller owns `fd` and forgets it; dropping the wrapper closes it exactly once.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+}
+
+/// Whether an accept failed because of the one connection that was to be accepted (accept(2), "Error handling"): then the
+/// next one may be fine, and trying again at once does not spin.
+pub(crate) fn concerns_one_connection(code: i32) -> bool {
+    matches!(
+        code,
+        libc::ECONNABORTED
+            | libc::EINTR
+            | libc::EPROTO
+            | libc::ENETDOWN
+            | libc::ENOPROTOOPT
+            | libc::EHOSTDOWN
+            | libc::ENONET
+            | libc::EHOSTUNREACH
+            | libc::ENETUNREACH
+    )
+}

@@ -1,0 +1,62 @@
+//! Sizes of a driver, and the choice between drivers. Called by the start-up of each worker.
+
+/// Which driver the user asked for (`--io`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum IoChoice {
+    /// io_uring where it works, epoll elsewhere.
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    Uring,
+    /// epoll.
+    Epoll,
+}
+
+/// Sizes of one driver. The defaults suit a worker with 20,000 sockets; memory of buffers is touched only when used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Receive buffers of [`crate::Class::Small`]: 1 to 32,768.
+    pub small_count: u16,
+    /// Bytes in a small buffer. 4 KiB by default.
+    pub small_bytes: u32,
+    /// Receive buffers of [`crate::Class::Large`]: 1 to 32,768.
+    pub large_count: u16,
+    /// Bytes in a large buffer. 64 KiB by default.
+    pub large_bytes: u32,
+    /// Small buffers that the kernel holds at a time (io_uring): a power of two up to 32,768. The kernel takes them first
+    /// in, first out, so this is how many stay warm; more are handed over as they are used.
+    pub small_armed: u16,
+    /// Large buffers that the kernel holds at a time (io_uring): a power of two up to 32,768.
+    pub large_armed: u16,
+    /// Operations that can be queued before they are submitted early (io_uring): 64 B each.
+    pub queue_entries: u32,
+    /// Completions that the kernel can hold (io_uring): 16 B each.
+    pub completion_entries: u32,
+    /// Completions after which a turn stops asking the kernel for more.
+    pub completions_per_turn: usize,
+    /// Receives of one socket in one turn (epoll), so that one busy socket does not starve the rest.
+    pub receives_per_turn: u32,
+    /// Connections accepted by one listener in one turn (epoll).
+    pub accepts_per_turn: u32,
+    /// Pause after accepting failed for lack of a resource, microseconds.
+    pub accept_pause_us: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            small_count: 1024,
+            small_bytes: 4096,
+            large_count: 128,
+            large_bytes: 65536,
+            small_armed: 256,
+            large_armed: 64,
+            queue_entries: 4096,
+            completion_entries: 16384,
+            completions_per_turn: 512,
+            receives_per_turn: 4,
+            accepts_per_turn: 64,
+            accept_pause_us: 100_000,
+        }
+    }
+}

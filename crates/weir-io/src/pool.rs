@@ -1,0 +1,213 @@
+//! The pool that receive buffers of one class come from: a lazily touched mapping, a last-in-first-out free list, and
+//! an inbox for buffers that are dropped on other cores.
+//!
+//! Owned by a driver; [`RecvBuf`]s hold leases of it. Bound: `count` buffers, never more. The mapping is anonymous
+//! memory, so a page costs nothing until a byte is received into it, and the free list hands out what was used last,
+//! so that few pages are ever touched.
+//!
+//! ```text
+//!   free (owner) --take--> [in the kernel's ring] --lend--> RecvBuf --recycle (owner's thread)--> free
+//!                                                              \--drop (any thread)--> inbox --collect--> free
+//! ```
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::RecvBuf;
+use crate::wake::WakeState;
+
+/// Added to the distance between buffers: without it the first lines of all buffers fall into the same few sets of the
+/// processor's caches, and the first lines are the ones that every head is parsed from.
+const COLOUR_BYTES: usize = 64;
+
+/// Anonymous memory of this process.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is plain memory with no thread affinity; who may touch which part is decided by its users.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `Mapping` itself hands out only addresses.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Zeroed, page-aligned memory that is not resident until touched.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn new(bytes: usize) -> io::Result<Mapping> {
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: advice about the range that was just mapped. Huge pages would make one received byte cost 2 MiB of
+        // resident memory; a kernel without them answers with an error that does not matter.
+        unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Mapping { base, bytes })
+    }
+
+    /// The first byte.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this range was mapped by `new`, and nobody who borrows from it outlives it: leases hold the `Arc`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    ids: Vec<u16>,
+    /// The owner ran out of buffers and wants to be woken.
+    starved: bool,
+}
+
+/// The part of a pool that outlives its driver as long as a buffer is held.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    mapping: Mapping,
+    stride: usize,
+    inbox: Mutex<Inbox>,
+    /// The inbox is not empty; spares the owner the lock on each turn.
+    returned: AtomicBool,
+    wake: Arc<WakeState>,
+}
+
+impl Shared {
+    /// Address of a buffer.
+    pub(crate) fn address(&self, id: u16) -> NonNull<u8> {
+        // SAFETY: `id` is below the pool's count, so the offset stays inside the mapping.
+        unsafe { self.mapping.base.add(usize::from(id) * self.stride) }
+    }
+
+    /// Takes back a buffer from any thread.
+    pub(crate) fn give_back(&self, id: u16) {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        inbox.ids.push(id);
+        let starved = std::mem::take(&mut inbox.starved);
+        self.returned.store(true, Ordering::Release);
+        drop(inbox);
+        if starved {
+            self.wake.buffers_back();
+        }
+    }
+}
+
+/// The owner's end.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    /// One reference for each buffer, so that lending and recycling move it instead of counting.
+    leases: Box<[Option<Arc<Shared>>]>,
+    free: Vec<u16>,
+    size: u32,
+}
+
+impl Pool {
+    /// A pool of `count` buffers of `size` bytes. `wake` is called when a buffer comes back after
+    /// [`Pool::collect_or_starve`] found none.
+    ///
+    /// # Errors
+    /// The operating system's, when the address space is exhausted.
+    pub(crate) fn new(count: u16, size: u32, wake: Arc<WakeState>) -> io::Result<Pool> {
+        let stride = size as usize + COLOUR_BYTES;
+        let mapping = Mapping::new(stride * usize::from(count).max(1))?;
+        let shared =
+            Arc::new(Shared { mapping, stride, inbox: Mutex::default(), returned: AtomicBool::new(false), wake });
+        let leases = (0..count).map(|_| Some(Arc::clone(&shared))).collect();
+        Ok(Pool { shared, leases, free: (0..count).rev().collect(), size })
+    }
+
+    /// Bytes in a buffer.
+    pub(crate) fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Buffers on the free list.
+    pub(crate) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// All buffers.
+    pub(crate) fn total(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// The buffer that was used last.
+    pub(crate) fn take(&mut self) -> Option<u16> {
+        self.free.pop()
+    }
+
+    /// Back from [`Pool::take`] without use.
+    pub(crate) fn put(&mut self, id: u16) {
+        self.free.push(id);
+    }
+
+    /// Address of a buffer.
+    pub(crate) fn address(&self, id: u16) -> *mut u8 {
+        self.shared.address(id).as_ptr()
+    }
+
+    /// Turns a taken buffer, whose first `len` bytes were written, into a [`RecvBuf`].
+    ///
+    /// # Panics
+    /// When the buffer is lent already (broken ledger).
+    pub(crate) fn lend(&mut self, id: u16, len: u32) -> RecvBuf {
+        debug_assert!(len <= self.size);
+        let lease = self.leases[usize::from(id)].take().expect("a buffer is lent once");
+        RecvBuf::pooled(lease, id, len)
+    }
+
+    /// Takes a buffer back on the owner's thread; hands it out again if it is another pool's.
+    pub(crate) fn recycle(&mut self, buffer: RecvBuf) -> Option<RecvBuf> {
+        if !buffer.is_of(&self.shared) {
+            return Some(buffer);
+        }
+        if let Some((lease, id)) = buffer.into_lease() {
+            self.leases[usize::from(id)] = Some(lease);
+            self.free.push(id);
+        }
+        None
+    }
+
+    /// Moves what other threads gave back to the free list.
+    pub(crate) fn collect(&mut self) {
+        if self.shared.returned.load(Ordering::Acquire) {
+            self.empty_inbox(false);
+        }
+    }
+
+    /// As [`Pool::collect`]; when there is still nothing free, asks to be woken once something is.
+    pub(crate) fn collect_or_starve(&mut self) {
+        self.empty_inbox(true);
+    }
+
+    fn empty_inbox(&mut self, may_starve: bool) {
+        let mut inbox = self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        self.shared.returned.store(false, Ordering::Relaxed);
+        for id in inbox.ids.drain(..) {
+            self.leases[usize::from(id)] = Some(Arc::clone(&self.shared));
+            self.free.push(id);
+        }
+        inbox.starved = may_starve && self.free.is_empty();
+    }
+}

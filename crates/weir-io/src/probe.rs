@@ -1,0 +1,168 @@
+//! Which driver runs on this machine, found out by trying. Called once at start-up.
+//!
+//! The kernel has no flag for "multishot receive works" (liburing #1542), containers and gVisor forbid the set-up with EPERM,
+//! and a version number says little about a patched kernel. So a small ring is made with the very flags that the driver
+//! uses, a buffer ring is registered, and bytes go through a pair of sockets. Bound: one second.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use io_uring::{opcode, types};
+
+use crate::uring::{Group, Ring, Wait};
+use crate::wake::WakeState;
+use crate::{IoChoice, Options};
+
+/// Longest wait for one completion of the trial, microseconds.
+const TRIAL_WAIT_US: u64 = 500_000;
+
+/// A driver of the real operating system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DriverKind {
+    /// [`crate::Uring`].
+    Uring,
+    /// [`crate::Epoll`].
+    Epoll,
+}
+
+/// Which driver will run, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Probe {
+    /// The driver.
+    pub driver: DriverKind,
+    /// Without the driver's name; see the `Display` form for the whole sentence.
+    pub reason: String,
+}
+
+impl fmt::Display for Probe {
+    /// One line for the log, such as `io_uring: kernel 6.18.44, multishot receive and buffer rings work`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.driver {
+            DriverKind::Uring => "io_uring",
+            DriverKind::Epoll => "epoll",
+        };
+        write!(formatter, "{name}: {}", self.reason)
+    }
+}
+
+/// A step of the trial that failed.
+struct Failure {
+    step: &'static str,
+    error: io::Error,
+}
+
+impl Failure {
+    fn at(step: &'static str) -> impl Fn(io::Error) -> Failure {
+        move |error| Failure { step, error }
+    }
+
+    /// What to look at, in a few words.
+    fn hint(&self) -> &'static str {
+        match self.error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => " (forbidden by the container or kernel.io_uring_disabled)",
+            Some(libc::ENOSYS) => " (the kernel has no io_uring, or not all of it)",
+            Some(libc::EINVAL) => " (the kernel is older than 6.1)",
+            Some(libc::ENOMEM) => " (the limit of locked memory is too low)",
+            _ => "",
+        }
+    }
+}
+
+/// Tries io_uring and says which driver [`IoChoice::Auto`] means here.
+pub fn probe() -> Probe {
+    match trial() {
+        Ok(()) => Probe {
+            driver: DriverKind::Uring,
+            reason: format!("kernel {}, multishot receive and buffer rings work", kernel_release()),
+        },
+        Err(failure) => Probe {
+            driver: DriverKind::Epoll,
+            reason: format!("{} failed: {}{}", failure.step, plain(&failure.error), failure.hint()),
+        },
+    }
+}
+
+/// The driver for what the user asked for.
+///
+/// # Errors
+/// The sentence for the user when io_uring was demanded and does not work.
+pub fn choose(choice: IoChoice) -> Result<Probe, String> {
+    match choice {
+        IoChoice::Auto => Ok(probe()),
+        IoChoice::Epoll => Ok(Probe { driver: DriverKind::Epoll, reason: "as asked for".to_owned() }),
+        IoChoice::Uring => match probe() {
+            found if found.driver == DriverKind::Uring => Ok(found),
+            found => Err(format!("io_uring does not work here: {}", found.reason)),
+        },
+    }
+}
+
+/// Without Rust's `(os error 1)`.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// The kernel's release, such as `6.18.44`.
+fn kernel_release() -> String {
+    // SAFETY: utsname is plain bytes for which all zeroes is a value.
+    let mut name: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: `name` is writable; a failure leaves it empty.
+    unsafe { libc::uname(&raw mut name) };
+    // SAFETY: the kernel ends the field with a zero byte, and it was zeroed before.
+    unsafe { CStr::from_ptr(name.release.as_ptr()) }.to_string_lossy().into_owned()
+}
+
+/// Two pieces through one multishot receive.
+fn trial() -> Result<(), Failure> {
+    let options = Options { queue_entries: 8, completion_entries: 16, ..Options::default() };
+    let mut ring = Ring::new(&options).map_err(Failure::at("io_uring_setup"))?;
+    let wake = WakeState::new().map_err(Failure::at("eventfd"))?;
+    let mut group =
+        Group::new(&ring, 0, 4, 4096, 4, Arc::new(wake)).map_err(Failure::at("registering a buffer ring"))?;
+    let (mut near, far) = UnixStream::pair().map_err(Failure::at("socketpair"))?;
+    let receive = opcode::RecvMulti::new(types::Fd(far.as_raw_fd()), group.id()).build().user_data(1);
+    // SAFETY: the operation points at nothing; the pool lives until the trial is over (`settle`).
+    unsafe { ring.push(receive) };
+    let outcome = (|| {
+        for text in ["one", "two"] {
+            near.write_all(text.as_bytes())?;
+            exchange(&mut ring, &mut group, text)?;
+        }
+        Ok(())
+    })();
+    drop(near);
+    let settled = settle(&mut ring);
+    group.release(&ring);
+    outcome.and(settled).map_err(Failure::at("multishot receive"))
+}
+
+/// Waits for one piece.
+fn exchange(ring: &mut Ring, group: &mut Group, text: &str) -> io::Result<()> {
+    let entry = next(ring)?;
+    if entry.result < 0 {
+        return Err(io::Error::from_raw_os_error(-entry.result));
+    }
+    let wrong = || io::Error::from(io::ErrorKind::Unsupported);
+    let id = entry.buffer().ok_or_else(wrong)?;
+    group.consumed();
+    let bytes = group.pool.lend(id, entry.result as u32);
+    if !entry.more() || &bytes[..] != text.as_bytes() { Err(wrong()) } else { Ok(()) }
+}
+
+/// Waits for the end of the receive, after which the kernel writes nowhere.
+fn settle(ring: &mut Ring) -> io::Result<()> {
+    while next(ring)?.more() {}
+    Ok(())
+}
+
+fn next(ring: &mut Ring) -> io::Result<crate::uring::Entry> {
+    let mut entries = Vec::new();
+    ring.enter(Wait::Us(TRIAL_WAIT_US))?;
+    ring.reap(1, &mut entries);
+    entries.pop().ok_or_else(|| io::ErrorKind::TimedOut.into())
+}

@@ -1,0 +1,167 @@
+//! The sockets of one driver: 24 bytes each, in chunks, so that growth never copies and an idle connection is cheap.
+//!
+//! A slot goes from free to live to closing to free. Its generation changes when it becomes free, so a name or a
+//! completion of an earlier occupant matches nothing. Bound: the process's descriptors.
+
+use std::os::fd::RawFd;
+
+use crate::{Class, Receive, Socket, Token};
+
+const CHUNK: usize = 256;
+const NONE: u32 = u32::MAX;
+
+/// No send in flight.
+pub(crate) const NO_SEND: u32 = NONE;
+
+/// How the socket is to be read (two bits: off, once, many).
+const WANT_ONCE: u32 = 1;
+const WANT_MANY: u32 = 2;
+const WANT_LARGE: u32 = 4;
+/// The caller closed it; what is in flight is awaited.
+pub(crate) const CLOSING: u32 = 1 << 3;
+/// Nothing more will be received.
+pub(crate) const ENDED: u32 = 1 << 4;
+/// A listening socket.
+pub(crate) const LISTENER: u32 = 1 << 5;
+/// A connect is in flight.
+pub(crate) const CONNECTING: u32 = 1 << 6;
+/// Waits for a receive buffer.
+pub(crate) const STARVED: u32 = 1 << 7;
+/// First bit that a driver may use for itself.
+pub(crate) const OWN_BITS: u32 = 8;
+
+/// One socket.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) token: Token,
+    /// -1 when free.
+    pub(crate) fd: RawFd,
+    pub(crate) generation: u32,
+    /// Index of the send in flight, or [`NO_SEND`]; the next free slot when free.
+    pub(crate) send: u32,
+    bits: u32,
+}
+
+const _: () = assert!(size_of::<Slot>() <= 24, "10,000 idle connections must stay small");
+
+impl Slot {
+    pub(crate) fn has(&self, bits: u32) -> bool {
+        self.bits & bits != 0
+    }
+
+    pub(crate) fn set(&mut self, bits: u32) {
+        self.bits |= bits;
+    }
+
+    pub(crate) fn clear(&mut self, bits: u32) {
+        self.bits &= !bits;
+    }
+
+    pub(crate) fn want(&self) -> Receive {
+        let class = if self.has(WANT_LARGE) { Class::Large } else { Class::Small };
+        if self.has(WANT_MANY) {
+            Receive::Many(class)
+        } else if self.has(WANT_ONCE) {
+            Receive::Once(class)
+        } else {
+            Receive::Off
+        }
+    }
+
+    pub(crate) fn set_want(&mut self, how: Receive) {
+        self.clear(WANT_ONCE | WANT_MANY | WANT_LARGE);
+        self.set(match how {
+            Receive::Off => 0,
+            Receive::Once(_) => WANT_ONCE,
+            Receive::Many(_) => WANT_MANY,
+        });
+        if matches!(how, Receive::Once(Class::Large) | Receive::Many(Class::Large)) {
+            self.set(WANT_LARGE);
+        }
+    }
+}
+
+/// All sockets of a driver.
+#[derive(Debug)]
+pub(crate) struct Table {
+    chunks: Vec<Box<[Slot; CHUNK]>>,
+    first_free: u32,
+    live: usize,
+}
+
+impl Table {
+    pub(crate) fn new() -> Table {
+        Table { chunks: Vec::new(), first_free: NONE, live: 0 }
+    }
+
+    /// Slots in use, closing ones included.
+    pub(crate) fn live(&self) -> usize {
+        self.live
+    }
+
+    pub(crate) fn insert(&mut self, fd: RawFd, token: Token) -> Socket {
+        if self.first_free == NONE {
+            self.grow();
+        }
+        let index = self.first_free;
+        let slot = self.slot(index);
+        let next = slot.send;
+        *slot = Slot { token, fd, generation: slot.generation, send: NO_SEND, bits: 0 };
+        let generation = slot.generation;
+        self.first_free = next;
+        self.live += 1;
+        Socket { index, generation }
+    }
+
+    fn grow(&mut self) {
+        let base = (self.chunks.len() * CHUNK) as u32;
+        // Linked in ascending order, so that a young table uses few pages.
+        let chunk = std::array::from_fn(|at| {
+            let next = if at + 1 == CHUNK { NONE } else { base + at as u32 + 1 };
+            Slot { token: 0, fd: -1, generation: 1, send: next, bits: 0 }
+        });
+        self.chunks.push(Box::new(chunk));
+        self.first_free = base;
+    }
+
+    /// Frees a slot. The descriptor is the caller's business.
+    pub(crate) fn remove(&mut self, index: u32) {
+        let next = self.first_free;
+        let slot = self.slot(index);
+        debug_assert!(slot.fd >= 0 && slot.send == NO_SEND);
+        slot.fd = -1;
+        slot.bits = 0;
+        slot.send = next;
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        self.first_free = index;
+        self.live -= 1;
+    }
+
+    /// A slot by index.
+    ///
+    /// # Panics
+    /// When the index was never handed out.
+    pub(crate) fn slot(&mut self, index: u32) -> &mut Slot {
+        &mut self.chunks[index as usize / CHUNK][index as usize % CHUNK]
+    }
+
+    /// The occupant that a name means, closing or not.
+    pub(crate) fn occupant(&mut self, index: u32, generation: u32) -> Option<&mut Slot> {
+        let slot = self.chunks.get_mut(index as usize / CHUNK)?.get_mut(index as usize % CHUNK)?;
+        (slot.generation == generation && slot.fd >= 0).then_some(slot)
+    }
+
+    /// The socket that a caller means: live and not closed.
+    pub(crate) fn named(&mut self, socket: Socket) -> Option<&mut Slot> {
+        self.occupant(socket.index, socket.generation).filter(|slot| !slot.has(CLOSING))
+    }
+
+    /// Names of all slots in use.
+    pub(crate) fn occupied(&self) -> Vec<Socket> {
+        let slots = self.chunks.iter().flat_map(|chunk| chunk.iter()).enumerate();
+        slots
+            .filter(|(_, slot)| slot.fd >= 0)
+            .map(|(index, slot)| Socket { index: index as u32, generation: slot.generation })
+            .collect()
+    }
+}

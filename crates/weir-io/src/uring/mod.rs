@@ -1,0 +1,463 @@
+//! The io_uring driver: multishot accept and receive into provided buffers, one system call a turn.
+//!
+//! Made and used by one worker thread. Commands queue operations, [`Driver::turn`] submits and reaps. `ring` is the shared
+//! memory, `group` the provided buffers, `reap` what completions mean. Bounds: one receive, one send or one connect in
+//! flight for each socket; completions a turn; buffers of the pools.
+//!
+//! A slot is reused only after the last completion of its occupant, and each operation carries the generation.
+
+mod group;
+mod reap;
+mod ring;
+mod scratch;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{IntoRawFd, RawFd};
+use std::sync::Arc;
+
+use io_uring::{opcode, squeue, types};
+
+use crate::net::{clock_us, outgoing_socket, shutdown_write};
+use crate::outgoing::{Next, Outgoing, Sends};
+use crate::table::{self, NO_SEND, OWN_BITS, STARVED, Slot, Table};
+use crate::wake::WakeState;
+use crate::{Class, Completion, Driver, DriverStats, Event, Options, Payload, Receive, RecvBuf, Socket, Token, Waker};
+
+pub(crate) use group::Group;
+pub(crate) use ring::{Entry, Ring, Wait};
+use scratch::Scratch;
+
+/// A receive is in flight.
+const ARMED: u32 = 1 << OWN_BITS;
+/// It is a multishot one.
+const ARMED_MANY: u32 = 1 << (OWN_BITS + 1);
+/// It draws from the large buffers.
+const ARMED_LARGE: u32 = 1 << (OWN_BITS + 2);
+/// Its cancellation is in flight.
+const CANCELLING: u32 = 1 << (OWN_BITS + 3);
+/// An accept is in flight.
+const ACCEPTING: u32 = 1 << (OWN_BITS + 4);
+
+/// Time that [`Drop`] waits for the kernel to let go of memory before it leaks it instead.
+const DROP_WAIT_US: u64 = 2_000_000;
+
+/// What an operation is, in the top bits of its `user_data`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Receive = 1,
+    Send = 2,
+    Accept = 3,
+    Connect = 4,
+    /// Cancellation of a receive.
+    Cancel = 5,
+    Wake = 6,
+    /// Nobody waits for the outcome.
+    Ignored = 7,
+}
+
+/// `user_data`: kind (4 bits), slot (28 bits), generation (32 bits).
+fn user_data(kind: Kind, socket: Socket) -> u64 {
+    debug_assert!(socket.index < 1 << 28);
+    (kind as u64) << 60 | u64::from(socket.index) << 32 | u64::from(socket.generation)
+}
+
+fn decode(user_data: u64) -> (Kind, Socket) {
+    let kind = match user_data >> 60 {
+        1 => Kind::Receive,
+        2 => Kind::Send,
+        3 => Kind::Accept,
+        4 => Kind::Connect,
+        5 => Kind::Cancel,
+        6 => Kind::Wake,
+        _ => Kind::Ignored,
+    };
+    let index = (user_data >> 32) as u32 & ((1 << 28) - 1);
+    (kind, Socket { index, generation: user_data as u32 })
+}
+
+/// The io_uring driver of one worker.
+pub struct Uring {
+    ring: Ring,
+    table: Table,
+    sends: Sends,
+    /// Small, large.
+    groups: [Group; 2],
+    /// Sockets that wait for a buffer, oldest first, by class.
+    starved: [VecDeque<Socket>; 2],
+    /// Listeners that pause after a failure, and when they go on.
+    paused: Vec<(Socket, u64)>,
+    /// Completions made without the kernel.
+    pending: Vec<Completion>,
+    entries: Vec<Entry>,
+    scratch: Scratch,
+    wake: Arc<WakeState>,
+    now_us: u64,
+    stats: DriverStats,
+    options: Options,
+}
+
+impl Uring {
+    /// Sets everything up for the calling thread, which must be the one that uses the driver.
+    ///
+    /// # Errors
+    /// The operating system's; EPERM, ENOSYS and EINVAL mean that this kernel or container has no usable io_uring.
+    pub fn new(options: Options) -> io::Result<Uring> {
+        let ring = Ring::new(&options)?;
+        let wake = Arc::new(WakeState::new()?);
+        let group = |id, count, bytes, armed| Group::new(&ring, id, count, bytes, armed, Arc::clone(&wake));
+        let small = group(0, options.small_count, options.small_bytes, options.small_armed)?;
+        let large = group(1, options.large_count, options.large_bytes, options.large_armed)?;
+        let mut driver = Uring {
+            ring,
+            table: Table::new(),
+            sends: Sends::default(),
+            groups: [small, large],
+            starved: [VecDeque::new(), VecDeque::new()],
+            paused: Vec::new(),
+            pending: Vec::new(),
+            entries: Vec::new(),
+            scratch: Scratch::default(),
+            wake,
+            now_us: clock_us(),
+            stats: DriverStats::default(),
+            options,
+        };
+        driver.watch_wake();
+        Ok(driver)
+    }
+
+    /// Queues an operation whose memory is in `scratch`, `sends` or the pools.
+    fn push(&mut self, entry: squeue::Entry) {
+        // SAFETY: `scratch` is cleared only when everything was submitted; payloads stay in `sends` until their completion
+        // was reaped; pool memory is only reached through the registered rings.
+        unsafe { self.ring.push(entry) };
+    }
+
+    fn watch_wake(&mut self) {
+        let nobody = Socket { index: 0, generation: 0 };
+        // Multishot is edge-triggered here: each write posts one completion, and the counter needs no reading.
+        let poll = opcode::PollAdd::new(types::Fd(self.wake.fd()), libc::POLLIN as u32).multi(true);
+        self.push(poll.build().user_data(user_data(Kind::Wake, nobody)));
+    }
+
+    fn arm_accept(&mut self, socket: Socket) {
+        let Some(slot) = self.table.named(socket) else { return };
+        slot.set(ACCEPTING);
+        let accept = opcode::AcceptMulti::new(types::Fd(slot.fd)).flags(libc::SOCK_CLOEXEC);
+        let entry = accept.build().user_data(user_data(Kind::Accept, socket));
+        self.push(entry);
+    }
+
+    /// Brings the receive in flight in line with what is wanted: arms, cancels, or leaves it.
+    fn reconcile(&mut self, socket: Socket) {
+        let Some(slot) = self.table.named(socket) else { return };
+        if slot.has(table::ENDED | table::LISTENER) {
+            return;
+        }
+        let want = slot.want();
+        if !slot.has(ARMED) {
+            if want != Receive::Off && !slot.has(STARVED) {
+                self.arm_receive(socket, want);
+            }
+        } else if !satisfies(slot, want) && !slot.has(CANCELLING) {
+            slot.set(CANCELLING);
+            self.cancel_receive(socket);
+        }
+    }
+
+    fn cancel_receive(&mut self, socket: Socket) {
+        let cancel = opcode::AsyncCancel::new(user_data(Kind::Receive, socket));
+        let entry = cancel.build().flags(squeue::Flags::SKIP_SUCCESS);
+        self.push(entry.user_data(user_data(Kind::Cancel, socket)));
+    }
+
+    fn arm_receive(&mut self, socket: Socket, how: Receive) {
+        let (class, many) = match how {
+            Receive::Off => return,
+            Receive::Once(class) => (class, false),
+            Receive::Many(class) => (class, true),
+        };
+        let group = &self.groups[class as usize];
+        // The kernel ends a receive with ENOBUFS when the ring is empty, even when no data waits (liburing #1275).
+        if group.armed() == 0 {
+            self.starve(socket, class);
+            return;
+        }
+        let (id, bytes) = (group.id(), group.pool.size());
+        let slot = self.table.slot(socket.index);
+        slot.clear(ARMED_MANY | ARMED_LARGE | CANCELLING);
+        slot.set(ARMED);
+        slot.set(if many { ARMED_MANY } else { 0 });
+        slot.set(if class == Class::Large { ARMED_LARGE } else { 0 });
+        let fd = types::Fd(slot.fd);
+        let entry = if many {
+            opcode::RecvMulti::new(fd, id).build()
+        } else {
+            let receive = opcode::Recv::new(fd, std::ptr::null_mut(), bytes).buf_group(id);
+            receive.build().flags(squeue::Flags::BUFFER_SELECT)
+        };
+        self.push(entry.user_data(user_data(Kind::Receive, socket)));
+    }
+
+    fn starve(&mut self, socket: Socket, class: Class) {
+        self.stats.starved += 1;
+        self.table.slot(socket.index).set(STARVED);
+        self.starved[class as usize].push_back(socket);
+    }
+
+    /// Takes buffers back from other threads, hands free ones to the kernel, and arms who waited for them, oldest first,
+    /// as many as there are buffers.
+    fn feed(&mut self, class: Class) {
+        let group = &mut self.groups[class as usize];
+        if self.starved[class as usize].is_empty() {
+            group.pool.collect();
+            group.refill();
+            return;
+        }
+        group.pool.collect_or_starve();
+        group.refill();
+        for _ in 0..group.armed() {
+            let Some(socket) = self.starved[class as usize].pop_front() else { return };
+            if let Some(slot) = self.table.named(socket) {
+                slot.clear(STARVED);
+                self.reconcile(socket);
+            }
+        }
+    }
+
+    fn queue_send(&mut self, socket: Socket) {
+        let slot = self.table.slot(socket.index);
+        let fd = types::Fd(slot.fd);
+        let Some(outgoing) = self.sends.get(slot.send) else { return };
+        // With WAITALL the kernel goes on by itself after a short send.
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let entry = match outgoing.next() {
+            Next::Nothing => return,
+            Next::One(start, len) => opcode::Send::new(fd, start, len as u32).flags(flags).build(),
+            Next::Several => {
+                let message = self.scratch.message(outgoing);
+                opcode::SendMsg::new(fd, message).flags(flags as u32).build()
+            }
+        };
+        self.push(entry.user_data(user_data(Kind::Send, socket)));
+    }
+
+    fn cancel_ignored(&mut self, kind: Kind, socket: Socket) {
+        let entry = opcode::AsyncCancel::new(user_data(kind, socket)).build().flags(squeue::Flags::SKIP_SUCCESS);
+        self.push(entry.user_data(user_data(Kind::Ignored, socket)));
+    }
+
+    /// Frees the slot of a closed socket once nothing of it is in flight.
+    fn release(&mut self, index: u32) {
+        let slot = self.table.slot(index);
+        if slot.send == NO_SEND && !slot.has(ARMED | ACCEPTING | table::CONNECTING) {
+            self.table.remove(index);
+        }
+    }
+
+    fn go_on_accepting(&mut self) {
+        let now_us = self.now_us;
+        while let Some(at) = self.paused.iter().position(|&(_, until_us)| until_us <= now_us) {
+            let (socket, _) = self.paused.swap_remove(at);
+            self.arm_accept(socket);
+        }
+    }
+
+    /// How long the kernel may be waited for.
+    fn wait(&mut self, wait_us: Option<u64>, have: bool) -> Wait {
+        if have {
+            return Wait::No;
+        }
+        let resume_us = self.paused.iter().map(|&(_, until_us)| until_us.saturating_sub(self.now_us)).min();
+        match (wait_us, resume_us) {
+            (Some(0), _) => Wait::No,
+            (None, None) => Wait::Forever,
+            (Some(us), None) | (None, Some(us)) => Wait::Us(us.max(1)),
+            (Some(us), Some(resume_us)) => Wait::Us(us.min(resume_us).max(1)),
+        }
+    }
+
+    /// The system call of a turn, asleep for others to see only if it may really wait.
+    fn enter(&mut self, wait: Wait) -> io::Result<()> {
+        let may_wait = wait != Wait::No && self.wake.fall_asleep();
+        self.ring.enter(if may_wait { wait } else { Wait::No })?;
+        if self.ring.is_drained() {
+            self.scratch.clear();
+        }
+        Ok(())
+    }
+
+    fn start_socket(&mut self, fd: RawFd, token: Token) -> Socket {
+        self.table.insert(fd, token)
+    }
+}
+
+/// Whether the receive in flight delivers what is wanted.
+fn satisfies(slot: &Slot, want: Receive) -> bool {
+    let class_of = |class| (class == Class::Large) == slot.has(ARMED_LARGE);
+    match want {
+        Receive::Off => false,
+        Receive::Once(class) => class_of(class) && !slot.has(ARMED_MANY),
+        // A single one will do for now: it is followed by a multishot one.
+        Receive::Many(class) => class_of(class),
+    }
+}
+
+impl Driver for Uring {
+    fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    fn listen(&mut self, listener: TcpListener, token: Token) -> io::Result<Socket> {
+        let socket = self.start_socket(listener.into_raw_fd(), token);
+        self.table.slot(socket.index).set(table::LISTENER);
+        self.arm_accept(socket);
+        Ok(socket)
+    }
+
+    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<Socket> {
+        let fd = outgoing_socket(to, false)?.into_raw_fd();
+        let socket = self.start_socket(fd, token);
+        self.table.slot(socket.index).set(table::CONNECTING);
+        let (address, len) = self.scratch.address(to);
+        let entry = opcode::Connect::new(types::Fd(fd), address, len).build();
+        self.push(entry.user_data(user_data(Kind::Connect, socket)));
+        Ok(socket)
+    }
+
+    fn set_token(&mut self, socket: Socket, token: Token) {
+        if let Some(slot) = self.table.named(socket) {
+            slot.token = token;
+        }
+    }
+
+    fn receive(&mut self, socket: Socket, how: Receive) {
+        let Some(slot) = self.table.named(socket) else { return };
+        slot.set_want(how);
+        self.reconcile(socket);
+    }
+
+    fn send(&mut self, socket: Socket, payload: Payload) {
+        let Some(slot) = self.table.named(socket) else { return };
+        debug_assert!(slot.send == NO_SEND, "one send at a time");
+        let outgoing = Outgoing::new(payload);
+        if matches!(outgoing.next(), Next::Nothing) {
+            let event = Event::Sent { payload: outgoing.into_payload(), result: Ok(()) };
+            self.pending.push(Completion { token: slot.token, socket, event });
+            return;
+        }
+        slot.send = self.sends.insert(outgoing);
+        self.queue_send(socket);
+    }
+
+    fn shutdown_write(&mut self, socket: Socket) {
+        if let Some(slot) = self.table.named(socket) {
+            shutdown_write(slot.fd);
+        }
+    }
+
+    fn close(&mut self, socket: Socket) {
+        let Some(slot) = self.table.named(socket) else { return };
+        slot.set(table::CLOSING);
+        let fd = slot.fd;
+        let (receiving, cancelling) = (slot.has(ARMED), slot.has(CANCELLING));
+        let (sending, connecting, accepting) = (slot.send != NO_SEND, slot.has(table::CONNECTING), slot.has(ACCEPTING));
+        if receiving && !cancelling {
+            self.table.slot(socket.index).set(CANCELLING);
+            self.cancel_receive(socket);
+        }
+        if sending {
+            self.cancel_ignored(Kind::Send, socket);
+        }
+        if connecting {
+            self.cancel_ignored(Kind::Connect, socket);
+        }
+        if accepting {
+            self.cancel_ignored(Kind::Accept, socket);
+        }
+        // In order behind the cancellations; what is still in flight holds its own reference to the file.
+        let close = opcode::Close::new(types::Fd(fd)).build().flags(squeue::Flags::SKIP_SUCCESS);
+        self.push(close.user_data(user_data(Kind::Ignored, socket)));
+        self.pending.retain(|completion| completion.socket != socket);
+        self.release(socket.index);
+    }
+
+    fn recycle(&mut self, buffer: RecvBuf) {
+        let [small, large] = &mut self.groups;
+        if let Some(other) = small.pool.recycle(buffer) {
+            // Dropping what belongs to neither gives it back to where it came from.
+            drop(large.pool.recycle(other));
+        }
+    }
+
+    fn buffers(&self, class: Class) -> (u32, u32) {
+        let group = &self.groups[class as usize];
+        (group.free() as u32, group.pool.total() as u32)
+    }
+
+    fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
+        self.stats.turns += 1;
+        let before = into.len();
+        self.feed(Class::Small);
+        self.feed(Class::Large);
+        self.go_on_accepting();
+        into.append(&mut self.pending);
+        let wait = self.wait(wait_us, into.len() > before);
+        self.enter(wait)?;
+        let woken = self.wake.rise();
+        self.now_us = clock_us();
+        self.reap(into);
+        // The kernel runs about 20 pieces of deferred work a call; a full batch is worth more than the call costs.
+        while self.ring.has_pending_work() && into.len() - before < self.options.completions_per_turn {
+            self.groups.iter_mut().for_each(Group::refill);
+            self.enter(Wait::No)?;
+            self.reap(into);
+        }
+        if woken {
+            self.stats.wakes += 1;
+            let socket = Socket { index: 0, generation: 0 };
+            into.push(Completion { token: 0, socket, event: Event::Woken });
+        }
+        self.stats.completions += (into.len() - before) as u64;
+        Ok(())
+    }
+
+    fn waker(&self) -> Arc<dyn Waker> {
+        self.wake.clone()
+    }
+
+    fn name(&self) -> &'static str {
+        "io_uring"
+    }
+
+    fn stats(&self) -> DriverStats {
+        DriverStats { syscalls: self.ring.syscalls, ..self.stats }
+    }
+}
+
+impl Drop for Uring {
+    /// Closes all sockets and waits until the kernel has let go of all memory.
+    fn drop(&mut self) {
+        for socket in self.table.occupied() {
+            self.close(socket);
+        }
+        let until_us = clock_us() + DROP_WAIT_US;
+        let mut rest = Vec::new();
+        while self.table.live() > 0 && clock_us() < until_us {
+            if self.ring.enter(Wait::Us(10_000)).is_err() {
+                break;
+            }
+            self.reap(&mut rest);
+        }
+        // What the kernel did not take within the time is closed with the ring; its memory must not be reused then.
+        if self.table.live() > 0 {
+            std::mem::forget(std::mem::take(&mut self.sends));
+        } else {
+            self.groups.iter().for_each(|group| group.release(&self.ring));
+        }
+        // Closes that were queued but need no completion.
+        let _ = self.ring.enter(Wait::No);
+    }
+}

@@ -1,0 +1,196 @@
+//! What completions of the ring mean. Called by [`super::Uring::turn`] and on drop.
+//!
+//! Each handler first updates what is in flight, then delivers, then brings the socket in line with what is wanted.
+
+use std::io;
+
+use crate::net::{close_fd, concerns_one_connection, peer_address};
+use crate::table::{self, NO_SEND};
+use crate::{Class, Completion, Event, Receive, RecvBuf, Socket, Token};
+
+use super::ring::Entry;
+use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, Kind, Uring, decode};
+
+impl Uring {
+    /// Handles what the kernel has posted, up to the limit of a turn.
+    pub(super) fn reap(&mut self, into: &mut Vec<Completion>) {
+        let mut entries = std::mem::take(&mut self.entries);
+        self.ring.reap(self.options.completions_per_turn, &mut entries);
+        for entry in entries.drain(..) {
+            let (kind, socket) = decode(entry.user_data);
+            match kind {
+                Kind::Receive => self.on_receive(socket, entry, into),
+                Kind::Send => self.on_send(socket, entry, into),
+                Kind::Accept => self.on_accept(socket, entry, into),
+                Kind::Connect => self.on_connect(socket, entry, into),
+                Kind::Cancel => self.on_cancel(socket),
+                Kind::Wake if !entry.more() => self.watch_wake(),
+                Kind::Wake | Kind::Ignored => {}
+            }
+        }
+        self.entries = entries;
+    }
+
+    fn on_receive(&mut self, socket: Socket, entry: Entry, into: &mut Vec<Completion>) {
+        let Some(slot) = self.table.occupant(socket.index, socket.generation) else {
+            debug_assert!(false, "a slot outlives its operations");
+            return;
+        };
+        let class = if slot.has(ARMED_LARGE) { Class::Large } else { Class::Small };
+        if !entry.more() {
+            slot.clear(ARMED | CANCELLING);
+        }
+        let (token, closing) = (slot.token, slot.has(table::CLOSING));
+        let buffer = self.filled(class, entry, closing);
+        if closing {
+            if !entry.more() {
+                self.release(socket.index);
+            }
+            return;
+        }
+        self.deliver(socket, token, class, entry.result, buffer, into);
+        // A multishot one that goes on needs nothing, which is the usual case.
+        if !entry.more() || self.table.slot(socket.index).want() == Receive::Off {
+            self.reconcile(socket);
+        }
+    }
+
+    /// The buffer that came with a completion, if it holds bytes for somebody.
+    fn filled(&mut self, class: Class, entry: Entry, unwanted: bool) -> Option<RecvBuf> {
+        let id = entry.buffer()?;
+        let group = &mut self.groups[class as usize];
+        group.consumed();
+        if unwanted || entry.result <= 0 {
+            group.pool.put(id);
+            return None;
+        }
+        Some(group.pool.lend(id, entry.result as u32))
+    }
+
+    fn deliver(
+        &mut self,
+        socket: Socket,
+        token: Token,
+        class: Class,
+        result: i32,
+        buffer: Option<RecvBuf>,
+        into: &mut Vec<Completion>,
+    ) {
+        let slot = self.table.slot(socket.index);
+        let event = match (buffer, -result) {
+            (Some(buffer), _) => {
+                if matches!(slot.want(), Receive::Once(_)) {
+                    slot.set_want(Receive::Off);
+                }
+                self.stats.receives += 1;
+                Event::Received(buffer)
+            }
+            (None, 0) => {
+                slot.set(table::ENDED);
+                Event::Ended
+            }
+            (None, libc::ENOBUFS) => {
+                if slot.want() != Receive::Off && !slot.has(table::STARVED) {
+                    self.starve(socket, class);
+                }
+                return;
+            }
+            (None, libc::ECANCELED | libc::EINTR | libc::EAGAIN) => return,
+            (None, code) => {
+                slot.set(table::ENDED);
+                Event::ReceiveFailed(io::Error::from_raw_os_error(code))
+            }
+        };
+        into.push(Completion { token, socket, event });
+    }
+
+    /// A cancellation found nothing to cancel, or the receive was just then busy.
+    fn on_cancel(&mut self, socket: Socket) {
+        let Some(slot) = self.table.occupant(socket.index, socket.generation) else { return };
+        if !slot.has(ARMED) {
+            return;
+        }
+        // If its last completion is already on the way, trying again does no harm.
+        if slot.has(table::CLOSING) {
+            self.cancel_receive(socket);
+        } else {
+            slot.clear(CANCELLING);
+            self.reconcile(socket);
+        }
+    }
+
+    fn on_send(&mut self, socket: Socket, entry: Entry, into: &mut Vec<Completion>) {
+        let Some(slot) = self.table.occupant(socket.index, socket.generation) else {
+            debug_assert!(false, "a slot outlives its operations");
+            return;
+        };
+        let (token, send, closing) = (slot.token, slot.send, slot.has(table::CLOSING));
+        let Some(outgoing) = self.sends.get(send) else { return };
+        let result = match entry.result {
+            _ if closing => Ok(()),
+            taken if taken > 0 => {
+                if !outgoing.advance(taken as usize) {
+                    self.stats.partial_sends += 1;
+                    return self.queue_send(socket);
+                }
+                self.stats.sends += 1;
+                Ok(())
+            }
+            0 => Err(io::ErrorKind::WriteZero.into()),
+            code if matches!(-code, libc::EINTR | libc::EAGAIN) => return self.queue_send(socket),
+            code => Err(io::Error::from_raw_os_error(-code)),
+        };
+        self.table.slot(socket.index).send = NO_SEND;
+        let Some(outgoing) = self.sends.remove(send) else { return };
+        if closing {
+            return self.release(socket.index);
+        }
+        let event = Event::Sent { payload: outgoing.into_payload(), result };
+        into.push(Completion { token, socket, event });
+    }
+
+    fn on_connect(&mut self, socket: Socket, entry: Entry, into: &mut Vec<Completion>) {
+        let Some(slot) = self.table.occupant(socket.index, socket.generation) else { return };
+        slot.clear(table::CONNECTING);
+        if slot.has(table::CLOSING) {
+            return self.release(socket.index);
+        }
+        let result = if entry.result < 0 { Err(io::Error::from_raw_os_error(-entry.result)) } else { Ok(()) };
+        into.push(Completion { token: slot.token, socket, event: Event::Connected(result) });
+    }
+
+    fn on_accept(&mut self, listener: Socket, entry: Entry, into: &mut Vec<Completion>) {
+        let Some(slot) = self.table.occupant(listener.index, listener.generation) else { return };
+        if !entry.more() {
+            slot.clear(ACCEPTING);
+        }
+        let (token, closing) = (slot.token, slot.has(table::CLOSING));
+        if entry.result >= 0 {
+            self.on_connection(listener, entry.result, token, closing, into);
+        }
+        if entry.more() {
+            return;
+        }
+        if closing {
+            return self.release(listener.index);
+        }
+        if entry.result >= 0 || concerns_one_connection(-entry.result) {
+            return self.arm_accept(listener);
+        }
+        self.stats.accept_failures += 1;
+        self.paused.push((listener, self.now_us + self.options.accept_pause_us));
+        let error = io::Error::from_raw_os_error(-entry.result);
+        into.push(Completion { token, socket: listener, event: Event::AcceptFailed(error) });
+    }
+
+    fn on_connection(&mut self, listener: Socket, fd: i32, token: Token, closing: bool, into: &mut Vec<Completion>) {
+        if closing {
+            return close_fd(fd);
+        }
+        // It fails when the client has reset the connection already: nobody is there any more.
+        let Ok(peer) = peer_address(fd) else { return close_fd(fd) };
+        self.stats.accepts += 1;
+        let socket = self.start_socket(fd, 0);
+        into.push(Completion { token, socket: listener, event: Event::Accepted { socket, peer } });
+    }
+}
