@@ -1,1 +1,161 @@
-//! Configuration: KDL or JSON text, checked and compiled into an immutable plan.
+//! Configuration: KDL or JSON text, checked against one option table, compiled into an immutable [`Plan`].
+//!
+//! Text -> tree (`kdl_text`, `json_text`, with `expand` for variables) -> checked tree (`check` with the table in
+//! `options`) -> plan (`compile`); the checked tree prints itself (`print`). All problems are found in one go, each with
+//! its place (`problem`). Called by the command line. semantics: unknown words, values out of range and names that
+//! don't resolve are errors; nothing is applied unless everything is valid.
+#![forbid(unsafe_code)]
+
+mod check;
+mod compile;
+mod expand;
+mod file;
+mod json_text;
+mod kdl_shape;
+mod kdl_text;
+mod options;
+mod print;
+mod problem;
+mod reference;
+mod reverse;
+mod schema;
+mod texts;
+mod tree;
+mod units;
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+
+use weir_proxy::plan::Plan;
+
+pub use file::{FILE_BYTES_MAX, find_path, load};
+pub use problem::{Errors, PROBLEMS_MAX, Problem};
+pub use reference::reference;
+pub use reverse::Reverse;
+
+/// A checked configuration.
+#[derive(Debug)]
+pub struct Config {
+    /// What the workers read.
+    pub plan: Plan,
+    /// How many workers; None: one for each core that may be used.
+    pub workers: Option<u32>,
+    /// How to talk to the kernel.
+    pub io: IoChoice,
+    /// What was written, with all defaults.
+    pub tree: Tree,
+}
+
+/// `io` of the document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IoChoice {
+    /// io_uring where it works, epoll elsewhere.
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    Uring,
+    /// epoll.
+    Epoll,
+}
+
+/// The effective configuration: every option with its value.
+#[derive(Debug, Clone)]
+pub struct Tree {
+    document: check::Checked,
+}
+
+impl Tree {
+    /// As KDL that reads back to the same plan.
+    pub fn to_kdl(&self) -> String {
+        print::kdl(&self.document)
+    }
+
+    /// As JSON (indented, with a final line end) that reads back to the same plan.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(&self.document).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+}
+
+/// What a configuration may ask of the world outside its text.
+#[derive(Clone, Copy)]
+pub struct World<'a> {
+    /// The value of a variable.
+    pub variables: &'a dyn Fn(&str) -> Option<String>,
+    /// The address of `host:port`; None when the name has none.
+    pub resolve: &'a dyn Fn(&str) -> io::Result<Option<SocketAddr>>,
+}
+
+/// Checks and compiles a configuration. `name` is what messages call it; one that ends in `.json` holds JSON.
+///
+/// Variables come from the environment of the process, addresses from the system's resolver, which may block.
+///
+/// # Errors
+/// The user's fault: everything that is wrong, with places.
+pub fn parse(text: &str, name: &str) -> Result<Config, Errors> {
+    let variables = |variable: &str| std::env::var(variable).ok();
+    let resolve = |host: &str| host.to_socket_addrs().map(|mut addresses| addresses.next());
+    parse_in(text, name, World { variables: &variables, resolve: &resolve })
+}
+
+/// Like [`parse`], in a world of the caller's making.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_in(text: &str, name: &str, world: World<'_>) -> Result<Config, Errors> {
+    let mut problems = Vec::new();
+    let is_json = name.to_ascii_lowercase().ends_with(".json");
+    let read = if is_json { json_text::read } else { kdl_text::read };
+    let entries = read(text, world.variables, &mut problems);
+    let broken = problems.iter().any(|problem| problem.code == "syntax");
+    if entries.is_empty() && !broken {
+        problems.push(Problem::of_file("nothing-to-do", "the configuration is empty").help(START));
+    }
+    if broken || entries.is_empty() {
+        // Without a tree all further messages would be about things that are only unreadable.
+        return Err(Errors::new(name, text, problems));
+    }
+    let whole = tree::Entry { entries, ..tree::Entry::default() };
+    let document = check::check(&options::DOCUMENT, &whole, &mut problems);
+    let compiled = compile::compile(&document, world, &mut problems);
+    if !problems.is_empty() {
+        return Err(Errors::new(name, text, problems));
+    }
+    Ok(Config { plan: compiled.plan, workers: compiled.workers, io: compiled.io, tree: Tree { document } })
+}
+
+/// Help for an empty file.
+const START: &str =
+    "for a start: listen \"127.0.0.1:8080\"; upstream \"app\" { server \"127.0.0.1:9090\"; }; route { proxy \"app\"; }";
+
+/// What fuzzing and its smoke test check of any bytes: nothing panics, errors can be drawn, and an accepted
+/// configuration prints KDL and JSON that read back to the same plan. No name is looked up.
+#[doc(hidden)]
+pub fn fuzz_one(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let variables = |name: &str| (name == "V").then(|| "1${V}".to_owned());
+    for name in ["fuzz.kdl", "fuzz.json"] {
+        match parse_in(&text, name, World { variables: &variables, resolve: &stand_in }) {
+            Err(errors) => assert!(!errors.render(false, 80).is_empty() && !errors.to_json().is_null()),
+            Ok(config) => assert_reads_back(&config),
+        }
+    }
+}
+
+/// Every name has the same address.
+fn stand_in(host: &str) -> io::Result<Option<SocketAddr>> {
+    Ok(Some(host.parse().unwrap_or_else(|_| SocketAddr::from(([192, 0, 2, 1], 80)))))
+}
+
+/// Panics unless both printed forms give the same plan and the same print.
+#[doc(hidden)]
+pub fn assert_reads_back(config: &Config) {
+    let plan = format!("{:?} {:?} {:?}", config.plan, config.workers, config.io);
+    for (name, text) in [("printed.kdl", config.tree.to_kdl()), ("printed.json", config.tree.to_json())] {
+        let world = World { variables: &|_| None, resolve: &stand_in };
+        let again = parse_in(&text, name, world).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        assert_eq!(plan, format!("{:?} {:?} {:?}", again.plan, again.workers, again.io), "{text}");
+        assert_eq!(config.tree.to_kdl(), again.tree.to_kdl(), "{text}");
+    }
+}

@@ -1,0 +1,286 @@
+//! Tree + option table -> checked tree with all defaults. Called by `lib`; finds every problem that needs no other block.
+//!
+//! Bound: each word of the text is looked at once, against a table of fixed size.
+
+use crate::problem::{Problem, Span, nearest};
+use crate::schema::{Block, Default, Kind, Row, Setting};
+use crate::tree::{Entry, Scalar, Value};
+
+/// A block in which every value fits its row and every default is filled in.
+#[derive(Debug, Clone)]
+pub(crate) struct Checked {
+    pub(crate) block: &'static Block,
+    /// Where its first word stands; the start of the text for a default.
+    pub(crate) span: Span,
+    /// In the order of the table; what is absent is missing here.
+    pub(crate) options: Vec<Chosen>,
+    /// In the order of the table, then of the text.
+    pub(crate) blocks: Vec<Checked>,
+}
+
+/// The value of an option.
+#[derive(Debug, Clone)]
+pub(crate) struct Chosen {
+    pub(crate) row: &'static Row,
+    /// Where it stands; None for a default.
+    pub(crate) span: Option<Span>,
+    /// One, or any number for a list; none when what stands there was wrong.
+    pub(crate) settings: Vec<Setting>,
+}
+
+impl Checked {
+    /// The option of this name, if it has a value.
+    pub(crate) fn chosen(&self, name: &str) -> Option<&Chosen> {
+        debug_assert!(self.block.row(name).is_some(), "the table of `{}` has no `{name}`", self.block.name);
+        self.options.iter().find(|chosen| chosen.row.name == name)
+    }
+
+    /// All blocks of this name.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Checked> {
+        self.blocks.iter().filter(move |checked| checked.block.name == name)
+    }
+
+    /// Where the option stands, or else the block.
+    pub(crate) fn place(&self, name: &str) -> Span {
+        self.chosen(name).and_then(|chosen| chosen.span.clone()).unwrap_or_else(|| self.span.clone())
+    }
+}
+
+/// Checks the entries of a block and fills in what is missing. Problems are pushed; what is wrong is left out.
+pub(crate) fn check(block: &'static Block, entry: &Entry, problems: &mut Vec<Problem>) -> Checked {
+    let mut checker = Checker { block, written: Vec::new(), blocks: Vec::new(), problems };
+    checker.positional(&entry.values);
+    for inner in &entry.entries {
+        checker.entry(inner);
+    }
+    checker.finish(&entry.name_span)
+}
+
+struct Checker<'a> {
+    block: &'static Block,
+    /// What was written, right or wrong; no settings when it was wrong.
+    written: Vec<(&'static Row, Span, Vec<Setting>)>,
+    blocks: Vec<Checked>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Checker<'_> {
+    /// Values without a name, in the order of the table.
+    fn positional(&mut self, values: &[Value]) {
+        let mut rows = self.block.positional.iter();
+        for value in values {
+            match rows.next() {
+                Some(row) => self.option(row, &value.span, std::slice::from_ref(value)),
+                None => self.surplus(&value.span),
+            }
+        }
+    }
+
+    fn surplus(&mut self, span: &Span) {
+        let names: Vec<_> = self.block.positional.iter().map(|row| row.name).collect();
+        let message = match names[..] {
+            [] => format!("`{}` takes no value here", self.block.name),
+            _ => format!("`{}` takes no more values than: {}", self.block.name, names.join(", ")),
+        };
+        self.problems.push(Problem::new("surplus-value", span, message));
+    }
+
+    fn entry(&mut self, entry: &Entry) {
+        if let Some(row) = self.block.row(&entry.name) {
+            if entry.braces || !entry.entries.is_empty() {
+                let message = format!("`{}` is an option: it has a value and nothing inside", entry.name);
+                self.problems.push(Problem::new("not-a-block", &entry.name_span, message));
+            }
+            self.option(row, &entry.name_span, &entry.values);
+        } else if let Some(block) = self.block.blocks.iter().find(|block| block.name == entry.name) {
+            if !entry.nothing {
+                self.inner(block, entry);
+            }
+        } else {
+            self.unknown(entry);
+        }
+    }
+
+    fn inner(&mut self, block: &'static Block, entry: &Entry) {
+        let earlier = self.blocks.iter().find(|other| other.block.name == block.name);
+        if let (false, Some(earlier)) = (block.repeats, earlier) {
+            let problem = Problem::new("duplicate", &entry.name_span, format!("`{}` may stand only once", block.name));
+            self.problems.push(problem.related(&earlier.span, "it is here already"));
+        }
+        self.blocks.push(check(block, entry, self.problems));
+    }
+
+    fn unknown(&mut self, entry: &Entry) {
+        let place = match self.block.name {
+            "" => "at the top of the file".to_owned(),
+            name => format!("in `{name}`"),
+        };
+        let problem =
+            Problem::new("unknown-option", &entry.name_span, format!("`{}` is not known {place}", entry.name));
+        let help = match (nearest(&entry.name, self.block.words()), owner(&entry.name)) {
+            (Some(word), _) => format!("did you mean `{word}`?"),
+            (None, Some("")) => format!("`{}` stands at the top of the file", entry.name),
+            (None, Some(owner)) => format!("`{}` stands in `{owner}`", entry.name),
+            (None, None) => format!("known here: {}", self.block.words().collect::<Vec<_>>().join(", ")),
+        };
+        self.problems.push(problem.help(help));
+    }
+
+    fn option(&mut self, row: &'static Row, span: &Span, values: &[Value]) {
+        if let Some((_, earlier, _)) = self.written.iter().find(|(other, ..)| other.name == row.name) {
+            let problem = Problem::new("duplicate", span, format!("`{}` is given twice", row.name));
+            self.problems.push(problem.related(earlier, "first here"));
+            return;
+        }
+        let settings = self.settings(row, span, values);
+        let place = values.first().map_or(span, |value| &value.span).clone();
+        self.written.push((row, place, settings));
+    }
+
+    /// The values of one option; none when it is wrong.
+    fn settings(&mut self, row: &'static Row, span: &Span, values: &[Value]) -> Vec<Setting> {
+        match (row.kind.is_list(), values) {
+            (true, _) => values.iter().flat_map(|value| self.items(row, value)).collect(),
+            (false, [value]) => self.setting(row, value).into_iter().collect(),
+            (false, []) => {
+                let message = format!("`{}` needs a value: {}", row.name, row.kind);
+                self.problems.push(Problem::new("missing-value", span, message));
+                Vec::new()
+            }
+            (false, [_, surplus, ..]) => {
+                let message = format!("`{}` takes one value", row.name);
+                self.problems.push(Problem::new("surplus-value", &surplus.span, message));
+                Vec::new()
+            }
+        }
+    }
+
+    /// The items of a list: several values, or one text with commas.
+    fn items(&mut self, row: &'static Row, value: &Value) -> Vec<Setting> {
+        let Scalar::Text(text) = &value.scalar else {
+            return self.setting(row, value).into_iter().collect();
+        };
+        let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+        let values = items.map(|item| Value { scalar: Scalar::Text(item.to_owned()), span: value.span.clone() });
+        values.collect::<Vec<_>>().iter().filter_map(|item| self.setting(row, item)).collect()
+    }
+
+    fn setting(&mut self, row: &'static Row, value: &Value) -> Option<Setting> {
+        if value.scalar == Scalar::Broken {
+            return None;
+        }
+        match row.kind.check(&value.scalar) {
+            Ok(setting) => Some(setting),
+            Err(message) => {
+                self.problems.push(Problem::new("bad-value", &value.span, format!("`{}`: {message}", row.name)));
+                None
+            }
+        }
+    }
+
+    /// Puts everything into the order of the table, with defaults; reports what is required and missing.
+    fn finish(mut self, span: &Span) -> Checked {
+        let mut options = Vec::new();
+        for row in self.block.rows() {
+            options.extend(self.chosen(row, span));
+        }
+        let mut blocks = Vec::new();
+        for block in self.block.blocks {
+            let (mine, others) =
+                std::mem::take(&mut self.blocks).into_iter().partition(|inner| inner.block.name == block.name);
+            self.blocks = others;
+            let mine: Vec<Checked> = mine;
+            if mine.is_empty() && !block.repeats {
+                let entry = Entry { name_span: span.clone(), ..Entry::default() };
+                blocks.push(check(block, &entry, self.problems));
+            }
+            blocks.extend(mine);
+        }
+        Checked { block: self.block, span: span.clone(), options, blocks }
+    }
+
+    fn chosen(&mut self, row: &'static Row, span: &Span) -> Option<Chosen> {
+        let is_written = |name: &str| self.written.iter().find(|(other, ..)| other.name == name);
+        if let Some((_, place, settings)) = is_written(row.name) {
+            let (place, settings) = (place.clone(), settings.clone());
+            if let Default::Unless(_, other) = row.default
+                && let Some((_, earlier, _)) = is_written(other)
+            {
+                let problem =
+                    Problem::new("conflict", &place, format!("`{}` and `{other}` exclude each other", row.name));
+                let problem = problem.related(&earlier.clone(), "the other is here");
+                self.problems.push(problem);
+            }
+            return Some(Chosen { row, span: Some(place), settings });
+        }
+        match row.default {
+            Default::Required => {
+                let message = format!("`{}` needs `{}`: {}", self.block.name, row.name, row.kind);
+                self.problems.push(Problem::new("missing-value", span, message));
+                None
+            }
+            Default::Unless(_, other) if is_written(other).is_some() => None,
+            Default::Absent => None,
+            Default::Is(text) | Default::Unless(text, _) => Some(default_of(row, text)),
+        }
+    }
+}
+
+/// The default of a row, read like any value; a test reads them all.
+fn default_of(row: &'static Row, text: &str) -> Chosen {
+    let scalar = match (&row.kind, text) {
+        (Kind::Flag, _) => Scalar::Flag(text == "#true"),
+        _ => Scalar::Text(text.to_owned()),
+    };
+    let settings = row.kind.check(&scalar).into_iter().collect();
+    Chosen { row, span: None, settings }
+}
+
+/// The block that knows a word, for a hint: the empty name is the document.
+fn owner(word: &str) -> Option<&'static str> {
+    fn search(block: &'static Block, word: &str, depth: usize) -> Option<&'static str> {
+        if block.words().any(|known| known == word) {
+            return Some(block.name);
+        }
+        // The table is two levels deep; the count only makes that plain.
+        block.blocks.iter().filter(|_| depth < 4).find_map(|inner| search(inner, word, depth + 1))
+    }
+    search(&crate::options::DOCUMENT, word, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::DOCUMENT;
+
+    fn every_row(block: &'static Block, seen: &mut Vec<&'static Row>) {
+        seen.extend(block.rows());
+        block.blocks.iter().for_each(|inner| every_row(inner, seen));
+    }
+
+    #[test]
+    fn every_default_is_a_valid_value_and_every_row_has_help() {
+        let mut rows = Vec::new();
+        every_row(&DOCUMENT, &mut rows);
+        assert!(rows.len() > 40);
+        for row in rows {
+            assert!(row.help.ends_with('.'), "{}", row.name);
+            if let Default::Is(text) | Default::Unless(text, _) = row.default {
+                assert_eq!(default_of(row, text).settings.len(), 1, "{}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn no_word_means_two_things_in_one_block() {
+        fn unique(block: &'static Block) {
+            let mut words: Vec<_> = block.words().collect();
+            words.sort_unstable();
+            let count = words.len();
+            words.dedup();
+            assert_eq!(words.len(), count, "{}", block.name);
+            block.blocks.iter().for_each(unique);
+        }
+        unique(&DOCUMENT);
+    }
+}

@@ -1,0 +1,351 @@
+//! Checked tree -> plan, with the checks that need more than one block: names, addresses, conflicts. Called by `lib`.
+//!
+//! Names of servers are resolved here, once, by the function that the caller gives.
+
+use std::net::{IpAddr, SocketAddr};
+
+use weir_http::Limits;
+use weir_proxy::plan::{ClientPlan, ListenerPlan, Network, PipelineMode, Plan, ServerPlan, Share, UpstreamPlan};
+use weir_proxy::route::{HostMatch, Route, RouteTable};
+use weir_proxy::rules::{Rule, Rules, TargetMatch};
+
+use crate::check::Checked;
+use crate::problem::{Problem, Span, nearest};
+use crate::schema::Setting;
+use crate::{IoChoice, World};
+
+/// Listeners, upstreams, servers of one upstream, routes: more than this is a mistake or an attack.
+const BLOCKS_MAX: usize = 10_000;
+
+/// What the document says, compiled.
+pub(crate) struct Compiled {
+    pub(crate) plan: Plan,
+    pub(crate) workers: Option<u32>,
+    pub(crate) io: IoChoice,
+}
+
+/// Compiles the document. Problems are pushed; the result is only meaningful when there are none at all.
+pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<Problem>) -> Compiled {
+    let mut compiler = Compiler { world, problems };
+    compiler.count(document);
+    let plan = Plan {
+        listeners: compiler.listeners(document),
+        upstreams: compiler.upstreams(document),
+        routes: compiler.routes(document),
+        client: document.all("client").next().map_or_else(ClientPlan::default, |client| compiler.client(client)),
+    };
+    let io = match document.word("io") {
+        "uring" => IoChoice::Uring,
+        "epoll" => IoChoice::Epoll,
+        _ => IoChoice::Auto,
+    };
+    Compiled { plan, workers: document.count_or_none("workers").map(narrow), io }
+}
+
+struct Compiler<'a> {
+    world: World<'a>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Compiler<'_> {
+    fn push(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    /// Whether anything is there to do, and not absurdly much.
+    fn count(&mut self, document: &Checked) {
+        for (word, example) in [("listen", "listen \"127.0.0.1:8080\""), ("route", "route { proxy \"app\" }")] {
+            match document.all(word).count() {
+                0 => self.push(Problem::of_file("nothing-to-do", format!("no `{word}` at all")).help(example)),
+                many if many > BLOCKS_MAX => {
+                    self.push(Problem::of_file("too-many", format!("more than {BLOCKS_MAX} of `{word}`")));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn listeners(&mut self, document: &Checked) -> Vec<ListenerPlan> {
+        let mut seen: Vec<(SocketAddr, Span)> = Vec::new();
+        let mut listeners = Vec::new();
+        for block in document.all("listen").take(BLOCKS_MAX) {
+            let Ok(address) = block.text("address").parse::<SocketAddr>() else { continue };
+            if let Some((other, span)) = seen.iter().find(|(other, _)| collide(*other, address)) {
+                let message = format!("`{address}` is already listened on by `{other}`");
+                let problem = Problem::new("conflict", &block.place("address"), message).related(span, "first here");
+                self.push(problem);
+            }
+            seen.push((address, block.place("address")));
+            listeners.push(ListenerPlan { address, backlog: narrow(block.number("backlog")) });
+        }
+        listeners
+    }
+
+    fn client(&mut self, block: &Checked) -> ClientPlan {
+        ClientPlan {
+            head: self.limits(block),
+            body_bytes_max: block.count_or_none("body-limit"),
+            head_timeout_us: block.number("head-timeout"),
+            body_timeout_us: block.number("body-timeout"),
+            body_rate_min: block.number("body-rate"),
+            idle_timeout_us: block.number("idle-timeout"),
+            send_timeout_us: block.number("send-timeout"),
+            tunnel_timeout_us: block.number("tunnel-timeout"),
+            requests_queued_max: narrow(block.number("queue")),
+            connections_max: block.count_or_none("connections").map(narrow),
+            via: block.flag("via"),
+            underscores: block.flag("underscores"),
+            trusted_proxies: block.texts("trusted-proxies").iter().filter_map(|text| network(text)).collect(),
+        }
+    }
+
+    /// The three limits of a head; a first line is part of its head.
+    fn limits(&mut self, block: &Checked) -> Limits {
+        let (line, head) = (block.number("line-limit"), block.number("head-limit"));
+        if head > 0 && line > head {
+            let message = "`line-limit` is larger than `head-limit`, which counts the line too";
+            self.push(Problem::new("conflict", &block.place("line-limit"), message));
+        }
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        Limits {
+            line_bytes_max: size(line),
+            head_bytes_max: size(head),
+            fields_max: size(block.number("fields-limit")),
+        }
+    }
+
+    fn upstreams(&mut self, document: &Checked) -> Vec<UpstreamPlan> {
+        let mut seen: Vec<(&str, Span)> = Vec::new();
+        let mut upstreams = Vec::new();
+        for block in document.all("upstream").take(BLOCKS_MAX) {
+            let name = block.text("name");
+            if let Some((_, span)) = seen.iter().find(|(other, _)| !name.is_empty() && *other == name) {
+                let problem =
+                    Problem::new("duplicate", &block.place("name"), format!("upstream `{name}` is defined twice"));
+                self.push(problem.related(span, "first here"));
+            }
+            seen.push((name, block.place("name")));
+            upstreams.push(self.upstream(block));
+        }
+        upstreams
+    }
+
+    fn upstream(&mut self, block: &Checked) -> UpstreamPlan {
+        let plan = UpstreamPlan {
+            name: block.text("name").to_owned(),
+            servers: self.servers(block),
+            queue_size: narrow(block.number("queue-size")),
+            forward_retries: narrow(block.number("forward-retries")),
+            forward_timeout_us: block.number("forward-timeout"),
+            connect_timeout_us: block.number("connect-timeout"),
+            connect_retries: narrow(block.number("connect-retries")),
+            retry_nonidempotent: block.flag("retry-nonidempotent"),
+            head: self.limits(block),
+            nonidempotent: Rules::new(block.all("nonidempotent").filter_map(|rule| self.rule(rule)).collect()),
+            ..UpstreamPlan::default()
+        };
+        match block.all("pipeline").next() {
+            Some(pipeline) => self.pipeline(pipeline, plan),
+            None => plan,
+        }
+    }
+
+    fn pipeline(&mut self, block: &Checked, plan: UpstreamPlan) -> UpstreamPlan {
+        let depth = block.count_or_none("depth").map(narrow);
+        if let Some(depth) = depth.filter(|depth| plan.queue_size > 0 && *depth > plan.queue_size) {
+            let message = format!("depth {depth} can't be reached: `queue-size` is {}", plan.queue_size);
+            self.push(
+                Problem::new("conflict", &block.place("depth"), message).help("raise `queue-size` or lower `depth`"),
+            );
+        }
+        let pipeline = match (depth, block.word("mode")) {
+            (Some(depth), _) => PipelineMode::Depth(depth),
+            (None, "off") => PipelineMode::Off,
+            (None, _) => PipelineMode::Adaptive,
+        };
+        let share = if block.word("share") == "client" { Share::Client } else { Share::All };
+        let echo = Some(block.text("echo")).filter(|name| !name.is_empty()).map(str::to_owned);
+        UpstreamPlan { pipeline, share, echo, ..plan }
+    }
+
+    fn servers(&mut self, upstream: &Checked) -> Vec<ServerPlan> {
+        let mut seen: Vec<(&str, Span)> = Vec::new();
+        let mut servers = Vec::new();
+        for block in upstream.all("server").take(BLOCKS_MAX) {
+            let name = block.text("address");
+            if let Some((_, span)) = seen.iter().find(|(other, _)| !name.is_empty() && *other == name) {
+                let problem =
+                    Problem::new("duplicate", &block.place("address"), format!("server `{name}` is listed twice"));
+                self.push(
+                    problem.related(span, "first here").help("for a larger share of requests raise its `weight`"),
+                );
+            }
+            seen.push((name, block.place("address")));
+            servers.extend(self.server(block));
+        }
+        if upstream.all("server").next().is_none() {
+            let message = format!("upstream `{}` has no `server`", upstream.text("name"));
+            let problem = Problem::new("missing-value", &upstream.span, message);
+            self.push(problem.help("server \"127.0.0.1:9090\""));
+        }
+        servers
+    }
+
+    fn server(&mut self, block: &Checked) -> Option<ServerPlan> {
+        let name = block.text("address");
+        // An address that was wrong has been reported; it is not looked up.
+        if name.is_empty() {
+            return None;
+        }
+        let connections = narrow(block.number("connections"));
+        let weight = narrow(block.number("weight"));
+        match (self.world.resolve)(name) {
+            Ok(Some(address)) => Some(ServerPlan { name: name.to_owned(), address, connections, weight }),
+            Ok(None) => {
+                self.push(Problem::new("unresolvable", &block.place("address"), format!("`{name}` has no address")));
+                None
+            }
+            Err(error) => {
+                let message = format!("`{name}` can't be resolved: {error}");
+                self.push(Problem::new("unresolvable", &block.place("address"), message));
+                None
+            }
+        }
+    }
+
+    fn rule(&mut self, block: &Checked) -> Option<Rule> {
+        let given: Vec<&str> = ["match", "eq", "prefix", "suffix", "regex"]
+            .into_iter()
+            .filter(|name| block.chosen(name).is_some())
+            .collect();
+        let [kind] = given[..] else {
+            let message = "exactly one match must stand: `any`, eq=, prefix=, suffix= or regex=";
+            let span = given.get(1).map_or_else(|| block.span.clone(), |second| block.place(second));
+            self.push(Problem::new("bad-value", &span, message));
+            return None;
+        };
+        let text = block.text(kind).to_owned();
+        let target = match kind {
+            "eq" => TargetMatch::Eq(text),
+            "prefix" => TargetMatch::Prefix(text),
+            "suffix" => TargetMatch::Suffix(text),
+            "regex" => TargetMatch::Regex(regex::bytes::Regex::new(&text).ok()?),
+            _ => TargetMatch::Any,
+        };
+        Some(Rule { method: block.text("method").to_owned(), target })
+    }
+
+    fn routes(&mut self, document: &Checked) -> RouteTable {
+        let names: Vec<&str> = document.all("upstream").map(|upstream| upstream.text("name")).collect();
+        let mut routes: Vec<(Route, Span)> = Vec::new();
+        for block in document.all("route").take(BLOCKS_MAX) {
+            let Some(target) = self.target(block, &names) else { continue };
+            let methods = block.texts("methods");
+            let route = Route {
+                host: host_match(block.text("host")),
+                path: block.text("path").to_owned(),
+                methods: (!methods.is_empty()).then(|| methods.iter().map(|one| (*one).to_owned()).collect()),
+                target,
+            };
+            if let Some((_, span)) = routes.iter().find(|(other, _)| hides(other, &route)) {
+                let message = "this route is never reached: an earlier one takes the same host, path and methods";
+                self.push(Problem::new("conflict", &block.span, message).related(span, "the earlier one"));
+            }
+            routes.push((route, block.span.clone()));
+        }
+        RouteTable::new(routes.into_iter().map(|(route, _)| route).collect())
+    }
+
+    fn target(&mut self, block: &Checked, names: &[&str]) -> Option<usize> {
+        let name = block.text("proxy");
+        let target = names.iter().position(|other| *other == name);
+        // A missing or wrong name has been reported already.
+        if target.is_none() && !name.is_empty() {
+            let problem =
+                Problem::new("unknown-upstream", &block.place("proxy"), format!("there is no upstream `{name}`"));
+            self.push(match nearest(name, names.iter().copied()) {
+                Some(known) => problem.help(format!("did you mean `{known}`?")),
+                None => problem.help(format!("define it: upstream \"{name}\" {{ server \"127.0.0.1:9090\" }}")),
+            });
+        }
+        target
+    }
+}
+
+/// Values of options by name. What is absent or was wrong reads as zero, empty or false: the problem is known.
+impl Checked {
+    fn setting(&self, name: &str) -> Option<&Setting> {
+        self.chosen(name).and_then(|chosen| chosen.settings.first())
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        self.count_or_none(name).unwrap_or(0)
+    }
+
+    fn count_or_none(&self, name: &str) -> Option<u64> {
+        match self.setting(name) {
+            Some(Setting::Time(value) | Setting::Size(value) | Setting::Count(value)) => Some(*value),
+            _ => None,
+        }
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        matches!(self.setting(name), Some(Setting::Flag(true)))
+    }
+
+    fn word(&self, name: &str) -> &'static str {
+        match self.setting(name) {
+            Some(Setting::Word(word)) => word,
+            _ => "",
+        }
+    }
+
+    fn text(&self, name: &str) -> &str {
+        match self.setting(name) {
+            Some(Setting::Text(text)) => text,
+            _ => "",
+        }
+    }
+
+    fn texts(&self, name: &str) -> Vec<&str> {
+        let settings = self.chosen(name).map_or(&[][..], |chosen| &chosen.settings);
+        settings
+            .iter()
+            .filter_map(|setting| if let Setting::Text(text) = setting { Some(text.as_str()) } else { None })
+            .collect()
+    }
+}
+
+/// The table keeps every such number far below 2^32.
+fn narrow(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Whether one socket takes what the other is for. Port 0 is a new port each time.
+fn collide(a: SocketAddr, b: SocketAddr) -> bool {
+    let wildcard = a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() != 0 && a.port() == b.port() && a.is_ipv4() == b.is_ipv4() && (wildcard || a.ip() == b.ip())
+}
+
+fn network(text: &str) -> Option<Network> {
+    let (address, bits) = text.split_once('/')?;
+    Some(Network { address: address.parse::<IpAddr>().ok()?, prefix_bits: bits.parse().ok()? })
+}
+
+fn host_match(text: &str) -> HostMatch {
+    match text {
+        "*" => HostMatch::Any,
+        _ if text.starts_with("*.") => HostMatch::Suffix(text.to_owned()),
+        _ => HostMatch::Exact(text.to_owned()),
+    }
+}
+
+/// Whether the earlier route takes everything that the later one is for, at the same host and path.
+fn hides(earlier: &Route, later: &Route) -> bool {
+    let methods = match (&earlier.methods, &later.methods) {
+        (None, None) => true,
+        (Some(earlier), Some(later)) => later.iter().all(|method| earlier.contains(method)),
+        _ => false,
+    };
+    methods && earlier.host == later.host && earlier.path == later.path
+}

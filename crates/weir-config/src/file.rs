@@ -1,0 +1,61 @@
+//! Files: which one is meant, and what is in it. Called by the command line. Bound: [`FILE_BYTES_MAX`].
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use crate::problem::{Errors, Problem};
+use crate::{Config, parse};
+
+/// Largest configuration that is read.
+pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Where a configuration is looked for when neither `-c` nor `$WEIR_CONFIG` says it.
+const PLACES: [&str; 2] = ["weir.kdl", "/etc/weir/weir.kdl"];
+
+/// The configuration file: the argument, else `$WEIR_CONFIG`, else ./weir.kdl, else /etc/weir/weir.kdl.
+///
+/// # Errors
+/// The user's fault: no file was named and none exists.
+pub fn find_path(argument: Option<&Path>) -> Result<PathBuf, Errors> {
+    let variable = std::env::var_os("WEIR_CONFIG").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let named = argument.map(Path::to_path_buf).or(variable);
+    let existing = || PLACES.iter().map(PathBuf::from).find(|path| path.exists());
+    named.or_else(existing).ok_or_else(|| {
+        let message =
+            format!("no configuration: none of {} exists", PLACES.map(|place| format!("`{place}`")).join(", "));
+        let help =
+            "name a file with -c FILE or $WEIR_CONFIG, or run `weir reverse --listen ADDRESS:PORT --to HOST:PORT`";
+        Errors::new("weir", "", vec![Problem::of_file("no-file", message).help(help)])
+    })
+}
+
+/// Reads and checks a file; one that ends in `.json` is JSON.
+///
+/// # Errors
+/// The user's fault: an unreadable file, or everything that is wrong in it.
+pub fn load(path: &Path) -> Result<Config, Errors> {
+    let name = path.display().to_string();
+    let text = read(path).map_err(|problem| Errors::new(&name, "", vec![*problem]))?;
+    match String::from_utf8(text) {
+        Ok(text) => parse(&text, &name),
+        Err(error) => {
+            let at = error.utf8_error().valid_up_to();
+            let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+            let problem = Problem::new("syntax", &(at..at + 1), "this is not UTF-8 text");
+            Err(Errors::new(&name, &text, vec![problem]))
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Box<Problem>> {
+    let unreadable =
+        |error: std::io::Error| Box::new(Problem::of_file("unreadable", format!("can't be read: {error}")));
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        let problem = Problem::of_file("too-large", format!("is larger than {FILE_BYTES_MAX} bytes"));
+        return Err(Box::new(problem));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,271 @@
+//! The option table: every word of the configuration, one row each. Nothing else in weir knows their defaults as text;
+//! a test compares them with `Default` of the plan.
+
+use crate::schema::{Block, Default, Kind, Row};
+use crate::texts;
+
+const SECOND: u64 = 1_000_000;
+const DAY: u64 = 86_400 * SECOND;
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const TIB: u64 = 1024 * 1024 * MIB;
+
+/// Times that a peer may take: below a millisecond a limit only breaks things.
+const TIMEOUT: Kind = Kind::Time(1_000, DAY);
+/// Lengths of first lines; RFC 9112 §3 asks for at least 8000 bytes of request line, so less is possible but unusual.
+const LINE: Kind = Kind::Size(64, MIB);
+/// Lengths of heads.
+const HEAD: Kind = Kind::Size(256, MIB);
+/// Numbers of fields.
+const FIELDS: Kind = Kind::Count(1, 10_000);
+
+const fn row(name: &'static str, kind: Kind, default: Default, help: &'static str) -> Row {
+    Row { name, kind, default, help }
+}
+
+/// The document.
+pub(crate) const DOCUMENT: Block = Block {
+    name: "",
+    help: "At the top of the file.",
+    positional: &[],
+    options: &[
+        row(
+            "workers",
+            Kind::Or("auto", &Kind::Count(1, 256)),
+            Default::Is("auto"),
+            "Threads that carry traffic, each pinned to a core. `auto`: one for each core that weir may use.",
+        ),
+        row(
+            "io",
+            Kind::Word(&["auto", "uring", "epoll"]),
+            Default::Is("auto"),
+            "How weir talks to the kernel. `auto`: io_uring where it works, epoll elsewhere.",
+        ),
+    ],
+    blocks: &[LISTEN, CLIENT, UPSTREAM, ROUTE],
+    repeats: false,
+};
+
+const LISTEN: Block = Block {
+    name: "listen",
+    help: "An address that clients connect to. At least one.",
+    positional: &[row(
+        "address",
+        Kind::Text("ADDRESS:PORT", texts::listen_address),
+        Default::Required,
+        "Where to listen. `[::]` is IPv6 only: listen on `0.0.0.0` as well for both.",
+    )],
+    options: &[row(
+        "backlog",
+        Kind::Count(1, 65_535),
+        Default::Is("65535"),
+        "Connections that may wait to be accepted. The kernel caps it at net.core.somaxconn.",
+    )],
+    blocks: &[],
+    repeats: true,
+};
+
+const CLIENT: Block = Block {
+    name: "client",
+    help: "What a client may do.",
+    positional: &[],
+    options: &[
+        row("line-limit", LINE, Default::Is("8KiB"), "Longest request line; over it 414."),
+        row("head-limit", HEAD, Default::Is("32KiB"), "Longest request head; over it 431."),
+        row("fields-limit", FIELDS, Default::Is("100"), "Most fields in a request head; over it 431."),
+        row(
+            "body-limit",
+            Kind::Or("unlimited", &Kind::Size(0, TIB)),
+            Default::Is("unlimited"),
+            "Largest request body; over it 413.",
+        ),
+        row("head-timeout", TIMEOUT, Default::Is("10s"), "From the first byte of a head to its last; over it 408."),
+        row("body-timeout", TIMEOUT, Default::Is("30s"), "Between two reads of a request body; over it 408."),
+        row(
+            "body-rate",
+            Kind::Size(0, TIB),
+            Default::Is("100B"),
+            "Slowest acceptable request body in bytes a second, judged after 10 s; 0 switches it off.",
+        ),
+        row("idle-timeout", TIMEOUT, Default::Is("75s"), "How long a connection may stay without a request."),
+        row(
+            "send-timeout",
+            TIMEOUT,
+            Default::Is("60s"),
+            "How long a client may take to accept one send (up to 256 KiB).",
+        ),
+        row(
+            "tunnel-timeout",
+            TIMEOUT,
+            Default::Is("1h"),
+            "How long an upgraded connection (WebSocket) may stay silent both ways.",
+        ),
+        row(
+            "queue",
+            Kind::Count(1, 10_000),
+            Default::Is("64"),
+            "Unanswered requests of one connection; then it is not read further.",
+        ),
+        row(
+            "connections",
+            Kind::Or("unlimited", &Kind::Count(1, 1_000_000)),
+            Default::Is("unlimited"),
+            "Client connections of one worker; above it new ones are closed at once.",
+        ),
+        row("via", Kind::Flag, Default::Is("#true"), "Add `Via: 1.1 weir` to requests and replies."),
+        row(
+            "underscores",
+            Kind::Flag,
+            Default::Is("#false"),
+            "Forward fields whose name contains `_`. Many applications read `X_A` and `X-A` as one.",
+        ),
+        row(
+            "trusted-proxies",
+            Kind::List("an address or a range such as 10.0.0.0/8", texts::network),
+            Default::Absent,
+            "Sources whose X-Forwarded-* and Forwarded fields are believed. From all others they are dropped.",
+        ),
+    ],
+    blocks: &[],
+    repeats: false,
+};
+
+const UPSTREAM: Block = Block {
+    name: "upstream",
+    help: "A named group of servers. At least one server each.",
+    positional: &[row("name", Kind::Text("a name", texts::upstream_name), Default::Required, "What routes call it.")],
+    options: &[
+        row(
+            "queue-size",
+            Kind::Count(1, 1_000_000),
+            Default::Is("1000"),
+            "Requests waiting or in flight on each connection. When all are full: 503. 1 means no pipelining.",
+        ),
+        row(
+            "forward-retries",
+            Kind::Count(0, 100),
+            Default::Is("5"),
+            "How often one request may be sent again after a lost connection.",
+        ),
+        row(
+            "forward-timeout",
+            TIMEOUT,
+            Default::Is("60s"),
+            "From the receipt of a request to the beginning of its answer; over it 504.",
+        ),
+        row("connect-timeout", TIMEOUT, Default::Is("5s"), "How long one connect may take."),
+        row(
+            "connect-retries",
+            Kind::Count(1, 1_000),
+            Default::Is("10"),
+            "Failed connects in a row after which what waits for the server moves to others.",
+        ),
+        row(
+            "retry-nonidempotent",
+            Kind::Flag,
+            Default::Is("#false"),
+            "Send POST and the like again after a loss. Only for applications where twice does no harm.",
+        ),
+        row("line-limit", LINE, Default::Is("8KiB"), "Longest status line of a reply; over it 502."),
+        row("head-limit", HEAD, Default::Is("32KiB"), "Longest reply head; over it 502."),
+        row("fields-limit", FIELDS, Default::Is("100"), "Most fields in a reply head; over it 502."),
+    ],
+    blocks: &[SERVER, PIPELINE, NONIDEMPOTENT],
+    repeats: true,
+};
+
+const SERVER: Block = Block {
+    name: "server",
+    help: "One server of an upstream. A name is resolved once, at start.",
+    positional: &[row("address", Kind::Text("HOST:PORT", texts::server_address), Default::Required, "Where it is.")],
+    options: &[
+        row(
+            "connections",
+            Kind::Count(1, 65_535),
+            Default::Is("32"),
+            "Connections kept established, in total over all workers.",
+        ),
+        row("weight", Kind::Count(1, 100), Default::Is("50"), "Share of requests relative to the other servers."),
+    ],
+    blocks: &[],
+    repeats: true,
+};
+
+const PIPELINE: Block = Block {
+    name: "pipeline",
+    help: "How requests follow each other on a connection before the answers are there.",
+    positional: &[row(
+        "mode",
+        Kind::Word(&["adaptive", "off"]),
+        Default::Unless("adaptive", "depth"),
+        "`adaptive`: as deep as the delay allows. `off`: one request at a time.",
+    )],
+    options: &[
+        row(
+            "depth",
+            Kind::Or("adaptive", &Kind::Count(1, 1_000_000)),
+            Default::Absent,
+            "Always up to this depth, in place of a mode.",
+        ),
+        row(
+            "share",
+            Kind::Word(&["all", "client"]),
+            Default::Is("all"),
+            "Whose requests may follow each other: those of all clients, or only those of one client connection.",
+        ),
+        row(
+            "echo",
+            Kind::Or("off", &Kind::Text("a field name", texts::echo_field)),
+            Default::Is("off"),
+            "A field in which the server sends back an identifier; an answer with another one is refused with 502.",
+        ),
+    ],
+    blocks: &[],
+    repeats: false,
+};
+
+const NONIDEMPOTENT: Block = Block {
+    name: "nonidempotent",
+    help: "Requests that must not be pipelined although their method is safe. One of the matches must stand.",
+    positional: &[
+        row("method", Kind::Text("a method", texts::method), Default::Required, "Which method."),
+        row("match", Kind::Word(&["any"]), Default::Absent, "`any`: every target."),
+    ],
+    options: &[
+        row("eq", Kind::Text("a target", texts::target), Default::Absent, "The target (path and query) is this."),
+        row("prefix", Kind::Text("a target", texts::target), Default::Absent, "The target begins with this."),
+        row("suffix", Kind::Text("a target", texts::target), Default::Absent, "The target ends with this."),
+        row("regex", Kind::Text("a regular expression", texts::regex), Default::Absent, "The target contains a match."),
+    ],
+    blocks: &[],
+    repeats: true,
+};
+
+const ROUTE: Block = Block {
+    name: "route",
+    help: "Which requests go where. At least one. The most specific wins: host, then longest path, then method.",
+    positional: &[],
+    options: &[
+        row(
+            "host",
+            Kind::Text("`*`, a host name, or `*.` and a domain", texts::host_pattern),
+            Default::Is("*"),
+            "Which hosts, without port.",
+        ),
+        row(
+            "path",
+            Kind::Text("a path", texts::route_path),
+            Default::Is("/"),
+            "A prefix that ends on a segment: `/a` means `/a` and `/a/b`, not `/ab`.",
+        ),
+        row("methods", Kind::List("a method", texts::method), Default::Absent, "Which methods; without it all."),
+        row(
+            "proxy",
+            Kind::Text("the name of an upstream", texts::upstream_name),
+            Default::Required,
+            "The upstream that answers.",
+        ),
+    ],
+    blocks: &[],
+    repeats: true,
+};

@@ -1,0 +1,52 @@
+//! The option table as Markdown: `docs/configuration.md` holds it, and a test compares the two.
+
+use std::fmt::Write as _;
+
+use crate::options::DOCUMENT;
+use crate::schema::{Block, Default, Row};
+
+/// A heading and a table for each block.
+pub fn reference() -> String {
+    let mut out = String::new();
+    write_block(&mut out, &DOCUMENT, "");
+    out
+}
+
+fn write_block(out: &mut String, block: &Block, path: &str) {
+    let heading = match (block.name, path) {
+        ("", _) => "The document".to_owned(),
+        (name, "") => format!("`{name}`"),
+        (name, path) => format!("`{name}` in `{path}`"),
+    };
+    let times = if block.repeats { "" } else { " May stand once." };
+    let once = if block.name.is_empty() { "" } else { times };
+    let _ = writeln!(out, "### {heading}\n\n{}{once}\n", block.help);
+    out.push_str("| option | takes | default | meaning |\n|---|---|---|---|\n");
+    for row in block.rows() {
+        let place = if block.positional.iter().any(|other| other.name == row.name) { "*" } else { "" };
+        let _ = writeln!(
+            out,
+            "| `{}`{place} | {} | {} | {} |",
+            row.name,
+            cell(&row.kind.to_string()),
+            default(row),
+            cell(row.help)
+        );
+    }
+    out.push('\n');
+    for inner in block.blocks {
+        write_block(out, inner, block.name);
+    }
+}
+
+fn default(row: &Row) -> String {
+    match row.default {
+        Default::Required => "required".to_owned(),
+        Default::Absent => "none".to_owned(),
+        Default::Is(text) | Default::Unless(text, _) => format!("`{text}`"),
+    }
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}

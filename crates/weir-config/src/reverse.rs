@@ -1,0 +1,90 @@
+//! The configuration that `weir reverse` stands for. Called by the command line, which prints it or runs it.
+
+use std::fmt::Write as _;
+
+use crate::expand::escape;
+use crate::print::quoted;
+
+/// What can be said on the command line of `weir reverse`. Texts are checked when the result is parsed.
+#[derive(Debug, Clone, Default)]
+pub struct Reverse {
+    /// `address:port` of each listener.
+    pub listen: Vec<String>,
+    /// `host:port` of each server.
+    pub to: Vec<String>,
+    /// Connections to each server; None leaves the default.
+    pub connections: Option<u32>,
+    /// `adaptive`, `off` or a depth; None leaves the default.
+    pub pipeline: Option<String>,
+    /// What stands for `workers`; None leaves the default.
+    pub workers: Option<u32>,
+    /// What stands for `io`; None leaves the default.
+    pub io: Option<String>,
+}
+
+impl Reverse {
+    /// The configuration as KDL: only what differs from the defaults.
+    pub fn to_kdl(&self) -> String {
+        let mut out = String::new();
+        if let Some(workers) = self.workers {
+            let _ = writeln!(out, "workers {workers}");
+        }
+        if let Some(io) = &self.io {
+            let _ = writeln!(out, "io {}", literal(io));
+        }
+        for address in &self.listen {
+            let _ = writeln!(out, "listen {}", literal(address));
+        }
+        out.push_str("upstream \"app\" {\n");
+        for server in &self.to {
+            let connections = self.connections.map(|count| format!(" connections={count}")).unwrap_or_default();
+            let _ = writeln!(out, "    server {}{connections}", literal(server));
+        }
+        match self.pipeline.as_deref() {
+            None => {}
+            Some(depth) if depth.parse::<u64>().is_ok() => {
+                let _ = writeln!(out, "    pipeline depth={depth}");
+            }
+            Some(mode) => {
+                let _ = writeln!(out, "    pipeline {}", literal(mode));
+            }
+        }
+        out.push_str("}\nroute host=\"*\" path=\"/\" { proxy \"app\"; }\n");
+        out
+    }
+}
+
+/// A string that is taken as it is: the shell has expanded what there was to expand.
+fn literal(text: &str) -> String {
+    quoted(&escape(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    #[test]
+    fn what_is_printed_reads_back_and_says_what_was_asked() {
+        let reverse = Reverse {
+            listen: vec!["127.0.0.1:8080".to_owned()],
+            to: vec!["10.0.0.1:9090".to_owned(), "10.0.0.2:9090".to_owned()],
+            connections: Some(4),
+            pipeline: Some("16".to_owned()),
+            ..Reverse::default()
+        };
+        let config = parse(&reverse.to_kdl(), "reverse").unwrap();
+        let upstream = &config.plan.upstreams[0];
+        assert_eq!(upstream.servers.len(), 2);
+        assert!(upstream.servers.iter().all(|server| server.connections == 4));
+        assert_eq!(upstream.pipeline, weir_proxy::plan::PipelineMode::Depth(16));
+    }
+
+    #[test]
+    fn text_from_the_command_line_stays_text() {
+        let hostile = "x\" } listen \"0.0.0.0:1\"; ${HOME}\n";
+        let reverse = Reverse { listen: vec![hostile.to_owned()], to: vec![hostile.to_owned()], ..Reverse::default() };
+        let errors = parse(&reverse.to_kdl(), "reverse").unwrap_err();
+        assert_eq!(errors.count(), 2, "{errors}");
+    }
+}

@@ -1,0 +1,206 @@
+//! What the option table is made of: blocks, rows, and the kinds of values that rows take.
+//!
+//! `options` holds the table itself, `check` applies it, `print` and `reference` write it out.
+
+use std::fmt::{self, Display};
+
+use crate::tree::Scalar;
+use crate::units::{parse_size, parse_time, size_text, time_text};
+
+/// A block: the document itself, `client`, `upstream` and so on.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// The word that begins it; empty for the document.
+    pub(crate) name: &'static str,
+    /// One sentence for the reference.
+    pub(crate) help: &'static str,
+    /// What stands behind the word without a name; in JSON, and if one likes in KDL, it has the name of the row.
+    pub(crate) positional: &'static [Row],
+    /// Options, as `name=value` on the line or `name value` in the braces.
+    pub(crate) options: &'static [Row],
+    /// Blocks inside.
+    pub(crate) blocks: &'static [Block],
+    /// Whether it may stand more than once. One that may not is filled with defaults when it is missing.
+    pub(crate) repeats: bool,
+}
+
+/// One option: this row gives its parser, its default, its help and its documentation.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) default: Default,
+    pub(crate) help: &'static str,
+}
+
+/// What an option is when nothing is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Default {
+    /// It must be written.
+    Required,
+    /// It is simply not there.
+    Absent,
+    /// This value, as one would write it.
+    Is(&'static str),
+    /// This value, unless the named other option of the block is written: the two exclude each other.
+    Unless(&'static str, &'static str),
+}
+
+/// Checks a text and gives its canonical form.
+pub(crate) type TextCheck = fn(&str) -> Result<String, String>;
+
+/// What values an option takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    /// A time in microseconds, at least and at most.
+    Time(u64, u64),
+    /// A size in bytes, at least and at most.
+    Size(u64, u64),
+    /// A whole number, at least and at most.
+    Count(u64, u64),
+    /// `#true` or `#false`; `on` and `off` say the same.
+    Flag,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Text that a function accepts, with what to call it.
+    Text(&'static str, TextCheck),
+    /// Several texts that a function accepts each; none when empty.
+    List(&'static str, TextCheck),
+    /// A word that stands for "no value", or else what the other kind takes.
+    Or(&'static str, &'static Kind),
+}
+
+/// A value that has been checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Setting {
+    /// Microseconds.
+    Time(u64),
+    /// Bytes.
+    Size(u64),
+    /// A number.
+    Count(u64),
+    /// Yes or no.
+    Flag(bool),
+    /// A text in its canonical form.
+    Text(String),
+    /// One of the words of the row.
+    Word(&'static str),
+}
+
+impl Block {
+    /// The row of this name.
+    pub(crate) fn row(&self, name: &str) -> Option<&'static Row> {
+        self.positional.iter().chain(self.options).find(|row| row.name == name)
+    }
+
+    /// All rows.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &'static Row> {
+        self.positional.iter().chain(self.options)
+    }
+
+    /// Every word that may stand inside.
+    pub(crate) fn words(&self) -> impl Iterator<Item = &'static str> {
+        self.rows().map(|row| row.name).chain(self.blocks.iter().map(|block| block.name))
+    }
+}
+
+impl Kind {
+    /// Whether several values may stand.
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self, Kind::List(..))
+    }
+
+    /// The words that may stand, for suggestions.
+    fn words(&self) -> Vec<&'static str> {
+        match self {
+            Kind::Word(words) => words.to_vec(),
+            Kind::Or(word, other) => std::iter::once(*word).chain(other.words()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Checks a value as written.
+    ///
+    /// # Errors
+    /// What is wrong with it, for the user.
+    pub(crate) fn check(&self, scalar: &Scalar) -> Result<Setting, String> {
+        match (self, scalar) {
+            (Kind::Or(word, _), Scalar::Text(text)) if text == word => Ok(Setting::Word(word)),
+            (Kind::Or(_, other), _) => other.check(scalar).map_err(|message| {
+                // Words of both kinds may stand, so "expected" names both.
+                let message = if message == other.expected() { self.expected() } else { message };
+                self.with_words(scalar, message)
+            }),
+            (Kind::Time(..), Scalar::Integer(number)) => {
+                Err(format!("a time needs a unit: {number}s, {number}ms or another one"))
+            }
+            (Kind::Time(min, max), Scalar::Text(text)) => self.ranged(parse_time(text)?, *min, *max).map(Setting::Time),
+            (Kind::Size(min, max), Scalar::Text(text)) => self.ranged(parse_size(text)?, *min, *max).map(Setting::Size),
+            (Kind::Size(min, max), Scalar::Integer(number)) => self.ranged_wide(*number, *min, *max).map(Setting::Size),
+            (Kind::Count(min, max), Scalar::Integer(number)) => {
+                self.ranged_wide(*number, *min, *max).map(Setting::Count)
+            }
+            // What a variable expands to is text.
+            (Kind::Count(min, max), Scalar::Text(text)) if is_digits(text) => {
+                let number = text.parse().map_err(|_| self.expected())?;
+                self.ranged(number, *min, *max).map(Setting::Count)
+            }
+            (Kind::Flag, Scalar::Flag(flag)) => Ok(Setting::Flag(*flag)),
+            (Kind::Flag, Scalar::Text(text)) if text == "on" || text == "true" => Ok(Setting::Flag(true)),
+            (Kind::Flag, Scalar::Text(text)) if text == "off" || text == "false" => Ok(Setting::Flag(false)),
+            (Kind::Word(words), Scalar::Text(text)) => match words.iter().find(|word| *word == text) {
+                Some(word) => Ok(Setting::Word(word)),
+                None => Err(self.with_words(scalar, self.expected())),
+            },
+            (Kind::Text(_, check) | Kind::List(_, check), Scalar::Text(text)) => check(text).map(Setting::Text),
+            _ => Err(self.expected()),
+        }
+    }
+
+    /// The message, or the nearest word when a word was probably meant.
+    fn with_words(&self, scalar: &Scalar, message: String) -> String {
+        let Scalar::Text(text) = scalar else { return message };
+        match crate::problem::nearest(text, self.words()) {
+            Some(word) => format!("`{text}` is not known here; did you mean `{word}`?"),
+            None => message,
+        }
+    }
+
+    fn expected(&self) -> String {
+        format!("expected {self}")
+    }
+
+    fn ranged(&self, value: u64, min: u64, max: u64) -> Result<u64, String> {
+        if (min..=max).contains(&value) { Ok(value) } else { Err(format!("out of range: expected {self}")) }
+    }
+
+    fn ranged_wide(&self, value: i128, min: u64, max: u64) -> Result<u64, String> {
+        match u64::try_from(value) {
+            Ok(value) => self.ranged(value, min, max),
+            Err(_) => Err(format!("out of range: expected {self}")),
+        }
+    }
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+impl Display for Kind {
+    /// What one may write, for messages and the reference.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Time(min, max) => write!(f, "a time from {} to {}", time_text(*min), time_text(*max)),
+            Kind::Size(min, max) => write!(f, "a size from {} to {}", size_text(*min), size_text(*max)),
+            Kind::Count(min, max) => write!(f, "a number from {min} to {max}"),
+            Kind::Flag => f.write_str("#true or #false"),
+            Kind::Word(words) => {
+                let quoted: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+                f.write_str(&quoted.join(" or "))
+            }
+            Kind::Text(what, _) => f.write_str(what),
+            Kind::List(what, _) => write!(f, "{what}, any number of them"),
+            Kind::Or(word, other) => write!(f, "{other}, or `{word}`"),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Checks of text values, each with its canonical form: addresses, names, patterns. Called through the option table.
+//!
+//! Nothing here touches the network: names of servers are resolved when the plan is compiled.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// Longest host name, RFC 1035 §2.3.4.
+const HOST_BYTES_MAX: usize = 255;
+
+/// `address:port` to listen on.
+pub(crate) fn listen_address(text: &str) -> Result<String, String> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(address.to_string());
+    }
+    Err(match text.rsplit_once(':') {
+        Some(("", port)) if port.parse::<u16>().is_ok() => {
+            format!("an address is missing: write 0.0.0.0:{port} for all of IPv4, [::]:{port} for all of IPv6")
+        }
+        Some(("*", port)) => format!("write 0.0.0.0:{port} for all of IPv4, [::]:{port} for all of IPv6"),
+        Some(("localhost", port)) => format!("a listener needs an address, not a name: write 127.0.0.1:{port}"),
+        _ if text.parse::<IpAddr>().is_ok() => "the port is missing: write ADDRESS:PORT".to_owned(),
+        _ => format!("`{text}` is not an address with a port, such as 127.0.0.1:8080 or [::1]:8080"),
+    })
+}
+
+/// `host:port` of a server; the host may be a name.
+pub(crate) fn server_address(text: &str) -> Result<String, String> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return if address.port() == 0 {
+            Err("port 0 can't be connected to".to_owned())
+        } else {
+            Ok(address.to_string())
+        };
+    }
+    if text.contains("://") {
+        return Err("a server is HOST:PORT, without a scheme".to_owned());
+    }
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return Err(format!("the port is missing: write {text}:80 or the port that is meant"));
+    };
+    if !matches!(port.parse::<u16>(), Ok(1..)) {
+        return Err(format!("`{port}` is not a port (1 to 65535)"));
+    }
+    if host.contains(':') {
+        return Err("an IPv6 address stands in brackets: [ADDRESS]:PORT".to_owned());
+    }
+    if !is_host_name(host) {
+        return Err(format!("`{host}` is neither an address nor a host name"));
+    }
+    Ok(text.to_owned())
+}
+
+/// The name of an upstream.
+pub(crate) fn upstream_name(text: &str) -> Result<String, String> {
+    let fine = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if text.is_empty() || text.len() > 64 || !text.chars().all(fine) {
+        return Err("a name has 1 to 64 letters, digits, `-`, `_` and `.`".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// The host of a route: `*`, a name, or `*.` and a name.
+pub(crate) fn host_pattern(text: &str) -> Result<String, String> {
+    if text == "*" {
+        return Ok(text.to_owned());
+    }
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    let address = name.parse::<IpAddr>().is_ok() || bracketed(name);
+    if !address && !is_host_name(name.strip_suffix('.').unwrap_or(name)) {
+        return Err(format!("`{text}` is no host: write `*`, `www.example.org` or `*.example.org`, without a port"));
+    }
+    Ok(text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase())
+}
+
+fn bracketed(name: &str) -> bool {
+    name.strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .is_some_and(|inside| inside.parse::<IpAddr>().is_ok())
+}
+
+/// The path of a route, in the form that requests are normalised to.
+pub(crate) fn route_path(text: &str) -> Result<String, String> {
+    if !text.starts_with('/') {
+        return Err("a path begins with `/`".to_owned());
+    }
+    if text.contains(['?', '#', '*']) {
+        return Err("a path is a plain prefix: it can't contain `?`, `#` or `*`".to_owned());
+    }
+    if text.contains(|c: char| c.is_control() || c == '\\' || c == '%') {
+        return Err("a path is written decoded, without `%`, `\\` and control characters".to_owned());
+    }
+    let mut segments = text[1..].split('/').rev().skip_while(|segment| segment.is_empty());
+    if text.contains("//") || segments.any(|segment| matches!(segment, "" | "." | "..")) {
+        return Err("a path has no empty, `.` or `..` segments: requests are compared without them".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A method: a token, RFC 9110 §9.1. Methods are compared with case, so small letters are nearly always a mistake.
+pub(crate) fn method(text: &str) -> Result<String, String> {
+    if !is_token(text) {
+        return Err(format!("`{text}` is not a method"));
+    }
+    let upper = text.to_ascii_uppercase();
+    if upper != text {
+        return Err(format!("methods are compared with case: write {upper}"));
+    }
+    Ok(upper)
+}
+
+/// The name of the field that carries an identifier there and back.
+pub(crate) fn echo_field(text: &str) -> Result<String, String> {
+    const TAKEN: [&str; 12] = [
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "keep-alive",
+        "te",
+        "trailer",
+        "upgrade",
+        "expect",
+        "via",
+        "forwarded",
+        "cookie",
+    ];
+    let lower = text.to_ascii_lowercase();
+    if !is_token(text) || text.contains('_') {
+        return Err(format!("`{text}` is not a field name"));
+    }
+    let reserved = TAKEN.contains(&lower.as_str()) || lower.starts_with("proxy-") || lower.starts_with("x-forwarded-");
+    if reserved {
+        return Err(format!("the field `{lower}` has a meaning of its own: choose another, such as x-request-id"));
+    }
+    Ok(lower)
+}
+
+/// A range such as `10.0.0.0/8`, or one address.
+pub(crate) fn network(text: &str) -> Result<String, String> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let address: IpAddr =
+        address.parse().map_err(|_| format!("`{text}` is not an address or a range such as 10.0.0.0/8 or fd00::/8"))?;
+    let max: u8 = if address.is_ipv4() { 32 } else { 128 };
+    let bits = match bits {
+        None => max,
+        Some(bits) => {
+            bits.parse().ok().filter(|bits| *bits <= max).ok_or_else(|| format!("`/{bits}` must be 0 to {max}"))?
+        }
+    };
+    Ok(format!("{address}/{bits}"))
+}
+
+/// A regular expression over bytes.
+pub(crate) fn regex(text: &str) -> Result<String, String> {
+    match regex::bytes::Regex::new(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => {
+            let message = error.to_string();
+            Err(format!(
+                "not a regular expression: {}",
+                message.lines().last().unwrap_or("").trim_start_matches("error: ")
+            ))
+        }
+    }
+}
+
+/// A part of a request target.
+pub(crate) fn target(text: &str) -> Result<String, String> {
+    if text.is_empty() || !text.bytes().all(|byte| byte > b' ' && byte != 0x7f) {
+        return Err("a request target isn't empty and has no white space".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn is_host_name(name: &str) -> bool {
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    name.len() <= HOST_BYTES_MAX && name.split('.').all(label)
+}
+
+fn is_token(text: &str) -> bool {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.len() <= 64 && text.bytes().all(fine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::TextCheck;
+
+    fn table(check: TextCheck, good: &[(&str, &str)], bad: &[&str]) {
+        for (text, canonical) in good {
+            assert_eq!(check(text).as_deref(), Ok(*canonical));
+            assert_eq!(check(canonical).as_deref(), Ok(*canonical), "the canonical form reads back");
+        }
+        for text in bad {
+            assert!(check(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        let good = [("0.0.0.0:80", "0.0.0.0:80"), ("[::]:80", "[::]:80"), ("[0:0::1]:0", "[::1]:0")];
+        table(listen_address, &good, &["", ":80", "*:80", "localhost:80", "1.2.3.4", "::1", "1.2.3.4:99999", "a:b"]);
+        let good = [("10.0.0.1:9090", "10.0.0.1:9090"), ("app_1.local:80", "app_1.local:80"), ("[::1]:1", "[::1]:1")];
+        table(
+            server_address,
+            &good,
+            &["", "a", ":80", "a:0", "a:x", "http://a:80", "::1:80", "1.2.3.4:0", "a b:80", "a..b:1"],
+        );
+    }
+
+    #[test]
+    fn names_and_patterns() {
+        table(upstream_name, &[("app-1", "app-1")], &["", "a b", "a/b"]);
+        let good = [("*", "*"), ("WWW.Example.org.", "www.example.org"), ("*.a", "*.a"), ("[::1]", "[::1]")];
+        table(host_pattern, &good, &["", "a:80", "*a", "a.*", "**", "a/b", "*."]);
+        table(
+            route_path,
+            &[("/", "/"), ("/a/", "/a/"), ("/café", "/café")],
+            &["", "a", "/a?b", "/a//b", "/../a", "/a%20", "//"],
+        );
+        table(method, &[("GET", "GET"), ("M-SEARCH", "M-SEARCH")], &["", "get", "G T"]);
+        table(
+            echo_field,
+            &[("X-Request-ID", "x-request-id")],
+            &["", "Host", "proxy-x", "a b", "x_y", "X-Forwarded-For"],
+        );
+        let good = [("10.0.0.0/8", "10.0.0.0/8"), ("::1", "::1/128"), ("1.2.3.4", "1.2.3.4/32")];
+        table(network, &good, &["", "10/8", "10.0.0.0/33", "::/129", "a/8", "10.0.0.0/"]);
+        table(regex, &[("^/a[0-9]+$", "^/a[0-9]+$")], &["(", "a{99999999}"]);
+        table(target, &[("/forum?post", "/forum?post")], &["", "/a b"]);
+    }
+}

@@ -1,0 +1,147 @@
+//! A corpus of configurations, each with the expected result beside it: the effective configuration and the plan for
+//! `good`, the report for `bad`. `UPDATE=1 cargo test -p weir-config` writes the expected files; read the difference.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use weir_config::{World, assert_reads_back, parse_in};
+
+fn variables(name: &str) -> Option<String> {
+    match name {
+        "PORT" => Some("9090".to_owned()),
+        "NETWORKS" => Some("10.0.0.0/8, 192.168.0.0/16".to_owned()),
+        "TRICK" => Some("${PORT}".to_owned()),
+        _ => None,
+    }
+}
+
+/// Names below `.test` exist.
+fn resolve(host: &str) -> io::Result<Option<SocketAddr>> {
+    match host.parse() {
+        Ok(address) => Ok(Some(address)),
+        Err(_) if host.contains(".test:") => Ok(Some(SocketAddr::from(([192, 0, 2, 7], 80)))),
+        Err(_) => Err(io::Error::other("name not known")),
+    }
+}
+
+const WORLD: World<'static> = World { variables: &variables, resolve: &resolve };
+
+fn files(kind: &str) -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(kind);
+    let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "kdl" || extension == "json"));
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+/// Compares with the file beside it, or writes that.
+fn compare(path: &Path, actual: &str, failures: &mut Vec<String>) {
+    let expected = PathBuf::from(format!("{}.expected", path.display()));
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&expected, actual).unwrap();
+    }
+    let expected = fs::read_to_string(&expected).unwrap_or_default();
+    if expected != actual {
+        failures.push(format!("{}\n--- expected\n{expected}\n--- actual\n{actual}", path.display()));
+    }
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+#[test]
+fn good_configurations_print_what_they_mean() {
+    let mut failures = Vec::new();
+    for path in files("good") {
+        let text = fs::read_to_string(&path).unwrap();
+        let config = parse_in(&text, &name(&path), WORLD).unwrap_or_else(|errors| panic!("{errors}"));
+        assert_reads_back_here(&config, &path);
+        compare(&path, &config.tree.to_kdl(), &mut failures);
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Names in the corpus resolve only in its own world.
+fn assert_reads_back_here(config: &weir_config::Config, path: &Path) {
+    for (name, text) in [("p.kdl", config.tree.to_kdl()), ("p.json", config.tree.to_json())] {
+        let again = parse_in(&text, name, WORLD).unwrap_or_else(|errors| panic!("{}: {errors}", path.display()));
+        assert_eq!(format!("{:?}", config.plan), format!("{:?}", again.plan));
+    }
+}
+
+#[test]
+fn bad_configurations_say_what_is_wrong() {
+    let mut failures = Vec::new();
+    for path in files("bad") {
+        let text = fs::read_to_string(&path).unwrap();
+        match parse_in(&text, &name(&path), WORLD) {
+            Ok(config) => failures.push(format!("{} was accepted: {config:?}", path.display())),
+            Err(errors) => compare(&path, &errors.render(false, 100), &mut failures),
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn every_truncation_of_the_corpus_is_an_answer() {
+    for path in files("good").into_iter().chain(files("bad")) {
+        let text = fs::read_to_string(&path).unwrap();
+        for end in (0..text.len()).step_by(7).filter(|end| text.is_char_boundary(*end)) {
+            match parse_in(&text[..end], &name(&path), WORLD) {
+                Ok(config) => assert_reads_back_here(&config, &path),
+                Err(errors) => assert!(!errors.render(false, 80).is_empty()),
+            }
+        }
+    }
+}
+
+#[test]
+fn json_and_kdl_of_the_same_configuration_give_the_same_plan() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/good");
+    let plan = |file: &str| {
+        let text = fs::read_to_string(directory.join(file)).unwrap();
+        format!("{:?}", parse_in(&text, file, WORLD).unwrap().plan)
+    };
+    assert_eq!(plan("issue.kdl"), plan("issue.json"));
+}
+
+#[test]
+fn errors_for_programs_have_places() {
+    let errors = parse_in("listen \"127.0.0.1:1\"\n  lissten 2\n", "x.kdl", WORLD).unwrap_err();
+    let json = errors.to_json();
+    assert_eq!(json["file"], "x.kdl");
+    let unknown = &json["errors"].as_array().unwrap().iter().find(|error| error["code"] == "unknown-option").unwrap();
+    assert_eq!((&unknown["line"], &unknown["column"]), (&2.into(), &3.into()));
+    assert_eq!(unknown["help"], "did you mean `listen`?");
+}
+
+#[test]
+fn the_reference_page_is_the_option_table() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (head, rest) = page.split_once("<!-- options -->\n").unwrap();
+    let (_, tail) = rest.split_once("<!-- end of options -->").unwrap();
+    let wanted = format!("{head}<!-- options -->\n{}<!-- end of options -->{tail}", weir_config::reference());
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, &wanted).unwrap();
+    }
+    let page = fs::read_to_string(&path).unwrap();
+    assert_eq!(page, wanted, "run UPDATE=1 cargo test -p weir-config");
+}
+
+#[test]
+fn examples_of_the_reference_page_are_valid() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let page = fs::read_to_string(path).unwrap();
+    let examples: Vec<_> = page.split("```kdl\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(!examples.is_empty());
+    for example in examples {
+        let world = World { variables: &|_| Some("8080".to_owned()), resolve: WORLD.resolve };
+        let config = parse_in(example, "example.kdl", world).unwrap_or_else(|errors| panic!("{errors}\n{example}"));
+        assert_reads_back(&config);
+    }
+}

@@ -1,0 +1,59 @@
+//! Files that can't be read, aren't text or are too large: each is one clear error. Also the defaults of the table
+//! against those of the plan.
+
+use std::fs;
+use std::path::PathBuf;
+
+use weir_config::{FILE_BYTES_MAX, find_path, load, parse};
+use weir_proxy::plan::{ClientPlan, ListenerPlan, ServerPlan, UpstreamPlan};
+
+fn file(name: &str, content: &[u8]) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("weir-config-{}-{name}", std::process::id()));
+    fs::write(&path, content).unwrap();
+    path
+}
+
+#[test]
+fn files_that_are_no_configuration() {
+    for (name, content, code) in [
+        ("bytes.kdl", &b"listen \"\xff\"\n"[..], "syntax"),
+        ("empty.kdl", b"", "nothing-to-do"),
+        ("empty.json", b"{}", "nothing-to-do"),
+        ("large.kdl", &vec![b'\n'; usize::try_from(FILE_BYTES_MAX).unwrap() + 1], "too-large"),
+    ] {
+        let path = file(name, content);
+        let errors = load(&path).unwrap_err();
+        fs::remove_file(&path).unwrap();
+        let codes: Vec<_> = errors.problems().iter().map(|problem| problem.code).collect();
+        assert_eq!(codes, [code], "{name}: {errors}");
+        assert!(errors.render(false, 100).contains(name));
+    }
+}
+
+#[test]
+fn files_that_can_not_be_read() {
+    let missing = std::env::temp_dir().join("weir-config-does-not-exist.kdl");
+    let directory = std::env::temp_dir();
+    for path in [missing, directory] {
+        let errors = load(&path).unwrap_err();
+        assert_eq!(errors.problems()[0].code, "unreadable");
+        assert!(errors.to_string().contains(&path.display().to_string()));
+    }
+}
+
+#[test]
+fn the_named_file_is_the_one() {
+    let path = PathBuf::from("/some/where.kdl");
+    assert_eq!(find_path(Some(&path)).unwrap(), path);
+}
+
+#[test]
+fn defaults_of_the_table_are_those_of_the_plan() {
+    let text = "listen \"127.0.0.1:80\"; upstream app { server \"10.0.0.1:80\"; }; route { proxy app; }";
+    let plan = parse(text, "defaults.kdl").unwrap().plan;
+    let server = ServerPlan::new("10.0.0.1:80", "10.0.0.1:80".parse().unwrap());
+    let upstream = UpstreamPlan { name: "app".to_owned(), servers: vec![server], ..UpstreamPlan::default() };
+    assert_eq!(format!("{:?}", plan.client), format!("{:?}", ClientPlan::default()));
+    assert_eq!(format!("{:?}", plan.upstreams), format!("{:?}", [upstream]));
+    assert_eq!(plan.listeners, [ListenerPlan::new("127.0.0.1:80".parse().unwrap())]);
+}
