@@ -34,7 +34,7 @@ impl World {
     }
 
     pub(super) fn driver_receive(&mut self, driver: usize, socket: Socket, how: Receive) {
-        if how == Receive::Off && self.rng.chance(self.settings.faults.late_off) {
+        if !matches!(how, Receive::Many(_)) && self.rng.chance(self.settings.faults.late_off) {
             self.pump_receive(driver, socket);
         }
         if let Some(state) = self.drivers[driver].get_mut(socket) {

@@ -43,7 +43,8 @@ pub struct Faults {
     /// What is on its way to a socket arrives just before the driver closes it (so the close becomes a reset), or the
     /// send that was queued just before goes out, for each close.
     pub close_race: u32,
-    /// What has arrived is still received after the driver was told to stop, for each such command.
+    /// What has arrived is still received in the old way after the driver was told to stop (or to receive once), for each
+    /// such command.
     pub late_off: u32,
 }
 
