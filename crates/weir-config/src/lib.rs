@@ -10,6 +10,7 @@ mod check;
 mod compile;
 mod expand;
 mod file;
+pub mod fuzzing;
 mod json_text;
 mod kdl_shape;
 mod kdl_text;
@@ -128,34 +129,3 @@ pub fn parse_in(text: &str, name: &str, world: World<'_>) -> Result<Config, Erro
 /// Help for an empty file.
 const START: &str =
     "for a start: listen \"127.0.0.1:8080\"; upstream \"app\" { server \"127.0.0.1:9090\"; }; route { proxy \"app\"; }";
-
-/// What fuzzing and its smoke test check of any bytes: nothing panics, errors can be drawn, and an accepted
-/// configuration prints KDL and JSON that read back to the same plan. No name is looked up.
-#[doc(hidden)]
-pub fn fuzz_one(data: &[u8]) {
-    let text = String::from_utf8_lossy(data);
-    let variables = |name: &str| (name == "V").then(|| "1${V}".to_owned());
-    for name in ["fuzz.kdl", "fuzz.json"] {
-        match parse_in(&text, name, World { variables: &variables, resolve: &stand_in }) {
-            Err(errors) => assert!(!errors.render(false, 80).is_empty() && !errors.to_json().is_null()),
-            Ok(config) => assert_reads_back(&config),
-        }
-    }
-}
-
-/// Every name has the same address.
-fn stand_in(host: &str) -> io::Result<Option<SocketAddr>> {
-    Ok(Some(host.parse().unwrap_or_else(|_| SocketAddr::from(([192, 0, 2, 1], 80)))))
-}
-
-/// Panics unless both printed forms give the same plan and the same print.
-#[doc(hidden)]
-pub fn assert_reads_back(config: &Config) {
-    let plan = format!("{:?} {:?} {:?}", config.plan, config.workers, config.io);
-    for (name, text) in [("printed.kdl", config.tree.to_kdl()), ("printed.json", config.tree.to_json())] {
-        let world = World { variables: &|_| None, resolve: &stand_in };
-        let again = parse_in(&text, name, world).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
-        assert_eq!(plan, format!("{:?} {:?} {:?}", again.plan, again.workers, again.io), "{text}");
-        assert_eq!(config.tree.to_kdl(), again.tree.to_kdl(), "{text}");
-    }
-}

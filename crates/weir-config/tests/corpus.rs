@@ -6,7 +6,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use weir_config::{World, assert_reads_back, parse_in};
+use weir_config::fuzzing::assert_reads_back;
+use weir_config::{World, parse_in};
 
 fn variables(name: &str) -> Option<String> {
     match name {

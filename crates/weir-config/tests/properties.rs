@@ -2,7 +2,8 @@
 //! and no text at all makes it panic. Configurations are generated from the grammar, texts from its words.
 
 use proptest::prelude::*;
-use weir_config::{assert_reads_back, fuzz_one, parse};
+use weir_config::fuzzing::{assert_reads_back, config};
+use weir_config::parse;
 
 fn time() -> impl Strategy<Value = String> {
     (1u64..80_000, prop::sample::select(vec!["ms", "s"])).prop_map(|(number, unit)| format!("\"{number}{unit}\""))
@@ -162,18 +163,18 @@ proptest! {
 
     #[test]
     fn printed_configurations_read_back(text in configuration()) {
-        let config = parse(&text, "generated.kdl").map_err(|errors| TestCaseError::fail(format!("{errors}\n{text}")))?;
-        assert_reads_back(&config);
+        let parsed = parse(&text, "generated.kdl").map_err(|errors| TestCaseError::fail(format!("{errors}\n{text}")))?;
+        assert_reads_back(&parsed);
     }
 
     #[test]
     fn word_salad_never_panics(text in word_salad()) {
-        fuzz_one(text.as_bytes());
+        config(text.as_bytes());
     }
 
     #[test]
     fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        fuzz_one(&bytes);
+        config(&bytes);
     }
 
     #[test]
@@ -181,6 +182,6 @@ proptest! {
         let mut bytes = text.into_bytes();
         let at = at.index(bytes.len());
         bytes[at] = byte;
-        fuzz_one(&bytes);
+        config(&bytes);
     }
 }
