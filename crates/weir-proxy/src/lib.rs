@@ -3,8 +3,24 @@
 //! Ring 0: no clocks, sockets, threads or randomness. Time (microseconds), seeds and bytes are arguments.
 #![forbid(unsafe_code)]
 
+pub mod ask;
+pub mod backoff;
+pub mod balance;
+pub mod bits;
+pub mod counters;
 pub mod depth;
+pub mod engine;
+pub mod histogram;
+pub mod link;
+pub mod log;
+pub mod mail;
+pub mod output;
 pub mod plan;
 pub mod route;
 pub mod rules;
+pub mod server;
+pub mod session;
+pub mod slab;
+pub mod stamp;
 pub mod trust;
+pub mod wheel;

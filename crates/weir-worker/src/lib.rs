@@ -1,1 +1,10 @@
-//! One core: the loop that joins a driver with the machines, mailboxes, counters.
+//! One core: the loop that joins a driver with the machines, mail between cores, starting and stopping.
+#![forbid(unsafe_code)]
+
+mod mailbox;
+mod start;
+mod worker;
+
+pub use mailbox::{Mailbox, mailboxes};
+pub use start::{Running, Setup, StartError, View, start};
+pub use worker::{Control, Worker};

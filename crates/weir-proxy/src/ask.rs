@@ -1,0 +1,128 @@
+//! What travels with a request from its client's session to an upstream connection, perhaps on another core.
+
+use crate::stamp::Stamp;
+
+/// Names one exchange (a request and its answer) by the worker that owns the client, its slot and generation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ExchangeId {
+    /// Worker of the client.
+    pub worker: u16,
+    /// Slot in that worker's table of exchanges.
+    pub index: u32,
+    /// Occupant of the slot.
+    pub generation: u32,
+}
+
+/// Names one upstream connection by the worker that owns it, its slot and generation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LinkId {
+    /// Worker that owns the connection.
+    pub worker: u16,
+    /// Slot in that worker's table of connections.
+    pub index: u32,
+    /// Occupant of the slot.
+    pub generation: u32,
+}
+
+/// A request on its way, without its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// Who asked.
+    pub id: ExchangeId,
+    /// The same for all requests of one client connection, different between connections.
+    pub client: u64,
+    /// Index in the plan.
+    pub upstream: u16,
+    /// Server within the upstream, as chosen by balancing.
+    pub server: u16,
+    /// Times that it was sent again after a loss.
+    pub tries: u8,
+    /// What it is.
+    pub traits: Traits,
+    /// When its head was complete.
+    pub received_us: u64,
+    /// What the answer must carry back, when the upstream has `echo`.
+    pub echo: Stamp,
+}
+
+/// A set of properties of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traits(u16);
+
+impl Traits {
+    /// HEAD: its answer has no body.
+    pub const HEAD: Traits = Traits(1);
+    /// Conditional: a careless server may send a body where none may be.
+    pub const CONDITIONAL: Traits = Traits(2);
+    /// Others may follow it before it is answered.
+    pub const PIPELINABLE: Traits = Traits(4);
+    /// May be sent again although it may have reached the server.
+    pub const RETRIABLE: Traits = Traits(8);
+    /// Asks for another protocol.
+    pub const UPGRADE: Traits = Traits(16);
+    /// Its body follows in pieces and is not kept.
+    pub const STREAMING: Traits = Traits(32);
+    /// Sent again after a loss: nothing before it or behind it on its connection until it is answered.
+    pub const ALONE: Traits = Traits(64);
+    /// Came from another worker and goes no further.
+    pub const MAILED: Traits = Traits(128);
+
+    /// Whether all of `other` are set.
+    pub fn has(self, other: Traits) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These and `other`, when `on`.
+    pub fn with(self, other: Traits, on: bool) -> Traits {
+        if on { Traits(self.0 | other.0) } else { self }
+    }
+
+    /// These without `other`.
+    pub fn without(self, other: Traits) -> Traits {
+        Traits(self.0 & !other.0)
+    }
+
+    /// Whether a careless server might add a body to the answer.
+    pub fn invites_body(self) -> bool {
+        self.0 & (Traits::HEAD.0 | Traits::CONDITIONAL.0) != 0
+    }
+}
+
+/// Why a request gets no answer from a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// No server can be reached: 502.
+    NoServer,
+    /// Every queue is full: 503 with Retry-After.
+    QueueFull,
+    /// The connection was lost and the request may not be sent again: 502.
+    Lost,
+    /// It was sent again as often as is allowed: 502.
+    RetriesExceeded,
+    /// The server's answer is not HTTP/1.1 as the RFC has it: 502.
+    BadAnswer,
+    /// The answer's beginning is delivered and its rest will not come: the client's connection is closed.
+    Truncated,
+}
+
+impl Failure {
+    /// Status of the answer that stands in for the server's.
+    pub fn status(self) -> u16 {
+        match self {
+            Failure::QueueFull => 503,
+            _ => 502,
+        }
+    }
+
+    /// The word in the answer, the log and the counters.
+    pub fn word(self) -> &'static str {
+        match self {
+            Failure::NoServer => "no-server",
+            Failure::QueueFull => "queue-full",
+            Failure::Lost => "upstream-lost",
+            Failure::RetriesExceeded => "retries-exceeded",
+            Failure::BadAnswer => "bad-answer",
+            Failure::Truncated => "truncated",
+        }
+    }
+}

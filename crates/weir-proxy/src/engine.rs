@@ -1,0 +1,445 @@
+//! All machines of one worker and how they meet: client sessions, exchanges, upstream connections, mail to other workers.
+//!
+//! Called by the worker's loop, which knows sockets; nothing here does. One turn is:
+//!
+//! 1. [`Engine::begin_turn`] with the time,
+//! 2. any number of `client_*`, `link_*` and [`Engine::deliver`] calls with what happened,
+//! 3. [`Engine::poll_action`] until None: what is to be done outside,
+//! 4. [`Engine::take_post`] for each other worker,
+//! 5. wait until [`Engine::next_deadline`] or the next event.
+//!
+//! Bounds: see `docs/buffers.md`. The stages of a request are the files of this module.
+
+mod answer;
+mod client;
+mod mail;
+mod schedule;
+mod timers;
+mod uploads;
+mod upstream;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use weir_http::Fields;
+
+use crate::ask::{ExchangeId, LinkId};
+use crate::balance::Balance;
+use crate::counters::Counters;
+use crate::histogram::Histogram;
+use crate::link::Link;
+use crate::mail::Post;
+use crate::output::{Out, Output, Spare};
+use crate::plan::Plan;
+use crate::server::Server;
+use crate::session::{Exchange, Session};
+use crate::slab::Slab;
+use crate::stamp::Stamper;
+use crate::wheel::Wheel;
+
+/// Unsent bytes for one client above which the source of its answer is not read further.
+pub const HIGH_BYTES: usize = 128 * 1024;
+/// Unsent bytes below which it is read again.
+pub const LOW_BYTES: usize = 64 * 1024;
+
+/// What the engine wants done outside.
+#[derive(Debug)]
+pub enum Action {
+    /// Send to a client.
+    SendClient {
+        /// The driver's name for the connection.
+        socket: u64,
+        /// What.
+        out: Out,
+    },
+    /// Read a client or stop reading it.
+    ReceiveClient {
+        /// The driver's name for the connection.
+        socket: u64,
+        /// Read.
+        on: bool,
+    },
+    /// End the sending direction of a client's connection.
+    ShutdownClient {
+        /// The driver's name for the connection.
+        socket: u64,
+    },
+    /// End a client's connection.
+    CloseClient {
+        /// The driver's name for the connection.
+        socket: u64,
+    },
+    /// Connect to a server; answer with [`Engine::link_started`] or [`Engine::link_connected`].
+    Connect {
+        /// Names the connection from now on.
+        token: u64,
+        /// Where to.
+        address: SocketAddr,
+    },
+    /// Send to a server.
+    SendLink {
+        /// The driver's name for the connection.
+        socket: u64,
+        /// What.
+        out: Out,
+    },
+    /// Read a server once.
+    ReceiveLink {
+        /// The driver's name for the connection.
+        socket: u64,
+    },
+    /// End the sending direction of a server's connection.
+    ShutdownLink {
+        /// The driver's name for the connection.
+        socket: u64,
+    },
+    /// End a server's connection.
+    CloseLink {
+        /// The driver's name for the connection.
+        socket: u64,
+    },
+}
+
+/// Received bytes as the machines read them: a slice, and the memory behind it when that may be kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    bytes: &'a [u8],
+    shared: Option<&'a Bytes>,
+}
+
+/// Pieces of at least this many bytes are kept by reference when possible.
+const KEEP_BYTES_MIN: usize = 4096;
+
+impl<'a> Input<'a> {
+    /// Bytes that must be copied to be kept.
+    pub fn borrowed(bytes: &'a [u8]) -> Input<'a> {
+        Input { bytes, shared: None }
+    }
+
+    /// Bytes whose memory may be kept.
+    pub fn shared(bytes: &'a Bytes) -> Input<'a> {
+        Input { bytes, shared: Some(bytes) }
+    }
+
+    /// A part of the input, by reference where that is cheaper than a copy.
+    pub(crate) fn piece(&self, range: Range<usize>) -> Piece<'a> {
+        match self.shared {
+            Some(bytes) if range.len() >= KEEP_BYTES_MIN => Piece::Kept(bytes.slice(range)),
+            _ => Piece::Borrowed(&self.bytes[range]),
+        }
+    }
+}
+
+/// A part of a body on its way.
+#[derive(Debug)]
+pub(crate) enum Piece<'a> {
+    /// To be copied.
+    Borrowed(&'a [u8]),
+    /// To be passed on.
+    Kept(Bytes),
+}
+
+impl Piece<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Piece::Borrowed(bytes) => bytes.len(),
+            Piece::Kept(bytes) => bytes.len(),
+        }
+    }
+
+    /// Appends the piece to an output.
+    fn push_to(self, output: &mut Output, spare: &mut Spare) {
+        match self {
+            Piece::Borrowed(bytes) if bytes.len() >= KEEP_BYTES_MIN => {
+                output.push(Bytes::copy_from_slice(bytes), spare)
+            }
+            Piece::Borrowed(bytes) => output.tail(spare).extend_from_slice(bytes),
+            Piece::Kept(bytes) => output.push(bytes, spare),
+        }
+    }
+}
+
+/// What workers know of each other's connections: how many to each server are up. Read without locks.
+#[derive(Debug)]
+pub struct Hints {
+    ready: Vec<AtomicU32>,
+    workers: usize,
+}
+
+impl Hints {
+    /// For so many servers (of all upstreams together) and workers.
+    pub fn new(servers: usize, workers: usize) -> Hints {
+        Hints { ready: (0..servers * workers).map(|_| AtomicU32::new(0)).collect(), workers }
+    }
+
+    /// Connections of a worker to a server that are up.
+    pub fn ready(&self, server: usize, worker: usize) -> u32 {
+        self.ready[server * self.workers + worker].load(Ordering::Relaxed)
+    }
+
+    fn set_ready(&self, server: usize, worker: usize, ready: u32) {
+        self.ready[server * self.workers + worker].store(ready, Ordering::Relaxed);
+    }
+}
+
+/// What an engine is made of from outside.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// The configuration.
+    pub plan: Arc<Plan>,
+    /// This worker's number, below `workers`.
+    pub worker: u16,
+    /// Workers in all, at least 1.
+    pub workers: u16,
+    /// Makes jitter differ between runs and workers.
+    pub seed: u64,
+    /// Key of the identifiers for `echo`; unpredictable and different for each worker.
+    pub secret: [u64; 2],
+    /// Shared by all workers.
+    pub hints: Arc<Hints>,
+    /// Written by this worker only.
+    pub counters: Arc<Counters>,
+    /// Time from the receipt of a request to the end of its answer, microseconds; written by this worker only.
+    pub latency: Arc<Histogram>,
+}
+
+/// The servers of one upstream.
+#[derive(Debug)]
+struct Group {
+    servers: Range<usize>,
+    balance: Balance,
+}
+
+/// All machines of one worker.
+#[derive(Debug)]
+pub struct Engine {
+    plan: Arc<Plan>,
+    worker: u16,
+    workers: u16,
+    hints: Arc<Hints>,
+    counters: Arc<Counters>,
+    latency: Arc<Histogram>,
+    now_us: u64,
+    sessions: Slab<Session>,
+    exchanges: Slab<Exchange>,
+    links: Slab<Link>,
+    servers: Vec<Server>,
+    groups: Vec<Group>,
+    fields: Fields,
+    path: Vec<u8>,
+    spare: Spare,
+    wheel: Wheel,
+    expired: Vec<u64>,
+    actions: VecDeque<Action>,
+    dirty_sessions: Vec<u32>,
+    dirty_links: Vec<u32>,
+    to_parse: VecDeque<(u32, u32)>,
+    doomed: Vec<(u32, u32)>,
+    synced: Vec<(u32, u32)>,
+    synced_before: Vec<(u32, u32)>,
+    posts: Vec<Post>,
+    stamper: Stamper,
+    seed: u64,
+    draining: bool,
+}
+
+/// Which table a token or a timer refers to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    Client,
+    Link,
+}
+
+/// Bits of a generation that fit into a token.
+const GENERATION_MASK: u32 = 0x00ff_ffff;
+
+fn token(owner: Owner, index: u32, generation: u32) -> u64 {
+    let kind = match owner {
+        Owner::Client => 1u64,
+        Owner::Link => 2,
+    };
+    kind << 56 | u64::from(generation & GENERATION_MASK) << 32 | u64::from(index)
+}
+
+/// Whether a token names an upstream connection (else a client).
+pub fn token_is_link(token: u64) -> bool {
+    token >> 56 == 2
+}
+
+impl Engine {
+    /// An engine with all its upstream connections due to be made. `now_us` is the time of the first turn.
+    pub fn new(parts: Parts, now_us: u64) -> Engine {
+        let plan = parts.plan;
+        let mut engine = Engine {
+            worker: parts.worker,
+            workers: parts.workers,
+            hints: parts.hints,
+            counters: parts.counters,
+            latency: parts.latency,
+            now_us,
+            sessions: Slab::default(),
+            exchanges: Slab::default(),
+            links: Slab::default(),
+            servers: Vec::new(),
+            groups: Vec::new(),
+            fields: Fields::default(),
+            path: Vec::new(),
+            spare: Spare::default(),
+            wheel: Wheel::new(now_us),
+            expired: Vec::new(),
+            actions: VecDeque::new(),
+            dirty_sessions: Vec::new(),
+            dirty_links: Vec::new(),
+            to_parse: VecDeque::new(),
+            doomed: Vec::new(),
+            synced: Vec::new(),
+            synced_before: Vec::new(),
+            posts: (0..parts.workers).map(|_| Post::default()).collect(),
+            stamper: Stamper::new(parts.secret),
+            seed: parts.seed,
+            draining: false,
+            plan: Arc::clone(&plan),
+        };
+        for (index, upstream) in plan.upstreams.iter().enumerate() {
+            let first = engine.servers.len();
+            for (position, server) in upstream.servers.iter().enumerate() {
+                engine.add_server(index, position, server.connections);
+            }
+            let weights: Vec<u32> = upstream.servers.iter().map(|server| server.weight).collect();
+            engine.groups.push(Group { servers: first..engine.servers.len(), balance: Balance::new(&weights) });
+        }
+        engine
+    }
+
+    /// Connection `n` of server `s` belongs to worker `(n + s) mod workers`: exactly as many as configured, in total.
+    fn add_server(&mut self, upstream: usize, index: usize, connections: u32) {
+        let plan = &self.plan.upstreams[upstream];
+        let server = self.servers.len() as u32;
+        let workers = u32::from(self.workers);
+        let mine = (0..connections).filter(|n| (n + server) % workers == u32::from(self.worker)).count() as u32;
+        let now_us = self.now_us;
+        let links = (0..mine).map(|position| self.links.insert(Link::new(server, position, now_us)).0).collect();
+        let machine =
+            Server::new(upstream as u16, index as u16, links, connections, plan.pipeline, plan.share, plan.queue_size);
+        for index in machine.links.clone() {
+            self.arm_link(index, now_us);
+        }
+        self.servers.push(machine);
+    }
+
+    /// Begins a turn at this time (microseconds, monotonic, never less than before).
+    pub fn begin_turn(&mut self, now_us: u64) {
+        debug_assert!(now_us >= self.now_us);
+        self.now_us = now_us;
+    }
+
+    /// When the engine wants to be called again at the latest.
+    pub fn next_deadline(&self) -> Option<u64> {
+        if !self.synced.is_empty() || !self.synced_before.is_empty() || !self.to_parse.is_empty() {
+            return Some(self.now_us);
+        }
+        self.wheel.next_due()
+    }
+
+    /// Client connections.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Requests without a complete answer.
+    pub fn exchanges(&self) -> usize {
+        self.exchanges.len()
+    }
+
+    /// Finishes what is under way and takes nothing new: idle clients are closed, others after their answers.
+    pub fn drain(&mut self) {
+        self.draining = true;
+        let all: Vec<u32> = self.sessions.indexes().collect();
+        for index in all {
+            self.drain_session(index);
+        }
+    }
+
+    /// Whether draining has come to its end.
+    pub fn is_drained(&self) -> bool {
+        self.draining && self.sessions.is_empty()
+    }
+
+    /// The next thing to do outside, or None when all is done for now.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        loop {
+            if let Some(action) = self.actions.pop_front() {
+                return Some(action);
+            }
+            if !self.doomed.is_empty() {
+                self.end_doomed();
+                continue;
+            }
+            if let Some((index, generation)) = self.to_parse.pop_front() {
+                if self.sessions.holds(index, generation) {
+                    self.parse_stash(index);
+                }
+                continue;
+            }
+            if let Some(index) = self.dirty_links.pop() {
+                if let Some(action) = self.flush_link(index) {
+                    return Some(action);
+                }
+                continue;
+            }
+            let index = self.dirty_sessions.pop()?;
+            if let Some(action) = self.flush_session(index) {
+                return Some(action);
+            }
+        }
+    }
+
+    /// Call after all events of a turn were handled, before polling actions: timers, sync points.
+    pub fn settle(&mut self) {
+        self.run_timers();
+        self.reopen_synced();
+    }
+
+    /// Mail for another worker, if there is any.
+    pub fn take_post(&mut self, worker: u16) -> Option<Post> {
+        let post = &mut self.posts[usize::from(worker)];
+        if post.is_empty() { None } else { Some(std::mem::take(post)) }
+    }
+
+    /// Gives mail back that could not be delivered; it is kept in front of newer mail.
+    pub fn return_post(&mut self, worker: u16, mut post: Post) {
+        let newer = std::mem::take(&mut self.posts[usize::from(worker)]);
+        post.append(newer);
+        self.posts[usize::from(worker)] = post;
+    }
+
+    fn link_id(&self, index: u32) -> LinkId {
+        LinkId { worker: self.worker, index, generation: self.links.generation(index) }
+    }
+
+    fn exchange_id(&self, index: u32) -> ExchangeId {
+        ExchangeId { worker: self.worker, index, generation: self.exchanges.generation(index) }
+    }
+
+    /// The session that a token names, if it is still there.
+    fn session_of(&self, token: u64) -> Option<u32> {
+        let index = token as u32;
+        let alive = (index as usize) < self.sessions.slots()
+            && self.sessions.is_occupied(index)
+            && u64::from(self.sessions.generation(index) & GENERATION_MASK) == token >> 32 & u64::from(GENERATION_MASK);
+        alive.then_some(index)
+    }
+
+    /// The upstream connection that a token names, if it is still there.
+    fn link_of(&self, token: u64) -> Option<u32> {
+        let index = token as u32;
+        let alive = (index as usize) < self.links.slots()
+            && self.links.is_occupied(index)
+            && u64::from(self.links.generation(index) & GENERATION_MASK) == token >> 32 & u64::from(GENERATION_MASK);
+        alive.then_some(index)
+    }
+}

@@ -1,0 +1,273 @@
+//! Answers on their way to the client: framing for this client, order, end (stages order and reply).
+
+use weir_http::{Fields, Framing, Persistence, ReplyBody, ReplyHead};
+
+use super::{Engine, HIGH_BYTES, Piece};
+use crate::ask::{Failure, LinkId};
+use crate::mail::AnswerHead;
+use crate::output::Output;
+use crate::session::{AnswerFraming, Exchange, Phase, Reading, Session};
+use crate::slab::{NONE, Slab};
+
+/// Status line and end-to-end fields of an answer.
+#[derive(Clone, Copy)]
+pub(super) enum Lines<'a> {
+    /// As parsed here.
+    Parsed { input: &'a [u8], head: &'a ReplyHead, fields: &'a Fields },
+    /// As serialised by another worker.
+    Raw(&'a [u8]),
+}
+
+impl Lines<'_> {
+    pub(super) fn write(self, out: &mut Vec<u8>, via: bool) {
+        match self {
+            Lines::Parsed { input, head, fields } => weir_http::encode_reply_head(out, input, head, fields, via),
+            Lines::Raw(bytes) => out.extend_from_slice(bytes),
+        }
+    }
+}
+
+/// Where an exchange's answer goes: to the client when it is first, else into keeping.
+fn output_of<'a>(sessions: &'a mut Slab<Session>, exchanges: &'a mut Slab<Exchange>, slot: u32) -> &'a mut Output {
+    let session = sessions.at_mut(exchanges.at(slot).session);
+    if session.first == slot { &mut session.output } else { &mut exchanges.at_mut(slot).held }
+}
+
+impl Engine {
+    fn account_held(&mut self, slot: u32, before: usize) {
+        let exchange = self.exchanges.at(slot);
+        let session = self.sessions.at_mut(exchange.session);
+        if session.first != slot {
+            session.held_bytes += (exchange.held.len() - before) as u32;
+        }
+    }
+
+    fn held_len(&self, slot: u32) -> usize {
+        self.exchanges.at(slot).held.len()
+    }
+
+    /// 100 Continue for a request whose body this worker is going to read (RFC 9110 §10.1.1).
+    pub(super) fn invite_body(&mut self, slot: u32) {
+        let before = self.held_len(slot);
+        let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
+        out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        self.account_held(slot, before);
+        let session = self.exchanges.at(slot).session;
+        self.mark_session(session);
+    }
+
+    /// An interim answer: 102 and 103 pass on to clients that can read them; 100 was answered here.
+    pub(super) fn answer_interim(&mut self, slot: u32, status: u16, lines: Lines<'_>) {
+        if status == 100 || self.exchanges.at(slot).want.old {
+            return;
+        }
+        self.counters.interim.add(1);
+        let before = self.held_len(slot);
+        let via = self.plan.client.via;
+        let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
+        lines.write(out, via);
+        out.extend_from_slice(b"\r\n");
+        self.account_held(slot, before);
+        let session = self.exchanges.at(slot).session;
+        self.mark_session(session);
+    }
+
+    /// The head of the final answer.
+    pub(super) fn answer_begin(&mut self, slot: u32, link: LinkId, head: AnswerHead, lines: Lines<'_>) {
+        self.counters.answer(head.status);
+        let draining = self.draining;
+        let exchange = self.exchanges.at_mut(slot);
+        exchange.phase = Phase::Answering;
+        exchange.link = Some(link);
+        let unframed = matches!(head.body, ReplyBody::Chunked | ReplyBody::UntilClose);
+        exchange.framing = match (unframed, exchange.want.old) {
+            (false, _) => AnswerFraming::Plain,
+            (true, false) => AnswerFraming::Chunked,
+            (true, true) => AnswerFraming::UntilClose,
+        };
+        exchange.want.close |= draining || exchange.want.body_open || exchange.framing == AnswerFraming::UntilClose;
+        let framing = match (head.body, exchange.framing) {
+            (ReplyBody::None, _) if head.status == 204 || head.status < 200 => Framing::None,
+            (ReplyBody::None, _) => head.declared_length.map_or(Framing::None, Framing::Length),
+            (ReplyBody::Length(length), _) => Framing::Length(length),
+            (_, AnswerFraming::Chunked) => Framing::Chunked,
+            _ => Framing::None,
+        };
+        let persistence = match (exchange.want.close, exchange.want.old) {
+            (true, _) => Persistence::Close,
+            (false, true) => Persistence::KeepAlive,
+            (false, false) => Persistence::Implied,
+        };
+        let before = exchange.held.len();
+        let via = self.plan.client.via;
+        let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
+        lines.write(out, via);
+        weir_http::finish_reply_head(out, framing, persistence);
+        self.account_held(slot, before);
+        let session = self.exchanges.at(slot).session;
+        self.mark_session(session);
+    }
+
+    /// 101: from here on the two connections are one tunnel (RFC 9110 §7.8).
+    pub(super) fn answer_switch(&mut self, slot: u32, link: LinkId, upgrade: &[u8], lines: Lines<'_>) {
+        self.counters.answer(101);
+        self.counters.tunnels.add(1);
+        self.counters.tunnels_opened.add(1);
+        let exchange = self.exchanges.at_mut(slot);
+        exchange.phase = Phase::Answering;
+        exchange.link = Some(link);
+        let index = exchange.session;
+        let via = self.plan.client.via;
+        let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
+        lines.write(out, via);
+        weir_http::finish_reply_head(out, Framing::None, Persistence::Upgrade(upgrade));
+        let now_us = self.now_us;
+        let session = self.sessions.at_mut(index);
+        session.reading = Reading::Tunnel;
+        session.since_us = now_us;
+        let waiting = session.stash.is_some();
+        let ended = session.flags.ended;
+        if waiting {
+            self.parse_stash(index);
+        }
+        if ended {
+            self.tunnel_client_ended(index);
+        }
+        self.mark_session(index);
+        self.arm_session(index);
+        self.update_receive(index);
+    }
+
+    /// A piece of the answer's body. Tells the source to stop when this client has too much unsent.
+    pub(super) fn answer_body(&mut self, slot: u32, piece: Piece<'_>) {
+        if piece.len() == 0 {
+            return;
+        }
+        let exchange = self.exchanges.at(slot);
+        let (framing, index, link) = (exchange.framing, exchange.session, exchange.link);
+        let before = exchange.held.len();
+        let out = output_of(&mut self.sessions, &mut self.exchanges, slot);
+        if framing == AnswerFraming::Chunked {
+            weir_http::encode_chunk_head(out.tail(&mut self.spare), piece.len());
+        }
+        piece.push_to(out, &mut self.spare);
+        if framing == AnswerFraming::Chunked {
+            out.tail(&mut self.spare).extend_from_slice(weir_http::CHUNK_TAIL);
+        }
+        self.account_held(slot, before);
+        let session = self.sessions.at_mut(index);
+        if session.reading == Reading::Tunnel {
+            session.since_us = self.now_us;
+        }
+        if session.unsent() >= HIGH_BYTES {
+            if let Some(link) = link.filter(|link| !session.paused.contains(link)) {
+                session.paused.push(link);
+                self.flow(link, true);
+            }
+        }
+        self.mark_session(index);
+    }
+
+    /// The answer is complete.
+    pub(super) fn answer_end(&mut self, slot: u32, trailers: &[u8]) {
+        let exchange = self.exchanges.at_mut(slot);
+        let index = exchange.session;
+        exchange.phase = Phase::Done;
+        self.latency.record(self.now_us.saturating_sub(exchange.received_us));
+        if exchange.framing == AnswerFraming::Chunked {
+            let trailers = if exchange.want.trailers { trailers } else { &[] };
+            let before = exchange.held.len();
+            let out = output_of(&mut self.sessions, &mut self.exchanges, slot);
+            weir_http::encode_last_chunk(out.tail(&mut self.spare), trailers);
+            self.account_held(slot, before);
+        }
+        if self.exchanges.at(slot).want.body_open {
+            self.abandon_upload(slot);
+        }
+        self.advance(index);
+    }
+
+    /// The request gets an answer made here. `retry_after_s` is for 503.
+    pub(super) fn fail_exchange(&mut self, slot: u32, status: u16, word: &'static str, retry_after_s: Option<u32>) {
+        self.counters.answer(status);
+        self.counters.refusals.count(word);
+        let exchange = self.exchanges.at_mut(slot);
+        exchange.want.close |= exchange.want.body_open || self.draining;
+        exchange.phase = Phase::Done;
+        exchange.framing = AnswerFraming::Plain;
+        let (close, head, index) = (exchange.want.close, exchange.want.head, exchange.session);
+        let before = exchange.held.len();
+        let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
+        weir_http::encode_error_reply(out, status, word, close, head, retry_after_s);
+        self.account_held(slot, before);
+        let session = self.sessions.at_mut(index);
+        if session.reading == Reading::AwaitSwitch {
+            session.reading = Reading::Head;
+        }
+        if self.exchanges.at(slot).want.body_open {
+            self.abandon_upload(slot);
+        }
+        self.advance(index);
+    }
+
+    /// No server answered, or not to the end.
+    pub(super) fn answer_failed(&mut self, slot: u32, failure: Failure) {
+        if self.exchanges.at(slot).phase == Phase::Answering {
+            self.counters.refusals.count(failure.word());
+            self.truncate(slot);
+            return;
+        }
+        let retry_after_s = (failure == Failure::QueueFull).then_some(1);
+        self.fail_exchange(slot, failure.status(), failure.word(), retry_after_s);
+    }
+
+    /// The rest of a begun answer will not come: the connection ends behind what there is, so that the client notices.
+    fn truncate(&mut self, slot: u32) {
+        let exchange = self.exchanges.at_mut(slot);
+        let index = exchange.session;
+        exchange.phase = Phase::Done;
+        exchange.want.close = true;
+        if self.sessions.at(index).reading == Reading::Tunnel {
+            self.close_session(index, "tunnel-ended");
+            return;
+        }
+        if self.exchanges.at(slot).want.body_open {
+            self.abandon_upload(slot);
+        }
+        self.advance(index);
+    }
+
+    /// Lets answers go that are complete and first; all contiguous ready ones leave in one send.
+    fn advance(&mut self, index: u32) {
+        let mut closing = false;
+        while !closing {
+            let first = self.sessions.at(index).first;
+            if first == NONE || self.exchanges.at(first).phase != Phase::Done {
+                break;
+            }
+            let done = self.pop_exchange(index);
+            closing = done.want.close;
+            let session = self.sessions.at_mut(index);
+            if session.reading == Reading::AwaitSwitch && done.want.upgrade {
+                session.reading = if closing { Reading::Closing } else { Reading::Head };
+            }
+            if session.first != NONE && !closing {
+                let held = std::mem::take(&mut self.exchanges.at_mut(session.first).held);
+                session.held_bytes -= held.len() as u32;
+                session.output.append(held, &mut self.spare);
+            }
+        }
+        if closing {
+            self.drop_exchanges(index);
+            let session = self.sessions.at_mut(index);
+            session.held_bytes = 0;
+            session.flags.close = true;
+            session.flags.unread |= session.stash.take().is_some();
+            session.reading = Reading::Closing;
+            self.update_receive(index);
+        } else if self.sessions.at(index).stash.is_some() {
+            self.to_parse.push_back((index, self.sessions.generation(index)));
+        }
+        self.mark_session(index);
+    }
+}

@@ -1,0 +1,510 @@
+//! The client's side: accept, parse, refuse, send, close (stages accept, parse and reply).
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use weir_http::{Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
+
+use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, token};
+use crate::output::{Out, Output};
+use crate::session::{AnswerFraming, Exchange, Phase, Reading, Session, Stash, Want};
+use crate::slab::NONE;
+
+/// Unparsed bytes of one client above which it is not read.
+const STASH_BYTES_MAX: usize = 64 * 1024;
+
+impl Engine {
+    /// A client connected. Returns the token that names it, or None when it is not wanted (then close it).
+    pub fn accepted(&mut self, socket: u64, peer: SocketAddr) -> Option<u64> {
+        let full = self.plan.client.connections_max.is_some_and(|max| self.sessions.len() >= max as usize);
+        if full || self.draining {
+            self.counters.connections_refused.add(1);
+            return None;
+        }
+        self.counters.accepted.add(1);
+        self.counters.client_connections.add(1);
+        let (index, generation) = self.sessions.insert(Session::new(socket, peer, self.now_us));
+        self.arm_session(index);
+        Some(token(Owner::Client, index, generation))
+    }
+
+    /// A client could not be accepted (descriptors or memory ran out).
+    pub fn accept_failed(&mut self) {
+        self.counters.accept_failures.add(1);
+    }
+
+    /// A client sent bytes.
+    pub fn client_received(&mut self, token: u64, input: &Input<'_>) {
+        let Some(index) = self.session_of(token) else { return };
+        self.counters.client_bytes_in.add(input.bytes.len() as u64);
+        let session = self.sessions.at_mut(index);
+        match session.reading {
+            Reading::Tunnel => self.tunnel_from_client(index, input.piece(0..input.bytes.len())),
+            Reading::Closing | Reading::Linger => session.flags.unread = true,
+            _ if session.stash.is_some() => {
+                let stash = session.stash.get_or_insert_default();
+                if stash.start > 0 && stash.start >= stash.bytes.len() / 2 {
+                    stash.bytes.drain(..stash.start);
+                    stash.start = 0;
+                }
+                stash.bytes.extend_from_slice(input.bytes);
+                self.parse_stash(index);
+            }
+            _ => {
+                let used = self.parse(index, input);
+                self.keep_rest(index, &input.bytes[used..]);
+            }
+        }
+        if self.session_alive(index) {
+            self.update_receive(index);
+        }
+    }
+
+    /// Keeps what can't be parsed yet.
+    fn keep_rest(&mut self, index: u32, rest: &[u8]) {
+        if rest.is_empty() || !self.session_alive(index) {
+            return;
+        }
+        let session = self.sessions.at_mut(index);
+        if matches!(session.reading, Reading::Closing | Reading::Linger) {
+            session.flags.unread = true;
+            return;
+        }
+        let stash = session.stash.get_or_insert_default();
+        stash.bytes.extend_from_slice(rest);
+        if session.reading == Reading::Head {
+            session.since_us = self.now_us;
+            self.arm_session(index);
+        }
+    }
+
+    /// Parses what waits, as far as it goes.
+    pub(super) fn parse_stash(&mut self, index: u32) {
+        let Some(mut stash) = self.sessions.at_mut(index).stash.take() else { return };
+        if self.sessions.at(index).reading == Reading::Tunnel {
+            let rest = Bytes::from(stash.bytes).slice(stash.start..);
+            self.tunnel_from_client(index, super::Piece::Kept(rest));
+            return;
+        }
+        if self.head_is_whole(index, &mut stash) {
+            let used = self.parse(index, &Input::borrowed(&stash.bytes[stash.start..]));
+            if used > 0 {
+                stash.start += used;
+                stash.scan = Default::default();
+            }
+        }
+        if !self.session_alive(index) || stash.start == stash.bytes.len() {
+            return;
+        }
+        let since_us = self.now_us;
+        let session = self.sessions.at_mut(index);
+        match session.reading {
+            Reading::Closing | Reading::Linger => session.flags.unread = true,
+            _ => {
+                if stash.start > 0 && session.reading == Reading::Head {
+                    session.since_us = since_us;
+                }
+                session.stash = Some(stash);
+                self.arm_session(index);
+            }
+        }
+        self.update_receive(index);
+    }
+
+    /// Looks for the end of a head that comes in pieces, each byte once. An error is answered here.
+    fn head_is_whole(&mut self, index: u32, stash: &mut Stash) -> bool {
+        if self.sessions.at(index).reading != Reading::Head {
+            return true;
+        }
+        match stash.scan.find(&stash.bytes[stash.start..], &self.plan.client.head) {
+            Ok(found) => found.is_some(),
+            Err(error) => {
+                self.refuse_head(index, error);
+                false
+            }
+        }
+    }
+
+    /// Reads requests from the start of `input` until it is used up or nothing more may be taken. Returns the bytes used.
+    fn parse(&mut self, index: u32, input: &Input<'_>) -> usize {
+        let mut at = 0;
+        while at < input.bytes.len() && self.session_alive(index) {
+            let session = self.sessions.at(index);
+            let used = match session.reading {
+                Reading::Head if self.may_take_request(session) => self.parse_head(index, input, at),
+                Reading::Body => self.upload_received(index, input, at),
+                _ => break,
+            };
+            if used == 0 {
+                break;
+            }
+            at += used;
+        }
+        at
+    }
+
+    /// Whether another request of this client may be taken now.
+    fn may_take_request(&self, session: &Session) -> bool {
+        session.queued < self.plan.client.requests_queued_max && session.unsent() < HIGH_BYTES
+    }
+
+    fn parse_head(&mut self, index: u32, input: &Input<'_>, at: usize) -> usize {
+        let rest = &input.bytes[at..];
+        let mut fields = std::mem::take(&mut self.fields);
+        let parsed = weir_http::parse_request(rest, &self.plan.client.head, &mut fields);
+        let used = match parsed {
+            Ok(None) => 0,
+            Ok(Some(head)) => {
+                self.request_parsed(index, &head, &fields, input, at);
+                head.bytes
+            }
+            Err(error) => {
+                self.refuse_head(index, error);
+                0
+            }
+        };
+        self.fields = fields;
+        used
+    }
+
+    fn refuse_head(&mut self, index: u32, error: RequestError) {
+        self.refuse(index, error.status(), error.word());
+    }
+
+    /// Decides what becomes of a request: answered here, forwarded at once, or read on for its body.
+    fn request_parsed(
+        &mut self,
+        index: u32,
+        head: &RequestHead,
+        fields: &weir_http::Fields,
+        input: &Input<'_>,
+        at: usize,
+    ) {
+        self.counters.requests.add(1);
+        let bytes = &input.bytes[at..];
+        let upstream = match self.route(head, bytes) {
+            Ok(upstream) => upstream,
+            Err((status, word)) => return self.answer_locally(index, head, status, word),
+        };
+        let exchange = self.add_exchange(index, head);
+        match head.body {
+            RequestBody::None | RequestBody::Length(0) => {
+                self.forward(exchange, upstream, head, fields, bytes, &[], None);
+                if head.upgrade.is_some() && self.session_alive(index) {
+                    self.sessions.at_mut(index).reading = Reading::AwaitSwitch;
+                }
+            }
+            RequestBody::Length(length) => self.begin_upload(index, exchange, head, bytes, Some(length)),
+            RequestBody::Chunked => self.begin_upload(index, exchange, head, bytes, None),
+        }
+        if self.session_alive(index) {
+            self.arm_session(index);
+        }
+    }
+
+    /// The upstream for a request, or the status and word that refuse it.
+    pub(super) fn route(&mut self, head: &RequestHead, bytes: &[u8]) -> Result<usize, (u16, &'static str)> {
+        if head.via_loop {
+            return Err((508, "loop"));
+        }
+        if head.method == Method::Connect || head.form == TargetForm::Authority {
+            return Err((405, "connect-refused"));
+        }
+        if head.max_forwards == Some(0) && matches!(head.method, Method::Trace | Method::Options) {
+            return Err(if head.method == Method::Trace { (405, "max-forwards") } else { (200, "options") });
+        }
+        if let (RequestBody::Length(length), Some(max)) = (head.body, self.plan.client.body_bytes_max) {
+            if length > max {
+                return Err((413, "body-too-large"));
+            }
+        }
+        let path = head.path.of(bytes);
+        let path = if path.is_empty() { b"/" } else { path };
+        let found = self.plan.routes.find(head.authority.of(bytes), path, head.method_span.of(bytes), &mut self.path);
+        match found {
+            Ok(Some(upstream)) => Ok(upstream),
+            Ok(None) => Err((404, "no-route")),
+            Err(_) => Err((400, "path")),
+        }
+    }
+
+    /// Answers a request without an upstream. A body that is still to come ends the connection, so it is never parsed.
+    fn answer_locally(&mut self, index: u32, head: &RequestHead, status: u16, word: &'static str) {
+        let exchange = self.add_exchange(index, head);
+        let has_body = !matches!(head.body, RequestBody::None | RequestBody::Length(0));
+        let slot = self.exchanges.at_mut(exchange);
+        slot.want.close |= has_body;
+        slot.want.body_open = has_body;
+        self.fail_exchange(exchange, status, word, None);
+    }
+
+    /// Appends an exchange for a request to its session's list.
+    fn add_exchange(&mut self, index: u32, head: &RequestHead) -> u32 {
+        let want = Want {
+            head: head.method == Method::Head,
+            old: head.version == Version::Http10,
+            close: !head.persist || self.draining,
+            trailers: head.te_trailers,
+            upgrade: head.upgrade.is_some(),
+            body_open: false,
+        };
+        let exchange = self.push_exchange(index, want);
+        if want.close {
+            self.sessions.at_mut(index).reading = Reading::Closing;
+        }
+        exchange
+    }
+
+    fn push_exchange(&mut self, index: u32, want: Want) -> u32 {
+        let exchange = Exchange {
+            session: index,
+            next: NONE,
+            phase: Phase::Reading,
+            framing: AnswerFraming::Plain,
+            received_us: self.now_us,
+            deadline_us: u64::MAX,
+            held: Output::default(),
+            link: None,
+            asked: self.worker,
+            want,
+        };
+        let (slot, _) = self.exchanges.insert(exchange);
+        let session = self.sessions.at_mut(index);
+        if session.last == NONE {
+            session.first = slot;
+        } else {
+            self.exchanges.at_mut(session.last).next = slot;
+        }
+        session.last = slot;
+        session.queued += 1;
+        slot
+    }
+
+    /// Answers with an error behind everything that was asked before, and closes.
+    pub(super) fn refuse(&mut self, index: u32, status: u16, word: &'static str) {
+        let session = self.sessions.at_mut(index);
+        session.flags.unread = true;
+        session.reading = Reading::Closing;
+        let want = Want { close: true, body_open: true, ..Want::default() };
+        let exchange = self.push_exchange(index, want);
+        self.fail_exchange(exchange, status, word, None);
+    }
+
+    /// Stops or resumes reading a client, as its queues demand.
+    pub(super) fn update_receive(&mut self, index: u32) {
+        let session = self.sessions.at(index);
+        let stashed = session.stash.as_ref().map_or(0, |stash| stash.bytes.len() - stash.start);
+        let wanted = match session.reading {
+            Reading::Head | Reading::AwaitSwitch => {
+                stashed < STASH_BYTES_MAX
+                    && (session.reading == Reading::AwaitSwitch || stashed == 0 || self.may_take_request(session))
+            }
+            Reading::Body | Reading::Tunnel => !session.flags.body_paused,
+            Reading::Closing | Reading::Linger => true,
+        };
+        if wanted == session.flags.stopped && !session.flags.ended {
+            let action = Action::ReceiveClient { socket: session.socket, on: wanted };
+            self.sessions.at_mut(index).flags.stopped = !wanted;
+            self.actions.push_back(action);
+        }
+    }
+
+    /// A client closed its sending direction.
+    pub fn client_ended(&mut self, token: u64) {
+        let Some(index) = self.session_of(token) else { return };
+        let session = self.sessions.at_mut(index);
+        session.flags.ended = true;
+        match session.reading {
+            Reading::Tunnel => self.tunnel_client_ended(index),
+            Reading::Linger => self.close_session(index, "done"),
+            Reading::Body => self.upload_failed(index, 400, "body-truncated"),
+            Reading::AwaitSwitch => {}
+            Reading::Head | Reading::Closing => {
+                let backlog = session.stash.is_some() && session.queued >= self.plan.client.requests_queued_max;
+                if session.first == NONE && session.output.is_empty() && !session.flags.sending {
+                    self.close_session(index, "client-closed");
+                } else if !backlog {
+                    session.reading = Reading::Closing;
+                    session.stash = None;
+                    session.flags.close = true;
+                }
+            }
+        }
+    }
+
+    /// A client's connection broke.
+    pub fn client_failed(&mut self, token: u64) {
+        if let Some(index) = self.session_of(token) {
+            self.close_session(index, "client-reset");
+        }
+    }
+
+    /// What was sent to a client was taken (`ok`) or not. `spare` is the buffer, for reuse.
+    pub fn client_sent(&mut self, token: u64, spare: Option<Vec<u8>>, ok: bool) {
+        if let Some(buffer) = spare {
+            self.spare.give(buffer);
+        }
+        let Some(index) = self.session_of(token) else { return };
+        if !ok {
+            self.close_session(index, "client-reset");
+            return;
+        }
+        let session = self.sessions.at_mut(index);
+        session.flags.sending = false;
+        session.inflight = 0;
+        if !session.output.is_empty() {
+            self.mark_session(index);
+        } else if session.first == NONE || session.flags.tunnel_ended {
+            self.session_is_idle(index);
+        }
+        if self.session_alive(index) {
+            self.relieve(index);
+        }
+    }
+
+    /// Lets sources go on when the client has taken enough.
+    fn relieve(&mut self, index: u32) {
+        let session = self.sessions.at_mut(index);
+        if session.unsent() > LOW_BYTES {
+            return;
+        }
+        for link in std::mem::take(&mut session.paused) {
+            self.flow(link, false);
+        }
+        let generation = self.sessions.generation(index);
+        if self.sessions.at(index).stash.is_some() {
+            self.to_parse.push_back((index, generation));
+        }
+        self.update_receive(index);
+    }
+
+    /// Everything asked is answered and sent.
+    fn session_is_idle(&mut self, index: u32) {
+        let now_us = self.now_us;
+        let session = self.sessions.at_mut(index);
+        if session.flags.tunnel_ended {
+            if !session.flags.shut {
+                session.flags.shut = true;
+                self.actions.push_back(Action::ShutdownClient { socket: session.socket });
+            }
+            if self.sessions.at(index).flags.ended {
+                self.close_session(index, "tunnel-ended");
+            }
+            return;
+        }
+        if !session.flags.close && !session.flags.ended {
+            if session.reading == Reading::Head && session.stash.is_none() {
+                session.since_us = now_us;
+            }
+            return;
+        }
+        if session.flags.ended || !(session.flags.unread || session.upload.is_some()) {
+            self.close_session(index, "done");
+        } else if session.reading != Reading::Linger {
+            session.reading = Reading::Linger;
+            session.since_us = now_us;
+            session.upload = None;
+            session.flags.shut = true;
+            self.actions.push_back(Action::ShutdownClient { socket: session.socket });
+            self.update_receive(index);
+            self.arm_session(index);
+        }
+    }
+
+    pub(super) fn mark_session(&mut self, index: u32) {
+        let session = self.sessions.at_mut(index);
+        if !session.flags.dirty {
+            session.flags.dirty = true;
+            self.dirty_sessions.push(index);
+        }
+    }
+
+    /// The send that a session wants, if any.
+    pub(super) fn flush_session(&mut self, index: u32) -> Option<Action> {
+        if !self.session_alive(index) {
+            return None;
+        }
+        let now_us = self.now_us;
+        let session = self.sessions.at_mut(index);
+        session.flags.dirty = false;
+        if session.flags.sending {
+            return None;
+        }
+        let Some(out) = session.output.take() else {
+            if session.first == NONE || session.flags.tunnel_ended {
+                self.session_is_idle(index);
+            }
+            return self.actions.pop_front();
+        };
+        session.flags.sending = true;
+        session.send_us = now_us;
+        session.inflight = out.len() as u32;
+        let socket = session.socket;
+        self.counters.client_bytes_out.add(out.len() as u64);
+        self.note_send(index, &out);
+        Some(Action::SendClient { socket, out })
+    }
+
+    /// Large sends get a deadline of their own; a small one is covered by the timer that is set anyway.
+    fn note_send(&mut self, index: u32, out: &Out) {
+        if !matches!(out, Out::Owned(_)) || self.sessions.at(index).armed_us == u64::MAX {
+            self.arm_session(index);
+        }
+    }
+
+    /// Ends a client's connection now. What it asked and was not answered is cancelled.
+    pub(super) fn close_session(&mut self, index: u32, why: &'static str) {
+        self.drop_exchanges(index);
+        let session = self.sessions.remove(index);
+        for link in session.paused {
+            self.flow(link, false);
+        }
+        self.counters.client_connections.sub(1);
+        if session.reading == Reading::Tunnel {
+            self.counters.tunnels.sub(1);
+        }
+        self.counters.client_closes.count(why);
+        self.actions.push_back(Action::CloseClient { socket: session.socket });
+    }
+
+    /// Forgets all exchanges of a session; those under way upstream are told.
+    pub(super) fn drop_exchanges(&mut self, index: u32) {
+        loop {
+            let first = self.sessions.at(index).first;
+            if first == NONE {
+                break;
+            }
+            let hard = self.exchanges.at(first).want.body_open || self.sessions.at(index).reading == Reading::Tunnel;
+            self.cancel_upstream(first, hard);
+            self.pop_exchange(index);
+        }
+    }
+
+    /// Takes the first exchange out of its session's list.
+    pub(super) fn pop_exchange(&mut self, index: u32) -> Exchange {
+        let session = self.sessions.at_mut(index);
+        let exchange = self.exchanges.remove(session.first);
+        session.first = exchange.next;
+        session.queued -= 1;
+        if session.first == NONE {
+            session.last = NONE;
+        }
+        exchange
+    }
+
+    /// When draining: an idle client is closed, another one after what it asked.
+    pub(super) fn drain_session(&mut self, index: u32) {
+        let session = self.sessions.at_mut(index);
+        if session.reading == Reading::Tunnel {
+            return;
+        }
+        if session.first == NONE && session.output.is_empty() && !session.flags.sending && session.stash.is_none() {
+            self.close_session(index, "drained");
+        } else if session.last != NONE {
+            let last = session.last;
+            self.exchanges.at_mut(last).want.close = true;
+        } else if session.first == NONE && session.stash.is_none() {
+            session.flags.close = true;
+        }
+    }
+}

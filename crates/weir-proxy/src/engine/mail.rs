@@ -1,0 +1,223 @@
+//! What crosses workers: each message towards a machine is a call when the machine is here, and mail when it is not.
+
+use bytes::Bytes;
+
+use super::answer::Lines;
+use super::{Engine, Piece};
+use crate::ask::{ExchangeId, Failure, LinkId};
+use crate::mail::{AnswerHead, Mail, Post};
+use crate::session::Phase;
+use crate::trust::Doubt;
+
+/// Smaller pieces travel in the post's own buffer.
+const SMALL_BYTES_MAX: usize = 4096;
+
+impl Engine {
+    /// Handles everything another worker says.
+    pub fn deliver(&mut self, post: Post) {
+        let bytes = Bytes::from(post.bytes);
+        for mail in post.mail {
+            self.counters.mail_received.add(1);
+            self.deliver_one(mail, &bytes);
+        }
+    }
+
+    fn deliver_one(&mut self, mail: Mail, bytes: &Bytes) {
+        match mail {
+            Mail::Ask { ask, bytes: range } => self.accept_mailed(ask, &bytes[range]),
+            Mail::Body { id, link, data, end } => self.link_body(id, link, Piece::Kept(data), end),
+            Mail::Cancel { id, hard } => self.cancel_here(id, hard),
+            Mail::Flow { link, pause } => self.flow_here(link, pause),
+            Mail::Doubt { server, doubt } => self.doubt_server(server, doubt),
+            Mail::Assigned { id, link } => self.on_assigned(id, link),
+            Mail::BodyFlow { id, pause } => self.on_body_flow(id, pause),
+            Mail::Head { id, link, head, upgrade, lines } => {
+                // When the asker is gone, its cancellation is on the way.
+                if self.exchanges.holds(id.index, id.generation) {
+                    self.on_answer_head(id.index, link, head, upgrade.as_deref(), Lines::Raw(&bytes[lines]));
+                }
+            }
+            Mail::Small { id, bytes: range } => self.answer_piece(id, Piece::Borrowed(&bytes[range])),
+            Mail::Large { id, data } => self.answer_piece(id, Piece::Kept(data)),
+            Mail::End { id, trailers } => self.answer_done(id, &trailers),
+            Mail::Fail { id, failure } => self.answer_fails(id, failure),
+        }
+    }
+
+    fn post(&mut self, worker: u16, mail: Mail) {
+        self.counters.mail_sent.add(1);
+        self.posts[usize::from(worker)].mail.push(mail);
+    }
+
+    // ---- towards the client's side ----
+
+    pub(super) fn mail_head(
+        &mut self,
+        id: ExchangeId,
+        link: LinkId,
+        head: AnswerHead,
+        upgrade: Option<Bytes>,
+        lines: Lines<'_>,
+    ) {
+        let via = self.plan.client.via;
+        let post = &mut self.posts[usize::from(id.worker)];
+        let start = post.bytes.len();
+        lines.write(&mut post.bytes, via);
+        let lines = start..post.bytes.len();
+        self.post(id.worker, Mail::Head { id, link, head, upgrade, lines });
+    }
+
+    /// The head of an answer has come to the client's worker.
+    pub(super) fn on_answer_head(
+        &mut self,
+        slot: u32,
+        from: LinkId,
+        head: AnswerHead,
+        upgrade: Option<&[u8]>,
+        lines: Lines<'_>,
+    ) {
+        if self.exchanges.at(slot).phase != Phase::Waiting {
+            return;
+        }
+        match (head.status, upgrade) {
+            (101, Some(upgrade)) => self.answer_switch(slot, from, upgrade, lines),
+            (100..200, _) => self.answer_interim(slot, head.status, lines),
+            _ => self.answer_begin(slot, from, head, lines),
+        }
+    }
+
+    /// A piece of an answer's body or of a tunnel, to wherever its asker is.
+    pub(super) fn answer_piece(&mut self, id: ExchangeId, piece: Piece<'_>) {
+        if id.worker == self.worker {
+            if self.exchanges.holds(id.index, id.generation) && self.exchanges.at(id.index).phase == Phase::Answering {
+                self.answer_body(id.index, piece);
+            }
+            return;
+        }
+        let mail = match piece {
+            Piece::Borrowed(bytes) if bytes.len() <= SMALL_BYTES_MAX => {
+                let post = &mut self.posts[usize::from(id.worker)];
+                let start = post.bytes.len();
+                post.bytes.extend_from_slice(bytes);
+                Mail::Small { id, bytes: start..post.bytes.len() }
+            }
+            Piece::Borrowed(bytes) => Mail::Large { id, data: Bytes::copy_from_slice(bytes) },
+            Piece::Kept(data) => Mail::Large { id, data },
+        };
+        self.post(id.worker, mail);
+    }
+
+    /// An answer is complete (or a tunnel's upstream has closed its direction).
+    pub(super) fn answer_done(&mut self, id: ExchangeId, trailers: &[u8]) {
+        if id.worker != self.worker {
+            let trailers = Bytes::copy_from_slice(trailers);
+            self.post(id.worker, Mail::End { id, trailers });
+        } else if self.exchanges.holds(id.index, id.generation) {
+            if self.is_tunnel(id.index) {
+                self.tunnel_answer_ended(id.index);
+            } else if self.exchanges.at(id.index).phase == Phase::Answering {
+                self.answer_end(id.index, trailers);
+            }
+        }
+    }
+
+    /// There is no answer, or no rest of it.
+    pub(super) fn answer_fails(&mut self, id: ExchangeId, failure: Failure) {
+        if id.worker != self.worker {
+            self.post(id.worker, Mail::Fail { id, failure });
+        } else if self.exchanges.holds(id.index, id.generation) && self.exchanges.at(id.index).phase != Phase::Done {
+            self.answer_failed(id.index, failure);
+        }
+    }
+
+    /// Hold a request body back, or go on.
+    pub(super) fn body_flow(&mut self, id: ExchangeId, pause: bool) {
+        if id.worker == self.worker {
+            self.on_body_flow(id, pause);
+        } else {
+            self.post(id.worker, Mail::BodyFlow { id, pause });
+        }
+    }
+
+    pub(super) fn on_body_flow(&mut self, id: ExchangeId, pause: bool) {
+        if !self.exchanges.holds(id.index, id.generation) {
+            return;
+        }
+        let index = self.exchanges.at(id.index).session;
+        let now_us = self.now_us;
+        let session = self.sessions.at_mut(index);
+        session.flags.body_paused = pause;
+        session.since_us = now_us;
+        let generation = self.sessions.generation(index);
+        if !pause && self.sessions.at(index).stash.is_some() {
+            self.to_parse.push_back((index, generation));
+        }
+        self.update_receive(index);
+        self.arm_session(index);
+    }
+
+    /// A streaming request has its connection: the rest of its body may come.
+    pub(super) fn on_assigned(&mut self, id: ExchangeId, link: LinkId) {
+        if self.exchanges.holds(id.index, id.generation) {
+            self.exchanges.at_mut(id.index).link = Some(link);
+            self.on_body_flow(id, false);
+        }
+    }
+
+    // ---- towards the upstream's side ----
+
+    /// Stops or resumes the source of an answer.
+    pub(super) fn flow(&mut self, link: LinkId, pause: bool) {
+        if link.worker == self.worker {
+            self.flow_here(link, pause);
+        } else {
+            self.post(link.worker, Mail::Flow { link, pause });
+        }
+    }
+
+    /// A piece of a request body or of a tunnel.
+    pub(super) fn body_to_link(&mut self, slot: u32, piece: Piece<'_>, end: bool) {
+        let Some(link) = self.exchanges.at(slot).link else { return };
+        let id = self.exchange_id(slot);
+        if link.worker == self.worker {
+            self.link_body(id, link, piece, end);
+        } else {
+            let data = match piece {
+                Piece::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
+                Piece::Kept(bytes) => bytes,
+            };
+            self.post(link.worker, Mail::Body { id, link, data, end });
+        }
+    }
+
+    /// Tells whoever was asked that the answer is not wanted any more.
+    pub(super) fn cancel_upstream(&mut self, slot: u32, hard: bool) {
+        let exchange = self.exchanges.at(slot);
+        if !matches!(exchange.phase, Phase::Waiting | Phase::Answering) {
+            return;
+        }
+        let worker = exchange.link.map_or(exchange.asked, |link| link.worker);
+        let id = self.exchange_id(slot);
+        self.cancel_at(worker, id, hard);
+    }
+
+    fn cancel_at(&mut self, worker: u16, id: ExchangeId, hard: bool) {
+        if worker == self.worker {
+            self.cancel_here(id, hard);
+        } else {
+            self.post(worker, Mail::Cancel { id, hard });
+        }
+    }
+
+    /// Lets the other workers know what a server did.
+    pub(super) fn tell_all_doubt(&mut self, server: u32, doubt: Option<Doubt>) {
+        if doubt.is_some_and(|doubt| !doubt.demotes()) {
+            return;
+        }
+        for worker in 0..self.workers {
+            if worker != self.worker {
+                self.post(worker, Mail::Doubt { server, doubt });
+            }
+        }
+    }
+}

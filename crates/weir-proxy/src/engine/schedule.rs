@@ -1,0 +1,344 @@
+//! Which server and which connection a request goes to (stages schedule and forward).
+
+use weir_http::{Fields, Forwarded, Framing, RequestBody, RequestEdits, RequestHead};
+
+use super::Engine;
+use crate::ask::{Ask, ExchangeId, Failure, LinkId, Traits};
+use crate::balance::Balance;
+use crate::mail::Mail;
+use crate::server::Waiting;
+use crate::session::Phase;
+
+/// Where a request goes now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// Onto this connection.
+    Link(u32),
+    /// Into the queue of this server.
+    Queue(usize),
+    /// To this worker.
+    Mail(u16),
+    /// Nowhere.
+    Refused(Failure),
+}
+
+impl Engine {
+    /// Forwards a request. `body` is what is here of its body; `upload` is how it is framed and whether more follows.
+    pub(super) fn forward(
+        &mut self,
+        slot: u32,
+        upstream: usize,
+        head: &RequestHead,
+        fields: &Fields,
+        bytes: &[u8],
+        body: &[u8],
+        upload: Option<(Framing, bool)>,
+    ) {
+        let plan = std::sync::Arc::clone(&self.plan);
+        let upstream_plan = &plan.upstreams[upstream];
+        let (framing, streaming) = upload.unwrap_or(match head.body {
+            RequestBody::Length(0) => (Framing::Length(0), false),
+            _ => (Framing::None, false),
+        });
+        let method = head.method_span.of(bytes);
+        let target = head.path.of(bytes);
+        let path = if target.is_empty() { b"/" } else { target };
+        let plain = !upstream_plan.nonidempotent.matches(method, path);
+        let traits = Traits::default()
+            .with(Traits::HEAD, head.method == weir_http::Method::Head)
+            .with(Traits::CONDITIONAL, head.conditional)
+            .with(Traits::PIPELINABLE, plain && head.method.is_safe() && head.upgrade.is_none() && !streaming)
+            .with(
+                Traits::RETRIABLE,
+                !streaming && (plain && head.method.is_idempotent() || upstream_plan.retry_nonidempotent),
+            )
+            .with(Traits::UPGRADE, head.upgrade.is_some())
+            .with(Traits::STREAMING, streaming);
+        let exchange = self.exchanges.at_mut(slot);
+        exchange.phase = Phase::Waiting;
+        exchange.deadline_us = exchange.received_us + upstream_plan.forward_timeout_us;
+        let (session, received_us) = (exchange.session, exchange.received_us);
+        let mut ask = Ask {
+            id: self.exchange_id(slot),
+            client: u64::from(self.worker) << 32 | u64::from(session),
+            upstream: upstream as u16,
+            server: 0,
+            tries: 0,
+            traits,
+            received_us,
+            echo: Default::default(),
+        };
+        let echo_name = upstream_plan.echo.as_deref().map(str::as_bytes);
+        if echo_name.is_some() {
+            ask.echo = self.stamper.stamp();
+        }
+        let place = self.place(&mut ask);
+        let peer = self.sessions.at(session).peer.ip();
+        let via = plan.client.via;
+        let hops = head.max_forwards.map(|n| n.saturating_sub(1).to_string());
+        let stamp = ask.echo;
+        let mut extra: [(&[u8], &[u8]); 2] = [(b"", b""); 2];
+        let mut extras = 0;
+        if let Some(name) = echo_name {
+            extra[extras] = (name, &stamp);
+            extras += 1;
+        }
+        if let Some(hops) = &hops {
+            extra[extras] = (b"Max-Forwards", hops.as_bytes());
+            extras += 1;
+        }
+        let authority = head.authority.of(bytes);
+        let host = if authority.is_empty() { upstream_plan.servers[0].name.as_bytes() } else { authority };
+        let edits = RequestEdits {
+            path,
+            host,
+            framing,
+            upgrade: head.upgrade.map(|span| span.of(bytes)),
+            te_trailers: head.te_trailers,
+            via,
+            underscores: plan.client.underscores,
+            forwarded: Some(Forwarded {
+                client: peer,
+                proto: b"http",
+                host,
+                trusted: plan.client.trusted_proxies.iter().any(|network| network.contains(peer)),
+            }),
+            extra: &extra[..extras],
+        };
+        self.put(place, ask, |out| {
+            weir_http::encode_request(out, bytes, head, fields, &edits);
+            if streaming && framing == Framing::Chunked && !body.is_empty() {
+                weir_http::encode_chunk_head(out, body.len());
+                out.extend_from_slice(body);
+                out.extend_from_slice(weir_http::CHUNK_TAIL);
+            } else {
+                out.extend_from_slice(body);
+            }
+        });
+    }
+
+    /// Serialises a request to where it goes.
+    fn put(&mut self, place: Place, ask: Ask, write: impl FnOnce(&mut Vec<u8>)) {
+        match place {
+            Place::Link(link) => {
+                let log = &mut self.links.at_mut(link).log;
+                let start = log.end();
+                write(log.pending());
+                self.push_to_link(link, ask, start);
+            }
+            Place::Queue(server) => {
+                let mut bytes = Vec::new();
+                write(&mut bytes);
+                self.servers[server].waiting.push_back(Waiting { ask, bytes });
+                self.counters.queue_waiting.add(1);
+                self.dispatch(server);
+            }
+            Place::Mail(worker) => {
+                if ask.id.worker == self.worker {
+                    self.exchanges.at_mut(ask.id.index).asked = worker;
+                }
+                let post = &mut self.posts[usize::from(worker)];
+                let start = post.bytes.len();
+                write(&mut post.bytes);
+                let bytes = start..post.bytes.len();
+                post.mail.push(Mail::Ask { ask, bytes });
+                self.counters.mail_sent.add(1);
+            }
+            Place::Refused(failure) => self.answer_fails(ask.id, failure),
+        }
+    }
+
+    /// A request that came by mail: it stays with this worker's connections.
+    pub(super) fn accept_mailed(&mut self, mut ask: Ask, bytes: &[u8]) {
+        ask.traits = ask.traits.with(Traits::MAILED, true);
+        let server = self.server_index(&ask);
+        let place = self.place_here(server, &ask).unwrap_or(Place::Refused(Failure::QueueFull));
+        self.put(place, ask, |out| out.extend_from_slice(bytes));
+    }
+
+    pub(super) fn server_index(&self, ask: &Ask) -> usize {
+        self.groups[usize::from(ask.upstream)].servers.start + usize::from(ask.server)
+    }
+
+    /// Connections to a server that other workers have up.
+    fn ready_elsewhere(&self, server: usize) -> Option<u16> {
+        (1..self.workers)
+            .map(|step| (self.worker + step) % self.workers)
+            .find(|worker| self.hints.ready(server, usize::from(*worker)) > 0)
+    }
+
+    /// Whether a request for this server would be served now.
+    fn is_up(&self, server: usize) -> bool {
+        let here = &self.servers[server];
+        here.ready > 0 && !here.is_full() || self.ready_elsewhere(server).is_some()
+    }
+
+    /// Whether a request may wait for this server's next connect.
+    pub(super) fn may_come_up(&self, server: usize) -> bool {
+        let machine = &self.servers[server];
+        let retries = self.plan.upstreams[usize::from(machine.upstream)].connect_retries;
+        !machine.is_full() && machine.failures < retries.max(1)
+    }
+
+    /// Chooses the server, then what happens there.
+    fn place(&mut self, ask: &mut Ask) -> Place {
+        let group = &self.groups[usize::from(ask.upstream)];
+        let first = group.servers.start;
+        if group.servers.len() > 1 {
+            let group = &mut self.groups[usize::from(ask.upstream)];
+            // Taken out for the time of the choice, because the choice looks at everything else.
+            let mut balance = std::mem::replace(&mut group.balance, Balance::new(&[]));
+            let choice = balance
+                .pick(|index| self.is_up(first + index))
+                .or_else(|| balance.pick(|index| self.may_come_up(first + index)));
+            self.groups[usize::from(ask.upstream)].balance = balance;
+            match choice {
+                Some(index) => ask.server = index as u16,
+                None => return Place::Refused(self.why_not(ask.upstream)),
+            }
+        }
+        let server = first + usize::from(ask.server);
+        if let Some(place) = self.place_here(server, ask) {
+            return place;
+        }
+        match self.ready_elsewhere(server).or_else(|| self.owner_elsewhere(server)) {
+            Some(worker) => Place::Mail(worker),
+            None => Place::Refused(self.why_not(ask.upstream)),
+        }
+    }
+
+    /// A worker that owns connections to a server of which this one owns none (they may still be coming up).
+    fn owner_elsewhere(&self, server: usize) -> Option<u16> {
+        // Connection 0 of server s belongs to worker s mod workers.
+        let owner = (server % usize::from(self.workers)) as u16;
+        (self.servers[server].links.is_empty() && owner != self.worker).then_some(owner)
+    }
+
+    /// What this worker's own connections to a server can do for a request; None: ask another worker.
+    fn place_here(&self, server: usize, ask: &Ask) -> Option<Place> {
+        let machine = &self.servers[server];
+        if machine.links.is_empty() {
+            return None;
+        }
+        if machine.ready == 0 && !ask.traits.has(Traits::MAILED) && self.ready_elsewhere(server).is_some() {
+            return None;
+        }
+        if machine.is_full() {
+            return None;
+        }
+        if machine.waiting.is_empty() {
+            if let Some(position) = machine.pick(ask, |link| self.tail_client(link)) {
+                return Some(Place::Link(machine.links[position]));
+            }
+        }
+        if machine.ready == 0 && !self.may_come_up(server) {
+            return Some(Place::Refused(Failure::NoServer));
+        }
+        Some(Place::Queue(server))
+    }
+
+    /// The client of the last request on a connection.
+    fn tail_client(&self, link: u32) -> Option<u64> {
+        self.links.at(link).entries.back().map(|entry| entry.ask.client)
+    }
+
+    fn why_not(&self, upstream: u16) -> Failure {
+        let servers = self.groups[usize::from(upstream)].servers.clone();
+        let up = servers.into_iter().any(|server| {
+            self.servers[server].ready > 0 || (0..self.workers).any(|w| self.hints.ready(server, usize::from(w)) > 0)
+        });
+        if up { Failure::QueueFull } else { Failure::NoServer }
+    }
+
+    /// Notes a request on a connection whose log already has its bytes from `start` on.
+    fn push_to_link(&mut self, index: u32, ask: Ask, start: u64) {
+        let link = self.links.at_mut(index);
+        if !link.entries.is_empty() {
+            self.counters.pipelined.add(1);
+        }
+        link.push(ask, start, self.now_us);
+        let server = &mut self.servers[link.server as usize];
+        server.inflight += 1;
+        server.refresh(link, self.now_us);
+        self.counters.in_flight.add(1);
+        self.mark_link(index);
+        if ask.traits.has(Traits::STREAMING) {
+            let link = self.link_id(index);
+            self.assigned(ask.id, link);
+        }
+    }
+
+    /// Gives waiting requests to connections, strictly in order, as far as there is room.
+    pub(super) fn dispatch(&mut self, server: usize) {
+        loop {
+            let Some(front) = self.servers[server].waiting.front() else { return };
+            if !self.is_wanted(front.ask.id) {
+                self.servers[server].waiting.pop_front();
+                self.counters.queue_waiting.sub(1);
+                continue;
+            }
+            let ask = front.ask;
+            let machine = &self.servers[server];
+            let Some(position) = machine.pick(&ask, |link| self.tail_client(link)) else { return };
+            let link = machine.links[position];
+            let Some(waiting) = self.servers[server].waiting.pop_front() else { return };
+            self.counters.queue_waiting.sub(1);
+            let log = &mut self.links.at_mut(link).log;
+            let start = log.end();
+            log.pending().extend_from_slice(&waiting.bytes);
+            self.push_to_link(link, ask, start);
+        }
+    }
+
+    /// Whether the asker is still there, as far as this worker can know.
+    fn is_wanted(&self, id: ExchangeId) -> bool {
+        id.worker != self.worker || self.exchanges.holds(id.index, id.generation)
+    }
+
+    /// A request goes again after its connection was lost: first in line, at another server when there is one that is up.
+    pub(super) fn place_again(&mut self, mut ask: Ask, bytes: Vec<u8>) {
+        let first = self.groups[usize::from(ask.upstream)].servers.start;
+        let group = self.groups[usize::from(ask.upstream)].servers.clone();
+        let old = usize::from(ask.server);
+        let other = (1..group.len())
+            .map(|step| (old + step) % group.len())
+            .find(|index| self.servers[first + index].ready > 0 && !self.servers[first + index].is_full());
+        if let Some(index) = other {
+            ask.server = index as u16;
+        }
+        let server = first + usize::from(ask.server);
+        if self.servers[server].ready == 0 && !self.may_come_up(server) {
+            self.answer_fails(ask.id, Failure::NoServer);
+            return;
+        }
+        self.servers[server].waiting.push_front(Waiting { ask, bytes });
+        self.counters.queue_waiting.add(1);
+    }
+
+    /// The server can't be reached: what waits for it goes elsewhere, or fails.
+    pub(super) fn evacuate(&mut self, server: usize) {
+        let waiting = std::mem::take(&mut self.servers[server].waiting);
+        self.counters.queue_waiting.sub(waiting.len() as u64);
+        for Waiting { ask, bytes } in waiting.into_iter().rev() {
+            self.place_again(ask, bytes);
+        }
+        self.dispatch_group(server);
+    }
+
+    /// Gives out what waits at any server of the same upstream.
+    pub(super) fn dispatch_group(&mut self, server: usize) {
+        let upstream = usize::from(self.servers[server].upstream);
+        for server in self.groups[upstream].servers.clone() {
+            self.dispatch(server);
+        }
+    }
+
+    /// Tells the client's side which connection its streaming request is on.
+    fn assigned(&mut self, id: ExchangeId, link: LinkId) {
+        if id.worker == self.worker {
+            self.on_assigned(id, link);
+        } else {
+            self.posts[usize::from(id.worker)].mail.push(Mail::Assigned { id, link });
+        }
+    }
+}

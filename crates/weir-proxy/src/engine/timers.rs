@@ -1,0 +1,160 @@
+//! Time-outs: one lazy timer a session and one an upstream connection.
+//!
+//! A timer in the wheel is never moved. When it fires, the deadline is computed from the state; if that lies ahead the timer
+//! is set again. So a request costs one comparison, not one timer.
+
+use super::{Engine, Owner, token, token_is_link};
+use crate::link::LinkState;
+use crate::session::{Phase, Reading, Session};
+use crate::slab::NONE;
+
+/// How long an answer that ends a connection is given to be read before the connection is closed.
+const LINGER_US: u64 = 2_000_000;
+/// A body slower than the minimum rate is tolerated this long.
+const BODY_RATE_GRACE_US: u64 = 10_000_000;
+
+impl Engine {
+    pub(super) fn run_timers(&mut self) {
+        let mut expired = std::mem::take(&mut self.expired);
+        self.wheel.advance(self.now_us, &mut expired);
+        for token in expired.drain(..) {
+            if token_is_link(token) {
+                if let Some(index) = self.link_of(token) {
+                    self.link_timer(index);
+                }
+            } else if let Some(index) = self.session_of(token) {
+                self.session_timer(index);
+            }
+        }
+        self.expired = expired;
+    }
+
+    pub(super) fn arm_link(&mut self, index: u32, due_us: u64) {
+        self.wheel.insert(token(Owner::Link, index, self.links.generation(index)), due_us);
+    }
+
+    /// Makes sure that the session is looked at when its deadline comes.
+    pub(super) fn arm_session(&mut self, index: u32) {
+        let due_us = self.deadline(self.sessions.at(index));
+        let session = self.sessions.at_mut(index);
+        if due_us < session.armed_us {
+            session.armed_us = due_us;
+            self.wheel.insert(token(Owner::Client, index, self.sessions.generation(index)), due_us);
+        }
+    }
+
+    /// When the session's patience ends, as things stand.
+    fn deadline(&self, session: &Session) -> u64 {
+        let plan = &self.plan.client;
+        let mut due_us = u64::MAX;
+        if session.flags.sending {
+            due_us = session.send_us + plan.send_timeout_us;
+        }
+        if session.first != NONE {
+            let exchange = self.exchanges.at(session.first);
+            if exchange.phase == Phase::Waiting {
+                due_us = due_us.min(exchange.deadline_us);
+            }
+        }
+        let reading = match session.reading {
+            Reading::Head if session.stash.is_some() && !session.flags.stopped => plan.head_timeout_us,
+            Reading::Head if session.first == NONE && !session.flags.sending => plan.idle_timeout_us,
+            Reading::Body if !session.flags.body_paused => plan.body_timeout_us,
+            Reading::Tunnel => plan.tunnel_timeout_us,
+            Reading::Linger => LINGER_US,
+            _ => return due_us,
+        };
+        due_us.min(session.since_us + reading)
+    }
+
+    fn session_timer(&mut self, index: u32) {
+        let session = self.sessions.at(index);
+        if self.now_us < session.armed_us {
+            return;
+        }
+        let due_us = self.deadline(session);
+        self.sessions.at_mut(index).armed_us = u64::MAX;
+        if due_us <= self.now_us {
+            self.session_timed_out(index);
+            return;
+        }
+        if self.body_is_too_slow(index) {
+            self.counters.timeouts.count("body");
+            self.upload_failed(index, 408, "body-too-slow");
+            return;
+        }
+        self.arm_session(index);
+    }
+
+    fn body_is_too_slow(&self, index: u32) -> bool {
+        let rate = self.plan.client.body_rate_min;
+        self.sessions.at(index).upload.as_ref().is_some_and(|upload| {
+            let age_us = self.now_us.saturating_sub(upload.started_us);
+            !upload.discard
+                && !self.sessions.at(index).flags.body_paused
+                && age_us > BODY_RATE_GRACE_US
+                && upload.received < rate.saturating_mul(age_us / 1_000_000)
+        })
+    }
+
+    fn session_timed_out(&mut self, index: u32) {
+        let now_us = self.now_us;
+        let session = self.sessions.at(index);
+        if session.flags.sending && session.send_us + self.plan.client.send_timeout_us <= now_us {
+            self.counters.timeouts.count("send");
+            self.close_session(index, "send-timeout");
+            return;
+        }
+        let first = session.first;
+        if first != NONE {
+            let exchange = self.exchanges.at(first);
+            if exchange.phase == Phase::Waiting && exchange.deadline_us <= now_us {
+                self.counters.timeouts.count("forward");
+                self.cancel_upstream(first, true);
+                self.fail_exchange(first, 504, "forward-timeout", None);
+                if self.session_alive(index) {
+                    self.arm_session(index);
+                }
+                return;
+            }
+        }
+        match session.reading {
+            Reading::Head if session.stash.is_some() => {
+                self.counters.timeouts.count("head");
+                self.refuse(index, 408, "head-timeout");
+            }
+            Reading::Body => {
+                self.counters.timeouts.count("body");
+                self.upload_failed(index, 408, "body-timeout");
+            }
+            Reading::Head => {
+                self.counters.timeouts.count("idle");
+                self.close_session(index, "idle-timeout");
+            }
+            Reading::Tunnel => {
+                self.counters.timeouts.count("tunnel");
+                self.close_session(index, "tunnel-timeout");
+            }
+            Reading::Linger => self.close_session(index, "done"),
+            Reading::AwaitSwitch | Reading::Closing => self.arm_session(index),
+        }
+        if self.session_alive(index) {
+            self.arm_session(index);
+        }
+    }
+
+    /// Whether the slot is occupied; only for use right after the session was known to be there.
+    pub(super) fn session_alive(&self, index: u32) -> bool {
+        self.sessions.is_occupied(index)
+    }
+
+    fn link_timer(&mut self, index: u32) {
+        match self.links.at(index).state {
+            LinkState::Down { retry_us } if retry_us <= self.now_us => self.connect(index),
+            LinkState::Down { retry_us } => self.arm_link(index, retry_us),
+            LinkState::Connecting { deadline_us } if deadline_us <= self.now_us => self.connect_timed_out(index),
+            LinkState::Connecting { deadline_us } => self.arm_link(index, deadline_us),
+            LinkState::Ready | LinkState::Tunnel => {}
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Request bodies: gathered until complete or large, then forwarded in one piece or streamed (RFC 9112 §6-7).
+//!
+//! A server is only asked when the body is complete or more than [`GATHER_BYTES_MAX`] of it is here, so that a client that
+//! dribbles costs no upstream connection. Bound: that many bytes before, [`super::HIGH_BYTES`] and a receive after.
+
+use weir_http::{Chunk, ChunkedDecoder, Framing, RequestHead};
+
+use super::{Engine, Input, Piece};
+use crate::session::{Phase, Reading, Upload, UploadFraming};
+
+/// Body bytes gathered before the request is forwarded anyway.
+pub(super) const GATHER_BYTES_MAX: usize = 64 * 1024;
+
+/// What a receive brought of a body.
+enum Part {
+    Data { start: usize, end: usize },
+    End { used: usize },
+    More,
+    Bad,
+}
+
+impl Engine {
+    /// A request with a body: `length` as declared, None when chunked.
+    pub(super) fn begin_upload(
+        &mut self,
+        index: u32,
+        exchange: u32,
+        head: &RequestHead,
+        bytes: &[u8],
+        length: Option<u64>,
+    ) {
+        let framing = match length {
+            Some(length) => UploadFraming::Length(length),
+            None => UploadFraming::Chunked(Box::new(ChunkedDecoder::new(false))),
+        };
+        let upload = Upload {
+            exchange,
+            head: bytes[..head.bytes].to_vec(),
+            body: Vec::new(),
+            framing,
+            received: 0,
+            started_us: self.now_us,
+            streaming: false,
+            chunked_out: length.is_none(),
+            discard: false,
+        };
+        self.exchanges.at_mut(exchange).want.body_open = true;
+        let now_us = self.now_us;
+        let session = self.sessions.at_mut(index);
+        session.upload = Some(Box::new(upload));
+        session.reading = Reading::Body;
+        session.since_us = now_us;
+        if head.expect_continue && bytes.len() == head.bytes {
+            self.invite_body(exchange);
+        }
+    }
+
+    /// Body bytes at `input[at..]`; returns how many were used.
+    pub(super) fn upload_received(&mut self, index: u32, input: &Input<'_>, at: usize) -> usize {
+        let rest = &input.bytes[at..];
+        let now_us = self.now_us;
+        let session = self.sessions.at_mut(index);
+        session.since_us = now_us;
+        let Some(upload) = session.upload.as_mut() else { return 0 };
+        let part = match &mut upload.framing {
+            UploadFraming::Length(left) => {
+                let take = (*left).min(rest.len() as u64);
+                *left -= take;
+                Part::Data { start: 0, end: take as usize }
+            }
+            UploadFraming::Chunked(decoder) => match decoder.decode(rest) {
+                Ok(Chunk::Data { start, end }) => Part::Data { start, end },
+                Ok(Chunk::End { consumed }) => Part::End { used: consumed },
+                Ok(Chunk::More) => Part::More,
+                Err(_) => Part::Bad,
+            },
+        };
+        match part {
+            Part::More => rest.len(),
+            Part::Bad => {
+                self.upload_failed(index, 400, "bad-chunk");
+                0
+            }
+            Part::End { used } => {
+                self.upload_complete(index);
+                used
+            }
+            Part::Data { start, end } => {
+                self.upload_piece(index, input.piece(at + start..at + end));
+                end
+            }
+        }
+    }
+
+    fn upload_piece(&mut self, index: u32, piece: Piece<'_>) {
+        let max = self.plan.client.body_bytes_max;
+        let Some(upload) = self.sessions.at_mut(index).upload.as_mut() else { return };
+        upload.received += piece.len() as u64;
+        if max.is_some_and(|max| upload.received > max) {
+            self.upload_failed(index, 413, "body-too-large");
+            return;
+        }
+        let complete = matches!(upload.framing, UploadFraming::Length(0));
+        if upload.streaming {
+            self.stream_piece(index, piece);
+        } else {
+            match piece {
+                Piece::Borrowed(bytes) => upload.body.extend_from_slice(bytes),
+                Piece::Kept(bytes) => upload.body.extend_from_slice(&bytes),
+            }
+            if !complete && upload.body.len() >= GATHER_BYTES_MAX {
+                self.begin_streaming(index);
+            }
+        }
+        if complete && self.session_alive(index) {
+            self.upload_complete(index);
+        }
+    }
+
+    /// A piece of a body whose request is already forwarded.
+    fn stream_piece(&mut self, index: u32, piece: Piece<'_>) {
+        let Some(upload) = self.sessions.at(index).upload.as_ref() else { return };
+        if upload.discard || piece.len() == 0 {
+            return;
+        }
+        let (exchange, chunked) = (upload.exchange, upload.chunked_out);
+        if chunked {
+            let mut head = Vec::with_capacity(20);
+            weir_http::encode_chunk_head(&mut head, piece.len());
+            self.body_to_link(exchange, Piece::Borrowed(&head), false);
+            self.body_to_link(exchange, piece, false);
+            self.body_to_link(exchange, Piece::Borrowed(weir_http::CHUNK_TAIL), false);
+        } else {
+            self.body_to_link(exchange, piece, false);
+        }
+    }
+
+    /// Forwards a request whose body is large: the head and what is here now, the rest as it comes.
+    fn begin_streaming(&mut self, index: u32) {
+        let session = self.sessions.at_mut(index);
+        let Some(upload) = session.upload.as_mut() else { return };
+        upload.streaming = true;
+        session.flags.body_paused = true;
+        let body = std::mem::take(&mut upload.body);
+        let head = std::mem::take(&mut upload.head);
+        let framing = match upload.framing {
+            UploadFraming::Length(left) => Framing::Length(left + body.len() as u64),
+            UploadFraming::Chunked(_) => Framing::Chunked,
+        };
+        let exchange = upload.exchange;
+        self.forward_gathered(exchange, &head, &body, framing, true);
+        if self.session_alive(index) {
+            self.update_receive(index);
+        }
+    }
+
+    fn upload_complete(&mut self, index: u32) {
+        let session = self.sessions.at_mut(index);
+        let Some(upload) = session.upload.take() else { return };
+        let exchange = upload.exchange;
+        session.reading = if session.flags.close { Reading::Closing } else { Reading::Head };
+        session.flags.body_paused = false;
+        if upload.discard {
+            return;
+        }
+        let close = self.exchanges.at(exchange).want.close;
+        self.exchanges.at_mut(exchange).want.body_open = false;
+        if close {
+            self.sessions.at_mut(index).reading = Reading::Closing;
+        }
+        if upload.streaming {
+            let end: &[u8] = if upload.chunked_out { b"0\r\n\r\n" } else { b"" };
+            self.body_to_link(exchange, Piece::Borrowed(end), true);
+        } else {
+            let framing = Framing::Length(upload.body.len() as u64);
+            self.forward_gathered(exchange, &upload.head, &upload.body, framing, false);
+        }
+        if self.session_alive(index) {
+            self.arm_session(index);
+        }
+    }
+
+    /// Forwards a request from its kept head.
+    fn forward_gathered(&mut self, exchange: u32, bytes: &[u8], body: &[u8], framing: Framing, streaming: bool) {
+        let mut fields = std::mem::take(&mut self.fields);
+        let parsed = weir_http::parse_request(bytes, &self.plan.client.head, &mut fields);
+        if let Ok(Some(head)) = parsed {
+            match self.route(&head, bytes) {
+                Ok(upstream) => {
+                    self.forward(exchange, upstream, &head, &fields, bytes, body, Some((framing, streaming)));
+                }
+                Err((status, word)) => self.fail_exchange(exchange, status, word, None),
+            }
+        }
+        self.fields = fields;
+    }
+
+    /// The body can't be had or is not wanted: its request is answered with an error, if not answered yet, and the connection ends.
+    pub(super) fn upload_failed(&mut self, index: u32, status: u16, word: &'static str) {
+        let session = self.sessions.at_mut(index);
+        session.flags.unread = true;
+        let Some(upload) = session.upload.take() else { return };
+        session.reading = Reading::Closing;
+        session.flags.body_paused = false;
+        if upload.discard {
+            session.flags.close = true;
+            self.mark_session(index);
+            return;
+        }
+        let exchange = upload.exchange;
+        if upload.streaming {
+            self.cancel_upstream(exchange, true);
+        }
+        if self.exchanges.at(exchange).phase == Phase::Answering {
+            self.answer_failed(exchange, crate::ask::Failure::Truncated);
+        } else {
+            self.fail_exchange(exchange, status, word, None);
+        }
+    }
+
+    /// The request was answered before its body was here: what still comes is thrown away, and the connection ends.
+    pub(super) fn abandon_upload(&mut self, exchange: u32) {
+        let index = self.exchanges.at(exchange).session;
+        let session = self.sessions.at_mut(index);
+        session.flags.unread = true;
+        session.flags.body_paused = false;
+        if session.upload.as_ref().is_some_and(|upload| upload.exchange == exchange) {
+            session.upload = None;
+            session.reading = Reading::Closing;
+        }
+        self.update_receive(index);
+    }
+}

@@ -1,0 +1,780 @@
+//! The servers' side: connections made and replaced, requests sent, answers read and matched (stages forward and receive).
+//!
+//! Doubt ends a connection, and only it: what came before is delivered, nothing after it is used, what waited behind is sent
+//! again if it may be (RFC 9112 §9.2, §9.3.1-2).
+
+use bytes::Bytes;
+use weir_http::{Fields, ReplyBody, ReplyHead};
+
+use super::answer::Lines;
+use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, Piece, token};
+use crate::ask::{Ask, ExchangeId, Failure, LinkId, Traits};
+use crate::link::{Link, LinkState, Step};
+use crate::mail::AnswerHead;
+use crate::output::Out;
+use crate::session::{Phase, Reading};
+use crate::trust::Doubt;
+
+/// Bytes of an unwanted answer that are read to keep its connection; with more to come the connection is closed.
+const DISCARD_BYTES_MAX: u64 = 256 * 1024;
+/// An answer larger than this keeps others from being queued behind it.
+pub(crate) const LARGE_BYTES: u64 = 256 * 1024;
+
+/// A connection that ends without an answer within this time counts as a failed try.
+const FRUITLESS_US: u64 = 1_000_000;
+
+/// How a connection came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Loss {
+    /// The server said that nothing behind its last answer was processed, or ended between answers.
+    Announced,
+    /// The server closed between two answers without saying so.
+    Orderly,
+    /// Anything else.
+    Broken,
+    /// The answer to the oldest request is bad.
+    BadAnswer,
+}
+
+impl Engine {
+    // ---- connecting ----
+
+    pub(super) fn connect(&mut self, index: u32) {
+        if self.draining && self.sessions.is_empty() {
+            return;
+        }
+        let link = self.links.at_mut(index);
+        let server = &mut self.servers[link.server as usize];
+        if let Err(retry_us) = server.pacer.admit(self.now_us) {
+            link.state = LinkState::Down { retry_us };
+            self.arm_link(index, retry_us);
+            return;
+        }
+        let upstream = &self.plan.upstreams[usize::from(server.upstream)];
+        let address = upstream.servers[usize::from(server.index)].address;
+        let deadline_us = self.now_us + upstream.connect_timeout_us;
+        self.links.at_mut(index).state = LinkState::Connecting { deadline_us };
+        self.arm_link(index, deadline_us);
+        self.counters.upstream_connects.add(1);
+        let token = token(Owner::Link, index, self.links.generation(index));
+        self.actions.push_back(Action::Connect { token, address });
+    }
+
+    /// A connect has begun; `socket` is the driver's name for it. False: not wanted any more, close it.
+    pub fn link_started(&mut self, token: u64, socket: u64) -> bool {
+        match self.link_of(token) {
+            Some(index) => {
+                self.links.at_mut(index).socket = Some(socket);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A connect has ended.
+    pub fn link_connected(&mut self, token: u64, ok: bool) {
+        let Some(index) = self.link_of(token) else { return };
+        if !ok {
+            self.connect_failed(index);
+            return;
+        }
+        let now_us = self.now_us;
+        let link = self.links.at_mut(index);
+        let Some(socket) = link.socket else { return };
+        link.state = LinkState::Ready;
+        link.empty_us = now_us;
+        link.connected_us = now_us;
+        link.receiving = true;
+        let position = link.server as usize;
+        self.actions.push_back(Action::ReceiveLink { socket });
+        self.counters.upstream_connections.add(1);
+        let server = &mut self.servers[position];
+        server.failures = 0;
+        server.ready += 1;
+        server.refresh(link, now_us);
+        self.publish_ready(position);
+        self.dispatch(position);
+    }
+
+    pub(super) fn connect_timed_out(&mut self, index: u32) {
+        self.counters.timeouts.count("connect");
+        self.connect_failed(index);
+    }
+
+    fn connect_failed(&mut self, index: u32) {
+        self.counters.upstream_connect_failures.add(1);
+        let link = self.links.at_mut(index);
+        link.closed_why = "connect-failed";
+        let (server, attempts) = (link.server as usize, link.backoff.attempts());
+        self.disconnect(index);
+        let machine = &mut self.servers[server];
+        machine.failures = machine.failures.max(attempts);
+        if machine.ready == 0 && !machine.waiting.is_empty() && self.should_evacuate(server) {
+            self.evacuate(server);
+        }
+    }
+
+    /// Whether what waits for a server without connections should go elsewhere (or fail) now.
+    fn should_evacuate(&self, server: usize) -> bool {
+        let group = self.groups[usize::from(self.servers[server].upstream)].servers.clone();
+        !self.may_come_up(server) || group.into_iter().any(|other| other != server && self.servers[other].ready > 0)
+    }
+
+    /// Closes the socket if there is one and sets the time of the next try.
+    fn disconnect(&mut self, index: u32) {
+        let link = self.links.at_mut(index);
+        if let Some(socket) = link.socket.take() {
+            self.actions.push_back(Action::CloseLink { socket });
+        }
+        let retry_us = self.now_us + link.backoff.next_delay_us(self.seed ^ u64::from(index));
+        link.reset(retry_us);
+        let server = &mut self.servers[link.server as usize];
+        server.refresh(link, self.now_us);
+        self.links.renew(index);
+        if retry_us <= self.now_us {
+            self.connect(index);
+        } else {
+            self.arm_link(index, retry_us);
+        }
+    }
+
+    fn publish_ready(&self, server: usize) {
+        self.hints.set_ready(server, usize::from(self.worker), self.servers[server].ready);
+    }
+
+    // ---- sending ----
+
+    pub(super) fn mark_link(&mut self, index: u32) {
+        let link = self.links.at_mut(index);
+        if !link.dirty {
+            link.dirty = true;
+            self.dirty_links.push(index);
+        }
+    }
+
+    /// The send that a connection wants, if any.
+    pub(super) fn flush_link(&mut self, index: u32) -> Option<Action> {
+        if !self.links.is_occupied(index) {
+            return None;
+        }
+        let link = self.links.at_mut(index);
+        link.dirty = false;
+        if !link.wants_send() {
+            return None;
+        }
+        let socket = link.socket?;
+        let out = match (link.log.flush(), link.body.take()) {
+            (Some(log), None) => Out::Shared(log),
+            (Some(log), Some(body)) => Out::Vectored(join(log, body)),
+            (None, Some(body)) => body,
+            (None, None) => {
+                link.finished = true;
+                return Some(Action::ShutdownLink { socket });
+            }
+        };
+        link.sending = true;
+        self.counters.upstream_sends.add(1);
+        self.counters.upstream_bytes_out.add(out.len() as u64);
+        Some(Action::SendLink { socket, out })
+    }
+
+    /// What was sent to a server was taken (`ok`) or not.
+    pub fn link_sent(&mut self, token: u64, ok: bool) {
+        let Some(index) = self.link_of(token) else { return };
+        let link = self.links.at_mut(index);
+        if !ok {
+            // Read first: answers that are already here are delivered, then the receive tells the end.
+            link.persist = false;
+            let server = &mut self.servers[link.server as usize];
+            server.refresh(link, self.now_us);
+            return;
+        }
+        link.sending = false;
+        let again = link.wants_send();
+        if link.unsent() <= LOW_BYTES {
+            if let Some(id) = link.body_paused.take() {
+                self.body_flow(id, false);
+            }
+        }
+        if again {
+            self.mark_link(index);
+        }
+    }
+
+    /// A piece of a request body or tunnel for a connection of this worker.
+    pub(super) fn link_body(&mut self, id: ExchangeId, to: LinkId, piece: Piece<'_>, end: bool) {
+        if !self.links.holds(to.index, to.generation) {
+            return;
+        }
+        let link = self.links.at_mut(to.index);
+        let tunnel = link.state == LinkState::Tunnel;
+        if tunnel && link.peer != Some(id) || !tunnel && link.entries.back().is_none_or(|entry| entry.ask.id != id) {
+            return;
+        }
+        piece.push_to(&mut link.body, &mut self.spare);
+        if end && tunnel {
+            link.finish = true;
+        } else if end {
+            link.body_done = true;
+        }
+        if link.unsent() >= HIGH_BYTES && link.body_paused.is_none() && !end {
+            link.body_paused = Some(id);
+            self.body_flow(id, true);
+        }
+        self.mark_link(to.index);
+    }
+
+    // ---- receiving ----
+
+    /// A server sent bytes.
+    pub fn link_received(&mut self, token: u64, input: &Input<'_>) {
+        let Some(index) = self.link_of(token) else { return };
+        self.counters.upstream_receives.add(1);
+        self.counters.upstream_bytes_in.add(input.bytes.len() as u64);
+        let link = self.links.at_mut(index);
+        link.receiving = false;
+        if link.has_stash() {
+            let mut bytes = link.take_stash();
+            bytes.extend_from_slice(input.bytes);
+            let bytes = Bytes::from(bytes);
+            self.read_answers(index, &Input::shared(&bytes));
+        } else {
+            self.read_answers(index, input);
+        }
+        self.receive_again(token);
+    }
+
+    /// Reads on unless the client of the answer under way has enough.
+    fn receive_again(&mut self, token: u64) {
+        let Some(index) = self.link_of(token) else { return };
+        let link = self.links.at_mut(index);
+        if let Some(socket) = link.socket.filter(|_| !link.paused && !link.receiving) {
+            link.receiving = true;
+            self.actions.push_back(Action::ReceiveLink { socket });
+        }
+    }
+
+    fn read_answers(&mut self, index: u32, input: &Input<'_>) {
+        let plan = std::sync::Arc::clone(&self.plan);
+        let link = self.links.at(index);
+        let server = link.server as usize;
+        let limits = &plan.upstreams[usize::from(self.servers[server].upstream)].head;
+        let since_us = link.entries.front().map_or(self.now_us, |entry| entry.sent_us.max(link.answered_us));
+        let (before, depth) = (link.answers, link.entries.len() as u32);
+        let generation = self.links.generation(index);
+        let mut fields = std::mem::take(&mut self.fields);
+        let mut at = 0;
+        loop {
+            let step = self.links.at_mut(index).step(input.bytes, &mut at, limits, &mut fields);
+            let live = match step {
+                Step::More => break,
+                Step::Head(head) => {
+                    let start = at - head.bytes;
+                    self.on_head(index, &head, &fields, &input.bytes[start..])
+                }
+                Step::Body { start, end } => self.on_body(index, input.piece(start..end)),
+                Step::End => self.on_end(index),
+                Step::Doubt(doubt) => {
+                    self.on_doubt(index, doubt);
+                    false
+                }
+                Step::Unasked => {
+                    self.on_unasked(index, &input.bytes[at..]);
+                    false
+                }
+            };
+            if !live || !self.links.holds(index, generation) {
+                break;
+            }
+        }
+        self.fields = fields;
+        if !self.links.holds(index, generation) {
+            self.dispatch(server);
+            return;
+        }
+        let now_us = self.now_us;
+        let link = self.links.at_mut(index);
+        if at < input.bytes.len() && link.state != LinkState::Tunnel {
+            link.keep_stash(&input.bytes[at..]);
+        }
+        let answered = (link.answers - before) as u32;
+        if answered > 0 {
+            link.answered_us = now_us;
+            link.backoff.reset();
+            link.release_log();
+            let machine = &mut self.servers[server];
+            machine.depth.on_answers(now_us - since_us, answered, depth);
+            self.after_answers(index, server);
+        }
+    }
+
+    /// A connection has room again.
+    fn after_answers(&mut self, index: u32, server: usize) {
+        let link = self.links.at_mut(index);
+        if link.syncing && link.entries.is_empty() {
+            let generation = self.links.generation(index);
+            self.synced.push((index, generation));
+            self.counters.sync_points.add(1);
+        }
+        let link = self.links.at_mut(index);
+        self.servers[server].refresh(link, self.now_us);
+        self.dispatch(server);
+    }
+
+    /// Connections that ran empty at a sync point take requests again, once everything that had arrived by then was read.
+    pub(super) fn reopen_synced(&mut self) {
+        let before = std::mem::replace(&mut self.synced_before, std::mem::take(&mut self.synced));
+        for (index, generation) in before {
+            if self.links.holds(index, generation) {
+                let link = self.links.at_mut(index);
+                link.syncing = false;
+                let server = link.server as usize;
+                self.servers[server].refresh(link, self.now_us);
+                self.dispatch(server);
+            }
+        }
+    }
+
+    /// The head of an answer. False: the connection is gone.
+    fn on_head(&mut self, index: u32, head: &ReplyHead, fields: &Fields, input: &[u8]) -> bool {
+        let from = self.link_id(index);
+        let link = self.links.at_mut(index);
+        let Some(ask) = link.entries.front().map(|entry| entry.ask) else { return false };
+        if head.status == 101 {
+            let upgrade = head.upgrade.map(|span| Bytes::copy_from_slice(span.of(input)));
+            self.become_tunnel(index, ask.id);
+            self.answer_head(ask.id, from, head, upgrade, fields, input);
+            return true;
+        }
+        if head.status >= 200 {
+            if let Some(doubt) = self.doubtful_head(index, &ask, head, fields, input) {
+                self.on_doubt(index, doubt);
+                return false;
+            }
+            let link = self.links.at_mut(index);
+            link.begun = true;
+            if head.connection_auth {
+                // The connection now speaks for one client (NTLM, Negotiate): it is nobody else's.
+                link.persist = false;
+            }
+            let large = matches!(head.body, ReplyBody::Length(length) if length > LARGE_BYTES);
+            link.large = large || matches!(head.body, ReplyBody::UntilClose);
+            if link.large {
+                self.counters.exclusive.add(1);
+                let server = &mut self.servers[link.server as usize];
+                server.refresh(link, self.now_us);
+            }
+        }
+        self.answer_head(ask.id, from, head, None, fields, input);
+        true
+    }
+
+    /// What is wrong with a head that could be read.
+    fn doubtful_head(&self, index: u32, ask: &Ask, head: &ReplyHead, fields: &Fields, input: &[u8]) -> Option<Doubt> {
+        let link = self.links.at(index);
+        if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) && !ask.traits.has(Traits::HEAD)
+        {
+            return Some(Doubt::ForbiddenBody);
+        }
+        let plan = &self.plan.upstreams[usize::from(self.servers[link.server as usize].upstream)];
+        let name = plan.echo.as_ref()?;
+        let got = fields.get(input, name.as_bytes());
+        (got != Some(&ask.echo[..])).then_some(Doubt::EchoMismatch)
+    }
+
+    fn on_body(&mut self, index: u32, piece: Piece<'_>) -> bool {
+        let link = self.links.at_mut(index);
+        let (id, cancelled) = match (link.state, link.entries.front()) {
+            (LinkState::Tunnel, _) => (link.peer, false),
+            (_, Some(entry)) => (Some(entry.ask.id), entry.cancelled),
+            (_, None) => (None, true),
+        };
+        let Some(id) = id else { return false };
+        if cancelled || self.is_gone(id) {
+            return self.discard(index);
+        }
+        self.answer_piece(id, piece);
+        true
+    }
+
+    fn is_gone(&self, id: ExchangeId) -> bool {
+        id.worker == self.worker && !self.exchanges.holds(id.index, id.generation)
+    }
+
+    /// An answer that nobody wants: a short rest is read, a long one costs the connection.
+    fn discard(&mut self, index: u32) -> bool {
+        let link = self.links.at(index);
+        if link.state != LinkState::Tunnel && link.body_left().is_some_and(|left| left <= DISCARD_BYTES_MAX) {
+            return true;
+        }
+        self.lose_link(index, Loss::Broken, "client-gone");
+        false
+    }
+
+    fn on_end(&mut self, index: u32) -> bool {
+        let now_us = self.now_us;
+        let link = self.links.at_mut(index);
+        let trailers = link.trailers().to_vec();
+        let early =
+            link.entries.front().is_some_and(|entry| entry.ask.traits.has(Traits::STREAMING)) && !link.body_done;
+        link.large = false;
+        let (persist, position) = (link.persist, link.position);
+        let Some(entry) = link.finish_answer(now_us) else { return false };
+        link.probation = false;
+        let machine = &mut self.servers[link.server as usize];
+        machine.inflight -= 1;
+        if persist && !early {
+            machine.trust.on_clean_answer(now_us, position, entry.ask.traits.invites_body());
+        }
+        self.counters.in_flight.sub(1);
+        self.answer_done(entry.ask.id, &trailers);
+        if early {
+            self.on_doubt(index, Doubt::EarlyAnswer);
+            return false;
+        }
+        if !persist {
+            self.lose_link(index, Loss::Announced, "server-said-close");
+            return false;
+        }
+        true
+    }
+
+    /// Something that can't be, on a connection: it ends, and the server may lose its trust.
+    fn on_doubt(&mut self, index: u32, doubt: Doubt) {
+        let server = self.links.at(index).server;
+        self.doubt_server(server, Some(doubt));
+        self.tell_all_doubt(server, Some(doubt));
+        let link = self.links.at(index);
+        let fresh = link.answers == 0;
+        let tries = link.entries.front().map_or(0, |entry| entry.ask.tries);
+        let loss = if doubt == Doubt::EarlyAnswer {
+            Loss::Broken
+        } else if fresh || tries > 0 || doubt == Doubt::EchoMismatch || link.begun {
+            Loss::BadAnswer
+        } else {
+            // It may be the tail of the answer before: the oldest request is asked again, alone on a new connection.
+            Loss::Broken
+        };
+        self.lose_link(index, loss, doubt.word());
+    }
+
+    /// Counts a doubt and lets the server's trust know. None is an answer too many.
+    pub(super) fn doubt_server(&mut self, server: u32, doubt: Option<Doubt>) {
+        let now_us = self.now_us;
+        let machine = &mut self.servers[server as usize];
+        match doubt {
+            Some(doubt) => {
+                if machine.trust.on_doubt(now_us, doubt) {
+                    self.counters.demotions.add(1);
+                }
+                self.counters.doubt(doubt);
+            }
+            None => {
+                machine.trust.on_surplus();
+                self.counters.surplus.add(1);
+            }
+        }
+        for position in 0..self.servers[server as usize].links.len() {
+            let index = self.servers[server as usize].links[position];
+            let link = self.links.at_mut(index);
+            self.servers[server as usize].refresh(link, now_us);
+        }
+    }
+
+    /// Bytes on a connection on which nothing is asked (RFC 9112 §9.2: never an answer).
+    fn on_unasked(&mut self, index: u32, bytes: &[u8]) {
+        let link = self.links.at(index);
+        let server = link.server;
+        let answer_like = bytes.starts_with(b"HTTP/1.");
+        let farewell = answer_like && bytes.get(8..12) == Some(b" 408");
+        let blank = bytes.len() <= 4 && bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
+        if farewell || blank {
+            // Some servers say 408 before they close an idle connection; a stray empty line harms nobody.
+            self.lose_link(index, Loss::Announced, "idle-close");
+            return;
+        }
+        let doubt = if answer_like && link.pipelined {
+            None
+        } else if link.ended_bodyless() {
+            Some(Doubt::ForbiddenBody)
+        } else if answer_like {
+            Some(Doubt::AnswerToNothing)
+        } else {
+            Some(Doubt::Garbage)
+        };
+        self.doubt_server(server, doubt);
+        self.tell_all_doubt(server, doubt);
+        self.lose_link(index, Loss::Announced, doubt.map_or("surplus", Doubt::word));
+    }
+
+    // ---- ending ----
+
+    /// A server closed its sending direction.
+    pub fn link_ended(&mut self, token: u64) {
+        let Some(index) = self.link_of(token) else { return };
+        let link = self.links.at_mut(index);
+        if link.state == LinkState::Tunnel {
+            self.tunnel_link_ended(index);
+            return;
+        }
+        if link.ends_by_close() {
+            link.persist = false;
+            let behind = link.entries.len() > 1;
+            let server = link.server;
+            if let Some(id) = link.entries.front().map(|entry| entry.ask.id) {
+                let link = self.links.at_mut(index);
+                link.large = false;
+                link.finish_answer(self.now_us);
+                self.servers[server as usize].inflight -= 1;
+                self.counters.in_flight.sub(1);
+                self.answer_done(id, &[]);
+            }
+            if behind {
+                self.doubt_server(server, Some(Doubt::CloseDelimited));
+            }
+            self.lose_link(index, Loss::Announced, "answer-ended-by-close");
+            return;
+        }
+        let between = !link.begun && !link.has_stash() && link.answers > 0;
+        self.lose_link(index, if between { Loss::Orderly } else { Loss::Broken }, "server-closed");
+    }
+
+    /// A server's connection broke.
+    pub fn link_failed(&mut self, token: u64) {
+        let Some(index) = self.link_of(token) else { return };
+        self.lose_link(index, Loss::Broken, "reset");
+    }
+
+    /// Ends a connection: what is unanswered is sent again elsewhere if it may be, and the connection is replaced.
+    pub(super) fn lose_link(&mut self, index: u32, loss: Loss, why: &'static str) {
+        let link = self.links.at_mut(index);
+        if link.state == LinkState::Tunnel {
+            self.end_tunnel(index);
+            return;
+        }
+        let server = link.server as usize;
+        let was_ready = link.is_ready();
+        let fruitless = link.answers == 0 && self.now_us.saturating_sub(link.connected_us) < FRUITLESS_US;
+        link.closed_why = why;
+        if !fruitless {
+            link.backoff.reset();
+        }
+        let entries = std::mem::take(&mut link.entries);
+        let log = std::mem::take(&mut link.log);
+        let begun = link.begun;
+        self.counters.upstream_closes.count(why);
+        if was_ready {
+            self.counters.upstream_connections.sub(1);
+            self.servers[server].ready -= 1;
+        }
+        self.servers[server].inflight -= entries.len() as u32;
+        self.counters.in_flight.sub(entries.len() as u64);
+        self.publish_ready(server);
+        self.disconnect(index);
+        if loss != Loss::Announced {
+            self.links.at_mut(index).probation = true;
+        }
+        let mut again = Vec::new();
+        for (position, entry) in entries.into_iter().enumerate() {
+            let unsent = entry.start >= log.flushed();
+            let oldest = position == 0;
+            let mut ask = entry.ask;
+            if entry.cancelled || self.is_gone(ask.id) {
+                continue;
+            }
+            let whole = !ask.traits.has(Traits::STREAMING);
+            let verdict = if oldest && begun {
+                Err(Failure::Truncated)
+            } else if oldest && loss == Loss::BadAnswer {
+                Err(Failure::BadAnswer)
+            } else if whole && (unsent || loss == Loss::Announced) {
+                Ok(false)
+            } else if !ask.traits.has(Traits::RETRIABLE) {
+                Err(Failure::Lost)
+            } else {
+                Ok(loss != Loss::Orderly)
+            };
+            match verdict {
+                Err(failure) => self.answer_fails(ask.id, failure),
+                Ok(counts) => {
+                    let counter = match (unsent, counts) {
+                        (true, _) => &self.counters.moves,
+                        (false, true) => &self.counters.retries,
+                        (false, false) => &self.counters.resends,
+                    };
+                    counter.add(1);
+                    let retries = self.plan.upstreams[usize::from(ask.upstream)].forward_retries;
+                    if counts {
+                        ask.tries = ask.tries.saturating_add(1);
+                        ask.traits = ask.traits.with(Traits::ALONE, true);
+                    }
+                    if u32::from(ask.tries) > retries {
+                        self.answer_fails(ask.id, Failure::RetriesExceeded);
+                    } else {
+                        again.push((ask, log.copy(entry.start, entry.len as usize)));
+                    }
+                }
+            }
+        }
+        // The oldest goes to the front last, so that it is first.
+        for (ask, bytes) in again.into_iter().rev() {
+            self.place_again(ask, bytes);
+        }
+        self.dispatch_group(server);
+    }
+
+    /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end.
+    pub(super) fn cancel_here(&mut self, id: ExchangeId, hard: bool) {
+        for server in 0..self.servers.len() {
+            let waiting = &mut self.servers[server].waiting;
+            if let Some(position) = waiting.iter().position(|waiting| waiting.ask.id == id) {
+                waiting.remove(position);
+                self.counters.queue_waiting.sub(1);
+                return;
+            }
+        }
+        if !hard && id.worker == self.worker {
+            // The exchange's slot is free or answered: that alone makes its answer unwanted.
+            return;
+        }
+        let carrier = self.links.indexes().find(|index| {
+            let link = self.links.at(*index);
+            link.peer == Some(id) || link.entries.iter().any(|entry| entry.ask.id == id)
+        });
+        let Some(index) = carrier else { return };
+        if let Some(entry) = self.links.at_mut(index).entries.iter_mut().find(|entry| entry.ask.id == id) {
+            entry.cancelled = true;
+        }
+        if hard {
+            // Later, because this may be called from the middle of another change.
+            self.doomed.push((index, self.links.generation(index)));
+        }
+    }
+
+    /// Ends the connections whose requests were cancelled hard.
+    pub(super) fn end_doomed(&mut self) {
+        while let Some((index, generation)) = self.doomed.pop() {
+            if self.links.holds(index, generation) {
+                self.lose_link(index, Loss::Broken, "cancelled");
+            }
+        }
+    }
+
+    /// Stops or resumes the reading of a connection of this worker.
+    pub(super) fn flow_here(&mut self, to: LinkId, pause: bool) {
+        if !self.links.holds(to.index, to.generation) {
+            return;
+        }
+        let link = self.links.at_mut(to.index);
+        link.paused = pause;
+        if !pause {
+            self.receive_again(token(Owner::Link, to.index, to.generation));
+        }
+    }
+
+    // ---- tunnels ----
+
+    /// The connection leaves the pool, joined with one client; another takes its place.
+    fn become_tunnel(&mut self, index: u32, id: ExchangeId) {
+        let link = self.links.at_mut(index);
+        link.peer = Some(id);
+        link.entries.clear();
+        let (server, position) = (link.server as usize, link.position);
+        let machine = &mut self.servers[server];
+        machine.inflight -= 1;
+        machine.ready -= 1;
+        self.counters.in_flight.sub(1);
+        self.counters.upstream_connections.sub(1);
+        let (fresh, _) = self.links.insert(Link::new(server as u32, position, self.now_us));
+        self.servers[server].links[position as usize] = fresh;
+        let link = self.links.at_mut(fresh);
+        self.servers[server].refresh(link, self.now_us);
+        self.publish_ready(server);
+        self.connect(fresh);
+    }
+
+    fn tunnel_link_ended(&mut self, index: u32) {
+        let link = self.links.at(index);
+        let (peer, finished) = (link.peer, link.finish);
+        if let Some(id) = peer {
+            self.answer_done(id, &[]);
+        }
+        if finished && self.links.is_occupied(index) {
+            self.end_tunnel(index);
+        }
+    }
+
+    /// Ends both sides of a tunnel.
+    pub(super) fn end_tunnel(&mut self, index: u32) {
+        let link = self.links.remove(index);
+        self.counters.upstream_closes.count("tunnel-ended");
+        if let Some(socket) = link.socket {
+            self.actions.push_back(Action::CloseLink { socket });
+        }
+        if let Some(id) = link.peer {
+            self.answer_fails(id, Failure::Truncated);
+        }
+    }
+
+    /// The client of a tunnel sent bytes.
+    pub(super) fn tunnel_from_client(&mut self, index: u32, piece: Piece<'_>) {
+        let session = self.sessions.at_mut(index);
+        session.since_us = self.now_us;
+        let exchange = session.first;
+        self.body_to_link(exchange, piece, false);
+    }
+
+    pub(super) fn tunnel_client_ended(&mut self, index: u32) {
+        let session = self.sessions.at(index);
+        let (exchange, over) = (session.first, session.flags.shut);
+        self.body_to_link(exchange, Piece::Borrowed(&[]), true);
+        if over {
+            self.close_session(index, "tunnel-ended");
+        }
+    }
+
+    /// The local side of [`Engine::answer_done`] when the session is a tunnel: the upstream closed its direction.
+    pub(super) fn tunnel_answer_ended(&mut self, slot: u32) {
+        let index = self.exchanges.at(slot).session;
+        self.sessions.at_mut(index).flags.tunnel_ended = true;
+        self.mark_session(index);
+    }
+
+    /// Whether an exchange is a tunnel now.
+    pub(super) fn is_tunnel(&self, slot: u32) -> bool {
+        let exchange = self.exchanges.at(slot);
+        exchange.phase == Phase::Answering && self.sessions.at(exchange.session).reading == Reading::Tunnel
+    }
+}
+
+/// The log's bytes in front of a body's.
+fn join(log: Bytes, body: Out) -> Vec<Bytes> {
+    let mut list = vec![log];
+    match body {
+        Out::Owned(bytes) => list.push(Bytes::from(bytes)),
+        Out::Shared(bytes) => list.push(bytes),
+        Out::Vectored(more) => list.extend(more),
+    }
+    list
+}
+
+impl Engine {
+    /// The head of an answer, to wherever its asker is.
+    fn answer_head(
+        &mut self,
+        id: ExchangeId,
+        from: LinkId,
+        head: &ReplyHead,
+        upgrade: Option<Bytes>,
+        fields: &Fields,
+        input: &[u8],
+    ) {
+        let summary = AnswerHead { status: head.status, body: head.body, declared_length: head.declared_length };
+        let lines = Lines::Parsed { input, head, fields };
+        if id.worker != self.worker {
+            self.mail_head(id, from, summary, upgrade, lines);
+        } else if self.exchanges.holds(id.index, id.generation) {
+            self.on_answer_head(id.index, from, summary, upgrade.as_deref(), lines);
+        }
+    }
+}

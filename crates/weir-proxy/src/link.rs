@@ -1,0 +1,424 @@
+//! One upstream connection: what was asked on it, and the reading of its answers in order.
+//!
+//! Called by the engine. Bounds: entries by the server's depth and queue size, the stash by the limits of a reply head.
+//! RFC 9112 §9.3 (pipelining), §6 (framing); what is doubtful ends the connection (RFC 9112 §9.2, §6.3).
+//!
+//! ```text
+//!  Down --connect--> Connecting --Connected--> Ready --(lost)--> Down
+//!                        |                       |
+//!                        +--failed--> Down       +--101--> Tunnel --(ended)--> gone
+//! ```
+
+use std::collections::VecDeque;
+
+use weir_http::{Chunk, ChunkedDecoder, Fields, HeadScan, Limits, ReplyBody, ReplyContext, ReplyError, ReplyHead};
+
+use crate::ask::{Ask, ExchangeId, Traits};
+use crate::backoff::Backoff;
+use crate::log::Log;
+use crate::output::Output;
+use crate::trust::Doubt;
+
+/// Interim answers to one request after which the server is doubted.
+const INTERIM_MAX: u8 = 32;
+
+/// Where a connection stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkState {
+    /// Not connected; a try is due at this time.
+    Down {
+        /// When to connect.
+        retry_us: u64,
+    },
+    /// A connect is on its way.
+    Connecting {
+        /// When the patience with it ends.
+        deadline_us: u64,
+    },
+    /// Takes requests.
+    Ready,
+    /// Joined with a client after 101.
+    Tunnel,
+}
+
+/// One request on a connection.
+#[derive(Debug)]
+pub struct Entry {
+    /// The request.
+    pub ask: Ask,
+    /// Offset of its first byte in the log.
+    pub start: u64,
+    /// Its bytes in the log.
+    pub len: u32,
+    /// When it was put on this connection.
+    pub sent_us: u64,
+    /// Nobody wants the answer any more.
+    pub cancelled: bool,
+}
+
+/// What the connection is in the middle of reading.
+#[derive(Debug)]
+enum Reading {
+    Head,
+    Length(u64),
+    Chunked(Box<ChunkedDecoder>),
+    UntilClose,
+    /// The answer is complete but for telling so.
+    Ended,
+    Tunnel,
+}
+
+/// What [`Link::step`] found next.
+#[derive(Debug)]
+pub enum Step {
+    /// The input is used up; what is left of it belongs to a head that is not complete.
+    More,
+    /// The head of an interim or final answer to the oldest request.
+    Head(ReplyHead),
+    /// `input[start..end]` is part of the body (or of the tunnel).
+    Body {
+        /// First byte.
+        start: usize,
+        /// Behind the last byte.
+        end: usize,
+    },
+    /// The answer to the oldest request is complete.
+    End,
+    /// The oldest request got something that can't be its answer, or somebody's.
+    Doubt(Doubt),
+    /// Bytes although nothing is asked.
+    Unasked,
+}
+
+/// One connection of a server.
+#[derive(Debug)]
+pub struct Link {
+    /// Index of the server in the engine.
+    pub server: u32,
+    /// Position among the server's connections on this worker.
+    pub position: u32,
+    /// The driver's name for it.
+    pub socket: Option<u64>,
+    /// Where it stands.
+    pub state: LinkState,
+    /// What was serialised and is not answered.
+    pub log: Log,
+    /// Pieces of a request body that is not kept, or of a tunnel; sent behind the log.
+    pub body: Output,
+    /// Unanswered requests, oldest first.
+    pub entries: VecDeque<Entry>,
+    /// A send is with the driver.
+    pub sending: bool,
+    /// In the engine's list of connections with something to send.
+    pub dirty: bool,
+    /// A receive is armed.
+    pub receiving: bool,
+    /// The client of the answer that is being read asked to stop.
+    pub paused: bool,
+    /// Nothing may be sent behind what is unanswered now.
+    pub hold: bool,
+    /// No second request before the first answer: the connection follows a loss.
+    pub probation: bool,
+    /// Let run empty before the next request: a sync point.
+    pub syncing: bool,
+    /// Requests sent behind another one since it was last empty.
+    pub since_sync: u32,
+    /// When it was last empty.
+    pub empty_us: u64,
+    /// When it was established.
+    pub connected_us: u64,
+    /// Has ever had two requests at a time.
+    pub pipelined: bool,
+    /// Complete answers since it was made.
+    pub answers: u64,
+    /// When the last answer was complete.
+    pub answered_us: u64,
+    /// When to try again, and how often it was tried in vain.
+    pub backoff: Backoff,
+    /// The streaming request at the end of `entries` has been given completely.
+    pub body_done: bool,
+    /// The client told to hold its request body back.
+    pub body_paused: Option<ExchangeId>,
+    /// The answer being read is large: nothing is queued behind it.
+    pub large: bool,
+    /// The head of the oldest request's answer was delivered.
+    pub begun: bool,
+    /// The answer being read lets the connection live.
+    pub persist: bool,
+    /// Asked for shutdown of the sending direction once everything is sent (tunnels).
+    pub finish: bool,
+    /// The sending direction was shut (tunnels).
+    pub finished: bool,
+    /// The other side of a tunnel.
+    pub peer: Option<ExchangeId>,
+    /// Why it was last closed, for status.
+    pub closed_why: &'static str,
+    reading: Reading,
+    interims: u8,
+    bodyless: bool,
+    scan: HeadScan,
+    searching: bool,
+    stash: Vec<u8>,
+}
+
+impl Link {
+    /// A connection that is due to be made at `retry_us`.
+    pub fn new(server: u32, position: u32, retry_us: u64) -> Link {
+        Link {
+            server,
+            position,
+            socket: None,
+            state: LinkState::Down { retry_us },
+            log: Log::default(),
+            body: Output::default(),
+            entries: VecDeque::new(),
+            sending: false,
+            dirty: false,
+            receiving: false,
+            paused: false,
+            hold: false,
+            probation: false,
+            syncing: false,
+            since_sync: 0,
+            empty_us: 0,
+            connected_us: 0,
+            large: false,
+            pipelined: false,
+            answers: 0,
+            answered_us: 0,
+            backoff: Backoff::default(),
+            body_done: true,
+            body_paused: None,
+            begun: false,
+            persist: true,
+            finish: false,
+            finished: false,
+            peer: None,
+            closed_why: "",
+            reading: Reading::Head,
+            interims: 0,
+            bodyless: false,
+            scan: HeadScan::default(),
+            searching: false,
+            stash: Vec::new(),
+        }
+    }
+
+    /// Forgets everything about the connection that was; counters that outlive it stay.
+    pub fn reset(&mut self, retry_us: u64) {
+        let (backoff, closed_why) = (self.backoff, self.closed_why);
+        let dirty = self.dirty;
+        *self = Link::new(self.server, self.position, retry_us);
+        (self.backoff, self.closed_why, self.dirty) = (backoff, closed_why, dirty);
+    }
+
+    /// Whether it is connected and takes requests.
+    pub fn is_ready(&self) -> bool {
+        self.state == LinkState::Ready
+    }
+
+    /// Whether there is something to give to the driver now.
+    pub fn wants_send(&self) -> bool {
+        !self.sending
+            && self.socket.is_some()
+            && !matches!(self.state, LinkState::Connecting { .. })
+            && (self.log.pending_len() > 0 || !self.body.is_empty() || (self.finish && !self.finished))
+    }
+
+    /// Bytes not yet taken by the driver.
+    pub fn unsent(&self) -> usize {
+        self.log.pending_len() + self.body.len()
+    }
+
+    /// Notes a request whose bytes were just appended to the log from `start` on.
+    pub fn push(&mut self, ask: Ask, start: u64, now_us: u64) {
+        let behind = !self.entries.is_empty();
+        if behind {
+            self.since_sync += 1;
+            self.pipelined = true;
+        } else if self.answered_us < now_us {
+            self.answered_us = now_us;
+        }
+        if ask.traits.has(Traits::STREAMING) {
+            self.body_done = false;
+        }
+        if !ask.traits.has(Traits::PIPELINABLE) || ask.traits.has(Traits::ALONE) {
+            self.hold = true;
+        }
+        let len = (self.log.end() - start) as u32;
+        self.entries.push_back(Entry { ask, start, len, sent_us: now_us, cancelled: false });
+    }
+
+    /// Takes an incomplete head out, to put new input behind it.
+    pub fn take_stash(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.stash)
+    }
+
+    /// Keeps an incomplete head.
+    pub fn keep_stash(&mut self, rest: &[u8]) {
+        debug_assert!(self.stash.is_empty());
+        self.stash.extend_from_slice(rest);
+    }
+
+    /// Whether an incomplete head is kept.
+    pub fn has_stash(&self) -> bool {
+        !self.stash.is_empty()
+    }
+
+    /// Whether the end of the connection is the end of the answer being read.
+    pub fn ends_by_close(&self) -> bool {
+        matches!(self.reading, Reading::UntilClose)
+    }
+
+    /// Whether the last answer had no body whatever its fields said.
+    pub fn ended_bodyless(&self) -> bool {
+        self.answers > 0 && self.bodyless
+    }
+
+    /// Bytes still to come of an answer with a declared length.
+    pub fn body_left(&self) -> Option<u64> {
+        match self.reading {
+            Reading::Length(left) => Some(left),
+            Reading::Head | Reading::Ended => Some(0),
+            _ => None,
+        }
+    }
+
+    /// Trailer lines of the answer that has just ended.
+    pub fn trailers(&self) -> &[u8] {
+        match &self.reading {
+            Reading::Chunked(decoder) => decoder.trailers(),
+            _ => &[],
+        }
+    }
+
+    /// Reads on from `input[*at..]`. Call until it returns [`Step::More`].
+    pub fn step(&mut self, input: &[u8], at: &mut usize, limits: &Limits, fields: &mut Fields) -> Step {
+        let from = *at;
+        let rest = &input[from..];
+        match &mut self.reading {
+            Reading::Ended => return Step::End,
+            Reading::Chunked(decoder) if decoder.is_done() => return Step::End,
+            Reading::Head if self.entries.is_empty() && !rest.is_empty() => return Step::Unasked,
+            _ if rest.is_empty() => return Step::More,
+            Reading::Head => return self.step_head(rest, at, limits, fields),
+            Reading::Length(left) => {
+                let take = (*left).min(rest.len() as u64) as usize;
+                *left -= take as u64;
+                if *left == 0 {
+                    self.reading = Reading::Ended;
+                }
+                *at += take;
+            }
+            Reading::Chunked(decoder) => {
+                return match decoder.decode(rest) {
+                    Ok(Chunk::More) => {
+                        *at = input.len();
+                        Step::More
+                    }
+                    Ok(Chunk::Data { start, end }) => {
+                        *at = from + end;
+                        Step::Body { start: from + start, end: from + end }
+                    }
+                    Ok(Chunk::End { consumed }) => {
+                        *at = from + consumed;
+                        Step::End
+                    }
+                    Err(_) => Step::Doubt(Doubt::InvalidLength),
+                };
+            }
+            Reading::UntilClose | Reading::Tunnel => *at = input.len(),
+        }
+        Step::Body { start: from, end: *at }
+    }
+
+    fn step_head(&mut self, rest: &[u8], at: &mut usize, limits: &Limits, fields: &mut Fields) -> Step {
+        let asked = self.entries.front().map_or(Traits::default(), |entry| entry.ask.traits);
+        // Heads that come in pieces are searched for their end first, so that each byte is looked at a bounded number of times.
+        if self.searching {
+            match self.scan.find_reply(rest, limits) {
+                Ok(None) => return Step::More,
+                Ok(Some(_)) => {}
+                Err(error) => return Step::Doubt(self.blame(error)),
+            }
+        }
+        match weir_http::parse_reply(rest, limits, ReplyContext { head: asked.has(Traits::HEAD) }, fields) {
+            Ok(None) => {
+                self.searching = true;
+                if let Err(error) = self.scan.find_reply(rest, limits) {
+                    return Step::Doubt(self.blame(error));
+                }
+                Step::More
+            }
+            Ok(Some(head)) => {
+                if self.searching {
+                    self.scan = HeadScan::default();
+                    self.searching = false;
+                }
+                *at += head.bytes;
+                self.on_head(head, asked)
+            }
+            Err(error) => Step::Doubt(self.blame(error)),
+        }
+    }
+
+    fn on_head(&mut self, head: ReplyHead, asked: Traits) -> Step {
+        if head.status < 200 {
+            if head.status == 101 {
+                if !asked.has(Traits::UPGRADE) || head.upgrade.is_none() {
+                    return Step::Doubt(Doubt::UnaskedUpgrade);
+                }
+                self.reading = Reading::Tunnel;
+                self.state = LinkState::Tunnel;
+                return Step::Head(head);
+            }
+            self.interims += 1;
+            if self.interims > INTERIM_MAX {
+                return Step::Doubt(Doubt::InterimFlood);
+            }
+            return Step::Head(head);
+        }
+        self.reading = match head.body {
+            ReplyBody::None | ReplyBody::Length(0) => Reading::Ended,
+            ReplyBody::Length(length) => Reading::Length(length),
+            ReplyBody::Chunked => Reading::Chunked(Box::new(ChunkedDecoder::new(true))),
+            ReplyBody::UntilClose => Reading::UntilClose,
+        };
+        self.bodyless = matches!(head.body, ReplyBody::None);
+        self.persist = head.persist;
+        Step::Head(head)
+    }
+
+    /// After [`Step::End`]: takes the answered request out and gets ready for the next answer.
+    pub fn finish_answer(&mut self, now_us: u64) -> Option<Entry> {
+        let entry = self.entries.pop_front()?;
+        self.reading = Reading::Head;
+        self.interims = 0;
+        self.begun = false;
+        self.paused = false;
+        self.answers += 1;
+        if self.entries.is_empty() {
+            self.hold = false;
+            self.since_sync = 0;
+            self.empty_us = now_us;
+        }
+        Some(entry)
+    }
+
+    /// Frees what is answered. Once a receive, not once an answer.
+    pub fn release_log(&mut self) {
+        let answered = self.entries.front().map_or(self.log.flushed(), |entry| entry.start);
+        self.log.release(answered);
+    }
+
+    /// What a head that can't be read says of the server.
+    fn blame(&self, error: ReplyError) -> Doubt {
+        match error.kind() {
+            weir_http::ReplyDoubt::BothFramings => Doubt::BothFramings,
+            weir_http::ReplyDoubt::InvalidLength => Doubt::InvalidLength,
+            weir_http::ReplyDoubt::UnknownCoding => Doubt::UnknownCoding,
+            weir_http::ReplyDoubt::NotAnAnswer if self.bodyless => Doubt::ForbiddenBody,
+            weir_http::ReplyDoubt::NotAnAnswer => Doubt::Garbage,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The request log of one upstream connection: what was serialised for it and is not answered yet.
+//!
+//! Offsets count bytes since the connection was made.
+//!
+//! ```text
+//!   kept (given to the driver)        pending (serialised this turn)
+//!   |-----piece-----|----piece----|   |----------------|
+//!   released when answered        flushed            end
+//! ```
+//!
+//! Answers come in order, so what is unanswered is always a suffix. A piece is immutable once flushed, because the kernel
+//! may still read it; it is freed when all requests in it are answered.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+/// Serialised requests, oldest first.
+#[derive(Debug, Default)]
+pub struct Log {
+    kept: VecDeque<Bytes>,
+    kept_start: u64,
+    flushed: u64,
+    pending: Vec<u8>,
+}
+
+impl Log {
+    /// Offset behind the last byte.
+    pub fn end(&self) -> u64 {
+        self.flushed + self.pending.len() as u64
+    }
+
+    /// Offset behind the last byte that was given to the driver.
+    pub fn flushed(&self) -> u64 {
+        self.flushed
+    }
+
+    /// Bytes held.
+    pub fn len(&self) -> u64 {
+        self.end() - self.kept_start
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where the next request is serialised to.
+    pub fn pending(&mut self) -> &mut Vec<u8> {
+        &mut self.pending
+    }
+
+    /// Bytes that wait to be given to the driver.
+    pub fn pending_len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Takes what is pending to send it, and keeps it.
+    pub fn flush(&mut self) -> Option<Bytes> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let piece = Bytes::from(std::mem::take(&mut self.pending));
+        self.flushed += piece.len() as u64;
+        self.kept.push_back(piece.clone());
+        Some(piece)
+    }
+
+    /// Frees the pieces that lie wholly below `answered`.
+    pub fn release(&mut self, answered: u64) {
+        while let Some(piece) = self.kept.front() {
+            let end = self.kept_start + piece.len() as u64;
+            if end > answered {
+                return;
+            }
+            self.kept_start = end;
+            self.kept.pop_front();
+        }
+    }
+
+    /// A copy of the bytes of one request, to send it elsewhere.
+    pub fn copy(&self, start: u64, len: usize) -> Vec<u8> {
+        let mut copy = Vec::with_capacity(len);
+        let mut at = self.kept_start;
+        let end = start + len as u64;
+        let pieces = self.kept.iter().map(|piece| &piece[..]).chain(std::iter::once(&self.pending[..]));
+        for piece in pieces {
+            let piece_end = at + piece.len() as u64;
+            if piece_end > start && at < end {
+                let from = start.saturating_sub(at) as usize;
+                let to = (end.min(piece_end) - at) as usize;
+                copy.extend_from_slice(&piece[from..to]);
+            }
+            at = piece_end;
+        }
+        copy
+    }
+
+    /// Forgets everything: the connection is new.
+    pub fn clear(&mut self) {
+        *self = Log::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever the flushes and releases, an unanswered request can be copied out unchanged.
+        #[test]
+        fn unanswered_requests_stay(requests in prop::collection::vec((1usize..300, any::<bool>(), 0usize..3), 1..60)) {
+            let mut log = Log::default();
+            let mut live = VecDeque::new();
+            for (at, (len, flush, answered)) in requests.iter().enumerate() {
+                let bytes: Vec<u8> = (0..*len).map(|n| (n + at) as u8).collect();
+                let start = log.end();
+                log.pending().extend_from_slice(&bytes);
+                live.push_back((start, bytes));
+                if *flush { log.flush(); }
+                for _ in 0..*answered {
+                    if live.front().is_some_and(|(start, bytes): &(u64, Vec<u8>)| start + bytes.len() as u64 <= log.flushed()) { live.pop_front(); }
+                }
+                log.release(live.front().map_or(log.end(), |(start, _)| *start));
+                for (start, bytes) in &live {
+                    prop_assert_eq!(&log.copy(*start, bytes.len()), bytes);
+                }
+            }
+            log.flush();
+            log.release(log.end());
+            prop_assert!(log.is_empty());
+        }
+    }
+}

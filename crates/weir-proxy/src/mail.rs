@@ -1,0 +1,158 @@
+//! What workers tell each other: requests for connections that another worker owns, and their answers.
+//!
+//! Everything of one turn for one worker leaves as one [`Post`]; bytes of small messages share one buffer.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use weir_http::ReplyBody;
+
+use crate::ask::{Ask, ExchangeId, Failure, LinkId};
+use crate::trust::Doubt;
+
+/// The head of an answer as it crosses to the client's session: its end-to-end fields are already serialised.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerHead {
+    /// Three digits.
+    pub status: u16,
+    /// How long the body is, or how its end is known.
+    pub body: ReplyBody,
+    /// Content-Length as the server declared it, also when there is no body.
+    pub declared_length: Option<u64>,
+}
+
+/// One message.
+#[derive(Debug)]
+pub enum Mail {
+    /// Towards the upstream: a request; its bytes are in the post.
+    Ask {
+        /// The request.
+        ask: Ask,
+        /// Where its bytes are.
+        bytes: Range<usize>,
+    },
+    /// Towards the upstream: a piece of a request body or tunnel; `end` with the last.
+    Body {
+        /// Which request.
+        id: ExchangeId,
+        /// Its connection.
+        link: LinkId,
+        /// The piece; may be empty with `end`.
+        data: Bytes,
+        /// Nothing follows.
+        end: bool,
+    },
+    /// Towards the upstream: nobody wants this answer any more.
+    Cancel {
+        /// Which request.
+        id: ExchangeId,
+        /// Its answer is too late or its body will not be complete: a connection that carries it must end.
+        hard: bool,
+    },
+    /// Towards the upstream: stop or go on reading the answer.
+    Flow {
+        /// The connection.
+        link: LinkId,
+        /// Stop.
+        pause: bool,
+    },
+    /// Towards the client: the streaming request or tunnel has this connection now.
+    Assigned {
+        /// Which request.
+        id: ExchangeId,
+        /// Its connection.
+        link: LinkId,
+    },
+    /// Towards the client: the head of an interim or final answer; status line and end-to-end fields are in the post.
+    Head {
+        /// Which request.
+        id: ExchangeId,
+        /// Where it comes from.
+        link: LinkId,
+        /// What it is.
+        head: AnswerHead,
+        /// Value of Upgrade with 101.
+        upgrade: Option<Bytes>,
+        /// Where its lines are.
+        lines: Range<usize>,
+    },
+    /// Towards the client: a small piece of the answer's body; its bytes are in the post.
+    Small {
+        /// Which request.
+        id: ExchangeId,
+        /// Where its bytes are.
+        bytes: Range<usize>,
+    },
+    /// Towards the client: a large piece of the answer's body.
+    Large {
+        /// Which request.
+        id: ExchangeId,
+        /// The piece.
+        data: Bytes,
+    },
+    /// Towards the client: the answer is complete.
+    End {
+        /// Which request.
+        id: ExchangeId,
+        /// Trailer lines.
+        trailers: Bytes,
+    },
+    /// Towards the client: there is no answer, or no rest of it.
+    Fail {
+        /// Which request.
+        id: ExchangeId,
+        /// Why.
+        failure: Failure,
+    },
+    /// Towards the client: hold the request body back, or go on.
+    BodyFlow {
+        /// Which request.
+        id: ExchangeId,
+        /// Hold back.
+        pause: bool,
+    },
+    /// To all: a server gave reason for doubt.
+    Doubt {
+        /// Index of the server in every engine.
+        server: u32,
+        /// What it did; None: an answer too many.
+        doubt: Option<Doubt>,
+    },
+}
+
+impl Mail {
+    /// The same message when its bytes lie `by` further back.
+    fn shifted(mut self, by: usize) -> Mail {
+        if let Mail::Ask { bytes, .. } | Mail::Small { bytes, .. } | Mail::Head { lines: bytes, .. } = &mut self {
+            *bytes = bytes.start + by..bytes.end + by;
+        }
+        self
+    }
+}
+
+/// Everything that one worker tells another in one turn.
+#[derive(Debug, Default)]
+pub struct Post {
+    /// Messages in order.
+    pub mail: Vec<Mail>,
+    /// Bytes that the messages refer to.
+    pub bytes: Vec<u8>,
+}
+
+impl Post {
+    /// Puts newer mail behind this.
+    pub fn append(&mut self, newer: Post) {
+        if self.mail.is_empty() {
+            *self = newer;
+            return;
+        }
+        let shift = self.bytes.len();
+        self.bytes.extend_from_slice(&newer.bytes);
+        self.mail.extend(newer.mail.into_iter().map(|mail| mail.shifted(shift)));
+    }
+
+    /// Whether there is nothing to deliver.
+    pub fn is_empty(&self) -> bool {
+        self.mail.is_empty()
+    }
+}

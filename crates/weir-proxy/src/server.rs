@@ -1,0 +1,147 @@
+//! One server as one worker sees it: its connections, what waits for them, and which of them takes the next request.
+//!
+//! Fill first, then spread: requests go onto the lowest connection that has room, because requests that share a send and
+//! answers that share a receive are what makes pipelining cheap. Bounds: `depth` unanswered requests on a connection
+//! before the next is used, `capacity` requests waiting or in flight in all.
+
+use std::collections::VecDeque;
+
+use crate::ask::{Ask, Traits};
+use crate::backoff::Pacer;
+use crate::bits::Bits;
+use crate::depth::Depth;
+use crate::link::{Link, LinkState};
+use crate::plan::{PipelineMode, Share};
+use crate::trust::Trust;
+
+/// Requests on a connection after which it is let run empty (a sync point).
+const SYNC_REQUESTS: u32 = 1000;
+/// Time after which a pipelined connection is let run empty.
+const SYNC_US: u64 = 1_000_000;
+
+/// A request that waits for a connection.
+#[derive(Debug)]
+pub struct Waiting {
+    /// The request.
+    pub ask: Ask,
+    /// Serialised.
+    pub bytes: Vec<u8>,
+}
+
+/// What requests are scheduled by.
+#[derive(Debug)]
+pub struct Server {
+    /// Index of the upstream in the plan.
+    pub upstream: u16,
+    /// Index of the server in the upstream.
+    pub index: u16,
+    /// Slots of this worker's connections in the engine, by position.
+    pub links: Vec<u32>,
+    /// Connections that may take a request which others may follow.
+    pub open: Bits,
+    /// Connections with nothing unanswered.
+    pub idle: Bits,
+    /// Connections that are up.
+    pub ready: u32,
+    /// Requests that wait, oldest first; those sent again stand at the front.
+    pub waiting: VecDeque<Waiting>,
+    /// Requests on connections.
+    pub inflight: u32,
+    /// How far the server may be trusted with pipelining.
+    pub trust: Trust,
+    /// How deep requests may follow each other.
+    pub depth: Depth,
+    /// Lets connects begin one after another when many are due.
+    pub pacer: Pacer,
+    /// Failed connects in a row, over all connections.
+    pub failures: u32,
+    /// Requests that may wait or be in flight.
+    pub capacity: u32,
+    /// Configured to send one request at a time.
+    pub pipeline_off: bool,
+    /// Only requests of one client follow each other.
+    pub share_client: bool,
+}
+
+impl Server {
+    /// A server with `links` connections on this worker, none of them up yet.
+    pub fn new(
+        upstream: u16,
+        index: u16,
+        links: Vec<u32>,
+        total: u32,
+        mode: PipelineMode,
+        share: Share,
+        queue_size: u32,
+    ) -> Server {
+        let count = links.len();
+        Server {
+            upstream,
+            index,
+            open: Bits::new(count),
+            idle: Bits::new(count),
+            ready: 0,
+            waiting: VecDeque::new(),
+            inflight: 0,
+            trust: Trust::new(total.min(count.max(1) as u32)),
+            depth: Depth::new(mode, queue_size),
+            pacer: Pacer::default(),
+            failures: 0,
+            capacity: queue_size.saturating_mul(count as u32),
+            pipeline_off: mode == PipelineMode::Off || queue_size == 1,
+            share_client: share == Share::Client,
+            links,
+        }
+    }
+
+    /// Whether no more requests may be put here.
+    pub fn is_full(&self) -> bool {
+        self.inflight + self.waiting.len() as u32 >= self.capacity
+    }
+
+    /// Recomputes what a connection may take. Call after anything about it changed.
+    pub fn refresh(&mut self, link: &mut Link, now_us: u64) {
+        let position = link.position as usize;
+        let up = link.state == LinkState::Ready && link.persist;
+        let empty = link.entries.is_empty();
+        let idle = up && empty && !link.syncing;
+        if up && !empty && link.pipelined && !link.syncing {
+            link.syncing = link.since_sync >= SYNC_REQUESTS || now_us.saturating_sub(link.empty_us) >= SYNC_US;
+        }
+        let open = up
+            && !link.syncing
+            && !link.hold
+            && !link.large
+            && (empty || (!link.probation && self.may_follow(link, now_us)));
+        self.idle.set(position, idle);
+        self.open.set(position, open);
+    }
+
+    /// Whether another request may be sent behind what is unanswered on this connection.
+    fn may_follow(&self, link: &Link, now_us: u64) -> bool {
+        !self.pipeline_off
+            && (link.entries.len() as u32) < self.depth.limit()
+            && link.entries.back().is_some_and(|entry| self.trust.may_pipeline(now_us, entry.ask.traits.invites_body()))
+    }
+
+    /// The position of the connection that takes this request now, if there is one.
+    pub fn pick(&self, ask: &Ask, client_of: impl Fn(u32) -> Option<u64>) -> Option<usize> {
+        if ask.traits.has(Traits::ALONE) {
+            return self.idle.first();
+        }
+        if !ask.traits.has(Traits::PIPELINABLE) {
+            return self.idle.first().or_else(|| if self.share_client { None } else { self.open.first() });
+        }
+        if self.share_client {
+            return self.pick_for_client(ask.client, client_of);
+        }
+        self.open.first()
+    }
+
+    /// With `share="client"`: behind requests of the same client, else on a connection of its own.
+    fn pick_for_client(&self, client: u64, client_of: impl Fn(u32) -> Option<u64>) -> Option<usize> {
+        let same = (0..self.links.len())
+            .find(|position| self.open.has(*position) && client_of(self.links[*position]) == Some(client));
+        same.or_else(|| self.idle.first())
+    }
+}

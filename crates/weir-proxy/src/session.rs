@@ -1,0 +1,238 @@
+//! One client connection: where it is in reading requests, and the order of its answers.
+//!
+//! Exchanges form a list in the order of requests; only the first one's answer may leave. What later ones get early is
+//! held. Memory of an idle connection is this structure and nothing else.
+
+use std::net::SocketAddr;
+
+use weir_http::{ChunkedDecoder, HeadScan};
+
+use crate::ask::LinkId;
+use crate::output::Output;
+use crate::slab::NONE;
+
+/// Where a client connection is in reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reading {
+    /// Before or within a request head.
+    Head,
+    /// Within a request body.
+    Body,
+    /// Behind a request to change protocols, until that is answered.
+    AwaitSwitch,
+    /// Joined with an upstream connection.
+    Tunnel,
+    /// Nothing more is read as requests: after the last answer the connection is closed.
+    Closing,
+    /// The last answer is sent; what arrives is thrown away until the client closes or the time is up.
+    Linger,
+}
+
+/// A client connection.
+#[derive(Debug)]
+pub struct Session {
+    /// The driver's name for it.
+    pub socket: u64,
+    /// The client.
+    pub peer: SocketAddr,
+    /// When the present state of reading began, or the last byte of a body or tunnel passed.
+    pub since_us: u64,
+    /// When the present send was given to the driver.
+    pub send_us: u64,
+    /// When the wheel will look at this session.
+    pub armed_us: u64,
+    /// First unanswered exchange, or NONE.
+    pub first: u32,
+    /// Last one, or NONE.
+    pub last: u32,
+    /// Exchanges in the list.
+    pub queued: u32,
+    /// What is to be sent.
+    pub output: Output,
+    /// Bytes of the send that is with the driver.
+    pub inflight: u32,
+    /// Bytes of answers that wait in exchanges which are not first.
+    pub held_bytes: u32,
+    /// Received and not parsed yet.
+    pub stash: Option<Box<Stash>>,
+    /// The request whose body is being read.
+    pub upload: Option<Box<Upload>>,
+    /// Upstream connections that were told to stop for this client.
+    pub paused: Vec<LinkId>,
+    /// Where it is in reading.
+    pub reading: Reading,
+    /// Small facts.
+    pub flags: Flags,
+}
+
+/// Small facts about a session.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Flags {
+    /// A send is with the driver.
+    pub sending: bool,
+    /// In the engine's list of sessions with something to send.
+    pub dirty: bool,
+    /// Receiving was stopped.
+    pub stopped: bool,
+    /// The client closed its sending direction.
+    pub ended: bool,
+    /// The connection ends after what is queued.
+    pub close: bool,
+    /// The rest of a request is unread: close slowly, so that the answer survives.
+    pub unread: bool,
+    /// The sending direction was shut.
+    pub shut: bool,
+    /// A tunnel's upstream closed its direction.
+    pub tunnel_ended: bool,
+    /// The upstream connection asked to hold the request body back.
+    pub body_paused: bool,
+}
+
+/// Input that waits.
+#[derive(Debug, Default)]
+pub struct Stash {
+    /// The bytes; those before `start` are done.
+    pub bytes: Vec<u8>,
+    /// First byte not parsed.
+    pub start: usize,
+    /// How far the head at `start` was searched.
+    pub scan: HeadScan,
+}
+
+/// A request body on its way in.
+#[derive(Debug)]
+pub struct Upload {
+    /// The exchange that it belongs to.
+    pub exchange: u32,
+    /// The request's head as it came, until it is forwarded.
+    pub head: Vec<u8>,
+    /// Body bytes, until the request is forwarded.
+    pub body: Vec<u8>,
+    /// How its end is known.
+    pub framing: UploadFraming,
+    /// Body bytes received.
+    pub received: u64,
+    /// When the head was complete.
+    pub started_us: u64,
+    /// Already forwarded; pieces follow it.
+    pub streaming: bool,
+    /// Chunked towards the upstream.
+    pub chunked_out: bool,
+    /// Nobody wants it any more.
+    pub discard: bool,
+}
+
+/// How the end of a request body is known.
+#[derive(Debug)]
+pub enum UploadFraming {
+    /// Bytes still to come.
+    Length(u64),
+    /// By the last chunk.
+    Chunked(Box<ChunkedDecoder>),
+}
+
+/// A request and its answer, on the client's side.
+#[derive(Debug)]
+pub struct Exchange {
+    /// Slot of the client's session.
+    pub session: u32,
+    /// The next exchange of the session, or NONE.
+    pub next: u32,
+    /// Where its answer stands.
+    pub phase: Phase,
+    /// How the answer's body is framed for the client.
+    pub framing: AnswerFraming,
+    /// When the head was complete.
+    pub received_us: u64,
+    /// When the wait for an answer is over.
+    pub deadline_us: u64,
+    /// What it got while it was not first.
+    pub held: Output,
+    /// The upstream connection, once known.
+    pub link: Option<LinkId>,
+    /// Worker that was asked.
+    pub asked: u16,
+    /// Facts about the request.
+    pub want: Want,
+}
+
+/// Facts about a request that shape its answer.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Want {
+    /// HEAD.
+    pub head: bool,
+    /// HTTP/1.0.
+    pub old: bool,
+    /// The connection ends after this answer.
+    pub close: bool,
+    /// The client understands trailers.
+    pub trailers: bool,
+    /// Asks for another protocol.
+    pub upgrade: bool,
+    /// Its body is not completely received.
+    pub body_open: bool,
+}
+
+/// Where an answer stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// The request is still being read.
+    Reading,
+    /// It was forwarded.
+    Waiting,
+    /// Its answer has begun.
+    Answering,
+    /// Its answer is complete.
+    Done,
+}
+
+/// How an answer's body is framed for the client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AnswerFraming {
+    /// As it comes: a length was declared, or there is no body.
+    Plain,
+    /// Each piece becomes a chunk.
+    Chunked,
+    /// Until close.
+    UntilClose,
+}
+
+impl Session {
+    /// A client that has just been accepted.
+    pub fn new(socket: u64, peer: SocketAddr, now_us: u64) -> Session {
+        Session {
+            socket,
+            peer,
+            since_us: now_us,
+            send_us: 0,
+            armed_us: u64::MAX,
+            first: NONE,
+            last: NONE,
+            queued: 0,
+            output: Output::default(),
+            inflight: 0,
+            held_bytes: 0,
+            stash: None,
+            upload: None,
+            paused: Vec::new(),
+            reading: Reading::Head,
+            flags: Flags::default(),
+        }
+    }
+
+    /// Bytes of answers that the client has not taken.
+    pub fn unsent(&self) -> usize {
+        self.output.len() + self.inflight as usize + self.held_bytes as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The promise of 512 bytes for an idle connection leaves this much for the session itself.
+    #[test]
+    fn an_idle_session_is_small() {
+        assert!(size_of::<Session>() <= 216, "{}", size_of::<Session>());
+    }
+}

@@ -1,0 +1,113 @@
+//! Identifiers that nobody can predict, and cheap pseudo-random numbers from a seed.
+//!
+//! The engine puts a [`Stamper`]'s identifiers into the `echo` field of requests: an upstream that can be made to send
+//! an answer of an attacker's choice (hostile.md E21) could otherwise forge the identifier of the next request, because
+//! the attacker has seen earlier ones. So each is SipHash-2-4 of a counter under a secret key. Seeds are arguments.
+
+/// An identifier: 16 hexadecimal digits in lower case.
+pub type Stamp = [u8; 16];
+
+/// Makes identifiers without allocation. One a worker, each with its own key.
+#[derive(Debug, Clone)]
+pub struct Stamper {
+    key: [u64; 2],
+    counter: u64,
+}
+
+impl Stamper {
+    /// `key` should come from the operating system's randomness.
+    pub fn new(key: [u64; 2]) -> Stamper {
+        Stamper { key, counter: 0 }
+    }
+
+    /// The next identifier.
+    pub fn stamp(&mut self) -> Stamp {
+        self.counter = self.counter.wrapping_add(1);
+        hex(siphash(self.key, self.counter))
+    }
+}
+
+/// 16 hexadecimal digits.
+fn hex(value: u64) -> Stamp {
+    std::array::from_fn(|at| b"0123456789abcdef"[(value >> (60 - 4 * at) & 15) as usize])
+}
+
+/// SipHash-2-4 of the eight bytes of a number (Aumasson and Bernstein, 2012).
+fn siphash([k0, k1]: [u64; 2], message: u64) -> u64 {
+    let mut v = [
+        k0 ^ 0x736f_6d65_7073_6575,
+        k1 ^ 0x646f_7261_6e64_6f6d,
+        k0 ^ 0x6c79_6765_6e65_7261,
+        k1 ^ 0x7465_6462_7974_6573,
+    ];
+    // The second block holds only the length of the message.
+    for block in [message, 8 << 56] {
+        v[3] ^= block;
+        (0..2).for_each(|_| round(&mut v));
+        v[0] ^= block;
+    }
+    v[2] ^= 0xff;
+    (0..4).for_each(|_| round(&mut v));
+    v[0] ^ v[1] ^ v[2] ^ v[3]
+}
+
+fn round(v: &mut [u64; 4]) {
+    v[0] = v[0].wrapping_add(v[1]);
+    v[2] = v[2].wrapping_add(v[3]);
+    v[1] = v[1].rotate_left(13) ^ v[0];
+    v[3] = v[3].rotate_left(16) ^ v[2];
+    v[0] = v[0].rotate_left(32);
+    v[2] = v[2].wrapping_add(v[1]);
+    v[0] = v[0].wrapping_add(v[3]);
+    v[1] = v[1].rotate_left(17) ^ v[2];
+    v[3] = v[3].rotate_left(21) ^ v[0];
+    v[2] = v[2].rotate_left(32);
+}
+
+/// A well-mixed number for each input (the finaliser of SplitMix64): jitter, not secrets.
+pub fn mix(seed: u64) -> u64 {
+    let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: identifiers are SipHash-2-4 of a counter, differ, and depend on the key. How: the published vector, and
+    //! the standard library's implementation as a second opinion.
+
+    use super::*;
+
+    #[test]
+    fn the_published_vector() {
+        let key = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
+        assert_eq!(siphash(key, 0x0706_0504_0302_0100), 0x93f5_f579_9a93_2462);
+    }
+
+    #[test]
+    #[expect(deprecated, reason = "the only SipHash-2-4 with keys that the standard library has")]
+    fn equals_the_standard_library() {
+        use std::hash::{Hasher, SipHasher};
+        for at in 0..1000 {
+            let (key, message) = ([mix(at), mix(!at)], mix(at << 32));
+            let mut hasher = SipHasher::new_with_keys(key[0], key[1]);
+            hasher.write(&message.to_le_bytes());
+            assert_eq!(siphash(key, message), hasher.finish());
+        }
+    }
+
+    #[test]
+    fn identifiers_are_digits_that_differ() {
+        let mut all: Vec<Stamp> = Vec::new();
+        for key in [[0, 0], [1, 0], [0, 1]] {
+            let mut stamper = Stamper::new(key);
+            all.extend((0..1000).map(|_| stamper.stamp()));
+        }
+        assert!(all.iter().flatten().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')));
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 3000);
+        assert_eq!(hex(0x0123_4567_89ab_cdef), *b"0123456789abcdef");
+    }
+}

@@ -1,0 +1,92 @@
+//! Mail between workers: one bounded single-producer ring for each ordered pair.
+//!
+//! What does not fit stays with the sender, in order, and is tried again in its next turn; nothing is lost or blocked.
+
+use std::sync::{Arc, OnceLock};
+
+use rtrb::{Consumer, Producer, RingBuffer};
+use weir_io::Waker;
+use weir_proxy::mail::Post;
+
+/// Posts under way between two workers.
+const POSTS_MAX: usize = 256;
+
+/// One worker's end of the rings.
+pub struct Mailbox {
+    inbound: Vec<Consumer<Post>>,
+    outbound: Vec<Option<Producer<Post>>>,
+    wakers: Arc<Vec<OnceLock<Arc<dyn Waker>>>>,
+    worker: usize,
+}
+
+/// The mailboxes of so many workers, by number.
+pub fn mailboxes(workers: u16) -> Vec<Mailbox> {
+    let wakers: Arc<Vec<OnceLock<Arc<dyn Waker>>>> = Arc::new((0..workers).map(|_| OnceLock::new()).collect());
+    let count = usize::from(workers);
+    let mut boxes: Vec<Mailbox> = (0..count)
+        .map(|worker| Mailbox { inbound: Vec::new(), outbound: Vec::new(), wakers: Arc::clone(&wakers), worker })
+        .collect();
+    for from in 0..count {
+        for to in 0..count {
+            if from == to {
+                boxes[from].outbound.push(None);
+            } else {
+                let (producer, consumer) = RingBuffer::new(POSTS_MAX);
+                boxes[from].outbound.push(Some(producer));
+                boxes[to].inbound.push(consumer);
+            }
+        }
+    }
+    boxes
+}
+
+impl Mailbox {
+    /// Lets others wake this worker.
+    pub fn set_waker(&self, waker: Arc<dyn Waker>) {
+        // A second worker under the same number would be a bug of the caller; the first one stays.
+        let _ = self.wakers[self.worker].set(waker);
+    }
+
+    /// The next post for this worker.
+    pub fn receive(&mut self) -> Option<Post> {
+        self.inbound.iter_mut().find_map(|ring| ring.pop().ok())
+    }
+
+    /// Sends a post and wakes its receiver.
+    ///
+    /// # Errors
+    /// The post, when the ring is full.
+    pub fn send(&mut self, to: u16, post: Post) -> Result<(), Post> {
+        let Some(ring) = self.outbound[usize::from(to)].as_mut() else { return Err(post) };
+        ring.push(post).map_err(|rtrb::PushError::Full(post)| post)?;
+        if let Some(waker) = self.wakers[usize::from(to)].get() {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// Workers in all.
+    pub fn workers(&self) -> u16 {
+        self.outbound.len() as u16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_ring_gives_the_post_back() {
+        let mut boxes = mailboxes(2);
+        let mut sent = 0;
+        while boxes[0].send(1, Post { mail: Vec::new(), bytes: vec![sent as u8] }).is_ok() {
+            sent += 1;
+        }
+        assert_eq!(sent, POSTS_MAX);
+        for expected in 0..sent {
+            assert_eq!(boxes[1].receive().map(|post| post.bytes), Some(vec![expected as u8]));
+        }
+        assert!(boxes[1].receive().is_none());
+        assert!(boxes[0].send(1, Post::default()).is_ok());
+    }
+}

@@ -1,0 +1,233 @@
+//! Starting one worker a core, and ending them.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use rustix::thread::CpuSet;
+use weir_io::{Driver, DriverKind, Epoll, Options, Uring, Waker, bind_listener};
+use weir_proxy::counters::Counters;
+use weir_proxy::engine::{Hints, Parts};
+use weir_proxy::histogram::Histogram;
+use weir_proxy::plan::Plan;
+
+use crate::mailbox::{Mailbox, mailboxes};
+use crate::worker::{Control, Worker};
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The configuration.
+    pub plan: Arc<Plan>,
+    /// Threads; at least 1.
+    pub workers: u16,
+    /// Which driver.
+    pub driver: DriverKind,
+    /// Bind each worker to a core (worker n to the n-th available one).
+    pub pin: bool,
+    /// Makes jitter differ between runs.
+    pub seed: u64,
+    /// Key of identifiers that servers must echo; from the operating system's randomness.
+    pub secret: [u64; 2],
+}
+
+/// Why starting failed.
+#[derive(Debug)]
+pub enum StartError {
+    /// An address can't be listened on.
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The driver can't be made, or a thread.
+    Driver(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Listen { address, error } => write!(f, "can't listen on {address}: {error}"),
+            StartError::Driver(error) => write!(f, "can't start a worker: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// What can be read of a running worker at any time, without disturbing it.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// Its counters.
+    pub counters: Arc<Counters>,
+    /// Its latencies: receipt of a request to the end of its answer, microseconds.
+    pub latency: Arc<Histogram>,
+}
+
+/// Workers that run.
+pub struct Running {
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    controls: Vec<(Arc<Control>, Arc<dyn Waker>)>,
+    views: Vec<View>,
+    addresses: Vec<SocketAddr>,
+}
+
+/// Binds every listener once for each worker and starts the workers. When it returns, connections are accepted.
+///
+/// # Errors
+/// See [`StartError`]; nothing is left running.
+pub fn start(setup: &Setup) -> Result<Running, StartError> {
+    let workers = setup.workers.max(1);
+    let mut sockets: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut addresses = Vec::new();
+    for listener in &setup.plan.listeners {
+        let mut address = listener.address;
+        for list in &mut sockets {
+            let failed = |error| StartError::Listen { address, error };
+            let socket = bind_listener(address, listener.backlog).map_err(failed)?;
+            // Port 0 is chosen once and then shared.
+            address = socket.local_addr().map_err(failed)?;
+            list.push(socket);
+        }
+        addresses.push(address);
+    }
+    let servers = setup.plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
+    let hints = Arc::new(Hints::new(servers, usize::from(workers)));
+    let cores = if setup.pin { available_cores() } else { Vec::new() };
+    let mut running = Running { threads: Vec::new(), controls: Vec::new(), views: Vec::new(), addresses };
+    let (ready, started) = mpsc::channel();
+    for (number, (listeners, mailbox)) in sockets.into_iter().zip(mailboxes(workers)).enumerate() {
+        let view = View { counters: Arc::new(Counters::default()), latency: Arc::new(Histogram::default()) };
+        let parts = Parts {
+            plan: Arc::clone(&setup.plan),
+            worker: number as u16,
+            workers,
+            seed: setup.seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            secret: [setup.secret[0] ^ number as u64, setup.secret[1]],
+            hints: Arc::clone(&hints),
+            counters: Arc::clone(&view.counters),
+            latency: Arc::clone(&view.latency),
+        };
+        running.views.push(view);
+        let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };
+        let seat = Seat { parts, listeners, mailbox, ready: ready.clone(), control: Arc::new(Control::default()) };
+        let control = Arc::clone(&seat.control);
+        let driver = setup.driver;
+        let thread = std::thread::Builder::new().name(format!("weir-{number}")).spawn(move || {
+            if let Some(core) = core {
+                pin_to(core);
+            }
+            match driver {
+                DriverKind::Uring => seat.work(Uring::new(Options::default())),
+                DriverKind::Epoll => seat.work(Epoll::new(Options::default())),
+            }
+        });
+        running.threads.push(thread.map_err(StartError::Driver)?);
+        match started.recv() {
+            Ok(Ok(waker)) => running.controls.push((control, waker)),
+            Ok(Err(error)) => {
+                running.stop();
+                return Err(StartError::Driver(error));
+            }
+            Err(_) => {
+                running.stop();
+                return Err(StartError::Driver(io::Error::other("the worker ended while starting")));
+            }
+        }
+    }
+    Ok(running)
+}
+
+/// Cores that this process may use.
+fn available_cores() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None);
+    set.map(|set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()).unwrap_or_default()
+}
+
+/// Binds this thread to a core. Where that is forbidden, the kernel's choice is good enough.
+fn pin_to(core: usize) {
+    let mut set = CpuSet::new();
+    set.set(core);
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
+/// What a worker's thread brings along.
+struct Seat {
+    parts: Parts,
+    listeners: Vec<TcpListener>,
+    mailbox: Mailbox,
+    ready: mpsc::Sender<io::Result<Arc<dyn Waker>>>,
+    control: Arc<Control>,
+}
+
+impl Seat {
+    fn work<D: Driver>(self, driver: io::Result<D>) -> io::Result<()> {
+        let made = driver.and_then(|driver| {
+            let waker = driver.waker();
+            Worker::new(driver, self.parts, self.listeners, self.mailbox).map(|worker| (worker, waker))
+        });
+        match made {
+            Ok((mut worker, waker)) => {
+                // Nobody listens any more when starting was given up: then the control says stop.
+                let _ = self.ready.send(Ok(waker));
+                worker.run(&self.control)
+            }
+            Err(error) => {
+                let _ = self.ready.send(Err(error));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Running {
+    /// Addresses that are listened on, with the real port where 0 was asked.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What can be read of each worker.
+    pub fn views(&self) -> &[View] {
+        &self.views
+    }
+
+    /// Stops accepting; clients get the answers to what they asked; then the workers end.
+    pub fn drain(&self) {
+        for (control, waker) in &self.controls {
+            control.drain();
+            waker.wake();
+        }
+    }
+
+    /// Ends the workers now.
+    pub fn stop(&self) {
+        for (control, waker) in &self.controls {
+            control.stop();
+            waker.wake();
+        }
+    }
+
+    /// Whether every worker has ended.
+    pub fn is_finished(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits for the workers to end.
+    ///
+    /// # Errors
+    /// The first that made a worker unusable, or its panic.
+    pub fn join(self) -> io::Result<()> {
+        let mut outcome = Ok(());
+        for thread in self.threads {
+            let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
+            if outcome.is_ok() {
+                outcome = ended;
+            }
+        }
+        outcome
+    }
+}

@@ -1,0 +1,257 @@
+//! The loop of one core: reap completions, feed the machines, drain their actions, submit once.
+//!
+//! [`Worker::perform`] is everything that the proxy can do to the outside.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket};
+use weir_proxy::engine::{Action, Engine, Input, Parts, token_is_link};
+use weir_proxy::output::Out;
+
+use crate::mailbox::Mailbox;
+
+/// Tokens of listeners carry this kind.
+const LISTENER: u64 = 3 << 56;
+/// Smaller receives are copied; larger ones are passed on by reference.
+const SHARE_BYTES_MIN: usize = 4096;
+/// How soon mail that did not fit is tried again.
+const MAIL_RETRY_US: u64 = 200;
+
+/// What a worker is told from outside. Written by one thread, read by the worker after it was woken.
+#[derive(Debug, Default)]
+pub struct Control(AtomicU8);
+
+const DRAIN: u8 = 1;
+const STOP: u8 = 2;
+
+impl Control {
+    /// Finish what is under way, take nothing new, then end.
+    pub fn drain(&self) {
+        self.0.fetch_max(DRAIN, Ordering::Release);
+    }
+
+    /// End now.
+    pub fn stop(&self) {
+        self.0.fetch_max(STOP, Ordering::Release);
+    }
+
+    fn get(&self) -> u8 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// One core's driver and machines.
+pub struct Worker<D: Driver> {
+    driver: D,
+    engine: Engine,
+    mailbox: Mailbox,
+    completions: Vec<Completion>,
+    listeners: Vec<Socket>,
+    draining: bool,
+    mail_waits: bool,
+}
+
+fn pack(socket: Socket) -> u64 {
+    u64::from(socket.index) << 32 | u64::from(socket.generation)
+}
+
+fn unpack(name: u64) -> Socket {
+    Socket { index: (name >> 32) as u32, generation: name as u32 }
+}
+
+impl<D: Driver> Worker<D> {
+    /// A worker that accepts on `listeners` (bound, listening, non-blocking).
+    ///
+    /// # Errors
+    /// The operating system's, when a listener can't be registered.
+    pub fn new(mut driver: D, parts: Parts, listeners: Vec<TcpListener>, mailbox: Mailbox) -> io::Result<Worker<D>> {
+        mailbox.set_waker(driver.waker());
+        let mut sockets = Vec::new();
+        for (index, listener) in listeners.into_iter().enumerate() {
+            sockets.push(driver.listen(listener, LISTENER | index as u64)?);
+        }
+        let engine = Engine::new(parts, driver.now_us());
+        Ok(Worker {
+            driver,
+            engine,
+            mailbox,
+            completions: Vec::new(),
+            listeners: sockets,
+            draining: false,
+            mail_waits: false,
+        })
+    }
+
+    /// Runs until told to stop, or to drain and drained.
+    ///
+    /// # Errors
+    /// What makes the driver unusable.
+    pub fn run(&mut self, control: &Control) -> io::Result<()> {
+        loop {
+            match control.get() {
+                STOP => return Ok(()),
+                DRAIN if !self.draining => self.drain(),
+                DRAIN if self.engine.is_drained() => {
+                    // The last closes are queued; one turn hands them to the kernel.
+                    return self.turn(Some(0));
+                }
+                _ => {}
+            }
+            self.turn(None)?;
+        }
+    }
+
+    /// Stops accepting and finishes what is under way.
+    pub fn drain(&mut self) {
+        self.draining = true;
+        for listener in std::mem::take(&mut self.listeners) {
+            self.driver.close(listener);
+        }
+        self.engine.drain();
+        self.act();
+    }
+
+    /// The machines, for inspection.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The driver, for inspection.
+    pub fn driver(&self) -> &D {
+        &self.driver
+    }
+
+    /// One turn, waiting at most `wait_max_us` (None: until something happens or is due).
+    ///
+    /// # Errors
+    /// What makes the driver unusable.
+    pub fn turn(&mut self, wait_max_us: Option<u64>) -> io::Result<()> {
+        let wait_us = self.patience(wait_max_us);
+        let mut completions = std::mem::take(&mut self.completions);
+        self.driver.turn(wait_us, &mut completions)?;
+        self.engine.begin_turn(self.driver.now_us());
+        for completion in completions.drain(..) {
+            self.handle(completion);
+        }
+        self.completions = completions;
+        while let Some(post) = self.mailbox.receive() {
+            self.engine.deliver(post);
+        }
+        self.engine.settle();
+        self.act();
+        Ok(())
+    }
+
+    /// How long the driver may wait.
+    fn patience(&self, wait_max_us: Option<u64>) -> Option<u64> {
+        let now_us = self.driver.now_us();
+        let due_us = self.engine.next_deadline().map(|due_us| due_us.saturating_sub(now_us));
+        let mail_us = self.mail_waits.then_some(MAIL_RETRY_US);
+        [wait_max_us, due_us, mail_us].into_iter().flatten().min()
+    }
+
+    fn handle(&mut self, completion: Completion) {
+        let token = completion.token;
+        match completion.event {
+            Event::Received(buffer) => self.received(token, buffer),
+            Event::Sent { payload, result } => {
+                let ok = result.is_ok();
+                if token_is_link(token) {
+                    self.engine.link_sent(token, ok);
+                } else {
+                    let spare = if let Payload::Owned(bytes) = payload { Some(bytes) } else { None };
+                    self.engine.client_sent(token, spare, ok);
+                }
+            }
+            Event::Accepted { socket, peer } => match self.engine.accepted(pack(socket), peer) {
+                Some(token) => {
+                    self.driver.set_token(socket, token);
+                    self.driver.receive(socket, Receive::Many(Class::Small));
+                }
+                None => self.driver.close(socket),
+            },
+            Event::AcceptFailed(_) => self.engine.accept_failed(),
+            Event::Connected(result) => self.engine.link_connected(token, result.is_ok()),
+            Event::Ended if token_is_link(token) => self.engine.link_ended(token),
+            Event::Ended => self.engine.client_ended(token),
+            Event::ReceiveFailed(_) if token_is_link(token) => self.engine.link_failed(token),
+            Event::ReceiveFailed(_) => self.engine.client_failed(token),
+            Event::Woken => {}
+        }
+    }
+
+    fn received(&mut self, token: u64, buffer: RecvBuf) {
+        // A kept buffer is missing to others until its last reader is done: only while there are plenty.
+        if buffer.len() >= SHARE_BYTES_MIN && self.has_plenty() {
+            let bytes = buffer.into_bytes();
+            self.feed(token, &Input::shared(&bytes));
+        } else {
+            self.feed(token, &Input::borrowed(&buffer));
+            self.driver.recycle(buffer);
+        }
+    }
+
+    fn has_plenty(&self) -> bool {
+        let (free, total) = self.driver.buffers(Class::Large);
+        free * 2 >= total
+    }
+
+    fn feed(&mut self, token: u64, input: &Input<'_>) {
+        if token_is_link(token) {
+            self.engine.link_received(token, input);
+        } else {
+            self.engine.client_received(token, input);
+        }
+    }
+
+    /// Does what the machines want, then hands out mail.
+    fn act(&mut self) {
+        while let Some(action) = self.engine.poll_action() {
+            self.perform(action);
+        }
+        self.mail_waits = false;
+        for worker in 0..self.mailbox.workers() {
+            if let Some(post) = self.engine.take_post(worker) {
+                if let Err(post) = self.mailbox.send(worker, post) {
+                    self.engine.return_post(worker, post);
+                    self.mail_waits = true;
+                }
+            }
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::SendClient { socket, out } | Action::SendLink { socket, out } => {
+                self.driver.send(unpack(socket), payload(out));
+            }
+            Action::ReceiveClient { socket, on } => {
+                let how = if on { Receive::Many(Class::Small) } else { Receive::Off };
+                self.driver.receive(unpack(socket), how);
+            }
+            Action::ReceiveLink { socket } => self.driver.receive(unpack(socket), Receive::Once(Class::Large)),
+            Action::ShutdownClient { socket } | Action::ShutdownLink { socket } => {
+                self.driver.shutdown_write(unpack(socket));
+            }
+            Action::CloseClient { socket } | Action::CloseLink { socket } => self.driver.close(unpack(socket)),
+            Action::Connect { token, address } => match self.driver.connect(address, token) {
+                Ok(socket) => {
+                    if !self.engine.link_started(token, pack(socket)) {
+                        self.driver.close(socket);
+                    }
+                }
+                Err(_) => self.engine.link_connected(token, false),
+            },
+        }
+    }
+}
+
+fn payload(out: Out) -> Payload {
+    match out {
+        Out::Owned(bytes) => Payload::Owned(bytes),
+        Out::Shared(bytes) => Payload::Shared(bytes),
+        Out::Vectored(list) => Payload::Vectored(list),
+    }
+}

@@ -1,0 +1,190 @@
+//! Who asked what, what must be answered, and what became of it: the memory that clients and servers of a run share.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use weir_check::{Body, End, Reply, Request};
+use weir_io::sim::Rng;
+
+/// What all parties of one run write into.
+pub type SharedBook = Rc<RefCell<Book>>;
+
+/// Every request of a run, by nonce.
+#[derive(Default)]
+pub struct Book {
+    pub entries: BTreeMap<String, Entry>,
+    /// Promises that were broken, in words.
+    pub violations: Vec<String>,
+    /// Clients that have nothing more to do.
+    pub clients_done: usize,
+    /// Final answers that servers have begun.
+    pub answers: u64,
+    /// Most requests that a server saw unanswered on one connection.
+    pub depth_max: usize,
+}
+
+/// One request.
+pub struct Entry {
+    pub asked: Asked,
+    pub arrivals: Vec<Arrival>,
+    pub outcome: Outcome,
+    /// The client has seen bytes of the answer.
+    pub delivered: bool,
+    /// For triggers: what the client got, to be judged by the row.
+    pub replies: Vec<Reply>,
+    /// For triggers: how the connection ended.
+    pub end: Option<End>,
+}
+
+/// What a client asked.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub nonce: String,
+    pub client: usize,
+    pub method: &'static str,
+    pub conditional: bool,
+    pub body: Vec<u8>,
+    /// Played by a hostile script instead of answered honestly.
+    pub trigger: Option<String>,
+}
+
+/// A request as a server saw it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// On a connection that had announced its end before: the server has not acted on it.
+    pub ignored: bool,
+}
+
+/// What the client got.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Waiting,
+    /// Its own answer, complete.
+    Answered,
+    /// An error of weir's.
+    Refused(u16),
+    /// The connection ended before, or the client left.
+    Cut,
+}
+
+/// What an honest server answers; a function of the request alone, so that it may come from any server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Expected {
+    pub status: u16,
+    pub body: Vec<u8>,
+}
+
+impl Asked {
+    /// May be sent again after a loss (semantics §3, §4: safe, or idempotent with its body still held).
+    pub fn may_be_repeated(&self) -> bool {
+        matches!(self.method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE")
+    }
+
+    pub fn expected(&self) -> Expected {
+        let mut rng = Rng::new(self.nonce.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte)));
+        let status = match rng.below(20) {
+            0 => 204,
+            1 | 2 if self.conditional => 304,
+            3 => 404,
+            4 => 500,
+            _ => 200,
+        };
+        let length = match rng.below(100) {
+            0..50 => rng.index(100),
+            50..85 => rng.index(8 << 10),
+            85..98 => rng.index(90 << 10),
+            _ => rng.index(400 << 10),
+        };
+        let body = if status == 204 || status == 304 { Vec::new() } else { content(&self.nonce, length) };
+        Expected { status, body }
+    }
+}
+
+/// `answer NONCE ` and bytes that depend on the nonce and their position.
+fn content(nonce: &str, length: usize) -> Vec<u8> {
+    let mut body = format!("answer {nonce} ").into_bytes();
+    let step = nonce.bytes().fold(1_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
+    body.extend((0..length).map(|at| (at as u8).wrapping_mul(step) ^ (at >> 8) as u8));
+    body
+}
+
+impl Book {
+    pub fn ask(&mut self, asked: Asked) {
+        let outcome = Outcome::Waiting;
+        let (arrivals, replies) = (Vec::new(), Vec::new());
+        let entry = Entry { asked, arrivals, outcome, delivered: false, replies, end: None };
+        let nonce = entry.asked.nonce.clone();
+        assert!(self.entries.insert(nonce, entry).is_none(), "nonces are unique");
+    }
+
+    pub fn violation(&mut self, text: String) {
+        if self.violations.len() < 20 {
+            self.violations.push(text);
+        }
+    }
+
+    /// The head of a request reached a server.
+    pub fn arrived(&mut self, request: &Request, ignored: bool) {
+        let Some(entry) = self.entries.get_mut(request.nonce()) else {
+            return self
+                .violation(format!("a server got a request that nobody sent: {} {}", request.method, request.target));
+        };
+        entry.arrivals.push(Arrival { ignored });
+        if entry.asked.method != request.method {
+            let text = format!("{} became {}", entry.asked.method, request.method);
+            self.violation(text);
+        } else if !entry.asked.may_be_repeated() {
+            let acted = entry.arrivals.iter().filter(|arrival| !arrival.ignored).count();
+            if acted > 1 {
+                let text = format!("{} {} reached servers {acted} times", request.method, request.nonce());
+                self.violation(text);
+            }
+        }
+    }
+
+    /// All of a request reached a server.
+    pub fn arrived_completely(&mut self, request: &Request) {
+        let Some(entry) = self.entries.get(request.nonce()) else { return };
+        let sent = Body::of(&entry.asked.body);
+        if (request.body.length, request.body.sum) != (sent.length, sent.sum) {
+            let text =
+                format!("the body of {} came as {} B, not {} B", request.nonce(), request.body.length, sent.length);
+            self.violation(text);
+        }
+    }
+
+    /// A client got the reply at its turn. Judges whether it is its own.
+    pub fn replied(&mut self, nonce: &str, reply: &Reply) {
+        let Some(entry) = self.entries.get_mut(nonce) else { return };
+        entry.delivered = true;
+        if entry.asked.trigger.is_some() {
+            entry.replies.push(reply.clone());
+            entry.outcome = Outcome::Answered;
+            return;
+        }
+        let verdict = match reply.fields.all("x-nonce").as_slice() {
+            [] => Ok(Outcome::Refused(reply.status)),
+            [own] if *own == nonce => judge_own(&entry.asked, reply),
+            others => Err(format!("{nonce} got the answer of {others:?}")),
+        };
+        match verdict {
+            Ok(outcome) => entry.outcome = outcome,
+            Err(text) => self.violation(text),
+        }
+    }
+}
+
+/// The reply is the honest answer to this request, all of it.
+fn judge_own(asked: &Asked, reply: &Reply) -> Result<Outcome, String> {
+    let expected = asked.expected();
+    let body = if asked.method == "HEAD" { Body::default() } else { Body::of(&expected.body) };
+    let nonce = &asked.nonce;
+    if reply.status != expected.status {
+        return Err(format!("{nonce} got status {} instead of {}", reply.status, expected.status));
+    }
+    if (reply.body.length, reply.body.sum) != (body.length, body.sum) {
+        return Err(format!("{nonce} got {} B of body instead of {} B", reply.body.length, body.length));
+    }
+    Ok(Outcome::Answered)
+}

@@ -1,0 +1,102 @@
+//! The hostile servers of the catalogue (rows E), each with victims' requests around it in random order.
+//!
+//! One client asks for what the server plays its script for; the others ask the same server and must get their own
+//! answers, whatever the script does. The network only delays whole messages, because most scripts depend on what
+//! arrives together.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weir_check::upstreams::{Asker, Company, HostileUpstream, Outcome as Seen, catalogue};
+use weir_io::sim::{Faults, Rng, Settings};
+use weir_proxy::plan::PipelineMode;
+
+use super::book::{Asked, Outcome};
+use super::client::{Act, Client, Manners, SAFE};
+use super::run::Run;
+use super::scenario::{Kind, Scenario, listen_address};
+use super::seeds;
+use super::server::Style;
+
+/// Runs of each row when nothing else is asked.
+const RUNS: u64 = 3;
+
+/// The number of the asking client; its nonce is of 8 characters like all.
+const ASKER: usize = 0xaaaa;
+
+#[test]
+fn no_victim_of_a_hostile_server_is_harmed() {
+    for row in catalogue() {
+        if row.company == Company::Alone {
+            continue;
+        }
+        let all = seeds();
+        for seed in if all.end - all.start == 1 { all } else { 0..RUNS.max(all.end / 100) } {
+            play(&row, seed);
+        }
+    }
+}
+
+fn play(row: &HostileUpstream, seed: u64) {
+    let rng = &mut Rng::new(seed ^ 0xe0e0);
+    let mut scenario = Scenario::new(seed, 1 + (seed % 2) as u16);
+    scenario.name = row.id;
+    scenario.kind = Kind::Hostile;
+    scenario.settings = Settings::random(seed, Faults { jitter_us: rng.below(500), ..Faults::none() });
+    scenario.settings.window_bytes = 256 << 10;
+    scenario.styles = vec![Style { delay_us_max: *rng.pick(&[0, 1_000, 5_000]), ..Style::honest() }];
+    scenario.clients = 8;
+    scenario.manners = Manners {
+        requests: 25,
+        methods: SAFE,
+        burst: *rng.pick(&[1, 4, 100]),
+        abort: 0,
+        half_close: 0,
+        slow: 0,
+        decorations: false,
+        body_bytes_max: 0,
+        old: 0,
+    };
+    let plan = Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet");
+    plan.upstreams[0].servers.truncate(1);
+    if row.company == Company::Queued {
+        plan.upstreams[0].pipeline = PipelineMode::Off;
+    }
+    // What waits on a server that does not answer must be able to go elsewhere.
+    plan.upstreams[0].servers[0].connections = if row.letter == "E10" { 8 } else { 1 + rng.below(3) as u32 };
+    let run = Run::new(scenario);
+    let nonce = format!("{ASKER:04x}{:04x}", 0);
+    let start_us = rng.between(1_000, 100_000);
+    run.add(|book| asker(row, &nonce, start_us, book));
+    run.finish_with(|book| {
+        let entry = &book.entries[&nonce];
+        let seen = Seen { nonce: &nonce, replies: &entry.replies, end: entry.end.as_ref() };
+        row.asker.check(seen)?;
+        let excused = |outcome: &Outcome| row.letter == "E10" && *outcome == Outcome::Refused(504);
+        let harmed = book.entries.values().find(|entry| {
+            entry.asked.trigger.is_none() && entry.outcome != Outcome::Answered && !excused(&entry.outcome)
+        });
+        match harmed {
+            Some(entry) => Err(format!("the victim {} got {:?}", entry.asked.nonce, entry.outcome)),
+            None => Ok(()),
+        }
+    });
+}
+
+fn asker(row: &HostileUpstream, nonce: &str, start_us: u64, book: &super::book::SharedBook) -> Client {
+    let trigger = &row.trigger;
+    let asked = Asked {
+        nonce: nonce.to_owned(),
+        client: ASKER,
+        method: trigger.method,
+        conditional: false,
+        body: trigger.body.clone(),
+        trigger: Some(row.id.to_owned()),
+    };
+    let mut acts = VecDeque::from([Act::Ask(0), Act::Send(trigger.bytes("weir.test", nonce))]);
+    if row.asker == Asker::Leaves {
+        acts.push_back(Act::LeaveAtFirstBytes);
+        acts.push_back(Act::Reset);
+    }
+    Client::scripted(listen_address(), start_us, book, acts, vec![asked], false)
+}

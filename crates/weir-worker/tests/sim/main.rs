@@ -1,0 +1,69 @@
+//! Whole workers on a simulated network, against random clients and servers: what weir promises, checked in every run.
+//!
+//! Everything of a run follows from its seed: configuration, network, faults, clients, servers, the order of events.
+//! After each run: every request got exactly one answer, its own and in order, or an outcome that the faults of the run
+//! excuse; what may not be repeated reached servers at most once; bodies arrived whole; every byte that left was judged;
+//! nothing is held when the clients have gone.
+//!
+//! `WEIR_SIM_SEEDS=N` runs N seeds of each test instead of the usual ones, `WEIR_SIM_SEED=x` only that one, and
+//! `WEIR_SIM_TRACE=1` prints the events before a failure.
+
+mod book;
+mod client;
+mod direct;
+mod hostile;
+mod node;
+mod run;
+mod scenario;
+mod server;
+
+use run::{Run, Summary};
+use scenario::Scenario;
+
+/// Runs of each test when nothing else is asked.
+const SEEDS: u64 = 100;
+
+/// The seeds to run.
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    match (number("WEIR_SIM_SEED"), number("WEIR_SIM_SEEDS")) {
+        (Some(seed), _) => seed..seed + 1,
+        (None, count) => 0..count.unwrap_or(SEEDS),
+    }
+}
+
+fn run(seed: u64, workers: u16) -> Summary {
+    Run::new(Scenario::new(seed, workers)).finish()
+}
+
+#[test]
+fn one_worker_keeps_its_promises() {
+    seeds().for_each(|seed| {
+        run(seed, 1);
+    });
+}
+
+#[test]
+fn two_workers_keep_their_promises() {
+    seeds().for_each(|seed| {
+        run(seed, 2);
+    });
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for seed in 0..4 {
+        assert_eq!(run(seed, 2).trace_hash, run(seed, 2).trace_hash, "seed {seed}");
+    }
+}
+
+/// The promises are worth something only if most requests are answered and pipelining really happens.
+#[test]
+fn runs_are_not_empty() {
+    let runs: Vec<Summary> = (0..24).map(|seed| run(seed, 1)).collect();
+    let sum = |count: fn(&Summary) -> usize| runs.iter().map(count).sum::<usize>();
+    let (answered, refused, cut) = (sum(|run| run.answered), sum(|run| run.refused), sum(|run| run.cut));
+    assert!(answered > 4 * (refused + cut), "{answered} answered, {refused} refused, {cut} cut");
+    assert!(refused > 0 && cut > 0, "{refused} refused, {cut} cut");
+    assert!(runs.iter().any(|run| run.depth_max > 4), "nothing was pipelined");
+}

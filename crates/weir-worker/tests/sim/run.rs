@@ -1,0 +1,191 @@
+//! Runs a scenario to its end and judges it.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::Write as _;
+use std::rc::Rc;
+
+use weir_io::sim::{Faults, Ledger, Rng, SimWorld};
+
+use super::book::{Book, Outcome, SharedBook};
+use super::client::Client;
+use super::node::{Node, nodes};
+use super::scenario::{Kind, Scenario, listen_address, server_address};
+use super::server::Server;
+
+/// Virtual time in which every client must have come to its end, microseconds. Limits of weir end what hangs: a minute
+/// for an answer to begin, a minute for a send to be taken.
+const CLIENTS_US_MAX: u64 = 900_000_000;
+/// Steps after which a run that goes on counts as one that never ends.
+const STEPS_MAX: u64 = 20_000_000;
+/// Time after the last client for everything to calm down.
+const QUIET_US: u64 = 40_000_000;
+
+/// What a run came to, for tests that look at many.
+pub struct Summary {
+    pub answered: usize,
+    pub refused: usize,
+    pub cut: usize,
+    pub depth_max: usize,
+    pub trace_hash: u64,
+}
+
+/// A run under way.
+pub struct Run {
+    scenario: Scenario,
+    world: SimWorld,
+    book: SharedBook,
+    nodes: Rc<RefCell<Vec<Node>>>,
+    /// Clients besides those of the scenario.
+    added: Cell<usize>,
+}
+
+impl Run {
+    pub fn new(scenario: Scenario) -> Run {
+        let world = SimWorld::new(scenario.seed, scenario.settings.clone());
+        if std::env::var_os("WEIR_SIM_TRACE").is_some() {
+            world.keep_lines();
+        }
+        let book = SharedBook::default();
+        for (index, style) in scenario.styles.iter().enumerate() {
+            world.actor(Server::new(server_address(index), &book, style.clone()));
+        }
+        let nodes = nodes(&world, &scenario.plan, scenario.workers, scenario.seed);
+        let run = Run { scenario, world, book, nodes: Rc::new(RefCell::new(nodes)), added: Cell::new(0) };
+        run.add_clients();
+        run
+    }
+
+    fn add_clients(&self) {
+        let rng = &mut Rng::new(self.scenario.seed ^ 0xc11e);
+        let spread_us = *rng.pick(&[1, 10_000, 5_000_000]);
+        for number in 0..self.scenario.clients {
+            let start_us = rng.below(spread_us);
+            let client = Client::random(number, listen_address(), start_us, &self.book, &self.scenario.manners, rng);
+            self.world.actor(client);
+        }
+    }
+
+    /// Adds a client to those of the scenario.
+    pub fn add(&self, make: impl FnOnce(&SharedBook) -> Client) {
+        self.added.set(self.added.get() + 1);
+        self.world.actor(make(&self.book));
+    }
+
+    /// Lets time pass until `done`, at most `time_us`.
+    fn pass(&self, time_us: u64, done: impl FnMut() -> bool) -> bool {
+        let until_us = self.world.now_us() + time_us;
+        let turn = |index: usize| self.nodes.borrow_mut()[index].turn();
+        self.world.run(until_us, STEPS_MAX, turn, done)
+    }
+
+    /// From the first client to the last descriptor.
+    pub fn finish(self) -> Summary {
+        self.finish_with(|_| Ok(()))
+    }
+
+    /// The same, with a judge of the outcomes.
+    pub fn finish_with(self, judge: impl FnOnce(&Book) -> Result<(), String>) -> Summary {
+        let all = self.scenario.clients + self.added.get();
+        if !self.pass(CLIENTS_US_MAX, || self.book.borrow().clients_done == all) {
+            let done = self.book.borrow().clients_done;
+            self.fail(&format!("{done} of {all} clients came to an end"));
+        }
+        self.world.set_faults(Faults { latency_us: 50, ..Faults::none() });
+        self.pass(QUIET_US, || false);
+        self.check_book();
+        let verdict = judge(&self.book.borrow());
+        if let Err(text) = verdict {
+            self.fail(&text);
+        }
+        self.check_at_rest();
+        let summary = self.summary();
+        self.check_drained();
+        summary
+    }
+
+    fn check_book(&self) {
+        let book = self.book.borrow();
+        if !book.violations.is_empty() {
+            let text = book.violations.join("\n  ");
+            drop(book);
+            self.fail(&format!("promises were broken:\n  {text}"));
+        }
+        let mut wrong = String::new();
+        for (nonce, entry) in &book.entries {
+            if !self.is_acceptable(&book, nonce) && wrong.len() < 2_000 {
+                let arrivals = entry.arrivals.len();
+                let _ = write!(wrong, "\n  {} {nonce}: {:?}, {arrivals} arrivals", entry.asked.method, entry.outcome);
+            }
+        }
+        drop(book);
+        if !wrong.is_empty() {
+            self.fail(&format!("outcomes that nothing excuses:{wrong}"));
+        }
+    }
+
+    /// Whether this outcome may be, given what went wrong in the run.
+    fn is_acceptable(&self, book: &Book, nonce: &str) -> bool {
+        let entry = &book.entries[nonce];
+        let repeatable = entry.asked.may_be_repeated();
+        match (self.scenario.kind, &entry.outcome) {
+            (_, Outcome::Waiting) => false,
+            (_, Outcome::Answered) => true,
+            (Kind::Hostile, _) => true,
+            (Kind::Calm, _) => false,
+            (Kind::Closing, outcome) => *outcome == Outcome::Refused(502) && !repeatable,
+            (Kind::Breaking, outcome) => matches!(outcome, Outcome::Refused(502) | Outcome::Cut),
+            (Kind::Rough, outcome) => matches!(outcome, Outcome::Refused(400 | 408 | 502 | 503 | 504) | Outcome::Cut),
+        }
+    }
+
+    /// After the clients have left nothing is held but the pool of upstream connections.
+    fn check_at_rest(&self) {
+        for (index, node) in self.nodes.borrow().iter().enumerate() {
+            let (sessions, exchanges) = (node.engine().sessions(), node.engine().exchanges());
+            if (sessions, exchanges) != (0, 0) {
+                self.fail(&format!("worker {index} holds {sessions} clients and {exchanges} requests after all left"));
+            }
+        }
+        let ledgers: Vec<Ledger> =
+            (0..usize::from(self.scenario.workers)).map(|index| self.world.ledger(index)).collect();
+        let streams: u32 = ledgers.iter().map(|ledger| ledger.streams).sum();
+        let most: u32 = self.scenario.plan.upstreams[0].servers.iter().map(|server| server.connections).sum();
+        if streams > most || (self.scenario.kind != Kind::Rough && streams != most) {
+            self.fail(&format!("{streams} sockets open at rest, {most} upstream connections configured"));
+        }
+        for ledger in ledgers {
+            let held = Ledger { streams: 0, listeners: 0, ..ledger };
+            if held != Ledger::default() {
+                self.fail(&format!("held at rest: {held:?}"));
+            }
+        }
+    }
+
+    fn check_drained(self) {
+        self.nodes.borrow_mut().iter_mut().for_each(Node::drain);
+        self.pass(QUIET_US, || false);
+        let drained = self.nodes.borrow().iter().all(|node| node.engine().is_drained());
+        if !drained {
+            self.fail("draining without clients does not end");
+        }
+    }
+
+    fn summary(&self) -> Summary {
+        let book = self.book.borrow();
+        let count = |wanted: fn(&Outcome) -> bool| book.entries.values().filter(|entry| wanted(&entry.outcome)).count();
+        Summary {
+            answered: count(|outcome| *outcome == Outcome::Answered),
+            refused: count(|outcome| matches!(outcome, Outcome::Refused(_))),
+            cut: count(|outcome| *outcome == Outcome::Cut),
+            depth_max: book.depth_max,
+            trace_hash: self.world.trace_hash(),
+        }
+    }
+
+    fn fail(&self, what: &str) -> ! {
+        let Scenario { name, seed, kind, workers, .. } = &self.scenario;
+        self.world.fail(&format!(
+            "{name}, {kind:?}, {workers} workers: {what}\nreplay: WEIR_SIM_SEED={seed} WEIR_SIM_TRACE=1 cargo test -p weir-worker --test sim"
+        ))
+    }
+}

@@ -1,0 +1,146 @@
+//! What a run consists of, drawn from its seed: configuration, network, servers, clients, and what may be expected.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use weir_check::upstreams::{Closing, Ending, closings};
+use weir_io::sim::{Faults, Rng, Settings};
+use weir_proxy::plan::{ListenerPlan, PipelineMode, Plan, ServerPlan, Share, UpstreamPlan};
+use weir_proxy::route::{HostMatch, Route, RouteTable};
+
+use super::client::{ALL, Manners, SAFE};
+use super::server::Style;
+
+/// What goes wrong in a run, and with that what its clients may expect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Honest servers and a network that only delays and cuts: every request is answered.
+    Calm,
+    /// Servers that close their connections on purpose: what may be repeated is answered.
+    Closing,
+    /// Servers that break their connections in the middle of whatever happens.
+    Breaking,
+    /// Everything: resets, refusals, aborts, half-closes, dead servers. No answer is wrong.
+    Rough,
+    /// A server of the catalogue; the test judges the outcomes.
+    Hostile,
+}
+
+/// All of a run.
+pub struct Scenario {
+    /// For messages.
+    pub name: &'static str,
+    pub seed: u64,
+    pub kind: Kind,
+    pub workers: u16,
+    pub settings: Settings,
+    pub plan: Arc<Plan>,
+    pub styles: Vec<Style>,
+    pub clients: usize,
+    pub manners: Manners,
+}
+
+pub fn listen_address() -> SocketAddr {
+    SocketAddr::from(([198, 51, 100, 1], 80))
+}
+
+pub fn server_address(index: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, index as u8 + 1], 9090))
+}
+
+impl Scenario {
+    pub fn new(seed: u64, workers: u16) -> Scenario {
+        let kind = [Kind::Calm, Kind::Closing, Kind::Breaking, Kind::Rough][(seed % 4) as usize];
+        let rng = &mut Rng::new(seed ^ 0x5ce7);
+        let faults = match kind {
+            Kind::Rough => Faults::random(seed),
+            _ if rng.chance(200) => Faults::none(),
+            _ => Faults::harmless(seed),
+        };
+        let mut settings = Settings::random(seed, faults);
+        settings.window_bytes = 1 << rng.between(12, 18);
+        let servers = 1 + rng.index(3);
+        let styles = (0..servers).map(|_| style(kind, rng)).collect();
+        Scenario {
+            name: "random",
+            seed,
+            kind,
+            workers,
+            settings,
+            plan: Arc::new(plan(servers, rng)),
+            styles,
+            clients: 1 + rng.index(16),
+            manners: manners(kind, rng),
+        }
+    }
+}
+
+fn style(kind: Kind, rng: &mut Rng) -> Style {
+    let delays = [0, 1_000, 20_000, 200_000];
+    let mut style = Style {
+        delay_us_max: *rng.pick(&delays),
+        pieces: *rng.pick(&[0, 200, 700]),
+        interim: *rng.pick(&[0, 0, 100]),
+        until_close: *rng.pick(&[0, 0, 50]),
+        slow: *rng.pick(&[0, 0, 50]),
+        ..Style::honest()
+    };
+    let ending = |wanted: &[Ending], rng: &mut Rng| -> Option<Closing> {
+        let all: Vec<Closing> = closings().into_iter().filter(|closing| wanted.contains(&closing.how)).collect();
+        let mut closing = *rng.pick(&all);
+        closing.answers = 1 + rng.index(20);
+        Some(closing)
+    };
+    match kind {
+        Kind::Calm | Kind::Hostile => {}
+        Kind::Closing => style.closing = ending(&[Ending::Fin, Ending::Announced], rng),
+        Kind::Breaking => style.closing = ending(&[Ending::Rst, Ending::HalfAnswer, Ending::Unread], rng),
+        Kind::Rough => {
+            let all = [Ending::Fin, Ending::Announced, Ending::Rst, Ending::HalfAnswer, Ending::Unread];
+            style.closing = if rng.chance(500) { ending(&all, rng) } else { None };
+            style.silent = rng.chance(100);
+        }
+    }
+    style
+}
+
+fn manners(kind: Kind, rng: &mut Rng) -> Manners {
+    let rough = kind == Kind::Rough;
+    Manners {
+        requests: 1 + rng.index(30),
+        methods: *rng.pick(&[SAFE, ALL, ALL]),
+        burst: *rng.pick(&[1, 2, 8, 100]),
+        abort: if rough { *rng.pick(&[0, 200]) } else { 0 },
+        half_close: *rng.pick(&[0, 300]),
+        slow: *rng.pick(&[0, 0, 30]),
+        decorations: rng.chance(500),
+        body_bytes_max: *rng.pick(&[0, 1_000, 100_000, 400_000]),
+        old: *rng.pick(&[0, 0, 200]),
+    }
+}
+
+fn plan(servers: usize, rng: &mut Rng) -> Plan {
+    let server = |index: usize, rng: &mut Rng| ServerPlan {
+        connections: *rng.pick(&[1, 1, 2, 3, 8]),
+        weight: *rng.pick(&[50, 50, 10]),
+        ..ServerPlan::new(&format!("server-{index}"), server_address(index))
+    };
+    let upstream = UpstreamPlan {
+        name: "app".to_owned(),
+        servers: (0..servers).map(|index| server(index, rng)).collect(),
+        pipeline: match rng.below(4) {
+            0 => PipelineMode::Off,
+            1 => PipelineMode::Depth(rng.between(1, 20) as u32),
+            _ => PipelineMode::Adaptive,
+        },
+        share: if rng.chance(200) { Share::Client } else { Share::All },
+        ..UpstreamPlan::default()
+    };
+    let route = Route { host: HostMatch::Any, path: "/".to_owned(), methods: None, target: 0 };
+    Plan {
+        listeners: vec![ListenerPlan::new(listen_address())],
+        upstreams: vec![upstream],
+        routes: RouteTable::new(vec![route]),
+        ..Plan::default()
+    }
+}

@@ -1,0 +1,399 @@
+//! An upstream server: reads requests with the strict judge and answers them in order, honestly or after a script.
+//!
+//! Honest answers carry the nonce of their request and a body that depends on it. How they are framed, cut into pieces
+//! and delayed, and how connections end, is drawn from the actor's own random numbers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use weir_check::upstreams::{Closing, Ending, HostileUpstream, Step, by_id, honest_answer};
+use weir_check::{Request, Rules, StrictRequests};
+use weir_io::sim::{Actor, Conn, Net};
+
+use super::book::SharedBook;
+
+/// How a server behaves.
+#[derive(Clone, Debug)]
+pub struct Style {
+    /// Longest time until an answer begins, microseconds. Most begin much sooner.
+    pub delay_us_max: u64,
+    /// Thousandths of answers that come in pieces with pauses.
+    pub pieces: u32,
+    /// Thousandths of answers behind an unasked interim reply.
+    pub interim: u32,
+    /// Thousandths of answers that end by close.
+    pub until_close: u32,
+    /// Thousandths of times that it stops reading for a while.
+    pub slow: u32,
+    /// How each connection ends; None: never by itself.
+    pub closing: Option<Closing>,
+    /// Never answers; reads everything.
+    pub silent: bool,
+    /// What it demands of requests.
+    pub rules: Rules,
+}
+
+impl Style {
+    pub fn honest() -> Style {
+        Style {
+            delay_us_max: 0,
+            pieces: 0,
+            interim: 0,
+            until_close: 0,
+            slow: 0,
+            closing: None,
+            silent: false,
+            rules: Rules::default(),
+        }
+    }
+}
+
+/// The actor.
+pub struct Server {
+    address: SocketAddr,
+    book: SharedBook,
+    style: Style,
+    conns: BTreeMap<Conn, Connection>,
+    timers: BTreeMap<u64, (Conn, Due)>,
+    next_timer: u64,
+}
+
+struct Connection {
+    judge: StrictRequests,
+    queue: VecDeque<Request>,
+    /// Of the request that is being answered; None when the next may begin.
+    writing: Option<Writing>,
+    /// Final answers that were begun.
+    answered: usize,
+    /// The request whose head was counted as arrived, and its body is not complete.
+    open_nonce: Option<String>,
+    /// Announced or sent its end: nothing more is acted on.
+    deaf: bool,
+    /// Said `Connection: close`.
+    announced: bool,
+}
+
+enum Writing {
+    /// The answer begins when the timer comes.
+    Delay,
+    /// Pieces that follow, one a timer.
+    Pieces(VecDeque<Vec<u8>>, After),
+    /// A hostile script.
+    Script { nonce: String, steps: VecDeque<Step> },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum After {
+    Next,
+    Finish,
+    Reset,
+    /// Leaves what arrives unread, then closes.
+    Unread,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Go,
+    Resume,
+    CloseUnread,
+}
+
+impl Server {
+    pub fn new(address: SocketAddr, book: &SharedBook, style: Style) -> Server {
+        Server { address, book: book.clone(), style, conns: BTreeMap::new(), timers: BTreeMap::new(), next_timer: 0 }
+    }
+
+    fn timer(&mut self, net: &mut Net<'_>, conn: Conn, after_us: u64, due: Due) {
+        self.next_timer += 1;
+        self.timers.insert(self.next_timer, (conn, due));
+        net.timer(after_us, self.next_timer);
+    }
+
+    /// Reads requests, files their arrival.
+    fn read(&mut self, net: &mut Net<'_>, conn: Conn, data: &[u8]) {
+        let Some(connection) = self.conns.get_mut(&conn) else { return };
+        let book = &mut *self.book.borrow_mut();
+        if let Err(violation) = connection.judge.feed(data) {
+            // Behind an announced end the judge has lost count of what is answered.
+            if !connection.deaf {
+                book.violation(format!("to the server {}: {violation}", self.address));
+            }
+            self.conns.remove(&conn);
+            return net.reset(conn);
+        }
+        let ignored = connection.announced;
+        while let Some(request) = connection.judge.poll_request() {
+            if connection.open_nonce.take().is_none_or(|nonce| nonce != request.nonce()) {
+                book.arrived(&request, ignored);
+            }
+            book.arrived_completely(&request);
+            if !connection.deaf {
+                connection.queue.push_back(request);
+            }
+        }
+        book.depth_max = book.depth_max.max(connection.judge.unanswered());
+        if let Some(request) = connection.judge.current()
+            && connection.open_nonce.is_none()
+        {
+            connection.open_nonce = Some(request.nonce().to_owned());
+            book.arrived(request, ignored);
+        }
+    }
+
+    /// Before the body of the request came: an invitation, or the script of a hostile row.
+    fn look_at_open_request(&mut self, net: &mut Net<'_>, conn: Conn, fresh: bool) {
+        let Some(connection) = self.conns.get_mut(&conn) else { return };
+        let Some(request) = connection.judge.current() else { return };
+        if connection.deaf || !connection.queue.is_empty() || connection.writing.is_some() || self.style.silent {
+            return;
+        }
+        if request.target.starts_with("/trigger") {
+            let nonce = request.nonce().to_owned();
+            self.begin_script(net, conn, nonce);
+        } else if fresh && request.fields.has("expect") && net.rng().chance(800) {
+            net.send(conn, b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+    }
+
+    fn go_on(&mut self, net: &mut Net<'_>, conn: Conn) {
+        let Some(connection) = self.conns.get_mut(&conn) else { return };
+        if connection.writing.is_some() || connection.deaf || self.style.silent {
+            return;
+        }
+        let Some(request) = connection.queue.front() else { return };
+        if request.target.starts_with("/trigger") {
+            let nonce = request.nonce().to_owned();
+            connection.queue.pop_front();
+            return self.begin_script(net, conn, nonce);
+        }
+        connection.writing = Some(Writing::Delay);
+        let most = self.style.delay_us_max >> net.rng().below(8);
+        let after_us = net.rng().below(most + 1);
+        self.timer(net, conn, after_us, Due::Go);
+    }
+
+    fn due(&mut self, net: &mut Net<'_>, conn: Conn) {
+        let Some(connection) = self.conns.get_mut(&conn) else { return };
+        match connection.writing.take() {
+            Some(Writing::Delay) => self.begin_answer(net, conn),
+            Some(Writing::Pieces(pieces, after)) => self.write(net, conn, pieces, after),
+            Some(Writing::Script { nonce, steps }) => self.play(net, conn, nonce, steps),
+            None => {}
+        }
+    }
+
+    fn begin_answer(&mut self, net: &mut Net<'_>, conn: Conn) {
+        let Some(connection) = self.conns.get_mut(&conn) else { return };
+        let Some(request) = connection.queue.pop_front() else { return };
+        connection.answered += 1;
+        connection.judge.answered();
+        self.book.borrow_mut().answers += 1;
+        let ending = self.style.closing.filter(|closing| closing.answers == connection.answered).map(|c| c.how);
+        let half = self.style.closing.is_some_and(|closing| closing.answers + 1 == connection.answered);
+        let announced = ending == Some(Ending::Announced);
+        let (bytes, mut after) = self.answer(net, &request, announced);
+        let Some(connection) = self.conns.get_mut(&conn) else { return };
+        match ending {
+            Some(Ending::Fin) => after = After::Finish,
+            Some(Ending::Rst) => after = After::Reset,
+            Some(Ending::Unread) => after = After::Unread,
+            Some(Ending::Announced) => {
+                connection.announced = true;
+                after = After::Finish;
+            }
+            Some(Ending::HalfAnswer) | None => {}
+        }
+        connection.deaf = after != After::Next;
+        if half {
+            connection.deaf = true;
+            let pieces = VecDeque::from([bytes[..bytes.len() / 2].to_vec()]);
+            return self.write(net, conn, pieces, After::Finish);
+        }
+        let pieces = self.cut(net, bytes);
+        self.write(net, conn, pieces, after);
+    }
+
+    /// The bytes of the honest answer, and whether the connection ends with it.
+    fn answer(&mut self, net: &mut Net<'_>, request: &Request, close: bool) -> (Vec<u8>, After) {
+        let book = self.book.borrow();
+        let Some(entry) = book.entries.get(request.nonce()) else {
+            return (honest_answer(request.nonce()), After::Next);
+        };
+        let expected = entry.asked.expected();
+        let rng = net.rng();
+        let mut out = String::new();
+        if rng.chance(self.style.interim) {
+            out.push_str("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
+        }
+        out.push_str(&format!("HTTP/1.1 {} Whatever\r\nX-Nonce: {}\r\n", expected.status, request.nonce()));
+        if close {
+            out.push_str("Connection: close\r\n");
+        }
+        let bodiless = request.method == "HEAD" || matches!(expected.status, 204 | 304);
+        let length = expected.body.len();
+        if bodiless {
+            if expected.status != 204 && rng.chance(500) {
+                out.push_str(&format!("Content-Length: {length}\r\n"));
+            }
+            out.push_str("\r\n");
+            return (out.into_bytes(), After::Next);
+        }
+        if rng.chance(self.style.until_close) {
+            out.push_str("\r\n");
+            return ([out.into_bytes(), expected.body].concat(), After::Finish);
+        }
+        if rng.chance(400) {
+            out.push_str("Transfer-Encoding: chunked\r\n\r\n");
+            let mut out = out.into_bytes();
+            let mut rest = &expected.body[..];
+            while !rest.is_empty() {
+                let shift = rng.below(8);
+                let take = 1 + rng.index((rest.len() >> shift).max(1));
+                out.extend_from_slice(format!("{take:X}\r\n").as_bytes());
+                out.extend_from_slice(&rest[..take]);
+                out.extend_from_slice(b"\r\n");
+                rest = &rest[take..];
+            }
+            out.extend_from_slice(if rng.chance(300) { b"0\r\nX-Sum: 1\r\n\r\n" } else { b"0\r\n\r\n" });
+            return (out, After::Next);
+        }
+        out.push_str(&format!("Content-Length: {length}\r\n\r\n"));
+        ([out.into_bytes(), expected.body].concat(), After::Next)
+    }
+
+    fn cut(&self, net: &mut Net<'_>, bytes: Vec<u8>) -> VecDeque<Vec<u8>> {
+        let mut pieces = VecDeque::new();
+        let mut rest = bytes;
+        while rest.len() > 1 && net.rng().chance(self.style.pieces) && pieces.len() < 30 {
+            let tail = rest.split_off(1 + net.rng().index(rest.len() - 1));
+            pieces.push_back(std::mem::replace(&mut rest, tail));
+        }
+        pieces.push_back(rest);
+        pieces
+    }
+
+    /// Writes the next piece, then waits, goes on with the next request, or ends.
+    fn write(&mut self, net: &mut Net<'_>, conn: Conn, mut pieces: VecDeque<Vec<u8>>, after: After) {
+        let Some(connection) = self.conns.get_mut(&conn) else { return };
+        if let Some(piece) = pieces.pop_front() {
+            net.send(conn, &piece);
+        }
+        if !pieces.is_empty() {
+            connection.writing = Some(Writing::Pieces(pieces, after));
+            let after_us = net.rng().below(1 + (self.style.delay_us_max >> 2));
+            return self.timer(net, conn, after_us, Due::Go);
+        }
+        match after {
+            After::Next => self.go_on(net, conn),
+            After::Finish => net.finish(conn),
+            After::Reset => {
+                self.conns.remove(&conn);
+                net.reset(conn);
+            }
+            After::Unread => {
+                net.pause(conn);
+                let after_us = net.rng().below(5_000);
+                self.timer(net, conn, after_us, Due::CloseUnread);
+            }
+        }
+    }
+
+    fn begin_script(&mut self, net: &mut Net<'_>, conn: Conn, nonce: String) {
+        let Some(connection) = self.conns.get_mut(&conn) else { return };
+        connection.answered += 1;
+        connection.judge.answered();
+        let book = self.book.borrow();
+        let id = book.entries.get(&nonce).and_then(|entry| entry.asked.trigger.clone());
+        drop(book);
+        let Some(id) = id else { return };
+        let row: HostileUpstream = by_id(&id);
+        self.play(net, conn, nonce, row.steps.into());
+    }
+
+    fn play(&mut self, net: &mut Net<'_>, conn: Conn, nonce: String, mut steps: VecDeque<Step>) {
+        while let Some(step) = steps.pop_front() {
+            match &step {
+                Step::Send(template) => net.send(conn, &Step::bytes(template, &nonce)),
+                Step::AwaitDelivered => {
+                    let delivered = self.book.borrow().entries.get(&nonce).is_some_and(|entry| entry.delivered);
+                    if !delivered {
+                        steps.push_front(step);
+                        self.timer(net, conn, 1_000, Due::Go);
+                        if let Some(connection) = self.conns.get_mut(&conn) {
+                            connection.writing = Some(Writing::Script { nonce, steps });
+                        }
+                        return;
+                    }
+                }
+                Step::Fin => {
+                    self.deafen(conn);
+                    net.finish(conn);
+                }
+                Step::Rst => {
+                    self.conns.remove(&conn);
+                    net.reset(conn);
+                }
+            }
+        }
+        self.go_on(net, conn);
+    }
+
+    fn deafen(&mut self, conn: Conn) {
+        if let Some(connection) = self.conns.get_mut(&conn) {
+            connection.deaf = true;
+        }
+    }
+}
+
+impl Actor for Server {
+    fn on_start(&mut self, net: &mut Net<'_>) {
+        net.listen(self.address);
+    }
+
+    fn on_accepted(&mut self, _: &mut Net<'_>, conn: Conn, _: SocketAddr) {
+        let connection = Connection {
+            judge: StrictRequests::new(self.style.rules),
+            queue: VecDeque::new(),
+            writing: None,
+            answered: 0,
+            open_nonce: None,
+            deaf: false,
+            announced: false,
+        };
+        self.conns.insert(conn, connection);
+    }
+
+    fn on_data(&mut self, net: &mut Net<'_>, conn: Conn, data: &[u8]) {
+        let before = self.conns.get(&conn).and_then(|connection| connection.open_nonce.clone());
+        self.read(net, conn, data);
+        let now = self.conns.get(&conn).and_then(|connection| connection.open_nonce.clone());
+        self.look_at_open_request(net, conn, now != before);
+        self.go_on(net, conn);
+        if net.rng().chance(self.style.slow) {
+            net.pause(conn);
+            let after_us = net.rng().below(500_000);
+            self.timer(net, conn, after_us, Due::Resume);
+        }
+    }
+
+    fn on_timer(&mut self, net: &mut Net<'_>, id: u64) {
+        let Some((conn, due)) = self.timers.remove(&id) else { return };
+        match due {
+            Due::Go => self.due(net, conn),
+            Due::Resume => net.resume(conn),
+            Due::CloseUnread => {
+                self.conns.remove(&conn);
+                net.close(conn);
+            }
+        }
+    }
+
+    fn on_end(&mut self, net: &mut Net<'_>, conn: Conn) {
+        self.conns.remove(&conn);
+        net.close(conn);
+    }
+
+    fn on_reset(&mut self, _: &mut Net<'_>, conn: Conn) {
+        self.conns.remove(&conn);
+    }
+}
