@@ -30,8 +30,6 @@ pub struct Setup {
     pub pin: bool,
     /// Makes jitter differ between runs.
     pub seed: u64,
-    /// Key of identifiers that servers must echo; from the operating system's randomness.
-    pub secret: [u64; 2],
 }
 
 /// Why starting failed.
@@ -107,7 +105,7 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
             worker: number as u16,
             workers,
             seed: setup.seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
-            secret: [setup.secret[0] ^ number as u64, setup.secret[1]],
+            secret: secret().map_err(StartError::Driver)?,
             hints: Arc::clone(&hints),
             counters: Arc::clone(&view.counters),
             latency: Arc::clone(&view.latency),
@@ -140,6 +138,17 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
         }
     }
     Ok(running)
+}
+
+/// A key that nobody can guess.
+fn secret() -> io::Result<[u64; 2]> {
+    let mut bytes = [0; 16];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if filled < bytes.len() {
+        return Err(io::Error::other("the operating system has no randomness"));
+    }
+    let value = u128::from_ne_bytes(bytes);
+    Ok([value as u64, (value >> 64) as u64])
 }
 
 /// Cores that this process may use.

@@ -213,11 +213,11 @@ impl<D: Driver> Worker<D> {
         }
         self.mail_waits = false;
         for worker in 0..self.mailbox.workers() {
-            if let Some(post) = self.engine.take_post(worker) {
-                if let Err(post) = self.mailbox.send(worker, post) {
-                    self.engine.return_post(worker, post);
-                    self.mail_waits = true;
-                }
+            if let Some(post) = self.engine.take_post(worker)
+                && let Err(post) = self.mailbox.send(worker, post)
+            {
+                self.engine.return_post(worker, post);
+                self.mail_waits = true;
             }
         }
     }

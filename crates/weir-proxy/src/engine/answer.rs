@@ -159,11 +159,11 @@ impl Engine {
         if session.reading == Reading::Tunnel {
             session.since_us = self.now_us;
         }
-        if session.unsent() >= HIGH_BYTES {
-            if let Some(link) = link.filter(|link| !session.paused.contains(link)) {
-                session.paused.push(link);
-                self.flow(link, true);
-            }
+        if session.unsent() >= HIGH_BYTES
+            && let Some(link) = link.filter(|link| !session.paused.contains(link))
+        {
+            session.paused.push(link);
+            self.flow(link, true);
         }
         self.mark_session(index);
     }

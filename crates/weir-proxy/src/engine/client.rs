@@ -213,10 +213,10 @@ impl Engine {
         if head.max_forwards == Some(0) && matches!(head.method, Method::Trace | Method::Options) {
             return Err(if head.method == Method::Trace { (405, "max-forwards") } else { (200, "options") });
         }
-        if let (RequestBody::Length(length), Some(max)) = (head.body, self.plan.client.body_bytes_max) {
-            if length > max {
-                return Err((413, "body-too-large"));
-            }
+        if let (RequestBody::Length(length), Some(max)) = (head.body, self.plan.client.body_bytes_max)
+            && length > max
+        {
+            return Err((413, "body-too-large"));
         }
         let path = head.path.of(bytes);
         let path = if path.is_empty() { b"/" } else { path };

@@ -226,10 +226,10 @@ impl Engine {
         if machine.is_full() {
             return None;
         }
-        if machine.waiting.is_empty() {
-            if let Some(position) = machine.pick(ask, |link| self.tail_client(link)) {
-                return Some(Place::Link(machine.links[position]));
-            }
+        if machine.waiting.is_empty()
+            && let Some(position) = machine.pick(ask, |link| self.tail_client(link))
+        {
+            return Some(Place::Link(machine.links[position]));
         }
         if machine.ready == 0 && !self.may_come_up(server) {
             return Some(Place::Refused(Failure::NoServer));

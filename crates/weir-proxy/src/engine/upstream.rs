@@ -191,10 +191,10 @@ impl Engine {
         }
         link.sending = false;
         let again = link.wants_send();
-        if link.unsent() <= LOW_BYTES {
-            if let Some(id) = link.body_paused.take() {
-                self.body_flow(id, false);
-            }
+        if link.unsent() <= LOW_BYTES
+            && let Some(id) = link.body_paused.take()
+        {
+            self.body_flow(id, false);
         }
         if again {
             self.mark_link(index);
