@@ -101,7 +101,7 @@ pub fn encode_request(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, field
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
     out.extend_from_slice(edits.host);
     out.extend_from_slice(b"\r\n");
-    copy_kept(out, input, fields, edits);
+    copy_kept(out, input, head, fields, edits);
     put_framing(out, edits.framing);
     put_connection(out, edits);
     if edits.via {
@@ -123,11 +123,13 @@ fn added_bytes(edits: &RequestEdits<'_>) -> usize {
 }
 
 /// The client's lines that pass on, in runs.
-fn copy_kept(out: &mut Vec<u8>, input: &[u8], fields: &Fields, edits: &RequestEdits<'_>) {
+fn copy_kept(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Fields, edits: &RequestEdits<'_>) {
     let trusted = edits.forwarded.is_some_and(|forwarded| forwarded.trusted);
     // The values of X-Forwarded-For are merged into the line that we write.
     let forwarding = if trusted { FieldName::set(&[FieldName::XForwardedFor]) } else { FORWARDING };
-    let removed = REMOVED | forwarding;
+    // A hop count that nobody can read does not leave.
+    let unreadable = if head.max_forwards.is_none() { FieldName::set(&[FieldName::MaxForwards]) } else { 0 };
+    let removed = REMOVED | forwarding | unreadable;
     let mut run = Run::default();
     for field in fields.as_slice() {
         let goes = field.known.is_in(removed) | field.listed | (field.underscore & !edits.underscores);

@@ -18,27 +18,21 @@ const OPTIONS_MAX: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LengthFault {
     Invalid,
-    Conflict,
+    Repeated,
 }
 
-/// Content-Length over all its lines: 1*DIGIT up to 2^63-1, repeated lines only with the same value (RFC 9110 §8.6).
+/// Content-Length: 1*DIGIT up to 2^63-1 in one line. Equal lines could be taken for one (RFC 9112 §6.3), but who sends
+/// two has a bug or a purpose, and the next program may not look at both (RFC 9110 §8.6).
 #[inline]
 pub(crate) fn content_length(input: &[u8], fields: &Fields) -> Result<Option<u64>, LengthFault> {
-    let mut length = None;
-    for field in fields.all(FieldName::ContentLength) {
-        if field.folded {
-            return Err(LengthFault::Invalid);
-        }
-        let value = decimal(field.value.of(input)).filter(|&value| value <= LENGTH_MAX).ok_or(LengthFault::Invalid)?;
-        if length.is_some_and(|before| before != value) {
-            return Err(LengthFault::Conflict);
-        }
-        length = Some(value);
-        if !fields.is_repeated(FieldName::ContentLength) {
-            break;
-        }
+    let Some(field) = fields.find(FieldName::ContentLength) else { return Ok(None) };
+    if fields.is_repeated(FieldName::ContentLength) {
+        return Err(LengthFault::Repeated);
     }
-    Ok(length)
+    match decimal(field.value.of(input)) {
+        Some(length) if length <= LENGTH_MAX && !field.folded => Ok(Some(length)),
+        _ => Err(LengthFault::Invalid),
+    }
 }
 
 /// 1*DIGIT; None for anything else and for overflow.

@@ -81,8 +81,8 @@ pub enum ReplyError {
     StatusInvalid,
     /// Content-Length is not 1*DIGIT up to 2^63-1.
     LengthInvalid,
-    /// Content-Length lines that differ.
-    LengthConflict,
+    /// Several Content-Length lines.
+    LengthRepeated,
     /// Content-Length and Transfer-Encoding.
     BothFramings,
     /// Transfer-Encoding is not exactly `chunked`.
@@ -96,7 +96,7 @@ impl ReplyError {
     pub fn kind(self) -> ReplyDoubt {
         match self {
             Self::BothFramings => ReplyDoubt::BothFramings,
-            Self::LengthInvalid | Self::LengthConflict => ReplyDoubt::InvalidLength,
+            Self::LengthInvalid | Self::LengthRepeated => ReplyDoubt::InvalidLength,
             Self::CodingUnknown | Self::CodingInHttp10 => ReplyDoubt::UnknownCoding,
             Self::Syntax(_) | Self::VersionInvalid | Self::StatusInvalid => ReplyDoubt::NotAnAnswer,
         }
@@ -109,7 +109,7 @@ impl ReplyError {
             Self::VersionInvalid => "version-invalid",
             Self::StatusInvalid => "status-invalid",
             Self::LengthInvalid => "length-invalid",
-            Self::LengthConflict => "length-conflict",
+            Self::LengthRepeated => "length-repeated",
             Self::BothFramings => "both-framings",
             Self::CodingUnknown => "coding-unknown",
             Self::CodingInHttp10 => "coding-in-http10",
@@ -130,7 +130,7 @@ impl fmt::Display for ReplyError {
             Self::VersionInvalid => "no status line of HTTP/1.0 or HTTP/1.1",
             Self::StatusInvalid => "the status is not three digits and a space",
             Self::LengthInvalid => "Content-Length is not a number in range",
-            Self::LengthConflict => "Content-Length is there with different values",
+            Self::LengthRepeated => "Content-Length is there more than once",
             Self::BothFramings => "both Content-Length and Transfer-Encoding",
             Self::CodingUnknown => "Transfer-Encoding is not exactly chunked",
             Self::CodingInHttp10 => "Transfer-Encoding in HTTP/1.0",
@@ -245,7 +245,7 @@ fn judge(
 ) -> Result<ReplyHead, ReplyError> {
     let declared_length = framing::content_length(input, fields).map_err(|fault| match fault {
         LengthFault::Invalid => ReplyError::LengthInvalid,
-        LengthFault::Conflict => ReplyError::LengthConflict,
+        LengthFault::Repeated => ReplyError::LengthRepeated,
     })?;
     let delimited = delimited(framing::transfer_coding(input, fields), declared_length, line.version)?;
     let options = framing::connection(input, fields)?;

@@ -163,7 +163,7 @@ fn judge(input: &[u8], line: &RequestLine, bytes: usize, fields: &mut Fields) ->
 fn body(input: &[u8], line: &RequestLine, fields: &Fields) -> Result<RequestBody, RequestError> {
     let length = framing::content_length(input, fields).map_err(|fault| match fault {
         LengthFault::Invalid => RequestError::LengthInvalid,
-        LengthFault::Conflict => RequestError::LengthConflict,
+        LengthFault::Repeated => RequestError::LengthRepeated,
     })?;
     let coding = framing::transfer_coding(input, fields);
     let body = match (coding, length) {

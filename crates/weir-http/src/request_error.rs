@@ -17,6 +17,8 @@ pub enum RequestError {
     TargetInvalid,
     /// The target has a `#`.
     TargetFragment,
+    /// The path has an encoded NUL or an overlong UTF-8 sequence.
+    TargetEncoding,
     /// A form that the method may not have, or none at all (RFC 9112 §3.2).
     TargetForm,
     /// The authority of an absolute-form target is not valid.
@@ -33,8 +35,8 @@ pub enum RequestError {
     HostInvalid,
     /// Content-Length is not 1*DIGIT up to 2^63-1.
     LengthInvalid,
-    /// Content-Length lines that differ.
-    LengthConflict,
+    /// Several Content-Length lines.
+    LengthRepeated,
     /// Content-Length and Transfer-Encoding.
     BothFramings,
     /// Transfer-Encoding is not exactly `chunked`.
@@ -69,6 +71,7 @@ impl RequestError {
             Self::MethodInvalid => "method-invalid",
             Self::TargetInvalid => "target-invalid",
             Self::TargetFragment => "target-fragment",
+            Self::TargetEncoding => "target-encoding",
             Self::TargetForm => "target-form",
             Self::TargetAuthority => "target-authority",
             Self::VersionInvalid => "version-invalid",
@@ -77,7 +80,7 @@ impl RequestError {
             Self::HostRepeated => "host-repeated",
             Self::HostInvalid => "host-invalid",
             Self::LengthInvalid => "length-invalid",
-            Self::LengthConflict => "length-conflict",
+            Self::LengthRepeated => "length-repeated",
             Self::BothFramings => "both-framings",
             Self::CodingInvalid => "coding-invalid",
             Self::CodingUnknown => "coding-unknown",
@@ -102,6 +105,7 @@ impl fmt::Display for RequestError {
             Self::MethodInvalid => "the method is not a token",
             Self::TargetInvalid => "the target is missing or has a byte that may not stand in one",
             Self::TargetFragment => "the target has a fragment",
+            Self::TargetEncoding => "the path has an encoded NUL or an overlong character",
             Self::TargetForm => "the target has a form that the method may not have",
             Self::TargetAuthority => "the authority in the target is not valid",
             Self::VersionInvalid => "the version is malformed or missing",
@@ -110,7 +114,7 @@ impl fmt::Display for RequestError {
             Self::HostRepeated => "Host is there more than once",
             Self::HostInvalid => "Host is not a host with an optional port",
             Self::LengthInvalid => "Content-Length is not a number in range",
-            Self::LengthConflict => "Content-Length is there with different values",
+            Self::LengthRepeated => "Content-Length is there more than once",
             Self::BothFramings => "both Content-Length and Transfer-Encoding",
             Self::CodingInvalid => "Transfer-Encoding is not exactly chunked",
             Self::CodingUnknown => "Transfer-Encoding names a coding other than chunked",

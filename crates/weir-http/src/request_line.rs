@@ -134,6 +134,7 @@ fn request_line(line: &[u8], start: usize) -> Result<Option<RequestLine>, Reques
     }
     let target = Span::new(target_start, target_end);
     let parts = split_target(method, target, line)?;
+    check_encoding(parts.path.of(line))?;
     Ok(Some(RequestLine {
         method,
         method_span: Span::new(start, method_end),
@@ -262,4 +263,34 @@ fn split_absolute(target: Span, text: &[u8]) -> Result<TargetParts, RequestError
         path: Span::new(authority_end, target.end as usize),
         authority: Span::new(authority_start, authority_end),
     })
+}
+
+/// Encoded bytes in the path (not the query, where any bytes may be data) that servers are known to read as something
+/// else than an access rule does: NUL, and UTF-8 sequences longer than needed, such as `%c0%ae` for a dot.
+#[inline]
+fn check_encoding(path_and_query: &[u8]) -> Result<(), RequestError> {
+    if path_and_query.contains(&b'%') { check_encoded(path_and_query) } else { Ok(()) }
+}
+
+fn check_encoded(path_and_query: &[u8]) -> Result<(), RequestError> {
+    let path = path_and_query.split(|&byte| byte == b'?').next().unwrap_or_default();
+    for (at, _) in path.iter().enumerate().filter(|&(_, &byte)| byte == b'%') {
+        let fault = match encoded_byte(path, at) {
+            Some(0 | 0xc0 | 0xc1) => true,
+            Some(0xe0) => encoded_byte(path, at + 3).is_some_and(|byte| (0x80..0xa0).contains(&byte)),
+            Some(0xf0) => encoded_byte(path, at + 3).is_some_and(|byte| (0x80..0x90).contains(&byte)),
+            _ => false,
+        };
+        if fault {
+            return Err(RequestError::TargetEncoding);
+        }
+    }
+    Ok(())
+}
+
+/// The byte that `%xx` at this place stands for.
+fn encoded_byte(path: &[u8], at: usize) -> Option<u8> {
+    let &[b'%', high, low] = path.get(at..at + 3)? else { return None };
+    let (high, low) = ((high as char).to_digit(16)?, (low as char).to_digit(16)?);
+    Some((high * 16 + low) as u8)
 }

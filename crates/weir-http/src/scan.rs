@@ -68,12 +68,12 @@ struct Name;
 impl Stop for Name {
     #[inline(always)]
     fn word(word: u64) -> u64 {
-        below(word, 0x21) | equal(word, b':')
+        below(word, 0x21) | equal(word, 0x7f) | equal(word, b':')
     }
 
     #[inline(always)]
     fn byte(byte: u8) -> bool {
-        (byte <= 0x20) | (byte == b':')
+        (byte <= 0x20) | (byte == 0x7f) | (byte == b':')
     }
 }
 
