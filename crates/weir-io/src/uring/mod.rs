@@ -411,9 +411,15 @@ impl Driver for Uring {
         self.reap(into);
         // The kernel runs about 20 pieces of deferred work a call; a full batch is worth more than the call costs.
         while self.ring.has_pending_work() && into.len() - before < self.options.completions_per_turn {
+            let had = into.len();
             self.groups.iter_mut().for_each(Group::refill);
             self.enter(Wait::No)?;
             self.reap(into);
+            // The kernel sets its flag after it queued the work: when the work was done in between, the flag stays up with
+            // nothing behind it until the next work comes.
+            if into.len() == had {
+                break;
+            }
         }
         if woken {
             self.stats.wakes += 1;
