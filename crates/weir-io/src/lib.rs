@@ -4,6 +4,8 @@
 //! buffers, so the code above sees one world. This crate is the only one with unsafe code.
 
 mod buffer;
+#[cfg(test)]
+mod conformance;
 mod driver;
 mod epoll;
 mod net;

@@ -1,0 +1,295 @@
+//! Connections that fail, end at the wrong moment, or want more than there is. Each test runs on each driver.
+
+use std::io;
+
+use super::{Bench, Subject, pattern, suite};
+use crate::{Class, Driver, Options, Payload, Receive, Socket};
+
+/// More than both kernel buffers of a loopback connection hold.
+const HUGE: usize = 24 << 20;
+
+/// Nobody listens there.
+pub(crate) fn connect_refused<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let nobody = super::local_listener();
+    let address = nobody.local_addr().expect("an address");
+    drop(nobody);
+    for _ in 0..10 {
+        let socket = bench.connect(address);
+        bench.until("the refusal", |bench| bench.of(socket).connected.is_some());
+        let outcome = bench.of(socket).connected.take().expect("just seen");
+        assert_eq!(outcome.expect_err("nobody listens").kind(), io::ErrorKind::ConnectionRefused);
+        bench.close(socket);
+    }
+    bench.finish();
+}
+
+/// A connect that is given up at once leaves nothing behind.
+pub(crate) fn connect_then_close<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    for _ in 0..50 {
+        let socket = bench.connect(bench.address);
+        bench.close(socket);
+    }
+    bench.fence_behind_strangers();
+    bench.finish();
+}
+
+/// Closing with unread bytes resets the connection: the other end sees an error, once, and its sends fail.
+pub(crate) fn reset<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let (near, far) = bench.pair();
+    bench.receive(far, Receive::Many(Class::Small));
+    bench.send_all(far, b"never read");
+    bench.fence();
+    bench.close(near);
+    bench.until("the reset", |bench| bench.of(far).is_over());
+    let error = bench.of(far).failed.take().expect("an error and no end");
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    bench.of(far).ended = true;
+    bench.send(far, b"into the void");
+    bench.until("the failed send", |bench| bench.of(far).sent.len() == 2);
+    assert!(bench.of(far).sent[1].1.is_err());
+    assert!(matches!(&bench.of(far).sent[1].0, Payload::Owned(back) if back == b"into the void"));
+    bench.finish();
+}
+
+/// A reset while a send waits for room ends the send with an error.
+pub(crate) fn reset_under_a_blocked_send<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let (near, far) = bench.pair();
+    bench.send(far, &pattern(HUGE, 1));
+    bench.fence();
+    assert!(bench.of(far).sent.is_empty());
+    bench.close(near);
+    bench.until("the failed send", |bench| bench.of(far).sent.len() == 1);
+    assert!(bench.of(far).sent[0].1.is_err());
+    bench.finish();
+}
+
+/// Clients that connect and vanish at once, some with a reset: each is seen off, and the listener lives.
+pub(crate) fn accept_then_instant_close<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    for round in 0..200 {
+        let near = bench.connect(bench.address);
+        bench.until("a connect", |bench| bench.of(near).connected.is_some());
+        if round % 3 == 1 {
+            bench.send(near, b"half a requ");
+        }
+        bench.close(near);
+        bench.answer_strangers(Receive::Many(Class::Small));
+    }
+    bench.fence_behind_strangers();
+    bench.finish();
+}
+
+/// Closing at any moment of a receive: nothing is delivered afterwards, and every buffer comes back.
+pub(crate) fn close_while_data_is_in_flight<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    for round in 0..100 {
+        let (near, far) = bench.pair();
+        bench.receive(far, [Receive::Many(Class::Small), Receive::Once(Class::Large)][round % 2]);
+        bench.send(near, &pattern(1000 * round, round));
+        for _ in 0..round % 4 {
+            bench.turn(0);
+        }
+        if round % 3 == 0 {
+            bench.receive(far, Receive::Off);
+        }
+        bench.close(far);
+        bench.turn(0);
+        bench.close(near);
+    }
+    bench.finish();
+}
+
+/// Closing under a send that waits for room: no outcome is reported, and the reader sees the end of the connection.
+pub(crate) fn close_while_a_send_is_in_flight<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    for round in 0..4 {
+        let (near, far) = bench.pair();
+        let bytes = pattern(HUGE, round);
+        bench.send(near, &bytes);
+        if round % 2 == 0 {
+            bench.fence();
+        }
+        bench.close(near);
+        bench.receive(far, Receive::Many(Class::Large));
+        bench.until("the end", |bench| bench.of(far).is_over());
+        let received = &bench.of(far).received;
+        assert!(received.len() < bytes.len() && bytes.starts_with(received), "a true beginning");
+        bench.close(far);
+    }
+    bench.finish();
+}
+
+/// What was sent completely before the close is delivered.
+pub(crate) fn close_after_send_delivers<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    for _ in 0..20 {
+        let (near, far) = bench.pair();
+        bench.send_all(near, b"goodbye");
+        bench.close(near);
+        bench.receive(far, Receive::Many(Class::Small));
+        bench.until("the end", |bench| bench.of(far).is_over());
+        assert!(bench.of(far).ended && bench.of(far).received == b"goodbye");
+        bench.close(far);
+    }
+    bench.finish();
+}
+
+/// Slots and descriptors are reused; old names, and completions that are late, reach nobody.
+pub(crate) fn names_of_closed_sockets_mean_nothing<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let mut old: Vec<Socket> = Vec::new();
+    for round in 0..100 {
+        let (near, far) = bench.pair();
+        bench.receive(far, Receive::Many(Class::Small));
+        // Everything that an old name could be used for.
+        for &socket in &old {
+            bench.driver.receive(socket, Receive::Many(Class::Small));
+            bench.driver.send(socket, Payload::Owned(b"to the wrong one".to_vec()));
+            bench.driver.shutdown_write(socket);
+            bench.driver.set_token(socket, 1_000_000);
+            bench.driver.close(socket);
+        }
+        let text = pattern(100, round);
+        bench.send_all(near, &text);
+        bench.expect(far, &text);
+        assert_eq!(bench.of(far).token, 2);
+        // Leave with a receive armed and a send under way.
+        bench.send(far, b"late");
+        bench.close(far);
+        bench.close(near);
+        old = vec![near, far];
+    }
+    bench.finish();
+}
+
+/// Without free buffers nothing is received, nothing is lost, and whoever waits gets one when it comes back.
+pub(crate) fn buffers_run_out<S: Subject>(subject: &S) {
+    for class in [Class::Small, Class::Large] {
+        let options = Options { small_count: 4, large_count: 4, small_armed: 2, large_armed: 4, ..Options::default() };
+        let mut bench = Bench::with(subject, options);
+        let pairs: Vec<_> = (0..12).map(|_| bench.pair()).collect();
+        bench.hold = true;
+        for (at, &(near, far)) in pairs.iter().enumerate() {
+            bench.receive(far, if at % 2 == 0 { Receive::Many(class) } else { Receive::Once(class) });
+            bench.send_all(near, &pattern(100, at));
+        }
+        bench.until("all buffers to be lent", |bench| bench.held.len() == 4);
+        bench.turn(0);
+        bench.turn(0);
+        assert_eq!((bench.held.len(), bench.driver.buffers(class)), (4, (0, 4)));
+        assert!(bench.driver.stats().starved > 0);
+        let mut served = 0;
+        while served < 12 {
+            bench.until("a buffer to be filled", |bench| !bench.held.is_empty());
+            let (_, buffer) = bench.held.remove(0);
+            bench.driver.recycle(buffer);
+            served += 1;
+        }
+        for (at, &(_, far)) in pairs.iter().enumerate() {
+            assert_eq!(bench.of(far).received, pattern(100, at));
+        }
+        bench.hold = false;
+        // Sockets that starved are as good as others afterwards, and closing one that starves harms nobody.
+        bench.finish();
+    }
+}
+
+/// A socket that is closed, switched off or ended while it waits for a buffer.
+pub(crate) fn starving_sockets_may_leave<S: Subject>(subject: &S) {
+    let options = Options { small_count: 1, small_armed: 1, ..Options::default() };
+    let mut bench = Bench::with(subject, options);
+    let pairs: Vec<_> = (0..4).map(|_| bench.pair()).collect();
+    bench.hold = true;
+    bench.receive(pairs[0].1, Receive::Many(Class::Small));
+    bench.send_all(pairs[0].0, b"takes the only buffer");
+    bench.until("it is taken", |bench| bench.held.len() == 1);
+    for &(near, far) in &pairs[1..] {
+        bench.receive(far, Receive::Many(Class::Small));
+        bench.send_all(near, b"hungry");
+    }
+    bench.turn(0);
+    bench.receive(pairs[1].1, Receive::Off);
+    bench.close(pairs[2].1);
+    bench.hold = false;
+    let (_, buffer) = bench.held.remove(0);
+    bench.driver.recycle(buffer);
+    bench.expect(pairs[3].1, b"hungry");
+    assert!(bench.of(pairs[1].1).received.is_empty());
+    bench.receive(pairs[1].1, Receive::Many(Class::Small));
+    bench.expect(pairs[1].1, b"hungry");
+    bench.finish();
+}
+
+/// A closed listener refuses, and connections that it accepted live on.
+pub(crate) fn closing_the_listener<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let (near, far) = bench.pair();
+    let (listener, address) = (bench.listener, bench.address);
+    bench.driver.close(listener);
+    bench.turn(0);
+    // A connection that the kernel made before the listener was gone is reset instead.
+    bench.until("a refusal", |bench| {
+        let socket = bench.connect(address);
+        bench.until("an outcome", |bench| bench.of(socket).connected.is_some());
+        let refused = bench.of(socket).connected.take().is_some_and(|outcome| outcome.is_err());
+        bench.close(socket);
+        refused
+    });
+    bench.receive(far, Receive::Many(Class::Small));
+    bench.send_all(near, b"still here");
+    bench.expect(far, b"still here");
+    assert!(bench.accepted.is_empty());
+}
+
+impl<S: Subject> Bench<'_, S> {
+    /// Reads accepted connections that no test took, and closes those that are over.
+    fn answer_strangers(&mut self, how: Receive) {
+        for (socket, _) in std::mem::take(&mut self.accepted) {
+            self.receive(socket, how);
+            self.strangers.push(socket);
+        }
+        for socket in std::mem::take(&mut self.strangers) {
+            if self.of(socket).is_over() {
+                self.close(socket);
+            } else {
+                self.strangers.push(socket);
+            }
+        }
+    }
+
+    /// Waits until all strangers are gone; the listener must still work.
+    fn fence_behind_strangers(&mut self) {
+        let near = self.connect(self.address);
+        let text = b"the last in the queue";
+        self.until("the queue", |bench| {
+            if bench.of(near).connected.is_some() && bench.of(near).sent.is_empty() && bench.of(near).token == 1 {
+                bench.of(near).token = 0;
+                bench.send(near, text);
+            }
+            bench.answer_strangers(Receive::Many(Class::Small));
+            let waiting: Vec<Socket> = bench.strangers.clone();
+            matches!(waiting[..], [last] if bench.of(last).received == text)
+        });
+        self.strangers.clear();
+    }
+}
+
+suite!(
+    simulated:
+    connect_refused,
+    connect_then_close,
+    reset,
+    reset_under_a_blocked_send,
+    accept_then_instant_close,
+    close_while_data_is_in_flight,
+    close_while_a_send_is_in_flight,
+    close_after_send_delivers,
+    names_of_closed_sockets_mean_nothing,
+    buffers_run_out,
+    starving_sockets_may_leave,
+    closing_the_listener,
+);

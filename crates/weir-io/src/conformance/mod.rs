@@ -1,0 +1,364 @@
+//! One test suite for all drivers: whatever the kernel does below, the world above must look the same.
+//!
+//! Each test opens both ends of its connections on the one driver under test, so that the same text runs on io_uring, epoll
+//! and the simulation. [`Bench`] turns the driver, sorts completions by socket, and checks on the way what always holds:
+//! nothing is delivered for a closed socket, nothing is received after an end, buffers fit their class. At the end every
+//! buffer must have come back. Nothing sleeps; each wait has a deadline in the driver's own time.
+
+mod faults;
+mod flow;
+mod real;
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use crate::sim::{Settings, SimDriver, SimWorld, Step};
+use crate::{Class, Completion, Driver, Event, Options, Payload, Receive, RecvBuf, Socket};
+
+/// Time after which a test gives up, microseconds of the driver.
+const DEADLINE_US: u64 = 20_000_000;
+
+/// Longest wait of one turn, microseconds.
+const TURN_US: u64 = 100_000;
+
+/// Makes drivers of one kind and turns them.
+pub(crate) trait Subject {
+    /// The driver under test.
+    type Driver: Driver;
+
+    /// A fresh driver with these sizes.
+    fn driver(&self, options: Options) -> Self::Driver;
+
+    /// One turn; the simulation makes its network go on first.
+    fn turn(&self, driver: &mut Self::Driver, wait_us: u64, into: &mut Vec<Completion>);
+
+    /// Whether a connection of the driver with itself may come from this address.
+    fn may_be_client(&self, address: SocketAddr) -> bool {
+        address.ip().is_loopback() && address.port() != 0
+    }
+}
+
+/// io_uring.
+pub(crate) struct UringSubject;
+
+impl Subject for UringSubject {
+    type Driver = crate::Uring;
+
+    fn driver(&self, options: Options) -> crate::Uring {
+        crate::Uring::new(options).expect("this machine has io_uring")
+    }
+
+    fn turn(&self, driver: &mut crate::Uring, wait_us: u64, into: &mut Vec<Completion>) {
+        driver.turn(Some(wait_us), into).expect("a turn");
+    }
+}
+
+/// epoll.
+pub(crate) struct EpollSubject;
+
+impl Subject for EpollSubject {
+    type Driver = crate::Epoll;
+
+    fn driver(&self, options: Options) -> crate::Epoll {
+        crate::Epoll::new(options).expect("a driver")
+    }
+
+    fn turn(&self, driver: &mut crate::Epoll, wait_us: u64, into: &mut Vec<Completion>) {
+        driver.turn(Some(wait_us), into).expect("a turn");
+    }
+}
+
+/// The simulation, without faults.
+#[derive(Default)]
+pub(crate) struct SimSubject {
+    world: RefCell<Option<SimWorld>>,
+}
+
+impl Subject for SimSubject {
+    type Driver = SimDriver;
+
+    fn driver(&self, options: Options) -> SimDriver {
+        let settings = Settings {
+            small_buffers: options.small_count.into(),
+            large_buffers: options.large_count.into(),
+            ..Settings::calm()
+        };
+        let world = SimWorld::new(1, settings);
+        let driver = world.driver();
+        self.world.replace(Some(world));
+        driver
+    }
+
+    fn turn(&self, driver: &mut SimDriver, wait_us: u64, into: &mut Vec<Completion>) {
+        let world = self.world.borrow().clone().expect("a driver was made");
+        while world.step() == Step::Event {}
+        driver.turn(Some(wait_us), into).expect("a turn");
+    }
+
+    fn may_be_client(&self, _: SocketAddr) -> bool {
+        true
+    }
+}
+
+/// Makes a test of each function for each driver; those of `real` are not for the simulation.
+macro_rules! suite {
+    (simulated: $($test:ident),* $(,)?) => {
+        $crate::conformance::suite!($($test),*);
+        mod sim {
+            $(#[test] fn $test() { super::$test(&$crate::conformance::SimSubject::default()); })*
+        }
+    };
+    ($($test:ident),* $(,)?) => {
+        mod uring {
+            $(#[test] fn $test() { if crate::probe().driver == crate::DriverKind::Uring {
+                super::$test(&$crate::conformance::UringSubject);
+            } })*
+        }
+        mod epoll {
+            $(#[test] fn $test() { super::$test(&$crate::conformance::EpollSubject); })*
+        }
+    };
+}
+pub(crate) use suite;
+
+/// What happened to one socket.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// All bytes, in order.
+    pub(crate) received: Vec<u8>,
+    /// Completions that brought them.
+    pub(crate) pieces: usize,
+    /// FIN.
+    pub(crate) ended: bool,
+    /// The error that ended receiving.
+    pub(crate) failed: Option<io::Error>,
+    /// Outcomes of sends.
+    pub(crate) sent: Vec<(Payload, io::Result<()>)>,
+    /// Outcome of the connect.
+    pub(crate) connected: Option<io::Result<()>>,
+    /// Token of the last completion.
+    pub(crate) token: u64,
+    class: Option<Class>,
+}
+
+impl Seen {
+    /// Receiving is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ended || self.failed.is_some()
+    }
+}
+
+/// A driver under test, a listener on it, and everything that was seen.
+pub(crate) struct Bench<'a, S: Subject> {
+    subject: &'a S,
+    pub(crate) driver: S::Driver,
+    pub(crate) listener: Socket,
+    pub(crate) address: SocketAddr,
+    pub(crate) seen: HashMap<Socket, Seen>,
+    /// Accepted sockets that no test took yet, oldest first, with the client's address.
+    pub(crate) accepted: Vec<(Socket, SocketAddr)>,
+    pub(crate) accept_errors: usize,
+    pub(crate) woken: usize,
+    /// Keep received buffers in `held` instead of recycling them at once.
+    pub(crate) hold: bool,
+    pub(crate) held: Vec<(Socket, RecvBuf)>,
+    strangers: Vec<Socket>,
+    closed: HashSet<Socket>,
+    options: Options,
+}
+
+const LISTENER: u64 = 77;
+
+impl<'a, S: Subject> Bench<'a, S> {
+    pub(crate) fn new(subject: &'a S) -> Bench<'a, S> {
+        Bench::with(subject, Options::default())
+    }
+
+    pub(crate) fn with(subject: &'a S, options: Options) -> Bench<'a, S> {
+        let mut driver = subject.driver(options);
+        let listener = local_listener();
+        let address = listener.local_addr().expect("an address");
+        let listener = driver.listen(listener, LISTENER).expect("listening");
+        Bench {
+            subject,
+            driver,
+            listener,
+            address,
+            seen: HashMap::new(),
+            accepted: Vec::new(),
+            accept_errors: 0,
+            woken: 0,
+            hold: false,
+            held: Vec::new(),
+            strangers: Vec::new(),
+            closed: HashSet::new(),
+            options,
+        }
+    }
+
+    /// One turn.
+    pub(crate) fn turn(&mut self, wait_us: u64) {
+        let mut completions = Vec::new();
+        self.subject.turn(&mut self.driver, wait_us, &mut completions);
+        for completion in completions {
+            self.sort(completion);
+        }
+    }
+
+    fn sort(&mut self, completion: Completion) {
+        let Completion { token, socket, event } = completion;
+        match event {
+            Event::Woken => self.woken += 1,
+            Event::Accepted { socket: new, peer } => {
+                assert_eq!((token, socket), (LISTENER, self.listener));
+                assert!(!self.seen.contains_key(&new), "a name is never used twice");
+                self.seen.insert(new, Seen::default());
+                self.accepted.push((new, peer));
+            }
+            Event::AcceptFailed(_) => {
+                assert_eq!((token, socket), (LISTENER, self.listener));
+                self.accept_errors += 1;
+            }
+            event => self.sort_stream(token, socket, event),
+        }
+    }
+
+    fn sort_stream(&mut self, token: u64, socket: Socket, event: Event) {
+        assert!(!self.closed.contains(&socket), "{event:?} after close");
+        let seen = self.seen.get_mut(&socket).expect("a known socket");
+        seen.token = token;
+        if matches!(event, Event::Received(_) | Event::Ended | Event::ReceiveFailed(_)) {
+            assert!(!seen.is_over(), "{event:?} after the end");
+        }
+        match event {
+            Event::Received(bytes) => {
+                assert!(!bytes.is_empty(), "received bytes are never empty");
+                let most =
+                    if seen.class == Some(Class::Small) { self.options.small_bytes } else { self.options.large_bytes };
+                assert!(bytes.len() <= most as usize);
+                seen.pieces += 1;
+                seen.received.extend_from_slice(&bytes);
+                if self.hold { self.held.push((socket, bytes)) } else { self.driver.recycle(bytes) }
+            }
+            Event::Ended => seen.ended = true,
+            Event::ReceiveFailed(error) => seen.failed = Some(error),
+            Event::Sent { payload, result } => seen.sent.push((payload, result)),
+            Event::Connected(result) => {
+                assert!(seen.connected.is_none(), "a connect ends once");
+                seen.connected = Some(result);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Turns until `done`, with a deadline.
+    ///
+    /// # Panics
+    /// At the deadline, with `what`.
+    pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let deadline_us = self.driver.now_us() + DEADLINE_US;
+        while !done(self) {
+            assert!(self.driver.now_us() < deadline_us, "waited in vain: {what}");
+            self.turn(TURN_US);
+        }
+    }
+
+    /// What was seen of a socket.
+    pub(crate) fn of(&mut self, socket: Socket) -> &mut Seen {
+        self.seen.get_mut(&socket).expect("a known socket")
+    }
+
+    /// Starts a connect.
+    pub(crate) fn connect(&mut self, to: SocketAddr) -> Socket {
+        let socket = self.driver.connect(to, 1).expect("a socket");
+        self.seen.insert(socket, Seen::default());
+        socket
+    }
+
+    /// A connection: the connecting end, the accepted end.
+    pub(crate) fn pair(&mut self) -> (Socket, Socket) {
+        let near = self.connect(self.address);
+        self.until("a connection", |bench| bench.of(near).connected.is_some() && !bench.accepted.is_empty());
+        assert!(self.of(near).connected.as_ref().expect("just seen").is_ok());
+        let (far, peer) = self.accepted.remove(0);
+        assert!(self.subject.may_be_client(peer), "{peer}");
+        self.driver.set_token(far, 2);
+        (near, far)
+    }
+
+    /// Changes how a socket is read; the classes of what follows are checked.
+    pub(crate) fn receive(&mut self, socket: Socket, how: Receive) {
+        let seen = self.of(socket);
+        // A racing completion may still be of the earlier class: no check once classes were mixed.
+        seen.class = match (how, seen.class, seen.pieces) {
+            (Receive::Once(class) | Receive::Many(class), None, 0) => Some(class),
+            (Receive::Once(class) | Receive::Many(class), Some(before), _) if class == before => Some(class),
+            (Receive::Off, class, _) => class,
+            _ => Some(Class::Large),
+        };
+        self.driver.receive(socket, how);
+    }
+
+    pub(crate) fn send(&mut self, socket: Socket, bytes: &[u8]) {
+        self.driver.send(socket, Payload::Owned(bytes.to_vec()));
+    }
+
+    /// Sends and waits for the outcome, which must be good.
+    pub(crate) fn send_all(&mut self, socket: Socket, bytes: &[u8]) {
+        let before = self.of(socket).sent.len();
+        self.send(socket, bytes);
+        self.until("a send", |bench| bench.of(socket).sent.len() > before);
+        let (payload, result) = &self.of(socket).sent[before];
+        assert!(matches!(payload, Payload::Owned(back) if back == bytes), "the payload comes back");
+        assert!(result.is_ok(), "{result:?}");
+    }
+
+    /// Waits until a socket has received exactly these bytes in all.
+    pub(crate) fn expect(&mut self, socket: Socket, bytes: &[u8]) {
+        self.until("bytes", |bench| bench.of(socket).received.len() >= bytes.len());
+        assert!(self.of(socket).received == bytes, "other bytes than were sent");
+    }
+
+    pub(crate) fn close(&mut self, socket: Socket) {
+        self.driver.close(socket);
+        self.closed.insert(socket);
+    }
+
+    /// A round trip on a connection of its own: what was on its way before it has arrived after it.
+    pub(crate) fn fence(&mut self) {
+        let (near, far) = self.pair();
+        self.receive(far, Receive::Many(Class::Small));
+        self.send_all(near, b"fence");
+        self.expect(far, b"fence");
+        self.close(near);
+        self.close(far);
+    }
+
+    /// Closes everything; every buffer must come back.
+    pub(crate) fn finish(mut self) {
+        for (_, buffer) in std::mem::take(&mut self.held) {
+            self.driver.recycle(buffer);
+        }
+        let open: Vec<Socket> = self.seen.keys().filter(|socket| !self.closed.contains(socket)).copied().collect();
+        open.into_iter().for_each(|socket| self.close(socket));
+        self.until("all buffers", |bench| {
+            let (small, large) = (bench.driver.buffers(Class::Small), bench.driver.buffers(Class::Large));
+            small.0 == small.1 && large.0 == large.1
+        });
+        self.fence();
+        let stats = self.driver.stats();
+        assert!(stats.turns > 0 && stats.accepts > 0 && stats.completions > 0, "{stats:?}");
+    }
+}
+
+/// A listener on a port of the kernel's choice.
+pub(crate) fn local_listener() -> TcpListener {
+    crate::bind_listener("127.0.0.1:0".parse().expect("an address"), 4096).expect("a listener")
+}
+
+/// Bytes whose position can be told from their value.
+pub(crate) fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| ((at + seed).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}

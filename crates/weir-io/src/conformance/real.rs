@@ -1,0 +1,173 @@
+//! What only real drivers have: other threads, descriptors, memory that outlives its driver.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::{Bench, Subject, pattern, suite};
+use crate::{Class, Driver, Event, Options, Receive};
+
+/// Descriptors that a test may open on top of what others need.
+pub(super) fn descriptors_to_spare() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is writable; a failure leaves it at 0, and the test then opens hardly any.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    (limit.rlim_cur as usize).saturating_sub(400) / 2
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Ten thousand wakes, each while the driver sleeps or falls asleep: none is lost.
+pub(crate) fn no_wake_is_lost<S: Subject>(subject: &S) {
+    const WAKES: usize = 10_000;
+    let mut driver = subject.driver(Options::default());
+    let waker = driver.waker();
+    let (answer, answered) = channel();
+    let thread = std::thread::spawn(move || {
+        for _ in 0..WAKES {
+            waker.wake();
+            match answered.recv_timeout(PATIENCE) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+        true
+    });
+    let (mut completions, mut woken) = (Vec::new(), 0);
+    let start = Instant::now();
+    while woken < WAKES && start.elapsed() < PATIENCE {
+        driver.turn(None, &mut completions).expect("a turn");
+        for completion in completions.drain(..) {
+            assert!(matches!(completion.event, Event::Woken) && completion.token == 0, "{completion:?}");
+            woken += 1;
+            // The thread may have given up; the count tells.
+            let _ = answer.send(());
+        }
+    }
+    drop(answer);
+    assert!(thread.join().expect("no panic"), "a wake was lost after {woken}");
+    assert_eq!(driver.stats().wakes as usize, WAKES);
+}
+
+/// Four threads wake at once: after the last call of each, the driver is woken, however many calls became one.
+pub(crate) fn wakes_of_many_threads<S: Subject>(subject: &S) {
+    const ROUNDS: usize = 2_000;
+    let mut driver = subject.driver(Options::default());
+    let done = AtomicUsize::new(0);
+    let mut seen = 0;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let waker = driver.waker();
+            let done = &done;
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    done.fetch_add(1, Ordering::Release);
+                    waker.wake();
+                }
+            });
+        }
+        let mut completions = Vec::new();
+        // Each wake follows its count, so the turn after the last count must end with a wake.
+        let start = Instant::now();
+        while seen < 4 * ROUNDS && start.elapsed() < PATIENCE {
+            driver.turn(Some(PATIENCE.as_micros() as u64), &mut completions).expect("a turn");
+            if completions.drain(..).count() > 0 {
+                seen = done.load(Ordering::Acquire);
+            }
+        }
+    });
+    assert_eq!(seen, 4 * ROUNDS);
+}
+
+/// A wake before the driver ever waits is not forgotten, and is told once.
+pub(crate) fn early_wake<S: Subject>(subject: &S) {
+    let mut driver = subject.driver(Options::default());
+    let waker = driver.waker();
+    waker.wake();
+    waker.wake();
+    let mut completions = Vec::new();
+    driver.turn(None, &mut completions).expect("a turn");
+    assert!(matches!(&completions[..], [only] if matches!(only.event, Event::Woken)), "{completions:?}");
+    completions.clear();
+    driver.turn(Some(0), &mut completions).expect("a turn");
+    assert!(completions.is_empty());
+}
+
+/// A starved driver that sleeps wakes up when another thread drops a buffer, and says nothing of it.
+pub(crate) fn buffers_dropped_elsewhere<S: Subject>(subject: &S) {
+    let options = Options { small_count: 2, small_armed: 2, ..Options::default() };
+    let mut bench = Bench::with(subject, options);
+    let (near, far) = bench.pair();
+    bench.receive(far, Receive::Many(Class::Small));
+    let (give, take) = channel::<Bytes>();
+    // Drops one buffer for each that it gets, so the driver must wake up for each.
+    let thread = std::thread::spawn(move || {
+        let mut total = 0;
+        while let Ok(bytes) = take.recv_timeout(PATIENCE) {
+            total += bytes.len();
+        }
+        total
+    });
+    let bytes = pattern(2000 * 300, 3);
+    bench.hold = true;
+    bench.send(near, &bytes);
+    bench.until("everything", |bench| {
+        for (_, buffer) in std::mem::take(&mut bench.held) {
+            give.send(buffer.into_bytes()).expect("the thread lives");
+        }
+        bench.of(far).received.len() == bytes.len()
+    });
+    assert_eq!(bench.of(far).received, bytes);
+    assert_eq!(bench.woken, 0);
+    for (_, buffer) in std::mem::take(&mut bench.held) {
+        give.send(buffer.into_bytes()).expect("the thread lives");
+    }
+    drop(give);
+    assert_eq!(thread.join().expect("no panic"), bytes.len());
+    bench.finish();
+}
+
+/// Received bytes stay what they are when their driver is gone.
+pub(crate) fn bytes_outlive_the_driver<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let (near, far) = bench.pair();
+    bench.receive(far, Receive::Many(Class::Large));
+    let bytes = pattern(50_000, 1);
+    bench.hold = true;
+    bench.send_all(near, &bytes);
+    bench.expect(far, &bytes);
+    let mut kept: Vec<Bytes> = Vec::new();
+    for (_, buffer) in std::mem::take(&mut bench.held) {
+        kept.push(buffer.into_bytes());
+    }
+    drop(bench);
+    assert_eq!(kept.concat(), bytes);
+    let part = kept[0].slice(10..20);
+    drop(kept);
+    assert_eq!(part, bytes[10..20]);
+}
+
+/// Dropping a driver in the middle of everything: no crash, no wait without end.
+pub(crate) fn dropped_in_full_flight<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let pairs: Vec<_> = (0..50).map(|_| bench.pair()).collect();
+    for (at, &(near, far)) in pairs.iter().enumerate() {
+        bench.receive(far, if at % 3 == 0 { Receive::Off } else { Receive::Many(Class::Large) });
+        bench.send(near, &pattern(400_000, at));
+    }
+    let pending = bench.connect(bench.address);
+    bench.driver.receive(pending, Receive::Once(Class::Small));
+    bench.turn(0);
+    drop(bench);
+}
+
+suite!(
+    no_wake_is_lost,
+    wakes_of_many_threads,
+    early_wake,
+    buffers_dropped_elsewhere,
+    bytes_outlive_the_driver,
+    dropped_in_full_flight,
+);
