@@ -1,5 +1,5 @@
 //! Proves: deep for fast servers also when they are saturated, 1 for slow ones, and back again when they change;
-//! fixed depths stay; no input breaks the bounds. How: a closed-loop simulation of clients, a fill-first scheduler,
+//! also when more requests wait than connections can hold; fixed depths stay; no input breaks the bounds. How: a closed-loop simulation of clients, a fill-first scheduler,
 //! and two kinds of server, in virtual time; and random input.
 
 use std::collections::VecDeque;
@@ -67,17 +67,14 @@ impl Simulation {
         &self.limits
     }
 
-    /// Fills one connection first; when all are full, goes on with twice the depth.
+    /// Fills one connection first; when all are full, the rest waits.
     fn dispatch(&mut self) {
-        let mut limit = self.depth.limit() as usize;
-        while self.waiting > 0 {
-            for connection in &mut self.connections {
-                while self.waiting > 0 && connection.sent_us.len() < limit {
-                    connection.sent_us.push_back(self.now_us);
-                    self.waiting -= 1;
-                }
+        let limit = self.depth.limit() as usize;
+        for connection in &mut self.connections {
+            while self.waiting > 0 && connection.sent_us.len() < limit {
+                connection.sent_us.push_back(self.now_us);
+                self.waiting -= 1;
             }
-            limit *= 2;
         }
     }
 
@@ -115,9 +112,10 @@ impl Simulation {
     }
 
     fn reap(&mut self) {
+        let share = (self.waiting / self.connections.len()) as u32;
         for connection in self.connections.iter_mut().filter(|connection| connection.answered > 0) {
             let since_us = connection.sent_us[0].max(connection.last_answer_us);
-            let depth = connection.sent_us.len() as u32;
+            let depth = connection.sent_us.len() as u32 + share;
             self.depth.on_answers(self.now_us - since_us, connection.answered, depth);
             connection.sent_us.drain(..connection.answered as usize);
             connection.last_answer_us = self.now_us;
@@ -177,7 +175,9 @@ fn a_saturated_fast_server_is_pipelined_deeply() {
 
 #[test]
 fn a_slow_server_gets_one_request_a_connection() {
-    for (clients, connections, us) in [(8, 32, 10_000), (100, 128, 10_000), (20, 128, 2_000), (3, 8, 100_000)] {
+    let cases =
+        [(8, 32, 10_000), (100, 128, 10_000), (20, 128, 2_000), (3, 8, 100_000), (10, 4, 2_000), (10, 4, 10_000)];
+    for (clients, connections, us) in cases {
         let mut simulation = Simulation::new(adaptive(), connections, clients);
         simulation.run(sleeper(us), 20_000 * us as usize / 10_000 + 20_000);
         let (low, high) = usual(simulation.run(sleeper(us), 20_000));

@@ -303,7 +303,9 @@ impl Engine {
             link.backoff.reset();
             link.release_log();
             let machine = &mut self.servers[server];
-            machine.depth.on_answers(now_us - since_us, answered, depth);
+            // What waits because all connections are full would stand in line behind this one.
+            let waiting = machine.waiting.len() / machine.links.len().max(1);
+            machine.depth.on_answers(now_us - since_us, answered, depth + waiting as u32);
             self.after_answers(index, server);
         }
     }
