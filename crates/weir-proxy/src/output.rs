@@ -188,7 +188,7 @@ mod tests {
                 let bytes: Vec<u8> = (0..*len).map(|n| (n * 7 + at) as u8).collect();
                 model.extend_from_slice(&bytes);
                 if *copy { output.tail(&mut spare).extend_from_slice(&bytes); } else { output.push(Bytes::from(bytes), &mut spare); }
-                if at == take_after { if let Some(out) = output.take() { got.extend(out.to_vec()); } }
+                if at == take_after && let Some(out) = output.take() { got.extend(out.to_vec()); }
                 prop_assert_eq!(output.len() + got.len(), model.len());
             }
             while let Some(out) = output.take() {
