@@ -93,22 +93,33 @@ impl Engine {
                 stash.scan = Default::default();
             }
         }
-        if !self.session_alive(index) || stash.start == stash.bytes.len() {
+        if !self.session_alive(index) {
             return;
         }
+        if stash.start < stash.bytes.len() {
+            self.keep_stash(index, stash);
+        }
+        if self.sessions.at(index).flags.ended {
+            self.input_ended(index);
+        }
+        if self.session_alive(index) {
+            self.update_receive(index);
+        }
+    }
+
+    /// Puts back what could not be parsed yet.
+    fn keep_stash(&mut self, index: u32, stash: Box<Stash>) {
         let since_us = self.now_us;
         let session = self.sessions.at_mut(index);
-        match session.reading {
-            Reading::Closing | Reading::Linger => session.flags.unread = true,
-            _ => {
-                if stash.start > 0 && session.reading == Reading::Head {
-                    session.since_us = since_us;
-                }
-                session.stash = Some(stash);
-                self.arm_session(index);
-            }
+        if matches!(session.reading, Reading::Closing | Reading::Linger) {
+            session.flags.unread = true;
+            return;
         }
-        self.update_receive(index);
+        if stash.start > 0 && session.reading == Reading::Head {
+            session.since_us = since_us;
+        }
+        session.stash = Some(stash);
+        self.arm_session(index);
     }
 
     /// Looks for the end of a head that comes in pieces, each byte once. An error is answered here.
@@ -132,7 +143,7 @@ impl Engine {
             let session = self.sessions.at(index);
             let used = match session.reading {
                 Reading::Head if self.may_take_request(session) => self.parse_head(index, input, at),
-                Reading::Body => self.upload_received(index, input, at),
+                Reading::Body if !session.flags.body_paused => self.upload_received(index, input, at),
                 _ => break,
             };
             if used == 0 {
@@ -309,21 +320,32 @@ impl Engine {
         }
     }
 
-    /// A client closed its sending direction.
+    /// A client closed its sending direction. What it sent before that and waits is still served.
     pub fn client_ended(&mut self, token: u64) {
         let Some(index) = self.session_of(token) else { return };
         let session = self.sessions.at_mut(index);
         session.flags.ended = true;
+        if session.stash.is_some() && matches!(session.reading, Reading::Head | Reading::Body) {
+            self.parse_stash(index);
+        } else {
+            self.input_ended(index);
+        }
+    }
+
+    /// Nothing follows what was received: draws the consequences as far as that is parsed.
+    fn input_ended(&mut self, index: u32) {
+        let session = self.sessions.at_mut(index);
         match session.reading {
             Reading::Tunnel => self.tunnel_client_ended(index),
             Reading::Linger => self.close_session(index, "done"),
-            Reading::Body => self.upload_failed(index, 400, "body-truncated"),
-            Reading::AwaitSwitch => {}
+            Reading::Body if session.stash.is_none() => self.upload_failed(index, 400, "body-truncated"),
+            Reading::Body | Reading::AwaitSwitch => {}
             Reading::Head | Reading::Closing => {
-                let backlog = session.stash.is_some() && session.queued >= self.plan.client.requests_queued_max;
+                let waits = session.stash.is_some() && !self.may_take_request(self.sessions.at(index));
+                let session = self.sessions.at_mut(index);
                 if session.first == NONE && session.output.is_empty() && !session.flags.sending {
                     self.close_session(index, "client-closed");
-                } else if !backlog {
+                } else if !waits {
                     session.reading = Reading::Closing;
                     session.stash = None;
                     session.flags.close = true;

@@ -6,7 +6,7 @@ use super::answer::Lines;
 use super::{Engine, Piece};
 use crate::ask::{ExchangeId, Failure, LinkId};
 use crate::mail::{AnswerHead, Mail, Post};
-use crate::session::Phase;
+use crate::session::{Phase, Reading};
 use crate::trust::Doubt;
 
 /// Smaller pieces travel in the post's own buffer.
@@ -146,7 +146,9 @@ impl Engine {
         let index = self.exchanges.at(id.index).session;
         let now_us = self.now_us;
         let session = self.sessions.at_mut(index);
-        session.flags.body_paused = pause;
+        let uploading = session.upload.as_ref().is_some_and(|upload| upload.exchange == id.index);
+        // It may have crossed the end of the body; the next body of this client is not meant.
+        session.flags.body_paused = pause && (uploading || session.reading == Reading::Tunnel);
         session.since_us = now_us;
         let generation = self.sessions.generation(index);
         if !pause && self.sessions.at(index).stash.is_some() {
