@@ -92,7 +92,11 @@ impl<D: Driver> Worker<D> {
         loop {
             match control.get() {
                 STOP => return Ok(()),
-                DRAIN if !self.draining => self.drain(),
+                DRAIN if !self.draining => {
+                    // Perhaps that was all: waiting for an event could take long.
+                    self.drain();
+                    continue;
+                }
                 DRAIN if self.engine.is_drained() => {
                     // The last closes are queued; one turn hands them to the kernel.
                     return self.turn(Some(0));
