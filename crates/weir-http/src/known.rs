@@ -103,10 +103,17 @@ pub(crate) fn classify(name: &[u8]) -> FieldName {
 }
 
 /// `lower` is lower case and of the same length. Setting bit 5 is enough because `name` is known to be a token: no
-/// byte of a token other than a capital letter falls onto a letter, digit or hyphen.
+/// byte of a token other than a capital letter falls onto a letter, digit or hyphen. Whole words first, and the last
+/// word overlaps the one before it, so that most names need two comparisons.
 #[inline]
 fn same_folded(name: &[u8], lower: &[u8]) -> bool {
-    name.iter().zip(lower).fold(0, |differs, (&a, &b)| differs | ((a | 0x20) ^ b)) == 0
+    const BIT_5: u64 = 0x2020_2020_2020_2020;
+    let differs = |a: &[u8; 8], b: &[u8; 8]| (u64::from_le_bytes(*a) | BIT_5) ^ u64::from_le_bytes(*b);
+    let (Some(a), Some(b)) = (name.last_chunk::<8>(), lower.last_chunk::<8>()) else {
+        return name.iter().zip(lower).fold(0, |differs, (&a, &b)| differs | ((a | 0x20) ^ b)) == 0;
+    };
+    let whole = name.as_chunks::<8>().0.iter().zip(lower.as_chunks::<8>().0);
+    whole.fold(differs(a, b), |all, (a, b)| all | differs(a, b)) == 0
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::field::{FieldName, Fields};
 use crate::framing::{self, Coding, LengthFault};
 use crate::limits::Limits;
 use crate::request_error::RequestError;
-use crate::request_line::{Method, RequestLine, TargetForm, Version, parse_request_line};
+use crate::request_line::{Method, TargetForm, Version, parse_request_line};
 use crate::span::Span;
 use crate::syntax::{Sender, SyntaxError, line_end, parse_fields};
 
@@ -68,6 +68,28 @@ pub struct RequestHead {
     pub via_loop: bool,
 }
 
+impl RequestHead {
+    /// Before anything is known.
+    const EMPTY: Self = Self {
+        bytes: 0,
+        method: Method::Other,
+        method_span: Span { start: 0, end: 0 },
+        target: Span { start: 0, end: 0 },
+        path: Span { start: 0, end: 0 },
+        authority: Span { start: 0, end: 0 },
+        form: TargetForm::Origin,
+        version: Version::Http11,
+        body: RequestBody::None,
+        persist: false,
+        expect_continue: false,
+        upgrade: None,
+        te_trailers: false,
+        conditional: false,
+        max_forwards: None,
+        via_loop: false,
+    };
+}
+
 /// Empty lines before a request that are skipped (RFC 9112 §2.2: a client may send one after a body).
 pub(crate) const LEADING_LINES_MAX: usize = 2;
 
@@ -79,6 +101,8 @@ const CONDITIONAL: u64 = FieldName::set(&[
     FieldName::IfRange,
     FieldName::Range,
 ]);
+
+const FRAMING: u64 = FieldName::set(&[FieldName::ContentLength, FieldName::TransferEncoding]);
 
 /// Fields that need a look of their own; most requests have none.
 const RARE: u64 =
@@ -94,18 +118,30 @@ const RARE: u64 =
 pub fn parse_request(input: &[u8], limits: &Limits, fields: &mut Fields) -> Result<Option<RequestHead>, RequestError> {
     fields.clear();
     let window = limits.window(input);
-    match parse_window(window, limits, fields)? {
-        None if input.len() >= limits.head_max() => Err(SyntaxError::HeadTooLarge.into()),
-        head => Ok(head),
+    let mut head = RequestHead::EMPTY;
+    if parse_window(window, limits, fields, &mut head)? {
+        return Ok(Some(head));
     }
+    if input.len() >= limits.head_max() { Err(SyntaxError::HeadTooLarge.into()) } else { Ok(None) }
 }
 
-fn parse_window(window: &[u8], limits: &Limits, fields: &mut Fields) -> Result<Option<RequestHead>, RequestError> {
-    let Some(start) = skip_leading_lines(window)? else { return Ok(None) };
-    let Some(line) = parse_request_line(window, start, limits)? else { return Ok(None) };
-    match parse_fields(window, line.end, limits.fields_max, Sender::Client, fields)? {
-        None => Ok(None),
-        Some(end) => judge(window, &line, end, fields).map(Some),
+/// Fills `head`; false when the window ends before the head does.
+#[inline(always)]
+fn parse_window(
+    window: &[u8],
+    limits: &Limits,
+    fields: &mut Fields,
+    head: &mut RequestHead,
+) -> Result<bool, RequestError> {
+    let Some(start) = skip_leading_lines(window)? else { return Ok(false) };
+    let Some(line_end) = parse_request_line(window, start, limits, head)? else { return Ok(false) };
+    match parse_fields(window, line_end, limits.fields_max, Sender::Client, fields)? {
+        None => Ok(false),
+        Some(end) => {
+            head.bytes = end;
+            judge(window, fields, head)?;
+            Ok(true)
+        }
     }
 }
 
@@ -124,43 +160,34 @@ pub(crate) fn skip_leading_lines(window: &[u8]) -> Result<Option<usize>, Request
 }
 
 /// Decides what the request means from all of its fields.
-fn judge(input: &[u8], line: &RequestLine, bytes: usize, fields: &mut Fields) -> Result<RequestHead, RequestError> {
-    let body = body(input, line, fields)?;
-    let authority = authority(input, line, fields)?;
+#[inline]
+fn judge(input: &[u8], fields: &mut Fields, head: &mut RequestHead) -> Result<(), RequestError> {
+    if fields.has_any(FRAMING) {
+        head.body = body(input, head, fields)?;
+    }
+    let host = host(input, head.version, fields)?;
+    if matches!(head.form, TargetForm::Origin | TargetForm::Asterisk) {
+        head.authority = host;
+    }
     let options = framing::connection(input, fields)?;
-    let http11 = line.version == Version::Http11;
-    let mut head = RequestHead {
-        bytes,
-        method: line.method,
-        method_span: line.method_span,
-        target: line.target,
-        path: line.path,
-        authority,
-        form: line.form,
-        version: line.version,
-        body,
-        persist: !options.close && (http11 || options.keep_alive),
-        expect_continue: false,
-        upgrade: None,
-        te_trailers: false,
-        conditional: fields.has_any(CONDITIONAL),
-        max_forwards: None,
-        via_loop: false,
-    };
+    let http11 = head.version == Version::Http11;
+    head.persist = !options.close && (http11 || options.keep_alive);
+    head.conditional = fields.has_any(CONDITIONAL);
     if fields.has_any(RARE) {
-        head.expect_continue = expect_continue(input, fields)? && http11 && !body.is_empty();
-        if http11 && options.upgrade && body.is_empty() {
+        let empty = head.body.is_empty();
+        head.expect_continue = expect_continue(input, fields)? && http11 && !empty;
+        if http11 && options.upgrade && empty {
             head.upgrade = framing::upgrade(input, fields);
         }
         head.te_trailers = http11 && framing::te_trailers(input, fields);
         head.max_forwards = max_forwards(input, fields);
         head.via_loop = framing::via_loop(input, fields);
     }
-    Ok(head)
+    Ok(())
 }
 
 /// RFC 9112 §6.3 without its room for interpretation: any doubt is an error.
-fn body(input: &[u8], line: &RequestLine, fields: &Fields) -> Result<RequestBody, RequestError> {
+fn body(input: &[u8], head: &RequestHead, fields: &Fields) -> Result<RequestBody, RequestError> {
     let length = framing::content_length(input, fields).map_err(|fault| match fault {
         LengthFault::Invalid => RequestError::LengthInvalid,
         LengthFault::Repeated => RequestError::LengthRepeated,
@@ -170,26 +197,23 @@ fn body(input: &[u8], line: &RequestLine, fields: &Fields) -> Result<RequestBody
         (Coding::Absent, None) => return Ok(RequestBody::None),
         (Coding::Absent, Some(length)) => RequestBody::Length(length),
         (_, Some(_)) => return Err(RequestError::BothFramings),
-        _ if line.version == Version::Http10 => return Err(RequestError::CodingInHttp10),
+        _ if head.version == Version::Http10 => return Err(RequestError::CodingInHttp10),
         (Coding::Invalid, None) => return Err(RequestError::CodingInvalid),
         (Coding::Unknown, None) => return Err(RequestError::CodingUnknown),
         (Coding::Chunked, None) => RequestBody::Chunked,
     };
-    if line.method == Method::Connect { Err(RequestError::ConnectBody) } else { Ok(body) }
+    if head.method == Method::Connect { Err(RequestError::ConnectBody) } else { Ok(body) }
 }
 
 /// Host must be valid even when the target overrules it (RFC 9112 §3.2).
-fn authority(input: &[u8], line: &RequestLine, fields: &Fields) -> Result<Span, RequestError> {
-    let host = match fields.find(FieldName::Host) {
-        None if line.version == Version::Http11 => return Err(RequestError::HostMissing),
-        None => Span::default(),
-        Some(_) if fields.is_repeated(FieldName::Host) => return Err(RequestError::HostRepeated),
-        Some(field) if !is_authority(field.value.of(input), Port::Optional) => return Err(RequestError::HostInvalid),
-        Some(field) => field.value,
-    };
-    match line.form {
-        TargetForm::Absolute | TargetForm::Authority => Ok(line.authority),
-        TargetForm::Origin | TargetForm::Asterisk => Ok(host),
+#[inline]
+fn host(input: &[u8], version: Version, fields: &Fields) -> Result<Span, RequestError> {
+    match fields.find(FieldName::Host) {
+        None if version == Version::Http11 => Err(RequestError::HostMissing),
+        None => Ok(Span::default()),
+        Some(_) if fields.is_repeated(FieldName::Host) => Err(RequestError::HostRepeated),
+        Some(field) if !is_authority(field.value.of(input), Port::Optional) => Err(RequestError::HostInvalid),
+        Some(field) => Ok(field.value),
     }
 }
 
