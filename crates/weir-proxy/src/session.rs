@@ -222,7 +222,12 @@ impl Session {
 
     /// Bytes of answers that the client has not taken.
     pub fn unsent(&self) -> usize {
-        self.output.len() + self.inflight as usize + self.held_bytes as usize
+        self.unsent_first() + self.held_bytes as usize
+    }
+
+    /// The same without what waits for its turn: only this much can get less before the first answer is complete.
+    pub fn unsent_first(&self) -> usize {
+        self.output.len() + self.inflight as usize
     }
 }
 

@@ -159,7 +159,9 @@ impl Engine {
         if session.reading == Reading::Tunnel {
             session.since_us = self.now_us;
         }
-        if session.unsent() >= HIGH_BYTES
+        // The first answer must not wait for the later ones, which wait for it.
+        let load = if session.first == slot { session.unsent_first() } else { session.unsent() };
+        if load >= HIGH_BYTES
             && let Some(link) = link.filter(|link| !session.paused.contains(link))
         {
             session.paused.push(link);
@@ -265,8 +267,8 @@ impl Engine {
             session.flags.unread |= session.stash.take().is_some();
             session.reading = Reading::Closing;
             self.update_receive(index);
-        } else if self.sessions.at(index).stash.is_some() {
-            self.to_parse.push_back((index, self.sessions.generation(index)));
+        } else {
+            self.relieve(index);
         }
         self.mark_session(index);
     }

@@ -384,18 +384,22 @@ impl Engine {
         }
     }
 
-    /// Lets sources go on when the client has taken enough.
-    fn relieve(&mut self, index: u32) {
+    /// Lets sources go on when the client has taken enough, or another answer has become the first.
+    pub(super) fn relieve(&mut self, index: u32) {
         let session = self.sessions.at_mut(index);
-        if session.unsent() > LOW_BYTES {
-            return;
+        if session.unsent() <= LOW_BYTES {
+            for link in std::mem::take(&mut session.paused) {
+                self.flow(link, false);
+            }
+        } else if session.unsent_first() <= LOW_BYTES && session.first != NONE {
+            let source = self.exchanges.at(session.first).link;
+            if let Some(position) = session.paused.iter().position(|link| Some(*link) == source) {
+                let link = session.paused.swap_remove(position);
+                self.flow(link, false);
+            }
         }
-        for link in std::mem::take(&mut session.paused) {
-            self.flow(link, false);
-        }
-        let generation = self.sessions.generation(index);
         if self.sessions.at(index).stash.is_some() {
-            self.to_parse.push_back((index, generation));
+            self.to_parse.push_back((index, self.sessions.generation(index)));
         }
         self.update_receive(index);
     }
