@@ -232,7 +232,7 @@ fn version_10(rows: &mut Rows) {
     let lengthless = format!("GET / HTTP/1.0\r\nHost: a\r\n\r\n{SMUGGLED}");
     rows.add("A12", "get_without_length", &lengthless, Expect::Forwarded(vec![Leaving::new("GET", "/")]));
     let kept = "GET /1 HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n";
-    let two = format!("{kept}{}", kept.replace("/1", "/2"));
+    let two = format!("{kept}{}", kept.replace("/1 ", "/2 "));
     let left = vec![Leaving::new("GET", "/1"), Leaving::new("GET", "/2")];
     rows.add("A12", "keep_alive", &two, Expect::Forwarded(left));
 }
