@@ -24,13 +24,15 @@ pub struct Options {
     /// Bytes in a large buffer. 64 KiB by default.
     pub large_bytes: u32,
     /// Small buffers that the kernel holds at a time (io_uring): a power of two up to 32,768. The kernel takes them first
-    /// in, first out, so this is how many stay warm; more are handed over as they are used.
+    /// in, first out, so all of these become resident and share the caches; more are handed over as they are used. When
+    /// one call uses them up, receives end early and are armed again, which costs one more operation each.
     pub small_armed: u16,
     /// Large buffers that the kernel holds at a time (io_uring): a power of two up to 32,768.
     pub large_armed: u16,
-    /// Operations that can be queued before they are submitted early (io_uring): 64 B each.
+    /// Operations that can be queued before they are submitted early (io_uring): 64 B each, all of which become resident.
     pub queue_entries: u32,
-    /// Completions that the kernel can hold (io_uring): 16 B each.
+    /// Completions that the kernel can hold in shared memory (io_uring), 16 B each; beyond, it queues them itself, slowly.
+    /// Also sets the size of its table for cancellations.
     pub completion_entries: u32,
     /// Completions after which a turn stops asking the kernel for more.
     pub completions_per_turn: usize,
@@ -49,10 +51,10 @@ impl Default for Options {
             small_bytes: 4096,
             large_count: 128,
             large_bytes: 65536,
-            small_armed: 256,
-            large_armed: 64,
-            queue_entries: 4096,
-            completion_entries: 16384,
+            small_armed: 64,
+            large_armed: 16,
+            queue_entries: 1024,
+            completion_entries: 4096,
             completions_per_turn: 512,
             receives_per_turn: 4,
             accepts_per_turn: 64,

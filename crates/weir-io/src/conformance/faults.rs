@@ -224,6 +224,26 @@ pub(crate) fn starving_sockets_may_leave<S: Subject>(subject: &S) {
     bench.finish();
 }
 
+/// Few buffers and a sender that could fill them all, call after call: the others get theirs in between.
+pub(crate) fn buffers_are_shared_fairly<S: Subject>(subject: &S) {
+    let options = Options { large_count: 4, large_armed: 4, ..Options::default() };
+    let mut bench = Bench::with(subject, options);
+    let pairs: Vec<_> = (0..4).map(|_| bench.pair()).collect();
+    let sizes = [HUGE, 1 << 20, 1 << 20, 1 << 20];
+    for (&(near, _), size) in pairs.iter().zip(sizes) {
+        bench.send(near, &pattern(size, size));
+    }
+    bench.fence();
+    for &(_, far) in &pairs {
+        bench.receive(far, Receive::Many(Class::Large));
+    }
+    let whole = |bench: &mut Bench<'_, S>, at: usize| bench.of(pairs[at].1).received.len() == sizes[at];
+    bench.until("the small ones", |bench| (1..4).all(|at| whole(bench, at)));
+    assert!(!whole(&mut bench, 0), "the large one did not go first");
+    bench.until("the large one", |bench| whole(bench, 0));
+    bench.finish();
+}
+
 /// A closed listener refuses, and connections that it accepted live on.
 pub(crate) fn closing_the_listener<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
@@ -291,5 +311,6 @@ suite!(
     names_of_closed_sockets_mean_nothing,
     buffers_run_out,
     starving_sockets_may_leave,
+    buffers_are_shared_fairly,
     closing_the_listener,
 );

@@ -131,10 +131,14 @@ impl Epoll {
         pool.collect_or_starve();
         let count = pool.free().min(starved.len());
         let fed: Vec<Socket> = starved.drain(..count).collect();
-        for socket in fed {
+        // To the front: one fast sender on the ready list may take all buffers, turn after turn.
+        for socket in fed.into_iter().rev() {
             if let Some(slot) = self.table.named(socket) {
                 slot.clear(table::STARVED);
                 self.enqueue(socket);
+                if self.ready.back() == Some(&socket) {
+                    self.ready.rotate_right(1);
+                }
             }
         }
     }

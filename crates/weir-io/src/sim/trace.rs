@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// Lines kept when lines are kept at all.
-const LINES_MAX: usize = 4_000;
+const LINES_MAX: usize = 100_000;
 
 /// A running hash (FNV-1a, 64 bits) of everything that happened, and optionally the last of it in words.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Trace {
 
 /// The beginning of bytes, printable.
 pub(super) fn excerpt(bytes: &[u8]) -> String {
-    const SHOWN: usize = 160;
+    const SHOWN: usize = 600;
     let shown = &bytes[..bytes.len().min(SHOWN)];
     let dots = if bytes.len() > SHOWN { ".." } else { "" };
     format!("{} B \"{}{dots}\"", bytes.len(), shown.escape_ascii())

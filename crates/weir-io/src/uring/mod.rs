@@ -13,6 +13,7 @@ mod scratch;
 
 use std::collections::VecDeque;
 use std::io;
+use std::marker::PhantomData;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::Arc;
@@ -39,6 +40,8 @@ const ARMED_LARGE: u32 = 1 << (OWN_BITS + 2);
 const CANCELLING: u32 = 1 << (OWN_BITS + 3);
 /// An accept is in flight.
 const ACCEPTING: u32 = 1 << (OWN_BITS + 4);
+/// Got bytes since it last queued for a buffer.
+const FED: u32 = 1 << (OWN_BITS + 5);
 
 /// Time that [`Drop`] waits for the kernel to let go of memory before it leaks it instead.
 const DROP_WAIT_US: u64 = 2_000_000;
@@ -86,6 +89,8 @@ pub struct Uring {
     groups: [Group; 2],
     /// Sockets that wait for a buffer, oldest first, by class.
     starved: [VecDeque<Socket>; 2],
+    /// Those of the current reaping that go to the end of the queue.
+    sated: [Vec<Socket>; 2],
     /// Listeners that pause after a failure, and when they go on.
     paused: Vec<(Socket, u64)>,
     /// Completions made without the kernel.
@@ -96,6 +101,8 @@ pub struct Uring {
     now_us: u64,
     stats: DriverStats,
     options: Options,
+    /// The kernel accepts calls of the thread that made the ring only.
+    not_send: PhantomData<*const ()>,
 }
 
 impl Uring {
@@ -115,6 +122,7 @@ impl Uring {
             sends: Sends::default(),
             groups: [small, large],
             starved: [VecDeque::new(), VecDeque::new()],
+            sated: [Vec::new(), Vec::new()],
             paused: Vec::new(),
             pending: Vec::new(),
             entries: Vec::new(),
@@ -123,6 +131,7 @@ impl Uring {
             now_us: clock_us(),
             stats: DriverStats::default(),
             options,
+            not_send: PhantomData,
         };
         driver.watch_wake();
         Ok(driver)
@@ -179,10 +188,13 @@ impl Uring {
             Receive::Once(class) => (class, false),
             Receive::Many(class) => (class, true),
         };
-        let group = &self.groups[class as usize];
+        let group = &mut self.groups[class as usize];
         // The kernel ends a receive with ENOBUFS when the ring is empty, even when no data waits (liburing #1275).
+        group.refill();
         if group.armed() == 0 {
-            self.starve(socket, class);
+            self.table.slot(socket.index).set(STARVED);
+            self.starved[class as usize].push_back(socket);
+            self.stats.starved += 1;
             return;
         }
         let (id, bytes) = (group.id(), group.pool.size());
@@ -199,12 +211,6 @@ impl Uring {
             receive.build().flags(squeue::Flags::BUFFER_SELECT)
         };
         self.push(entry.user_data(user_data(Kind::Receive, socket)));
-    }
-
-    fn starve(&mut self, socket: Socket, class: Class) {
-        self.stats.starved += 1;
-        self.table.slot(socket.index).set(STARVED);
-        self.starved[class as usize].push_back(socket);
     }
 
     /// Takes buffers back from other threads, hands free ones to the kernel, and arms who waited for them, oldest first,

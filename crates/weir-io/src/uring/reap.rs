@@ -9,7 +9,7 @@ use crate::table::{self, NO_SEND};
 use crate::{Class, Completion, Event, Receive, RecvBuf, Socket, Token};
 
 use super::ring::Entry;
-use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, Kind, Uring, decode};
+use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, FED, Kind, Uring, decode};
 
 impl Uring {
     /// Handles what the kernel has posted, up to the limit of a turn.
@@ -29,6 +29,9 @@ impl Uring {
             }
         }
         self.entries = entries;
+        for (starved, sated) in self.starved.iter_mut().zip(&mut self.sated) {
+            starved.extend(sated.drain(..));
+        }
     }
 
     fn on_receive(&mut self, socket: Socket, entry: Entry, into: &mut Vec<Completion>) {
@@ -82,6 +85,7 @@ impl Uring {
                 if matches!(slot.want(), Receive::Once(_)) {
                     slot.set_want(Receive::Off);
                 }
+                slot.set(FED);
                 self.stats.receives += 1;
                 Event::Received(buffer)
             }
@@ -89,12 +93,7 @@ impl Uring {
                 slot.set(table::ENDED);
                 Event::Ended
             }
-            (None, libc::ENOBUFS) => {
-                if slot.want() != Receive::Off && !slot.has(table::STARVED) {
-                    self.starve(socket, class);
-                }
-                return;
-            }
+            (None, libc::ENOBUFS) => return self.queue_for_buffer(socket, class),
             (None, libc::ECANCELED | libc::EINTR | libc::EAGAIN) => return,
             (None, code) => {
                 slot.set(table::ENDED);
@@ -102,6 +101,23 @@ impl Uring {
             }
         };
         into.push(Completion { token, socket, event });
+    }
+
+    /// One call used up the buffers that the kernel had. Who got some of them queues behind who got none: one fast sender
+    /// may take them all, call after call.
+    fn queue_for_buffer(&mut self, socket: Socket, class: Class) {
+        let slot = self.table.slot(socket.index);
+        if slot.want() == Receive::Off || slot.has(table::STARVED) {
+            return;
+        }
+        slot.set(table::STARVED);
+        self.stats.starved += u64::from(self.groups[class as usize].pool.free() == 0);
+        if slot.has(FED) {
+            slot.clear(FED);
+            self.sated[class as usize].push(socket);
+        } else {
+            self.starved[class as usize].push_back(socket);
+        }
     }
 
     /// A cancellation found nothing to cancel, or the receive was just then busy.
