@@ -44,10 +44,12 @@ impl Engine {
         let target = head.path.of(bytes);
         let path = if target.is_empty() { b"/" } else { target };
         let plain = !upstream_plan.nonidempotent.matches(method, path);
+        // Servers that overlook the body of a GET would take it for the next request: nothing may be behind it.
+        let bodyless = matches!(framing, Framing::None | Framing::Length(0));
         let traits = Traits::default()
             .with(Traits::HEAD, head.method == weir_http::Method::Head)
             .with(Traits::CONDITIONAL, head.conditional)
-            .with(Traits::PIPELINABLE, plain && head.method.is_safe() && head.upgrade.is_none() && !streaming)
+            .with(Traits::PIPELINABLE, plain && head.method.is_safe() && head.upgrade.is_none() && bodyless)
             .with(
                 Traits::RETRIABLE,
                 !streaming && (plain && head.method.is_idempotent() || upstream_plan.retry_nonidempotent),

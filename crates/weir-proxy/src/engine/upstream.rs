@@ -534,7 +534,8 @@ impl Engine {
             if behind {
                 self.doubt_server(server, Some(Doubt::CloseDelimited));
             }
-            self.lose_link(index, Loss::Announced, "answer-ended-by-close");
+            // It does not say that nothing behind it was processed.
+            self.lose_link(index, Loss::Orderly, "answer-ended-by-close");
             return;
         }
         let between = !link.begun && !link.has_stash() && link.answers > 0;
