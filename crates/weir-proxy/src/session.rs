@@ -3,7 +3,7 @@
 //! Exchanges form a list in the order of requests; only the first one's answer may leave. What later ones get early is
 //! held. Memory of an idle connection is this structure and nothing else.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use weir_http::{ChunkedDecoder, HeadScan};
 
@@ -34,7 +34,7 @@ pub struct Session {
     /// The driver's name for it.
     pub socket: u64,
     /// The client.
-    pub peer: SocketAddr,
+    pub peer: IpAddr,
     /// When the present state of reading began, or the last byte of a body or tunnel passed.
     pub since_us: u64,
     /// When the present send was given to the driver.
@@ -58,11 +58,18 @@ pub struct Session {
     /// The request whose body is being read.
     pub upload: Option<Box<Upload>>,
     /// Upstream connections that were told to stop for this client.
-    pub paused: Vec<LinkId>,
+    pub paused: Option<Box<Paused>>,
     /// Where it is in reading.
     pub reading: Reading,
     /// Small facts.
     pub flags: Flags,
+}
+
+/// Upstream connections that stopped for a client: nearly always none, so kept out of the session.
+#[derive(Debug, Default)]
+pub struct Paused {
+    /// Their names, each once.
+    pub links: Vec<LinkId>,
 }
 
 /// Small facts about a session.
@@ -202,7 +209,7 @@ impl Session {
     pub fn new(socket: u64, peer: SocketAddr, now_us: u64) -> Session {
         Session {
             socket,
-            peer,
+            peer: peer.ip().to_canonical(),
             since_us: now_us,
             send_us: 0,
             armed_us: u64::MAX,
@@ -214,7 +221,7 @@ impl Session {
             held_bytes: 0,
             stash: None,
             upload: None,
-            paused: Vec::new(),
+            paused: None,
             reading: Reading::Head,
             flags: Flags::default(),
         }
@@ -238,6 +245,6 @@ mod tests {
     /// The promise of 512 bytes for an idle connection leaves this much for the session itself.
     #[test]
     fn an_idle_session_is_small() {
-        assert!(size_of::<Session>() <= 216, "{}", size_of::<Session>());
+        assert!(size_of::<Session>() <= 144, "{}", size_of::<Session>());
     }
 }

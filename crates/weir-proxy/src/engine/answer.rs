@@ -162,9 +162,10 @@ impl Engine {
         // The first answer must not wait for the later ones, which wait for it.
         let load = if session.first == slot { session.unsent_first() } else { session.unsent() };
         if load >= HIGH_BYTES
-            && let Some(link) = link.filter(|link| !session.paused.contains(link))
+            && let Some(link) =
+                link.filter(|link| session.paused.as_ref().is_none_or(|paused| !paused.links.contains(link)))
         {
-            session.paused.push(link);
+            session.paused.get_or_insert_default().links.push(link);
             self.flow(link, true);
         }
         self.mark_session(index);

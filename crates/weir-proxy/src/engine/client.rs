@@ -388,13 +388,15 @@ impl Engine {
     pub(super) fn relieve(&mut self, index: u32) {
         let session = self.sessions.at_mut(index);
         if session.unsent() <= LOW_BYTES {
-            for link in std::mem::take(&mut session.paused) {
+            for link in session.paused.take().map_or_else(Vec::new, |paused| paused.links) {
                 self.flow(link, false);
             }
         } else if session.unsent_first() <= LOW_BYTES && session.first != NONE {
             let source = self.exchanges.at(session.first).link;
-            if let Some(position) = session.paused.iter().position(|link| Some(*link) == source) {
-                let link = session.paused.swap_remove(position);
+            if let Some(paused) = session.paused.as_mut()
+                && let Some(position) = paused.links.iter().position(|link| Some(*link) == source)
+            {
+                let link = paused.links.swap_remove(position);
                 self.flow(link, false);
             }
         }
@@ -482,7 +484,7 @@ impl Engine {
     pub(super) fn close_session(&mut self, index: u32, why: &'static str) {
         self.drop_exchanges(index);
         let session = self.sessions.remove(index);
-        for link in session.paused {
+        for link in session.paused.map_or_else(Vec::new, |paused| paused.links) {
             self.flow(link, false);
         }
         self.counters.client_connections.sub(1);

@@ -75,7 +75,7 @@ impl Engine {
             ask.echo = self.stamper.stamp();
         }
         let place = self.place(&mut ask);
-        let peer = self.sessions.at(session).peer.ip();
+        let peer = self.sessions.at(session).peer;
         let via = plan.client.via;
         let hops = head.max_forwards.map(|n| n.saturating_sub(1).to_string());
         let stamp = ask.echo;
