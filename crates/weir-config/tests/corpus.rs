@@ -135,9 +135,10 @@ fn the_reference_page_is_the_option_table() {
 }
 
 #[test]
-fn examples_of_the_reference_page_are_valid() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
-    let page = fs::read_to_string(path).unwrap();
+fn examples_of_the_pages_are_valid() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let pages = ["docs/configuration.md", "README.md"].map(|page| fs::read_to_string(root.join(page)).unwrap());
+    let page = pages.concat();
     let examples: Vec<_> = page.split("```kdl\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(!examples.is_empty());
     for example in examples {
@@ -145,4 +146,29 @@ fn examples_of_the_reference_page_are_valid() {
         let config = parse_in(example, "example.kdl", world).unwrap_or_else(|errors| panic!("{errors}\n{example}"));
         assert_reads_back(&config);
     }
+}
+
+/// The table of the README: block, option, default. What it says must stand in the option table.
+#[test]
+fn the_readme_says_what_the_option_table_says() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
+    let (_, section) = readme.split_once("| block | option | default |").unwrap();
+    let rows: Vec<Vec<&str>> = section.lines().skip(2).take_while(|line| line.starts_with("| `")).map(cells).collect();
+    assert!(rows.len() > 5);
+    let reference = weir_config::reference();
+    for row in rows {
+        let (block, option, default) = (row[0], row[1], row[2]);
+        let of_block = reference.split("### ").find(|part| part.starts_with(block)).unwrap();
+        let line = of_block.lines().map(cells).find(|line| line.first() == Some(&option));
+        match line {
+            Some(line) => assert_eq!(line[2], default, "{option} in {block}"),
+            // A block inside the block, such as `pipeline`.
+            None => assert!(reference.contains(&format!("### {option} in {block}\n")), "{option} in {block}"),
+        }
+    }
+}
+
+/// The cells of a line of a table.
+fn cells(line: &str) -> Vec<&str> {
+    line.trim_matches('|').split(" | ").map(str::trim).collect()
 }

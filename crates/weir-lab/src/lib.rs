@@ -5,5 +5,6 @@
 
 pub mod bench;
 mod io;
+pub mod live;
 pub mod openloop;
 pub mod origin;

@@ -220,6 +220,11 @@ impl Running {
         }
     }
 
+    /// Whether a worker has ended, be it by itself.
+    pub fn has_ended(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
     /// Whether every worker has ended.
     pub fn is_finished(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)

@@ -1,3 +1,42 @@
-//! weir: the command.
+//! weir: the command. Reads the command line, does one verb, ends with its exit code.
 
-fn main() {}
+mod bench;
+mod check;
+mod cli;
+mod demo;
+mod failure;
+mod machine;
+mod origin;
+mod reverse;
+mod run;
+mod terminal;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use cli::{Cli, Verb};
+
+/// Small per-thread heaps: workers never share one.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().verb {
+        Verb::Run(arguments) => run::run(&arguments),
+        Verb::Check(arguments) => check::check(&arguments),
+        Verb::Reverse(arguments) => reverse::reverse(arguments),
+        Verb::Origin(arguments) => origin::origin(&arguments),
+        Verb::Demo(arguments) => demo::demo(&arguments),
+        Verb::Bench(arguments) => bench::bench(arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // A closed standard error leaves nobody to tell.
+            let _ = write!(std::io::stderr().lock(), "{failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! `weir check`: everything that is wrong with a configuration, or the effective configuration. Touches no socket; names
+//! of servers are resolved.
+
+use weir_config::{Config, Errors, find_path, load};
+
+use crate::cli::CheckArgs;
+use crate::failure::Failure;
+use crate::terminal;
+
+/// Does the verb.
+///
+/// # Errors
+/// The configuration is wrong or can't be read.
+pub(crate) fn check(arguments: &CheckArgs) -> Result<(), Failure> {
+    let loaded = find_path(arguments.config.config.as_deref()).and_then(|path| load(&path));
+    match loaded {
+        Ok(config) => {
+            terminal::print(&shown(arguments, &config));
+            Ok(())
+        }
+        Err(errors) if arguments.json => {
+            terminal::print(&json(&errors));
+            Err(Failure::Configuration(String::new()))
+        }
+        Err(errors) => Err(errors.into()),
+    }
+}
+
+/// What was asked for; nothing when nothing was.
+fn shown(arguments: &CheckArgs, config: &Config) -> String {
+    match (arguments.print, arguments.json) {
+        (true, true) => config.tree.to_json(),
+        (true, false) => config.tree.to_kdl(),
+        (false, true) => "{\"count\":0,\"errors\":[]}\n".to_owned(),
+        (false, false) => String::new(),
+    }
+}
+
+fn json(errors: &Errors) -> String {
+    format!("{}\n", errors.to_json())
+}

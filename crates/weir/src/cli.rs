@@ -1,0 +1,190 @@
+//! The command line: verbs, flags, help. Called by `main`; each verb is a module of its own.
+//!
+//! Each `--help` ends with an example. Wrong usage ends with code 2.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Carries HTTP between clients and servers: a reverse proxy whose upstream connections are pipelined.
+#[derive(Parser, Debug)]
+#[command(
+    name = "weir",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  weir reverse --listen 127.0.0.1:8080 --to 10.0.0.1:9090
+  weir check -c weir.kdl && weir run -c weir.kdl
+
+Exit codes: 0 fine, 1 failed while running, 2 wrong usage, 77 missing privilege, 78 bad configuration."
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// The verbs.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Verb {
+    /// Run the proxy with a configuration file
+    Run(RunArgs),
+    /// Say everything that is wrong with a configuration, or show it with all defaults
+    Check(CheckArgs),
+    /// Run a reverse proxy without a configuration file
+    Reverse(ReverseArgs),
+    /// Run the test origin
+    Origin(OriginArgs),
+    /// Run the test origin and the proxy in front of it, with live figures
+    Demo(crate::demo::DemoArgs),
+    /// Measure weir against no proxy, nginx and HAProxy
+    Bench(crate::bench::BenchArgs),
+}
+
+/// Where the configuration is.
+#[derive(Args, Debug)]
+pub(crate) struct ConfigArgs {
+    /// Configuration; a name that ends in .json is JSON. Otherwise $WEIR_CONFIG, ./weir.kdl, /etc/weir/weir.kdl
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// How to run; over what the configuration says.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct EngineArgs {
+    /// Threads that carry traffic, each pinned to a core [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) workers: Option<u32>,
+    /// How to talk to the kernel [default: auto, which is io_uring where it works]
+    #[arg(long, value_enum, value_name = "DRIVER")]
+    pub(crate) io: Option<Io>,
+}
+
+/// How to talk to the kernel. The variants have no texts of their own: clap then lists them in one line.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Io {
+    Auto,
+    Uring,
+    Epoll,
+}
+
+/// `weir run`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+SIGTERM lets requests finish for up to 30 s, then ends; a second SIGTERM, or SIGINT, ends at once.
+
+Example:
+  weir run -c /etc/weir/weir.kdl --workers 4")]
+pub(crate) struct RunArgs {
+    /// Where the configuration is.
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// How to run.
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+}
+
+/// `weir check`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Prints nothing when all is well. Wrong: code 78, and every error with file, line, column and what was probably meant.
+
+Example:
+  weir check -c weir.kdl --print")]
+pub(crate) struct CheckArgs {
+    /// Where the configuration is.
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// Print the effective configuration, all defaults filled in
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// Print JSON: the errors, or with --print the effective configuration
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `weir reverse`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  weir reverse --listen 127.0.0.1:8080 --to 10.0.0.1:9090 --to 10.0.0.2:9090")]
+pub(crate) struct ReverseArgs {
+    /// Address to accept clients on; may be given several times
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: Vec<String>,
+    /// Server to forward to; may be given several times
+    #[arg(long, value_name = "HOST:PORT", required = true)]
+    pub(crate) to: Vec<String>,
+    /// Connections kept to each server, in total over all workers [default: 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub(crate) connections: Option<u32>,
+    /// Requests that follow each other on a connection: adaptive, off, or a depth [default: adaptive]
+    #[arg(long, value_name = "MODE", value_parser = pipeline)]
+    pub(crate) pipeline: Option<String>,
+    /// Print the configuration that this stands for, and end
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// How to run.
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+}
+
+/// `weir origin`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Answers /?size=BYTES&status=CODE&delay=MS&chunked=1&close=1, /echo, /page, and /__stats as JSON.
+
+Example:
+  weir origin --listen 127.0.0.1:9090 & curl '127.0.0.1:9090/?size=1000&delay=5'")]
+pub(crate) struct OriginArgs {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9090")]
+    pub(crate) listen: SocketAddr,
+    /// Threads [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) threads: Option<u32>,
+    /// How to talk to the kernel
+    #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
+    pub(crate) io: Io,
+}
+
+impl Io {
+    /// The word of the configuration.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Io::Auto => "auto",
+            Io::Uring => "uring",
+            Io::Epoll => "epoll",
+        }
+    }
+}
+
+/// `--pipeline`: the same words as in the configuration.
+fn pipeline(text: &str) -> Result<String, String> {
+    let is_depth = text.parse::<u32>().is_ok_and(|depth| depth > 0);
+    if is_depth || matches!(text, "adaptive" | "off") {
+        return Ok(text.to_owned());
+    }
+    Err("expected `adaptive`, `off` or a depth from 1".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_has_an_example() {
+        for verb in Cli::command().get_subcommands() {
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example:\n  weir "), "{}", verb.get_name());
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `weir demo`: the test origin, the proxy in front of it, and live figures, in one process.
+
+use std::io::{self, IsTerminal as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use weir_config::{Reverse, parse};
+use weir_lab::live::{Live, Source, show};
+use weir_lab::origin::{OriginOptions, spawn};
+use weir_worker::{Running, Setup, StartError};
+
+use crate::cli::Io;
+use crate::failure::Failure;
+use crate::{machine, run, terminal};
+
+/// How often the figures are shown.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long clients may take to get their answers at the end.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+
+/// `weir demo`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  weir demo --listen 127.0.0.1:8081 --seconds 10")]
+pub(crate) struct DemoArgs {
+    /// Address to accept clients on
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// End after this many seconds; 0 means on Ctrl-C
+    #[arg(long, value_name = "N", default_value = "0")]
+    seconds: u64,
+    /// How to talk to the kernel
+    #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
+    io: Io,
+}
+
+/// Does the verb.
+///
+/// # Errors
+/// The address is taken, or the driver doesn't work here.
+pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
+    let signals = run::watch_signals().map_err(|error| run::failed("signals", &error))?;
+    machine::raise_descriptors();
+    run::check_free(arguments.listen).map_err(|error| Failure::binding(&error))?;
+    let probe = weir_io::choose(run::io_choice(arguments.io.into()))
+        .map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
+    let workers = machine::workers();
+    let options = OriginOptions {
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        threads: workers as usize,
+        io: run::io_choice(arguments.io.into()),
+    };
+    let origin = spawn(options).map_err(|error| run::failed("origin", &error))?;
+    let proxy = start(arguments.listen, origin.local_addr(), workers, probe.driver)?;
+    let address = proxy.addresses().first().copied().unwrap_or(arguments.listen);
+    terminal::print(&format!(
+        "weir demo: a test origin on {}, and weir in front of it on {address}
+weir demo: {probe}; {workers} workers
+
+  try     curl -i http://{address}/
+  browse  http://{address}/
+  load    wrk -t2 -c64 -d10s http://{address}/
+  end     Ctrl-C
+
+",
+        origin.local_addr()
+    ));
+    let deadline = (arguments.seconds > 0).then(|| Instant::now() + Duration::from_secs(arguments.seconds));
+    let requests = watch(&proxy, &signals, deadline);
+    finish(proxy)?;
+    origin.stop().map_err(|error| run::failed("origin", &error))?;
+    terminal::print(&format!("weir demo: {requests} requests served\n"));
+    Ok(())
+}
+
+/// The proxy with default settings.
+fn start(listen: SocketAddr, to: SocketAddr, workers: u32, driver: weir_io::DriverKind) -> Result<Running, Failure> {
+    let flags = Reverse { listen: vec![listen.to_string()], to: vec![to.to_string()], ..Reverse::default() };
+    let config = parse(&flags.to_kdl(), "(the demo)").map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
+    let workers = u16::try_from(workers).unwrap_or(u16::MAX);
+    let setup = Setup { plan: Arc::new(config.plan), workers, driver, pin: true, seed: run::seed() };
+    weir_worker::start(&setup).map_err(|error| match error {
+        StartError::Listen { error, .. } => Failure::binding(&error),
+        StartError::Driver(error) => run::failed("can't start a worker", &error),
+    })
+}
+
+/// Shows figures until a signal or the deadline; gives the number of requests.
+fn watch(proxy: &Running, signals: &std::sync::mpsc::Receiver<i32>, deadline: Option<Instant>) -> u64 {
+    let terminal = io::stdout().is_terminal();
+    let of_view =
+        |view: &weir_worker::View| Source { counters: Arc::clone(&view.counters), latency: Arc::clone(&view.latency) };
+    let mut live = Live::new(proxy.views().iter().map(of_view).collect(), "weir-");
+    while !proxy.is_finished() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+        let left = deadline.map_or(LOOK_EVERY, |deadline| deadline.saturating_duration_since(Instant::now()));
+        match signals.recv_timeout(LOOK_EVERY.min(left)) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => break,
+        }
+        // A closed standard output leaves nobody to show it to.
+        let _ = show(&mut io::stdout(), terminal, &live.look().to_string());
+    }
+    if terminal {
+        terminal::print("\n");
+    }
+    live.look();
+    live.requests()
+}
+
+/// Lets clients have their answers, then ends the workers.
+fn finish(proxy: Running) -> Result<(), Failure> {
+    proxy.drain();
+    let deadline = Instant::now() + DRAIN_MAX;
+    while !proxy.is_finished() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    proxy.stop();
+    proxy.join().map_err(|error| run::failed("a worker failed", &error))
+}

@@ -1,0 +1,60 @@
+//! How a verb fails: a text for standard error and an exit code. Called by all verbs, read by `main`.
+//!
+//! Codes: 1 failed while running, 2 usage, 77 a missing privilege, 78 bad configuration (sysexits.h), so that a service
+//! manager can tell what a restart can't heal.
+
+use std::fmt::{self, Display};
+use std::io;
+
+use weir_config::Errors;
+
+use crate::terminal;
+
+/// Why a verb failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something outside went wrong: code 1.
+    Running(String),
+    /// The command line is wrong: code 2.
+    Usage(String),
+    /// The operating system forbids it; the text names the capability: code 77.
+    Privilege(String),
+    /// The configuration is wrong; the report is complete: code 78.
+    Configuration(String),
+}
+
+impl Failure {
+    /// The exit code.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Failure::Running(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::Privilege(_) => 77,
+            Failure::Configuration(_) => 78,
+        }
+    }
+
+    /// A listener that could not be bound; the text of the error names address and cause.
+    pub(crate) fn binding(error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Failure::Privilege(format!("weir: {error}\n")),
+            _ => Failure::Running(format!("weir: {error}\n")),
+        }
+    }
+}
+
+impl From<Errors> for Failure {
+    fn from(errors: Errors) -> Failure {
+        Failure::Configuration(terminal::render(&errors))
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Running(text) | Failure::Usage(text) | Failure::Privilege(text) | Failure::Configuration(text) => {
+                f.write_str(text)
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! `weir reverse`: a reverse proxy from flags alone. It writes the configuration that the flags stand for and goes on as
+//! `weir run` would.
+
+use weir_config::{Reverse, parse};
+
+use crate::cli::ReverseArgs;
+use crate::failure::Failure;
+use crate::{run, terminal};
+
+/// Does the verb; returns when the proxy has ended.
+///
+/// # Errors
+/// Wrong flags, or what [`run::serve`] says.
+pub(crate) fn reverse(arguments: ReverseArgs) -> Result<(), Failure> {
+    let text = Reverse {
+        listen: arguments.listen,
+        to: arguments.to,
+        connections: arguments.connections,
+        pipeline: arguments.pipeline,
+        workers: arguments.engine.workers,
+        io: arguments.engine.io.map(|io| io.word().to_owned()),
+    }
+    .to_kdl();
+    // What is wrong here was wrong on the command line.
+    let config = parse(&text, "(from the command line)").map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
+    if arguments.print {
+        terminal::print(&text);
+        return Ok(());
+    }
+    run::serve(config)
+}

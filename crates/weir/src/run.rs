@@ -1,0 +1,168 @@
+//! `weir run`, and what `weir reverse` shares with it: starts the workers, waits for signals, ends the workers.
+//!
+//! SIGTERM drains: nothing new is accepted, what was asked is answered, for at most [`DRAIN_MAX`]. A second SIGTERM, or
+//! SIGINT at any time, ends at once. All of it happens on the main thread; workers are told through their control.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant, SystemTime};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use weir_config::{Config, find_path, load};
+use weir_worker::{Running, Setup, StartError};
+
+use crate::cli::{EngineArgs, Io, RunArgs};
+use crate::failure::Failure;
+use crate::machine;
+
+/// How long requests may take to finish after SIGTERM.
+const DRAIN_MAX: Duration = Duration::from_secs(30);
+
+/// How often the workers are looked at; signals are noticed at once.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Does the verb; returns when the proxy has ended.
+///
+/// # Errors
+/// What is wrong with the configuration, or what [`serve`] says.
+pub(crate) fn run(arguments: &RunArgs) -> Result<(), Failure> {
+    let mut config = find_path(arguments.config.config.as_deref()).and_then(|path| load(&path))?;
+    let EngineArgs { workers, io } = arguments.engine;
+    config.workers = workers.or(config.workers);
+    config.io = io.map_or(config.io, Into::into);
+    serve(config)
+}
+
+/// Runs a configuration until a signal ends it.
+///
+/// # Errors
+/// A listener that can't be bound, a driver that doesn't work here, a worker that failed.
+pub(crate) fn serve(config: Config) -> Result<(), Failure> {
+    // Before anything else, so that a signal during the start is not lost.
+    let signals = watch_signals().map_err(|error| failed("signals", &error))?;
+    machine::raise_descriptors();
+    let probe = weir_io::choose(io_choice(config.io)).map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
+    for listener in &config.plan.listeners {
+        check_free(listener.address).map_err(|error| Failure::binding(&error))?;
+    }
+    let workers = config.workers.unwrap_or_else(machine::workers);
+    let setup = Setup {
+        plan: Arc::new(config.plan),
+        workers: u16::try_from(workers).unwrap_or(u16::MAX),
+        driver: probe.driver,
+        pin: true,
+        seed: seed(),
+    };
+    let running = weir_worker::start(&setup).map_err(|error| match error {
+        StartError::Listen { error, .. } => Failure::binding(&error),
+        StartError::Driver(error) => failed("can't start a worker", &error),
+    })?;
+    let noun = if workers == 1 { "worker" } else { "workers" };
+    eprintln!("weir: {probe}; {workers} {noun}; listening on {}", list(running.addresses()));
+    supervise(running, &signals)
+}
+
+/// Signals as messages.
+pub(crate) fn watch_signals() -> io::Result<Receiver<i32>> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let (sender, receiver) = channel();
+    std::thread::Builder::new().name("weir-signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            // Nobody listens when the process is about to end anyway.
+            let _ = sender.send(signal);
+        }
+    })?;
+    Ok(receiver)
+}
+
+/// A listener is shared with other sockets of the same user (SO_REUSEPORT), so a second weir would silently take half of
+/// the connections of a first. Binding once without sharing finds out.
+pub(crate) fn check_free(address: SocketAddr) -> io::Result<()> {
+    if address.port() == 0 {
+        return Ok(());
+    }
+    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    match socket.bind(&address.into()) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let text = format!("cannot listen on {address}: the port is taken by another program");
+            Err(io::Error::new(io::ErrorKind::AddrInUse, text))
+        }
+        // All other causes have their text where the real listener is made.
+        _ => Ok(()),
+    }
+}
+
+/// Waits for the end, by signal or by failure.
+fn supervise(running: Running, signals: &Receiver<i32>) -> Result<(), Failure> {
+    let mut deadline: Option<Instant> = None;
+    let mut ending = false;
+    while !running.is_finished() {
+        // What a worker owned, its clients and its share of the upstream connections, went with it; the others can't
+        // stand in for it, a service manager's restart can.
+        if !ending && running.has_ended() {
+            eprintln!("weir: a worker ended by itself; ending the others");
+            running.stop();
+            ending = true;
+        }
+        match signals.recv_timeout(LOOK_EVERY) {
+            Ok(SIGTERM) if !ending => {
+                ending = true;
+                deadline = Some(Instant::now() + DRAIN_MAX);
+                running.drain();
+            }
+            Ok(_) => {
+                ending = true;
+                running.stop();
+            }
+            // A timeout; the sender lives as long as the process.
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            eprintln!("weir: {} s after SIGTERM requests are still unfinished; ending them", DRAIN_MAX.as_secs());
+            deadline = None;
+            running.stop();
+        }
+    }
+    running.join().map_err(|error| failed("a worker failed", &error))
+}
+
+/// The driver's word for what the configuration says.
+pub(crate) fn io_choice(io: weir_config::IoChoice) -> weir_io::IoChoice {
+    match io {
+        weir_config::IoChoice::Auto => weir_io::IoChoice::Auto,
+        weir_config::IoChoice::Uring => weir_io::IoChoice::Uring,
+        weir_config::IoChoice::Epoll => weir_io::IoChoice::Epoll,
+    }
+}
+
+/// A failure of something that should work.
+pub(crate) fn failed(what: &str, error: &io::Error) -> Failure {
+    Failure::Running(format!("weir: {what}: {error}\n"))
+}
+
+impl From<Io> for weir_config::IoChoice {
+    fn from(io: Io) -> weir_config::IoChoice {
+        match io {
+            Io::Auto => weir_config::IoChoice::Auto,
+            Io::Uring => weir_config::IoChoice::Uring,
+            Io::Epoll => weir_config::IoChoice::Epoll,
+        }
+    }
+}
+
+/// Differs between runs; nothing secret depends on it.
+pub(crate) fn seed() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    since.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32)
+}
+
+fn list(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,387 @@
+//! The command line as a user meets it: help, exit codes, reports, start, signals. Runs the real binary.
+//!
+//! Help texts lie in `help/`; `UPDATE=1 cargo test -p weir --test cli` writes them. Every wait is for an event, with a
+//! deadline.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// How long any single event may take.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn weir() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.env_remove("WEIR_CONFIG").env_remove("COLUMNS").stdin(Stdio::null());
+    command
+}
+
+fn output(arguments: &[&str]) -> Output {
+    weir().args(arguments).output().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A file of this test, gone at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, content: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("weir-cli-{}-{name}", std::process::id()));
+        fs::write(&path, content).unwrap();
+        Scratch(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+const GOOD: &str = "listen \"127.0.0.1:0\"\nupstream app { server \"127.0.0.1:9\" }\nroute { proxy app }\n";
+
+#[test]
+fn help_texts_are_as_stored() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help");
+    for verb in ["", "run", "check", "reverse", "origin", "demo", "bench"] {
+        let arguments: Vec<&str> = [verb, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
+        let shown = output(&arguments);
+        assert_eq!(code(&shown), 0);
+        let name = if verb.is_empty() { "weir" } else { verb };
+        let file = directory.join(format!("{name}.txt"));
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(&file, &shown.stdout).unwrap();
+        }
+        assert_eq!(stdout(&shown), fs::read_to_string(&file).unwrap_or_default(), "{name}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_code_2_with_a_suggestion() {
+    for (arguments, hint) in [
+        (&["rum"][..], "run"),
+        (&["run", "--wokers", "2"], "--workers"),
+        (&["run", "--workers", "0"], "1..=256"),
+        (&["run", "--io", "iouring"], "uring"),
+        (&[], "Usage"),
+        (&["reverse"], "--to"),
+        (&["reverse", "--to", "127.0.0.1:1", "--pipeline", "fast"], "adaptive"),
+        (&["reverse", "--to", "127.0.0.1"], "port is missing"),
+        (&["reverse", "--to", "127.0.0.1:1", "--listen", "here"], "is not an address"),
+    ] {
+        let refused = output(arguments);
+        assert_eq!(code(&refused), 2, "{arguments:?}");
+        assert!(stderr(&refused).contains(hint), "{arguments:?}: {}", stderr(&refused));
+        assert_eq!(stdout(&refused), "");
+    }
+}
+
+#[test]
+fn check_says_nothing_when_all_is_well() {
+    let file = Scratch::new("good.kdl", GOOD);
+    let checked = output(&["check", "-c", file.path()]);
+    assert_eq!((code(&checked), stdout(&checked), stderr(&checked)), (0, String::new(), String::new()));
+}
+
+#[test]
+fn check_prints_what_reads_back() {
+    let file = Scratch::new("print.kdl", GOOD);
+    let kdl = stdout(&output(&["check", "-c", file.path(), "--print"]));
+    assert!(kdl.contains("queue-size 1000"), "{kdl}");
+    let json = stdout(&output(&["check", "-c", file.path(), "--print", "--json"]));
+    for (name, text) in [("again.kdl", &kdl), ("again.json", &json)] {
+        let again = Scratch::new(name, text);
+        assert_eq!(stdout(&output(&["check", "-c", again.path(), "--print"])), kdl, "{name}");
+    }
+}
+
+#[test]
+fn bad_configuration_is_code_78_with_every_error() {
+    let file = Scratch::new("bad.kdl", "lissten \"127.0.0.1:1\"\nlisten \"127.0.0.1:1\"\nroute { proxy app }\n");
+    for verb in ["check", "run"] {
+        let refused = output(&[verb, "-c", file.path()]);
+        assert_eq!(code(&refused), 78, "{verb}");
+        let report = stderr(&refused);
+        for part in ["bad.kdl:1:1", "did you mean `listen`?", "bad.kdl:3:15", "no upstream `app`", "2 errors"] {
+            assert!(report.contains(part), "{part} in {report}");
+        }
+        assert!(!report.contains('\u{1b}'), "no colours without a terminal");
+        assert_eq!(stdout(&refused), "");
+    }
+    let json = output(&["check", "-c", file.path(), "--json"]);
+    assert_eq!((code(&json), stderr(&json)), (78, String::new()));
+    assert!(stdout(&json).contains("\"line\":3"), "{}", stdout(&json));
+}
+
+#[test]
+fn files_that_can_not_be_read_are_code_78() {
+    for (path, part) in [("/does/not/exist.kdl", "No such file"), ("/", "directory")] {
+        let refused = output(&["run", "-c", path]);
+        assert_eq!(code(&refused), 78);
+        assert!(stderr(&refused).contains(path) && stderr(&refused).contains(part), "{}", stderr(&refused));
+    }
+}
+
+#[test]
+fn the_variable_names_the_file_and_the_flag_comes_first() {
+    let file = Scratch::new("variable.kdl", GOOD);
+    let by_variable = weir().args(["check", "--print"]).env("WEIR_CONFIG", file.path()).output().unwrap();
+    assert_eq!(code(&by_variable), 0);
+    let both = weir().args(["check", "-c", file.path()]).env("WEIR_CONFIG", "/does/not/exist").output().unwrap();
+    assert_eq!(code(&both), 0);
+    let missing = weir().arg("check").env("WEIR_CONFIG", "/does/not/exist").output().unwrap();
+    assert_eq!(code(&missing), 78);
+}
+
+#[test]
+fn a_file_beside_is_found_and_no_file_is_code_78() {
+    let directory = std::env::temp_dir().join(format!("weir-cli-{}-directory", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let check = || weir().args(["check", "--print"]).current_dir(&directory).output().unwrap();
+    if !Path::new("/etc/weir/weir.kdl").exists() {
+        let nothing = check();
+        assert_eq!(code(&nothing), 78);
+        assert!(stderr(&nothing).contains("-c FILE"), "{}", stderr(&nothing));
+    }
+    fs::write(directory.join("weir.kdl"), GOOD).unwrap();
+    let found = check();
+    fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(code(&found), 0);
+}
+
+#[test]
+fn reverse_prints_the_configuration_that_it_stands_for() {
+    let printed = output(&[
+        "reverse",
+        "--listen",
+        "127.0.0.1:8080",
+        "--to",
+        "127.0.0.1:9090",
+        "--to",
+        "127.0.0.1:9091",
+        "--connections",
+        "4",
+        "--pipeline",
+        "16",
+        "--workers",
+        "2",
+        "--io",
+        "epoll",
+        "--print",
+    ]);
+    assert_eq!(code(&printed), 0);
+    let expected = "workers 2\nio \"epoll\"\nlisten \"127.0.0.1:8080\"\nupstream \"app\" {\n    server \"127.0.0.1:9090\" \
+                    connections=4\n    server \"127.0.0.1:9091\" connections=4\n    pipeline depth=16\n}\nroute host=\"*\" \
+                    path=\"/\" { proxy \"app\"; }\n";
+    assert_eq!(stdout(&printed), expected);
+    let file = Scratch::new("reverse.kdl", expected);
+    assert_eq!(code(&output(&["check", "-c", file.path()])), 0);
+}
+
+#[test]
+fn a_taken_port_is_code_1_and_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let refused = output(&["reverse", "--listen", &address, "--to", "127.0.0.1:9"]);
+    assert_eq!(code(&refused), 1);
+    assert!(stderr(&refused).contains(&address) && stderr(&refused).contains("taken"), "{}", stderr(&refused));
+}
+
+#[test]
+fn a_second_weir_does_not_share_the_port_of_the_first() {
+    let first = Running::start(&["reverse", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"]);
+    let refused = output(&["reverse", "--listen", &first.address.to_string(), "--to", "127.0.0.1:9"]);
+    assert_eq!(code(&refused), 1);
+    assert!(stderr(&refused).contains("taken"), "{}", stderr(&refused));
+    first.end("INT");
+}
+
+#[test]
+fn an_address_of_another_machine_is_code_1() {
+    // TEST-NET-1, RFC 5737: nobody has it.
+    let refused = output(&["reverse", "--listen", "192.0.2.1:8080", "--to", "127.0.0.1:9"]);
+    assert_eq!(code(&refused), 1);
+    assert!(stderr(&refused).contains("192.0.2.1:8080"), "{}", stderr(&refused));
+}
+
+#[test]
+fn a_privileged_port_is_code_77_and_names_the_capability() {
+    // Only where the kernel would refuse: with setpriv the capability can be dropped even by root.
+    let floor = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
+    if floor.trim().parse::<u16>().is_ok_and(|first| first <= 80) {
+        eprintln!("skipped: this machine has no privileged ports");
+        return;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-net_bind_service", "--inh-caps=-net_bind_service", "--ambient-caps=-all", "--"]);
+    command.arg(env!("CARGO_BIN_EXE_weir")).args(["reverse", "--listen", "127.0.0.1:80", "--to", "127.0.0.1:9"]);
+    let Ok(refused) = command.stdin(Stdio::null()).output() else {
+        eprintln!("skipped: no setpriv");
+        return;
+    };
+    if stderr(&refused).contains("setpriv:") {
+        eprintln!("skipped: {}", stderr(&refused));
+        return;
+    }
+    assert_eq!(code(&refused), 77, "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("CAP_NET_BIND_SERVICE"), "{}", stderr(&refused));
+}
+
+/// A started weir that has said where it listens.
+struct Running {
+    child: Child,
+    address: SocketAddr,
+    line: String,
+    errors: BufReader<ChildStderr>,
+}
+
+impl Running {
+    fn start(arguments: &[&str]) -> Running {
+        let mut child = weir().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        errors.read_line(&mut line).unwrap();
+        let address = line.rsplit("listening on ").next().and_then(|text| text.trim().parse().ok());
+        let address = address.unwrap_or_else(|| panic!("no address in: {line}"));
+        Running { child, address, line, errors }
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(status.unwrap().success());
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream
+    }
+
+    /// Waits for the end; gives the exit code and what was said after the first line.
+    fn wait(mut self) -> (Option<i32>, String) {
+        let mut said = String::new();
+        let (sender, ended) = mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            self.errors.read_to_string(&mut said).unwrap();
+            let status = self.child.wait().unwrap();
+            sender.send(()).unwrap();
+            (status.code(), said)
+        });
+        ended.recv_timeout(DEADLINE).expect("weir ends");
+        reader.join().unwrap()
+    }
+
+    fn end(self, signal: &str) {
+        self.signal(signal);
+        assert_eq!(self.wait(), (Some(0), String::new()));
+    }
+}
+
+/// Repeats until it is so.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + DEADLINE;
+    while !is_so() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn one_line_says_what_runs_and_why() {
+    for io in ["epoll", "auto"] {
+        let arguments = ["reverse", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--io", io, "--workers", "2"];
+        let running = Running::start(&arguments);
+        assert!(running.line.starts_with("weir: "), "{}", running.line);
+        assert!(running.line.contains("epoll: ") || running.line.contains("io_uring: "), "{}", running.line);
+        assert!(running.line.contains("2 workers"), "{}", running.line);
+        running.end("INT");
+    }
+}
+
+#[test]
+fn an_idle_weir_ends_at_sigterm_and_at_sigint() {
+    for signal in ["TERM", "INT"] {
+        let running = Running::start(&["reverse", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"]);
+        let mut idle = running.connect();
+        running.end(signal);
+        assert!(matches!(idle.read(&mut [0; 8]), Ok(0) | Err(_)), "an idle connection is closed");
+    }
+}
+
+/// A request that is on its way: it has reached the server, which answers when it is told.
+struct Unanswered {
+    weir: Running,
+    client: TcpStream,
+    server: TcpStream,
+}
+
+impl Unanswered {
+    fn new() -> Unanswered {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap().to_string();
+        let weir = Running::start(&["reverse", "--listen", "127.0.0.1:0", "--to", &to, "--connections", "1"]);
+        let mut client = weir.connect();
+        write!(client, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let (server, _) = listener.accept().unwrap();
+        server.set_read_timeout(Some(DEADLINE)).unwrap();
+        let mut first = String::new();
+        BufReader::new(&server).read_line(&mut first).unwrap();
+        assert_eq!(first, "GET /slow HTTP/1.1\r\n");
+        Unanswered { weir, client, server }
+    }
+
+    /// SIGTERM was noticed when nothing new is accepted.
+    fn drain(&self) {
+        self.weir.signal("TERM");
+        eventually("nothing new is accepted", || TcpStream::connect(self.weir.address).is_err());
+    }
+}
+
+#[test]
+fn sigterm_lets_a_request_finish() {
+    let mut request = Unanswered::new();
+    request.drain();
+    write!(request.server, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+    let mut answer = String::new();
+    request.client.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"), "{answer}");
+    assert_eq!(request.weir.wait(), (Some(0), String::new()));
+}
+
+#[test]
+fn a_second_sigterm_and_sigint_end_at_once() {
+    for second in ["TERM", "INT"] {
+        let mut request = Unanswered::new();
+        request.drain();
+        request.weir.signal(second);
+        assert_eq!(request.weir.wait(), (Some(0), String::new()));
+        assert!(matches!(request.client.read(&mut [0; 8]), Ok(0) | Err(_)), "the request was given up");
+    }
+}
+
+#[test]
+fn sigint_ends_at_once() {
+    let mut request = Unanswered::new();
+    request.weir.signal("INT");
+    assert_eq!(request.weir.wait(), (Some(0), String::new()));
+    assert!(matches!(request.client.read(&mut [0; 8]), Ok(0) | Err(_)), "the request was given up");
+}
