@@ -16,6 +16,9 @@ const IDLE_MIN: f64 = 0.05;
 /// Generator and origin together with more than this share of all cores: the rate says little about the proxy.
 const OTHERS_MAX: f64 = 0.5;
 
+/// Other programs with more than this share disturb the figures. The kernel's own threads stay below it.
+const FOREIGN_MAX: f64 = 0.1;
+
 /// Everything that is reported.
 pub(super) struct Report<'a> {
     pub(super) options: &'a BenchOptions,
@@ -168,7 +171,7 @@ impl Report<'_> {
                 of(&Record::origin_us_per_request),
                 of(&|r| r.idle) * 100.0,
                 of(&|r| r.pss_bytes as f64) / 1048576.0,
-                limit(of(&|r| r.idle), of(&|r| others_share(r))),
+                limit(of(&|r| r.idle), of(&others_share), of(&foreign_share)),
             ),
         }
     }
@@ -194,21 +197,34 @@ pub(super) fn progress(cell: &Cell, record: &Record) -> String {
 
 /// Share of all cores' time that generator and origin used.
 fn others_share(record: &Record) -> f64 {
+    share(record, record.generator_us + record.origin_us)
+}
+
+/// Share of all cores' time that neither we nor idleness account for: other programs, and other guests of the host.
+fn foreign_share(record: &Record) -> f64 {
+    let ours = share(record, record.generator_us + record.origin_us + record.proxy_us);
+    (1.0 - record.idle - ours).max(0.0)
+}
+
+fn share(record: &Record, us: f64) -> f64 {
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-    if record.wall_us == 0.0 { 0.0 } else { (record.generator_us + record.origin_us) / (record.wall_us * cores) }
+    if record.wall_us == 0.0 { 0.0 } else { us / (record.wall_us * cores) }
 }
 
 /// What kept the rate from being higher.
-fn limit(idle: f64, others: f64) -> String {
-    if idle > IDLE_MIN {
-        return String::new();
-    }
+fn limit(idle: f64, others: f64, foreign: f64) -> String {
     let percent = others * 100.0;
-    if others > OTHERS_MAX {
+    let mut text = if idle > IDLE_MIN {
+        String::new()
+    } else if others > OTHERS_MAX {
         format!("generator and origin ({percent:.0} % of the machine): the rate is a floor")
     } else {
         format!("all cores, shared ({percent:.0} % by generator and origin)")
+    };
+    if foreign > FOREIGN_MAX {
+        let _ = write!(text, " **not quiet: {:.0} % went to other programs**", foreign * 100.0);
     }
+    text
 }
 
 fn error_text(errors: &Errors) -> String {
