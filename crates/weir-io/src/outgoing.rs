@@ -124,3 +124,75 @@ impl Sends {
         Some(outgoing)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! However the kernel cuts what it takes, it is offered each byte once and in order.
+
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What is offered next, as bytes.
+    fn offered(outgoing: &Outgoing) -> Vec<u8> {
+        let read = |start: *const u8, len| {
+            // SAFETY: the range is part of the payload of `outgoing`, which outlives the copy.
+            unsafe { std::slice::from_raw_parts(start, len) }.to_vec()
+        };
+        match outgoing.next() {
+            Next::Nothing => Vec::new(),
+            Next::One(start, len) => read(start, len),
+            Next::Several => {
+                let mut slices = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; SLICES_MAX];
+                let count = outgoing.fill(&mut slices);
+                assert!(count > 0);
+                slices[..count].iter().flat_map(|slice| read(slice.iov_base.cast(), slice.iov_len)).collect()
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn each_byte_once_and_in_order(
+            lens in proptest::collection::vec(0usize..40, 0..150),
+            cuts in proptest::collection::vec(1usize..200, 1..20),
+            form in 0..3,
+        ) {
+            let mut next = 0u8;
+            let mut slice = |len: usize| Bytes::from_iter((0..len).map(|_| { next = next.wrapping_add(1); next }));
+            let slices: Vec<Bytes> = lens.into_iter().map(&mut slice).collect();
+            let whole = slices.concat();
+            let payload = match form {
+                0 => Payload::Owned(whole.clone()),
+                1 => Payload::Shared(whole.clone().into()),
+                _ => Payload::Vectored(slices),
+            };
+            let mut outgoing = Outgoing::new(payload);
+            let mut taken = Vec::new();
+            for cut in cuts.iter().cycle() {
+                let offer = offered(&outgoing);
+                prop_assert_eq!(offer.is_empty(), taken.len() == whole.len());
+                if offer.is_empty() {
+                    break;
+                }
+                let take = (*cut).min(offer.len());
+                taken.extend_from_slice(&offer[..take]);
+                prop_assert_eq!(outgoing.advance(take), taken.len() == whole.len());
+            }
+            prop_assert_eq!(taken, whole);
+        }
+    }
+
+    #[test]
+    fn slots_are_reused() {
+        let mut sends = Sends::default();
+        let first = sends.insert(Outgoing::new(Payload::Owned(vec![1])));
+        let second = sends.insert(Outgoing::new(Payload::Owned(vec![2])));
+        assert!(sends.remove(first).is_some() && sends.remove(first).is_none());
+        assert_eq!(sends.insert(Outgoing::new(Payload::Owned(vec![3]))), first);
+        assert!(sends.get(second).is_some() && sends.get(NO_SEND).is_none());
+    }
+}

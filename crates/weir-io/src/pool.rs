@@ -211,3 +211,90 @@ impl Pool {
         inbox.starved = may_starve && self.free.is_empty();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! The ledger of a pool balances whatever way its buffers take, and memory outlives the owner while it is lent.
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const COUNT: u16 = 8;
+    const SIZE: u32 = 128;
+
+    fn pool() -> Pool {
+        Pool::new(COUNT, SIZE, Arc::new(WakeState::new().expect("an event descriptor"))).expect("a pool")
+    }
+
+    /// Takes a buffer and writes its own number into all of it.
+    fn lend(pool: &mut Pool) -> Option<(u16, RecvBuf)> {
+        let id = pool.take()?;
+        // SAFETY: the buffer was just taken, so nobody else refers to its SIZE bytes.
+        unsafe { std::ptr::write_bytes(pool.address(id), id as u8, SIZE as usize) };
+        Some((id, pool.lend(id, SIZE)))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Lent, recycled, dropped here or on another thread, kept as slices: no buffer is ever lent twice at a time, none
+        /// is lost, and what is kept does not change.
+        #[test]
+        fn the_ledger_balances(steps in proptest::collection::vec((0u8..5, any::<prop::sample::Index>()), 1..80)) {
+            let mut pool = pool();
+            let mut held: Vec<(u16, RecvBuf)> = Vec::new();
+            let mut kept: Vec<(u16, bytes::Bytes)> = Vec::new();
+            for (step, which) in steps {
+                match step {
+                    0 | 1 => held.extend(lend(&mut pool)),
+                    _ if held.is_empty() => {}
+                    2 => prop_assert!(pool.recycle(held.remove(which.index(held.len())).1).is_none()),
+                    3 => {
+                        let (_, buffer) = held.remove(which.index(held.len()));
+                        std::thread::spawn(move || drop(buffer)).join().expect("no panic");
+                    }
+                    _ => {
+                        let (id, buffer) = held.remove(which.index(held.len()));
+                        kept.push((id, buffer.into_bytes()));
+                    }
+                }
+                pool.collect();
+                prop_assert_eq!(pool.free() + held.len(), usize::from(COUNT));
+                for (id, bytes) in held.iter().map(|(id, b)| (id, &b[..])).chain(kept.iter().map(|(id, b)| (id, &b[..]))) {
+                    prop_assert!(bytes.len() == SIZE as usize && bytes.iter().all(|&byte| byte == *id as u8));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_one_used_is_the_next() {
+        let mut pool = pool();
+        let (first, buffer) = lend(&mut pool).expect("a buffer");
+        pool.recycle(buffer);
+        assert_eq!(pool.take(), Some(first));
+    }
+
+    #[test]
+    fn anothers_buffer_goes_back_to_where_it_came_from() {
+        let (mut one, mut other) = (pool(), pool());
+        let (_, buffer) = lend(&mut one).expect("a buffer");
+        let refused = other.recycle(buffer).expect("not its own");
+        drop(refused);
+        one.collect();
+        assert_eq!((one.free(), other.free()), (8, 8));
+        assert!(other.recycle(RecvBuf::from_vec(vec![1])).is_some());
+    }
+
+    #[test]
+    fn lent_memory_outlives_the_pool() {
+        let mut pool = Pool::new(2, 4096, Arc::new(WakeState::new().expect("an event descriptor"))).expect("a pool");
+        let id = pool.take().expect("a buffer");
+        // SAFETY: the buffer was just taken.
+        unsafe { std::ptr::write_bytes(pool.address(id), 9, 4096) };
+        let bytes = pool.lend(id, 4096).into_bytes();
+        drop(pool);
+        assert!(bytes.iter().all(|&byte| byte == 9));
+    }
+}

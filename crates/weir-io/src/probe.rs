@@ -60,6 +60,11 @@ impl Failure {
         move |error| Failure { step, error }
     }
 
+    /// The reason for the log.
+    fn sentence(&self) -> String {
+        format!("{} failed: {}{}", self.step, plain(&self.error), self.hint())
+    }
+
     /// What to look at, in a few words.
     fn hint(&self) -> &'static str {
         match self.error.raw_os_error() {
@@ -79,10 +84,7 @@ pub fn probe() -> Probe {
             driver: DriverKind::Uring,
             reason: format!("kernel {}, multishot receive and buffer rings work", kernel_release()),
         },
-        Err(failure) => Probe {
-            driver: DriverKind::Epoll,
-            reason: format!("{} failed: {}{}", failure.step, plain(&failure.error), failure.hint()),
-        },
+        Err(failure) => Probe { driver: DriverKind::Epoll, reason: failure.sentence() },
     }
 }
 
@@ -165,4 +167,87 @@ fn next(ring: &mut Ring) -> io::Result<crate::uring::Entry> {
     ring.enter(Wait::Us(TRIAL_WAIT_US))?;
     ring.reap(1, &mut entries);
     entries.pop().ok_or_else(|| io::ErrorKind::TimedOut.into())
+}
+
+#[cfg(test)]
+mod tests {
+    //! The sentences, and that a demand is met or refused. The trial itself runs on the kernel at hand.
+
+    use super::*;
+
+    #[test]
+    fn the_choice_is_kept_or_refused() {
+        let found = probe();
+        assert_eq!(choose(IoChoice::Auto), Ok(found.clone()));
+        assert_eq!(choose(IoChoice::Epoll).map(|probe| probe.to_string()), Ok("epoll: as asked for".to_owned()));
+        match found.driver {
+            DriverKind::Uring => {
+                assert!(found.to_string().starts_with("io_uring: kernel "), "{found}");
+                assert_eq!(choose(IoChoice::Uring), Ok(found));
+            }
+            DriverKind::Epoll => {
+                let refusal = choose(IoChoice::Uring).expect_err("it does not work");
+                assert_eq!(refusal, format!("io_uring does not work here: {}", found.reason));
+            }
+        }
+    }
+
+    #[test]
+    fn failures_are_told_with_a_hint() {
+        for (code, sentence) in [
+            (
+                libc::EPERM,
+                "io_uring_setup failed: Operation not permitted (forbidden by the container or kernel.io_uring_disabled)",
+            ),
+            (
+                libc::ENOSYS,
+                "io_uring_setup failed: Function not implemented (the kernel has no io_uring, or not all of it)",
+            ),
+            (libc::EINVAL, "io_uring_setup failed: Invalid argument (the kernel is older than 6.1)"),
+        ] {
+            let failure = Failure { step: "io_uring_setup", error: io::Error::from_raw_os_error(code) };
+            assert_eq!(failure.sentence(), sentence);
+        }
+    }
+
+    /// Makes `io_uring_setup` fail on the calling thread from now on, as containers do.
+    fn forbid_io_uring(code: i32) {
+        let instruction = |code: u32, jump_if: u8, jump_else: u8, k: u32| libc::sock_filter {
+            code: code as u16,
+            jt: jump_if,
+            jf: jump_else,
+            k,
+        };
+        let mut filter = [
+            // The number of the system call is the first field.
+            instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+            instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_setup as u32),
+            instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | code as u32),
+            instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: no pointers; only this thread is concerned.
+        assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+        // SAFETY: the program and its instructions outlive the call, which copies them.
+        let result = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+        assert_eq!(result, 0);
+    }
+
+    #[test]
+    fn a_container_that_forbids_io_uring_gets_epoll() {
+        for (code, hint) in [(libc::EPERM, "container"), (libc::ENOSYS, "has no io_uring"), (libc::EINVAL, "older")] {
+            let thread = std::thread::spawn(move || {
+                forbid_io_uring(code);
+                let found = probe();
+                assert_eq!(found.driver, DriverKind::Epoll);
+                assert!(found.to_string().starts_with("epoll: io_uring_setup failed: "), "{found}");
+                assert!(found.reason.contains(hint), "{found}");
+                let refusal = choose(IoChoice::Uring).expect_err("it is forbidden");
+                assert!(refusal.starts_with("io_uring does not work here: io_uring_setup failed"), "{refusal}");
+                assert!(crate::Uring::new(Options::default()).is_err());
+                assert!(crate::Epoll::new(Options::default()).is_ok());
+            });
+            thread.join().expect("no panic");
+        }
+    }
 }

@@ -165,3 +165,65 @@ impl Table {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! A name means one occupant of one slot, for ever.
+
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn names_are_never_reused(steps in proptest::collection::vec((0u8..3, any::<prop::sample::Index>()), 1..800)) {
+            let mut table = Table::new();
+            let (mut live, mut dead, mut all) = (Vec::new(), Vec::new(), HashSet::new());
+            for (step, which) in steps {
+                if step > 0 || live.is_empty() {
+                    let socket = table.insert(live.len() as RawFd, 7);
+                    prop_assert!(all.insert(socket));
+                    live.push(socket);
+                } else {
+                    let socket: Socket = live.swap_remove(which.index(live.len()));
+                    table.remove(socket.index);
+                    dead.push(socket);
+                }
+            }
+            prop_assert_eq!(table.live(), live.len());
+            prop_assert!(live.iter().all(|&socket| table.named(socket).is_some()));
+            prop_assert!(dead.iter().all(|&socket| table.named(socket).is_none()));
+            let occupied: HashSet<Socket> = table.occupied().into_iter().collect();
+            prop_assert_eq!(occupied, live.into_iter().collect::<HashSet<_>>());
+        }
+    }
+
+    #[test]
+    fn a_closing_slot_is_occupied_but_has_no_name() {
+        let mut table = Table::new();
+        let socket = table.insert(5, 1);
+        table.slot(socket.index).set(CLOSING);
+        assert!(table.named(socket).is_none());
+        assert!(table.occupant(socket.index, socket.generation).is_some());
+    }
+
+    #[test]
+    fn wants_survive_other_bits() {
+        let mut table = Table::new();
+        let socket = table.insert(5, 1);
+        let slot = table.slot(socket.index);
+        for class in [Class::Small, Class::Large] {
+            for how in [Receive::Many(class), Receive::Once(class), Receive::Off] {
+                slot.set(STARVED | LISTENER);
+                slot.set_want(how);
+                assert_eq!(slot.want(), how);
+                slot.clear(LISTENER);
+                assert!(slot.has(STARVED) && slot.want() == how);
+            }
+        }
+    }
+}

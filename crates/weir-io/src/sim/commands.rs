@@ -37,6 +37,8 @@ impl World {
         if !matches!(how, Receive::Many(_)) && self.rng.chance(self.settings.faults.late_off) {
             self.pump_receive(driver, socket);
         }
+        let now_us = self.now_us;
+        self.trace.line(|| format!("{now_us:>12} driver {driver} socket {}.{} {how:?}", socket.index, socket.generation));
         if let Some(state) = self.drivers[driver].get_mut(socket) {
             state.receive = how;
             self.arrived(driver, socket);
