@@ -33,7 +33,7 @@ pub struct HeadScan {
 
 impl HeadScan {
     /// The length of the request head at the start of `input` once it is complete. `input` must be the input of the
-    /// call before with bytes appended.
+    /// call before with bytes appended. Once it is complete, further calls give the same.
     ///
     /// # Errors
     /// The client is at fault; the same error that [`parse_request`] gives for this input.
@@ -61,13 +61,15 @@ impl HeadScan {
             self.at = value_end(window, self.at);
             let Some(end) = line_end(window, self.at)? else { break };
             let empty = self.at == self.line;
-            (self.line, self.at) = (end, end);
-            if !empty {
-                self.first_done = true;
-            } else if self.first_done || self.leading == leading_max {
+            if empty && (self.first_done || self.leading == leading_max) {
+                // Where it is, so that asking again gives the same.
                 return Ok(Some(end));
-            } else {
+            }
+            (self.line, self.at) = (end, end);
+            if empty {
                 self.leading += 1;
+            } else {
+                self.first_done = true;
             }
         }
         if !self.first_done && window.len() - self.line >= limits.line_with_end_max() {

@@ -322,3 +322,14 @@ fn scratch_is_reused() {
     assert!(parse_request(b"GET /", &limits, &mut fields).unwrap().is_none());
     assert!(fields.is_empty());
 }
+
+#[test]
+fn a_complete_head_is_found_again() {
+    for head in [&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"] {
+        let input = [head, b"GET / HTTP/1.1\r\n"].concat();
+        let mut scan = HeadScan::default();
+        for known in [head.len(), head.len(), input.len()] {
+            assert_eq!(scan.find(&input[..known], &Limits::default()), Ok(Some(head.len())));
+        }
+    }
+}
