@@ -88,10 +88,9 @@ impl Engine {
         }
         if self.head_is_whole(index, &mut stash) {
             let used = self.parse(index, &Input::borrowed(&stash.bytes[stash.start..]));
-            if used > 0 {
-                stash.start += used;
-                stash.scan = Default::default();
-            }
+            stash.start += used;
+            // Also when nothing could be taken: a scan that has found an end would go on to the next head.
+            stash.scan = Default::default();
         }
         if !self.session_alive(index) {
             return;
@@ -242,10 +241,15 @@ impl Engine {
     /// Answers a request without an upstream. A body that is still to come ends the connection, so it is never parsed.
     fn answer_locally(&mut self, index: u32, head: &RequestHead, status: u16, word: &'static str) {
         let exchange = self.add_exchange(index, head);
-        let has_body = !matches!(head.body, RequestBody::None | RequestBody::Length(0));
+        // What follows a refused CONNECT may be meant for the tunnel.
+        let has_more = !matches!(head.body, RequestBody::None | RequestBody::Length(0)) || head.method == Method::Connect;
         let slot = self.exchanges.at_mut(exchange);
-        slot.want.close |= has_body;
-        slot.want.body_open = has_body;
+        slot.want.close |= has_more;
+        slot.want.body_open = has_more;
+        if has_more {
+            // At once: with answers in front of this one, parsing would go on.
+            self.sessions.at_mut(index).reading = Reading::Closing;
+        }
         self.fail_exchange(exchange, status, word, None);
     }
 
