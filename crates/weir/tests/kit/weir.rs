@@ -1,0 +1,205 @@
+//! The real binary under a written configuration: start, readiness, end, and what it may not leave behind.
+
+use std::fs;
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use super::{DEADLINE, Scratch, Server, eventually};
+
+/// Which driver weir is told to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Io {
+    /// io_uring.
+    Uring,
+    /// epoll.
+    Epoll,
+}
+
+impl Io {
+    /// The word of the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Io::Uring => "uring",
+            Io::Epoll => "epoll",
+        }
+    }
+}
+
+/// A running weir.
+#[derive(Debug)]
+pub struct Weir {
+    /// Where it listens.
+    pub address: SocketAddr,
+    child: Child,
+    said: Arc<Mutex<String>>,
+    readers: Vec<JoinHandle<()>>,
+    scratch: Scratch,
+}
+
+/// A port that nobody listens on: below the range that the kernel gives to outgoing connections.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = (std::process::id() % 200) as u16 * 100;
+    loop {
+        let port = 10_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// One upstream `app` with one server, and the route to it; `more` stands inside the upstream.
+pub fn app(server: &Server, connections: u32, more: &str) -> String {
+    let address = server.address;
+    format!(
+        "upstream \"app\" {{\n server \"{address}\" connections={connections}\n {more}\n}}\nroute host=\"*\" path=\"/\" {{ proxy \"app\" }}\n"
+    )
+}
+
+impl Weir {
+    /// Starts `weir run` with the driver, the number of workers and the rest of the configuration, and waits until it
+    /// accepts.
+    pub fn start(io: Io, workers: u32, rest: &str) -> Weir {
+        Weir::start_by(io, workers, rest, Command::new(env!("CARGO_BIN_EXE_weir")))
+    }
+
+    /// The same under a limit of open descriptors.
+    pub fn start_with_descriptors(io: Io, workers: u32, rest: &str, descriptors: u32) -> Weir {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {descriptors}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_weir")]);
+        Weir::start_by(io, workers, rest, shell)
+    }
+
+    fn start_by(io: Io, workers: u32, rest: &str, mut command: Command) -> Weir {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let scratch = Scratch::new();
+        let text = format!("workers {workers}\nio \"{}\"\nlisten \"{address}\"\n{rest}", io.word());
+        let file = scratch.write("weir.kdl", text.as_bytes());
+        command.args(["run", "-c"]).arg(&file).env_remove("WEIR_CONFIG");
+        Weir::watch(command, address, scratch)
+    }
+
+    /// Starts any command line of weir that listens on `address`.
+    pub fn command(arguments: &[&str], address: SocketAddr) -> Weir {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(arguments);
+        Weir::watch(command, address, Scratch::new())
+    }
+
+    fn watch(mut command: Command, address: SocketAddr, scratch: Scratch) -> Weir {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("weir starts");
+        let said = Arc::new(Mutex::new(String::new()));
+        let pipes: [Box<dyn Read + Send>; 2] =
+            [Box::new(child.stdout.take().expect("piped")), Box::new(child.stderr.take().expect("piped"))];
+        let readers = pipes.map(|pipe| collect(pipe, Arc::clone(&said))).into();
+        let mut weir = Weir { address, child, said, readers, scratch };
+        weir.wait_until_it_accepts();
+        weir
+    }
+
+    fn wait_until_it_accepts(&mut self) {
+        eventually("weir accepts", || {
+            if let Some(status) = self.child.try_wait().expect("weir is a child") {
+                panic!("weir ended at start with {status}:\n{}", self.said());
+            }
+            TcpStream::connect(self.address).is_ok()
+        });
+    }
+
+    /// What it wrote to stdout and stderr so far.
+    pub fn said(&self) -> String {
+        self.said.lock().expect("no reader panicked").clone()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Open descriptors.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("weir runs").count()
+    }
+
+    /// Resident memory in bytes, without file pages.
+    pub fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("weir runs");
+        let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("the kernel tells");
+        let digits: String = line.chars().filter(char::is_ascii_digit).collect();
+        digits.parse::<u64>().expect("a number") * 1024
+    }
+
+    /// User and system time that it used, in clock ticks.
+    pub fn cpu_ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("weir runs");
+        let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
+        fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime")
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("weir is a child").is_none()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Ends it as an operator does, and checks that it ended well.
+    pub fn stop(mut self) {
+        self.signal("TERM");
+        let status = self.wait();
+        let said = self.said();
+        assert!(!said.contains("panicked"), "weir panicked:\n{said}");
+        assert_eq!(status.code(), Some(0), "exit after SIGTERM:\n{said}");
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("weir is a child") {
+                self.readers.drain(..).for_each(|reader| reader.join().expect("reader"));
+                return status;
+            }
+            assert!(Instant::now() < end, "weir doesn't end:\n{}", self.said());
+            std::thread::park_timeout(std::time::Duration::from_millis(2));
+        }
+    }
+
+    /// Where its configuration lies.
+    pub fn config_file(&self) -> PathBuf {
+        self.scratch.path("weir.kdl")
+    }
+}
+
+/// Ends a weir whose test failed, and shows what it said.
+impl Drop for Weir {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- weir said:\n{}", self.said.lock().map(|said| said.clone()).unwrap_or_default());
+        }
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn collect(mut pipe: Box<dyn Read + Send>, into: Arc<Mutex<String>>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(n @ 1..) = pipe.read(&mut buffer) {
+            into.lock().expect("no panic").push_str(&String::from_utf8_lossy(&buffer[..n]));
+        }
+    })
+}
