@@ -55,6 +55,29 @@ impl Subject for UringSubject {
     }
 }
 
+/// io_uring with hardly any room: operations are submitted early, completions overflow, buffers run out all the time.
+pub(crate) struct TinyUringSubject;
+
+impl Subject for TinyUringSubject {
+    type Driver = crate::Uring;
+
+    fn driver(&self, options: Options) -> crate::Uring {
+        let tiny = Options {
+            queue_entries: 2,
+            completion_entries: 4,
+            small_armed: 2,
+            large_armed: 1,
+            completions_per_turn: 3,
+            ..options
+        };
+        UringSubject.driver(tiny)
+    }
+
+    fn turn(&self, driver: &mut crate::Uring, wait_us: u64, into: &mut Vec<Completion>) {
+        UringSubject.turn(driver, wait_us, into);
+    }
+}
+
 /// epoll.
 pub(crate) struct EpollSubject;
 
@@ -114,6 +137,11 @@ macro_rules! suite {
         mod uring {
             $(#[test] fn $test() { if crate::probe().driver == crate::DriverKind::Uring {
                 super::$test(&$crate::conformance::UringSubject);
+            } })*
+        }
+        mod uring_tiny {
+            $(#[test] fn $test() { if crate::probe().driver == crate::DriverKind::Uring {
+                super::$test(&$crate::conformance::TinyUringSubject);
             } })*
         }
         mod epoll {
