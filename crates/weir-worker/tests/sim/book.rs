@@ -41,7 +41,6 @@ pub struct Entry {
 #[derive(Clone, Debug)]
 pub struct Asked {
     pub nonce: String,
-    pub client: usize,
     pub method: &'static str,
     pub conditional: bool,
     pub body: Vec<u8>,
@@ -140,6 +139,13 @@ impl Book {
                 let text = format!("{} {} reached servers {acted} times", request.method, request.nonce());
                 self.violation(text);
             }
+        }
+    }
+
+    /// The server announced that it does not act on a request that it has received already.
+    pub fn ignored(&mut self, nonce: &str) {
+        if let Some(arrival) = self.entries.get_mut(nonce).and_then(|entry| entry.arrivals.last_mut()) {
+            arrival.ignored = true;
         }
     }
 

@@ -346,8 +346,7 @@ impl Writer<'_> {
 
     fn ask(&mut self, method: &'static str, nonce: String, conditional: bool, body: Vec<u8>) {
         self.acts.push_back(Act::Ask(self.requests.len()));
-        let client = self.number;
-        let asked = Asked { nonce, client, method, conditional, body, trigger: None };
+        let asked = Asked { nonce, method, conditional, body, trigger: None };
         self.requests.push(asked);
     }
 

@@ -87,7 +87,6 @@ fn asker(row: &HostileUpstream, nonce: &str, start_us: u64, book: &super::book::
     let trigger = &row.trigger;
     let asked = Asked {
         nonce: nonce.to_owned(),
-        client: ASKER,
         method: trigger.method,
         conditional: false,
         body: trigger.body.clone(),

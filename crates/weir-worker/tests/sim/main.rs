@@ -8,6 +8,9 @@
 //! `WEIR_SIM_SEEDS=N` runs N seeds of each test instead of the usual ones, `WEIR_SIM_SEED=x` only that one, and
 //! `WEIR_SIM_TRACE=1` prints the events before a failure.
 
+// A test binary has no outside that could reach anything.
+#![allow(unreachable_pub)]
+
 mod book;
 mod client;
 mod direct;
@@ -16,6 +19,8 @@ mod node;
 mod run;
 mod scenario;
 mod server;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use run::{Run, Summary};
 use scenario::Scenario;
@@ -36,16 +41,23 @@ fn run(seed: u64, workers: u16) -> Summary {
     Run::new(Scenario::new(seed, workers)).finish()
 }
 
+/// Runs all seeds, so that one look shows how many fail; the messages are those of the failures.
+fn each_seed(seeds: impl Iterator<Item = u64>, run: impl Fn(u64)) {
+    let fails = |seed: &u64| catch_unwind(AssertUnwindSafe(|| run(*seed))).is_err();
+    let failed: Vec<u64> = seeds.filter(fails).collect();
+    assert!(failed.is_empty(), "failed with seeds {failed:?}");
+}
+
 #[test]
 fn one_worker_keeps_its_promises() {
-    seeds().for_each(|seed| {
+    each_seed(seeds(), |seed| {
         run(seed, 1);
     });
 }
 
 #[test]
 fn two_workers_keep_their_promises() {
-    seeds().for_each(|seed| {
+    each_seed(seeds(), |seed| {
         run(seed, 2);
     });
 }

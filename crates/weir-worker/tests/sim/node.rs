@@ -23,6 +23,7 @@ pub fn nodes(world: &SimWorld, plan: &Arc<Plan>, workers: u16, seed: u64) -> Vec
             worker: number,
             workers,
             seed: seed ^ u64::from(number),
+            secret: [seed, u64::from(number)],
             hints: Arc::clone(&hints),
             counters: Arc::new(Counters::default()),
             latency: Arc::new(Histogram::default()),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use weir_io::sim::{Faults, Ledger, Rng, SimWorld};
 
-use super::book::{Book, Outcome, SharedBook};
+use super::book::{Book, Entry, Outcome, SharedBook};
 use super::client::Client;
 use super::node::{Node, nodes};
 use super::scenario::{Kind, Scenario, listen_address, server_address};
@@ -87,8 +87,12 @@ impl Run {
     pub fn finish_with(self, judge: impl FnOnce(&Book) -> Result<(), String>) -> Summary {
         let all = self.scenario.clients + self.added.get();
         if !self.pass(CLIENTS_US_MAX, || self.book.borrow().clients_done == all) {
-            let done = self.book.borrow().clients_done;
-            self.fail(&format!("{done} of {all} clients came to an end"));
+            let book = self.book.borrow();
+            let waiting = book.entries.iter().filter(|(_, entry)| entry.outcome == Outcome::Waiting);
+            let waiting: Vec<String> = waiting.take(8).map(|(nonce, entry)| waiting_text(nonce, entry)).collect();
+            let text = format!("{} of {all} clients came to an end; waiting: {waiting:?}", book.clients_done);
+            drop(book);
+            self.fail(&text);
         }
         self.world.set_faults(Faults { latency_us: 50, ..Faults::none() });
         self.pass(QUIET_US, || false);
@@ -188,4 +192,9 @@ impl Run {
             "{name}, {kind:?}, {workers} workers: {what}\nreplay: WEIR_SIM_SEED={seed} WEIR_SIM_TRACE=1 cargo test -p weir-worker --test sim"
         ))
     }
+}
+
+fn waiting_text(nonce: &str, entry: &Entry) -> String {
+    let (method, bytes) = (entry.asked.method, entry.asked.body.len());
+    format!("{method} {nonce} body {bytes} B, arrivals {}, delivered {}", entry.arrivals.len(), entry.delivered)
 }

@@ -60,7 +60,11 @@ impl Scenario {
         let mut settings = Settings::random(seed, faults);
         settings.window_bytes = 1 << rng.between(12, 18);
         let servers = 1 + rng.index(3);
-        let styles = (0..servers).map(|_| style(kind, rng)).collect();
+        let mut styles: Vec<Style> = (0..servers).map(|_| style(kind, rng)).collect();
+        if settings.faults.half_close > 0 {
+            // A cut answer that ends by close can't be told from a whole one.
+            styles.iter_mut().for_each(|style| style.until_close = 0);
+        }
         Scenario {
             name: "random",
             seed,

@@ -191,7 +191,8 @@ impl Server {
         let ending = self.style.closing.filter(|closing| closing.answers == connection.answered).map(|c| c.how);
         let half = self.style.closing.is_some_and(|closing| closing.answers + 1 == connection.answered);
         let announced = ending == Some(Ending::Announced);
-        let (bytes, mut after) = self.answer(net, &request, announced);
+        // Half of an answer that ends by close can't be told from a whole one.
+        let (bytes, mut after) = self.answer(net, &request, announced, !half);
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         match ending {
             Some(Ending::Fin) => after = After::Finish,
@@ -200,6 +201,8 @@ impl Server {
             Some(Ending::Announced) => {
                 connection.announced = true;
                 after = After::Finish;
+                let behind = connection.queue.iter().map(Request::nonce).chain(connection.open_nonce.as_deref());
+                behind.for_each(|nonce| self.book.borrow_mut().ignored(nonce));
             }
             Some(Ending::HalfAnswer) | None => {}
         }
@@ -214,7 +217,13 @@ impl Server {
     }
 
     /// The bytes of the honest answer, and whether the connection ends with it.
-    fn answer(&mut self, net: &mut Net<'_>, request: &Request, close: bool) -> (Vec<u8>, After) {
+    fn answer(
+        &mut self,
+        net: &mut Net<'_>,
+        request: &Request,
+        close: bool,
+        may_end_by_close: bool,
+    ) -> (Vec<u8>, After) {
         let book = self.book.borrow();
         let Some(entry) = book.entries.get(request.nonce()) else {
             return (honest_answer(request.nonce()), After::Next);
@@ -238,7 +247,7 @@ impl Server {
             out.push_str("\r\n");
             return (out.into_bytes(), After::Next);
         }
-        if rng.chance(self.style.until_close) {
+        if may_end_by_close && rng.chance(self.style.until_close) {
             out.push_str("\r\n");
             return ([out.into_bytes(), expected.body].concat(), After::Finish);
         }
