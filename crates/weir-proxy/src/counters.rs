@@ -161,7 +161,7 @@ counters! {
     client_connections: Gauge,
     /// Complete request heads received.
     requests: Total,
-    /// Requests whose client was gone before the answer.
+    /// Requests whose client's connection ended before their answer began.
     requests_abandoned: Total,
     /// Requests waiting for an upstream connection.
     queue_waiting: Gauge,
@@ -211,7 +211,7 @@ counters! {
     mail_sent: Total,
     /// Messages received from other workers.
     mail_received: Total,
-    /// Messages that had to wait because the mailbox was full.
+    /// Times that mail for a worker had to wait because its mailbox was full.
     mail_delayed: Total,
     /// Turns of the loop.
     turns: Total,

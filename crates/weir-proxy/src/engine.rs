@@ -335,6 +335,7 @@ impl Engine {
     pub fn begin_turn(&mut self, now_us: u64) {
         debug_assert!(now_us >= self.now_us);
         self.now_us = now_us;
+        self.counters.turns.add(1);
     }
 
     /// When the engine wants to be called again at the latest.
@@ -412,6 +413,7 @@ impl Engine {
 
     /// Gives mail back that could not be delivered; it is kept in front of newer mail.
     pub fn return_post(&mut self, worker: u16, mut post: Post) {
+        self.counters.mail_delayed.add(1);
         let newer = std::mem::take(&mut self.posts[usize::from(worker)]);
         post.append(newer);
         self.posts[usize::from(worker)] = post;

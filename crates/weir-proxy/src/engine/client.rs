@@ -242,7 +242,8 @@ impl Engine {
     fn answer_locally(&mut self, index: u32, head: &RequestHead, status: u16, word: &'static str) {
         let exchange = self.add_exchange(index, head);
         // What follows a refused CONNECT may be meant for the tunnel.
-        let has_more = !matches!(head.body, RequestBody::None | RequestBody::Length(0)) || head.method == Method::Connect;
+        let has_more =
+            !matches!(head.body, RequestBody::None | RequestBody::Length(0)) || head.method == Method::Connect;
         let slot = self.exchanges.at_mut(exchange);
         slot.want.close |= has_more;
         slot.want.body_open = has_more;
@@ -506,7 +507,11 @@ impl Engine {
             if first == NONE {
                 break;
             }
-            let hard = self.exchanges.at(first).want.body_open || self.sessions.at(index).reading == Reading::Tunnel;
+            let exchange = self.exchanges.at(first);
+            let hard = exchange.want.body_open || self.sessions.at(index).reading == Reading::Tunnel;
+            if matches!(exchange.phase, Phase::Reading | Phase::Waiting) {
+                self.counters.requests_abandoned.add(1);
+            }
             self.cancel_upstream(first, hard);
             self.pop_exchange(index);
         }
