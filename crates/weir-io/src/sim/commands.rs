@@ -38,7 +38,8 @@ impl World {
             self.pump_receive(driver, socket);
         }
         let now_us = self.now_us;
-        self.trace.line(|| format!("{now_us:>12} driver {driver} socket {}.{} {how:?}", socket.index, socket.generation));
+        self.trace
+            .line(|| format!("{now_us:>12} driver {driver} socket {}.{} {how:?}", socket.index, socket.generation));
         if let Some(state) = self.drivers[driver].get_mut(socket) {
             state.receive = how;
             self.arrived(driver, socket);

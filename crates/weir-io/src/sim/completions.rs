@@ -238,9 +238,13 @@ impl World {
     pub(super) fn driver_turn(&mut self, driver: usize, wait_us: Option<u64>, into: &mut Vec<Completion>) {
         self.now_us += self.rng.between(1, self.settings.turn_us_max.max(1));
         self.drivers[driver].stats.turns += 1;
+        let now_us = self.now_us;
+        self.trace.line(|| format!("{now_us:>12} driver {driver} turn, may wait {wait_us:?}"));
         let before = into.len();
         self.look(driver);
         let state = &mut self.drivers[driver];
+        // The caller counts from the time that it was told last.
+        let deadline_us = wait_us.map(|wait_us| state.now_us.saturating_add(wait_us));
         state.now_us = self.now_us;
         let asked = std::mem::take(&mut state.asked);
         if state.waker.woken.swap(false, Ordering::AcqRel) {
@@ -249,7 +253,7 @@ impl World {
         }
         self.hand_out(driver, into);
         let idle = into.len() == before && self.drivers[driver].ready.is_empty();
-        self.park(driver, wait_us, idle, asked);
+        self.park(driver, deadline_us, idle, asked);
     }
 
     /// Looks at all sockets that something was noted for.
@@ -315,13 +319,15 @@ impl World {
         });
     }
 
-    fn park(&mut self, driver: usize, wait_us: Option<u64>, idle: bool, asked: bool) {
+    /// Decides when the next turn is due: at once, because this one may have changed what its caller would wait for, or
+    /// when something happens.
+    fn park(&mut self, driver: usize, deadline_us: Option<u64>, idle: bool, asked: bool) {
         let now_us = self.now_us;
         let state = &mut self.drivers[driver];
-        state.parked = idle && wait_us != Some(0);
-        state.deadline_us = wait_us.map(|wait_us| now_us.saturating_add(wait_us));
-        let spinning = idle && !asked && wait_us == Some(0);
-        state.spins = if spinning { state.spins + 1 } else { 0 };
+        let due = deadline_us.is_some_and(|at_us| at_us <= now_us);
+        state.parked = idle && !due;
+        state.deadline_us = deadline_us;
+        state.spins = if idle && due && !asked { state.spins + 1 } else { 0 };
         if state.spins > SPINS_MAX {
             self.fail("the driver's owner spins: turns without waiting that neither get nor ask anything");
         }

@@ -394,10 +394,12 @@ fn a_turn_comes_at_the_deadline_that_was_asked_for_or_when_woken() {
     let mut driver = world.driver();
     let mut got = Vec::new();
     assert_eq!(world.step(), Step::Turn(0));
-    driver.turn(Some(5 * SECOND), &mut got).expect("never fails");
     let asked_us = driver.now_us();
-    assert_eq!(world.step(), Step::Turn(0));
+    driver.turn(Some(5 * SECOND), &mut got).expect("never fails");
+    assert_eq!(world.step(), Step::Turn(0), "the time is up, counted from what the caller knew");
     assert_eq!(world.now_us(), asked_us + 5 * SECOND);
+    driver.turn(Some(5 * SECOND), &mut got).expect("never fails");
+    assert_eq!(world.step(), Step::Turn(0), "what waited for this time may want something else now");
     driver.turn(None, &mut got).expect("never fails");
     assert_eq!(world.step(), Step::Idle);
     driver.waker().wake();
