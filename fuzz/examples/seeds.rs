@@ -1,0 +1,37 @@
+//! Writes the corpora of the tests as seeds for the fuzzer: `fuzz/corpus/TARGET/seed-N`. Called by `scripts/fuzz`.
+
+use std::path::Path;
+use std::{fs, io};
+
+use weir_http::fuzzing::corpus;
+
+fn main() -> io::Result<()> {
+    let heads = corpus::requests().into_iter().chain(corpus::replies()).map(|case| case.input);
+    write("head", heads.filter(|input| input.len() <= 4096))?;
+    write("chunked", corpus::chunked().into_iter().map(|case| case.input).filter(|input| input.len() <= 4096))?;
+    write("config", configurations()?.into_iter())
+}
+
+fn write(target: &str, seeds: impl Iterator<Item = Vec<u8>>) -> io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    fs::create_dir_all(&folder)?;
+    for (number, seed) in seeds.enumerate() {
+        fs::write(folder.join(format!("seed-{number}")), seed)?;
+    }
+    Ok(())
+}
+
+/// The files that weir-config's own tests read.
+fn configurations() -> io::Result<Vec<Vec<u8>>> {
+    let mut seeds = Vec::new();
+    for folder in ["good", "bad"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/weir-config/tests/corpus").join(folder);
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_file() {
+                seeds.push(fs::read(path)?);
+            }
+        }
+    }
+    Ok(seeds)
+}

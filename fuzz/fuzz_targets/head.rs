@@ -1,0 +1,15 @@
+//! Request and reply heads: properties of the parsers, and the strict grammar as judge of what would leave.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use weir_check::{Rules, StrictRequests};
+
+fuzz_target!(|data: &[u8]| {
+    weir_http::fuzzing::head(data);
+    if let Some(out) = weir_http::fuzzing::encoded_request(data) {
+        let mut judge = StrictRequests::new(Rules { via: false, underscores: false });
+        if let Err(violation) = judge.feed(&out) {
+            panic!("{violation:?}: {}", out.escape_ascii());
+        }
+    }
+});
