@@ -118,7 +118,7 @@ const NEVER_LISTED: u64 = FieldName::set(&[
 ]);
 
 /// One field line.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Field {
     /// The whole line with its CRLF (and with its continuation lines when folded).
     pub line: Span,

@@ -28,7 +28,7 @@ pub enum ReplyBody {
 }
 
 /// A complete reply head. Spans refer to the input that was parsed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplyHead {
     /// Length of the head in the input with its empty line.
     pub bytes: usize,

@@ -31,7 +31,7 @@ impl RequestBody {
 }
 
 /// A complete request head. Spans refer to the input that was parsed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestHead {
     /// Length of the head in the input, with its empty line and skipped leading empty lines.
     pub bytes: usize,
