@@ -7,6 +7,9 @@ use std::rc::Rc;
 use weir_check::{Body, End, Reply, Request};
 use weir_io::sim::Rng;
 
+/// Bodies up to this are held by weir before their request is forwarded.
+const GATHER_BYTES_MAX: usize = 64 * 1024;
+
 /// What all parties of one run write into.
 pub type SharedBook = Rc<RefCell<Book>>;
 
@@ -75,9 +78,14 @@ pub struct Expected {
 }
 
 impl Asked {
-    /// May be sent again after a loss (semantics §3, §4: safe, or idempotent with its body still held).
-    pub fn may_be_repeated(&self) -> bool {
+    /// May be sent again after a loss (semantics §3, §4: safe or idempotent). weir also must hold its body still.
+    pub fn is_idempotent(&self) -> bool {
         matches!(self.method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE")
+    }
+
+    /// Its body is too large to be held: it goes on as it comes, and its loss ends the client's connection.
+    pub fn is_streamed(&self) -> bool {
+        self.body.len() >= GATHER_BYTES_MAX
     }
 
     pub fn expected(&self) -> Expected {
@@ -133,7 +141,7 @@ impl Book {
         if entry.asked.method != request.method {
             let text = format!("{} became {}", entry.asked.method, request.method);
             self.violation(text);
-        } else if !entry.asked.may_be_repeated() {
+        } else if !entry.asked.is_idempotent() {
             let acted = entry.arrivals.iter().filter(|arrival| !arrival.ignored).count();
             if acted > 1 {
                 let text = format!("{} {} reached servers {acted} times", request.method, request.nonce());
