@@ -21,6 +21,13 @@ fn below(word: u64, bound: u8) -> u64 {
     !(((word & SEVEN) + LOW * u64::from(0x80 - bound)) | word) & HIGH
 }
 
+/// Bit 7 of each byte that is below `bound` (at most 0x80) or 0x7f; exact in every byte.
+#[inline(always)]
+fn control(word: u64, bound: u8) -> u64 {
+    let low = word & SEVEN;
+    !word & (!(low + LOW * u64::from(0x80 - bound)) | (low + LOW)) & HIGH
+}
+
 /// Bit 7 of each byte that is 0x7f or above; exact in every byte.
 #[inline(always)]
 fn del_or_above(word: u64) -> u64 {
@@ -38,7 +45,9 @@ struct Value;
 impl Stop for Value {
     #[inline(always)]
     fn word(word: u64) -> u64 {
-        (below(word, 0x20) & !equal(word, b'\t')) | equal(word, 0x7f)
+        let stops = control(word, 0x20);
+        // Tabs are rare: they are told apart only where something was found.
+        if stops == 0 { 0 } else { stops & !equal(word, b'\t') }
     }
 
     #[inline(always)]
@@ -68,7 +77,7 @@ struct Name;
 impl Stop for Name {
     #[inline(always)]
     fn word(word: u64) -> u64 {
-        below(word, 0x21) | equal(word, 0x7f) | equal(word, b':')
+        control(word, 0x21) | equal(word, b':')
     }
 
     #[inline(always)]
