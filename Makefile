@@ -18,6 +18,7 @@ FUZZ_SECONDS ?= 60
 .PHONY: demo test bench icount fuzz fmt lint unit licences setup build
 
 build:
+	@scripts/setup build
 	@$(CARGO) build --quiet --locked --profile $(PROFILE) --package weir
 
 demo: build
