@@ -149,8 +149,12 @@ pub struct Link {
     pub finish: bool,
     /// The sending direction was shut (tunnels).
     pub finished: bool,
-    /// The other side of a tunnel.
+    /// The server has ended its direction (tunnels).
+    pub ended: bool,
+    /// The other side of a tunnel; None when that is gone.
     pub peer: Option<ExchangeId>,
+    /// When a tunnel whose client is gone gives up sending what that said last.
+    pub give_up_us: u64,
     /// Why it was last closed, for status.
     pub closed_why: &'static str,
     reading: Reading,
@@ -193,7 +197,9 @@ impl Link {
             persist: true,
             finish: false,
             finished: false,
+            ended: false,
             peer: None,
+            give_up_us: u64::MAX,
             closed_why: "",
             reading: Reading::Head,
             interims: 0,

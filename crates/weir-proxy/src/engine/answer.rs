@@ -195,7 +195,8 @@ impl Engine {
         self.counters.answer(status);
         self.counters.refusals.count(word);
         let exchange = self.exchanges.at_mut(slot);
-        exchange.want.close |= exchange.want.body_open || self.draining;
+        // An error says nothing of keep-alive, without which HTTP/1.0 ends here.
+        exchange.want.close |= exchange.want.body_open || exchange.want.old || self.draining;
         exchange.phase = Phase::Done;
         exchange.framing = AnswerFraming::Plain;
         let (close, head, index) = (exchange.want.close, exchange.want.head, exchange.session);
@@ -204,8 +205,9 @@ impl Engine {
         weir_http::encode_error_reply(out, status, word, close, head, retry_after_s);
         self.account_held(slot, before);
         let session = self.sessions.at_mut(index);
-        if session.reading == Reading::AwaitSwitch {
-            session.reading = Reading::Head;
+        if close && session.reading == Reading::Head {
+            // At once: with answers in front of this one, parsing would go on.
+            session.reading = Reading::Closing;
         }
         if self.exchanges.at(slot).want.body_open {
             self.abandon_upload(slot);
@@ -231,7 +233,7 @@ impl Engine {
         exchange.phase = Phase::Done;
         exchange.want.close = true;
         if self.sessions.at(index).reading == Reading::Tunnel {
-            self.close_session(index, "tunnel-ended");
+            self.break_tunnel(index);
             return;
         }
         if self.exchanges.at(slot).want.body_open {
@@ -251,8 +253,9 @@ impl Engine {
             let done = self.pop_exchange(index);
             closing = done.want.close;
             let session = self.sessions.at_mut(index);
-            if session.reading == Reading::AwaitSwitch && done.want.upgrade {
-                session.reading = if closing { Reading::Closing } else { Reading::Head };
+            if session.first == NONE && session.reading == Reading::AwaitSwitch {
+                // An upgrade was refused, or one that waits for its turn may be parsed now.
+                session.reading = Reading::Head;
             }
             if session.first != NONE && !closing {
                 let held = std::mem::take(&mut self.exchanges.at_mut(session.first).held);

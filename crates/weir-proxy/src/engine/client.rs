@@ -164,6 +164,11 @@ impl Engine {
         let parsed = weir_http::parse_request(rest, &self.plan.client.head, &mut fields);
         let used = match parsed {
             Ok(None) => 0,
+            Ok(Some(head)) if head.upgrade.is_some() && self.sessions.at(index).first != NONE => {
+                // Its answer may make a tunnel of the connection: everything asked before is answered first.
+                self.sessions.at_mut(index).reading = Reading::AwaitSwitch;
+                0
+            }
             Ok(Some(head)) => {
                 self.request_parsed(index, &head, &fields, input, at);
                 head.bytes
@@ -199,10 +204,11 @@ impl Engine {
         let exchange = self.add_exchange(index, head);
         match head.body {
             RequestBody::None | RequestBody::Length(0) => {
-                self.forward(exchange, upstream, head, fields, bytes, &[], None);
-                if head.upgrade.is_some() && self.session_alive(index) {
+                if head.upgrade.is_some() {
+                    // Before it is forwarded: it may be answered at once.
                     self.sessions.at_mut(index).reading = Reading::AwaitSwitch;
                 }
+                self.forward(exchange, upstream, head, fields, bytes, &[], None);
             }
             RequestBody::Length(length) => self.begin_upload(index, exchange, head, bytes, Some(length)),
             RequestBody::Chunked => self.begin_upload(index, exchange, head, bytes, None),

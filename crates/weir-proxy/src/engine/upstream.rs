@@ -169,6 +169,9 @@ impl Engine {
             (None, Some(body)) => body,
             (None, None) => {
                 link.finished = true;
+                if link.ended {
+                    self.doomed.push((index, self.links.generation(index)));
+                }
                 return Some(Action::ShutdownLink { socket });
             }
         };
@@ -185,8 +188,10 @@ impl Engine {
         if !ok {
             // Read first: answers that are already here are delivered, then the receive tells the end.
             link.persist = false;
-            let server = &mut self.servers[link.server as usize];
-            server.refresh(link, self.now_us);
+            if link.state != LinkState::Tunnel {
+                let server = &mut self.servers[link.server as usize];
+                server.refresh(link, self.now_us);
+            }
             return;
         }
         link.sending = false;
@@ -313,6 +318,9 @@ impl Engine {
     /// A connection has room again.
     fn after_answers(&mut self, index: u32, server: usize) {
         let link = self.links.at_mut(index);
+        if link.state == LinkState::Tunnel {
+            return;
+        }
         if link.syncing && link.entries.is_empty() {
             let generation = self.links.generation(index);
             self.synced.push((index, generation));
@@ -343,6 +351,11 @@ impl Engine {
         let link = self.links.at_mut(index);
         let Some(ask) = link.entries.front().map(|entry| entry.ask) else { return false };
         if head.status == 101 {
+            if self.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) || self.is_gone(ask.id) {
+                self.become_tunnel(index, ask.id);
+                self.end_tunnel(index);
+                return false;
+            }
             let upgrade = head.upgrade.map(|span| Bytes::copy_from_slice(span.of(input)));
             self.become_tunnel(index, ask.id);
             self.answer_head(ask.id, from, head, upgrade, fields, input);
@@ -645,6 +658,10 @@ impl Engine {
             link.peer == Some(id) || link.entries.iter().any(|entry| entry.ask.id == id)
         });
         let Some(index) = carrier else { return };
+        if self.links.at(index).state == LinkState::Tunnel {
+            self.leave_tunnel(index);
+            return;
+        }
         if let Some(entry) = self.links.at_mut(index).entries.iter_mut().find(|entry| entry.ask.id == id) {
             entry.cancelled = true;
         }
@@ -697,13 +714,27 @@ impl Engine {
     }
 
     fn tunnel_link_ended(&mut self, index: u32) {
-        let link = self.links.at(index);
-        let (peer, finished) = (link.peer, link.finish);
+        let link = self.links.at_mut(index);
+        link.ended = true;
+        let (peer, finished) = (link.peer, link.finished);
         if let Some(id) = peer {
             self.answer_done(id, &[]);
         }
         if finished && self.links.is_occupied(index) {
             self.end_tunnel(index);
+        }
+    }
+
+    /// The client of a tunnel is gone. When both sides had ended in order, what it said last is still sent.
+    fn leave_tunnel(&mut self, index: u32) {
+        let patience_us = self.plan.client.send_timeout_us;
+        let link = self.links.at_mut(index);
+        if link.finish && link.ended && !link.finished {
+            link.peer = None;
+            link.give_up_us = self.now_us + patience_us;
+            self.arm_link(index, self.now_us + patience_us);
+        } else {
+            self.doomed.push((index, self.links.generation(index)));
         }
     }
 
@@ -714,9 +745,23 @@ impl Engine {
         if let Some(socket) = link.socket {
             self.actions.push_back(Action::CloseLink { socket });
         }
-        if let Some(id) = link.peer {
+        if let Some(id) = link.peer.filter(|_| !(link.ended && link.finished)) {
             self.answer_fails(id, Failure::Truncated);
         }
+    }
+
+    /// The upstream's side of a tunnel broke: its client gets what there is, then the end.
+    pub(super) fn break_tunnel(&mut self, index: u32) {
+        let session = self.sessions.at_mut(index);
+        if session.output.is_empty() && !session.flags.sending {
+            self.close_session(index, "tunnel-ended");
+            return;
+        }
+        session.reading = Reading::Closing;
+        session.flags.close = true;
+        self.counters.tunnels.sub(1);
+        self.pop_exchange(index);
+        self.mark_session(index);
     }
 
     /// The client of a tunnel sent bytes.

@@ -1,0 +1,9 @@
+//! The engine in memory, without sockets: every row of the catalogue of hostile inputs, every time-out and limit, and
+//! random traffic that must come out right. Files are named after what they prove.
+
+// A test binary has no outside that could reach anything.
+#![allow(unreachable_pub, missing_docs)]
+
+mod basics;
+mod tunnels;
+mod world;
