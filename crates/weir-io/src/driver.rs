@@ -138,6 +138,10 @@ pub trait Driver {
     /// received bytes are unread (then the kernel sends RST).
     fn close(&mut self, socket: Socket);
 
+    /// Like [`Driver::close`], but with a reset (SO_LINGER of zero), so that the other side doesn't take what it has for all.
+    /// What the kernel has not delivered is lost.
+    fn reset(&mut self, socket: Socket);
+
     /// Gives a receive buffer back; cheaper than dropping it.
     fn recycle(&mut self, buffer: RecvBuf);
 

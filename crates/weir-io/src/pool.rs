@@ -2,8 +2,8 @@
 //! an inbox for buffers that are dropped on other cores.
 //!
 //! Owned by a driver; [`RecvBuf`]s hold leases of it. Bound: `count` buffers, never more. The mapping is anonymous
-//! memory, so a page costs nothing until a byte is received into it, and the free list hands out what was used last,
-//! so that few pages are ever touched.
+//! memory, so a page costs nothing until a byte is received into it; the free list hands out what was used last, so that
+//! few pages are touched; and what a burst touched goes back to the system when it was not needed for two seconds.
 //!
 //! ```text
 //!   free (owner) --take--> [in the kernel's ring] --lend--> RecvBuf --recycle (owner's thread)--> free
@@ -18,9 +18,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::RecvBuf;
 use crate::wake::WakeState;
 
-/// Added to the distance between buffers: without it the first lines of all buffers fall into the same few sets of the
-/// processor's caches, and the first lines are the ones that every head is parsed from.
+const PAGE_BYTES: usize = 4096;
+
+/// Each buffer starts so much deeper in its first page than the one before (up to a page): at the same depth the first
+/// lines of all buffers would fall into the same few sets of the processor's caches, and those are the lines that every
+/// head is parsed from.
 const COLOUR_BYTES: usize = 64;
+
+/// Buffers whose memory is given back to the system in one turn.
+const TRIM_MAX: usize = 16;
+/// Unused for so long, a buffer's memory is given back, microseconds.
+const TRIM_AFTER_US: u64 = 2_000_000;
+/// Pause between turns that give memory back, microseconds.
+const TRIM_PAUSE_US: u64 = 20_000;
 
 /// Anonymous memory of this process.
 #[derive(Debug)]
@@ -95,8 +105,10 @@ pub(crate) struct Shared {
 impl Shared {
     /// Address of a buffer.
     pub(crate) fn address(&self, id: u16) -> NonNull<u8> {
-        // SAFETY: `id` is below the pool's count, so the offset stays inside the mapping.
-        unsafe { self.mapping.base.add(usize::from(id) * self.stride) }
+        let id = usize::from(id);
+        let depth = id * COLOUR_BYTES % PAGE_BYTES;
+        // SAFETY: `id` is below the pool's count and the stride has room for the depth, so it stays inside the mapping.
+        unsafe { self.mapping.base.add(id * self.stride + depth) }
     }
 
     /// Takes back a buffer from any thread.
@@ -119,6 +131,11 @@ pub(crate) struct Pool {
     /// One reference for each buffer, so that lending and recycling move it instead of counting.
     leases: Box<[Option<Arc<Shared>>]>,
     free: Vec<u16>,
+    /// Buffers that may have resident memory, by number.
+    touched: Box<[bool]>,
+    /// The lowest that `free` has been since the last trim: so many at its bottom were not used.
+    unused: usize,
+    trim_us: u64,
     size: u32,
 }
 
@@ -129,12 +146,14 @@ impl Pool {
     /// # Errors
     /// The operating system's, when the address space is exhausted.
     pub(crate) fn new(count: u16, size: u32, wake: Arc<WakeState>) -> io::Result<Pool> {
-        let stride = size as usize + COLOUR_BYTES;
+        let stride = (size as usize).next_multiple_of(PAGE_BYTES) + PAGE_BYTES;
         let mapping = Mapping::new(stride * usize::from(count).max(1))?;
         let shared =
             Arc::new(Shared { mapping, stride, inbox: Mutex::default(), returned: AtomicBool::new(false), wake });
         let leases = (0..count).map(|_| Some(Arc::clone(&shared))).collect();
-        Ok(Pool { shared, leases, free: (0..count).rev().collect(), size })
+        let touched = vec![false; usize::from(count)].into();
+        let free: Vec<u16> = (0..count).rev().collect();
+        Ok(Pool { shared, leases, unused: free.len(), free, touched, trim_us: 0, size })
     }
 
     /// Bytes in a buffer.
@@ -154,7 +173,9 @@ impl Pool {
 
     /// The buffer that was used last.
     pub(crate) fn take(&mut self) -> Option<u16> {
-        self.free.pop()
+        let id = self.free.pop();
+        self.unused = self.unused.min(self.free.len());
+        id
     }
 
     /// Back from [`Pool::take`] without use.
@@ -173,6 +194,7 @@ impl Pool {
     /// When the buffer is lent already (broken ledger).
     pub(crate) fn lend(&mut self, id: u16, len: u32) -> RecvBuf {
         debug_assert!(len <= self.size);
+        self.touched[usize::from(id)] = true;
         let lease = self.leases[usize::from(id)].take().expect("a buffer is lent once");
         RecvBuf::pooled(lease, id, len)
     }
@@ -199,6 +221,30 @@ impl Pool {
     /// As [`Pool::collect`]; when there is still nothing free, asks to be woken once something is.
     pub(crate) fn collect_or_starve(&mut self) {
         self.empty_inbox(true);
+    }
+
+    /// Gives memory back that was not used for a while, a little each turn.
+    pub(crate) fn trim(&mut self, now_us: u64) {
+        if now_us < self.trim_us {
+            return;
+        }
+        let unused = self.free[..self.unused].iter().copied().filter(|&id| self.touched[usize::from(id)]);
+        let batch: Vec<u16> = unused.take(TRIM_MAX).collect();
+        for &id in &batch {
+            // SAFETY: the pages between this buffer's place and the next one's hold this buffer alone, which is free, so
+            // nobody has a reference into it and the kernel was not given it.
+            unsafe {
+                let start = self.shared.mapping.base.add(usize::from(id) * self.shared.stride);
+                libc::madvise(start.as_ptr().cast(), self.shared.stride, libc::MADV_DONTNEED);
+            }
+            self.touched[usize::from(id)] = false;
+        }
+        if batch.len() == TRIM_MAX {
+            self.trim_us = now_us + TRIM_PAUSE_US;
+        } else {
+            self.trim_us = now_us + TRIM_AFTER_US;
+            self.unused = self.free.len();
+        }
     }
 
     fn empty_inbox(&mut self, may_starve: bool) {
@@ -285,6 +331,36 @@ mod tests {
         one.collect();
         assert_eq!((one.free(), other.free()), (8, 8));
         assert!(other.recycle(RecvBuf::from_vec(vec![1])).is_some());
+    }
+
+    /// Resident pages of the pool's memory.
+    fn resident(pool: &Pool) -> usize {
+        let mut pages = vec![0u8; pool.shared.mapping.bytes.div_ceil(PAGE_BYTES)];
+        let base = pool.shared.mapping.base().cast();
+        // SAFETY: the range is the mapping, and `pages` has a byte for each of its pages.
+        assert_eq!(unsafe { libc::mincore(base, pool.shared.mapping.bytes, pages.as_mut_ptr()) }, 0);
+        pages.iter().filter(|&&page| page & 1 != 0).count()
+    }
+
+    #[test]
+    fn memory_of_a_burst_goes_back_to_the_system() {
+        let mut pool = pool();
+        assert_eq!(resident(&pool), 0, "nothing is touched before it is used");
+        let burst: Vec<_> = std::iter::from_fn(|| lend(&mut pool)).collect();
+        assert_eq!((burst.len(), resident(&pool)), (8, 8));
+        let mut burst = burst.into_iter().map(|(_, buffer)| buffer);
+        let kept = burst.next().expect("eight");
+        burst.for_each(|buffer| drop(pool.recycle(buffer)));
+        // The first look finds that all were used, the next one that they were not.
+        pool.trim(1);
+        assert_eq!(resident(&pool), 8);
+        pool.trim(TRIM_AFTER_US);
+        assert_eq!(resident(&pool), 8, "not so soon");
+        pool.trim(TRIM_AFTER_US + 1);
+        assert_eq!(resident(&pool), 1, "one is lent");
+        assert!(kept.iter().all(|&byte| byte == kept[0]));
+        let (id, again) = lend(&mut pool).expect("a buffer");
+        assert!(again.iter().all(|&byte| byte == id as u8));
     }
 
     #[test]

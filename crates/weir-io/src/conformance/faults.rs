@@ -54,6 +54,20 @@ pub(crate) fn reset<S: Subject>(subject: &S) {
     bench.finish();
 }
 
+/// A reset on purpose is an error for the other end, not an end, also when nothing is unread.
+pub(crate) fn reset_on_purpose<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let (near, far) = bench.pair();
+    bench.receive(far, Receive::Many(Class::Small));
+    bench.fence();
+    bench.reset(near);
+    bench.until("the reset", |bench| bench.of(far).is_over());
+    let error = bench.of(far).failed.take().expect("an error and no end");
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    bench.close(far);
+    bench.finish();
+}
+
 /// A reset while a send waits for room ends the send with an error.
 pub(crate) fn reset_under_a_blocked_send<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
@@ -303,6 +317,7 @@ suite!(
     connect_refused,
     connect_then_close,
     reset,
+    reset_on_purpose,
     reset_under_a_blocked_send,
     accept_then_instant_close,
     close_while_data_is_in_flight,

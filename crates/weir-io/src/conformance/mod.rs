@@ -354,6 +354,11 @@ impl<'a, S: Subject> Bench<'a, S> {
         self.closed.insert(socket);
     }
 
+    pub(crate) fn reset(&mut self, socket: Socket) {
+        self.driver.reset(socket);
+        self.closed.insert(socket);
+    }
+
     /// A round trip on a connection of its own: what was on its way before it has arrived after it.
     pub(crate) fn fence(&mut self) {
         let (near, far) = self.pair();

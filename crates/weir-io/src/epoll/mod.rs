@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
-use crate::net::{clock_us, close_fd, outgoing_socket, shutdown_write};
+use crate::net::{clock_us, close_fd, linger_zero, outgoing_socket, shutdown_write};
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
@@ -274,6 +274,13 @@ impl Driver for Epoll {
         self.pending.retain(|completion| completion.socket != socket);
     }
 
+    fn reset(&mut self, socket: Socket) {
+        if let Some(slot) = self.table.named(socket) {
+            linger_zero(slot.fd);
+            self.close(socket);
+        }
+    }
+
     fn recycle(&mut self, buffer: RecvBuf) {
         let [small, large] = &mut self.pools;
         if let Some(other) = small.recycle(buffer) {
@@ -293,6 +300,8 @@ impl Driver for Epoll {
         self.feed(Class::Small);
         self.feed(Class::Large);
         self.go_on_accepting();
+        let now_us = self.now_us;
+        self.pools.iter_mut().for_each(|pool| pool.trim(now_us));
         into.append(&mut self.pending);
         self.send_unsent(into);
         self.receive_ready(into);

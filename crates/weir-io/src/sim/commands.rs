@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    pub(super) fn driver_close(&mut self, driver: usize, socket: Socket) {
+    pub(super) fn driver_close(&mut self, driver: usize, socket: Socket, reset: bool) {
         let race = self.rng.chance(self.settings.faults.close_race);
         if race {
             self.pump_send(driver, socket);
@@ -82,12 +82,12 @@ impl World {
                 // What the driver took and never handed out was read as far as the kernel knows, or was not: a ring
                 // takes it, readiness leaves it.
                 let unread = self.settings.lazy && staged.iter().any(|s| matches!(s.event, Event::Received(_)));
-                self.close_end(end, abort || unread);
+                self.close_end(end, reset || abort || unread);
             }
         }
         for late in staged {
             if let Event::Accepted { socket, .. } = late.event {
-                self.driver_close(driver, socket);
+                self.driver_close(driver, socket, false);
             }
         }
     }

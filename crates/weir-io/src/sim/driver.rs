@@ -117,7 +117,11 @@ impl Driver for SimDriver {
     }
 
     fn close(&mut self, socket: Socket) {
-        self.command(|world, driver| world.driver_close(driver, socket));
+        self.command(|world, driver| world.driver_close(driver, socket, false));
+    }
+
+    fn reset(&mut self, socket: Socket) {
+        self.command(|world, driver| world.driver_close(driver, socket, true));
     }
 
     fn recycle(&mut self, buffer: RecvBuf) {

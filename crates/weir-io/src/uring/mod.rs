@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use io_uring::{opcode, squeue, types};
 
-use crate::net::{clock_us, outgoing_socket, shutdown_write};
+use crate::net::{clock_us, linger_zero, outgoing_socket, shutdown_write};
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::table::{self, NO_SEND, OWN_BITS, STARVED, Slot, Table};
 use crate::wake::WakeState;
@@ -390,6 +390,13 @@ impl Driver for Uring {
         self.release(socket.index);
     }
 
+    fn reset(&mut self, socket: Socket) {
+        if let Some(slot) = self.table.named(socket) {
+            linger_zero(slot.fd);
+            self.close(socket);
+        }
+    }
+
     fn recycle(&mut self, buffer: RecvBuf) {
         let [small, large] = &mut self.groups;
         if let Some(other) = small.pool.recycle(buffer) {
@@ -409,6 +416,8 @@ impl Driver for Uring {
         self.feed(Class::Small);
         self.feed(Class::Large);
         self.go_on_accepting();
+        let now_us = self.now_us;
+        self.groups.iter_mut().for_each(|group| group.pool.trim(now_us));
         into.append(&mut self.pending);
         let wait = self.wait(wait_us, into.len() > before);
         self.enter(wait)?;
