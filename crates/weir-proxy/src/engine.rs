@@ -72,6 +72,8 @@ pub enum Action {
     CloseClient {
         /// The driver's name for the connection.
         socket: u64,
+        /// With a reset, because what the client has is not all and nothing else can say so.
+        reset: bool,
     },
     /// Connect to a server; answer with [`Engine::link_started`] or [`Engine::link_connected`].
     Connect {

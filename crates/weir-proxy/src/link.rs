@@ -145,6 +145,8 @@ pub struct Link {
     pub begun: bool,
     /// The answer being read lets the connection live.
     pub persist: bool,
+    /// The server said with it that the connection ends, so that it processed nothing behind (RFC 9112 §9.6).
+    pub announced: bool,
     /// Asked for shutdown of the sending direction once everything is sent (tunnels).
     pub finish: bool,
     /// The sending direction was shut (tunnels).
@@ -195,6 +197,7 @@ impl Link {
             body_paused: None,
             begun: false,
             persist: true,
+            announced: false,
             finish: false,
             finished: false,
             ended: false,
@@ -392,6 +395,7 @@ impl Link {
         };
         self.bodyless = matches!(head.body, ReplyBody::None);
         self.persist = head.persist;
+        self.announced = !head.persist;
         Step::Head(head)
     }
 

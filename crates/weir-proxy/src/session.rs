@@ -87,6 +87,8 @@ pub struct Flags {
     pub close: bool,
     /// The rest of a request is unread: close slowly, so that the answer survives.
     pub unread: bool,
+    /// The connection ends with a reset after what is queued.
+    pub reset: bool,
     /// The sending direction was shut.
     pub shut: bool,
     /// A tunnel's upstream closed its direction.
@@ -178,6 +180,8 @@ pub struct Want {
     pub upgrade: bool,
     /// Its body is not completely received.
     pub body_open: bool,
+    /// Its answer, which ends by close, lacks its end: only a reset can say so.
+    pub cut: bool,
 }
 
 /// Where an answer stands.

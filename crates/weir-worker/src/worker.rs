@@ -239,7 +239,10 @@ impl<D: Driver> Worker<D> {
             Action::ShutdownClient { socket } | Action::ShutdownLink { socket } => {
                 self.driver.shutdown_write(unpack(socket));
             }
-            Action::CloseClient { socket } | Action::CloseLink { socket } => self.driver.close(unpack(socket)),
+            Action::CloseClient { socket, reset: true } => self.driver.reset(unpack(socket)),
+            Action::CloseClient { socket, reset: false } | Action::CloseLink { socket } => {
+                self.driver.close(unpack(socket));
+            }
             Action::Connect { token, address } => match self.driver.connect(address, token) {
                 Ok(socket) => {
                     if !self.engine.link_started(token, pack(socket)) {

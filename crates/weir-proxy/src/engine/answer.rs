@@ -232,6 +232,7 @@ impl Engine {
         let index = exchange.session;
         exchange.phase = Phase::Done;
         exchange.want.close = true;
+        exchange.want.cut = exchange.framing == AnswerFraming::UntilClose;
         if self.sessions.at(index).reading == Reading::Tunnel {
             self.break_tunnel(index);
             return;
@@ -253,6 +254,7 @@ impl Engine {
             let done = self.pop_exchange(index);
             closing = done.want.close;
             let session = self.sessions.at_mut(index);
+            session.flags.reset |= done.want.cut;
             if session.first == NONE && session.reading == Reading::AwaitSwitch {
                 // An upgrade was refused, or one that waits for its turn may be parsed now.
                 session.reading = Reading::Head;

@@ -268,7 +268,7 @@ impl Engine {
             close: !head.persist || self.draining,
             trailers: head.te_trailers,
             upgrade: head.upgrade.is_some(),
-            body_open: false,
+            ..Want::default()
         };
         let exchange = self.push_exchange(index, want);
         if want.close {
@@ -437,7 +437,7 @@ impl Engine {
             }
             return;
         }
-        if session.flags.ended || !(session.flags.unread || session.upload.is_some()) {
+        if session.flags.ended || session.flags.reset || !(session.flags.unread || session.upload.is_some()) {
             self.close_session(index, "done");
         } else if session.reading != Reading::Linger {
             session.reading = Reading::Linger;
@@ -503,7 +503,7 @@ impl Engine {
             self.counters.tunnels.sub(1);
         }
         self.counters.client_closes.count(why);
-        self.actions.push_back(Action::CloseClient { socket: session.socket });
+        self.actions.push_back(Action::CloseClient { socket: session.socket, reset: session.flags.reset });
     }
 
     /// Forgets all exchanges of a session; those under way upstream are told.

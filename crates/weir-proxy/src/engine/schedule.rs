@@ -2,7 +2,7 @@
 
 use weir_http::{Fields, Forwarded, Framing, RequestBody, RequestEdits, RequestHead};
 
-use super::Engine;
+use super::{Engine, GENERATION_MASK};
 use crate::ask::{Ask, ExchangeId, Failure, LinkId, Traits};
 use crate::balance::Balance;
 use crate::mail::Mail;
@@ -60,9 +60,11 @@ impl Engine {
         exchange.phase = Phase::Waiting;
         exchange.deadline_us = exchange.received_us + upstream_plan.forward_timeout_us;
         let (session, received_us) = (exchange.session, exchange.received_us);
+        // Who takes the slot of a client that left is another client.
+        let generation = u64::from(self.sessions.generation(session) & GENERATION_MASK);
         let mut ask = Ask {
             id: self.exchange_id(slot),
-            client: u64::from(self.worker) << 32 | u64::from(session),
+            client: u64::from(self.worker) << 56 | generation << 32 | u64::from(session),
             upstream: upstream as u16,
             server: 0,
             tries: 0,

@@ -433,7 +433,7 @@ impl Engine {
         let early =
             link.entries.front().is_some_and(|entry| entry.ask.traits.has(Traits::STREAMING)) && !link.body_done;
         link.large = false;
-        let (persist, position) = (link.persist, link.position);
+        let (persist, announced, position) = (link.persist, link.announced, link.position);
         let Some(entry) = link.finish_answer(now_us) else { return false };
         link.probation = false;
         let machine = &mut self.servers[link.server as usize];
@@ -448,7 +448,9 @@ impl Engine {
             return false;
         }
         if !persist {
-            self.lose_link(index, Loss::Announced, "server-said-close");
+            // That weir won't go on with it says nothing about what the server did behind this answer.
+            let ending = if announced { (Loss::Announced, "server-said-close") } else { (Loss::Orderly, "not-reusable") };
+            self.lose_link(index, ending.0, ending.1);
             return false;
         }
         true
