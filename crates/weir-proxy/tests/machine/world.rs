@@ -743,7 +743,7 @@ impl World {
                 assert!(self.clients[number].sending.is_none(), "client {number}: its end overtakes a send");
                 self.client_end(number);
             }
-            Action::CloseClient { socket } => {
+            Action::CloseClient { socket, .. } => {
                 let number = (socket - CLIENT_SOCKETS) as usize;
                 assert!(!self.clients[number].closed, "client {number}: closed twice");
                 self.clients[number].closed = true;
