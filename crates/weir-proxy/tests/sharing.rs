@@ -1,0 +1,170 @@
+//! Who may stand behind whom on an upstream connection, and what becomes of those behind: the engine alone, driven by hand.
+//!
+//! One server with one connection that has earned its depth; each test looks at the bytes that leave for it.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use weir_proxy::counters::Counters;
+use weir_proxy::engine::{Action, Engine, Hints, Input, Parts};
+use weir_proxy::histogram::Histogram;
+use weir_proxy::plan::{PipelineMode, Plan, ServerPlan, Share, UpstreamPlan};
+use weir_proxy::route::{HostMatch, Route, RouteTable};
+use weir_proxy::trust::CLEAN_ANSWERS_MIN;
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+struct Bench {
+    engine: Engine,
+    now_us: u64,
+    sockets: u64,
+    /// Token by socket.
+    tokens: HashMap<u64, u64>,
+    /// The connection to the server that was made last.
+    link: u64,
+    /// What the server got on it since it was asked.
+    at_server: String,
+    /// What each client got.
+    at_client: HashMap<u64, String>,
+}
+
+impl Bench {
+    fn new(share: Share) -> Bench {
+        let mut server = ServerPlan::new("server", SocketAddr::from(([192, 0, 2, 1], 80)));
+        server.connections = 1;
+        let pipeline = PipelineMode::Depth(8);
+        let upstream = UpstreamPlan { servers: vec![server], share, pipeline, ..UpstreamPlan::default() };
+        let route = Route { host: HostMatch::Any, path: "/".to_owned(), methods: None, target: 0 };
+        let routes = RouteTable::new(vec![route]);
+        let parts = Parts {
+            plan: Arc::new(Plan { upstreams: vec![upstream], routes, ..Plan::default() }),
+            worker: 0,
+            workers: 1,
+            seed: 1,
+            secret: [1, 2],
+            hints: Arc::new(Hints::new(1, 1)),
+            counters: Arc::new(Counters::default()),
+            latency: Arc::new(Histogram::default()),
+        };
+        let mut bench = Bench {
+            engine: Engine::new(parts, 0),
+            now_us: 0,
+            sockets: 0,
+            tokens: HashMap::new(),
+            link: 0,
+            at_server: String::new(),
+            at_client: HashMap::new(),
+        };
+        bench.turn();
+        let client = bench.client();
+        for _ in 0..CLEAN_ANSWERS_MIN {
+            bench.ask(client, "GET /warm HTTP/1.1\r\nHost: a\r\n\r\n");
+            bench.answer(OK);
+        }
+        bench.at_server.clear();
+        bench
+    }
+
+    fn turn(&mut self) {
+        for _ in 0..4 {
+            self.now_us += 10_000;
+            self.engine.begin_turn(self.now_us);
+            self.engine.settle();
+            while let Some(action) = self.engine.poll_action() {
+                self.perform(action);
+            }
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Connect { token, .. } => {
+                self.sockets += 1;
+                self.link = self.sockets;
+                self.tokens.insert(self.link, token);
+                assert!(self.engine.link_started(token, self.link));
+                self.engine.link_connected(token, true);
+            }
+            Action::SendLink { socket, out } => {
+                self.at_server.push_str(&String::from_utf8(out.to_vec()).unwrap());
+                self.engine.link_sent(self.tokens[&socket], true);
+            }
+            Action::SendClient { socket, out } => {
+                self.at_client.entry(socket).or_default().push_str(&String::from_utf8(out.to_vec()).unwrap());
+                self.engine.client_sent(self.tokens[&socket], None, true);
+            }
+            _ => {}
+        }
+    }
+
+    fn client(&mut self) -> u64 {
+        self.sockets += 1;
+        let token = self.engine.accepted(self.sockets, SocketAddr::from(([198, 51, 100, 7], 999))).unwrap();
+        self.tokens.insert(self.sockets, token);
+        self.sockets
+    }
+
+    fn ask(&mut self, client: u64, text: &str) {
+        self.engine.client_received(self.tokens[&client], &Input::borrowed(text.as_bytes()));
+        self.turn();
+    }
+
+    fn answer(&mut self, bytes: &[u8]) {
+        self.engine.link_received(self.tokens[&self.link], &Input::borrowed(bytes));
+        self.turn();
+    }
+
+    fn arrived(&self, target: &str) -> usize {
+        self.at_server.matches(&format!(" {target} ")).count()
+    }
+}
+
+#[test]
+fn clients_follow_each_other_when_all_share() {
+    let mut bench = Bench::new(Share::All);
+    let (first, second) = (bench.client(), bench.client());
+    bench.ask(first, "GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
+    bench.ask(second, "GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!((bench.arrived("/first"), bench.arrived("/second")), (1, 1));
+}
+
+#[test]
+fn a_client_follows_itself_and_nobody_else() {
+    let mut bench = Bench::new(Share::Client);
+    let (first, second) = (bench.client(), bench.client());
+    bench.ask(first, "GET /one HTTP/1.1\r\nHost: a\r\n\r\nGET /two HTTP/1.1\r\nHost: a\r\n\r\n");
+    bench.ask(second, "GET /other HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!((bench.arrived("/one"), bench.arrived("/two"), bench.arrived("/other")), (1, 1, 0));
+    bench.answer(&[OK, OK].concat());
+    assert_eq!(bench.arrived("/other"), 1);
+}
+
+/// The requests of a client that has left are still on the connection; who comes next has its place in the table, not its
+/// requests.
+#[test]
+fn a_client_does_not_follow_one_that_left() {
+    let mut bench = Bench::new(Share::Client);
+    let first = bench.client();
+    bench.ask(first, "GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
+    bench.engine.client_failed(bench.tokens[&first]);
+    bench.turn();
+    let second = bench.client();
+    bench.ask(second, "GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!((bench.arrived("/first"), bench.arrived("/second")), (1, 0));
+    bench.answer(OK);
+    assert_eq!(bench.arrived("/second"), 1);
+}
+
+/// NTLM makes a connection private, so weir ends it. The server has announced nothing: what stood behind may have been done.
+#[test]
+fn a_post_behind_an_answer_that_binds_its_connection_is_not_repeated() {
+    let mut bench = Bench::new(Share::All);
+    let (first, second) = (bench.client(), bench.client());
+    bench.ask(first, "GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
+    bench.ask(second, "POST /pay HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
+    assert_eq!(bench.arrived("/pay"), 1);
+    bench.answer(b"HTTP/1.1 401 No\r\nWWW-Authenticate: NTLM\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(bench.arrived("/pay"), 1, "sent twice");
+    assert!(bench.at_client[&second].starts_with("HTTP/1.1 502"), "{:?}", bench.at_client);
+}

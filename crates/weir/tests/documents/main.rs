@@ -1,0 +1,32 @@
+//! The documents say what is true, and the sources keep what reviewers are tired of saying.
+//!
+//! Reads text only: Markdown tables, Rust sources, manifests, stored help texts. What a document names (files, symbols,
+//! values of constants, defaults of options) is looked up; nothing is built or run.
+
+mod markdown;
+mod names;
+mod options;
+mod sources;
+mod tables;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+
+/// Documents for people who change weir: everything that they name must exist.
+const DOCUMENTS: &[&str] =
+    &["ARCHITECTURE.md", "THREAT_MODEL.md", "docs/pipelining.md", "docs/buffers.md", "docs/simulation.md"];
+
+/// The top of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The text of a file of the repository.
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Fails with all findings at once.
+fn nothing_found(findings: &[String]) {
+    assert!(findings.is_empty(), "\n  {}\n", findings.join("\n  "));
+}

@@ -1,0 +1,65 @@
+//! What documents name in backticks exists, and links lead somewhere.
+
+use super::markdown::{links, quoted};
+use super::sources::{all_words, rust_files, words};
+use super::{DOCUMENTS, nothing_found, read, root};
+
+/// Looks like a file of the repository.
+fn is_path(word: &str) -> bool {
+    let known = [".rs", ".md", ".toml", ".lock", ".sh"].iter().any(|ending| word.ends_with(ending));
+    let inside = ["crates/", "docs/", "scripts/", "fuzz/", "weir-"].iter().any(|start| word.starts_with(start));
+    !word.contains([' ', '*']) && (known || (inside && word.contains('/')))
+}
+
+/// Looks like a name in the sources: `Type`, `Type::item`, `CONSTANT`, `snake_case`.
+fn is_name(word: &str) -> bool {
+    let plain = word.replace("::", "_");
+    let is_identifier = plain.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let is_telling = word.contains('_')
+        || word.contains("::")
+        || (word.starts_with(|c: char| c.is_ascii_uppercase()) && word.chars().any(|c| c.is_ascii_lowercase()));
+    is_identifier && is_telling
+}
+
+/// Fields of HTTP are written like types.
+const FIELDS: &[&str] = &["Forwarded", "Proxy", "Connection"];
+
+#[test]
+fn documents_name_what_exists() {
+    let files = rust_files();
+    let known = all_words(&files);
+    let mut findings = Vec::new();
+    for document in DOCUMENTS {
+        for word in quoted(&read(document)) {
+            let word = word.trim_end_matches("()").trim_end_matches('!');
+            if is_path(word) {
+                // Beside the whole path, `crates/` may be left out, and where a document speaks of one crate its name too.
+                let end = format!("/{word}");
+                let found = root().join(word).exists()
+                    || root().join("crates").join(word).exists()
+                    || files.iter().any(|file| file.path.ends_with(&end));
+                if !found {
+                    findings.push(format!("{document}: the file {word} does not exist"));
+                }
+            } else if is_name(word) && !FIELDS.contains(&word) {
+                for missing in words(&word.replace("::", " ")).filter(|part| !known.contains(*part)) {
+                    findings.push(format!("{document}: {missing} of `{word}` is nowhere in the sources"));
+                }
+            }
+        }
+    }
+    nothing_found(&findings);
+}
+
+#[test]
+fn links_lead_to_files() {
+    let mut findings = Vec::new();
+    for document in DOCUMENTS.iter().chain(&["README.md", "CHANGELOG.md", "docs/configuration.md"]) {
+        let folder = root().join(document).parent().expect("a folder").to_path_buf();
+        let text = read(document);
+        for link in links(&text).iter().filter(|link| !folder.join(link).exists()) {
+            findings.push(format!("{document}: the link {link} leads nowhere"));
+        }
+    }
+    nothing_found(&findings);
+}

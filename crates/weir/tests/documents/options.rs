@@ -1,0 +1,99 @@
+//! Everything that can be configured is documented where users look: keys in the reference page, flags in the README.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::markdown::{tables, tables_of};
+use super::{nothing_found, read};
+
+/// Defaults by block and option, as the option table of `weir-config` gives them.
+pub(crate) fn option_defaults() -> BTreeMap<(String, String), String> {
+    let reference = weir_config::reference();
+    let mut defaults = BTreeMap::new();
+    for section in reference.split("### ").skip(1) {
+        let heading = section.lines().next().unwrap_or_default();
+        let block = heading.split('`').nth(1).unwrap_or_default();
+        for row in tables(section).iter().flat_map(|table| &table.rows) {
+            let option = row[0].trim_matches(['`', '*']);
+            defaults.insert((block.to_owned(), option.to_owned()), row[2].trim_matches('`').to_owned());
+        }
+    }
+    assert!(defaults.len() > 30, "the reference has only {} options", defaults.len());
+    defaults
+}
+
+#[test]
+fn every_key_is_in_the_page_that_the_readme_names() {
+    let page = read("docs/configuration.md");
+    assert!(read("README.md").contains("docs/configuration.md"), "README.md does not name docs/configuration.md");
+    let missing: Vec<String> = option_defaults()
+        .into_keys()
+        .filter(|(block, option)| {
+            !page.contains(&format!("| `{option}`")) || !page.contains(&format!("`{block}`")) && !block.is_empty()
+        })
+        .map(|(block, option)| format!("`{option}` of `{block}` is missing in docs/configuration.md"))
+        .collect();
+    nothing_found(&missing);
+}
+
+/// Verbs that people run weir with; the flags of `demo` and `bench` are for developers and stand in their help.
+const VERBS: [&str; 4] = ["run", "check", "reverse", "origin"];
+
+/// Long flags of a verb, each with its short form if it has one, from the stored help text (another test compares that
+/// with the program).
+fn flags(verb: &str) -> BTreeMap<String, Option<String>> {
+    let text = read(&format!("crates/weir/tests/help/{verb}.txt"));
+    let (_, options) = text.split_once("\nOptions:\n").expect("a verb has options");
+    let lines = options.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+    let flags = lines.filter_map(|line| {
+        let mut words = line.split([' ', ',']).filter(|word| !word.is_empty());
+        let first = words.next()?;
+        if first.starts_with("--") {
+            return Some((first.to_owned(), None));
+        }
+        let long = words.next().filter(|word| word.starts_with("--"))?;
+        Some((long.to_owned(), Some(first.to_owned())))
+    });
+    flags.filter(|(long, _)| long != "--help").collect()
+}
+
+#[test]
+fn every_flag_and_every_verb_is_in_the_readme() {
+    let readme = read("README.md");
+    let named: BTreeSet<&str> = readme.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
+    let mut missing = Vec::new();
+    for verb in VERBS {
+        if !readme.contains(&format!("weir {verb}")) {
+            missing.push(format!("README.md does not show `weir {verb}`"));
+        }
+        for (long, short) in flags(verb) {
+            if !named.contains(long.as_str()) && short.is_none_or(|short| !named.contains(short.as_str())) {
+                missing.push(format!("README.md does not name {long} of weir {verb}"));
+            }
+        }
+    }
+    nothing_found(&missing);
+}
+
+#[test]
+fn options_of_the_readme_exist_with_these_defaults() {
+    let defaults = option_defaults();
+    let mut findings = Vec::new();
+    for row in tables_of(&read("README.md"), &["block", "option", "default", "meaning"]).concat() {
+        let [block, option, told] = [0, 1, 2].map(|at: usize| row[at].trim_matches('`').to_owned());
+        let own = defaults.get(&(block, option.clone()));
+        // A block inside a block, such as `pipeline`: one of its own options.
+        let inside = |(block, _): &(String, String), default: &String| *block == option && *default == told;
+        let inner = defaults.iter().any(|(place, default)| inside(place, default));
+        let repeats = told == "none" && defaults.keys().any(|(block, _)| *block == option);
+        if own != Some(&told) && !inner && !repeats {
+            findings.push(format!("README.md: {row:?}, the option table says {own:?}"));
+        }
+    }
+    nothing_found(&findings);
+}
+
+#[test]
+fn flags_are_read_from_help_texts() {
+    assert_eq!(flags("check").get("--config"), Some(&Some("-c".to_owned())));
+    assert_eq!(flags("reverse").get("--connections"), Some(&None));
+}

@@ -1,0 +1,172 @@
+//! What reviewers are tired of saying.
+
+use std::collections::BTreeSet;
+
+use super::sources::{Source, code, rust_files, words};
+use super::{nothing_found, read};
+
+/// Lines of a file, its own tests left out. More than that usually is two jobs.
+const LINES_MAX: usize = 1000;
+/// Crates that may not contain unsafe code, which their root says too.
+const SAFE: &[&str] = &["weir-http", "weir-proxy", "weir-config", "weir-worker", "weir-check"];
+
+fn is_test(path: &str) -> bool {
+    path.contains("/tests/") || path.contains("/conformance/") || path.ends_with("/tests.rs")
+}
+
+/// Lines in front of the tests at the end.
+fn lines_without_tests(text: &str) -> usize {
+    let tests = text.find("\n#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    text[..tests].lines().count()
+}
+
+/// A line's code: without texts in quotes and comments behind it.
+fn bare(line: &str) -> String {
+    let outside: String = line.split('"').step_by(2).collect::<Vec<_>>().join(" ");
+    outside.split("//").next().unwrap_or_default().to_owned()
+}
+
+fn each_file(check: impl Fn(&Source) -> Option<String>) {
+    let findings: Vec<String> = rust_files().iter().filter_map(check).collect();
+    nothing_found(&findings);
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    each_file(|file| {
+        let text = file.text.strip_prefix("#![no_main]\n").unwrap_or(&file.text);
+        let told = text.lines().next().is_some_and(|line| line.starts_with("//! ") && line.len() > 20);
+        (!told).then(|| format!("{} does not begin with a //! line that says what it is for", file.path))
+    });
+}
+
+#[test]
+fn nothing_is_left_to_do() {
+    each_file(|file| {
+        let forbidden = ["todo!(", "unimplemented!(", "dbg!(", "FIXME", "XXX:"];
+        let here = |word: &&str| file.text.lines().any(|line| bare(line).contains(word));
+        let found = forbidden.iter().find(|word| here(word))?;
+        Some(format!("{}: {found}", file.path))
+    });
+}
+
+#[test]
+fn no_file_has_two_jobs() {
+    each_file(|file| {
+        let lines = lines_without_tests(&file.text);
+        let long = lines > LINES_MAX && !is_test(&file.path);
+        long.then(|| format!("{} has {lines} lines without its tests", file.path))
+    });
+}
+
+#[test]
+fn unsafe_code_lives_in_the_io_crate() {
+    each_file(|file| {
+        if file.path.starts_with("crates/weir-io/") {
+            return None;
+        }
+        let line = code(&file.text).find(|line| words(&bare(line)).any(|word| word == "unsafe"))?;
+        Some(format!("{}: {line}", file.path))
+    });
+    for name in SAFE {
+        assert!(
+            read(&format!("crates/{name}/src/lib.rs")).contains("#![forbid(unsafe_code)]"),
+            "{name} does not forbid it"
+        );
+    }
+}
+
+#[test]
+fn ring_0_bans_what_it_must_not_know() {
+    for name in ["weir-http", "weir-proxy"] {
+        let text = read(&format!("crates/{name}/clippy.toml"));
+        for word in ["Instant::now", "SystemTime::now", "thread::spawn", "TcpStream", "RandomState"] {
+            assert!(text.contains(word), "{name} may use {word}");
+        }
+    }
+}
+
+/// Name and line of each dependency of the workspace that is not part of it.
+fn dependencies() -> Vec<(String, String)> {
+    let manifest = read("Cargo.toml");
+    let section = manifest.split("[workspace.dependencies]\n").nth(1).expect("the workspace has dependencies");
+    let section = section.split("\n[").next().unwrap_or_default();
+    let lines =
+        section.lines().filter(|line| line.contains('=') && !line.starts_with('#') && !line.contains("path = "));
+    lines.map(|line| (line.split([' ', '=']).next().unwrap_or_default().to_owned(), line.to_owned())).collect()
+}
+
+#[test]
+fn every_dependency_has_a_reason() {
+    let all = dependencies();
+    assert!(all.len() > 5, "{all:?}");
+    let silent = all.iter().filter(|(_, line)| line.split_once('#').is_none_or(|(_, reason)| reason.trim().len() < 10));
+    let findings: Vec<String> =
+        silent.map(|(name, _)| format!("{name} in Cargo.toml has no reason beside it")).collect();
+    nothing_found(&findings);
+}
+
+#[test]
+fn every_dependency_is_used() {
+    let mut manifests = String::new();
+    for entry in std::fs::read_dir(super::root().join("crates")).expect("crates") {
+        let path = entry.expect("a readable directory").path().join("Cargo.toml");
+        manifests.push_str(&std::fs::read_to_string(path).unwrap_or_default());
+    }
+    let used: BTreeSet<&str> = manifests.lines().filter_map(|line| line.split([' ', '=', '.']).next()).collect();
+    let unused = dependencies().into_iter().filter(|(name, _)| !used.contains(name.as_str()));
+    let findings: Vec<String> = unused.map(|(name, _)| format!("{name} of Cargo.toml is used by no crate")).collect();
+    nothing_found(&findings);
+}
+
+#[test]
+fn every_counter_counts() {
+    let declarations = read("crates/weir-proxy/src/counters.rs");
+    let table = declarations.split("\ncounters! {").nth(1).expect("the table").split("\n}").next().unwrap_or_default();
+    let names = table.lines().filter(|line| line.ends_with(": Total,") || line.ends_with(": Gauge,"));
+    let names: Vec<&str> = names.filter_map(|line| line.trim().split(':').next()).collect();
+    assert!(names.len() > 20, "{names:?}");
+    let files = rust_files();
+    let counted = |name: &str| {
+        let place = format!("counters.{name}");
+        files.iter().any(|file| !is_test(&file.path) && file.text.contains(&place))
+    };
+    let findings: Vec<String> = names
+        .into_iter()
+        .filter(|name| !counted(name))
+        .map(|name| format!("{name} is declared and never counted"))
+        .collect();
+    nothing_found(&findings);
+}
+
+/// Rows of hostile input that must have tests named after them.
+const LETTERS: &[(&str, std::ops::RangeInclusive<u32>)] = &[
+    ("a", 1..=18),
+    ("b", 1..=12),
+    ("c", 1..=5),
+    ("c", 7..=9),
+    ("e", 0..=18),
+    ("e", 27..=28),
+    ("f", 1..=4),
+    ("h", 1..=3),
+    ("h", 6..=6),
+    ("k", 5..=5),
+];
+
+#[test]
+fn every_row_of_hostile_input_has_a_test_with_its_name() {
+    let tests: Vec<Source> = rust_files().into_iter().filter(|file| is_test(&file.path)).collect();
+    let all: BTreeSet<&str> = tests.iter().flat_map(|file| words(&file.text)).collect();
+    let named = |start: &str| all.iter().any(|word| word.starts_with(start) || word.contains(&format!("_{start}")));
+    let rows =
+        LETTERS.iter().flat_map(|(letter, numbers)| numbers.clone().map(move |number| format!("{letter}{number}_")));
+    let findings: Vec<String> =
+        rows.filter(|row| !named(row)).map(|row| format!("no test is named {row}...")).collect();
+    nothing_found(&findings);
+}
+
+#[test]
+fn texts_in_quotes_are_not_code() {
+    assert_eq!(words(&bare("a(\"b\"); // c")).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(lines_without_tests("a\nb\n#[cfg(test)]\nmod tests {\nc\n}\n"), 2);
+}
