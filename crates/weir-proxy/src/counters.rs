@@ -195,6 +195,8 @@ counters! {
     sync_points: Total,
     /// Connections made exclusive by a large answer.
     exclusive: Total,
+    /// Connections that left the pool because a client took its answer slowly.
+    set_aside: Total,
     /// Open tunnels.
     tunnels: Gauge,
     /// Tunnels opened.

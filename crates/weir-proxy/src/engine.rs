@@ -11,6 +11,7 @@
 //! Bounds: see `docs/buffers.md`. The stages of a request are the files of this module.
 
 mod answer;
+mod aside;
 mod client;
 mod mail;
 mod schedule;

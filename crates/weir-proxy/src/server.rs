@@ -43,6 +43,8 @@ pub struct Server {
     pub idle: Bits,
     /// Connections that are up.
     pub ready: u32,
+    /// Connections that left the pool because their clients are slow.
+    pub aside: u32,
     /// Requests that wait, oldest first; those sent again stand at the front.
     pub waiting: VecDeque<Waiting>,
     /// Requests on connections.
@@ -81,6 +83,7 @@ impl Server {
             open: Bits::new(count),
             idle: Bits::new(count),
             ready: 0,
+            aside: 0,
             waiting: VecDeque::new(),
             inflight: 0,
             trust: Trust::new(total.min(count.max(1) as u32)),
@@ -101,6 +104,10 @@ impl Server {
 
     /// Recomputes what a connection may take. Call after anything about it changed.
     pub fn refresh(&mut self, link: &mut Link, now_us: u64) {
+        if link.state == LinkState::Aside {
+            // Its position belongs to its successor.
+            return;
+        }
         let position = link.position as usize;
         let up = link.state == LinkState::Ready && link.persist;
         let empty = link.entries.is_empty();

@@ -155,7 +155,8 @@ impl Engine {
             LinkState::Connecting { deadline_us } if deadline_us <= self.now_us => self.connect_timed_out(index),
             LinkState::Connecting { deadline_us } => self.arm_link(index, deadline_us),
             LinkState::Tunnel if self.links.at(index).give_up_us <= self.now_us => self.end_tunnel(index),
-            LinkState::Ready | LinkState::Tunnel => {}
+            LinkState::Ready if self.links.at(index).watched => self.check_stall(index),
+            LinkState::Ready | LinkState::Tunnel | LinkState::Aside => {}
         }
     }
 }

@@ -4,12 +4,12 @@
 //! again if it may be (RFC 9112 §9.2, §9.3.1-2).
 
 use bytes::Bytes;
-use weir_http::{Fields, ReplyBody, ReplyHead};
+use weir_http::{Fields, ReplyBody, ReplyContext, ReplyHead};
 
 use super::answer::Lines;
 use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, Piece, token};
 use crate::ask::{Ask, ExchangeId, Failure, LinkId, Traits};
-use crate::link::{Link, LinkState, Step};
+use crate::link::{LinkState, Step};
 use crate::mail::AnswerHead;
 use crate::output::Out;
 use crate::session::{Phase, Reading};
@@ -30,6 +30,8 @@ pub(super) enum Loss {
     Announced,
     /// The server closed between two answers without saying so.
     Orderly,
+    /// Our own decision, because of one client: the others are not to blame, and their tries are not counted.
+    Ours,
     /// Anything else.
     Broken,
     /// The answer to the oldest request is bad.
@@ -138,7 +140,7 @@ impl Engine {
         }
     }
 
-    fn publish_ready(&self, server: usize) {
+    pub(super) fn publish_ready(&self, server: usize) {
         self.hints.set_ready(server, usize::from(self.worker), self.servers[server].ready);
     }
 
@@ -273,12 +275,13 @@ impl Engine {
             let step = self.links.at_mut(index).step(input.bytes, &mut at, limits, &mut fields);
             let live = match step {
                 Step::More => break,
+                Step::Skip => true,
                 Step::Head(head) => {
                     let start = at - head.bytes;
                     self.on_head(index, &head, &fields, &input.bytes[start..])
                 }
                 Step::Body { start, end } => self.on_body(index, input.piece(start..end)),
-                Step::End => self.on_end(index),
+                Step::End => self.on_end(index, &input.bytes[at..]),
                 Step::Doubt(doubt) => {
                     self.on_doubt(index, doubt);
                     false
@@ -362,12 +365,16 @@ impl Engine {
             return true;
         }
         if head.status >= 200 {
-            if let Some(doubt) = self.doubtful_head(index, &ask, head, fields, input) {
-                self.on_doubt(index, doubt);
+            if self.is_mismatch(index, &ask, fields, input) {
+                self.on_doubt(index, Doubt::EchoMismatch);
                 return false;
             }
             let link = self.links.at_mut(index);
             link.begun = true;
+            if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) {
+                // The answer is good without the body that it announces; what follows it is not.
+                link.poison = Some(Doubt::ForbiddenBody);
+            }
             if head.connection_auth {
                 // The connection now speaks for one client (NTLM, Negotiate): it is nobody else's.
                 link.persist = false;
@@ -380,21 +387,17 @@ impl Engine {
                 server.refresh(link, self.now_us);
             }
         }
-        self.answer_head(ask.id, from, head, None, fields, input);
+        if !self.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) {
+            self.answer_head(ask.id, from, head, None, fields, input);
+        }
         true
     }
 
-    /// What is wrong with a head that could be read.
-    fn doubtful_head(&self, index: u32, ask: &Ask, head: &ReplyHead, fields: &Fields, input: &[u8]) -> Option<Doubt> {
-        let link = self.links.at(index);
-        if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) && !ask.traits.has(Traits::HEAD)
-        {
-            return Some(Doubt::ForbiddenBody);
-        }
-        let plan = &self.plan.upstreams[usize::from(self.servers[link.server as usize].upstream)];
-        let name = plan.echo.as_ref()?;
-        let got = fields.get(input, name.as_bytes());
-        (got != Some(&ask.echo[..])).then_some(Doubt::EchoMismatch)
+    /// Whether an answer doesn't carry back the identifier of its request.
+    fn is_mismatch(&self, index: u32, ask: &Ask, fields: &Fields, input: &[u8]) -> bool {
+        let server = self.links.at(index).server as usize;
+        let echo = &self.plan.upstreams[usize::from(self.servers[server].upstream)].echo;
+        echo.as_ref().is_some_and(|name| fields.get(input, name.as_bytes()) != Some(&ask.echo[..]))
     }
 
     fn on_body(&mut self, index: u32, piece: Piece<'_>) -> bool {
@@ -412,44 +415,66 @@ impl Engine {
         true
     }
 
-    fn is_gone(&self, id: ExchangeId) -> bool {
+    pub(super) fn is_gone(&self, id: ExchangeId) -> bool {
         id.worker == self.worker && !self.exchanges.holds(id.index, id.generation)
     }
 
     /// An answer that nobody wants: a short rest is read, a long one costs the connection.
     fn discard(&mut self, index: u32) -> bool {
         let link = self.links.at(index);
-        if link.state != LinkState::Tunnel && link.body_left().is_some_and(|left| left <= DISCARD_BYTES_MAX) {
+        let short = link.body_left().is_some_and(|left| left <= DISCARD_BYTES_MAX);
+        if link.state != LinkState::Tunnel && (short || link.has_hostage()) {
             return true;
         }
-        self.lose_link(index, Loss::Broken, "client-gone");
+        self.lose_link(index, Loss::Ours, "client-gone");
         false
     }
 
-    fn on_end(&mut self, index: u32) -> bool {
+    /// The oldest answer is complete; `rest` is what came behind it.
+    fn on_end(&mut self, index: u32, rest: &[u8]) -> bool {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         let trailers = link.trailers().to_vec();
         let early =
             link.entries.front().is_some_and(|entry| entry.ask.traits.has(Traits::STREAMING)) && !link.body_done;
         link.large = false;
-        let (persist, announced, position) = (link.persist, link.announced, link.position);
+        let (persist, announced, position, poison) = (link.persist, link.announced, link.position, link.poison);
         let Some(entry) = link.finish_answer(now_us) else { return false };
+        let (server, behind) = (link.server, !link.entries.is_empty());
         link.probation = false;
         let machine = &mut self.servers[link.server as usize];
         machine.inflight -= 1;
-        if persist && !early {
+        if persist && !early && poison.is_none() {
             machine.trust.on_clean_answer(now_us, position, entry.ask.traits.invites_body());
         }
         self.counters.in_flight.sub(1);
-        self.answer_done(entry.ask.id, &trailers);
+        if !entry.cancelled {
+            self.answer_done(entry.ask.id, &trailers);
+        }
+        if self.is_aside_done(index) {
+            self.lose_link(index, Loss::Orderly, "set-aside");
+            return false;
+        }
         if early {
             self.on_doubt(index, Doubt::EarlyAnswer);
             return false;
         }
+        if let Some(doubt) = poison {
+            let doubt = self.name_surplus(index, rest, doubt);
+            self.end_doubted(index, doubt);
+            return false;
+        }
+        if self.links.at(index).front_is_abandoned() {
+            self.lose_link(index, Loss::Ours, "cancelled");
+            return false;
+        }
         if !persist {
+            if behind {
+                self.doubt_server(server, Some(Doubt::NotPersistent));
+            }
             // That weir won't go on with it says nothing about what the server did behind this answer.
-            let ending = if announced { (Loss::Announced, "server-said-close") } else { (Loss::Orderly, "not-reusable") };
+            let ending =
+                if announced { (Loss::Announced, "server-said-close") } else { (Loss::Orderly, "not-reusable") };
             self.lose_link(index, ending.0, ending.1);
             return false;
         }
@@ -501,27 +526,39 @@ impl Engine {
     /// Bytes on a connection on which nothing is asked (RFC 9112 §9.2: never an answer).
     fn on_unasked(&mut self, index: u32, bytes: &[u8]) {
         let link = self.links.at(index);
-        let server = link.server;
-        let answer_like = bytes.starts_with(b"HTTP/1.");
-        let farewell = answer_like && bytes.get(8..12) == Some(b" 408");
+        let farewell = bytes.starts_with(b"HTTP/1.") && bytes.get(8..12) == Some(b" 408");
         let blank = bytes.len() <= 4 && bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
         if farewell || blank {
             // Some servers say 408 before they close an idle connection; a stray empty line harms nobody.
-            self.lose_link(index, Loss::Announced, "idle-close");
+            self.lose_link(index, Loss::Ours, "idle-close");
             return;
         }
-        let doubt = if answer_like && link.pipelined {
-            None
-        } else if link.ended_bodyless() {
-            Some(Doubt::ForbiddenBody)
-        } else if answer_like {
-            Some(Doubt::AnswerToNothing)
-        } else {
-            Some(Doubt::Garbage)
-        };
+        let otherwise = if link.ended_bodyless() { Doubt::ForbiddenBody } else { Doubt::Garbage };
+        let doubt = self.name_surplus(index, bytes, otherwise);
+        self.end_doubted(index, doubt);
+    }
+
+    /// What bytes are that nobody asked for: an answer too many (None), the beginning of one, or `otherwise`.
+    fn name_surplus(&self, index: u32, bytes: &[u8], otherwise: Doubt) -> Option<Doubt> {
+        let link = self.links.at(index);
+        let plan = &self.plan.upstreams[usize::from(self.servers[link.server as usize].upstream)];
+        match weir_http::parse_reply(bytes, &plan.head, ReplyContext::default(), &mut Fields::default()) {
+            // A farewell is for nobody in particular; a whole answer is somebody's.
+            Ok(Some(head)) if head.status < 200 || head.status >= 400 && !head.persist => Some(Doubt::AnswerToNothing),
+            Ok(Some(_)) => None,
+            Ok(None) if bytes.is_empty() => Some(otherwise),
+            Ok(None) if link.pipelined && bytes.starts_with(b"HTTP/1.") => None,
+            Ok(None) => Some(Doubt::AnswerToNothing),
+            Err(_) => Some(otherwise),
+        }
+    }
+
+    /// Ends a connection between two answers because of what the server sent; None is an answer too many.
+    fn end_doubted(&mut self, index: u32, doubt: Option<Doubt>) {
+        let server = self.links.at(index).server;
         self.doubt_server(server, doubt);
         self.tell_all_doubt(server, doubt);
-        self.lose_link(index, Loss::Announced, doubt.map_or("surplus", Doubt::word));
+        self.lose_link(index, Loss::Orderly, doubt.map_or("surplus", Doubt::word));
     }
 
     // ---- ending ----
@@ -572,6 +609,7 @@ impl Engine {
         }
         let server = link.server as usize;
         let was_ready = link.is_ready();
+        let aside = link.state == LinkState::Aside;
         let fruitless = link.answers == 0 && self.now_us.saturating_sub(link.connected_us) < FRUITLESS_US;
         link.closed_why = why;
         if !fruitless {
@@ -588,9 +626,11 @@ impl Engine {
         self.servers[server].inflight -= entries.len() as u32;
         self.counters.in_flight.sub(entries.len() as u64);
         self.publish_ready(server);
-        self.disconnect(index);
-        if loss != Loss::Announced {
-            self.links.at_mut(index).probation = true;
+        if aside {
+            self.remove_aside(index);
+        } else {
+            self.disconnect(index);
+            self.links.at_mut(index).probation = loss != Loss::Announced;
         }
         let mut again = Vec::new();
         for (position, entry) in entries.into_iter().enumerate() {
@@ -610,7 +650,7 @@ impl Engine {
             } else if !ask.traits.has(Traits::RETRIABLE) {
                 Err(Failure::Lost)
             } else {
-                Ok(loss != Loss::Orderly)
+                Ok(!matches!(loss, Loss::Orderly | Loss::Ours))
             };
             match verdict {
                 Err(failure) => self.answer_fails(ask.id, failure),
@@ -664,10 +704,15 @@ impl Engine {
             self.leave_tunnel(index);
             return;
         }
-        if let Some(entry) = self.links.at_mut(index).entries.iter_mut().find(|entry| entry.ask.id == id) {
-            entry.cancelled = true;
+        let mut oldest = false;
+        for (position, entry) in self.links.at_mut(index).entries.iter_mut().enumerate() {
+            if entry.ask.id == id {
+                entry.cancelled = true;
+                oldest = position == 0;
+            }
         }
-        if hard {
+        // What stands in front is answered first: its clients have nothing to do with this one.
+        if hard && oldest {
             // Later, because this may be called from the middle of another change.
             self.doomed.push((index, self.links.generation(index)));
         }
@@ -677,7 +722,7 @@ impl Engine {
     pub(super) fn end_doomed(&mut self) {
         while let Some((index, generation)) = self.doomed.pop() {
             if self.links.holds(index, generation) {
-                self.lose_link(index, Loss::Broken, "cancelled");
+                self.lose_link(index, Loss::Ours, "cancelled");
             }
         }
     }
@@ -689,7 +734,9 @@ impl Engine {
         }
         let link = self.links.at_mut(to.index);
         link.paused = pause;
-        if !pause {
+        if pause {
+            self.watch_stall(to.index);
+        } else {
             self.receive_again(token(Owner::Link, to.index, to.generation));
         }
     }
@@ -707,12 +754,7 @@ impl Engine {
         machine.ready -= 1;
         self.counters.in_flight.sub(1);
         self.counters.upstream_connections.sub(1);
-        let (fresh, _) = self.links.insert(Link::new(server as u32, position, self.now_us));
-        self.servers[server].links[position as usize] = fresh;
-        let link = self.links.at_mut(fresh);
-        self.servers[server].refresh(link, self.now_us);
-        self.publish_ready(server);
-        self.connect(fresh);
+        self.replace_link(server, position);
     }
 
     fn tunnel_link_ended(&mut self, index: u32) {

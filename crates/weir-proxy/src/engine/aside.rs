@@ -1,0 +1,100 @@
+//! Connections set aside: a client that takes its answer slowly keeps nobody else from a server.
+//!
+//! A connection whose reading has stopped for [`STALL_US`] while others need it leaves the pool and is replaced at once;
+//! safe requests that were sent behind the slow answer are sent again elsewhere, and their answers on this connection are
+//! thrown away. It ends with its last wanted answer. Without this, answers that wait for each other's clients could also
+//! wait in a circle. Bound: [`ASIDE_MAX`] for each server and worker; beyond it the others wait.
+
+use super::Engine;
+use crate::ask::Traits;
+use crate::link::{Link, LinkState};
+
+/// How long an answer may stand still while others need its connection. A client that reads at all clears the
+/// bytes that stopped it sooner than this.
+const STALL_US: u64 = 100_000;
+/// Connections of one server set aside at a time.
+const ASIDE_MAX: u32 = 1_000;
+
+impl Engine {
+    /// The reading of a connection was stopped: looks again later whether it still is.
+    pub(super) fn watch_stall(&mut self, index: u32) {
+        let link = self.links.at_mut(index);
+        link.paused_us = self.now_us;
+        if !link.watched && link.state == LinkState::Ready {
+            link.watched = true;
+            self.arm_link(index, self.now_us + STALL_US);
+        }
+    }
+
+    /// The time of [`Engine::watch_stall`] is up.
+    pub(super) fn check_stall(&mut self, index: u32) {
+        let link = self.links.at_mut(index);
+        link.watched = false;
+        if !link.paused {
+            return;
+        }
+        let due_us = link.paused_us + STALL_US;
+        let behind = link.entries.iter().skip(1).any(|entry| !entry.cancelled);
+        let server = &self.servers[link.server as usize];
+        if due_us <= self.now_us && (behind || !server.waiting.is_empty()) && server.aside < ASIDE_MAX {
+            self.set_aside(index);
+        } else {
+            link.watched = true;
+            self.arm_link(index, due_us.max(self.now_us + STALL_US));
+        }
+    }
+
+    /// The connection leaves the pool with the answer under way; another takes its place.
+    fn set_aside(&mut self, index: u32) {
+        let link = self.links.at_mut(index);
+        link.state = LinkState::Aside;
+        let (server, position) = (link.server as usize, link.position);
+        let mut moved = Vec::new();
+        for entry in link.entries.iter_mut().skip(1) {
+            // A request that is not safe must not be processed there after its copy was: it stays.
+            let safe = entry.ask.traits.has(Traits::PIPELINABLE) && entry.ask.traits.has(Traits::RETRIABLE);
+            if safe && !entry.cancelled {
+                entry.cancelled = true;
+                moved.push((entry.ask, link.log.copy(entry.start, entry.len as usize)));
+            }
+        }
+        self.counters.set_aside.add(1);
+        self.counters.upstream_connections.sub(1);
+        self.servers[server].aside += 1;
+        self.servers[server].ready -= 1;
+        self.replace_link(server, position);
+        for (ask, bytes) in moved.into_iter().rev() {
+            if self.is_gone(ask.id) {
+                continue;
+            }
+            self.counters.resends.add(1);
+            self.place_again(ask, bytes);
+        }
+        self.dispatch_group(server);
+    }
+
+    /// Puts a new connection into the place of one that left the pool.
+    pub(super) fn replace_link(&mut self, server: usize, position: u32) {
+        let (fresh, _) = self.links.insert(Link::new(server as u32, position, self.now_us));
+        self.servers[server].links[position as usize] = fresh;
+        let link = self.links.at_mut(fresh);
+        self.servers[server].refresh(link, self.now_us);
+        self.publish_ready(server);
+        self.connect(fresh);
+    }
+
+    /// Whether a connection that was set aside has nothing more to do.
+    pub(super) fn is_aside_done(&self, index: u32) -> bool {
+        let link = self.links.at(index);
+        link.state == LinkState::Aside && link.entries.iter().all(|entry| entry.cancelled)
+    }
+
+    /// Ends a connection that was set aside.
+    pub(super) fn remove_aside(&mut self, index: u32) {
+        let link = self.links.remove(index);
+        self.servers[link.server as usize].aside -= 1;
+        if let Some(socket) = link.socket {
+            self.actions.push_back(super::Action::CloseLink { socket });
+        }
+    }
+}
