@@ -52,8 +52,8 @@ impl Uring {
             return;
         }
         self.deliver(socket, token, class, entry.result, buffer, into);
-        // A multishot one that goes on needs nothing, which is the usual case.
-        if !entry.more() || self.table.slot(socket.index).want() == Receive::Off {
+        // One that goes on needs nothing: whatever it should be instead, its cancellation is on the way.
+        if !entry.more() {
             self.reconcile(socket);
         }
     }
