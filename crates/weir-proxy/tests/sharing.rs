@@ -27,6 +27,8 @@ struct Bench {
     at_server: String,
     /// What each client got.
     at_client: HashMap<u64, String>,
+    /// A client that takes nothing for now.
+    slow: Option<u64>,
 }
 
 impl Bench {
@@ -55,6 +57,7 @@ impl Bench {
             link: 0,
             at_server: String::new(),
             at_client: HashMap::new(),
+            slow: None,
         };
         bench.turn();
         let client = bench.client();
@@ -92,7 +95,9 @@ impl Bench {
             }
             Action::SendClient { socket, out } => {
                 self.at_client.entry(socket).or_default().push_str(&String::from_utf8(out.to_vec()).unwrap());
-                self.engine.client_sent(self.tokens[&socket], None, true);
+                if self.slow != Some(socket) {
+                    self.engine.client_sent(self.tokens[&socket], None, true);
+                }
             }
             _ => {}
         }
@@ -111,7 +116,11 @@ impl Bench {
     }
 
     fn answer(&mut self, bytes: &[u8]) {
-        self.engine.link_received(self.tokens[&self.link], &Input::borrowed(bytes));
+        self.answer_on(self.link, bytes);
+    }
+
+    fn answer_on(&mut self, link: u64, bytes: &[u8]) {
+        self.engine.link_received(self.tokens[&link], &Input::borrowed(bytes));
         self.turn();
     }
 
@@ -167,4 +176,33 @@ fn a_post_behind_an_answer_that_binds_its_connection_is_not_repeated() {
     bench.answer(b"HTTP/1.1 401 No\r\nWWW-Authenticate: NTLM\r\nContent-Length: 0\r\n\r\n");
     assert_eq!(bench.arrived("/pay"), 1, "sent twice");
     assert!(bench.at_client[&second].starts_with("HTTP/1.1 502"), "{:?}", bench.at_client);
+}
+
+/// A safe request behind a slow answer goes elsewhere; what its old connection says to it then, even an end by close in
+/// front of a request that stays there, is nothing to its client.
+#[test]
+fn an_answer_on_a_connection_set_aside_does_not_end_the_one_elsewhere() {
+    let mut bench = Bench::new(Share::All);
+    let (slow, mover, payer) = (bench.client(), bench.client(), bench.client());
+    bench.ask(slow, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    bench.ask(mover, "GET /moved HTTP/1.1\r\nHost: a\r\n\r\n");
+    bench.ask(payer, "POST /pay HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
+    let old = bench.link;
+    bench.slow = Some(slow);
+    bench.answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    bench.answer(format!("40000\r\n{}\r\n", "y".repeat(0x40000)).as_bytes());
+    while bench.link == old {
+        bench.turn();
+    }
+    assert_eq!((bench.arrived("/moved"), bench.arrived("/pay")), (2, 1));
+    bench.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab");
+    bench.slow = None;
+    bench.engine.client_sent(bench.tokens[&slow], None, true);
+    bench.turn();
+    bench.answer_on(old, b"0\r\n\r\nHTTP/1.1 200 OK\r\n\r\nmoved");
+    bench.engine.link_ended(bench.tokens[&old]);
+    bench.turn();
+    bench.answer(b"cd");
+    assert!(bench.at_client[&mover].ends_with("\r\n\r\nabcd"), "{:?}", bench.at_client[&mover]);
+    assert!(bench.at_client[&payer].starts_with("HTTP/1.1 502"), "{:?}", bench.at_client[&payer]);
 }

@@ -575,13 +575,14 @@ impl Engine {
             link.persist = false;
             let behind = link.entries.len() > 1;
             let server = link.server;
-            if let Some(id) = link.entries.front().map(|entry| entry.ask.id) {
-                let link = self.links.at_mut(index);
-                link.large = false;
-                link.finish_answer(self.now_us);
+            link.large = false;
+            if let Some(entry) = link.finish_answer(self.now_us) {
                 self.servers[server as usize].inflight -= 1;
                 self.counters.in_flight.sub(1);
-                self.answer_done(id, &[]);
+                // A cancelled request may have been asked elsewhere: this is not the end of that answer.
+                if !entry.cancelled {
+                    self.answer_done(entry.ask.id, &[]);
+                }
             }
             if behind {
                 self.doubt_server(server, Some(Doubt::CloseDelimited));
@@ -697,7 +698,8 @@ impl Engine {
         }
         let carrier = self.links.indexes().find(|index| {
             let link = self.links.at(*index);
-            link.peer == Some(id) || link.entries.iter().any(|entry| entry.ask.id == id)
+            // One that was set aside may have it too, cancelled when it moved.
+            link.peer == Some(id) || link.entries.iter().any(|entry| entry.ask.id == id && !entry.cancelled)
         });
         let Some(index) = carrier else { return };
         if self.links.at(index).state == LinkState::Tunnel {
