@@ -52,7 +52,9 @@ impl Engine {
         }
         if session.first != NONE {
             let exchange = self.exchanges.at(session.first);
-            if exchange.phase == Phase::Waiting {
+            let begun = exchange.phase == Phase::Answering && session.reading != Reading::Tunnel;
+            // While the client has something to take, it is not the server that is late.
+            if exchange.phase == Phase::Waiting || begun && session.unsent_first() == 0 {
                 due_us = due_us.min(exchange.deadline_us);
             }
         }
@@ -102,6 +104,8 @@ impl Engine {
         let session = self.sessions.at(index);
         if session.flags.sending && session.send_us + self.plan.client.send_timeout_us <= now_us {
             self.counters.timeouts.count("send");
+            // Without a reset the kernel would go on offering what is unsent, and keep it in memory for minutes.
+            self.sessions.at_mut(index).flags.reset = true;
             self.close_session(index, "send-timeout");
             return;
         }
