@@ -56,6 +56,8 @@ pub struct Link {
     pub index: usize,
     /// Final answers given.
     pub answers: usize,
+    /// Bytes written.
+    pub written: usize,
     stream: TcpStream,
     judge: StrictRequests,
     shared: Arc<Shared>,
@@ -203,8 +205,14 @@ fn accept<B: Behaviour>(
             log.open += 1;
             log.depths.push(0);
         });
-        let mut link =
-            Link { index, answers: 0, stream, judge: StrictRequests::new(rules), shared: Arc::clone(shared) };
+        let mut link = Link {
+            index,
+            answers: 0,
+            written: 0,
+            stream,
+            judge: StrictRequests::new(rules),
+            shared: Arc::clone(shared),
+        };
         let behaviour = Arc::clone(behaviour);
         std::thread::spawn(move || {
             let _end = OnEnd(Arc::clone(&link.shared));
@@ -396,6 +404,7 @@ impl Link {
     /// # Errors
     /// The connection is over.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Gone> {
+        self.written += bytes.len();
         self.stream.write_all(bytes).map_err(|_| Gone)
     }
 
