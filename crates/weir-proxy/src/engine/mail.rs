@@ -27,7 +27,7 @@ impl Engine {
             Mail::Ask { ask, bytes: range } => self.accept_mailed(ask, &bytes[range]),
             Mail::Body { id, link, data, end } => self.link_body(id, link, Piece::Kept(data), end),
             Mail::Cancel { id, hard } => self.cancel_here(id, hard),
-            Mail::Flow { link, pause } => self.flow_here(link, pause),
+            Mail::Flow { link, id, pause } => self.flow_here(link, id, pause),
             Mail::Doubt { server, doubt } => self.doubt_server(server, doubt),
             Mail::Assigned { id, link } => self.on_assigned(id, link),
             Mail::BodyFlow { id, pause } => self.on_body_flow(id, pause),
@@ -147,8 +147,11 @@ impl Engine {
         let now_us = self.now_us;
         let session = self.sessions.at_mut(index);
         let uploading = session.upload.as_ref().is_some_and(|upload| upload.exchange == id.index);
-        // It may have crossed the end of the body; the next body of this client is not meant.
-        session.flags.body_paused = pause && (uploading || session.reading == Reading::Tunnel);
+        if !uploading && session.reading != Reading::Tunnel {
+            // It crossed the end of its body; the next body of this client is not meant.
+            return;
+        }
+        session.flags.body_paused = pause;
         session.since_us = now_us;
         let generation = self.sessions.generation(index);
         if !pause && self.sessions.at(index).stash.is_some() {
@@ -169,11 +172,11 @@ impl Engine {
     // ---- towards the upstream's side ----
 
     /// Stops or resumes the source of an answer.
-    pub(super) fn flow(&mut self, link: LinkId, pause: bool) {
+    pub(super) fn flow(&mut self, link: LinkId, id: ExchangeId, pause: bool) {
         if link.worker == self.worker {
-            self.flow_here(link, pause);
+            self.flow_here(link, id, pause);
         } else {
-            self.post(link.worker, Mail::Flow { link, pause });
+            self.post(link.worker, Mail::Flow { link, id, pause });
         }
     }
 
