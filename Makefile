@@ -13,6 +13,7 @@ PROFILE ?= bench-fast
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/$(PROFILE)/weir
 DEMO_SECONDS ?= 0
+DEMO_LISTEN ?= 127.0.0.1:8080
 FUZZ_SECONDS ?= 60
 
 .PHONY: demo test bench icount fuzz fmt lint unit licences setup build
@@ -22,7 +23,7 @@ build:
 	@$(CARGO) build --quiet --locked --profile $(PROFILE) --package weir
 
 demo: build
-	@exec $(WEIR) demo --seconds $(DEMO_SECONDS)
+	@exec $(WEIR) demo --listen $(DEMO_LISTEN) --seconds $(DEMO_SECONDS)
 
 test: setup
 	$(CARGO) fmt --all --check

@@ -45,7 +45,9 @@ pub(crate) struct DemoArgs {
 pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
     let signals = run::watch_signals().map_err(|error| run::failed("signals", &error))?;
     machine::raise_descriptors();
-    run::check_free(arguments.listen).map_err(|error| Failure::binding(&error))?;
+    run::check_free(arguments.listen).map_err(|error| {
+        Failure::Running(format!("weir: {error}\n  another one: weir demo --listen 127.0.0.1:8081\n"))
+    })?;
     let probe = weir_io::choose(run::io_choice(arguments.io.into()))
         .map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
     let workers = machine::workers();

@@ -71,11 +71,11 @@ pub fn run(options: &BenchOptions) -> io::Result<String> {
     fs::create_dir_all(&options.out)?;
     let raw = fs::File::create(options.out.join("latest.jsonl"))?;
     let stage = Stage::open(&options.weir, options.weir_origin)?;
-    let mut bench = Bench { options, stage, raw, records: Vec::new() };
+    let mut bench = Bench { options, stage, raw, records: Vec::new(), said: Vec::new() };
     for cell in &cells {
         bench.measure(cell)?;
     }
-    let text = Report { options, cells: &cells, records: &bench.records }.text();
+    let text = Report { options, cells: &cells, records: &bench.records, said: &bench.said }.text();
     fs::write(options.out.join("latest.md"), &text)?;
     Ok(text)
 }
@@ -108,6 +108,8 @@ struct Bench<'a> {
     stage: Stage,
     raw: fs::File,
     records: Vec<Record>,
+    /// What each contender said at its first start.
+    said: Vec<(&'static str, String)>,
 }
 
 impl Bench<'_> {
@@ -120,7 +122,7 @@ impl Bench<'_> {
         let mut running = Vec::new();
         if !fresh {
             for contender in &contenders {
-                running.push(self.stage.start(*contender)?);
+                running.push(self.start(*contender)?);
             }
             self.warm_up(cell, &running)?;
         }
@@ -129,12 +131,23 @@ impl Bench<'_> {
             for (at, contender) in contenders.iter().enumerate() {
                 let record = match running.get(at) {
                     Some(started) => self.run_once(cell, started, rate)?,
-                    None => self.run_once(cell, &self.stage.start(*contender)?, rate)?,
+                    None => {
+                        let started = self.start(*contender)?;
+                        self.run_once(cell, &started, rate)?
+                    }
                 };
                 self.keep(cell, contender, round, record)?;
             }
         }
         Ok(())
+    }
+
+    fn start(&mut self, contender: Contender) -> io::Result<Running> {
+        let running = self.stage.start(contender)?;
+        if !running.says.is_empty() && !self.said.iter().any(|(name, _)| *name == contender.name) {
+            self.said.push((contender.name, running.says.clone()));
+        }
+        Ok(running)
     }
 
     fn contenders(&self, cell: &Cell) -> Vec<Contender> {

@@ -24,6 +24,7 @@ pub(super) struct Report<'a> {
     pub(super) options: &'a BenchOptions,
     pub(super) cells: &'a [Cell],
     pub(super) records: &'a [Record],
+    pub(super) said: &'a [(&'static str, String)],
 }
 
 impl Report<'_> {
@@ -31,6 +32,10 @@ impl Report<'_> {
     pub(super) fn text(&self) -> String {
         let mut text = String::from("# weir bench\n\n");
         text.push_str(&self.circumstances());
+        for (name, line) in self.said {
+            let _ = writeln!(text, "- {name}: {line}");
+        }
+        text.push('\n');
         text.push_str(&self.targets());
         for cell in self.cells {
             text.push_str(&self.cell(cell));

@@ -63,6 +63,8 @@ pub(super) const CONTENDERS: [Contender; 8] = [
 pub(super) struct Running {
     /// Where it listens.
     pub(super) address: SocketAddr,
+    /// What it wrote when it started: weir says which driver runs and why.
+    pub(super) says: String,
     process: Option<Process>,
 }
 
@@ -118,7 +120,7 @@ impl Stage {
     /// It is missing or doesn't start.
     pub(super) fn start(&self, contender: Contender) -> io::Result<Running> {
         if contender.what == What::Direct {
-            return Ok(Running { address: self.origin_address, process: None });
+            return Ok(Running { address: self.origin_address, says: String::new(), process: None });
         }
         let address = free_address()?;
         let log = self.directory.join(format!("{}.log", contender.name));
@@ -139,7 +141,8 @@ impl Stage {
             }
         };
         process.await_listening(address, &log)?;
-        Ok(Running { address, process: Some(process) })
+        let says = fs::read_to_string(&log)?.lines().next().unwrap_or_default().to_owned();
+        Ok(Running { address, says, process: Some(process) })
     }
 
     /// The script that wrk runs.
