@@ -32,6 +32,8 @@ pub enum Act {
     Reset,
     /// Until the asker's answer has begun to arrive, then RST.
     LeaveAtFirstBytes,
+    /// Nothing more, for ever: no bytes, no end.
+    Vanish,
 }
 
 /// What kinds of behaviour a client may show.
@@ -162,6 +164,10 @@ impl Client {
                 Act::HalfClose => net.finish(conn),
                 Act::Reset => {
                     net.reset(conn);
+                    self.finish();
+                }
+                Act::Vanish => {
+                    net.pause(conn);
                     self.finish();
                 }
                 Act::LeaveAtFirstBytes => self.waiting = Some(Waiting::FirstBytes),

@@ -12,6 +12,7 @@
 #![allow(unreachable_pub)]
 
 mod book;
+mod bounds;
 mod client;
 mod direct;
 mod hostile;

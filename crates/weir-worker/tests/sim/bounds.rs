@@ -1,0 +1,165 @@
+//! Limits in time: slow, silent and vanished clients end, keep nobody waiting, and leave nothing behind; draining ends.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weir_io::sim::{Faults, Rng, Settings};
+use weir_proxy::plan::PipelineMode;
+
+use super::book::{Asked, Outcome};
+use super::client::{Act, Client, Manners, SAFE};
+use super::each_seed;
+use super::run::Run;
+use super::scenario::{Kind, Scenario, listen_address};
+use super::seeds;
+use super::server::Style;
+
+const SECOND: u64 = 1_000_000;
+
+/// A network without faults, one honest server, and a few ordinary clients.
+fn scenario(name: &'static str, seed: u64, clients: usize) -> Scenario {
+    let mut scenario = Scenario::new(seed, 1 + (seed % 2) as u16);
+    scenario.name = name;
+    scenario.kind = Kind::Hostile;
+    scenario.settings = Settings::random(seed, Faults::none());
+    scenario.settings.window_bytes = 64 << 10;
+    scenario.styles = vec![Style { delay_us_max: 1_000, ..Style::honest() }];
+    scenario.clients = clients;
+    scenario.manners = Manners {
+        requests: 20,
+        methods: SAFE,
+        burst: 4,
+        abort: 0,
+        half_close: 0,
+        slow: 0,
+        decorations: false,
+        body_bytes_max: 0,
+        old: 0,
+    };
+    Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0].servers.truncate(1);
+    scenario
+}
+
+fn get(nonce: &str) -> Asked {
+    Asked { nonce: nonce.to_owned(), method: "GET", conditional: false, body: Vec::new(), trigger: None }
+}
+
+fn request(nonce: &str) -> Vec<u8> {
+    format!("GET /big?n={nonce} HTTP/1.1\r\nHost: weir.test\r\n\r\n").into_bytes()
+}
+
+/// A nonce whose answer has at least so many bytes.
+fn nonce_of_a_large_answer(bytes: usize) -> String {
+    let nonces = (0..).map(|n| format!("bbbb{n:04x}"));
+    nonces.into_iter().find(|nonce| get(nonce).expected().body.len() > bytes).expect("one of many")
+}
+
+fn add(run: &Run, start_us: u64, acts: impl Into<VecDeque<Act>>, asked: Vec<Asked>) {
+    run.add(|book| Client::scripted(listen_address(), start_us, book, acts.into(), asked, false));
+}
+
+/// H3: one client takes its large answer after half a minute; the others share its server's only connection.
+#[test]
+fn a_slow_reader_keeps_nobody_waiting() {
+    each_seed(0..12, |seed| {
+        let mut scenario = scenario("slow reader", seed, 8);
+        let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+        upstream.servers[0].connections = 1;
+        upstream.pipeline = PipelineMode::Depth(16);
+        let run = Run::new(scenario);
+        let nonce = nonce_of_a_large_answer(300 << 10);
+        let acts = [Act::StopReading(30 * SECOND), Act::Ask(0), Act::Send(request(&nonce))];
+        add(&run, Rng::new(seed).below(50_000), acts, vec![get(&nonce)]);
+        if !run.pass(5 * SECOND, || run.book.borrow().clients_done == 8) {
+            run.fail("others wait for the client that reads slowly");
+        }
+        run.finish_with(|book| match book.entries.values().find(|entry| entry.outcome != Outcome::Answered) {
+            Some(entry) => Err(format!("{} got {:?}", entry.asked.nonce, entry.outcome)),
+            None => Ok(()),
+        });
+    });
+}
+
+/// H1, H2, H3: clients that say nothing, or too little, or stop reading, or vanish, each in the midst of ordinary ones.
+#[test]
+fn silent_clients_are_ended_in_time() {
+    each_seed(0..12, |seed| {
+        let run = Run::new(scenario("silent clients", seed, 3));
+        let rng = &mut Rng::new(seed);
+        for number in 0..30 {
+            let nonce = format!("cccc{number:04x}");
+            let start_us = rng.below(SECOND);
+            let (acts, asked) = silent(number % 6, &nonce, rng);
+            add(&run, start_us, acts, asked);
+        }
+        // Idle connections may stay for 75 s, a send may take 60 s, all others must be gone long before.
+        if !run.pass(200 * SECOND, || run.book.borrow().clients_done == 33) {
+            run.fail("silent clients stay");
+        }
+        run.pass(150 * SECOND, || false);
+        run.finish_with(|book| {
+            let refused = |entry: &&super::book::Entry| entry.outcome == Outcome::Refused(408);
+            match book.entries.values().filter(refused).count() {
+                15.. => Ok(()),
+                count => Err(format!("{count} of 15 slow requests got 408")),
+            }
+        });
+    });
+}
+
+/// What a silent client of this kind does.
+fn silent(kind: usize, nonce: &str, rng: &mut Rng) -> (VecDeque<Act>, Vec<Asked>) {
+    let whole = request(nonce);
+    let half = Act::Send(whole[..whole.len() / 2].to_vec());
+    let post = Asked { method: "POST", body: vec![b'x'; 100_000], ..get(nonce) };
+    let head = format!("POST /?n={nonce} HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 100000\r\n\r\n");
+    match kind {
+        // Half a head, then nothing.
+        0 => ([Act::Ask(0), half].into(), vec![get(nonce)]),
+        // A head of a byte a second.
+        1 => {
+            let bytes = whole[..30].iter().flat_map(|byte| [Act::Send(vec![*byte]), Act::Wait(SECOND)]);
+            ([Act::Ask(0)].into_iter().chain(bytes).collect(), vec![get(nonce)])
+        }
+        // A body of a few bytes now and then.
+        2 => {
+            let bytes = (0..30).flat_map(|_| [Act::Send(vec![b'x'; 20]), Act::Wait(2 * SECOND)]);
+            ([Act::Ask(0), Act::Send(head.into_bytes())].into_iter().chain(bytes).collect(), vec![post])
+        }
+        // Not a word.
+        3 => ([Act::Vanish].into(), Vec::new()),
+        // A question, and nobody to hear the answer.
+        4 => ([Act::Ask(0), Act::Send(whole), Act::Vanish].into(), vec![get(nonce)]),
+        // Half a body, gone.
+        _ => {
+            let some = rng.index(80_000);
+            ([Act::Ask(0), Act::Send(head.into_bytes()), Act::Send(vec![b'x'; some]), Act::Vanish].into(), vec![post])
+        }
+    }
+}
+
+/// Draining in the middle of work: what reached a server is answered, every client ends, and the workers are drained.
+#[test]
+fn draining_answers_what_was_asked_and_ends() {
+    each_seed(seeds(), |seed| {
+        let mut scenario = scenario("drain", seed, 10);
+        let rng = &mut Rng::new(seed ^ 0xd1);
+        scenario.settings = Settings::random(seed, Faults::harmless(seed));
+        scenario.settings.window_bytes = 64 << 10;
+        scenario.styles[0] = Style { delay_us_max: 20_000, pieces: 300, ..Style::honest() };
+        let run = Run::new(scenario);
+        run.pass(rng.below(SECOND), || false);
+        run.drain();
+        run.finish_with(|book| {
+            let lost = |entry: &&super::book::Entry| match entry.outcome {
+                Outcome::Answered => false,
+                Outcome::Cut => !entry.arrivals.is_empty(),
+                _ => true,
+            };
+            match book.entries.values().find(lost) {
+                Some(entry) => Err(format!("{} got {:?} after {:?}", entry.asked.nonce, entry.outcome, entry.arrivals)),
+                None => Ok(()),
+            }
+        });
+    });
+}
