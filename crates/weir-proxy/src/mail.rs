@@ -49,10 +49,12 @@ pub enum Mail {
         /// Its answer is too late or its body will not be complete: a connection that carries it must end.
         hard: bool,
     },
-    /// Towards the upstream: stop or go on reading the answer.
+    /// Towards the upstream: stop or go on reading the answer. It may cross the answer's end; then it is for nobody.
     Flow {
         /// The connection.
         link: LinkId,
+        /// Whose answer.
+        id: ExchangeId,
         /// Stop.
         pause: bool,
     },

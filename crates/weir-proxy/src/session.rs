@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_http::{ChunkedDecoder, HeadScan};
 
-use crate::ask::LinkId;
+use crate::ask::{ExchangeId, LinkId};
 use crate::output::Output;
 use crate::slab::NONE;
 
@@ -68,8 +68,8 @@ pub struct Session {
 /// Upstream connections that stopped for a client: nearly always none, so kept out of the session.
 #[derive(Debug, Default)]
 pub struct Paused {
-    /// Their names, each once.
-    pub links: Vec<LinkId>,
+    /// Their names, and for which of the client's answers each stopped.
+    pub sources: Vec<(LinkId, ExchangeId)>,
 }
 
 /// Small facts about a session.
@@ -153,8 +153,10 @@ pub struct Exchange {
     pub framing: AnswerFraming,
     /// When the head was complete.
     pub received_us: u64,
-    /// When the wait for an answer is over.
+    /// When the wait for an answer, or for the next piece of it, is over.
     pub deadline_us: u64,
+    /// How long such a wait may be.
+    pub patience_us: u64,
     /// What it got while it was not first.
     pub held: Output,
     /// The upstream connection, once known.

@@ -75,10 +75,14 @@ impl Engine {
     /// The head of the final answer.
     pub(super) fn answer_begin(&mut self, slot: u32, link: LinkId, head: AnswerHead, lines: Lines<'_>) {
         self.counters.answer(head.status);
+        let now_us = self.now_us;
         let draining = self.draining;
         let exchange = self.exchanges.at_mut(slot);
         exchange.phase = Phase::Answering;
         exchange.link = Some(link);
+        exchange.deadline_us = now_us.saturating_add(exchange.patience_us);
+        // What was asked behind it is answered before a drain closes the connection.
+        let draining = draining && exchange.next == NONE;
         let unframed = matches!(head.body, ReplyBody::Chunked | ReplyBody::UntilClose);
         exchange.framing = match (unframed, exchange.want.old) {
             (false, _) => AnswerFraming::Plain,
@@ -143,7 +147,9 @@ impl Engine {
         if piece.len() == 0 {
             return;
         }
-        let exchange = self.exchanges.at(slot);
+        let now_us = self.now_us;
+        let exchange = self.exchanges.at_mut(slot);
+        exchange.deadline_us = now_us.saturating_add(exchange.patience_us);
         let (framing, index, link) = (exchange.framing, exchange.session, exchange.link);
         let before = exchange.held.len();
         let out = output_of(&mut self.sessions, &mut self.exchanges, slot);
@@ -162,13 +168,29 @@ impl Engine {
         // The first answer must not wait for the later ones, which wait for it.
         let load = if session.first == slot { session.unsent_first() } else { session.unsent() };
         if load >= HIGH_BYTES
-            && let Some(link) =
-                link.filter(|link| session.paused.as_ref().is_none_or(|paused| !paused.links.contains(link)))
+            && let Some(link) = link
         {
-            session.paused.get_or_insert_default().links.push(link);
-            self.flow(link, true);
+            self.stop_source(index, slot, link);
         }
         self.mark_session(index);
+    }
+
+    /// Tells a connection not to bring more of an answer, once.
+    fn stop_source(&mut self, index: u32, slot: u32, link: LinkId) {
+        let source = (link, self.exchange_id(slot));
+        let stopped = &mut self.sessions.at_mut(index).paused.get_or_insert_default().sources;
+        if !stopped.contains(&source) {
+            stopped.push(source);
+            self.flow(source.0, source.1, true);
+        }
+    }
+
+    /// The answer is complete: its connection has gone on to the next one, whoever asked for that.
+    fn forget_source(&mut self, index: u32, slot: u32) {
+        let id = self.exchange_id(slot);
+        if let Some(paused) = self.sessions.at_mut(index).paused.as_mut() {
+            paused.sources.retain(|source| source.1 != id);
+        }
     }
 
     /// The answer is complete.
@@ -177,6 +199,8 @@ impl Engine {
         let index = exchange.session;
         exchange.phase = Phase::Done;
         self.latency.record(self.now_us.saturating_sub(exchange.received_us));
+        self.forget_source(index, slot);
+        let exchange = self.exchanges.at_mut(slot);
         if exchange.framing == AnswerFraming::Chunked {
             let trailers = if exchange.want.trailers { trailers } else { &[] };
             let before = exchange.held.len();
@@ -196,7 +220,8 @@ impl Engine {
         self.counters.refusals.count(word);
         let exchange = self.exchanges.at_mut(slot);
         // An error says nothing of keep-alive, without which HTTP/1.0 ends here.
-        exchange.want.close |= exchange.want.body_open || exchange.want.old || self.draining;
+        let draining = self.draining && exchange.next == NONE;
+        exchange.want.close |= exchange.want.body_open || exchange.want.old || draining;
         exchange.phase = Phase::Done;
         exchange.framing = AnswerFraming::Plain;
         let (close, head, index) = (exchange.want.close, exchange.want.head, exchange.session);

@@ -86,8 +86,10 @@ impl Engine {
             self.tunnel_from_client(index, super::Piece::Kept(rest));
             return;
         }
+        let mut progress = false;
         if self.head_is_whole(index, &mut stash) {
             let used = self.parse(index, &Input::borrowed(&stash.bytes[stash.start..]));
+            progress = used > 0;
             stash.start += used;
             // Also when nothing could be taken: a scan that has found an end would go on to the next head.
             stash.scan = Default::default();
@@ -96,7 +98,7 @@ impl Engine {
             return;
         }
         if stash.start < stash.bytes.len() {
-            self.keep_stash(index, stash);
+            self.keep_stash(index, stash, progress);
         }
         if self.sessions.at(index).flags.ended {
             self.input_ended(index);
@@ -106,15 +108,15 @@ impl Engine {
         }
     }
 
-    /// Puts back what could not be parsed yet.
-    fn keep_stash(&mut self, index: u32, stash: Box<Stash>) {
+    /// Puts back what could not be parsed yet. `progress`: something was, so that a new head begins here.
+    fn keep_stash(&mut self, index: u32, stash: Box<Stash>, progress: bool) {
         let since_us = self.now_us;
         let session = self.sessions.at_mut(index);
         if matches!(session.reading, Reading::Closing | Reading::Linger) {
             session.flags.unread = true;
             return;
         }
-        if stash.start > 0 && session.reading == Reading::Head {
+        if progress && session.reading == Reading::Head {
             session.since_us = since_us;
         }
         session.stash = Some(stash);
@@ -285,6 +287,7 @@ impl Engine {
             framing: AnswerFraming::Plain,
             received_us: self.now_us,
             deadline_us: u64::MAX,
+            patience_us: u64::MAX,
             held: Output::default(),
             link: None,
             asked: self.worker,
@@ -399,16 +402,24 @@ impl Engine {
     pub(super) fn relieve(&mut self, index: u32) {
         let session = self.sessions.at_mut(index);
         if session.unsent() <= LOW_BYTES {
-            for link in session.paused.take().map_or_else(Vec::new, |paused| paused.links) {
-                self.flow(link, false);
+            for (link, id) in session.paused.take().map_or_else(Vec::new, |paused| paused.sources) {
+                self.flow(link, id, false);
             }
         } else if session.unsent_first() <= LOW_BYTES && session.first != NONE {
-            let source = self.exchanges.at(session.first).link;
+            let first = session.first;
             if let Some(paused) = session.paused.as_mut()
-                && let Some(position) = paused.links.iter().position(|link| Some(*link) == source)
+                && let Some(position) = paused.sources.iter().position(|source| source.1.index == first)
             {
-                let link = paused.links.swap_remove(position);
-                self.flow(link, false);
+                let (link, id) = paused.sources.swap_remove(position);
+                self.flow(link, id, false);
+            }
+        }
+        let (now_us, first) = (self.now_us, self.sessions.at(index).first);
+        if first != NONE {
+            // The wait for its next piece begins now: until here the client was to blame.
+            let exchange = self.exchanges.at_mut(first);
+            if exchange.phase == Phase::Answering {
+                exchange.deadline_us = now_us.saturating_add(exchange.patience_us);
             }
         }
         if self.sessions.at(index).stash.is_some() {
@@ -495,8 +506,8 @@ impl Engine {
     pub(super) fn close_session(&mut self, index: u32, why: &'static str) {
         self.drop_exchanges(index);
         let session = self.sessions.remove(index);
-        for link in session.paused.map_or_else(Vec::new, |paused| paused.links) {
-            self.flow(link, false);
+        for (link, id) in session.paused.map_or_else(Vec::new, |paused| paused.sources) {
+            self.flow(link, id, false);
         }
         self.counters.client_connections.sub(1);
         if session.reading == Reading::Tunnel {
@@ -545,6 +556,9 @@ impl Engine {
             self.close_session(index, "drained");
         } else if session.last != NONE {
             let last = session.last;
+            if session.reading == Reading::Head {
+                session.reading = Reading::Closing;
+            }
             self.exchanges.at_mut(last).want.close = true;
         } else if session.first == NONE && session.stash.is_none() {
             session.flags.close = true;

@@ -58,7 +58,8 @@ impl Engine {
             .with(Traits::STREAMING, streaming);
         let exchange = self.exchanges.at_mut(slot);
         exchange.phase = Phase::Waiting;
-        exchange.deadline_us = exchange.received_us + upstream_plan.forward_timeout_us;
+        exchange.patience_us = upstream_plan.forward_timeout_us;
+        exchange.deadline_us = self.now_us + exchange.patience_us;
         let (session, received_us) = (exchange.session, exchange.received_us);
         // Who takes the slot of a client that left is another client.
         let generation = u64::from(self.sessions.generation(session) & GENERATION_MASK);

@@ -4,6 +4,7 @@
 //! is set again. So a request costs one comparison, not one timer.
 
 use super::{Engine, Owner, token, token_is_link};
+use crate::ask::Failure;
 use crate::link::LinkState;
 use crate::session::{Phase, Reading, Session};
 use crate::slab::NONE;
@@ -116,6 +117,16 @@ impl Engine {
                 self.counters.timeouts.count("forward");
                 self.cancel_upstream(first, true);
                 self.fail_exchange(first, 504, "forward-timeout", None);
+                if self.session_alive(index) {
+                    self.arm_session(index);
+                }
+                return;
+            }
+            let begun = exchange.phase == Phase::Answering && session.reading != Reading::Tunnel;
+            if begun && session.unsent_first() == 0 && exchange.deadline_us <= now_us {
+                self.counters.timeouts.count("answer");
+                self.cancel_upstream(first, true);
+                self.answer_failed(first, Failure::Truncated);
                 if self.session_alive(index) {
                     self.arm_session(index);
                 }

@@ -124,6 +124,7 @@ impl Engine {
             return;
         }
         let (exchange, chunked) = (upload.exchange, upload.chunked_out);
+        self.await_answer(exchange);
         if chunked {
             let mut head = Vec::with_capacity(20);
             weir_http::encode_chunk_head(&mut head, piece.len());
@@ -133,6 +134,13 @@ impl Engine {
         } else {
             self.body_to_link(exchange, piece, false);
         }
+    }
+
+    /// The wait for the answer of a request begins anew with each piece of its body.
+    fn await_answer(&mut self, slot: u32) {
+        let now_us = self.now_us;
+        let exchange = self.exchanges.at_mut(slot);
+        exchange.deadline_us = now_us.saturating_add(exchange.patience_us);
     }
 
     /// Forwards a request whose body is large: the head and what is here now, the rest as it comes.
@@ -169,6 +177,7 @@ impl Engine {
             self.sessions.at_mut(index).reading = Reading::Closing;
         }
         if upload.streaming {
+            self.await_answer(exchange);
             let end: &[u8] = if upload.chunked_out { b"0\r\n\r\n" } else { b"" };
             self.body_to_link(exchange, Piece::Borrowed(end), true);
         } else {

@@ -730,11 +730,14 @@ impl Engine {
     }
 
     /// Stops or resumes the reading of a connection of this worker.
-    pub(super) fn flow_here(&mut self, to: LinkId, pause: bool) {
+    pub(super) fn flow_here(&mut self, to: LinkId, id: ExchangeId, pause: bool) {
         if !self.links.holds(to.index, to.generation) {
             return;
         }
         let link = self.links.at_mut(to.index);
+        if link.peer.or_else(|| link.entries.front().map(|entry| entry.ask.id)) != Some(id) {
+            return;
+        }
         link.paused = pause;
         if pause {
             self.watch_stall(to.index);

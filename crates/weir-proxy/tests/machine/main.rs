@@ -5,5 +5,9 @@
 #![allow(unreachable_pub, missing_docs)]
 
 mod basics;
+mod limits;
+mod pressure;
+mod requests;
 mod tunnels;
+mod upstreams;
 mod world;

@@ -162,8 +162,12 @@ pub struct Client {
     pub end: Option<End>,
     /// weir closed it (not only its sending direction).
     pub closed: bool,
+    /// weir closed it with a reset.
+    pub was_reset: bool,
     /// Left by itself.
     pub gone: bool,
+    /// Resets when the first bytes of a reply arrive.
+    pub leaves: bool,
     stalled: bool,
     sending: Option<Out>,
     /// Bytes behind a 101.
@@ -233,6 +237,8 @@ pub struct World {
     pub clients: Vec<Client>,
     pub conns: Vec<Conn>,
     pub servers: Vec<Server>,
+    /// Connection and position of each complete request, as they arrived.
+    arrivals: Vec<(usize, usize)>,
     pub cut_upstream: Cut,
     /// Deliver the input of clients and servers in random order and portions.
     pub shuffled: bool,
@@ -289,6 +295,7 @@ impl World {
             clients: Vec::new(),
             conns: Vec::new(),
             servers,
+            arrivals: Vec::new(),
             cut_upstream: Cut::Whole,
             shuffled: false,
             shared: true,
@@ -329,7 +336,9 @@ impl World {
             replies: Vec::new(),
             end: None,
             closed: false,
+            was_reset: false,
             gone: false,
+            leaves: false,
             stalled: false,
             sending: None,
             tunnel: Vec::new(),
@@ -416,6 +425,11 @@ impl World {
         }
         machine.replies.extend(std::iter::from_fn(|| machine.judge.poll_reply()));
         machine.tunnel.extend(machine.judge.take_tunnel());
+        if machine.leaves {
+            machine.pending = VecDeque::from([Incoming::Rst]);
+            machine.receiving = true;
+            machine.leaves = false;
+        }
         let spare = if let Out::Owned(buffer) = out { Some(buffer) } else { None };
         self.nodes[machine.node].events.push_back(Event::ClientSent(client, spare));
     }
@@ -440,9 +454,9 @@ impl World {
         (0..self.conns.len()).filter(|&conn| self.conns[conn].is_open()).collect()
     }
 
-    /// Complete requests that reached servers, in the order of connections.
+    /// Complete requests that reached servers, in the order in which they did.
     pub fn requests(&self) -> impl Iterator<Item = &Request> {
-        self.conns.iter().flat_map(|conn| &conn.requests)
+        self.arrivals.iter().map(|(conn, position)| &self.conns[*conn].requests[*position])
     }
 
     /// How often a request with this nonce reached a server completely.
@@ -538,6 +552,7 @@ impl World {
             if !std::mem::take(&mut conn.head_answered) {
                 conn.script.extend(serve(&seen).unwrap_or_else(|| vec![Do::Silence]));
             }
+            self.arrivals.push((number, conn.requests.len()));
             conn.requests.push(request);
         }
         if let Some(request) = conn.judge.current()
@@ -565,6 +580,14 @@ impl World {
             }
         }
         panic!("never comes to rest");
+    }
+
+    /// One turn of everything.
+    pub fn settle_once(&mut self) {
+        self.play();
+        for node in 0..self.nodes.len() {
+            self.turn(node);
+        }
     }
 
     /// Lets this much time pass, with everything that is due in it.
@@ -743,10 +766,11 @@ impl World {
                 assert!(self.clients[number].sending.is_none(), "client {number}: its end overtakes a send");
                 self.client_end(number);
             }
-            Action::CloseClient { socket, .. } => {
+            Action::CloseClient { socket, reset } => {
                 let number = (socket - CLIENT_SOCKETS) as usize;
                 assert!(!self.clients[number].closed, "client {number}: closed twice");
                 self.clients[number].closed = true;
+                self.clients[number].was_reset = reset;
                 self.client_end(number);
             }
             Action::Connect { token, address } => self.connect(node, token, address),

@@ -1,0 +1,331 @@
+//! Proves: a slow client stops only what it asked for, memory stays bounded, and large answers hold nobody else up.
+//! design.md §5; hostile H3.
+
+use weir_check::End;
+use weir_check::upstreams::check_honest;
+use weir_proxy::plan::PipelineMode;
+
+use crate::world::{Do, Seen, World, honest, plan};
+
+/// Bytes that one client may make weir hold: the high mark and a receive for each connection that brings answers.
+const HELD_MAX: usize = 400_000;
+
+/// Answers `/large` with 2 MB in pieces, all else honestly. Whose pieces they are shows in the letter.
+fn large(seen: &Seen<'_>) -> Option<Vec<Do>> {
+    if !seen.request.target.starts_with("/large") {
+        return honest(seen);
+    }
+    let nonce = seen.request.nonce();
+    let head = format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\nContent-Length: 2000000\r\n\r\n");
+    let mut script = vec![Do::Answer(head.into_bytes())];
+    let letter = nonce.as_bytes()[0];
+    script.extend((0..100).map(|_| Do::Bytes(vec![letter; 20_000])));
+    Some(script)
+}
+
+fn is_large(reply: &weir_check::Reply, nonce: &str) -> bool {
+    let letter = nonce.as_bytes()[0];
+    reply.fields.first("x-nonce") == Some(nonce)
+        && reply.body.length == 2_000_000
+        && reply.body.bytes.iter().all(|byte| *byte == letter)
+}
+
+/// A server that has earned its depth.
+fn warm(connections: u32, workers: u16) -> World {
+    let mut limited = plan(1, connections);
+    limited.upstreams[0].pipeline = PipelineMode::Depth(16);
+    let mut world = World::started(limited, workers, 1);
+    for node in 0..usize::from(workers) {
+        let clients: Vec<usize> = (0..4).map(|_| world.client_of(node)).collect();
+        for n in 0..70 {
+            clients.iter().for_each(|client| world.get(*client, &format!("{n:08}")));
+            world.settle();
+        }
+    }
+    world.serve(large);
+    world
+}
+
+fn unread(world: &World) -> usize {
+    world.conns.iter().filter(|conn| !conn.closed).map(|conn| conn.unread()).sum()
+}
+
+#[test]
+fn a_slow_client_stops_its_server_and_goes_on() {
+    for workers in [1, 2] {
+        let mut world = warm(2, workers);
+        let client = world.client_of(usize::from(workers) - 1);
+        world.stall(client, true);
+        world.ask(client, "GET", "/large?n=a0000001", "");
+        world.settle();
+        assert!(unread(&world) > 2_000_000 - HELD_MAX, "{} unread", unread(&world));
+        world.stall(client, false);
+        world.settle();
+        assert!(is_large(&world.clients[client].replies[0], "a0000001"));
+        world.finish();
+    }
+}
+
+/// Many large answers for one client that doesn't read: later ones are held as well, and bounded as well.
+#[test]
+fn a_slow_client_with_many_requests_is_bounded() {
+    for (connections, workers) in [(1, 1), (4, 1), (4, 2), (1, 2)] {
+        let mut world = warm(connections, workers);
+        let client = world.client();
+        world.stall(client, true);
+        let mut all = Vec::new();
+        for n in 0..20 {
+            world.expect(client, "GET", false, false);
+            all.extend(format!("GET /large?n={}000{n:04} HTTP/1.1\r\nHost: a\r\n\r\n", char::from(b'a' + n)).bytes());
+        }
+        world.send(client, &all);
+        world.settle();
+        let sent: usize = world
+            .conns
+            .iter()
+            .map(|conn| conn.requests.iter().filter(|it| it.target.starts_with("/large")).count())
+            .sum();
+        let taken = sent * 2_000_000 - unread(&world);
+        assert!(taken < HELD_MAX + 150_000 * connections as usize, "{connections} {workers}: {taken} bytes were taken");
+        world.stall(client, false);
+        world.run_for(10_000_000);
+        assert_eq!(world.clients[client].replies.len(), 20, "{connections} connections, {workers} workers");
+        for (n, reply) in world.clients[client].replies.iter().enumerate() {
+            assert!(is_large(reply, &format!("{}000{n:04}", char::from(b'a' + n as u8))));
+        }
+        world.finish();
+    }
+}
+
+/// The same with answers that each fit into one receive: stopping for one of them must not be forgotten with its end.
+#[test]
+fn a_slow_client_with_many_middling_answers_is_bounded() {
+    for (connections, workers) in [(1, 1), (2, 1), (1, 2)] {
+        let mut world = warm(connections, workers);
+        world.serve(|seen| {
+            let head = format!("HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nContent-Length: 60000\r\n\r\n", seen.request.nonce());
+            Some(vec![Do::Answer([head.as_bytes(), &[b'm'; 60_000]].concat())])
+        });
+        let client = world.client_of(usize::from(workers) - 1);
+        world.stall(client, true);
+        let mut all = Vec::new();
+        for n in 0..64 {
+            world.expect(client, "GET", false, false);
+            all.extend(format!("GET /v?n=m{n:07} HTTP/1.1\r\nHost: a\r\n\r\n").bytes());
+        }
+        world.send(client, &all);
+        world.settle();
+        let sent = world.requests().filter(|request| request.nonce().starts_with('m')).count();
+        let taken = sent * 60_000 - unread(&world);
+        assert!(taken < HELD_MAX, "{connections} {workers}: {sent} sent, {taken} bytes taken");
+        world.stall(client, false);
+        world.run_for(10_000_000);
+        let nonces = world.clients[client].replies.iter().map(|reply| reply.fields.first("x-nonce").unwrap());
+        assert!(nonces.eq((0..64).map(|n| format!("m{n:07}")).collect::<Vec<_>>()));
+        world.finish();
+    }
+}
+
+/// A stop that crosses the end of its answer in the mail doesn't stop the next answer, which is another client's.
+#[test]
+fn a_late_stop_is_for_nobody() {
+    let mut world = warm(1, 2);
+    let (slow, other) = (world.client_of(1), world.client_of(0));
+    world.serve(|seen| match seen.request.nonce().as_bytes()[0] {
+        b'a' => {
+            let head =
+                format!("HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nContent-Length: 200000\r\n\r\n", seen.request.nonce());
+            Some(vec![Do::Answer([head.as_bytes(), &[b'm'; 200_000]].concat())])
+        }
+        _ => large(seen),
+    });
+    world.stall(slow, true);
+    world.get(slow, "a0000001");
+    while world.times_served("a0000001") == 0 {
+        world.settle_once();
+    }
+    // The worker of the connection gets no mail from here on until the next answer is under way.
+    world.nodes[0].mail_stopped = true;
+    world.ask(other, "GET", "/large?n=b0000001", "");
+    for _ in 0..20 {
+        world.settle_once();
+    }
+    assert!(world.clients[other].current().is_some(), "the second answer is under way");
+    world.nodes[0].mail_stopped = false;
+    world.settle();
+    assert!(is_large(&world.clients[other].replies[0], "b0000001"), "stopped for another client");
+    world.stall(slow, false);
+    world.settle();
+    assert_eq!(world.clients[slow].replies[0].body.length, 200_000);
+    world.finish();
+}
+
+/// A client that takes its time with a large answer doesn't keep others from theirs.
+#[test]
+fn requests_behind_a_stalled_answer_are_answered_elsewhere() {
+    for (connections, workers) in [(1, 1), (3, 1), (1, 2)] {
+        let mut world = warm(connections, workers);
+        let slow = world.client();
+        let others: Vec<usize> = (0..6).map(|_| world.client()).collect();
+        world.stall(slow, true);
+        world.ask(slow, "GET", "/large?n=a0000001", "");
+        // In the same turn, so that they go behind it.
+        for (n, other) in others.iter().enumerate() {
+            world.get(*other, &format!("b{n:07}"));
+        }
+        world.run_for(1_000_000);
+        for (n, other) in others.iter().enumerate() {
+            assert_eq!(world.clients[*other].replies.len(), 1, "{connections} {workers}: {n} waits for a slow client");
+            check_honest(&format!("b{n:07}"), &world.clients[*other].replies[0]).unwrap();
+        }
+        world.stall(slow, false);
+        world.run_for(1_000_000);
+        assert!(is_large(&world.clients[slow].replies[0], "a0000001"));
+        for (n, other) in others.iter().enumerate() {
+            world.get(*other, &format!("c{n:07}"));
+        }
+        world.run_for(1_000_000);
+        for (n, other) in others.iter().enumerate() {
+            check_honest(&format!("c{n:07}"), &world.clients[*other].replies[1]).unwrap();
+        }
+        assert_eq!(world.open_conns().len(), connections as usize);
+        assert_eq!(world.count(|counters| counters.in_flight.get()), 0);
+        world.finish();
+    }
+}
+
+/// E11: a client that leaves in the middle of a large answer harms nobody behind it, not even what can't be repeated.
+#[test]
+fn e11_a_client_that_leaves_harms_nobody_behind_it() {
+    for workers in [1, 2] {
+        let mut world = warm(1, workers);
+        world.serve(move |seen| {
+            if !seen.request.target.starts_with("/large") {
+                return honest(seen);
+            }
+            let mut script = large(seen).unwrap();
+            // Slowly, so that the client can leave in the middle.
+            let rest = script.split_off(2);
+            script.push(Do::Delay(10_000));
+            script.extend(rest);
+            Some(script)
+        });
+        for round in 0..10 {
+            let (leaver, reader, poster) = (world.client(), world.client(), world.client());
+            world.ask(leaver, "GET", &format!("/large?n=a{round:07}"), "");
+            world.get(reader, &format!("b{round:07}"));
+            world.post(poster, &format!("c{round:07}"), b"x");
+            world.run_for(1_000);
+            assert!(world.clients[leaver].current().is_some());
+            world.reset(leaver);
+            world.run_for(1_000_000);
+            check_honest(&format!("b{round:07}"), &world.clients[reader].replies[0]).unwrap();
+            check_honest(&format!("c{round:07}"), &world.clients[poster].replies[0]).unwrap();
+            assert_eq!(world.times_served(&format!("c{round:07}")), 1);
+        }
+        assert_eq!(world.count(|counters| counters.retries.get()), 0, "those behind are not to blame");
+        world.finish();
+    }
+}
+
+/// An HTTP/1.0 client gets no chunks, and a cut answer must not look complete to it.
+#[test]
+fn an_answer_without_a_length_for_an_old_client() {
+    for cut in [false, true] {
+        let mut world = World::simple(1);
+        world.serve(move |_| {
+            let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
+            let last = if cut { Do::Fin } else { Do::Bytes(b"0\r\nX-Trailer: x\r\n\r\n".to_vec()) };
+            Some(vec![Do::Answer(text.as_bytes().to_vec()), last, Do::Silence])
+        });
+        let client = world.client();
+        world.expect(client, "GET", true, false);
+        world.send(client, b"GET / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n");
+        world.settle();
+        let client = &world.clients[client];
+        assert!(client.closed);
+        assert_eq!(client.was_reset, cut, "the end of the connection is the end of the answer");
+        assert_eq!(client.replies[0].body.text(), "hello");
+        world.finish();
+    }
+}
+
+/// Trailers reach those who said that they understand them, and only without framing, routing and authentication.
+#[test]
+fn trailers_are_for_those_who_want_them() {
+    let mut world = World::simple(1);
+    world.serve(|_| {
+        let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\nok\r\n0\r\nX-Sum: 1\r\nContent-Length: 5\r\n\r\n";
+        Some(vec![Do::Answer(text.as_bytes().to_vec())])
+    });
+    let client = world.client();
+    world.ask(client, "GET", "/", "TE: trailers\r\nConnection: TE\r\n");
+    world.ask(client, "GET", "/", "");
+    world.settle();
+    let replies = &world.clients[client].replies;
+    assert_eq!((replies[0].trailers.first("x-sum"), replies[1].trailers.first("x-sum")), (Some("1"), None));
+    assert!(replies.iter().all(|reply| reply.body.text() == "ok" && reply.trailers.0.len() <= 1));
+    assert_eq!(world.count(|counters| counters.demotions.get()), 0);
+    world.finish();
+}
+
+/// HEAD, 204, 205 and 304 keep their framing right for the next answer on the same connection, on both sides.
+#[test]
+fn answers_without_a_body() {
+    let heads = [
+        ("HEAD", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 200),
+        ("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", 200),
+        ("HEAD", "HTTP/1.1 404 No\r\n\r\n", 404),
+        ("GET", "HTTP/1.1 204 No Content\r\n\r\n", 204),
+        ("GET", "HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n", 205),
+        ("GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 100\r\n\r\n", 304),
+        ("GET", "HTTP/1.1 304 Not Modified\r\n\r\n", 304),
+    ];
+    for (method, head, status) in heads {
+        let mut world = World::simple(1);
+        world.serve(move |seen| {
+            if seen.request.target == "/" { Some(vec![Do::Answer(head.as_bytes().to_vec())]) } else { honest(seen) }
+        });
+        let client = world.client();
+        world.ask(client, method, "/", "If-None-Match: \"x\"\r\n");
+        world.get(client, "00000001");
+        world.settle();
+        assert_eq!(world.clients[client].statuses(), [status, 200], "{method} {head}");
+        check_honest("00000001", &world.clients[client].replies[1]).unwrap();
+        assert!(!world.conns[0].closed && world.count(|counters| counters.demotions.get()) == 0, "{method} {head}");
+        world.finish();
+    }
+}
+
+/// Interim answers go to clients that can read them.
+#[test]
+fn interim_answers_are_not_for_old_clients() {
+    let mut world = World::simple(1);
+    world.serve(|seen| {
+        let hint = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".to_vec();
+        Some([vec![Do::Bytes(hint)], honest(seen).unwrap()].concat())
+    });
+    let (old, new) = (world.client(), world.client());
+    world.expect(old, "GET", true, false);
+    world.send(old, b"GET /v?n=00000001 HTTP/1.0\r\n\r\n");
+    world.get(new, "00000002");
+    world.settle();
+    check_honest("00000001", &world.clients[old].replies[0]).unwrap();
+    assert_eq!(world.clients[new].replies[0].interim, [103]);
+    assert_eq!(world.clients[old].end, Some(End::Clean));
+    world.finish();
+}
+
+/// An error of weir's own ends an HTTP/1.0 connection, whatever the client asked for: it says nothing of keep-alive.
+#[test]
+fn errors_for_old_clients_close() {
+    let mut world = World::simple(1);
+    let client = world.client();
+    world.expect(client, "GET", true, false);
+    world.send(client, b"GET /%00 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    world.send(client, b"GET /v?n=00000001 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    world.run_for(5_000_000);
+    assert_eq!(world.clients[client].statuses(), [400]);
+    assert!(world.clients[client].closed && world.requests().count() == 0);
+    world.finish();
+}
