@@ -164,7 +164,7 @@ fn settle(ring: &mut Ring) -> io::Result<()> {
 
 fn next(ring: &mut Ring) -> io::Result<crate::uring::Entry> {
     let mut entries = Vec::new();
-    ring.enter(Wait::Us(TRIAL_WAIT_US))?;
+    ring.enter(Wait::Us(TRIAL_WAIT_US), 0)?;
     ring.reap(1, &mut entries);
     entries.pop().ok_or_else(|| io::ErrorKind::TimedOut.into())
 }

@@ -46,6 +46,9 @@ const FED: u32 = 1 << (OWN_BITS + 5);
 /// Time that [`Drop`] waits for the kernel to let go of memory before it leaks it instead.
 const DROP_WAIT_US: u64 = 2_000_000;
 
+/// Completions of one call that suggest that the kernel stopped at its limit.
+const WHOLE_BATCH: usize = 16;
+
 /// What an operation is, in the top bits of its `user_data`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -95,6 +98,8 @@ pub struct Uring {
     paused: Vec<(Socket, u64)>,
     /// Completions made without the kernel.
     pending: Vec<Completion>,
+    /// Cancellations queued since the last system call: each brings a completion at once that nobody waits for.
+    cancelled: u32,
     entries: Vec<Entry>,
     scratch: Scratch,
     wake: Arc<WakeState>,
@@ -125,6 +130,7 @@ impl Uring {
             sated: [Vec::new(), Vec::new()],
             paused: Vec::new(),
             pending: Vec::new(),
+            cancelled: 0,
             entries: Vec::new(),
             scratch: Scratch::default(),
             wake,
@@ -177,6 +183,7 @@ impl Uring {
     }
 
     fn cancel_receive(&mut self, socket: Socket) {
+        self.cancelled += 1;
         let cancel = opcode::AsyncCancel::new(user_data(Kind::Receive, socket));
         let entry = cancel.build().flags(squeue::Flags::SKIP_SUCCESS);
         self.push(entry.user_data(user_data(Kind::Cancel, socket)));
@@ -251,6 +258,7 @@ impl Uring {
     }
 
     fn cancel_ignored(&mut self, kind: Kind, socket: Socket) {
+        self.cancelled += 1;
         let entry = opcode::AsyncCancel::new(user_data(kind, socket)).build().flags(squeue::Flags::SKIP_SUCCESS);
         self.push(entry.user_data(user_data(Kind::Ignored, socket)));
     }
@@ -285,10 +293,40 @@ impl Uring {
         }
     }
 
-    /// The system call of a turn, asleep for others to see only if it may really wait.
+    /// What is done before the kernel is asked: buffers, pauses, completions that need no kernel.
+    fn prepare(&mut self, into: &mut Vec<Completion>) {
+        self.feed(Class::Small);
+        self.feed(Class::Large);
+        self.go_on_accepting();
+        let now_us = self.now_us;
+        self.groups.iter_mut().for_each(|group| group.pool.trim(now_us));
+        into.append(&mut self.pending);
+    }
+
+    /// Asks the kernel once, and again as long as it has whole batches. True when somebody woke this driver.
+    fn wait_and_reap(&mut self, wait: Wait, before: usize, into: &mut Vec<Completion>) -> io::Result<bool> {
+        self.enter(wait)?;
+        let woken = self.wake.rise();
+        self.now_us = clock_us();
+        let mut reaped = self.reap(into);
+        // The kernel runs about 20 pieces of deferred work a call. Its flag alone does not tell that there is more: it is
+        // set after the work was queued, so when the work was done in between it stays up with nothing behind it.
+        while reaped >= WHOLE_BATCH
+            && self.ring.has_pending_work()
+            && into.len() - before < self.options.completions_per_turn
+        {
+            self.groups.iter_mut().for_each(Group::refill);
+            self.enter(Wait::No)?;
+            reaped = self.reap(into);
+        }
+        Ok(woken)
+    }
+
+    /// One system call, asleep for others to see only if it may really wait.
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
         let may_wait = wait != Wait::No && self.wake.fall_asleep();
-        self.ring.enter(if may_wait { wait } else { Wait::No })?;
+        let cancelled = std::mem::take(&mut self.cancelled);
+        self.ring.enter(if may_wait { wait } else { Wait::No }, cancelled)?;
         if self.ring.is_drained() {
             self.scratch.clear();
         }
@@ -413,26 +451,15 @@ impl Driver for Uring {
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
         let before = into.len();
-        self.feed(Class::Small);
-        self.feed(Class::Large);
-        self.go_on_accepting();
-        let now_us = self.now_us;
-        self.groups.iter_mut().for_each(|group| group.pool.trim(now_us));
-        into.append(&mut self.pending);
-        let wait = self.wait(wait_us, into.len() > before);
-        self.enter(wait)?;
-        let woken = self.wake.rise();
-        self.now_us = clock_us();
-        self.reap(into);
-        // The kernel runs about 20 pieces of deferred work a call; a full batch is worth more than the call costs.
-        while self.ring.has_pending_work() && into.len() - before < self.options.completions_per_turn {
-            let had = into.len();
-            self.groups.iter_mut().for_each(Group::refill);
-            self.enter(Wait::No)?;
-            self.reap(into);
-            // The kernel sets its flag after it queued the work: when the work was done in between, the flag stays up with
-            // nothing behind it until the next work comes.
-            if into.len() == had {
+        let until_us = wait_us.map(|us| self.now_us.saturating_add(us));
+        let mut woken = false;
+        // Completions that concern nobody (cancellations, buffers that came back) do not end the wait.
+        loop {
+            let left_us = until_us.map(|until_us| until_us.saturating_sub(self.now_us));
+            self.prepare(into);
+            let wait = self.wait(left_us, into.len() > before);
+            woken |= self.wait_and_reap(wait, before, into)?;
+            if woken || into.len() > before || until_us.is_some_and(|until_us| self.now_us >= until_us) {
                 break;
             }
         }
@@ -467,7 +494,7 @@ impl Drop for Uring {
         let until_us = clock_us() + DROP_WAIT_US;
         let mut rest = Vec::new();
         while self.table.live() > 0 && clock_us() < until_us {
-            if self.ring.enter(Wait::Us(10_000)).is_err() {
+            if self.ring.enter(Wait::Us(10_000), 0).is_err() {
                 break;
             }
             self.reap(&mut rest);
@@ -479,6 +506,6 @@ impl Drop for Uring {
             self.groups.iter().for_each(|group| group.release(&self.ring));
         }
         // Closes that were queued but need no completion.
-        let _ = self.ring.enter(Wait::No);
+        let _ = self.ring.enter(Wait::No, 0);
     }
 }

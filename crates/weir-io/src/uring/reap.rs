@@ -12,10 +12,11 @@ use super::ring::Entry;
 use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, FED, Kind, Uring, decode};
 
 impl Uring {
-    /// Handles what the kernel has posted, up to the limit of a turn.
-    pub(super) fn reap(&mut self, into: &mut Vec<Completion>) {
+    /// Handles what the kernel has posted, up to the limit of a turn; returns how many.
+    pub(super) fn reap(&mut self, into: &mut Vec<Completion>) -> usize {
         let mut entries = std::mem::take(&mut self.entries);
         self.ring.reap(self.options.completions_per_turn, &mut entries);
+        let count = entries.len();
         for entry in entries.drain(..) {
             let (kind, socket) = decode(entry.user_data);
             match kind {
@@ -32,6 +33,7 @@ impl Uring {
         for (starved, sated) in self.starved.iter_mut().zip(&mut self.sated) {
             starved.extend(sated.drain(..));
         }
+        count
     }
 
     fn on_receive(&mut self, socket: Socket, entry: Entry, into: &mut Vec<Completion>) {

@@ -51,6 +51,19 @@ pub(crate) enum Wait {
     Forever,
 }
 
+/// Longest wait for more completions than one, microseconds.
+const SKIP_WAIT_US: u64 = 2_000;
+
+impl Wait {
+    fn at_most(self, most_us: u64) -> Wait {
+        match self {
+            Wait::No => Wait::No,
+            Wait::Us(us) => Wait::Us(us.min(most_us)),
+            Wait::Forever => Wait::Us(most_us),
+        }
+    }
+}
+
 /// A ring with one issuer, whose completions run only inside [`Ring::enter`].
 pub(crate) struct Ring {
     ring: IoUring,
@@ -129,17 +142,19 @@ impl Ring {
     }
 
     /// Submits what is queued, lets the kernel run what became ready, and waits for a completion as told, unless
-    /// there is one already.
+    /// there is one already. The first `skip` completions do not end the wait: those of cancellations, which come at once.
     ///
     /// # Errors
     /// Only what makes the ring unusable.
-    pub(crate) fn enter(&mut self, wait: Wait) -> io::Result<()> {
+    pub(crate) fn enter(&mut self, wait: Wait, skip: u32) -> io::Result<()> {
         self.refill_queue();
         let wait = if self.ring.completion().is_empty() { wait } else { Wait::No };
         if wait == Wait::No && !self.has_work() {
             return Ok(());
         }
-        let want = u32::from(wait != Wait::No);
+        let want = if wait == Wait::No { 0 } else { 1 + skip };
+        // Should the kernel post fewer than expected, the wait is short, and the caller waits again.
+        let wait = if want > 1 { wait.at_most(SKIP_WAIT_US) } else { wait };
         let result = self.call(want, EnterFlags::GETEVENTS, wait);
         self.refill_queue();
         match result {
