@@ -19,6 +19,9 @@ on_both_drivers!(
     posts_reach_a_dying_server_at_most_once,
     nothing_follows_what_the_rules_mark,
     full_queues_answer_503,
+    e20_echo_finds_answers_in_the_wrong_order,
+    share_client_keeps_clients_apart,
+    a_surplus_ends_pipelining_for_good,
 );
 
 /// Answers with as many copies of the nonce as the request asks for, in a way that the nonce chooses.
@@ -441,4 +444,108 @@ fn full_queues_answer_503(io: Io) {
     assert_eq!(refused, 9);
     weir.stop();
     server.finish();
+}
+
+/// Answers two requests that came together in the wrong order, each with the identifier that it came with.
+fn swaps(link: &mut Link, request: &Request) -> Result<(), Gone> {
+    let answer = |request: &Request| {
+        let text = String::from_utf8(honest_answer(request.nonce())).expect("text");
+        let echo = request.fields.first("x-request-id").unwrap_or_default();
+        text.replacen("\r\n", &format!("\r\nX-Request-Id: {echo}\r\n"), 1).into_bytes()
+    };
+    link.drain()?;
+    match link.next_request() {
+        Some(second) if second.nonce().ends_with('7') => {
+            link.answer(&answer(&second))?;
+            link.answer(&answer(request))
+        }
+        Some(second) => {
+            link.answer(&answer(request))?;
+            link.answer(&answer(&second))
+        }
+        None => link.answer(&answer(request)),
+    }
+}
+
+fn e20_echo_finds_answers_in_the_wrong_order(io: Io) {
+    let server = Server::start(swaps);
+    let weir = Weir::start(io, 1, &app(&server, 2, "pipeline depth=16 echo=\"x-request-id\""));
+    let refused = Mutex::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                let mut client = Client::connect(weir.address);
+                for _ in 0..40 {
+                    let nonces: Vec<String> = (0..8).map(|_| nonce()).collect();
+                    nonces.iter().for_each(|nonce| client.get(&format!("/victim?n={nonce}")));
+                    for nonce in &nonces {
+                        let reply = client.reply();
+                        match reply.status {
+                            502 => *refused.lock().expect("no panic") += 1,
+                            _ => check_honest(nonce, &reply).expect("never the answer of another"),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert!(*refused.lock().expect("no panic") > 0, "the server never mixed answers up: the test shows nothing");
+    weir.stop();
+    server.finish();
+}
+
+fn share_client_keeps_clients_apart(io: Io) {
+    // Whatever is unanswered on a connection at one time belongs to one client.
+    let server = Server::start(|link: &mut Link, request: &Request| {
+        link.drain()?;
+        let mut together = vec![request.clone()];
+        together.extend(std::iter::from_fn(|| link.next_request()));
+        if together.iter().any(|it| it.query("client") != request.query("client")) {
+            link.fault("requests of two clients together");
+        }
+        together.iter().try_for_each(|request| link.honest(request))
+    });
+    let weir = Weir::start(io, 1, &app(&server, 2, "pipeline depth=64 share=\"client\""));
+    std::thread::scope(|scope| {
+        for number in 0..6 {
+            let weir = &weir;
+            scope.spawn(move || {
+                let mut client = Client::connect(weir.address);
+                for _ in 0..30 {
+                    let nonces: Vec<String> = (0..10).map(|_| nonce()).collect();
+                    nonces.iter().for_each(|nonce| client.get(&format!("/victim?n={nonce}&client={number}")));
+                    nonces.iter().for_each(|nonce| check_honest(nonce, &client.reply()).unwrap());
+                }
+            });
+        }
+    });
+    weir.stop();
+    let log = server.finish();
+    assert!(log.depths.iter().any(|&depth| depth > 1), "one client's requests follow each other: {:?}", log.depths);
+}
+
+fn a_surplus_ends_pipelining_for_good(io: Io) {
+    // One answer too many while the connection is pipelined, seen when nothing is asked any more.
+    let server = Server::start(|link: &mut Link, request: &Request| {
+        link.honest(request)?;
+        if request.target.starts_with("/surplus") {
+            link.await_event("delivered")?;
+            link.write(&honest_answer("5500000f"))?;
+            link.until_closed();
+            return Err(Gone);
+        }
+        Ok(())
+    });
+    let weir = Weir::start(io, 1, &app(&server, 1, "pipeline depth=64"));
+    crowd(&weir, 4, 10, 10);
+    assert!(server.log().depths[0] > 1, "pipelined at first");
+    let (mut client, id) = (Client::connect(weir.address), nonce());
+    client.get(&format!("/surplus?n={id}"));
+    check_honest(&id, &client.reply()).unwrap();
+    server.tell("delivered");
+    server.wait("the connection is replaced", |log| log.accepted == 2);
+    crowd(&weir, 6, 20, 10);
+    weir.stop();
+    let log = server.finish();
+    assert_eq!(log.depths[1..], [1], "pipelined after a surplus");
 }

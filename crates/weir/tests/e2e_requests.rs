@@ -6,7 +6,7 @@ mod kit;
 use kit::{Behaviour, Client, Gone, Honest, Io, Link, Server, Weir, app, eventually, nonce, on_both_drivers};
 use weir_check::requests::{SMUGGLED, catalogue};
 use weir_check::upstreams::{check_honest, honest_answer};
-use weir_check::{Request, requests::Expect};
+use weir_check::{Request, Rules, requests::Expect};
 
 on_both_drivers!(
     a4_server_takes_the_body_for_a_request,
@@ -24,6 +24,8 @@ on_both_drivers!(
     large_bodies_both_ways,
     body_limit_answers_413,
     late_answer_is_504,
+    fields_as_configured,
+    replies_as_the_client_understands_them,
 );
 
 /// A victim on a connection of its own is served.
@@ -409,5 +411,68 @@ fn late_answer_is_504(io: Io) {
         victim(&weir);
     }
     eventually("both connections are back", || server.log().open == 2);
+    nothing_smuggled(weir, server);
+}
+
+fn fields_as_configured(io: Io) {
+    let rules = Rules { via: false, underscores: true };
+    let server = Server::start_at(([127, 0, 0, 1], 0).into(), Honest, rules);
+    let options = "client via=#false underscores=#true { trusted-proxies \"127.0.0.0/8\"; }\n";
+    let weir = Weir::start(io, 1, &format!("{options}{}", app(&server, 1, "")));
+    let (mut client, id) = (Client::connect(weir.address), nonce());
+    let fields = "X_A: b\r\nX-Forwarded-For: 10.1.2.3\r\nVia: 1.1 other\r\n";
+    client.request("GET", &format!("/victim?n={id}"), fields, b"");
+    let reply = client.reply();
+    check_honest(&id, &reply).unwrap();
+    assert!(!reply.fields.has("via"));
+    drop(client);
+    let log = nothing_smuggled(weir, server);
+    let seen = &log.requests[0].1.fields;
+    assert_eq!((seen.first("x_a"), seen.all("via")), (Some("b"), vec!["1.1 other"]));
+    assert_eq!(seen.all("x-forwarded-for").join(", "), "10.1.2.3, 127.0.0.1");
+}
+
+/// Chunks with a trailer, an interim reply, or an end by close, as the target asks.
+fn framed(link: &mut Link, request: &Request) -> Result<(), Gone> {
+    let nonce = request.nonce();
+    let head = format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\n");
+    let body = format!("answer {nonce}");
+    match request.target.as_bytes()[1] {
+        b'c' => link.answer(
+            format!("{head}Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nans\r\n0c\r\n{}\r\n0\r\nX-Sum: 1\r\nHost: evil\r\n\r\n", &body[3..])
+                .as_bytes(),
+        ),
+        b'h' => {
+            link.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")?;
+            link.honest(request)
+        }
+        _ => {
+            link.answer(format!("{head}\r\n{body}").as_bytes())?;
+            link.fin();
+            link.until_closed();
+            Err(Gone)
+        }
+    }
+}
+
+fn replies_as_the_client_understands_them(io: Io) {
+    // The judge of replies knows what an HTTP/1.0 client understands: neither chunks nor interim replies.
+    let server = Server::start(framed);
+    let weir = Weir::start(io, 1, &app(&server, 1, ""));
+    for kind in ["chunked", "hints", "until-close"] {
+        for old in [false, true] {
+            for te in ["", "TE: trailers\r\nConnection: te\r\n"] {
+                let (mut client, id) = (Client::connect(weir.address), nonce());
+                client.ask("GET", old);
+                let version = if old { "1.0" } else { "1.1" };
+                client.send(format!("GET /{kind}?n={id} HTTP/{version}\r\nHost: a\r\n{te}\r\n").as_bytes());
+                let reply = client.reply();
+                check_honest(&id, &reply).unwrap_or_else(|error| panic!("{kind} {version} {te:?}: {error}"));
+                let passes = kind == "chunked" && !old && !te.is_empty();
+                assert_eq!(reply.trailers.first("x-sum"), passes.then_some("1"), "{kind} {version} {te:?}");
+                assert_eq!(reply.interim.len(), usize::from(kind == "hints" && !old));
+            }
+        }
+    }
     nothing_smuggled(weir, server);
 }

@@ -47,7 +47,7 @@ fn play(io: Io, letter: &str) {
     let mut random = Random::new();
     let server = Server::start(Honest);
     // One connection: requests arrive in the order in which they left.
-    let weir = Weir::start(io, 1, &app(&server, 1, ""));
+    let weir = Weir::start(io, random.below(2) as u32 + 1, &app(&server, 1, ""));
     let mut rows = of_letter(letter);
     random.shuffle(&mut rows);
     let over = AtomicBool::new(false);

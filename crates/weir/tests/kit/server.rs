@@ -242,8 +242,7 @@ impl Link {
         let mut told_of = None;
         loop {
             self.receive()?;
-            while let Some(request) = self.judge.poll_request() {
-                self.shared.change(|log| log.requests.push((self.index, request.clone())));
+            while let Some(request) = self.next_request() {
                 behaviour.on_request(self, &request)?;
             }
             if let Some(request) = self.judge.current().filter(|it| told_of != Some(it.offset)).cloned() {
@@ -347,6 +346,13 @@ impl Link {
             self.take_once()?;
         }
         Ok(true)
+    }
+
+    /// The next complete request that is here already, put on record.
+    pub fn next_request(&mut self) -> Option<Request> {
+        let request = self.judge.poll_request()?;
+        self.shared.change(|log| log.requests.push((self.index, request.clone())));
+        Some(request)
     }
 
     /// Requests that are unanswered here.
