@@ -31,6 +31,8 @@ pub struct Ask {
     pub id: ExchangeId,
     /// The same for all requests of one client connection, different between connections.
     pub client: u64,
+    /// Grows from request to request of one client connection.
+    pub serial: u64,
     /// Index in the plan.
     pub upstream: u16,
     /// Server within the upstream, as chosen by balancing.

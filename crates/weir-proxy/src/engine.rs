@@ -246,6 +246,7 @@ pub struct Engine {
     synced_before: Vec<(u32, u32)>,
     posts: Vec<Post>,
     stamper: Stamper,
+    serial: u64,
     seed: u64,
     draining: bool,
 }
@@ -303,6 +304,7 @@ impl Engine {
             synced_before: Vec::new(),
             posts: (0..parts.workers).map(|_| Post::default()).collect(),
             stamper: Stamper::new(parts.secret),
+            serial: 0,
             seed: parts.seed,
             draining: false,
             plan: Arc::clone(&plan),

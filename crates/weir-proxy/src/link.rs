@@ -124,6 +124,8 @@ pub struct Link {
     pub paused: bool,
     /// When it did.
     pub paused_us: u64,
+    /// Which client that was, as in [`Ask::client`].
+    pub paused_by: u64,
     /// A timer looks whether the stop lasts.
     pub watched: bool,
     /// Nothing may be sent behind what is unanswered now.
@@ -199,6 +201,7 @@ impl Link {
             receiving: false,
             paused: false,
             paused_us: 0,
+            paused_by: 0,
             watched: false,
             hold: false,
             probation: false,
@@ -454,7 +457,8 @@ impl Link {
         self.poison = None;
         self.body_bytes = 0;
         self.begun = false;
-        self.paused = false;
+        // Another client's answer comes next: that one has stopped nothing.
+        self.paused &= self.entries.front().is_some_and(|next| next.ask.client == self.paused_by);
         self.answers += 1;
         if self.entries.is_empty() {
             self.hold = false;

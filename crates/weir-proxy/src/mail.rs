@@ -49,12 +49,13 @@ pub enum Mail {
         /// Its answer is too late or its body will not be complete: a connection that carries it must end.
         hard: bool,
     },
-    /// Towards the upstream: stop or go on reading the answer. It may cross the answer's end; then it is for nobody.
+    /// Towards the upstream: stop or go on reading answers for a client. It may cross the end of the answer that it is
+    /// about; then it is for nobody, unless the next answer is for the same client.
     Flow {
         /// The connection.
         link: LinkId,
-        /// Whose answer.
-        id: ExchangeId,
+        /// Whose answers, as in [`Ask::client`].
+        client: u64,
         /// Stop.
         pause: bool,
     },

@@ -119,6 +119,7 @@ impl Server {
             && !link.syncing
             && !link.hold
             && !link.large
+            && !link.paused
             && (empty || (!link.probation && self.may_follow(link, now_us)));
         self.idle.set(position, idle);
         self.open.set(position, open);

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_http::{ChunkedDecoder, HeadScan};
 
-use crate::ask::{ExchangeId, LinkId};
+use crate::ask::LinkId;
 use crate::output::Output;
 use crate::slab::NONE;
 
@@ -68,8 +68,8 @@ pub struct Session {
 /// Upstream connections that stopped for a client: nearly always none, so kept out of the session.
 #[derive(Debug, Default)]
 pub struct Paused {
-    /// Their names, and for which of the client's answers each stopped.
-    pub sources: Vec<(LinkId, ExchangeId)>,
+    /// Their names, each once. Some may have gone on to other clients' answers meanwhile.
+    pub links: Vec<LinkId>,
 }
 
 /// Small facts about a session.

@@ -170,27 +170,19 @@ impl Engine {
         if load >= HIGH_BYTES
             && let Some(link) = link
         {
-            self.stop_source(index, slot, link);
+            self.stop_source(index, link);
         }
         self.mark_session(index);
     }
 
-    /// Tells a connection not to bring more of an answer, once.
-    fn stop_source(&mut self, index: u32, slot: u32, link: LinkId) {
-        let source = (link, self.exchange_id(slot));
-        let stopped = &mut self.sessions.at_mut(index).paused.get_or_insert_default().sources;
-        if !stopped.contains(&source) {
-            stopped.push(source);
-            self.flow(source.0, source.1, true);
+    /// Tells a connection not to bring more. Each time, because it goes on by itself to answers for other clients.
+    fn stop_source(&mut self, index: u32, link: LinkId) {
+        let stopped = &mut self.sessions.at_mut(index).paused.get_or_insert_default().links;
+        if !stopped.contains(&link) {
+            stopped.push(link);
         }
-    }
-
-    /// The answer is complete: its connection has gone on to the next one, whoever asked for that.
-    fn forget_source(&mut self, index: u32, slot: u32) {
-        let id = self.exchange_id(slot);
-        if let Some(paused) = self.sessions.at_mut(index).paused.as_mut() {
-            paused.sources.retain(|source| source.1 != id);
-        }
+        let client = self.client_name(index);
+        self.flow(link, client, true);
     }
 
     /// The answer is complete.
@@ -199,8 +191,6 @@ impl Engine {
         let index = exchange.session;
         exchange.phase = Phase::Done;
         self.latency.record(self.now_us.saturating_sub(exchange.received_us));
-        self.forget_source(index, slot);
-        let exchange = self.exchanges.at_mut(slot);
         if exchange.framing == AnswerFraming::Chunked {
             let trailers = if exchange.want.trailers { trailers } else { &[] };
             let before = exchange.held.len();

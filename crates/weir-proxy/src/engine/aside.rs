@@ -6,7 +6,7 @@
 //! wait in a circle. Bound: [`ASIDE_MAX`] for each server and worker; beyond it the others wait.
 
 use super::Engine;
-use crate::ask::Traits;
+use crate::ask::{Ask, Traits};
 use crate::link::{Link, LinkState};
 
 /// How long an answer may stand still while others need its connection. A client that reads at all clears the
@@ -14,6 +14,12 @@ use crate::link::{Link, LinkState};
 const STALL_US: u64 = 100_000;
 /// Connections of one server set aside at a time.
 const ASIDE_MAX: u32 = 1_000;
+
+/// Whether a slow answer to `slow` keeps `other` from being answered. The client's own later requests have to wait for
+/// that answer anyway: on a connection each, they would only cost connections.
+fn keeps_up(slow: &Ask, other: &Ask) -> bool {
+    slow.client != other.client || other.serial < slow.serial
+}
 
 impl Engine {
     /// The reading of a connection was stopped: looks again later whether it still is.
@@ -34,9 +40,11 @@ impl Engine {
             return;
         }
         let due_us = link.paused_us + STALL_US;
-        let behind = link.entries.iter().skip(1).any(|entry| !entry.cancelled);
+        let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
+        let behind = link.entries.iter().skip(1).any(|entry| !entry.cancelled && keeps_up(&front, &entry.ask));
         let server = &self.servers[link.server as usize];
-        if due_us <= self.now_us && (behind || !server.waiting.is_empty()) && server.aside < ASIDE_MAX {
+        let needed = behind || server.waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
+        if due_us <= self.now_us && needed && server.aside < ASIDE_MAX {
             self.set_aside(index);
         } else {
             link.watched = true;
@@ -49,11 +57,12 @@ impl Engine {
         let link = self.links.at_mut(index);
         link.state = LinkState::Aside;
         let (server, position) = (link.server as usize, link.position);
+        let front = link.entries.front().map(|entry| entry.ask);
         let mut moved = Vec::new();
         for entry in link.entries.iter_mut().skip(1) {
             // A request that is not safe must not be processed there after its copy was: it stays.
             let safe = entry.ask.traits.has(Traits::PIPELINABLE) && entry.ask.traits.has(Traits::RETRIABLE);
-            if safe && !entry.cancelled {
+            if safe && !entry.cancelled && front.is_some_and(|front| keeps_up(&front, &entry.ask)) {
                 entry.cancelled = true;
                 moved.push((entry.ask, link.log.copy(entry.start, entry.len as usize)));
             }

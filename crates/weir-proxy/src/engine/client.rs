@@ -400,21 +400,25 @@ impl Engine {
 
     /// Lets sources go on when the client has taken enough, or another answer has become the first.
     pub(super) fn relieve(&mut self, index: u32) {
+        let client = self.client_name(index);
         let session = self.sessions.at_mut(index);
-        if session.unsent() <= LOW_BYTES {
-            for (link, id) in session.paused.take().map_or_else(Vec::new, |paused| paused.sources) {
-                self.flow(link, id, false);
+        let first = session.first;
+        let first_waits = first != NONE && self.exchanges.at(first).phase == Phase::Waiting;
+        if session.unsent() <= LOW_BYTES || session.unsent_first() <= LOW_BYTES && first_waits {
+            // The first answer may be next on any of them.
+            for link in session.paused.take().map_or_else(Vec::new, |paused| paused.links) {
+                self.flow(link, client, false);
             }
-        } else if session.unsent_first() <= LOW_BYTES && session.first != NONE {
-            let first = session.first;
+        } else if session.unsent_first() <= LOW_BYTES && first != NONE {
+            let source = self.exchanges.at(first).link;
             if let Some(paused) = session.paused.as_mut()
-                && let Some(position) = paused.sources.iter().position(|source| source.1.index == first)
+                && let Some(position) = paused.links.iter().position(|link| Some(*link) == source)
             {
-                let (link, id) = paused.sources.swap_remove(position);
-                self.flow(link, id, false);
+                let link = paused.links.swap_remove(position);
+                self.flow(link, client, false);
             }
         }
-        let (now_us, first) = (self.now_us, self.sessions.at(index).first);
+        let now_us = self.now_us;
         if first != NONE {
             // The wait for its next piece begins now: until here the client was to blame.
             let exchange = self.exchanges.at_mut(first);
@@ -505,9 +509,10 @@ impl Engine {
     /// Ends a client's connection now. What it asked and was not answered is cancelled.
     pub(super) fn close_session(&mut self, index: u32, why: &'static str) {
         self.drop_exchanges(index);
+        let client = self.client_name(index);
         let session = self.sessions.remove(index);
-        for (link, id) in session.paused.map_or_else(Vec::new, |paused| paused.sources) {
-            self.flow(link, id, false);
+        for link in session.paused.map_or_else(Vec::new, |paused| paused.links) {
+            self.flow(link, client, false);
         }
         self.counters.client_connections.sub(1);
         if session.reading == Reading::Tunnel {

@@ -27,7 +27,7 @@ impl Engine {
             Mail::Ask { ask, bytes: range } => self.accept_mailed(ask, &bytes[range]),
             Mail::Body { id, link, data, end } => self.link_body(id, link, Piece::Kept(data), end),
             Mail::Cancel { id, hard } => self.cancel_here(id, hard),
-            Mail::Flow { link, id, pause } => self.flow_here(link, id, pause),
+            Mail::Flow { link, client, pause } => self.flow_here(link, client, pause),
             Mail::Doubt { server, doubt } => self.doubt_server(server, doubt),
             Mail::Assigned { id, link } => self.on_assigned(id, link),
             Mail::BodyFlow { id, pause } => self.on_body_flow(id, pause),
@@ -171,12 +171,12 @@ impl Engine {
 
     // ---- towards the upstream's side ----
 
-    /// Stops or resumes the source of an answer.
-    pub(super) fn flow(&mut self, link: LinkId, id: ExchangeId, pause: bool) {
+    /// Stops or resumes a source of answers for a client of this worker.
+    pub(super) fn flow(&mut self, link: LinkId, client: u64, pause: bool) {
         if link.worker == self.worker {
-            self.flow_here(link, id, pause);
+            self.flow_here(link, client, pause);
         } else {
-            self.post(link.worker, Mail::Flow { link, id, pause });
+            self.post(link.worker, Mail::Flow { link, client, pause });
         }
     }
 

@@ -61,11 +61,11 @@ impl Engine {
         exchange.patience_us = upstream_plan.forward_timeout_us;
         exchange.deadline_us = self.now_us + exchange.patience_us;
         let (session, received_us) = (exchange.session, exchange.received_us);
-        // Who takes the slot of a client that left is another client.
-        let generation = u64::from(self.sessions.generation(session) & GENERATION_MASK);
+        self.serial += 1;
         let mut ask = Ask {
             id: self.exchange_id(slot),
-            client: u64::from(self.worker) << 56 | generation << 32 | u64::from(session),
+            client: self.client_name(session),
+            serial: self.serial,
             upstream: upstream as u16,
             server: 0,
             tries: 0,
@@ -120,6 +120,12 @@ impl Engine {
                 out.extend_from_slice(body);
             }
         });
+    }
+
+    /// Names a client connection among those of all workers. Who takes the slot of one that left is another client.
+    pub(super) fn client_name(&self, session: u32) -> u64 {
+        let generation = u64::from(self.sessions.generation(session) & GENERATION_MASK);
+        u64::from(self.worker) << 56 | generation << 32 | u64::from(session)
     }
 
     /// Serialises a request to where it goes.

@@ -408,6 +408,13 @@ impl Engine {
             (_, None) => (None, true),
         };
         let Some(id) = id else { return false };
+        link.body_bytes += piece.len() as u64;
+        if link.body_bytes > LARGE_BYTES && !link.large && link.state == LinkState::Ready {
+            link.large = true;
+            self.counters.exclusive.add(1);
+            let server = &mut self.servers[link.server as usize];
+            server.refresh(link, self.now_us);
+        }
         if cancelled || self.is_gone(id) {
             return self.discard(index);
         }
@@ -730,19 +737,28 @@ impl Engine {
     }
 
     /// Stops or resumes the reading of a connection of this worker.
-    pub(super) fn flow_here(&mut self, to: LinkId, id: ExchangeId, pause: bool) {
+    pub(super) fn flow_here(&mut self, to: LinkId, client: u64, pause: bool) {
         if !self.links.holds(to.index, to.generation) {
             return;
         }
+        let now_us = self.now_us;
         let link = self.links.at_mut(to.index);
-        if link.peer.or_else(|| link.entries.front().map(|entry| entry.ask.id)) != Some(id) {
+        let tunnel = link.state == LinkState::Tunnel;
+        let is_next = tunnel || link.entries.front().is_some_and(|entry| entry.ask.client == client);
+        if pause && !is_next || !pause && link.paused_by != client {
             return;
         }
         link.paused = pause;
+        link.paused_by = client;
+        let server = link.server as usize;
+        if !tunnel {
+            self.servers[server].refresh(link, now_us);
+        }
         if pause {
             self.watch_stall(to.index);
         } else {
             self.receive_again(token(Owner::Link, to.index, to.generation));
+            self.dispatch(server);
         }
     }
 
