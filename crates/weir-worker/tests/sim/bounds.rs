@@ -36,7 +36,9 @@ fn scenario(name: &'static str, seed: u64, clients: usize) -> Scenario {
         body_bytes_max: 0,
         old: 0,
     };
-    Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0].servers.truncate(1);
+    let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+    upstream.servers.truncate(1);
+    upstream.echo = None;
     scenario
 }
 

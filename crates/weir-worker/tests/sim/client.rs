@@ -322,7 +322,7 @@ impl Writer<'_> {
             if abort_at == Some(index) {
                 return self.abort();
             }
-            if unanswered >= 1 + self.rng.index(self.manners.burst) {
+            if unanswered > self.rng.index(self.manners.burst) {
                 self.acts.push_back(Act::AwaitAnswers(index));
                 unanswered = 0;
             }

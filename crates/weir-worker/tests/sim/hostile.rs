@@ -11,15 +11,15 @@ use weir_check::upstreams::{Asker, Company, HostileUpstream, Outcome as Seen, ca
 use weir_io::sim::{Faults, Rng, Settings};
 use weir_proxy::plan::PipelineMode;
 
-use super::book::{Asked, Outcome};
+use super::book::{Asked, Entry, Outcome};
 use super::client::{Act, Client, Manners, SAFE};
 use super::run::Run;
 use super::scenario::{Kind, Scenario, listen_address};
-use super::seeds;
-use super::server::Style;
+use super::server::{ECHO_FIELD, Style};
+use super::{each_seed, seeds};
 
 /// Runs of each row when nothing else is asked.
-const RUNS: u64 = 3;
+const RUNS: u64 = 2;
 
 /// The number of the asking client; its nonce is of 8 characters like all.
 const ASKER: usize = 0xaaaa;
@@ -37,6 +37,35 @@ fn no_victim_of_a_hostile_server_is_harmed() {
     }
 }
 
+/// E20: HTTP alone can't show that two answers are exchanged; with `pipeline echo` nobody gets another's answer.
+#[test]
+fn with_echo_exchanged_answers_reach_nobody() {
+    each_seed(0..40, |seed| {
+        let mut scenario = Scenario::new(seed, 1 + (seed % 2) as u16);
+        scenario.name = "exchanged answers";
+        scenario.kind = Kind::Hostile;
+        scenario.settings = Settings::random(seed, Faults::harmless(seed));
+        scenario.settings.window_bytes = 256 << 10;
+        let style = Style { delay_us_max: 2_000, swaps: 100, echo: true, ..Style::honest() };
+        scenario.styles = vec![style];
+        scenario.clients = 6;
+        scenario.manners = Manners { requests: 30, methods: SAFE, burst: 30, ..quiet() };
+        let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+        upstream.servers.truncate(1);
+        upstream.servers[0].connections = 1;
+        upstream.pipeline = PipelineMode::Depth(16);
+        upstream.echo = Some(ECHO_FIELD.to_owned());
+        let summary = Run::new(scenario).finish_with(|book| {
+            let wrong = |entry: &&Entry| !matches!(entry.outcome, Outcome::Answered | Outcome::Refused(502));
+            match book.entries.values().find(wrong) {
+                Some(entry) => Err(format!("{} got {:?}", entry.asked.nonce, entry.outcome)),
+                None => Ok(()),
+            }
+        });
+        assert!(summary.refused > 0 && summary.answered > summary.refused, "seed {seed}: answers were exchanged");
+    });
+}
+
 fn play(row: &HostileUpstream, seed: u64) {
     let rng = &mut Rng::new(seed ^ 0xe0e0);
     let mut scenario = Scenario::new(seed, 1 + (seed % 2) as u16);
@@ -46,19 +75,10 @@ fn play(row: &HostileUpstream, seed: u64) {
     scenario.settings.window_bytes = 256 << 10;
     scenario.styles = vec![Style { delay_us_max: *rng.pick(&[0, 1_000, 5_000]), ..Style::honest() }];
     scenario.clients = 8;
-    scenario.manners = Manners {
-        requests: 25,
-        methods: SAFE,
-        burst: *rng.pick(&[1, 4, 100]),
-        abort: 0,
-        half_close: 0,
-        slow: 0,
-        decorations: false,
-        body_bytes_max: 0,
-        old: 0,
-    };
+    scenario.manners = Manners { requests: 25, methods: SAFE, burst: *rng.pick(&[1, 4, 100]), ..quiet() };
     let plan = Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet");
     plan.upstreams[0].servers.truncate(1);
+    plan.upstreams[0].echo = None;
     if row.company == Company::Queued {
         plan.upstreams[0].pipeline = PipelineMode::Off;
     }
@@ -81,6 +101,21 @@ fn play(row: &HostileUpstream, seed: u64) {
             None => Ok(()),
         }
     });
+}
+
+/// Nothing but requests.
+fn quiet() -> Manners {
+    Manners {
+        requests: 1,
+        methods: SAFE,
+        burst: 1,
+        abort: 0,
+        half_close: 0,
+        slow: 0,
+        decorations: false,
+        body_bytes_max: 0,
+        old: 0,
+    }
 }
 
 fn asker(row: &HostileUpstream, nonce: &str, start_us: u64, book: &super::book::SharedBook) -> Client {

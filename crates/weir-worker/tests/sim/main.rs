@@ -20,6 +20,7 @@ mod node;
 mod run;
 mod scenario;
 mod server;
+mod tunnel;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -4,7 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::rc::Rc;
 
-use weir_io::sim::{Faults, Ledger, Rng, SimWorld};
+use weir_io::sim::{Actor, Faults, Ledger, Rng, SimWorld};
+
+use weir_proxy::plan::PipelineMode;
 
 use super::book::{Book, Entry, Outcome, SharedBook};
 use super::client::Client;
@@ -74,7 +76,7 @@ impl Run {
     }
 
     /// Adds a client to those of the scenario.
-    pub fn add(&self, make: impl FnOnce(&SharedBook) -> Client) {
+    pub fn add<A: Actor + 'static>(&self, make: impl FnOnce(&SharedBook) -> A) {
         self.added.set(self.added.get() + 1);
         self.world.actor(make(&self.book));
     }
@@ -121,6 +123,16 @@ impl Run {
             let text = book.violations.join("\n  ");
             drop(book);
             self.fail(&format!("promises were broken:\n  {text}"));
+        }
+        let most = match self.scenario.plan.upstreams[0].pipeline {
+            PipelineMode::Off => 1,
+            PipelineMode::Depth(depth) => depth as usize,
+            PipelineMode::Adaptive => usize::MAX,
+        };
+        if book.depth_max > most {
+            let depth = book.depth_max;
+            drop(book);
+            self.fail(&format!("{depth} requests unanswered on one connection, {most} allowed"));
         }
         let mut wrong = String::new();
         // Of each client in the order of its requests, which is the order of nonces.

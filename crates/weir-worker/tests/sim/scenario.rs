@@ -9,7 +9,7 @@ use weir_proxy::plan::{ListenerPlan, PipelineMode, Plan, ServerPlan, Share, Upst
 use weir_proxy::route::{HostMatch, Route, RouteTable};
 
 use super::client::{ALL, Manners, SAFE};
-use super::server::Style;
+use super::server::{ECHO_FIELD, Style};
 
 /// What goes wrong in a run, and with that what its clients may expect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,13 +65,15 @@ impl Scenario {
             // A cut answer that ends by close can't be told from a whole one.
             styles.iter_mut().for_each(|style| style.until_close = 0);
         }
+        let echo = rng.chance(250);
+        styles.iter_mut().for_each(|style| style.echo = echo);
         Scenario {
             name: "random",
             seed,
             kind,
             workers,
             settings,
-            plan: Arc::new(plan(servers, rng)),
+            plan: Arc::new(plan(servers, echo, rng)),
             styles,
             clients: 1 + rng.index(16),
             manners: manners(kind, rng),
@@ -112,7 +114,7 @@ fn manners(kind: Kind, rng: &mut Rng) -> Manners {
     let rough = kind == Kind::Rough;
     Manners {
         requests: 1 + rng.index(30),
-        methods: *rng.pick(&[SAFE, ALL, ALL]),
+        methods: if rng.chance(333) { SAFE } else { ALL },
         burst: *rng.pick(&[1, 2, 8, 100]),
         abort: if rough { *rng.pick(&[0, 200]) } else { 0 },
         half_close: *rng.pick(&[0, 300]),
@@ -123,7 +125,7 @@ fn manners(kind: Kind, rng: &mut Rng) -> Manners {
     }
 }
 
-fn plan(servers: usize, rng: &mut Rng) -> Plan {
+fn plan(servers: usize, echo: bool, rng: &mut Rng) -> Plan {
     let server = |index: usize, rng: &mut Rng| ServerPlan {
         connections: *rng.pick(&[1, 1, 2, 3, 8]),
         weight: *rng.pick(&[50, 50, 10]),
@@ -137,6 +139,7 @@ fn plan(servers: usize, rng: &mut Rng) -> Plan {
             1 => PipelineMode::Depth(rng.between(1, 20) as u32),
             _ => PipelineMode::Adaptive,
         },
+        echo: echo.then(|| ECHO_FIELD.to_owned()),
         share: if rng.chance(200) { Share::Client } else { Share::All },
         ..UpstreamPlan::default()
     };

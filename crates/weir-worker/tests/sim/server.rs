@@ -12,6 +12,11 @@ use weir_io::sim::{Actor, Conn, Net};
 
 use super::book::SharedBook;
 
+const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+
+/// The field of `pipeline echo`.
+pub const ECHO_FIELD: &str = "x-request-id";
+
 /// How a server behaves.
 #[derive(Clone, Debug)]
 pub struct Style {
@@ -29,6 +34,10 @@ pub struct Style {
     pub closing: Option<Closing>,
     /// Never answers; reads everything.
     pub silent: bool,
+    /// Thousandths of answers that come before the one that is due.
+    pub swaps: u32,
+    /// Carries the identifier of weir back ([`ECHO_FIELD`]).
+    pub echo: bool,
     /// What it demands of requests.
     pub rules: Rules,
 }
@@ -43,6 +52,8 @@ impl Style {
             slow: 0,
             closing: None,
             silent: false,
+            swaps: 0,
+            echo: false,
             rules: Rules::default(),
         }
     }
@@ -71,6 +82,8 @@ struct Connection {
     deaf: bool,
     /// Said `Connection: close`.
     announced: bool,
+    /// After 101: each byte comes back one higher.
+    tunnel: bool,
 }
 
 enum Writing {
@@ -120,6 +133,10 @@ impl Server {
             }
             self.conns.remove(&conn);
             return net.reset(conn);
+        }
+        if connection.tunnel {
+            let bytes: Vec<u8> = connection.judge.take_tunnel().iter().map(|byte| byte.wrapping_add(1)).collect();
+            return net.send(conn, &bytes);
         }
         let ignored = connection.announced;
         while let Some(request) = connection.judge.poll_request() {
@@ -184,7 +201,15 @@ impl Server {
 
     fn begin_answer(&mut self, net: &mut Net<'_>, conn: Conn) {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
+        if self.style.swaps > 0 && connection.queue.len() > 1 && net.rng().chance(self.style.swaps) {
+            connection.queue.swap(0, 1);
+        }
         let Some(request) = connection.queue.pop_front() else { return };
+        if request.fields.has("upgrade") {
+            connection.judge.upgraded();
+            connection.tunnel = true;
+            return net.send(conn, SWITCH);
+        }
         connection.answered += 1;
         connection.judge.answered();
         self.book.borrow_mut().answers += 1;
@@ -235,6 +260,9 @@ impl Server {
             out.push_str("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
         }
         out.push_str(&format!("HTTP/1.1 {} Whatever\r\nX-Nonce: {}\r\n", expected.status, request.nonce()));
+        if let Some(echo) = request.fields.first(ECHO_FIELD).filter(|_| self.style.echo) {
+            out.push_str(&format!("X-Request-Id: {echo}\r\n"));
+        }
         if close {
             out.push_str("Connection: close\r\n");
         }
@@ -368,6 +396,7 @@ impl Actor for Server {
             open_nonce: None,
             deaf: false,
             announced: false,
+            tunnel: false,
         };
         self.conns.insert(conn, connection);
     }
@@ -398,7 +427,9 @@ impl Actor for Server {
     }
 
     fn on_end(&mut self, net: &mut Net<'_>, conn: Conn) {
-        self.conns.remove(&conn);
+        if self.conns.remove(&conn).is_some_and(|connection| connection.tunnel) {
+            return net.finish(conn);
+        }
         net.close(conn);
     }
 

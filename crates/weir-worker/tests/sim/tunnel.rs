@@ -1,0 +1,145 @@
+//! F4: after 101 the two connections are a tunnel: every byte both ways, ends of each direction, nothing left behind.
+
+use std::sync::Arc;
+
+use weir_io::sim::{Actor, Conn, Faults, Net, Rng, Settings};
+
+use super::book::SharedBook;
+use super::each_seed;
+use super::run::Run;
+use super::scenario::{Kind, Scenario, listen_address};
+use super::seeds;
+use super::server::Style;
+
+/// Asks for an upgrade, says its bytes, ends its direction, and expects each byte back one higher.
+struct TunnelClient {
+    book: SharedBook,
+    /// Bytes to say.
+    total: usize,
+    said: usize,
+    /// The answer's head, so far; None behind it.
+    head: Option<Vec<u8>>,
+    heard: usize,
+    /// Bytes said at once with the request, before it is answered.
+    early: usize,
+    start_us: u64,
+    conn: Option<Conn>,
+}
+
+fn said(from: usize, to: usize) -> Vec<u8> {
+    (from..to).map(|at| (at * 7 + (at >> 8)) as u8).collect()
+}
+
+impl TunnelClient {
+    fn say(&mut self, net: &mut Net<'_>, conn: Conn) {
+        let take = 1 + net.rng().index(20_000);
+        let stop = self.total.min(self.said + take);
+        net.send(conn, &said(self.said, stop));
+        self.said = stop;
+        if stop == self.total {
+            net.finish(conn);
+        } else {
+            let after_us = net.rng().below(20_000);
+            net.timer(after_us, 1);
+        }
+    }
+
+    fn hear(&mut self, data: &[u8]) {
+        let expected = said(self.heard, self.heard + data.len());
+        let back: Vec<u8> = expected.iter().map(|byte| byte.wrapping_add(1)).collect();
+        if data != back {
+            self.book.borrow_mut().violation(format!("other bytes behind byte {} of a tunnel", self.heard));
+        }
+        self.heard += data.len();
+    }
+
+    fn over(&mut self, how: &str) {
+        let book = &mut *self.book.borrow_mut();
+        book.clients_done += 1;
+        if self.heard != self.total || how != "end" {
+            book.violation(format!("a tunnel gave {} of {} B back, then {how}", self.heard, self.total));
+        }
+    }
+}
+
+impl Actor for TunnelClient {
+    fn on_start(&mut self, net: &mut Net<'_>) {
+        net.timer(self.start_us, 0);
+    }
+
+    fn on_timer(&mut self, net: &mut Net<'_>, id: u64) {
+        match (id, self.conn) {
+            (0, _) => self.conn = Some(net.connect(listen_address())),
+            (1, Some(conn)) => self.say(net, conn),
+            (_, conn) => conn.into_iter().for_each(|conn| net.resume(conn)),
+        }
+    }
+
+    fn on_connected(&mut self, net: &mut Net<'_>, conn: Conn, _: std::io::Result<()>) {
+        net.send(conn, b"GET /ws HTTP/1.1\r\nHost: weir.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+        net.send(conn, &said(0, self.early));
+        self.said = self.early;
+    }
+
+    fn on_data(&mut self, net: &mut Net<'_>, conn: Conn, data: &[u8]) {
+        let Some(head) = &mut self.head else {
+            self.hear(data);
+            if net.rng().chance(20) {
+                net.pause(conn);
+                net.timer(300_000, 2);
+            }
+            return;
+        };
+        head.extend_from_slice(data);
+        let Some(end) = head.windows(4).position(|four| four == b"\r\n\r\n") else { return };
+        let head = self.head.take().unwrap_or_default();
+        if !head.starts_with(b"HTTP/1.1 101 ") {
+            self.book.borrow_mut().violation(format!("an upgrade got {}", head.escape_ascii()));
+        }
+        self.hear(&head[end + 4..]);
+        self.say(net, conn);
+    }
+
+    fn on_end(&mut self, net: &mut Net<'_>, conn: Conn) {
+        net.close(conn);
+        self.over("end");
+    }
+
+    fn on_reset(&mut self, _: &mut Net<'_>, _: Conn) {
+        self.over("reset");
+    }
+}
+
+#[test]
+fn tunnels_carry_every_byte_and_end() {
+    each_seed(seeds(), |seed| {
+        let rng = &mut Rng::new(seed ^ 0x7e);
+        let mut scenario = Scenario::new(seed, 1 + (seed % 2) as u16);
+        scenario.name = "tunnels";
+        scenario.kind = Kind::Calm;
+        scenario.settings = Settings::random(seed, Faults::harmless(seed));
+        scenario.settings.window_bytes = 1 << rng.between(12, 18);
+        scenario.styles = scenario.styles.iter().map(|style| Style { echo: style.echo, ..Style::honest() }).collect();
+        scenario.manners.abort = 0;
+        scenario.manners.requests = 5;
+        scenario.clients = rng.index(4);
+        Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0].forward_timeout_us = 600_000_000;
+        let run = Run::new(scenario);
+        for _ in 0..1 + rng.index(5) {
+            let shift = rng.below(8);
+            let total = 2_000 + rng.index(300_000 >> shift);
+            let (early, start_us) = (*rng.pick(&[0, 0, 1, 1_000]), rng.below(500_000));
+            run.add(|book| TunnelClient {
+                book: book.clone(),
+                total,
+                said: 0,
+                head: Some(Vec::new()),
+                heard: 0,
+                early,
+                start_us,
+                conn: None,
+            });
+        }
+        run.finish();
+    });
+}
