@@ -10,6 +10,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// How long a process may take to listen, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause between two looks.
@@ -71,9 +73,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let pid = self.child.id();
         // A child that is not reaped yet keeps its number, so this can't hit another process.
-        let _ = Command::new("kill").args(["-TERM", &pid.to_string()]).stderr(Stdio::null()).status();
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if !matches!(self.child.try_wait(), Ok(None)) {
@@ -221,7 +222,8 @@ mod tests {
         assert!(!Path::new(&format!("/proc/{shell}")).exists(), "ended and reaped");
         let _ = fs::remove_file(log);
         // The sleeping grandchild is not ours to wait for; it gets our signal here.
-        let _ = Command::new("kill").arg(family[1].to_string()).status();
+        let sleeper = i32::try_from(family[1]).ok().and_then(Pid::from_raw);
+        let _ = kill_process(sleeper.unwrap(), Signal::TERM);
     }
 
     #[test]

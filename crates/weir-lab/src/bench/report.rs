@@ -283,3 +283,77 @@ HTTP/1.1 upstream, proxy_buffers 16 32k, no temporary files. HAProxy: a thread a
 always, no log. weir: default settings (32 connections to the server) but for `-epoll` (driver), `-128`, `-256` and `-one`
 (connections to the server; the last with queue-size 10000).
 ";
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::cells::CELLS;
+    use super::super::record::Latency;
+    use super::*;
+
+    fn options() -> BenchOptions {
+        BenchOptions {
+            weir: PathBuf::from("weir"),
+            quick: true,
+            only: Vec::new(),
+            contenders: Vec::new(),
+            rounds: None,
+            seconds: None,
+            weir_origin: false,
+            out: PathBuf::new(),
+        }
+    }
+
+    /// A run of one second on all cores: so much CPU of the proxy for each of 1,000 requests, the rest to the others.
+    fn record(cell: &str, contender: &str, round: u32, cpu_us: f64) -> Record {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        Record {
+            cell: cell.to_owned(),
+            contender: contender.to_owned(),
+            round,
+            requests: 1000,
+            rate: 1000.0,
+            wall_us: 1e6,
+            proxy_us: cpu_us * 1000.0,
+            generator_us: 1e6 * cores - cpu_us * 1000.0,
+            latency: Latency { p50_us: 400, p99_us: 12_345, p999_us: 20_000, max_us: 30_000 },
+            ..Record::default()
+        }
+    }
+
+    fn text(records: &[Record]) -> String {
+        let cells: Vec<Cell> = CELLS.iter().copied().filter(|cell| cell.name == "c64" || cell.name == "idle").collect();
+        Report { options: &options(), cells: &cells, records, said: &[("weir", "weir: io_uring".to_owned())] }.text()
+    }
+
+    #[test]
+    fn targets_are_judged_by_the_median_ratio_and_what_was_not_measured_is_said() {
+        let mut records = Vec::new();
+        for (round, weir_us, epoll_us) in [(1, 4.0, 7.0), (2, 4.4, 9.0), (3, 9.0, 8.0)] {
+            records.push(record("c64", "nginx", round, 10.0));
+            records.push(record("c64", "weir", round, weir_us));
+            records.push(record("c64", "weir-epoll", round, epoll_us));
+        }
+        let text = text(&records);
+        assert!(text.contains("| CPU a request, 64 connections, against nginx | ≤ 0.50 | 0.44 | pass |"), "{text}");
+        assert!(text.contains("| epoll: CPU a request, 64 connections, against nginx | ≤ 0.65 | 0.80 | **miss** |"));
+        assert!(text.contains("| user memory for an idle connection, bytes | ≤ 512 | - | not measured |"), "{text}");
+        assert!(!text.contains("4,000 connections"), "that cell was not selected");
+        assert!(text.contains("- weir: weir: io_uring\n"));
+    }
+
+    #[test]
+    fn a_row_says_what_limited_it_and_which_errors_there_were() {
+        let mut limited = record("c64", "weir", 1, 4.0);
+        limited.errors.timeout = 3;
+        let mut disturbed = record("c64", "nginx", 1, 10.0);
+        disturbed.generator_us = 0.0;
+        let text = text(&[limited, disturbed]);
+        let row = |name: &str| text.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap().to_owned();
+        assert!(row("weir").starts_with("| weir | 1000 | 0.40 | 12 | 20 | 30 | timeout 3 |"), "{}", row("weir"));
+        assert!(row("weir").contains("the rate is a floor"), "{}", row("weir"));
+        assert!(row("nginx").contains("**not quiet: "), "{}", row("nginx"));
+        assert!(text.contains("pass, but 3 errors |"), "{text}");
+    }
+}
