@@ -345,10 +345,12 @@ impl Engine {
 
     /// When the engine wants to be called again at the latest.
     pub fn next_deadline(&self) -> Option<u64> {
-        if !self.synced.is_empty() || !self.synced_before.is_empty() || !self.to_parse.is_empty() {
+        if !self.synced.is_empty() || !self.to_parse.is_empty() {
             return Some(self.now_us);
         }
-        self.wheel.next_due()
+        let holds = |link: &&(u32, u32)| self.links.holds(link.0, link.1);
+        let syncing = self.synced_before.iter().filter(holds).map(|link| self.links.at(link.0).sync_until_us);
+        syncing.chain(self.wheel.next_due()).min()
     }
 
     /// Client connections.

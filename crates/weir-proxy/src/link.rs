@@ -134,6 +134,8 @@ pub struct Link {
     pub probation: bool,
     /// Let run empty before the next request: a sync point.
     pub syncing: bool,
+    /// When a sync point is over.
+    pub sync_until_us: u64,
     /// Requests sent behind another one since it was last empty.
     pub since_sync: u32,
     /// When it was last empty.
@@ -206,6 +208,7 @@ impl Link {
             hold: false,
             probation: false,
             syncing: false,
+            sync_until_us: 0,
             since_sync: 0,
             empty_us: 0,
             connected_us: 0,

@@ -23,6 +23,11 @@ pub(crate) const LARGE_BYTES: u64 = 256 * 1024;
 /// A connection that ends without an answer within this time counts as a failed try.
 const FRUITLESS_US: u64 = 1_000_000;
 
+/// How many times as long as its last answers took a connection is left empty at a sync point, and how long at most. When
+/// an answer was one too many, the server still works on what weir takes for answered; this is when it shows.
+const SYNC_ANSWERS: u64 = 2;
+const SYNC_US_MAX: u64 = 100_000;
+
 /// How a connection came to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Loss {
@@ -314,17 +319,19 @@ impl Engine {
             // What waits because all connections are full would stand in line behind this one.
             let waiting = machine.waiting.len() / machine.links.len().max(1);
             machine.depth.on_answers(now_us - since_us, answered, depth + waiting as u32);
-            self.after_answers(index, server);
+            self.after_answers(index, server, (now_us - since_us) / u64::from(answered));
         }
     }
 
-    /// A connection has room again.
-    fn after_answers(&mut self, index: u32, server: usize) {
+    /// A connection has room again. `answer_us` is how long an answer took.
+    fn after_answers(&mut self, index: u32, server: usize, answer_us: u64) {
+        let now_us = self.now_us;
         let link = self.links.at_mut(index);
         if link.state == LinkState::Tunnel {
             return;
         }
         if link.syncing && link.entries.is_empty() {
+            link.sync_until_us = now_us + (SYNC_ANSWERS * answer_us).min(SYNC_US_MAX);
             let generation = self.links.generation(index);
             self.synced.push((index, generation));
             self.counters.sync_points.add(1);
@@ -340,6 +347,10 @@ impl Engine {
         for (index, generation) in before {
             if self.links.holds(index, generation) {
                 let link = self.links.at_mut(index);
+                if self.now_us < link.sync_until_us {
+                    self.synced_before.push((index, generation));
+                    continue;
+                }
                 link.syncing = false;
                 let server = link.server as usize;
                 self.servers[server].refresh(link, self.now_us);

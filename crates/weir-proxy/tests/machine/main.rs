@@ -6,6 +6,7 @@
 
 mod basics;
 mod limits;
+mod pipelining;
 mod pressure;
 mod requests;
 mod tunnels;

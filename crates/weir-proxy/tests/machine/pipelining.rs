@@ -1,0 +1,407 @@
+//! Proves: who may follow whom on an upstream connection. Fill first, the hold behind what must not be repeated, sync
+//! points, `share="client"`, `echo`, `nonidempotent`, `pipeline off`, large answers. semantics.md §3, §3a; design.md §5.
+
+use weir_check::upstreams::check_honest;
+use weir_proxy::plan::{PipelineMode, Plan, Share};
+use weir_proxy::rules::{Rule, Rules, TargetMatch};
+use weir_proxy::trust::Doubt;
+
+use crate::world::{Do, Seen, World, answer, honest, plan};
+
+fn deep(connections: u32) -> Plan {
+    let mut deep = plan(1, connections);
+    deep.upstreams[0].pipeline = PipelineMode::Depth(16);
+    deep
+}
+
+/// Makes a server trusted, also behind HEAD and conditional requests.
+fn earn(world: &mut World) {
+    let clients: Vec<usize> = (0..4).map(|_| world.client()).collect();
+    for n in 0..70 {
+        for client in &clients {
+            world.ask(*client, "HEAD", &format!("/v?n={n:08}"), "");
+            world.get(*client, &format!("{n:08}"));
+        }
+        world.settle();
+    }
+    world.measure_depth();
+}
+
+/// Requests of so many clients in one turn.
+fn burst(world: &mut World, method: &str, count: usize) -> Vec<usize> {
+    let clients: Vec<usize> = (0..count).map(|_| world.client()).collect();
+    for (n, client) in clients.iter().enumerate() {
+        world.ask(*client, method, &format!("/v?n=b{n:07}"), "");
+    }
+    clients
+}
+
+fn check_burst(world: &World, clients: &[usize]) {
+    for (n, client) in clients.iter().enumerate() {
+        assert_eq!(world.clients[*client].replies.len(), 1, "client {n}");
+        check_honest(&format!("b{n:07}"), &world.clients[*client].replies[0]).unwrap();
+    }
+}
+
+/// The deepest connection takes what one turn brings, up to its depth, before the next is used.
+#[test]
+fn connections_are_filled_in_order() {
+    let mut world = World::started(deep(4), 1, 1);
+    earn(&mut world);
+    let before: Vec<usize> = world.conns.iter().map(|conn| conn.requests.len()).collect();
+    let clients = burst(&mut world, "GET", 20);
+    world.settle();
+    check_burst(&world, &clients);
+    let mut got: Vec<usize> =
+        world.conns.iter().zip(before).map(|(conn, before)| conn.requests.len() - before).collect();
+    got.sort_unstable();
+    assert_eq!(got, [0, 0, 4, 16]);
+    assert_eq!(world.depth(), 16);
+    world.finish();
+}
+
+#[test]
+fn pipeline_off_and_queue_size_1_mean_one_at_a_time() {
+    for (mode, queue_size) in [(PipelineMode::Off, 1000), (PipelineMode::Depth(16), 1)] {
+        let mut limited = deep(2);
+        limited.upstreams[0].pipeline = mode;
+        limited.upstreams[0].queue_size = queue_size;
+        let mut world = World::started(limited, 1, 1);
+        for _ in 0..20 {
+            let clients = burst(&mut world, "GET", 2);
+            world.settle();
+            check_burst(&world, &clients);
+        }
+        let clients = burst(&mut world, "GET", 2 * queue_size.min(8) as usize);
+        world.settle();
+        check_burst(&world, &clients);
+        assert_eq!(world.depth(), 1);
+        world.finish();
+    }
+}
+
+/// Nothing follows a request that must not be repeated until it is answered; it goes to an empty connection when there
+/// is one; and `nonidempotent` makes a GET such a request.
+#[test]
+fn nothing_follows_what_must_not_be_repeated() {
+    for (method, target) in
+        [("POST", "/v?n=p0000001"), ("PUT", "/v?n=p0000001"), ("DELETE", "/v?n=p0000001"), ("GET", "/pay?n=p0000001")]
+    {
+        for connections in [1, 2] {
+            let mut limited = deep(connections);
+            let rule = Rule { method: "GET".to_owned(), target: TargetMatch::Prefix("/pay".to_owned()) };
+            limited.upstreams[0].nonidempotent = Rules::new(vec![rule]);
+            let mut world = World::started(limited, 1, 1);
+            earn(&mut world);
+            world.serve(|seen| {
+                let script = honest(seen)?;
+                let slow = seen.request.nonce().starts_with('p');
+                Some(if slow { [vec![Do::Delay(10_000)], script].concat() } else { script })
+            });
+            // The judge of the bytes objects to anything behind a POST; a GET by rule is looked at here.
+            let first = world.client();
+            world.ask(first, method, target, "");
+            world.settle();
+            let clients = burst(&mut world, "GET", 8);
+            world.run_for(5_000);
+            let conn = world.conns.iter().find(|conn| conn.requests.iter().any(|it| it.nonce() == "p0000001")).unwrap();
+            assert_eq!(conn.requests.last().unwrap().nonce(), "p0000001", "{method} {target}");
+            let answered = clients.iter().filter(|client| !world.clients[**client].replies.is_empty()).count();
+            assert_eq!(answered, if connections == 2 { 8 } else { 0 });
+            world.run_for(50_000);
+            check_burst(&world, &clients);
+            assert_eq!(world.times_served("p0000001"), 1);
+            world.finish();
+        }
+    }
+}
+
+/// A client's own order stands whatever is held or fast.
+#[test]
+fn a_client_behind_its_own_post_is_answered_in_order() {
+    let mut world = World::started(deep(4), 1, 1);
+    earn(&mut world);
+    world.serve(|seen| {
+        let script = honest(seen)?;
+        Some(if seen.request.method == "POST" { [vec![Do::Delay(10_000)], script].concat() } else { script })
+    });
+    let client = world.client();
+    world.get(client, "00000001");
+    world.post(client, "00000002", b"x");
+    world.get(client, "00000003");
+    world.post(client, "00000004", b"x");
+    world.get(client, "00000005");
+    world.run_for(5_000);
+    assert_eq!(world.clients[client].replies.len(), 1);
+    world.run_for(50_000);
+    for n in 1..=5 {
+        check_honest(&format!("0000000{n}"), &world.clients[client].replies[n - 1]).unwrap();
+    }
+    world.finish();
+}
+
+/// A pipelined connection runs empty at least every 1,000 requests and every second.
+#[test]
+fn sync_points() {
+    let mut world = World::started(deep(1), 1, 1);
+    earn(&mut world);
+    world.serve(|seen| Some(vec![Do::Delay(100), Do::Answer(answer(seen.request))]));
+    let clients: Vec<usize> = (0..8).map(|_| world.client()).collect();
+    let before = world.count(|counters| counters.sync_points.get());
+    let mut number = 0;
+    let mut keep_busy = |world: &mut World, us: u64| {
+        let end_us = world.now_us + us;
+        while world.now_us < end_us {
+            for client in &clients {
+                let asked: usize = world.clients[*client].replies.len();
+                if number < 8 || asked > 0 {
+                    world.clients[*client].replies.clear();
+                    world.get(*client, &format!("{number:08}"));
+                    number += 1;
+                }
+            }
+            world.run_for(100);
+        }
+        number
+    };
+    let sent = keep_busy(&mut world, 500_000);
+    let by_count = world.count(|counters| counters.sync_points.get()) - before;
+    assert!(sent > 3000 && by_count >= sent as u64 / 1100 && by_count <= 10, "{sent} requests, {by_count} sync points");
+    world.finish();
+
+    // Slow requests: by time.
+    let mut world = World::started(deep(1), 1, 1);
+    earn(&mut world);
+    world.serve(|seen| Some(vec![Do::Delay(50_000), Do::Answer(answer(seen.request))]));
+    let clients = burst(&mut world, "GET", 60);
+    let before = world.count(|counters| counters.sync_points.get());
+    world.run_for(4_000_000);
+    check_burst(&world, &clients);
+    let points = world.count(|counters| counters.sync_points.get()) - before;
+    assert!((1..=4).contains(&points), "{points} sync points in 3 s");
+    world.finish();
+}
+
+/// An answer too many within a pipeline looks like the next one's; it is found at the sync point at the latest.
+#[test]
+fn a_surplus_in_a_pipeline_is_found_at_the_sync_point() {
+    let mut world = World::started(deep(1), 1, 1);
+    earn(&mut world);
+    let mut twice = true;
+    world.serve(move |seen| {
+        let mut script = vec![Do::Delay(50_000), Do::Answer(answer(seen.request))];
+        if seen.request.nonce() == "b0000003" && std::mem::take(&mut twice) {
+            script.push(Do::Bytes(answer(seen.request)));
+        }
+        Some(script)
+    });
+    burst(&mut world, "GET", 60);
+    world.run_for(2_500_000);
+    assert_eq!(world.count(|counters| counters.surplus.get()), 1);
+    assert!(world.conns[0].closed);
+    world.measure_depth();
+    world.serve(honest);
+    world.run_for(7_200_000_000);
+    for _ in 0..50 {
+        let clients = burst(&mut world, "GET", 4);
+        world.settle();
+        check_burst(&world, &clients);
+    }
+    assert_eq!(world.depth(), 1, "pipelined again although an answer too many was found");
+    world.finish();
+}
+
+/// `share="client"`: only requests of one client connection follow each other.
+#[test]
+fn share_client() {
+    for workers in [1, 2] {
+        let mut limited = deep(2);
+        limited.upstreams[0].share = Share::Client;
+        let mut world = World::started(limited, workers, 1);
+        for node in 0..usize::from(workers) {
+            let clients: Vec<usize> = (0..2).map(|_| world.client_of(node)).collect();
+            for n in 0..80 {
+                clients.iter().for_each(|client| world.get(*client, &format!("{n:08}")));
+                world.settle();
+            }
+        }
+        world.measure_depth();
+        world.serve(|seen| Some(vec![Do::Delay(1000), Do::Answer(answer(seen.request))]));
+        let clients: Vec<usize> = (0..3).map(|n| world.client_of(n % usize::from(workers))).collect();
+        for (who, client) in clients.iter().enumerate() {
+            let mut all = Vec::new();
+            for n in 0..5 {
+                all.extend(format!("GET /v?n={who}000000{n} HTTP/1.1\r\nHost: a\r\nX-Who: {who}\r\n\r\n").bytes());
+                world.expect(*client, "GET", false, false);
+            }
+            world.send(*client, &all);
+        }
+        for _ in 0..200 {
+            world.run_for(200);
+            for conn in &world.conns {
+                let unanswered = conn.judge.unanswered();
+                let last = &conn.requests[conn.requests.len() - unanswered.min(conn.requests.len())..];
+                let mut who: Vec<_> = last.iter().filter_map(|request| request.fields.first("x-who")).collect();
+                who.dedup();
+                assert!(who.len() <= 1, "{workers}: requests of {who:?} follow each other: {last:?} {unanswered}");
+            }
+        }
+        assert!(world.depth() > 1, "one client's own requests follow each other");
+        for (who, client) in clients.iter().enumerate() {
+            for n in 0..5 {
+                check_honest(&format!("{who}000000{n}"), &world.clients[*client].replies[n]).unwrap();
+            }
+        }
+        world.finish();
+    }
+}
+
+/// `echo`: answers in the wrong order reach nobody; their askers get 502 or are asked again.
+#[test]
+fn echo_finds_exchanged_answers() {
+    for workers in [1, 2] {
+        let mut limited = deep(1);
+        limited.upstreams[0].echo = Some("x-request-id".to_owned());
+        let mut world = World::started(limited, workers, 1);
+        let echoing = |seen: &Seen<'_>| {
+            let id = seen.request.fields.first("x-request-id").expect("an identifier").to_owned();
+            let text = String::from_utf8(answer(seen.request)).unwrap();
+            text.replacen("X-Nonce", &format!("X-Request-Id: {id}\r\nX-Nonce"), 1).into_bytes()
+        };
+        world.serve(move |seen| Some(vec![Do::Answer(echoing(seen))]));
+        let node = usize::from(workers) - 1;
+        let clients: Vec<usize> = (0..6).map(|_| world.client_of(node)).collect();
+        for n in 0..80 {
+            clients.iter().for_each(|client| world.get(*client, &format!("{n:08}")));
+            world.settle();
+        }
+        assert!(world.depth() > 1);
+        // Keeps one answer back and gives it in place of the next.
+        let mut kept: Option<Vec<u8>> = None;
+        world.serve(move |seen| {
+            let own = echoing(seen);
+            Some(match (seen.request.nonce(), kept.take()) {
+                ("e0000002", _) => {
+                    kept = Some(own);
+                    Vec::new()
+                }
+                ("e0000003", Some(other)) => vec![Do::Answer(own), Do::Answer(other)],
+                _ => vec![Do::Answer(own)],
+            })
+        });
+        // The client can't choose its identifier.
+        for (n, client) in clients.iter().enumerate() {
+            world.ask(*client, "GET", &format!("/v?n=e000000{n}"), "X-Request-Id: mine\r\n");
+        }
+        world.run_for(1_000_000);
+        for (n, client) in clients.iter().enumerate() {
+            let reply = world.clients[*client].replies.last().unwrap();
+            let own = check_honest(&format!("e000000{n}"), reply).is_ok();
+            assert!(own || n == 2 && reply.status == 502, "client {n} got {reply:?}");
+        }
+        assert_eq!(world.count(|counters| counters.doubts[Doubt::EchoMismatch as usize].get()), u64::from(workers));
+        world.finish();
+    }
+}
+
+/// A large answer keeps its connection to itself, whether its length is declared or not; others go elsewhere.
+#[test]
+fn large_answers_are_exclusive() {
+    for framing in ["Content-Length: 2000000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"] {
+        let mut world = World::started(deep(2), 1, 1);
+        earn(&mut world);
+        world.serve(move |seen| {
+            if seen.request.nonce() != "l0000001" {
+                return honest(seen);
+            }
+            let mut script = vec![Do::Answer(format!("HTTP/1.1 200 OK\r\n{framing}").into_bytes())];
+            let chunked = framing.starts_with('T');
+            for _ in 0..100 {
+                let data = vec![b'l'; 20_000];
+                let piece = if chunked { [b"4e20\r\n", &data[..], b"\r\n"].concat() } else { data };
+                script.extend([Do::Delay(1000), Do::Bytes(piece)]);
+            }
+            script.extend(chunked.then(|| Do::Bytes(b"0\r\n\r\n".to_vec())));
+            Some(script)
+        });
+        let client = world.client();
+        world.get(client, "l0000001");
+        world.run_for(50_000);
+        let conn = world.conns.iter().position(|conn| conn.requests.last().is_some_and(|it| it.nonce() == "l0000001"));
+        for _ in 0..10 {
+            let clients = burst(&mut world, "GET", 8);
+            world.run_for(1000);
+            check_burst(&world, &clients);
+        }
+        assert!(world.clients[client].replies.is_empty());
+        assert_eq!(world.conns[conn.unwrap()].requests.last().unwrap().nonce(), "l0000001");
+        assert_eq!(world.count(|counters| counters.exclusive.get()), 1);
+        world.run_for(1_000_000);
+        assert_eq!(world.clients[client].replies[0].body.length, 2_000_000);
+        world.finish();
+    }
+}
+
+/// Connection-bound authentication makes a connection nobody else's.
+#[test]
+fn e26_connection_bound_authentication() {
+    let mut world = World::simple(1);
+    world.serve(|seen| {
+        let text = String::from_utf8(answer(seen.request)).unwrap();
+        Some(vec![Do::Answer(text.replacen("X-Nonce", "WWW-Authenticate: NTLM\r\nX-Nonce", 1).into_bytes())])
+    });
+    let client = world.client();
+    world.get(client, "00000001");
+    world.settle();
+    assert_eq!(world.clients[client].replies.len(), 1);
+    assert!(world.conns[0].closed);
+    world.finish();
+}
+
+/// After a loss the oldest request goes first and alone.
+#[test]
+fn after_a_loss_nothing_is_pipelined_at_first() {
+    let mut world = World::started(deep(1), 1, 1);
+    earn(&mut world);
+    let mut first = true;
+    world.serve(move |seen| {
+        if std::mem::take(&mut first) {
+            return Some(vec![Do::Delay(1000), Do::Rst]);
+        }
+        seen.complete.then(|| vec![Do::Delay(1000), Do::Answer(answer(seen.request))])
+    });
+    let clients = burst(&mut world, "GET", 8);
+    world.run_for(500);
+    let fresh = world.conns.len();
+    world.run_for(1_000_000);
+    check_burst(&world, &clients);
+    let fresh: Vec<_> = world.conns[fresh..].iter().collect();
+    assert!(fresh.iter().all(|conn| conn.depth <= 1), "re-sent requests follow each other");
+    assert_eq!(fresh[0].requests[0].nonce(), "b0000000");
+    world.finish();
+}
+
+/// Retries are bounded, and the request that kills connections is the one that ends with 502.
+#[test]
+fn a_request_that_kills_is_given_up() {
+    for (connections, retries) in [(1, 5), (3, 5), (1, 0)] {
+        let mut limited = deep(connections);
+        limited.upstreams[0].forward_retries = retries;
+        let mut world = World::started(limited, 1, 1);
+        earn(&mut world);
+        world.serve(|seen| {
+            let killer = seen.request.nonce() == "k0000000";
+            if killer { Some(vec![Do::Rst]) } else { honest(seen) }
+        });
+        let killer = world.client();
+        world.get(killer, "k0000000");
+        let clients = burst(&mut world, "GET", 8);
+        world.run_for(30_000_000);
+        assert_eq!(world.clients[killer].statuses(), [502]);
+        assert_eq!(world.times_served("k0000000"), 1 + retries as usize);
+        if retries > 0 {
+            check_burst(&world, &clients);
+        }
+        world.finish();
+    }
+}
