@@ -55,7 +55,8 @@ impl Engine {
             let exchange = self.exchanges.at(session.first);
             let begun = exchange.phase == Phase::Answering && session.reading != Reading::Tunnel;
             // While the client has something to take, it is not the server that is late.
-            let slow_client = session.paused.as_ref().is_some_and(|paused| !paused.links.is_empty());
+            let stopped = session.paused.as_ref().is_some_and(|paused| !paused.links.is_empty());
+            let slow_client = stopped && session.unsent_first() > 0;
             if exchange.phase == Phase::Waiting && !slow_client || begun && session.unsent_first() == 0 {
                 due_us = due_us.min(exchange.deadline_us);
             }
