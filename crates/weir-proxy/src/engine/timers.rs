@@ -6,7 +6,7 @@
 use super::{Engine, Owner, token, token_is_link};
 use crate::ask::Failure;
 use crate::link::LinkState;
-use crate::session::{Phase, Reading, Session};
+use crate::session::{Exchange, Phase, Reading, Session};
 use crate::slab::NONE;
 
 /// How long an answer that ends a connection is given to be read before the connection is closed.
@@ -115,20 +115,8 @@ impl Engine {
         let first = session.first;
         if first != NONE {
             let exchange = self.exchanges.at(first);
-            if exchange.phase == Phase::Waiting && exchange.deadline_us <= now_us {
-                self.counters.timeouts.count("forward");
-                self.cancel_upstream(first, true);
-                self.fail_exchange(first, 504, "forward-timeout", None);
-                if self.session_alive(index) {
-                    self.arm_session(index);
-                }
-                return;
-            }
-            let begun = exchange.phase == Phase::Answering && session.reading != Reading::Tunnel;
-            if begun && session.unsent_first() == 0 && exchange.deadline_us <= now_us {
-                self.counters.timeouts.count("answer");
-                self.cancel_upstream(first, true);
-                self.answer_failed(first, Failure::Truncated);
+            if exchange.deadline_us <= now_us && is_server_awaited(session, exchange) {
+                self.server_timed_out(first);
                 if self.session_alive(index) {
                     self.arm_session(index);
                 }
@@ -160,6 +148,18 @@ impl Engine {
         }
     }
 
+    /// The answer to a client's first request, or the next piece of it, has not come in time.
+    fn server_timed_out(&mut self, slot: u32) {
+        self.cancel_upstream(slot, true);
+        if self.exchanges.at(slot).phase == Phase::Waiting {
+            self.counters.timeouts.count("forward");
+            self.fail_exchange(slot, 504, "forward-timeout", None);
+        } else {
+            self.counters.timeouts.count("answer");
+            self.answer_failed(slot, Failure::Truncated);
+        }
+    }
+
     /// Whether the slot is occupied; only for use right after the session was known to be there.
     pub(super) fn session_alive(&self, index: u32) -> bool {
         self.sessions.is_occupied(index)
@@ -175,5 +175,14 @@ impl Engine {
             LinkState::Ready if self.links.at(index).watched => self.check_stall(index),
             LinkState::Ready | LinkState::Tunnel | LinkState::Aside => {}
         }
+    }
+}
+
+/// Whether it is the server that a client's first answer waits for. While the client has something to take, it is not.
+fn is_server_awaited(session: &Session, first: &Exchange) -> bool {
+    match first.phase {
+        Phase::Waiting => session.paused.as_ref().is_none_or(|paused| paused.links.is_empty()),
+        Phase::Answering => session.reading != Reading::Tunnel && session.unsent_first() == 0,
+        Phase::Reading | Phase::Done => false,
     }
 }
