@@ -53,11 +53,7 @@ impl Engine {
         }
         if session.first != NONE {
             let exchange = self.exchanges.at(session.first);
-            let begun = exchange.phase == Phase::Answering && session.reading != Reading::Tunnel;
-            // While the client has something to take, it is not the server that is late.
-            let stopped = session.paused.as_ref().is_some_and(|paused| !paused.links.is_empty());
-            let slow_client = stopped && session.unsent_first() > 0;
-            if exchange.phase == Phase::Waiting && !slow_client || begun && session.unsent_first() == 0 {
+            if is_server_awaited(session, exchange) {
                 due_us = due_us.min(exchange.deadline_us);
             }
         }
@@ -178,11 +174,13 @@ impl Engine {
     }
 }
 
-/// Whether it is the server that a client's first answer waits for. While the client has something to take, it is not.
+/// Whether it is the server that a client's first answer waits for. While the client has something to take and sources were
+/// stopped for that, it is not.
 fn is_server_awaited(session: &Session, first: &Exchange) -> bool {
+    let taken = session.unsent_first() == 0;
     match first.phase {
-        Phase::Waiting => session.paused.as_ref().is_none_or(|paused| paused.links.is_empty()),
-        Phase::Answering => session.reading != Reading::Tunnel && session.unsent_first() == 0,
+        Phase::Waiting => taken || session.paused.as_ref().is_none_or(|paused| paused.links.is_empty()),
+        Phase::Answering => taken && session.reading != Reading::Tunnel,
         Phase::Reading | Phase::Done => false,
     }
 }
