@@ -9,8 +9,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use kit::{Client, Gone, Honest, Io, Link, Server, Weir, app, eventually, nonce, on_both_drivers, pattern};
-use weir_check::Request;
 use weir_check::upstreams::check_honest;
+use weir_check::{Body, Request};
 
 on_both_drivers!(
     h1_slow_heads_get_408,
@@ -18,6 +18,7 @@ on_both_drivers!(
     h2_slow_bodies_get_408,
     h3_clients_that_stop_reading,
     h3_slow_client_gets_everything,
+    h3_slow_client_keeps_nobody_waiting,
     h6_descriptors_run_out,
     hundred_clients_of_every_bad_kind,
     connections_limit_closes_at_once,
@@ -167,6 +168,32 @@ fn h3_slow_client_gets_everything(io: Io) {
     // Others get through while it doesn't read.
     (0..20).for_each(|_| victim(&weir));
     assert_eq!(client.reply().body.length, 20_000_000);
+    weir.stop();
+    server.finish();
+}
+
+fn h3_slow_client_keeps_nobody_waiting(io: Io) {
+    let server = Server::start(large);
+    let weir = Weir::start(io, 1, &app(&server, 2, "pipeline depth=16"));
+    // Trust is earned, so that others' requests may stand behind answers that nobody takes.
+    let mut client = Client::connect(weir.address);
+    for _ in 0..20 {
+        let nonces: Vec<String> = (0..10).map(|_| nonce()).collect();
+        nonces.iter().for_each(|nonce| client.get(&format!("/victim?n={nonce}")));
+        nonces.iter().for_each(|nonce| check_honest(nonce, &client.reply()).unwrap());
+    }
+    let mut slow: Vec<Client> = (0..3).map(|_| Client::connect(weir.address)).collect();
+    for client in &mut slow {
+        (0..60).for_each(|_| client.get("/large?size=200000"));
+    }
+    slow.iter_mut().for_each(|client| drop(client.beginning(1)));
+    // Their forward time-out is a minute, the patience of these tests much less.
+    (0..40).for_each(|_| victim(&weir));
+    let expected = Body::of(&pattern(200_000));
+    for client in &mut slow {
+        (0..60).for_each(|_| assert_eq!(client.reply().body.sum, expected.sum));
+    }
+    victim(&weir);
     weir.stop();
     server.finish();
 }
