@@ -5,6 +5,7 @@
 //! nothing is delivered for a closed socket, nothing is received after an end, buffers fit their class. At the end every
 //! buffer must have come back. Nothing sleeps; each wait has a deadline in the driver's own time.
 
+mod chaos;
 mod faults;
 mod flow;
 mod real;
