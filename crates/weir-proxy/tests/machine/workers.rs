@@ -1,0 +1,239 @@
+//! Proves: with fewer connections than workers, requests, bodies, answers, cancellations and doubts cross by mail, and
+//! nothing of it differs from one worker. design.md §5.
+
+use weir_check::upstreams::{check_honest, honest_answer};
+
+use crate::world::{Do, Door, World, answer, honest, plan};
+
+/// One connection for two workers: both use it, from both sides.
+#[test]
+fn one_connection_serves_two_workers() {
+    let mut world = World::started(plan(1, 1), 2, 1);
+    assert_eq!(world.open_conns().len(), 1, "exactly as many connections as configured");
+    let clients = [world.client_of(0), world.client_of(1)];
+    for n in 0..100 {
+        clients.iter().for_each(|client| world.get(*client, &format!("{n:08}")));
+        world.settle();
+    }
+    for client in clients {
+        for (n, reply) in world.clients[client].replies.iter().enumerate() {
+            check_honest(&format!("{n:08}"), reply).unwrap();
+        }
+        assert_eq!(world.clients[client].replies.len(), 100);
+    }
+    assert!(world.count(|counters| counters.mail_sent.get()) >= 200);
+    world.finish();
+}
+
+#[test]
+fn connections_are_counted_over_all_workers() {
+    for (servers, connections, workers) in [(1, 1, 2), (1, 5, 2), (3, 1, 2), (2, 3, 4), (1, 32, 3)] {
+        let mut world = World::started(plan(servers, connections), workers, 1);
+        world.run_for(1_000_000);
+        for server in 0..servers {
+            let open = world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == server).count();
+            assert_eq!(open, connections as usize, "server {server} of {servers}, {workers} workers");
+        }
+        world.finish();
+    }
+}
+
+/// A body that streams across workers arrives whole; back-pressure crosses too.
+#[test]
+fn uploads_cross_workers() {
+    for chunked in [false, true] {
+        let mut world = World::started(plan(1, 1), 2, 1);
+        let client = world.client_of(1);
+        let body: Vec<u8> = (0..600_000u32).map(|n| (n * 7) as u8).collect();
+        world.expect(client, "POST", false, false);
+        let framing =
+            if chunked { "Transfer-Encoding: chunked".into() } else { format!("Content-Length: {}", body.len()) };
+        world.send(client, format!("POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n").as_bytes());
+        world.servers[0].deaf = true;
+        for piece in body.chunks(10_000) {
+            match chunked {
+                true => world.send(client, &[b"2710;x=y\r\n", piece, b"\r\n"].concat()),
+                false => world.send(client, piece),
+            }
+        }
+        if chunked {
+            world.send(client, b"0\r\nX-Dropped: x\r\n\r\n");
+        }
+        world.settle();
+        assert!(world.clients[client].unread() > 200_000, "read although the server takes nothing");
+        // What was sent to the deaf server is lost to the judge, so it starts anew.
+        world.reset(client);
+        world.settle();
+        world.servers[0].deaf = false;
+        world.run_for(100_000);
+        let client = world.client_of(1);
+        world.expect(client, "POST", false, false);
+        world.send(client, format!("POST /p?n=00000002 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n").as_bytes());
+        for piece in body.chunks(10_000) {
+            match chunked {
+                true => world.send(client, &[b"2710;x=y\r\n", piece, b"\r\n"].concat()),
+                false => world.send(client, piece),
+            }
+        }
+        if chunked {
+            world.send(client, b"0\r\nX-Dropped: x\r\n\r\n");
+        }
+        world.settle();
+        check_honest("00000002", &world.clients[client].replies[0]).unwrap();
+        let got = world.requests().find(|request| request.nonce() == "00000002").unwrap();
+        assert_eq!(got.body, weir_check::Body::of(&body));
+        assert_eq!(world.requests().count(), 1, "the body that was broken off is not complete anywhere");
+        world.finish();
+    }
+}
+
+/// Clients that leave: what they asked is cancelled where it is, waiting or sent, and their answers reach nobody.
+#[test]
+fn cancellations_cross_workers() {
+    let mut world = World::started(plan(1, 1), 2, 1);
+    world.serve(|seen| Some(vec![Do::Delay(10_000), Do::Answer(answer(seen.request))]));
+    let others = [world.client_of(0), world.client_of(1)];
+    for round in 0..20 {
+        let leavers = [world.client_of(0), world.client_of(1)];
+        for (n, leaver) in leavers.into_iter().enumerate() {
+            world.get(leaver, &format!("a{n}{round:06}"));
+        }
+        for (n, other) in others.into_iter().enumerate() {
+            world.get(other, &format!("b{n}{round:06}"));
+        }
+        world.run_for(2_000 * (round % 8));
+        leavers.into_iter().for_each(|leaver| world.reset(leaver));
+        world.run_for(200_000);
+        for (n, other) in others.into_iter().enumerate() {
+            check_honest(&format!("b{n}{round:06}"), world.clients[other].replies.last().unwrap()).unwrap();
+        }
+    }
+    assert_eq!(world.count(|counters| counters.in_flight.get()), 0);
+    world.finish();
+}
+
+/// An upload that breaks off ends the connection that carries half of it, on whichever worker that is.
+#[test]
+fn broken_uploads_end_their_connection() {
+    for (workers, node) in [(1, 0), (2, 0), (2, 1)] {
+        let mut world = World::started(plan(1, 1), workers, 1);
+        let (client, victim) = (world.client_of(node), world.client_of(0));
+        world.expect(client, "POST", false, false);
+        world.send(client, b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 500000\r\n\r\n");
+        world.send(client, &[b'x'; 100_000]);
+        world.settle();
+        assert!(world.conns[0].judge.current().is_some());
+        world.get(victim, "00000001");
+        world.settle();
+        assert!(world.clients[victim].replies.is_empty(), "nothing follows a body that is not complete");
+        world.reset(client);
+        world.settle();
+        assert!(world.conns[0].closed);
+        world.run_for(100_000);
+        check_honest("00000001", &world.clients[victim].replies[0]).unwrap();
+        world.finish();
+    }
+}
+
+/// The same behind an answer under way: that one is not cut off for it.
+#[test]
+fn a_broken_upload_behind_an_answer_waits_for_its_end() {
+    for workers in [1, 2] {
+        let mut world = World::started(plan(1, 1), workers, 1);
+        let (reader, client) = (world.client_of(0), world.client_of(usize::from(workers) - 1));
+        for n in 0..80 {
+            world.get(reader, &format!("{n:08}"));
+            world.settle();
+        }
+        world.serve(|seen| {
+            let head = format!("HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nContent-Length: 40\r\n\r\n", seen.request.nonce());
+            let half = || Do::Bytes(vec![b'y'; 20]);
+            Some(vec![Do::Delay(1000), Do::Answer(head.into_bytes()), half(), Do::Delay(50_000), half()])
+        });
+        world.get(reader, "aaaa0001");
+        world.expect(client, "POST", false, false);
+        world.send(client, b"POST /p?n=aaaa0002 HTTP/1.1\r\nHost: a\r\nContent-Length: 500000\r\n\r\n");
+        world.send(client, &[b'x'; 100_000]);
+        world.run_for(10_000);
+        assert!(world.clients[reader].current().is_some());
+        world.reset(client);
+        world.run_for(100_000);
+        let last = world.clients[reader].replies.last().unwrap();
+        assert_eq!((last.fields.first("x-nonce"), last.body.length), (Some("aaaa0001"), 40));
+        assert!(world.conns[0].closed, "the connection with half a body was kept");
+        assert_eq!(world.count(|counters| counters.in_flight.get()), 0);
+        world.finish();
+    }
+}
+
+/// Doubt and surplus that one worker finds put the server back on all of them.
+#[test]
+fn doubt_crosses_workers() {
+    for (surplus, text) in [(false, b"GARBAGE".to_vec()), (true, honest_answer("SURPLUS!"))] {
+        let mut limited = plan(1, 4);
+        limited.upstreams[0].pipeline = weir_proxy::plan::PipelineMode::Depth(8);
+        let mut world = World::started(limited, 2, 1);
+        let clients: Vec<usize> = (0..8).map(|n| world.client_of(n % 2)).collect();
+        let burst = |world: &mut World, count: usize| {
+            world.measure_depth();
+            for n in 0..count {
+                clients.iter().for_each(|client| world.get(*client, &format!("{n:08}")));
+                world.settle();
+            }
+            world.depth()
+        };
+        assert!(burst(&mut world, 100) > 1);
+        let conn = *world.open_conns().iter().find(|conn| world.conns[**conn].node == 0).unwrap();
+        world.say(conn, Do::Bytes(text));
+        world.run_for(100_000);
+        assert_eq!(burst(&mut world, 20), 1);
+        let count = world.count(|counters| if surplus { counters.surplus.get() } else { counters.demotions.get() });
+        assert_eq!(count, 2, "one on each worker");
+        world.run_for(61_000_000);
+        burst(&mut world, 100);
+        assert_eq!(burst(&mut world, 20) == 1, surplus, "a doubt is over after a minute, a surplus is not");
+        world.finish();
+    }
+}
+
+/// A server that is down for one worker is down for the other; when it comes back, both are served.
+#[test]
+fn a_server_that_is_down_for_two_workers() {
+    let mut world = World::new(plan(1, 1), 2, 1);
+    world.servers[0].door = Door::Refuses;
+    let clients = [world.client_of(0), world.client_of(1)];
+    clients.iter().for_each(|client| world.get(*client, "00000001"));
+    world.run_for(59_000_000);
+    for client in clients {
+        assert_eq!(world.clients[client].statuses(), [502]);
+    }
+    world.servers[0].door = Door::Open;
+    world.run_for(31_000_000);
+    let clients = [world.client_of(0), world.client_of(1)];
+    clients.iter().for_each(|client| world.get(*client, "00000002"));
+    world.settle();
+    for client in clients {
+        check_honest("00000002", &world.clients[client].replies[0]).unwrap();
+    }
+    world.finish();
+}
+
+/// Losses across workers: what may be repeated is, what may not gets 502, each once.
+#[test]
+fn losses_cross_workers() {
+    let mut world = World::started(plan(1, 1), 2, 1);
+    let mut first = true;
+    world.serve(move |seen| match std::mem::take(&mut first) {
+        true => Some(vec![Do::Delay(1000), Do::Rst]),
+        false => honest(seen),
+    });
+    let (reader, poster) = (world.client_of(1), world.client_of(1));
+    world.post(poster, "00000001", b"x");
+    world.settle();
+    world.get(reader, "00000002");
+    world.run_for(1_000_000);
+    assert_eq!(world.clients[poster].statuses(), [502]);
+    check_honest("00000002", &world.clients[reader].replies[0]).unwrap();
+    assert_eq!(world.times_served("00000001"), 1);
+    world.finish();
+}
