@@ -199,6 +199,11 @@ impl Pool {
         RecvBuf::pooled(lease, id, len)
     }
 
+    /// Keeps the memory mapped for ever: the kernel may still write to it.
+    pub(crate) fn leak(&self) {
+        std::mem::forget(Arc::clone(&self.shared));
+    }
+
     /// Takes a buffer back on the owner's thread; hands it out again if it is another pool's.
     pub(crate) fn recycle(&mut self, buffer: RecvBuf) -> Option<RecvBuf> {
         if !buffer.is_of(&self.shared) {

@@ -8,8 +8,9 @@ use crate::net::{close_fd, concerns_one_connection, peer_address};
 use crate::table::{self, NO_SEND};
 use crate::{Class, Completion, Event, Receive, RecvBuf, Socket, Token};
 
+use super::operations::{Kind, decode};
 use super::ring::Entry;
-use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, FED, Kind, Uring, decode};
+use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, FED, Uring};
 
 impl Uring {
     /// Handles what the kernel has posted, up to the limit of a turn; returns how many.

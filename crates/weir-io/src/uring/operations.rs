@@ -1,0 +1,186 @@
+//! The operations that the driver queues, and how they are named. Called by the commands of [`super::Uring`] and by `reap`.
+//!
+//! Bound: one receive, one send, one connect or accept in flight for each socket, and one cancellation of each.
+
+use io_uring::{opcode, squeue, types};
+
+use crate::outgoing::Next;
+use crate::table::{self, NO_SEND, STARVED, Slot};
+use crate::{Class, Receive, Socket};
+
+use super::{ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, Uring};
+
+/// What an operation is, in the top bits of its `user_data`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Receive = 1,
+    Send = 2,
+    Accept = 3,
+    Connect = 4,
+    /// Cancellation of a receive.
+    Cancel = 5,
+    Wake = 6,
+    /// Nobody waits for the outcome.
+    Ignored = 7,
+}
+
+/// `user_data`: kind (4 bits), slot (28 bits), generation (32 bits).
+pub(super) fn user_data(kind: Kind, socket: Socket) -> u64 {
+    debug_assert!(socket.index < 1 << 28);
+    (kind as u64) << 60 | u64::from(socket.index) << 32 | u64::from(socket.generation)
+}
+
+pub(super) fn decode(user_data: u64) -> (Kind, Socket) {
+    let kind = match user_data >> 60 {
+        1 => Kind::Receive,
+        2 => Kind::Send,
+        3 => Kind::Accept,
+        4 => Kind::Connect,
+        5 => Kind::Cancel,
+        6 => Kind::Wake,
+        _ => Kind::Ignored,
+    };
+    let index = (user_data >> 32) as u32 & ((1 << 28) - 1);
+    (kind, Socket { index, generation: user_data as u32 })
+}
+
+impl Uring {
+    /// Queues an operation whose memory is in `scratch`, `sends` or the pools.
+    pub(super) fn push(&mut self, entry: squeue::Entry) {
+        // SAFETY: `scratch` is cleared only when everything was submitted; payloads stay in `sends` until their completion
+        // was reaped; pool memory is only reached through the registered rings.
+        unsafe { self.ring.push(entry) };
+    }
+
+    pub(super) fn watch_wake(&mut self) {
+        let nobody = Socket { index: 0, generation: 0 };
+        // Multishot is edge-triggered here: each write posts one completion, and the counter needs no reading.
+        let poll = opcode::PollAdd::new(types::Fd(self.wake.fd()), libc::POLLIN as u32).multi(true);
+        self.push(poll.build().user_data(user_data(Kind::Wake, nobody)));
+    }
+
+    pub(super) fn arm_accept(&mut self, socket: Socket) {
+        let Some(slot) = self.table.named(socket) else { return };
+        slot.set(ACCEPTING);
+        let accept = opcode::AcceptMulti::new(types::Fd(slot.fd)).flags(libc::SOCK_CLOEXEC);
+        let entry = accept.build().user_data(user_data(Kind::Accept, socket));
+        self.push(entry);
+    }
+
+    /// Brings the receive in flight in line with what is wanted: arms, cancels, or leaves it.
+    pub(super) fn reconcile(&mut self, socket: Socket) {
+        let Some(slot) = self.table.named(socket) else { return };
+        if slot.has(table::ENDED | table::LISTENER) {
+            return;
+        }
+        let want = slot.want();
+        if !slot.has(ARMED) {
+            if want != Receive::Off && !slot.has(STARVED) {
+                self.arm_receive(socket, want);
+            }
+        } else if !satisfies(slot, want) && !slot.has(CANCELLING) {
+            slot.set(CANCELLING);
+            self.cancel_receive(socket);
+        }
+    }
+
+    pub(super) fn cancel_receive(&mut self, socket: Socket) {
+        self.cancelled += 1;
+        let cancel = opcode::AsyncCancel::new(user_data(Kind::Receive, socket));
+        let entry = cancel.build().flags(squeue::Flags::SKIP_SUCCESS);
+        self.push(entry.user_data(user_data(Kind::Cancel, socket)));
+    }
+
+    fn arm_receive(&mut self, socket: Socket, how: Receive) {
+        let (class, many) = match how {
+            Receive::Off => return,
+            Receive::Once(class) => (class, false),
+            Receive::Many(class) => (class, true),
+        };
+        let group = &mut self.groups[class as usize];
+        // The kernel ends a receive with ENOBUFS when the ring is empty, even when no data waits (liburing #1275).
+        group.refill();
+        if group.armed() == 0 {
+            self.table.slot(socket.index).set(STARVED);
+            self.starved[class as usize].push_back(socket);
+            self.stats.starved += 1;
+            return;
+        }
+        let (id, bytes) = (group.id(), group.pool.size());
+        let slot = self.table.slot(socket.index);
+        slot.clear(ARMED_MANY | ARMED_LARGE | CANCELLING);
+        slot.set(ARMED);
+        slot.set(if many { ARMED_MANY } else { 0 });
+        slot.set(if class == Class::Large { ARMED_LARGE } else { 0 });
+        let fd = types::Fd(slot.fd);
+        let entry = if many {
+            opcode::RecvMulti::new(fd, id).build()
+        } else {
+            let receive = opcode::Recv::new(fd, std::ptr::null_mut(), bytes).buf_group(id);
+            receive.build().flags(squeue::Flags::BUFFER_SELECT)
+        };
+        self.push(entry.user_data(user_data(Kind::Receive, socket)));
+    }
+
+    /// Takes buffers back from other threads, hands free ones to the kernel, and arms who waited for them, oldest first,
+    /// as many as there are buffers.
+    pub(super) fn feed(&mut self, class: Class) {
+        let group = &mut self.groups[class as usize];
+        if self.starved[class as usize].is_empty() {
+            group.pool.collect();
+            group.refill();
+            return;
+        }
+        group.pool.collect_or_starve();
+        group.refill();
+        for _ in 0..group.armed() {
+            let Some(socket) = self.starved[class as usize].pop_front() else { return };
+            if let Some(slot) = self.table.named(socket) {
+                slot.clear(STARVED);
+                self.reconcile(socket);
+            }
+        }
+    }
+
+    pub(super) fn queue_send(&mut self, socket: Socket) {
+        let slot = self.table.slot(socket.index);
+        let fd = types::Fd(slot.fd);
+        let Some(outgoing) = self.sends.get(slot.send) else { return };
+        // With WAITALL the kernel goes on by itself after a short send.
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let entry = match outgoing.next() {
+            Next::Nothing => return,
+            Next::One(start, len) => opcode::Send::new(fd, start, len as u32).flags(flags).build(),
+            Next::Several => {
+                let message = self.scratch.message(outgoing);
+                opcode::SendMsg::new(fd, message).flags(flags as u32).build()
+            }
+        };
+        self.push(entry.user_data(user_data(Kind::Send, socket)));
+    }
+
+    pub(super) fn cancel_ignored(&mut self, kind: Kind, socket: Socket) {
+        self.cancelled += 1;
+        let entry = opcode::AsyncCancel::new(user_data(kind, socket)).build().flags(squeue::Flags::SKIP_SUCCESS);
+        self.push(entry.user_data(user_data(Kind::Ignored, socket)));
+    }
+
+    /// Frees the slot of a closed socket once nothing of it is in flight.
+    pub(super) fn release(&mut self, index: u32) {
+        let slot = self.table.slot(index);
+        if slot.send == NO_SEND && !slot.has(ARMED | ACCEPTING | table::CONNECTING) {
+            self.table.remove(index);
+        }
+    }
+}
+
+/// Whether the receive in flight delivers what is wanted.
+fn satisfies(slot: &Slot, want: Receive) -> bool {
+    let class_of = |class| (class == Class::Large) == slot.has(ARMED_LARGE);
+    match want {
+        Receive::Off => false,
+        Receive::Once(class) => class_of(class) && !slot.has(ARMED_MANY),
+        // A single one will do for now: it is followed by a multishot one.
+        Receive::Many(class) => class_of(class),
+    }
+}
