@@ -82,6 +82,32 @@ fn a_slow_reader_keeps_nobody_waiting() {
     });
 }
 
+/// The upstream is down at the start: errors at once, and everything works soon after it has come up.
+#[test]
+fn a_server_that_comes_up_late_is_used() {
+    each_seed(0..24, |seed| {
+        let mut scenario = scenario("late server", seed, 0);
+        let up_us = Rng::new(seed).between(1, 40 * SECOND);
+        scenario.styles[0].up_after_us = up_us;
+        let run = Run::new(scenario);
+        let asked = |number: u64| get(&format!("dddd{number:04x}"));
+        for number in 0..40 {
+            let asked = asked(number);
+            let acts = [Act::Ask(0), Act::Send(request(&asked.nonce))];
+            add(&run, number * 3 * SECOND, acts, vec![asked]);
+        }
+        run.finish_with(|book| {
+            // Connects are tried again after 30 s at the latest.
+            let settled = |number: &u64| number * 3 * SECOND > up_us + 45 * SECOND;
+            let wrong = |number: &u64| book.entries[&asked(*number).nonce].outcome != Outcome::Answered;
+            match (0..40).filter(settled).find(wrong) {
+                Some(number) => Err(format!("request {number} was not answered, up since {up_us} us")),
+                None => Ok(()),
+            }
+        });
+    });
+}
+
 /// H1, H2, H3: clients that say nothing, or too little, or stop reading, or vanish, each in the midst of ordinary ones.
 #[test]
 fn silent_clients_are_ended_in_time() {

@@ -19,8 +19,8 @@ use super::server::Server;
 const CLIENTS_US_MAX: u64 = 3_600_000_000;
 /// Steps after which a run that goes on counts as one that never ends.
 const STEPS_MAX: u64 = 20_000_000;
-/// Time after the last client for everything to calm down.
-const QUIET_US: u64 = 40_000_000;
+/// Time after the last client for everything to calm down: more than the longest patience of weir, a minute.
+const QUIET_US: u64 = 100_000_000;
 
 /// What a run came to, for tests that look at many.
 pub struct Summary {

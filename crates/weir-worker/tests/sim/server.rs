@@ -14,6 +14,9 @@ use super::book::SharedBook;
 
 const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
 
+/// The timer of [`Style::up_after_us`].
+const UP: u64 = 0;
+
 /// The field of `pipeline echo`.
 pub const ECHO_FIELD: &str = "x-request-id";
 
@@ -34,6 +37,8 @@ pub struct Style {
     pub closing: Option<Closing>,
     /// Never answers; reads everything.
     pub silent: bool,
+    /// When it begins to listen, microseconds after the start; connects before that are refused.
+    pub up_after_us: u64,
     /// Thousandths of answers that come before the one that is due.
     pub swaps: u32,
     /// Carries the identifier of weir back ([`ECHO_FIELD`]).
@@ -52,6 +57,7 @@ impl Style {
             slow: 0,
             closing: None,
             silent: false,
+            up_after_us: 0,
             swaps: 0,
             echo: false,
             rules: Rules::default(),
@@ -384,7 +390,10 @@ impl Server {
 
 impl Actor for Server {
     fn on_start(&mut self, net: &mut Net<'_>) {
-        net.listen(self.address);
+        match self.style.up_after_us {
+            0 => net.listen(self.address),
+            after_us => net.timer(after_us, UP),
+        }
     }
 
     fn on_accepted(&mut self, _: &mut Net<'_>, conn: Conn, _: SocketAddr) {
@@ -415,6 +424,9 @@ impl Actor for Server {
     }
 
     fn on_timer(&mut self, net: &mut Net<'_>, id: u64) {
+        if id == UP {
+            return net.listen(self.address);
+        }
         let Some((conn, due)) = self.timers.remove(&id) else { return };
         match due {
             Due::Go => self.due(net, conn),
