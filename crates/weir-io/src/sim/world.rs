@@ -277,7 +277,9 @@ impl World {
                 return;
             }
             let (now_us, bytes_sent) = (self.now_us, piece.len());
-            self.trace.line(|| format!("{now_us:>12} {}.{} sends {bytes_sent} B, there at {at_us}", from.index, from.generation));
+            self.trace.line(|| {
+                format!("{now_us:>12} {}.{} sends {bytes_sent} B, there at {at_us}", from.index, from.generation)
+            });
             self.schedule(at_us, What::Data { to, from, bytes: piece });
         }
     }
