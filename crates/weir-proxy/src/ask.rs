@@ -39,6 +39,8 @@ pub struct Ask {
     pub server: u16,
     /// Times that it was sent again after a loss.
     pub tries: u8,
+    /// Times that a connection ended in order when it was the next one to be answered.
+    pub passed: u8,
     /// What it is.
     pub traits: Traits,
     /// When its head was complete.

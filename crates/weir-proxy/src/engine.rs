@@ -247,6 +247,7 @@ pub struct Engine {
     posts: Vec<Post>,
     stamper: Stamper,
     serial: u64,
+    swept_us: u64,
     seed: u64,
     draining: bool,
 }
@@ -305,6 +306,7 @@ impl Engine {
             posts: (0..parts.workers).map(|_| Post::default()).collect(),
             stamper: Stamper::new(parts.secret),
             serial: 0,
+            swept_us: now_us,
             seed: parts.seed,
             draining: false,
             plan: Arc::clone(&plan),
@@ -409,6 +411,7 @@ impl Engine {
     /// Call after all events of a turn were handled, before polling actions: timers, sync points.
     pub fn settle(&mut self) {
         self.run_timers();
+        self.sweep();
         self.reopen_synced();
     }
 

@@ -156,6 +156,8 @@ pub struct Link {
     pub body_paused: Option<ExchangeId>,
     /// The answer being read is large: nothing is queued behind it.
     pub large: bool,
+    /// The answer being read is HTTP/1.0: nothing may have been sent behind its request.
+    pub old: bool,
     /// The head of the oldest request's answer was delivered.
     pub begun: bool,
     /// What makes the connection unusable once the answer being read is complete.
@@ -219,6 +221,7 @@ impl Link {
             backoff: Backoff::default(),
             body_done: true,
             body_paused: None,
+            old: false,
             begun: false,
             poison: None,
             body_bytes: 0,
@@ -285,9 +288,12 @@ impl Link {
         self.entries.push_back(Entry { ask, start, len, sent_us: now_us, cancelled: false });
     }
 
-    /// Takes an incomplete head out, to put new input behind it.
-    pub fn take_stash(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.stash)
+    /// Puts new input behind an incomplete head, and takes all of it out once that is complete or can't become a head. So
+    /// each byte of a head that comes in pieces is copied once.
+    pub fn complete_stash(&mut self, input: &[u8], limits: &Limits) -> Option<Vec<u8>> {
+        self.stash.extend_from_slice(input);
+        let waits = self.searching && matches!(self.scan.find_reply(&self.stash, limits), Ok(None));
+        (!waits).then(|| std::mem::take(&mut self.stash))
     }
 
     /// Keeps an incomplete head.

@@ -69,6 +69,7 @@ impl Engine {
             upstream: upstream as u16,
             server: 0,
             tries: 0,
+            passed: 0,
             traits,
             received_us,
             echo: Default::default(),

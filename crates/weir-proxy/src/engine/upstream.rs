@@ -4,7 +4,7 @@
 //! again if it may be (RFC 9112 §9.2, §9.3.1-2).
 
 use bytes::Bytes;
-use weir_http::{Fields, ReplyBody, ReplyContext, ReplyHead};
+use weir_http::{Fields, ReplyBody, ReplyContext, ReplyHead, Version};
 
 use super::answer::Lines;
 use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, Piece, token};
@@ -22,6 +22,11 @@ pub(crate) const LARGE_BYTES: u64 = 256 * 1024;
 
 /// A connection that ends without an answer within this time counts as a failed try.
 const FRUITLESS_US: u64 = 1_000_000;
+
+/// How often a request may be the next one when a server ends a connection in order, before it is taken for the reason.
+const PASSED_MAX: u8 = 2;
+/// Time between two looks for connections that wait for an answer that nobody wants.
+const SWEEP_US: u64 = 5_000_000;
 
 /// How many times as long as its last answers took a connection is left empty at a sync point, and how long at most. When
 /// an answer was one too many, the server still works on what weir takes for answered; this is when it shows.
@@ -246,10 +251,12 @@ impl Engine {
         let link = self.links.at_mut(index);
         link.receiving = false;
         if link.has_stash() {
-            let mut bytes = link.take_stash();
-            bytes.extend_from_slice(input.bytes);
-            let bytes = Bytes::from(bytes);
-            self.read_answers(index, &Input::shared(&bytes));
+            let server = &self.servers[link.server as usize];
+            let limits = &self.plan.upstreams[usize::from(server.upstream)].head;
+            if let Some(bytes) = link.complete_stash(input.bytes, limits) {
+                let bytes = Bytes::from(bytes);
+                self.read_answers(index, &Input::shared(&bytes));
+            }
         } else {
             self.read_answers(index, input);
         }
@@ -382,6 +389,7 @@ impl Engine {
             }
             let link = self.links.at_mut(index);
             link.begun = true;
+            link.old = head.version == Version::Http10;
             if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) {
                 // The answer is good without the body that it announces; what follows it is not.
                 link.poison = Some(Doubt::ForbiddenBody);
@@ -453,16 +461,17 @@ impl Engine {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         let trailers = link.trailers().to_vec();
-        let early =
-            link.entries.front().is_some_and(|entry| entry.ask.traits.has(Traits::STREAMING)) && !link.body_done;
+        let streaming = link.entries.front().is_some_and(|entry| entry.ask.traits.has(Traits::STREAMING));
+        let early = streaming && (!link.body_done || !link.body.is_empty());
         link.large = false;
         let (persist, announced, position, poison) = (link.persist, link.announced, link.position, link.poison);
+        let old = link.old;
         let Some(entry) = link.finish_answer(now_us) else { return false };
         let (server, behind) = (link.server, !link.entries.is_empty());
         link.probation = false;
         let machine = &mut self.servers[link.server as usize];
         machine.inflight -= 1;
-        if persist && !early && poison.is_none() {
+        if persist && !old && !early && poison.is_none() {
             machine.trust.on_clean_answer(now_us, position, entry.ask.traits.invites_body());
         }
         self.counters.in_flight.sub(1);
@@ -486,7 +495,7 @@ impl Engine {
             self.lose_link(index, Loss::Ours, "cancelled");
             return false;
         }
-        if !persist {
+        if !persist || old && behind {
             if behind {
                 self.doubt_server(server, Some(Doubt::NotPersistent));
             }
@@ -669,7 +678,9 @@ impl Engine {
             } else if !ask.traits.has(Traits::RETRIABLE) {
                 Err(Failure::Lost)
             } else {
-                Ok(!matches!(loss, Loss::Orderly | Loss::Ours))
+                // Twice the reason for the end is hardly chance.
+                ask.passed += u8::from(oldest && loss == Loss::Orderly);
+                Ok(ask.passed > PASSED_MAX || !matches!(loss, Loss::Orderly | Loss::Ours))
             };
             match verdict {
                 Err(failure) => self.answer_fails(ask.id, failure),
@@ -724,18 +735,40 @@ impl Engine {
             self.leave_tunnel(index);
             return;
         }
-        let mut oldest = false;
-        for (position, entry) in self.links.at_mut(index).entries.iter_mut().enumerate() {
-            if entry.ask.id == id {
-                entry.cancelled = true;
-                oldest = position == 0;
-            }
+        if let Some(entry) = self.links.at_mut(index).entries.iter_mut().find(|entry| entry.ask.id == id) {
+            entry.cancelled = true;
         }
         // What stands in front is answered first: its clients have nothing to do with this one.
-        if hard && oldest {
+        let in_front = self.links.at(index).entries.iter().take_while(|entry| entry.ask.id != id);
+        let wanted = in_front.filter(|entry| !entry.cancelled && !self.is_gone(entry.ask.id)).count();
+        if hard && wanted == 0 {
             // Later, because this may be called from the middle of another change.
             self.doomed.push((index, self.links.generation(index)));
         }
+    }
+
+    /// Ends connections whose server takes as long as forward-timeout for an answer that nobody wants any more: the time-out
+    /// of that request went with its client. Needs no timer, because only a further request would suffer, and that
+    /// brings a turn.
+    pub(super) fn sweep(&mut self) {
+        if self.now_us < self.swept_us + SWEEP_US {
+            return;
+        }
+        self.swept_us = self.now_us;
+        let hangs = |index: &u32| {
+            let link = self.links.at(*index);
+            let upstream = usize::from(self.servers[link.server as usize].upstream);
+            let patience_us = self.plan.upstreams[upstream].forward_timeout_us;
+            link.entries.front().is_some_and(|front| {
+                (front.cancelled || self.is_gone(front.ask.id))
+                    && self.now_us >= front.sent_us.max(link.answered_us).saturating_add(patience_us)
+            })
+        };
+        let hanging: Vec<u32> = self.links.indexes().filter(hangs).collect();
+        for index in hanging {
+            self.doomed.push((index, self.links.generation(index)));
+        }
+        self.end_doomed();
     }
 
     /// Ends the connections whose requests were cancelled hard.

@@ -405,3 +405,128 @@ fn a_request_that_kills_is_given_up() {
         world.finish();
     }
 }
+
+/// A server that ends connections in order whenever it gets one certain request: that one is not carried from connection
+/// to connection for ever.
+#[test]
+fn a_request_that_makes_a_server_close_is_given_up() {
+    let mut world = World::started(deep(8), 1, 1);
+    earn(&mut world);
+    for _ in 0..20 {
+        let clients = burst(&mut world, "GET", 120);
+        world.settle();
+        check_burst(&world, &clients);
+    }
+    world.serve(|seen| {
+        let killer = seen.request.nonce() == "k0000000";
+        if killer { Some(vec![Do::Fin, Do::Silence]) } else { honest(seen) }
+    });
+    let killer = world.client();
+    world.get(killer, "k0000000");
+    for _ in 0..50 {
+        let clients = burst(&mut world, "GET", 20);
+        world.run_for(10_000);
+        check_burst(&world, &clients);
+    }
+    assert_eq!(world.clients[killer].statuses(), [502]);
+    let times = world.times_served("k0000000");
+    assert!(times <= 10, "sent {times} times");
+    world.finish();
+}
+
+/// An answer that ends while the last of its request's body is still here: what follows must not overtake that.
+#[test]
+fn a_body_that_is_not_sent_is_not_overtaken() {
+    let mut world = World::simple(1);
+    world.serve(|seen| if seen.request.method == "GET" { honest(seen) } else { None });
+    let (poster, reader) = (world.client(), world.client());
+    world.servers[0].deaf = true;
+    world.expect(poster, "POST", false, false);
+    world.send(poster, b"POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: 120000\r\n\r\n");
+    (0..12).for_each(|_| world.send(poster, &[b'x'; 10_000]));
+    world.settle();
+    // The first part is on its way, the last still here; the server answers without having read it.
+    world.say(0, Do::Bytes(weir_check::upstreams::honest_answer("00000001")));
+    world.settle();
+    world.get(reader, "00000002");
+    world.servers[0].deaf = false;
+    world.settle();
+    world.swallow(0);
+    world.run_for(100_000);
+    check_honest("00000001", &world.clients[poster].replies[0]).unwrap();
+    check_honest("00000002", &world.clients[reader].replies[0]).unwrap();
+    assert!(world.conns[0].closed, "an answer that ends before the body was sent ends the connection");
+    world.finish();
+}
+
+/// A server that hangs on a request whose client has left: who comes next on that connection is not left waiting.
+#[test]
+fn a_connection_that_hangs_on_a_request_of_nobody_ends() {
+    for workers in [1, 2] {
+        let mut world = World::started(deep(1), workers, 1);
+        for node in 0..usize::from(workers) {
+            let client = world.client_of(node);
+            for n in 0..80 {
+                world.get(client, &format!("{n:08}"));
+                world.settle();
+            }
+        }
+        world.serve(|seen| if seen.request.nonce() == "h0000000" { Some(vec![Do::Silence]) } else { honest(seen) });
+        let leaver = world.client_of(usize::from(workers) - 1);
+        world.get(leaver, "h0000000");
+        world.settle();
+        world.reset(leaver);
+        // At once behind it: that one waits as long as it must, but nobody after it.
+        let first = world.client();
+        world.get(first, "00000001");
+        world.run_for(61_000_000);
+        assert_eq!(world.clients[first].replies.len(), 1);
+        assert!(world.conns[0].closed, "{workers} workers");
+        let second = world.client();
+        world.get(second, "00000002");
+        world.run_for(1000);
+        check_honest("00000002", &world.clients[second].replies[0]).unwrap();
+        // Much later: nobody waits at all.
+        let leaver = world.client_of(usize::from(workers) - 1);
+        world.get(leaver, "h0000000");
+        world.settle();
+        world.reset(leaver);
+        world.run_for(70_000_000);
+        let third = world.client();
+        world.post(third, "00000003", b"x");
+        world.run_for(1000);
+        check_honest("00000003", &world.clients[third].replies[0]).unwrap();
+        world.finish();
+    }
+}
+
+/// Servers that answer in HTTP/1.0 keep their connections, but nothing is sent behind anything there.
+#[test]
+fn http_10_servers_are_not_pipelined() {
+    let mut world = World::started(deep(2), 1, 1);
+    world.serve(|seen| {
+        let text = String::from_utf8(answer(seen.request)).unwrap();
+        let text = text.replacen("HTTP/1.1", "HTTP/1.0", 1).replacen("X-Nonce", "Connection: keep-alive\r\nX-Nonce", 1);
+        Some(vec![Do::Answer(text.into_bytes())])
+    });
+    for _ in 0..60 {
+        let clients = burst(&mut world, "GET", 6);
+        world.settle();
+        check_burst(&world, &clients);
+    }
+    assert_eq!((world.depth(), world.conns.len()), (1, 2));
+    world.finish();
+    // One that was pipelined while it spoke HTTP/1.1.
+    let mut world = World::started(deep(1), 1, 1);
+    earn(&mut world);
+    world.serve(|seen| {
+        let text = String::from_utf8(answer(seen.request)).unwrap();
+        let old = text.replacen("HTTP/1.1", "HTTP/1.0", 1).replacen("X-Nonce", "Connection: keep-alive\r\nX-Nonce", 1);
+        Some(vec![Do::Delay(100), Do::Answer(old.into_bytes())])
+    });
+    let clients = burst(&mut world, "GET", 8);
+    world.run_for(100_000);
+    check_burst(&world, &clients);
+    assert!(world.conns[0].closed && world.count(|counters| counters.demotions.get()) == 0);
+    world.finish();
+}
