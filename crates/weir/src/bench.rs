@@ -16,7 +16,7 @@ Needs wrk, nginx and haproxy. Ratios within one run count; an absolute rate says
 Example:
   weir bench --only c64 --only c4000 --rounds 3 --seconds 2")]
 pub(crate) struct BenchArgs {
-    /// Short rounds: everything in a few minutes
+    /// Short rounds of what the targets need, in a few minutes
     #[arg(long)]
     quick: bool,
     /// Measure only this cell; may be given several times

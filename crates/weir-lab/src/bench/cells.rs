@@ -212,6 +212,12 @@ pub(super) const TARGETS: &[Target] = &[
     },
 ];
 
+/// Whether a target needs this contender's figure in this cell.
+pub(super) fn is_target(cell: &Cell, contender: &str) -> bool {
+    let needs = |target: &Target| target.subject == contender || target.against == Some(contender);
+    TARGETS.iter().any(|target| target.cell == cell.name && needs(target))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::stage::CONTENDERS;

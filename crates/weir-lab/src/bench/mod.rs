@@ -28,7 +28,7 @@ use stage::{CONTENDERS, Contender, Running, Stage};
 pub struct BenchOptions {
     /// The `weir` binary to measure, usually the running one.
     pub weir: PathBuf,
-    /// Three short rounds of everything, in a few minutes.
+    /// Three short rounds of what the targets need, in a few minutes.
     pub quick: bool,
     /// Names of cells; empty means all that the targets need.
     pub only: Vec<String>,
@@ -122,37 +122,45 @@ impl Bench<'_> {
         let mut running = Vec::new();
         if !fresh {
             for contender in &contenders {
-                running.push(self.start(*contender)?);
+                running.push(self.stage.start(*contender)?);
             }
             self.warm_up(cell, &running)?;
         }
         let rate = self.fixed_rate(cell)?;
         for round in 1..=self.rounds(fresh) {
             for (at, contender) in contenders.iter().enumerate() {
-                let record = match running.get(at) {
-                    Some(started) => self.run_once(cell, started, rate)?,
-                    None => {
-                        let started = self.start(*contender)?;
-                        self.run_once(cell, &started, rate)?
-                    }
+                let started;
+                let one = if let Some(one) = running.get(at) {
+                    one
+                } else {
+                    started = self.stage.start(*contender)?;
+                    &started
                 };
+                let record = self.run_once(cell, one, rate)?;
+                self.listen_to(*contender, one);
                 self.keep(cell, contender, round, record)?;
             }
         }
         Ok(())
     }
 
-    fn start(&mut self, contender: Contender) -> io::Result<Running> {
-        let running = self.stage.start(contender)?;
-        if !running.says.is_empty() && !self.said.iter().any(|(name, _)| *name == contender.name) {
-            self.said.push((contender.name, running.says.clone()));
+    /// Remembers what a contender says of itself.
+    fn listen_to(&mut self, contender: Contender, running: &Running) {
+        if !self.said.iter().any(|(name, _)| *name == contender.name)
+            && let Some(line) = running.says()
+        {
+            self.said.push((contender.name, line));
         }
-        Ok(running)
     }
 
+    /// Who takes part: those that were named, or in a quick run those that targets need, or all.
     fn contenders(&self, cell: &Cell) -> Vec<Contender> {
-        let wanted =
-            |name: &str| self.options.contenders.is_empty() || self.options.contenders.iter().any(|c| c == name);
+        let named = &self.options.contenders;
+        let wanted = |name: &str| match (named.is_empty(), self.options.quick && !cell.extra) {
+            (false, _) => named.iter().any(|one| one == name),
+            (true, true) => cells::is_target(cell, name),
+            (true, false) => true,
+        };
         let find = |name: &&str| CONTENDERS.iter().copied().find(|contender| contender.name == *name);
         cell.contenders.iter().filter(|name| wanted(name)).filter_map(find).collect()
     }

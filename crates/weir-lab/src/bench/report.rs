@@ -52,7 +52,11 @@ impl Report<'_> {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let origin = if self.options.weir_origin { "weir origin" } else { "nginx" };
-        let speed = if self.options.quick { " Quick: short rounds, so expect more noise." } else { "" };
+        let speed = if self.options.quick {
+            " Quick: short rounds of what the targets need, so expect more noise."
+        } else {
+            ""
+        };
         format!(
             "{date}. {cores} cores ({}), Linux {}; generator, proxy and origin share them. Origin: {origin}. {}; {}; {}.{speed}\n\n",
             model.trim_start_matches([' ', '\t', ':']).trim(),

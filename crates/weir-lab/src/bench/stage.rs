@@ -63,12 +63,17 @@ pub(super) const CONTENDERS: [Contender; 8] = [
 pub(super) struct Running {
     /// Where it listens.
     pub(super) address: SocketAddr,
-    /// What it wrote when it started: weir says which driver runs and why.
-    pub(super) says: String,
+    log: PathBuf,
     process: Option<Process>,
 }
 
 impl Running {
+    /// What weir wrote when it started: which driver runs and why. None for the others.
+    pub(super) fn says(&self) -> Option<String> {
+        let text = fs::read_to_string(&self.log).ok()?;
+        text.lines().find(|line| line.starts_with("weir: ")).map(str::to_owned)
+    }
+
     /// Its processes; none for direct.
     pub(super) fn pids(&self) -> Vec<u32> {
         self.process.as_ref().map(Process::family).unwrap_or_default()
@@ -120,7 +125,7 @@ impl Stage {
     /// It is missing or doesn't start.
     pub(super) fn start(&self, contender: Contender) -> io::Result<Running> {
         if contender.what == What::Direct {
-            return Ok(Running { address: self.origin_address, says: String::new(), process: None });
+            return Ok(Running { address: self.origin_address, log: PathBuf::new(), process: None });
         }
         let address = free_address()?;
         let log = self.directory.join(format!("{}.log", contender.name));
@@ -141,8 +146,7 @@ impl Stage {
             }
         };
         process.await_listening(address, &log)?;
-        let says = fs::read_to_string(&log)?.lines().next().unwrap_or_default().to_owned();
-        Ok(Running { address, says, process: Some(process) })
+        Ok(Running { address, log, process: Some(process) })
     }
 
     /// The script that wrk runs.
