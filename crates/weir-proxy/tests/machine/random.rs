@@ -8,7 +8,7 @@ use weir_proxy::plan::{PipelineMode, Share};
 
 use crate::world::{Cut, Do, Door, Rng, Seen, World, answer, plan};
 
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 200;
 
 /// What was asked.
 struct Asked {

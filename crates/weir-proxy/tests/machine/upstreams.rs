@@ -15,7 +15,7 @@ use weir_proxy::plan::PipelineMode;
 use crate::world::{Cut, Do, Rng, Seen, World, answer, plan};
 
 const NONCE: &str = "aaaa0000";
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 8;
 
 /// What the server of a row does with a request.
 fn script(row: &HostileUpstream, asker: usize, seen: &Seen<'_>) -> Option<Vec<Do>> {
@@ -59,11 +59,13 @@ impl Play {
             Company::Pipelined => PipelineMode::Depth(16),
             _ => PipelineMode::Off,
         };
-        let mut world = World::started(plan, 1, seed);
+        let workers = 1 + (seed % 2) as u16;
+        let mut world = World::started(plan, workers, seed);
         world.shuffled = rng.one_in(2);
         world.shared = rng.one_in(2);
-        let victims = (0..6).map(|_| world.client()).collect();
-        let asker = world.client();
+        let mut node = || rng.below(u64::from(workers)) as usize;
+        let victims = (0..6).map(|_| world.client_of(node())).collect();
+        let asker = world.client_of(node());
         let owned = row.clone();
         world.serve(move |seen| script(&owned, asker, seen));
         let mut play = Play { world, asked: Vec::new(), victims, rng };
@@ -75,12 +77,12 @@ impl Play {
 
     /// 64 clean answers over two connections.
     fn earn_trust(&mut self) {
-        for _ in 0..40 {
-            self.ask(4);
+        for _ in 0..100 {
+            self.ask(8);
             self.world.settle();
         }
         self.world.measure_depth();
-        self.ask(12);
+        self.ask(24);
         self.world.settle();
         assert!(self.world.depth() > 1, "trust is not earned");
     }

@@ -1,0 +1,131 @@
+//! What clients do in the world, and what they get.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use weir_check::StrictReplies;
+use weir_proxy::output::Out;
+
+use super::{CLIENT_SOCKETS, Client, Cut, Event, Incoming, World, pieces};
+
+impl World {
+    /// A new client of an engine.
+    pub fn client_of(&mut self, node: usize) -> usize {
+        let number = self.clients.len();
+        let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 40_000);
+        let token = self.nodes[node].engine.accepted(CLIENT_SOCKETS + number as u64, peer).expect("accepted");
+        self.clients.push(Client {
+            node,
+            token,
+            pending: VecDeque::new(),
+            receiving: true,
+            judge: StrictReplies::new(),
+            replies: Vec::new(),
+            end: None,
+            closed: false,
+            was_reset: false,
+            gone: false,
+            leaves: false,
+            stalled: false,
+            sending: None,
+            tunnel: Vec::new(),
+            taken: 0,
+        });
+        number
+    }
+
+    pub fn client(&mut self) -> usize {
+        self.client_of(0)
+    }
+
+    /// Tells the judge of a request that bytes sent later contain.
+    pub fn expect(&mut self, client: usize, method: &str, old: bool, upgrade: bool) {
+        self.clients[client].judge.ask(method, old, upgrade);
+    }
+
+    /// Queues bytes of a client as one segment.
+    pub fn send(&mut self, client: usize, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.clients[client].pending.push_back(Incoming::Bytes(bytes.to_vec()));
+        }
+    }
+
+    /// Queues bytes of a client, cut.
+    pub fn send_cut(&mut self, client: usize, bytes: &[u8], cut: Cut) {
+        for piece in pieces(bytes, cut, &mut self.rng) {
+            self.send(client, &piece);
+        }
+    }
+
+    /// A GET with a nonce.
+    pub fn get(&mut self, client: usize, nonce: &str) {
+        self.ask(client, "GET", &format!("/v?n={nonce}"), "");
+    }
+
+    /// A request without a body; `fields` are complete lines.
+    pub fn ask(&mut self, client: usize, method: &str, target: &str, fields: &str) {
+        self.expect(client, method, false, fields.contains("Upgrade"));
+        let text = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        self.send(client, text.as_bytes());
+    }
+
+    /// A POST whose complete body is in the same segment.
+    pub fn post(&mut self, client: usize, nonce: &str, body: &[u8]) {
+        self.expect(client, "POST", false, false);
+        let head = format!("POST /p?n={nonce} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+        self.send(client, &[head.as_bytes(), body].concat());
+    }
+
+    /// The client ends its sending direction.
+    pub fn half_close(&mut self, client: usize) {
+        self.clients[client].pending.push_back(Incoming::Fin);
+    }
+
+    /// The client resets.
+    pub fn reset(&mut self, client: usize) {
+        self.clients[client].pending.clear();
+        self.clients[client].pending.push_back(Incoming::Rst);
+        self.clients[client].receiving = true;
+    }
+
+    /// The client reads nothing, or all again.
+    pub fn stall(&mut self, client: usize, stalled: bool) {
+        self.clients[client].stalled = stalled;
+        if !stalled && let Some(out) = self.clients[client].sending.take() {
+            self.hand_over(client, out);
+        }
+    }
+
+    /// Lets a stalled client take one send.
+    pub fn sip(&mut self, client: usize) {
+        if let Some(out) = self.clients[client].sending.take() {
+            self.hand_over(client, out);
+        }
+    }
+
+    pub(super) fn hand_over(&mut self, client: usize, out: Out) {
+        let machine = &mut self.clients[client];
+        let bytes = out.to_vec();
+        machine.taken += bytes.len() as u64;
+        if !machine.gone {
+            machine.judge.feed(&bytes).unwrap_or_else(|fault| panic!("client {client}: {fault:?}"));
+        }
+        machine.replies.extend(std::iter::from_fn(|| machine.judge.poll_reply()));
+        machine.tunnel.extend(machine.judge.take_tunnel());
+        if machine.leaves {
+            machine.pending = VecDeque::from([Incoming::Rst]);
+            machine.receiving = true;
+            machine.leaves = false;
+        }
+        let spare = if let Out::Owned(buffer) = out { Some(buffer) } else { None };
+        self.nodes[machine.node].events.push_back(Event::ClientSent(client, spare));
+    }
+
+    pub(super) fn client_end(&mut self, client: usize) {
+        let machine = &mut self.clients[client];
+        if machine.end.is_none() {
+            machine.end = Some(machine.judge.end());
+            machine.replies.extend(std::iter::from_fn(|| machine.judge.poll_reply()));
+        }
+    }
+}

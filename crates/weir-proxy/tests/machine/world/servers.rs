@@ -1,0 +1,192 @@
+//! What servers do in the world, and what reaches them.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use weir_check::{Request, Rules, StrictRequests};
+use weir_proxy::output::Out;
+
+use super::{Conn, Do, Door, Event, Incoming, PORT, Seen, World, pieces};
+
+impl World {
+    /// A server says something on a connection without being asked.
+    pub fn say(&mut self, conn: usize, what: Do) {
+        self.conns[conn].script.push_back(what);
+    }
+
+    /// Open upstream connections.
+    pub fn open_conns(&self) -> Vec<usize> {
+        (0..self.conns.len()).filter(|&conn| self.conns[conn].is_open()).collect()
+    }
+
+    /// Complete requests that reached servers, in the order in which they did.
+    pub fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.arrivals.iter().map(|(conn, position)| &self.conns[*conn].requests[*position])
+    }
+
+    /// How often a request with this nonce reached a server completely.
+    pub fn times_served(&self, nonce: &str) -> usize {
+        self.requests().filter(|request| request.nonce() == nonce).count()
+    }
+
+    /// From here on `depth` of connections is measured anew.
+    pub fn measure_depth(&mut self) {
+        self.conns.iter_mut().for_each(|conn| conn.depth = conn.judge.unanswered());
+    }
+
+    /// Most unanswered requests on one connection since [`World::measure_depth`].
+    pub fn depth(&self) -> usize {
+        self.conns.iter().map(|conn| conn.depth).max().unwrap_or_default()
+    }
+
+    /// Plays what servers have to do now. True when something happened.
+    pub(super) fn play(&mut self) -> bool {
+        let mut acted = false;
+        for conn in 0..self.conns.len() {
+            while self.play_one(conn) {
+                acted = true;
+            }
+        }
+        acted
+    }
+
+    pub(super) fn play_one(&mut self, number: usize) -> bool {
+        let conn = &mut self.conns[number];
+        if self.now_us < conn.wait_until_us {
+            return false;
+        }
+        let Some(next) = conn.script.front() else { return false };
+        if let Do::AwaitReply(client) = next {
+            let client = &self.clients[*client];
+            let has = !client.replies.is_empty() || client.judge.current().is_some() || client.gone;
+            if !has {
+                return false;
+            }
+        }
+        if *next == Do::Silence {
+            return false;
+        }
+        let Some(next) = conn.script.pop_front() else { return false };
+        let bytes = match next {
+            Do::Delay(us) => {
+                conn.wait_until_us = self.now_us + us;
+                self.timers.insert(conn.wait_until_us, ());
+                return true;
+            }
+            Do::Fin => {
+                conn.incoming.push_back(Incoming::Fin);
+                return true;
+            }
+            Do::Rst => {
+                conn.incoming.push_back(Incoming::Rst);
+                conn.sent_ok = false;
+                conn.script.clear();
+                return true;
+            }
+            Do::Answer(bytes) => {
+                conn.judge.answered();
+                bytes
+            }
+            Do::Switch(bytes) => {
+                conn.judge.upgraded();
+                conn.tunnelling = true;
+                bytes
+            }
+            Do::Bytes(bytes) => bytes,
+            Do::AwaitReply(_) | Do::Silence => return true,
+        };
+        for piece in pieces(&bytes, self.cut_upstream, &mut self.rng) {
+            self.conns[number].incoming.push_back(Incoming::Bytes(piece));
+        }
+        true
+    }
+
+    /// weir sent bytes to a server.
+    pub(super) fn arrive(&mut self, number: usize, bytes: &[u8]) {
+        let conn = &mut self.conns[number];
+        assert!(!conn.fin, "conn {number}: bytes behind the end");
+        conn.judge.feed(bytes).unwrap_or_else(|fault| panic!("conn {number}: {fault:?}"));
+        conn.depth = conn.depth.max(conn.judge.unanswered());
+        if conn.tunnelling {
+            conn.tunnel.extend(conn.judge.take_tunnel());
+            return;
+        }
+        let serve = &mut self.servers[conn.server].serve;
+        while let Some(request) = conn.judge.poll_request() {
+            let seen = Seen { conn: number, request: &request, complete: true };
+            if !std::mem::take(&mut conn.head_answered) {
+                conn.script.extend(serve(&seen).unwrap_or_else(|| vec![Do::Silence]));
+            }
+            self.arrivals.push((number, conn.requests.len()));
+            conn.requests.push(request);
+        }
+        if let Some(request) = conn.judge.current()
+            && !conn.head_answered
+        {
+            let seen = Seen { conn: number, request, complete: false };
+            if let Some(script) = serve(&seen) {
+                conn.head_answered = true;
+                conn.script.extend(script);
+            }
+        }
+    }
+
+    pub(super) fn send_link(&mut self, number: usize, out: &Out) {
+        let conn = &mut self.conns[number];
+        assert!(conn.is_open() && !conn.sending, "conn {number}: a send that is not allowed");
+        assert!(!out.is_empty());
+        conn.sending = true;
+        let (node, ok, deaf) = (conn.node, conn.sent_ok, self.servers[conn.server].deaf);
+        if deaf {
+            conn.deaf_send = true;
+        } else {
+            if ok {
+                self.arrive(number, &out.to_vec());
+            }
+            self.nodes[node].events.push_back(Event::LinkSent(number, ok));
+        }
+    }
+
+    /// A deaf server takes the send that waits.
+    pub fn swallow(&mut self, number: usize) {
+        let conn = &mut self.conns[number];
+        if std::mem::take(&mut conn.deaf_send) {
+            self.nodes[conn.node].events.push_back(Event::LinkSent(number, true));
+        }
+    }
+
+    pub(super) fn connect(&mut self, node: usize, token: u64, address: SocketAddr) {
+        let server = usize::from(address.port() - PORT);
+        let number = self.conns.len();
+        self.conns.push(Conn {
+            node,
+            server,
+            token,
+            connected: false,
+            closed: false,
+            fin: false,
+            judge: StrictRequests::new(Rules::default()),
+            requests: Vec::new(),
+            depth: 0,
+            tunnel: Vec::new(),
+            tunnelling: false,
+            script: VecDeque::new(),
+            wait_until_us: 0,
+            incoming: VecDeque::new(),
+            receiving: false,
+            sending: false,
+            sent_ok: true,
+            head_answered: false,
+            deaf_send: false,
+        });
+        if !self.nodes[node].engine.link_started(token, number as u64) {
+            self.conns[number].closed = true;
+            return;
+        }
+        match self.servers[server].door {
+            Door::Open => self.nodes[node].events.push_back(Event::Connected(number, true)),
+            Door::Refuses => self.nodes[node].events.push_back(Event::Connected(number, false)),
+            Door::Mute => {}
+        }
+    }
+}

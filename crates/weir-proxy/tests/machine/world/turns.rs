@@ -1,0 +1,233 @@
+//! Time in the world: turns of the engines as the worker's loop makes them, and the only place where actions are done.
+
+use bytes::Bytes;
+use weir_proxy::engine::{Action, Input};
+
+use super::{CLIENT_SOCKETS, Event, Incoming, TURNS_MAX, World};
+
+impl World {
+    /// Runs until nothing happens any more at this time.
+    pub fn settle(&mut self) {
+        for _ in 0..TURNS_MAX {
+            let mut acted = self.play();
+            for node in 0..self.nodes.len() {
+                acted |= self.turn(node);
+            }
+            if !acted {
+                return;
+            }
+        }
+        panic!("never comes to rest");
+    }
+
+    /// One turn of everything.
+    pub fn settle_once(&mut self) {
+        self.play();
+        for node in 0..self.nodes.len() {
+            self.turn(node);
+        }
+    }
+
+    /// Lets this much time pass, with everything that is due in it.
+    pub fn run_for(&mut self, us: u64) {
+        let end_us = self.now_us + us;
+        self.settle();
+        while let Some(next_us) = self.next_us().filter(|next_us| *next_us <= end_us) {
+            self.now_us = self.now_us.max(next_us);
+            self.timers.retain(|due_us, ()| *due_us > self.now_us);
+            // A turn for each engine even when nothing else happens: timers.
+            for node in 0..self.nodes.len() {
+                self.force_turn(node);
+            }
+            self.settle();
+        }
+        self.now_us = end_us;
+        for node in 0..self.nodes.len() {
+            self.force_turn(node);
+        }
+        self.settle();
+    }
+
+    pub(super) fn next_us(&self) -> Option<u64> {
+        let engines = self.nodes.iter().filter_map(|node| node.engine.next_deadline());
+        let servers = self.timers.keys().copied().filter(|due_us| *due_us > self.now_us);
+        engines.chain(servers).min()
+    }
+
+    /// One turn of an engine if anything is there for it. True when there was.
+    pub(super) fn turn(&mut self, node: usize) -> bool {
+        let inputs = self.inputs(node);
+        let machine = &self.nodes[node];
+        let due = machine.engine.next_deadline().is_some_and(|due_us| due_us <= self.now_us);
+        let mail = !machine.inbox.is_empty() && !machine.mail_stopped;
+        if inputs.is_empty() && machine.events.is_empty() && !mail && !due {
+            return false;
+        }
+        self.perform_turn(node, &inputs);
+        true
+    }
+
+    pub(super) fn force_turn(&mut self, node: usize) {
+        let inputs = self.inputs(node);
+        self.perform_turn(node, &inputs);
+    }
+
+    /// Clients (true) and connections (false) whose input would be delivered now.
+    pub(super) fn inputs(&mut self, node: usize) -> Vec<(bool, usize)> {
+        let clients = self.clients.iter().enumerate();
+        let clients = clients
+            .filter(|(_, client)| client.node == node && client.receiving && !client.closed && !client.gone)
+            .filter(|(_, client)| !client.pending.is_empty())
+            .map(|(number, _)| (true, number));
+        let conns = self.conns.iter().enumerate();
+        let conns = conns
+            .filter(|(_, conn)| conn.node == node && conn.is_open() && conn.receiving && !conn.incoming.is_empty())
+            .map(|(number, _)| (false, number));
+        let mut all: Vec<(bool, usize)> = clients.chain(conns).collect();
+        if self.shuffled && all.len() > 1 {
+            for at in (1..all.len()).rev() {
+                all.swap(at, self.rng.below(at as u64 + 1) as usize);
+            }
+            let count = 1 + self.rng.below(all.len() as u64) as usize;
+            all.truncate(count);
+        }
+        all
+    }
+
+    pub(super) fn perform_turn(&mut self, node: usize, inputs: &[(bool, usize)]) {
+        self.nodes[node].engine.begin_turn(self.now_us);
+        let events = std::mem::take(&mut self.nodes[node].events);
+        for event in events {
+            self.deliver_event(node, event);
+        }
+        for (is_client, number) in inputs {
+            if *is_client { self.feed_client(*number) } else { self.feed_conn(*number) }
+        }
+        if !self.nodes[node].mail_stopped {
+            while let Some(post) = self.nodes[node].inbox.pop_front() {
+                self.nodes[node].engine.deliver(post);
+            }
+        }
+        self.nodes[node].engine.settle();
+        self.act(node);
+    }
+
+    pub(super) fn deliver_event(&mut self, node: usize, event: Event) {
+        let engine = &mut self.nodes[node].engine;
+        match event {
+            Event::Connected(conn, ok) => {
+                let conn = &mut self.conns[conn];
+                if !conn.closed {
+                    conn.connected = ok;
+                    engine.link_connected(conn.token, ok);
+                }
+            }
+            Event::LinkSent(conn, ok) => {
+                let conn = &mut self.conns[conn];
+                conn.sending = !ok;
+                if !conn.closed {
+                    engine.link_sent(conn.token, ok);
+                }
+            }
+            Event::ClientSent(client, spare) => {
+                let client = &mut self.clients[client];
+                if !client.closed && !client.gone {
+                    engine.client_sent(client.token, spare, true);
+                }
+            }
+        }
+    }
+
+    pub(super) fn feed_client(&mut self, number: usize) {
+        let client = &mut self.clients[number];
+        if client.closed || !client.receiving {
+            return;
+        }
+        let engine = &mut self.nodes[client.node].engine;
+        match client.pending.pop_front() {
+            Some(Incoming::Bytes(bytes)) => engine.client_received(client.token, &Input::borrowed(&bytes)),
+            Some(Incoming::Fin) => engine.client_ended(client.token),
+            Some(Incoming::Rst) => {
+                client.gone = true;
+                engine.client_failed(client.token);
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn feed_conn(&mut self, number: usize) {
+        let conn = &mut self.conns[number];
+        if conn.closed || !conn.receiving {
+            return;
+        }
+        let engine = &mut self.nodes[conn.node].engine;
+        conn.receiving = false;
+        match conn.incoming.pop_front() {
+            Some(Incoming::Bytes(bytes)) if self.shared => {
+                engine.link_received(conn.token, &Input::shared(&Bytes::from(bytes)));
+            }
+            Some(Incoming::Bytes(bytes)) => engine.link_received(conn.token, &Input::borrowed(&bytes)),
+            Some(Incoming::Fin) => engine.link_ended(conn.token),
+            Some(Incoming::Rst) => engine.link_failed(conn.token),
+            None => {}
+        }
+    }
+
+    pub(super) fn act(&mut self, node: usize) {
+        while let Some(action) = self.nodes[node].engine.poll_action() {
+            self.perform(node, action);
+        }
+        for to in 0..self.nodes.len() {
+            if let Some(post) = self.nodes[node].engine.take_post(to as u16) {
+                assert_ne!(to, node, "mail to itself");
+                self.nodes[to].inbox.push_back(post);
+            }
+        }
+    }
+
+    pub(super) fn perform(&mut self, node: usize, action: Action) {
+        match action {
+            Action::SendClient { socket, out } => {
+                let number = (socket - CLIENT_SOCKETS) as usize;
+                let client = &mut self.clients[number];
+                assert!(!client.closed && client.end.is_none(), "client {number}: a send behind the end");
+                assert!(client.sending.is_none() && !out.is_empty());
+                if client.stalled {
+                    client.sending = Some(out);
+                } else {
+                    self.hand_over(number, out);
+                }
+            }
+            Action::ReceiveClient { socket, on } => self.clients[(socket - CLIENT_SOCKETS) as usize].receiving = on,
+            Action::ShutdownClient { socket } => {
+                let number = (socket - CLIENT_SOCKETS) as usize;
+                assert!(self.clients[number].sending.is_none(), "client {number}: its end overtakes a send");
+                self.client_end(number);
+            }
+            Action::CloseClient { socket, reset } => {
+                let number = (socket - CLIENT_SOCKETS) as usize;
+                assert!(!self.clients[number].closed, "client {number}: closed twice");
+                self.clients[number].closed = true;
+                self.clients[number].was_reset = reset;
+                self.client_end(number);
+            }
+            Action::Connect { token, address } => self.connect(node, token, address),
+            Action::SendLink { socket, out } => self.send_link(socket as usize, &out),
+            Action::ReceiveLink { socket } => {
+                let conn = &mut self.conns[socket as usize];
+                assert!(!conn.closed && !conn.receiving, "conn {socket}: receive armed twice");
+                conn.receiving = true;
+            }
+            Action::ShutdownLink { socket } => {
+                let conn = &mut self.conns[socket as usize];
+                assert!(!conn.sending && !conn.closed, "conn {socket}: its end overtakes a send");
+                conn.fin = true;
+            }
+            Action::CloseLink { socket } => {
+                let conn = &mut self.conns[socket as usize];
+                assert!(!conn.closed, "conn {socket}: closed twice");
+                conn.closed = true;
+            }
+        }
+    }
+}
