@@ -6,6 +6,7 @@
 
 mod basics;
 mod limits;
+mod losses;
 mod pipelining;
 mod pressure;
 mod random;

@@ -113,6 +113,7 @@ fn run(seed: u64, faults: Faults) {
     limited.upstreams[0].forward_retries = 50;
     let workers = 1 + rng.below(2) as u16;
     let servers = limited.upstreams[0].servers.len();
+    let connections = limited.upstreams[0].servers.iter().map(|server| server.connections as usize).sum::<usize>();
     let mut world = World::started(limited, workers, seed);
     world.cut_upstream = if rng.one_in(2) { Cut::Random } else { Cut::Whole };
     world.shuffled = true;
@@ -162,6 +163,10 @@ fn run(seed: u64, faults: Faults) {
     world.servers[0].door = Door::Open;
     world.run_for(40_000_000);
     judge(&world, &clients, &asked, faults, seed);
+    let left = world.count(|counters| counters.in_flight.get() + counters.queue_waiting.get());
+    assert_eq!(left, 0, "seed {seed}: requests are left behind");
+    assert_eq!(world.open_conns().len(), connections, "seed {seed}: connections");
+    assert_eq!(world.count(|counters| counters.upstream_connections.get()), connections as u64, "seed {seed}");
     assert_eq!(world.count(|counters| counters.demotions.get() + counters.surplus.get()), 0, "seed {seed}: blamed");
     world.finish();
 }

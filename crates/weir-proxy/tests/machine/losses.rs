@@ -1,0 +1,133 @@
+//! Proves: what is done with requests when their connection is lost. semantics.md §4, RFC 9112 §9.3.1, §9.6.
+
+use weir_check::upstreams::check_honest;
+use weir_proxy::plan::PipelineMode;
+
+use crate::world::{Do, World, honest, plan};
+
+/// What was not sent at all may always move, also what must not be repeated.
+#[test]
+fn a_post_that_was_not_sent_moves() {
+    let mut deep = plan(1, 1);
+    deep.upstreams[0].pipeline = PipelineMode::Depth(8);
+    let mut world = World::started(deep, 1, 1);
+    let (reader, poster) = (world.client(), world.client());
+    for n in 0..80 {
+        world.get(reader, &format!("{n:08}"));
+        world.settle();
+    }
+    world.servers[0].deaf = true;
+    world.get(reader, "aaaa0001");
+    world.settle();
+    // Behind a send that doesn't end.
+    world.post(poster, "aaaa0002", b"x");
+    world.settle();
+    world.servers[0].deaf = false;
+    world.say(0, Do::Rst);
+    world.run_for(100_000);
+    check_honest("aaaa0001", world.clients[reader].replies.last().unwrap()).unwrap();
+    check_honest("aaaa0002", &world.clients[poster].replies[0]).unwrap();
+    assert_eq!(world.times_served("aaaa0002"), 1);
+    assert_eq!(world.count(|counters| counters.moves.get()), 1);
+    world.finish();
+}
+
+/// `retry-nonidempotent` makes a POST like any other request; without it it gets 502 and is sent once.
+#[test]
+fn retry_nonidempotent() {
+    for on in [false, true] {
+        let mut plan = plan(1, 2);
+        plan.upstreams[0].retry_nonidempotent = on;
+        let mut world = World::started(plan, 1, 1);
+        let mut first = true;
+        world.serve(move |seen| if std::mem::take(&mut first) { Some(vec![Do::Rst]) } else { honest(seen) });
+        let client = world.client();
+        world.post(client, "00000001", b"x");
+        world.run_for(100_000);
+        assert_eq!(world.clients[client].statuses(), [if on { 200 } else { 502 }]);
+        assert_eq!(world.times_served("00000001"), 1 + usize::from(on));
+        world.finish();
+    }
+}
+
+/// A retry goes to another server when there is one.
+#[test]
+fn a_retry_goes_elsewhere() {
+    let mut world = World::started(plan(2, 2), 1, 1);
+    world.servers[0].serve = Box::new(|_| Some(vec![Do::Rst]));
+    let client = world.client();
+    for n in 0..20 {
+        world.get(client, &format!("{n:08}"));
+        world.run_for(1000);
+        check_honest(&format!("{n:08}"), &world.clients[client].replies[n]).unwrap();
+        assert!(world.times_served(&format!("{n:08}")) <= 2);
+    }
+    assert!(world.count(|counters| counters.retries.get()) > 0);
+    world.finish();
+}
+
+/// A loss in the middle of an answer is never completed in silence, and the requests of others go on.
+#[test]
+fn a_loss_within_an_answer() {
+    for end in [Do::Fin, Do::Rst] {
+        for framing in ["Content-Length: 100\r\n\r\nhalf", "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"] {
+            let mut world = World::simple(1);
+            let ending = end.clone();
+            world.serve(move |seen| match seen.request.nonce() {
+                "00000001" => {
+                    let text = format!("HTTP/1.1 200 OK\r\n{framing}");
+                    Some(vec![Do::Answer(text.into_bytes()), ending.clone(), Do::Silence])
+                }
+                _ => honest(seen),
+            });
+            let (client, other) = (world.client(), world.client());
+            world.get(client, "00000001");
+            world.get(client, "00000002");
+            world.get(other, "00000003");
+            world.run_for(100_000);
+            assert!(world.clients[client].replies.is_empty() && world.clients[client].closed);
+            let truncated = matches!(world.clients[client].end, Some(weir_check::End::Truncated(Some(_))));
+            assert!(truncated, "{:?}", world.clients[client].end);
+            check_honest("00000003", &world.clients[other].replies[0]).unwrap();
+            assert_eq!(world.times_served("00000001"), 1);
+            world.finish();
+        }
+    }
+}
+
+/// Connections come back at once, then at growing distances; nothing spins.
+#[test]
+fn reconnects_are_paced() {
+    let mut world = World::started(plan(1, 32), 1, 1);
+    world.serve(|_| Some(vec![Do::Rst]));
+    for conn in world.open_conns() {
+        world.say(conn, Do::Rst);
+    }
+    world.run_for(100_000);
+    assert_eq!(world.open_conns().len(), 32, "all are replaced");
+    world.servers[0].door = crate::world::Door::Refuses;
+    for conn in world.open_conns() {
+        world.say(conn, Do::Rst);
+    }
+    let before = world.conns.len();
+    world.run_for(60_000_000);
+    let tries = world.conns.len() - before;
+    assert!((32 * 8..32 * 16).contains(&tries), "{tries} tries of 32 connections in a minute");
+    world.finish();
+}
+
+/// A server that accepts and closes at once is not hammered either.
+#[test]
+fn connections_that_never_answer_are_paced() {
+    let mut world = World::started(plan(1, 4), 1, 1);
+    let mut seen = 0;
+    for _ in 0..6000 {
+        for conn in seen..world.conns.len() {
+            world.say(conn, Do::Fin);
+        }
+        seen = world.conns.len();
+        world.run_for(10_000);
+    }
+    assert!(world.conns.len() < 4 * 20, "{} connects in a minute", world.conns.len());
+    world.finish();
+}
