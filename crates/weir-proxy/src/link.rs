@@ -142,6 +142,8 @@ pub struct Link {
     pub empty_us: u64,
     /// When it was established.
     pub connected_us: u64,
+    /// Bytes read since an answer was last complete.
+    pub answer_bytes: u64,
     /// Has ever had two requests at a time.
     pub pipelined: bool,
     /// Complete answers since it was made.
@@ -214,6 +216,7 @@ impl Link {
             since_sync: 0,
             empty_us: 0,
             connected_us: 0,
+            answer_bytes: 0,
             large: false,
             pipelined: false,
             answers: 0,

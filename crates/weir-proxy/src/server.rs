@@ -16,6 +16,9 @@ use crate::trust::Trust;
 
 /// Requests on a connection after which it is let run empty (a sync point).
 const SYNC_REQUESTS: u32 = 1000;
+/// Bytes of answers that are worth having in one receive (a large receive buffer). Pipelining saves what a receive and a
+/// send cost; next to the copying of large answers that is nothing, and one connection after the other would idle.
+const BATCH_BYTES: u64 = 64 * 1024;
 /// Time after which a pipelined connection is let run empty.
 const SYNC_US: u64 = 1_000_000;
 
@@ -53,6 +56,10 @@ pub struct Server {
     pub trust: Trust,
     /// How deep requests may follow each other.
     pub depth: Depth,
+    /// Answers that fill a receive: more in a row on one connection gain nothing and keep others idle.
+    pub batch: u32,
+    /// Bytes of an answer, averaged; None when the depth is fixed.
+    answer_bytes: Option<u64>,
     /// Lets connects begin one after another when many are due.
     pub pacer: Pacer,
     /// Failed connects in a row, over all connections.
@@ -88,6 +95,8 @@ impl Server {
             inflight: 0,
             trust: Trust::new(total.min(count.max(1) as u32)),
             depth: Depth::new(mode, queue_size),
+            batch: u32::MAX,
+            answer_bytes: (mode == PipelineMode::Adaptive).then_some(0),
             pacer: Pacer::default(),
             failures: 0,
             capacity: queue_size.saturating_mul(count as u32),
@@ -125,10 +134,18 @@ impl Server {
         self.open.set(position, open);
     }
 
+    /// Learns from a receive that completed `count` answers (at least 1) of `bytes` in all.
+    pub fn note_answers(&mut self, bytes: u64, count: u32) {
+        if let Some(mean) = &mut self.answer_bytes {
+            *mean = (*mean * 7 + bytes / u64::from(count)) / 8;
+            self.batch = u32::try_from(BATCH_BYTES / (*mean).max(1)).unwrap_or(u32::MAX).max(1);
+        }
+    }
+
     /// Whether another request may be sent behind what is unanswered on this connection.
     fn may_follow(&self, link: &Link, now_us: u64) -> bool {
         !self.pipeline_off
-            && (link.entries.len() as u32) < self.depth.limit()
+            && (link.entries.len() as u32) < self.depth.limit().min(self.batch)
             && link.entries.back().is_some_and(|entry| self.trust.may_pipeline(now_us, entry.ask.traits.invites_body()))
     }
 
@@ -151,5 +168,29 @@ impl Server {
         let same = (0..self.links.len())
             .find(|position| self.open.has(*position) && client_of(self.links[*position]) == Some(client));
         same.or_else(|| self.idle.first())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(mode: PipelineMode) -> Server {
+        Server::new(0, 0, vec![0], 1, mode, Share::All, 1000)
+    }
+
+    /// A batch is what fills a receive: many small answers, one large one; a fixed depth stays what it is.
+    #[test]
+    fn large_answers_make_short_batches() {
+        let mut adaptive = server(PipelineMode::Adaptive);
+        (0..64).for_each(|_| adaptive.note_answers(250 * 16, 16));
+        assert!(adaptive.batch >= 128, "{}", adaptive.batch);
+        (0..64).for_each(|_| adaptive.note_answers(64 * 1024 + 200, 1));
+        assert_eq!(adaptive.batch, 1);
+        (0..64).for_each(|_| adaptive.note_answers(250, 1));
+        assert!(adaptive.batch >= 128, "it recovers: {}", adaptive.batch);
+        let mut fixed = server(PipelineMode::Depth(16));
+        (0..64).for_each(|_| fixed.note_answers(1 << 20, 1));
+        assert_eq!(fixed.batch, u32::MAX);
     }
 }

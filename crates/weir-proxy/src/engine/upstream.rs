@@ -280,6 +280,7 @@ impl Engine {
         let limits = &plan.upstreams[usize::from(self.servers[server].upstream)].head;
         let since_us = link.entries.front().map_or(self.now_us, |entry| entry.sent_us.max(link.answered_us));
         let (before, depth) = (link.answers, link.entries.len() as u32);
+        self.links.at_mut(index).answer_bytes += input.bytes.len() as u64;
         let generation = self.links.generation(index);
         let mut fields = std::mem::take(&mut self.fields);
         let mut at = 0;
@@ -322,7 +323,9 @@ impl Engine {
             link.answered_us = now_us;
             link.backoff.reset();
             link.release_log();
+            let answer_bytes = std::mem::take(&mut link.answer_bytes);
             let machine = &mut self.servers[server];
+            machine.note_answers(answer_bytes, answered);
             // What waits because all connections are full would stand in line behind this one.
             let waiting = machine.waiting.len() / machine.links.len().max(1);
             machine.depth.on_answers(now_us - since_us, answered, depth + waiting as u32);
