@@ -26,7 +26,7 @@ impl Engine {
     pub(super) fn watch_stall(&mut self, index: u32) {
         let link = self.links.at_mut(index);
         link.paused_us = self.now_us;
-        if !link.watched && link.state == LinkState::Ready {
+        if !link.watched && matches!(link.state, LinkState::Ready | LinkState::Aside) {
             link.watched = true;
             self.arm_link(index, self.now_us + STALL_US);
         }
@@ -42,9 +42,13 @@ impl Engine {
         let due_us = link.paused_us + STALL_US;
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
         let behind = link.entries.iter().skip(1).any(|entry| !entry.cancelled && keeps_up(&front, &entry.ask));
+        let aside = link.state == LinkState::Aside;
         let server = &self.servers[link.server as usize];
-        let needed = behind || server.waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
-        if due_us <= self.now_us && needed && server.aside < ASIDE_MAX {
+        let needed = behind || !aside && server.waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
+        if due_us <= self.now_us && needed && aside {
+            // Its slow answer is another one now: requests that could stay behind the first may have to go.
+            self.move_on(index);
+        } else if due_us <= self.now_us && needed && server.aside < ASIDE_MAX {
             self.set_aside(index);
         } else {
             link.watched = true;
@@ -57,6 +61,18 @@ impl Engine {
         let link = self.links.at_mut(index);
         link.state = LinkState::Aside;
         let (server, position) = (link.server as usize, link.position);
+        self.counters.set_aside.add(1);
+        self.counters.upstream_connections.sub(1);
+        self.servers[server].aside += 1;
+        self.servers[server].ready -= 1;
+        self.replace_link(server, position);
+        self.move_on(index);
+    }
+
+    /// Requests that the slow answer keeps up are sent again elsewhere.
+    fn move_on(&mut self, index: u32) {
+        let link = self.links.at_mut(index);
+        let server = link.server as usize;
         let front = link.entries.front().map(|entry| entry.ask);
         let mut moved = Vec::new();
         for entry in link.entries.iter_mut().skip(1) {
@@ -67,11 +83,6 @@ impl Engine {
                 moved.push((entry.ask, link.log.copy(entry.start, entry.len as usize)));
             }
         }
-        self.counters.set_aside.add(1);
-        self.counters.upstream_connections.sub(1);
-        self.servers[server].aside += 1;
-        self.servers[server].ready -= 1;
-        self.replace_link(server, position);
         for (ask, bytes) in moved.into_iter().rev() {
             if self.is_gone(ask.id) {
                 continue;

@@ -89,13 +89,15 @@ impl Engine {
 
     fn body_is_too_slow(&self, index: u32) -> bool {
         let rate = self.plan.client.body_rate_min;
-        self.sessions.at(index).upload.as_ref().is_some_and(|upload| {
-            let age_us = self.now_us.saturating_sub(upload.started_us);
-            !upload.discard
-                && !self.sessions.at(index).flags.body_paused
-                && age_us > BODY_RATE_GRACE_US
-                && upload.received < rate.saturating_mul(age_us / 1_000_000)
-        })
+        let session = self.sessions.at(index);
+        session.reading == Reading::Body
+            && session.upload.as_ref().is_some_and(|upload| {
+                let age_us = self.now_us.saturating_sub(upload.started_us);
+                !upload.discard
+                    && !self.sessions.at(index).flags.body_paused
+                    && age_us > BODY_RATE_GRACE_US
+                    && upload.received < rate.saturating_mul(age_us / 1_000_000)
+            })
     }
 
     fn session_timed_out(&mut self, index: u32) {
@@ -168,7 +170,7 @@ impl Engine {
             LinkState::Connecting { deadline_us } if deadline_us <= self.now_us => self.connect_timed_out(index),
             LinkState::Connecting { deadline_us } => self.arm_link(index, deadline_us),
             LinkState::Tunnel if self.links.at(index).give_up_us <= self.now_us => self.end_tunnel(index),
-            LinkState::Ready if self.links.at(index).watched => self.check_stall(index),
+            LinkState::Ready | LinkState::Aside if self.links.at(index).watched => self.check_stall(index),
             LinkState::Ready | LinkState::Tunnel | LinkState::Aside => {}
         }
     }
