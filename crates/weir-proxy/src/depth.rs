@@ -41,6 +41,8 @@ const TRIAL_EPOCHS: u32 = 4;
 /// After a trial begins, answers of requests that were sent before it still come. A shallower one is settled when
 /// the depth found no longer falls, and after so many epochs at the latest.
 const SETTLING_EPOCHS_MAX: u32 = 64;
+/// A shallower trial is not given up before so many.
+const SETTLING_EPOCHS_MIN: u32 = 2;
 /// What settles a deeper trial.
 const SETTLING_EPOCHS: u32 = 4;
 /// A trial makes the depth this many times larger: enough to stand out from noise.
@@ -48,7 +50,7 @@ const TRIAL_FACTOR: u32 = 4;
 /// A deeper trial is not begun when one answer takes longer than this: then the price of trying is too high.
 const TRIAL_ANSWER_US_MAX: u64 = 8 * DELAY_BUDGET_US;
 /// Epochs without a trial after the first rejected one; doubles.
-const PAUSE_EPOCHS_MIN: u32 = 8;
+const PAUSE_EPOCHS_MIN: u32 = 32;
 /// Longest pause. A trial takes about 8 epochs; what one request in 100 sees is not in a 99th percentile.
 const PAUSE_EPOCHS_MAX: u32 = 1024;
 
@@ -233,14 +235,19 @@ impl Depth {
 }
 
 impl Trial {
-    /// Takes note of an epoch while settling. True when a deeper trial is clearly worse already: then it ends at once,
-    /// because everybody waits while it lasts.
+    /// Takes note of an epoch while settling. True when the trial is clearly worse already: then it ends at once, because
+    /// everybody waits while it lasts.
     fn settle(&mut self, limit: u32, now: Reading) -> bool {
         let shallower = limit < self.from;
         let settled = shallower && (!now.is_crowded(limit) || now.depth_x16 >= self.settling_x16);
         self.settling = if settled { 0 } else { self.settling - 1 };
         self.settling_x16 = now.depth_x16;
-        !shallower && self.is_deeper(now) && now.drain_ns() / 2 > self.tolerated_ns()
+        if shallower {
+            // The first epochs still bring answers of the deeper time.
+            self.settling + SETTLING_EPOCHS_MIN <= SETTLING_EPOCHS_MAX && now.drain_ns() > self.tolerated_ns()
+        } else {
+            self.is_deeper(now) && now.drain_ns() / 2 > self.tolerated_ns()
+        }
     }
 
     /// Whether the connections really hold more than before.
