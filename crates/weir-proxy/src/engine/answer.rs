@@ -285,8 +285,16 @@ impl Engine {
             let session = self.sessions.at_mut(index);
             session.held_bytes = 0;
             session.flags.close = true;
-            session.flags.unread |= session.stash.take().is_some();
+            // An upload belonged to one of the requests that were dropped.
+            let upload = session.upload.take();
+            session.flags.unread |= session.stash.take().is_some() || upload.is_some();
+            session.flags.body_paused = false;
             session.reading = Reading::Closing;
+            let paused = session.paused.take();
+            let client = self.client_name(index);
+            for link in paused.map_or_else(Vec::new, |paused| paused.links) {
+                self.flow(link, client, false);
+            }
             self.update_receive(index);
         } else {
             self.relieve(index);

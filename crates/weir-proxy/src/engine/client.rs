@@ -446,7 +446,9 @@ impl Engine {
             }
             return;
         }
-        if !session.flags.close && !session.flags.ended {
+        // What a client sent before it ended its direction and was not parsed yet comes next.
+        let more = session.flags.ended && session.stash.is_some() && !session.flags.close;
+        if more || !session.flags.close && !session.flags.ended {
             if session.reading == Reading::Head && session.stash.is_none() {
                 session.since_us = now_us;
             }

@@ -116,6 +116,25 @@ fn nothing_follows_what_must_not_be_repeated() {
     }
 }
 
+/// A6: servers that overlook the body of a GET would take it for the next request, so nothing is sent behind it.
+#[test]
+fn a6_nothing_follows_a_body_whatever_the_method() {
+    let mut world = World::started(deep(1), 1, 1);
+    earn(&mut world);
+    for (n, framing) in
+        ["Content-Length: 4\r\n\r\nbody", "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"].iter().enumerate()
+    {
+        let client = world.client();
+        world.expect(client, "GET", false, false);
+        world.send(client, format!("GET /v?n=g000000{n} HTTP/1.1\r\nHost: a\r\n{framing}").as_bytes());
+        let clients = burst(&mut world, "GET", 8);
+        world.settle();
+        check_honest(&format!("g000000{n}"), &world.clients[client].replies[0]).unwrap();
+        check_burst(&world, &clients);
+    }
+    world.finish();
+}
+
 /// A client's own order stands whatever is held or fast.
 #[test]
 fn a_client_behind_its_own_post_is_answered_in_order() {
@@ -358,27 +377,30 @@ fn e26_connection_bound_authentication() {
     world.finish();
 }
 
-/// After a loss the oldest request goes first and alone.
+/// After a loss the oldest request goes first and alone, also when the connection ended in order.
 #[test]
 fn after_a_loss_nothing_is_pipelined_at_first() {
-    let mut world = World::started(deep(1), 1, 1);
-    earn(&mut world);
-    let mut first = true;
-    world.serve(move |seen| {
-        if std::mem::take(&mut first) {
-            return Some(vec![Do::Delay(1000), Do::Rst]);
-        }
-        seen.complete.then(|| vec![Do::Delay(1000), Do::Answer(answer(seen.request))])
-    });
-    let clients = burst(&mut world, "GET", 8);
-    world.run_for(500);
-    let fresh = world.conns.len();
-    world.run_for(1_000_000);
-    check_burst(&world, &clients);
-    let fresh: Vec<_> = world.conns[fresh..].iter().collect();
-    assert!(fresh.iter().all(|conn| conn.depth <= 1), "re-sent requests follow each other");
-    assert_eq!(fresh[0].requests[0].nonce(), "b0000000");
-    world.finish();
+    for end in [Do::Rst, Do::Fin] {
+        let mut world = World::started(deep(1), 1, 1);
+        earn(&mut world);
+        let (mut first, ending) = (true, end.clone());
+        world.serve(move |seen| {
+            if std::mem::take(&mut first) {
+                return Some(vec![Do::Delay(1000), ending.clone(), Do::Silence]);
+            }
+            seen.complete.then(|| vec![Do::Delay(1000), Do::Answer(answer(seen.request))])
+        });
+        let clients = burst(&mut world, "GET", 8);
+        world.run_for(500);
+        let fresh = world.conns.len();
+        world.run_for(1_000);
+        assert_eq!(world.conns[fresh].requests[0].nonce(), "b0000000");
+        assert_eq!(world.conns[fresh].depth, 1, "{end:?}: re-sent requests follow each other at once");
+        world.run_for(1_000_000);
+        check_burst(&world, &clients);
+        assert!(end == Do::Fin || world.conns[fresh].depth == 1, "what may have caused the loss goes alone");
+        world.finish();
+    }
 }
 
 /// Retries are bounded, and the request that kills connections is the one that ends with 502.

@@ -322,11 +322,95 @@ fn interim_answers_are_not_for_old_clients() {
 fn errors_for_old_clients_close() {
     let mut world = World::simple(1);
     let client = world.client();
+    let looping = "Via: 1.1 weir\r\nConnection: keep-alive";
     world.expect(client, "GET", true, false);
-    world.send(client, b"GET /%00 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    world.send(client, format!("GET / HTTP/1.0\r\n{looping}\r\n\r\n").as_bytes());
     world.send(client, b"GET /v?n=00000001 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     world.run_for(5_000_000);
-    assert_eq!(world.clients[client].statuses(), [400]);
+    assert_eq!(world.clients[client].statuses(), [508]);
     assert!(world.clients[client].closed && world.requests().count() == 0);
+    // Also when it is not its turn yet: what follows it is not taken.
+    world.serve(|seen| Some([vec![Do::Delay(1000)], honest(seen).unwrap()].concat()));
+    let client = world.client();
+    let fields = "Connection: keep-alive";
+    for (method, target, fields) in [("GET", "/v?n=00000002", fields), ("GET", "/", looping), ("POST", "/", fields)] {
+        world.expect(client, method, true, false);
+        world.send(client, format!("{method} {target} HTTP/1.0\r\n{fields}\r\n\r\n").as_bytes());
+    }
+    world.run_for(5_000_000);
+    assert_eq!(world.clients[client].statuses(), [200, 508]);
+    assert!(world.clients[client].closed && world.requests().count() == 1);
     world.finish();
+}
+
+/// A client that has ended its sending direction and reads slowly still gets everything it asked for.
+#[test]
+fn a_half_closed_slow_client_gets_everything() {
+    let mut limited = plan(1, 1);
+    limited.client.requests_queued_max = 1;
+    let mut world = World::started(limited, 1, 1);
+    world.serve(|seen| {
+        let head = format!("HTTP/1.1 200 OK\r\nX-Nonce: {}\r\nContent-Length: 200000\r\n\r\n", seen.request.nonce());
+        Some(vec![Do::Answer([head.as_bytes(), &[b'm'; 200_000]].concat())])
+    });
+    let client = world.client();
+    world.stall(client, true);
+    let mut all = Vec::new();
+    for n in 0..5 {
+        world.expect(client, "GET", false, false);
+        all.extend(format!("GET /v?n={n:08} HTTP/1.1\r\nHost: a\r\n\r\n").bytes());
+    }
+    world.send(client, &all);
+    world.half_close(client);
+    for _ in 0..50 {
+        world.run_for(1000);
+        world.sip(client);
+    }
+    assert_eq!(world.clients[client].replies.len(), 5);
+    world.settle();
+    assert!(world.clients[client].closed);
+    world.finish();
+}
+
+/// An answer breaks off while its client uploads the next request and reads nothing: that request ends with its connection,
+/// and nobody else's request is taken for it later.
+#[test]
+fn a_cut_answer_in_front_of_an_upload() {
+    for upload in [10, 100_000] {
+        let mut world = warm(2, 1);
+        world.serve(|seen| match seen.request.nonce().as_bytes().first() {
+            Some(b'a') => {
+                let head = b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n".to_vec();
+                Some(vec![Do::Answer(head), Do::Bytes(vec![b'a'; 50_000]), Do::Delay(1_000_000), Do::Rst])
+            }
+            Some(b'b') => Some(vec![Do::Delay(45_000_000), Do::Answer(crate::world::answer(seen.request))]),
+            _ => honest(seen),
+        });
+        let client = world.client();
+        world.stall(client, true);
+        world.get(client, "a0000001");
+        world.settle();
+        world.expect(client, "POST", false, false);
+        world.send(client, b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n");
+        world.send(client, &vec![b'x'; upload]);
+        world.run_for(2_000_000);
+        // These take the places of what has gone.
+        let others: Vec<usize> = (0..2).map(|_| world.client()).collect();
+        for (n, other) in others.iter().enumerate() {
+            world.ask(*other, "POST", &format!("/v?n=b{n:07}"), "");
+        }
+        world.run_for(70_000_000);
+        let state = &world.clients[client];
+        assert!(
+            state.closed && state.replies.is_empty(),
+            "{upload} {} {:?} {:?}",
+            state.closed,
+            state.statuses(),
+            state.end
+        );
+        for (n, other) in others.iter().enumerate() {
+            check_honest(&format!("b{n:07}"), &world.clients[*other].replies[0]).unwrap();
+        }
+        world.finish();
+    }
 }

@@ -414,3 +414,22 @@ fn e28_an_announced_end_moves_everything() {
     assert_eq!(world.count(|counters| counters.doubts[weir_proxy::trust::Doubt::NotPersistent as usize].get()), 1);
     world.finish();
 }
+
+/// E5 with requests behind it: a 204 that announces a body ends its connection, whatever the body looks like.
+#[test]
+fn e5_no_content_with_an_answer_as_body_in_a_pipeline() {
+    let row = by_id("e5_204_with_an_answer_as_body");
+    for seed in 0..SEEDS {
+        let (mut play, asker) = Play::new(&row, Company::Pipelined, seed);
+        play.ask(4);
+        play.world.expect(asker, "GET", false, false);
+        play.world.send(asker, &row.trigger.bytes("a", NONCE));
+        play.ask(12);
+        play.world.run_for(100_000);
+        let client = &play.world.clients[asker];
+        row.asker.check(Outcome { nonce: NONCE, replies: &client.replies, end: client.end.as_ref() }).unwrap();
+        play.check_victims(&format!("seed {seed}"));
+        assert_eq!(play.depth_now(), 1);
+        play.world.finish();
+    }
+}

@@ -145,7 +145,14 @@ impl World {
         }
         let engine = &mut self.nodes[client.node].engine;
         match client.pending.pop_front() {
-            Some(Incoming::Bytes(bytes)) => engine.client_received(client.token, &Input::borrowed(&bytes)),
+            Some(Incoming::Bytes(bytes)) => {
+                engine.client_received(client.token, &Input::borrowed(&bytes));
+                // Both are here: the end is told before a stop can take effect.
+                if client.pending.front() == Some(&Incoming::Fin) {
+                    client.pending.clear();
+                    engine.client_ended(client.token);
+                }
+            }
             Some(Incoming::Fin) => engine.client_ended(client.token),
             Some(Incoming::Rst) => {
                 client.gone = true;
