@@ -341,7 +341,8 @@ fn c5_each_request_is_routed_anew(io: Io) {
     drop(client);
     weir.stop();
     let hosts = |server: Server| server.finish().requests.iter().map(|(_, it)| it.target.clone()).collect::<Vec<_>>();
-    assert!(hosts(public).iter().all(|target| target.len() == "/a?n=10000000".len()));
+    let public_paths: Vec<String> = hosts(public).iter().map(|target| target[..2].to_owned()).collect();
+    assert_eq!(public_paths, ["/a", "/b", "/c"]);
     assert!(hosts(internal).iter().all(|target| target.starts_with("/open")));
 }
 
