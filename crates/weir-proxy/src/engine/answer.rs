@@ -108,8 +108,13 @@ impl Engine {
         lines.write(out, via);
         weir_http::finish_reply_head(out, framing, persistence);
         self.account_held(slot, before);
-        let session = self.exchanges.at(slot).session;
-        self.mark_session(session);
+        let index = self.exchanges.at(slot).session;
+        let session = self.sessions.at_mut(index);
+        if persistence == Persistence::Close && session.reading == Reading::Head {
+            // Nobody could get the answer to what follows.
+            session.reading = Reading::Closing;
+        }
+        self.mark_session(index);
     }
 
     /// 101: from here on the two connections are one tunnel (RFC 9110 §7.8).

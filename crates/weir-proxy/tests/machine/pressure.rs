@@ -251,6 +251,25 @@ fn an_answer_without_a_length_for_an_old_client() {
     }
 }
 
+/// What follows a request whose answer ends by close is not taken: nobody could get its answer.
+#[test]
+fn nothing_is_taken_behind_an_answer_that_ends_by_close() {
+    let mut world = World::simple(2);
+    world.serve(|_| {
+        let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
+        Some(vec![Do::Answer(text.as_bytes().to_vec()), Do::Delay(1000), Do::Bytes(b"0\r\n\r\n".to_vec())])
+    });
+    let client = world.client();
+    world.expect(client, "GET", true, false);
+    world.send(client, b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    world.settle();
+    world.send(client, b"POST / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    world.run_for(5_000_000);
+    assert_eq!(world.clients[client].statuses(), [200]);
+    assert!(world.clients[client].closed && world.requests().count() == 1);
+    world.finish();
+}
+
 /// Trailers reach those who said that they understand them, and only without framing, routing and authentication.
 #[test]
 fn trailers_are_for_those_who_want_them() {
