@@ -2,6 +2,7 @@
 //!
 //! What does not fit stays with the sender, in order, and is tried again in its next turn; nothing is lost or blocked.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -16,6 +17,8 @@ pub struct Mailbox {
     inbound: Vec<Consumer<Post>>,
     outbound: Vec<Option<Producer<Post>>>,
     wakers: Arc<Vec<OnceLock<Arc<dyn Waker>>>>,
+    /// Workers that still have clients, once all drain.
+    busy: Arc<AtomicUsize>,
     worker: usize,
 }
 
@@ -23,8 +26,15 @@ pub struct Mailbox {
 pub fn mailboxes(workers: u16) -> Vec<Mailbox> {
     let wakers: Arc<Vec<OnceLock<Arc<dyn Waker>>>> = Arc::new((0..workers).map(|_| OnceLock::new()).collect());
     let count = usize::from(workers);
+    let busy = Arc::new(AtomicUsize::new(count));
     let mut boxes: Vec<Mailbox> = (0..count)
-        .map(|worker| Mailbox { inbound: Vec::new(), outbound: Vec::new(), wakers: Arc::clone(&wakers), worker })
+        .map(|worker| Mailbox {
+            inbound: Vec::new(),
+            outbound: Vec::new(),
+            wakers: Arc::clone(&wakers),
+            busy: Arc::clone(&busy),
+            worker,
+        })
         .collect();
     for from in 0..count {
         for to in 0..count {
@@ -63,6 +73,18 @@ impl Mailbox {
             waker.wake();
         }
         Ok(())
+    }
+
+    /// This worker has no clients left; call it once. Its connections still serve the clients of others.
+    pub fn say_drained(&self) {
+        if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.wakers.iter().filter_map(OnceLock::get).for_each(|waker| waker.wake());
+        }
+    }
+
+    /// Whether no worker has clients left.
+    pub fn all_drained(&self) -> bool {
+        self.busy.load(Ordering::Acquire) == 0
     }
 
     /// Workers in all.

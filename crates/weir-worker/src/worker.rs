@@ -50,6 +50,7 @@ pub struct Worker<D: Driver> {
     completions: Vec<Completion>,
     listeners: Vec<Socket>,
     draining: bool,
+    drained: bool,
     mail_waits: bool,
 }
 
@@ -80,6 +81,7 @@ impl<D: Driver> Worker<D> {
             completions: Vec::new(),
             listeners: sockets,
             draining: false,
+            drained: false,
             mail_waits: false,
         })
     }
@@ -98,8 +100,14 @@ impl<D: Driver> Worker<D> {
                     continue;
                 }
                 DRAIN if self.engine.is_drained() => {
-                    // The last closes are queued; one turn hands them to the kernel.
-                    return self.turn(Some(0));
+                    if !std::mem::replace(&mut self.drained, true) {
+                        self.mailbox.say_drained();
+                    }
+                    // Until then clients of other workers may wait for answers on this worker's connections.
+                    if self.mailbox.all_drained() {
+                        // The last closes are queued; one turn hands them to the kernel.
+                        return self.turn(Some(0));
+                    }
                 }
                 _ => {}
             }

@@ -367,6 +367,40 @@ fn sigterm_lets_a_request_finish() {
     assert_eq!(request.weir.wait(), (Some(0), String::new()));
 }
 
+/// The one connection belongs to one worker; clients of the other one get their answers too.
+#[test]
+fn sigterm_lets_requests_of_all_workers_finish() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap().to_string();
+    let arguments = ["reverse", "--listen", "127.0.0.1:0", "--to", &to, "--connections", "1", "--workers", "2"];
+    let weir = Running::start(&arguments);
+    let mut clients: Vec<TcpStream> = (0..8).map(|_| weir.connect()).collect();
+    for client in &mut clients {
+        write!(client, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    }
+    let (server, _) = listener.accept().unwrap();
+    server.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut asked = BufReader::new(&server);
+    for n in 0..clients.len() {
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            asked.read_line(&mut line).unwrap();
+        }
+        if n == 0 {
+            weir.signal("TERM");
+            eventually("nothing new is accepted", || TcpStream::connect(weir.address).is_err());
+        }
+        write!(&server, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+    }
+    for mut client in clients {
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"), "{answer}");
+    }
+    assert_eq!(weir.wait(), (Some(0), String::new()));
+}
+
 #[test]
 fn a_second_sigterm_and_sigint_end_at_once() {
     for second in ["TERM", "INT"] {
