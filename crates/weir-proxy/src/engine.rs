@@ -13,9 +13,12 @@
 mod answer;
 mod aside;
 mod client;
+mod connect;
+mod loss;
 mod mail;
 mod schedule;
 mod timers;
+mod tunnels;
 mod uploads;
 mod upstream;
 

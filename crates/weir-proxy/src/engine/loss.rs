@@ -1,0 +1,341 @@
+//! Ends of upstream connections: doubt, closes, resets, cancellations, and what becomes of the requests on them.
+//!
+//! Doubt ends a connection, and only it: what came before is delivered, nothing after it is used, what waited behind is sent
+//! again if it may be (RFC 9112 §9.2, §9.3.1-2; semantics.md §3a, §4).
+
+use weir_http::{Fields, ReplyContext};
+
+use super::{Engine, Owner, token};
+use crate::ask::{Ask, ExchangeId, Failure, LinkId, Traits};
+use crate::link::LinkState;
+use crate::trust::Doubt;
+
+/// A connection that ends without an answer within this time counts as a failed try.
+const FRUITLESS_US: u64 = 1_000_000;
+/// How often a request may be the next one when a server ends a connection in order, before it is taken for the reason.
+const PASSED_MAX: u8 = 2;
+/// Time between two looks for connections that wait for an answer that nobody wants.
+const SWEEP_US: u64 = 5_000_000;
+
+/// How a connection came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Loss {
+    /// The server said with an answer that it processed nothing behind it.
+    Announced,
+    /// The server closed between two answers without saying so.
+    Orderly,
+    /// Our own decision, because of one client: the others are not to blame, and their tries are not counted.
+    Ours,
+    /// Anything else.
+    Broken,
+    /// The answer to the oldest request is bad.
+    BadAnswer,
+}
+
+impl Loss {
+    /// Whether a request that was on the connection goes again, and whether that counts as a try; or its failure.
+    /// `begun`: the answer to the oldest one was; `unsent`: nothing of the request was given to the driver.
+    fn verdict(self, ask: &mut Ask, oldest: bool, begun: bool, unsent: bool) -> Result<bool, Failure> {
+        let whole = !ask.traits.has(Traits::STREAMING);
+        if oldest && begun {
+            Err(Failure::Truncated)
+        } else if oldest && self == Loss::BadAnswer {
+            Err(Failure::BadAnswer)
+        } else if whole && (unsent || self == Loss::Announced) {
+            Ok(false)
+        } else if !ask.traits.has(Traits::RETRIABLE) {
+            Err(Failure::Lost)
+        } else {
+            // Twice the reason for the end is hardly chance.
+            ask.passed += u8::from(oldest && self == Loss::Orderly);
+            Ok(ask.passed > PASSED_MAX || !matches!(self, Loss::Orderly | Loss::Ours))
+        }
+    }
+}
+
+impl Engine {
+    /// Something that can't be, on a connection: it ends, and the server may lose its trust.
+    pub(super) fn on_doubt(&mut self, index: u32, doubt: Doubt) {
+        let server = self.links.at(index).server;
+        self.doubt_server(server, Some(doubt));
+        self.tell_all_doubt(server, Some(doubt));
+        let link = self.links.at(index);
+        let fresh = link.answers == 0;
+        let tries = link.entries.front().map_or(0, |entry| entry.ask.tries);
+        let loss = if doubt == Doubt::EarlyAnswer {
+            Loss::Broken
+        } else if fresh || tries > 0 || doubt == Doubt::EchoMismatch || link.begun {
+            Loss::BadAnswer
+        } else {
+            // It may be the tail of the answer before: the oldest request is asked again, alone on a new connection.
+            Loss::Broken
+        };
+        self.lose_link(index, loss, doubt.word());
+    }
+
+    /// Counts a doubt and lets the server's trust know. None is an answer too many.
+    pub(super) fn doubt_server(&mut self, server: u32, doubt: Option<Doubt>) {
+        let now_us = self.now_us;
+        let machine = &mut self.servers[server as usize];
+        match doubt {
+            Some(doubt) => {
+                if machine.trust.on_doubt(now_us, doubt) {
+                    self.counters.demotions.add(1);
+                }
+                self.counters.doubt(doubt);
+            }
+            None => {
+                machine.trust.on_surplus();
+                self.counters.surplus.add(1);
+            }
+        }
+        for position in 0..self.servers[server as usize].links.len() {
+            let index = self.servers[server as usize].links[position];
+            let link = self.links.at_mut(index);
+            self.servers[server as usize].refresh(link, now_us);
+        }
+    }
+
+    /// Bytes on a connection on which nothing is asked (RFC 9112 §9.2: never an answer).
+    pub(super) fn on_unasked(&mut self, index: u32, bytes: &[u8]) {
+        let link = self.links.at(index);
+        let farewell = bytes.starts_with(b"HTTP/1.") && bytes.get(8..12) == Some(b" 408");
+        let blank = bytes.len() <= 4 && bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
+        if farewell || blank {
+            // Some servers say 408 before they close an idle connection; a stray empty line harms nobody.
+            self.lose_link(index, Loss::Ours, "idle-close");
+            return;
+        }
+        let otherwise = if link.ended_bodyless() { Doubt::ForbiddenBody } else { Doubt::Garbage };
+        let doubt = self.name_surplus(index, bytes, otherwise);
+        self.end_doubted(index, doubt);
+    }
+
+    /// What bytes are that nobody asked for: an answer too many (None), the beginning of one, or `otherwise`.
+    pub(super) fn name_surplus(&self, index: u32, bytes: &[u8], otherwise: Doubt) -> Option<Doubt> {
+        let link = self.links.at(index);
+        let plan = &self.plan.upstreams[usize::from(self.servers[link.server as usize].upstream)];
+        match weir_http::parse_reply(bytes, &plan.head, ReplyContext::default(), &mut Fields::default()) {
+            // A farewell is for nobody in particular; a whole answer is somebody's.
+            Ok(Some(head)) if head.status < 200 || head.status >= 400 && !head.persist => Some(Doubt::AnswerToNothing),
+            Ok(Some(_)) => None,
+            Ok(None) if bytes.is_empty() => Some(otherwise),
+            Ok(None) if link.pipelined && bytes.starts_with(b"HTTP/1.") => None,
+            Ok(None) => Some(Doubt::AnswerToNothing),
+            Err(_) => Some(otherwise),
+        }
+    }
+
+    /// Ends a connection between two answers because of what the server sent; None is an answer too many.
+    pub(super) fn end_doubted(&mut self, index: u32, doubt: Option<Doubt>) {
+        let server = self.links.at(index).server;
+        self.doubt_server(server, doubt);
+        self.tell_all_doubt(server, doubt);
+        self.lose_link(index, Loss::Orderly, doubt.map_or("surplus", Doubt::word));
+    }
+
+    /// A server closed its sending direction.
+    pub fn link_ended(&mut self, token: u64) {
+        let Some(index) = self.link_of(token) else { return };
+        let link = self.links.at_mut(index);
+        if link.state == LinkState::Tunnel {
+            self.tunnel_link_ended(index);
+            return;
+        }
+        if link.ends_by_close() {
+            link.persist = false;
+            let behind = link.entries.len() > 1;
+            let server = link.server;
+            link.large = false;
+            if let Some(entry) = link.finish_answer(self.now_us) {
+                self.servers[server as usize].inflight -= 1;
+                self.counters.in_flight.sub(1);
+                // A cancelled request may have been asked elsewhere: this is not the end of that answer.
+                if !entry.cancelled {
+                    self.answer_done(entry.ask.id, &[]);
+                }
+            }
+            if behind {
+                self.doubt_server(server, Some(Doubt::CloseDelimited));
+            }
+            // It does not say that nothing behind it was processed.
+            self.lose_link(index, Loss::Orderly, "answer-ended-by-close");
+            return;
+        }
+        let between = !link.begun && !link.has_stash() && link.answers > 0;
+        self.lose_link(index, if between { Loss::Orderly } else { Loss::Broken }, "server-closed");
+    }
+
+    /// A server's connection broke.
+    pub fn link_failed(&mut self, token: u64) {
+        let Some(index) = self.link_of(token) else { return };
+        self.lose_link(index, Loss::Broken, "reset");
+    }
+
+    /// Ends a connection: what is unanswered is sent again elsewhere if it may be, and the connection is replaced.
+    pub(super) fn lose_link(&mut self, index: u32, loss: Loss, why: &'static str) {
+        let link = self.links.at_mut(index);
+        if link.state == LinkState::Tunnel {
+            self.end_tunnel(index);
+            return;
+        }
+        let server = link.server as usize;
+        let was_ready = link.is_ready();
+        let aside = link.state == LinkState::Aside;
+        let fruitless = link.answers == 0 && self.now_us.saturating_sub(link.connected_us) < FRUITLESS_US;
+        link.closed_why = why;
+        if !fruitless {
+            link.backoff.reset();
+        }
+        let entries = std::mem::take(&mut link.entries);
+        let log = std::mem::take(&mut link.log);
+        let begun = link.begun;
+        self.counters.upstream_closes.count(why);
+        if was_ready {
+            self.counters.upstream_connections.sub(1);
+            self.servers[server].ready -= 1;
+        }
+        self.servers[server].inflight -= entries.len() as u32;
+        self.counters.in_flight.sub(entries.len() as u64);
+        self.publish_ready(server);
+        if aside {
+            self.remove_aside(index);
+        } else {
+            self.disconnect(index);
+            self.links.at_mut(index).probation = loss != Loss::Announced;
+        }
+        let mut again = Vec::new();
+        for (position, entry) in entries.into_iter().enumerate() {
+            if entry.cancelled || self.is_gone(entry.ask.id) {
+                continue;
+            }
+            let oldest = position == 0;
+            let unsent = entry.start >= log.flushed();
+            let mut ask = entry.ask;
+            let verdict = match loss.verdict(&mut ask, oldest, begun, unsent) {
+                Ok(counts) => self.count_repetition(&mut ask, counts, unsent),
+                Err(failure) => Err(failure),
+            };
+            match verdict {
+                Ok(()) => again.push((ask, log.copy(entry.start, entry.len as usize))),
+                Err(failure) => self.answer_fails(ask.id, failure),
+            }
+        }
+        // The oldest goes to the front last, so that it is first.
+        for (ask, bytes) in again.into_iter().rev() {
+            self.place_again(ask, bytes);
+        }
+        self.dispatch_group(server);
+    }
+
+    /// Counts that a request goes again.
+    fn count_repetition(&self, ask: &mut Ask, counts: bool, unsent: bool) -> Result<(), Failure> {
+        let counter = match (unsent, counts) {
+            (true, _) => &self.counters.moves,
+            (false, true) => &self.counters.retries,
+            (false, false) => &self.counters.resends,
+        };
+        counter.add(1);
+        if counts {
+            ask.tries = ask.tries.saturating_add(1);
+            ask.traits = ask.traits.with(Traits::ALONE, true);
+        }
+        let retries = self.plan.upstreams[usize::from(ask.upstream)].forward_retries;
+        if u32::from(ask.tries) > retries { Err(Failure::RetriesExceeded) } else { Ok(()) }
+    }
+
+    /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end.
+    pub(super) fn cancel_here(&mut self, id: ExchangeId, hard: bool) {
+        for server in 0..self.servers.len() {
+            let waiting = &mut self.servers[server].waiting;
+            if let Some(position) = waiting.iter().position(|waiting| waiting.ask.id == id) {
+                waiting.remove(position);
+                self.counters.queue_waiting.sub(1);
+                return;
+            }
+        }
+        if !hard && id.worker == self.worker {
+            // The exchange's slot is free or answered: that alone makes its answer unwanted.
+            return;
+        }
+        let carrier = self.links.indexes().find(|index| {
+            let link = self.links.at(*index);
+            // One that was set aside may have it too, cancelled when it moved.
+            link.peer == Some(id) || link.entries.iter().any(|entry| entry.ask.id == id && !entry.cancelled)
+        });
+        let Some(index) = carrier else { return };
+        if self.links.at(index).state == LinkState::Tunnel {
+            self.leave_tunnel(index);
+            return;
+        }
+        if let Some(entry) = self.links.at_mut(index).entries.iter_mut().find(|entry| entry.ask.id == id) {
+            entry.cancelled = true;
+        }
+        // What stands in front is answered first: its clients have nothing to do with this one.
+        let in_front = self.links.at(index).entries.iter().take_while(|entry| entry.ask.id != id);
+        let wanted = in_front.filter(|entry| !entry.cancelled && !self.is_gone(entry.ask.id)).count();
+        if hard && wanted == 0 {
+            // Later, because this may be called from the middle of another change.
+            self.doomed.push((index, self.links.generation(index)));
+        }
+    }
+
+    /// Ends connections whose server takes as long as forward-timeout for an answer that nobody wants any more: the time-out
+    /// of that request went with its client. Needs no timer, because only a further request would suffer, and that
+    /// brings a turn.
+    pub(super) fn sweep(&mut self) {
+        if self.now_us < self.swept_us + SWEEP_US {
+            return;
+        }
+        self.swept_us = self.now_us;
+        let hangs = |index: &u32| {
+            let link = self.links.at(*index);
+            let upstream = usize::from(self.servers[link.server as usize].upstream);
+            let patience_us = self.plan.upstreams[upstream].forward_timeout_us;
+            link.entries.front().is_some_and(|front| {
+                (front.cancelled || self.is_gone(front.ask.id))
+                    && self.now_us >= front.sent_us.max(link.answered_us).saturating_add(patience_us)
+            })
+        };
+        let hanging: Vec<u32> = self.links.indexes().filter(hangs).collect();
+        for index in hanging {
+            self.doomed.push((index, self.links.generation(index)));
+        }
+        self.end_doomed();
+    }
+
+    /// Ends the connections whose requests were cancelled hard.
+    pub(super) fn end_doomed(&mut self) {
+        while let Some((index, generation)) = self.doomed.pop() {
+            if self.links.holds(index, generation) {
+                self.lose_link(index, Loss::Ours, "cancelled");
+            }
+        }
+    }
+
+    /// Stops or resumes the reading of a connection of this worker.
+    pub(super) fn flow_here(&mut self, to: LinkId, client: u64, pause: bool) {
+        if !self.links.holds(to.index, to.generation) {
+            return;
+        }
+        let now_us = self.now_us;
+        let link = self.links.at_mut(to.index);
+        let tunnel = link.state == LinkState::Tunnel;
+        let is_next = tunnel || link.entries.front().is_some_and(|entry| entry.ask.client == client);
+        if pause && !is_next || !pause && link.paused_by != client {
+            return;
+        }
+        link.paused = pause;
+        link.paused_by = client;
+        let server = link.server as usize;
+        if !tunnel {
+            self.servers[server].refresh(link, now_us);
+        }
+        if pause {
+            self.watch_stall(to.index);
+        } else {
+            self.receive_again(token(Owner::Link, to.index, to.generation));
+            self.dispatch(server);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Tunnels: a client and an upstream connection joined after 101, each direction with its own end (RFC 9110 §7.8).
+//!
+//! Bound: [`super::HIGH_BYTES`] unsent each way; the tunnel's time-out, and the client's send time-out for what is left to say.
+
+use super::{Action, Engine, Piece};
+use crate::ask::{ExchangeId, Failure};
+use crate::session::{Phase, Reading};
+
+impl Engine {
+    /// The connection leaves the pool, joined with one client; another takes its place.
+    pub(super) fn become_tunnel(&mut self, index: u32, id: ExchangeId) {
+        let link = self.links.at_mut(index);
+        link.peer = Some(id);
+        link.entries.clear();
+        let (server, position) = (link.server as usize, link.position);
+        let machine = &mut self.servers[server];
+        machine.inflight -= 1;
+        machine.ready -= 1;
+        self.counters.in_flight.sub(1);
+        self.counters.upstream_connections.sub(1);
+        self.replace_link(server, position);
+    }
+
+    pub(super) fn tunnel_link_ended(&mut self, index: u32) {
+        let link = self.links.at_mut(index);
+        link.ended = true;
+        let (peer, finished) = (link.peer, link.finished);
+        if let Some(id) = peer {
+            self.answer_done(id, &[]);
+        }
+        if finished && self.links.is_occupied(index) {
+            self.end_tunnel(index);
+        }
+    }
+
+    /// The client of a tunnel is gone. When both sides had ended in order, what it said last is still sent.
+    pub(super) fn leave_tunnel(&mut self, index: u32) {
+        let patience_us = self.plan.client.send_timeout_us;
+        let link = self.links.at_mut(index);
+        if link.finish && link.ended && !link.finished {
+            link.peer = None;
+            link.give_up_us = self.now_us + patience_us;
+            self.arm_link(index, self.now_us + patience_us);
+        } else {
+            self.doomed.push((index, self.links.generation(index)));
+        }
+    }
+
+    /// Ends both sides of a tunnel.
+    pub(super) fn end_tunnel(&mut self, index: u32) {
+        let link = self.links.remove(index);
+        self.counters.upstream_closes.count("tunnel-ended");
+        if let Some(socket) = link.socket {
+            self.actions.push_back(Action::CloseLink { socket });
+        }
+        if let Some(id) = link.peer.filter(|_| !(link.ended && link.finished)) {
+            self.answer_fails(id, Failure::Truncated);
+        }
+    }
+
+    /// The upstream's side of a tunnel broke: its client gets what there is, then the end.
+    pub(super) fn break_tunnel(&mut self, index: u32) {
+        let session = self.sessions.at_mut(index);
+        if session.output.is_empty() && !session.flags.sending {
+            self.close_session(index, "tunnel-ended");
+            return;
+        }
+        session.reading = Reading::Closing;
+        session.flags.close = true;
+        self.counters.tunnels.sub(1);
+        self.pop_exchange(index);
+        self.mark_session(index);
+    }
+
+    /// The client of a tunnel sent bytes.
+    pub(super) fn tunnel_from_client(&mut self, index: u32, piece: Piece<'_>) {
+        let session = self.sessions.at_mut(index);
+        session.since_us = self.now_us;
+        let exchange = session.first;
+        self.body_to_link(exchange, piece, false);
+    }
+
+    pub(super) fn tunnel_client_ended(&mut self, index: u32) {
+        let session = self.sessions.at(index);
+        let (exchange, over) = (session.first, session.flags.shut);
+        self.body_to_link(exchange, Piece::Borrowed(&[]), true);
+        if over {
+            self.close_session(index, "tunnel-ended");
+        }
+    }
+
+    /// The local side of [`Engine::answer_done`] when the session is a tunnel: the upstream closed its direction.
+    pub(super) fn tunnel_answer_ended(&mut self, slot: u32) {
+        let index = self.exchanges.at(slot).session;
+        self.sessions.at_mut(index).flags.tunnel_ended = true;
+        self.mark_session(index);
+    }
+
+    /// Whether an exchange is a tunnel now.
+    pub(super) fn is_tunnel(&self, slot: u32) -> bool {
+        let exchange = self.exchanges.at(slot);
+        exchange.phase == Phase::Answering && self.sessions.at(exchange.session).reading == Reading::Tunnel
+    }
+}
