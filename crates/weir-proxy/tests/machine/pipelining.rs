@@ -135,6 +135,20 @@ fn a6_nothing_follows_a_body_whatever_the_method() {
     world.finish();
 }
 
+/// Nothing follows a request for another protocol: behind its 101 everything would belong to the tunnel.
+#[test]
+fn nothing_follows_an_upgrade() {
+    let mut world = World::started(deep(1), 1, 1);
+    earn(&mut world);
+    let client = world.client();
+    world.ask(client, "GET", "/v?n=u0000001", "Connection: upgrade\r\nUpgrade: websocket\r\n");
+    let clients = burst(&mut world, "GET", 8);
+    world.settle();
+    check_honest("u0000001", &world.clients[client].replies[0]).unwrap();
+    check_burst(&world, &clients);
+    world.finish();
+}
+
 /// A client's own order stands whatever is held or fast.
 #[test]
 fn a_client_behind_its_own_post_is_answered_in_order() {

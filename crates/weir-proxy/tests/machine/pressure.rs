@@ -409,7 +409,7 @@ fn interim_answers_are_not_for_old_clients() {
 /// An error of weir's own ends an HTTP/1.0 connection, whatever the client asked for: it says nothing of keep-alive.
 #[test]
 fn errors_for_old_clients_close() {
-    let mut world = World::simple(1);
+    let mut world = World::simple(2);
     let client = world.client();
     let looping = "Via: 1.1 weir\r\nConnection: keep-alive";
     world.expect(client, "GET", true, false);
@@ -422,7 +422,9 @@ fn errors_for_old_clients_close() {
     world.serve(|seen| Some([vec![Do::Delay(1000)], honest(seen).unwrap()].concat()));
     let client = world.client();
     let fields = "Connection: keep-alive";
-    for (method, target, fields) in [("GET", "/v?n=00000002", fields), ("GET", "/", looping), ("POST", "/", fields)] {
+    for (method, target, fields) in
+        [("GET", "/v?n=00000002", fields), ("GET", "/", looping), ("GET", "/v?n=00000003", fields)]
+    {
         world.expect(client, method, true, false);
         world.send(client, format!("{method} {target} HTTP/1.0\r\n{fields}\r\n\r\n").as_bytes());
     }
