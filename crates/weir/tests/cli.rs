@@ -367,9 +367,8 @@ fn sigterm_lets_a_request_finish() {
     assert_eq!(request.weir.wait(), (Some(0), String::new()));
 }
 
-/// The one connection belongs to one worker; clients of the other one get their answers too.
-#[test]
-fn sigterm_lets_requests_of_all_workers_finish() {
+/// Drains while eight clients of two workers wait for one connection, which the server ends after each answer if told.
+fn drain_with_one_connection(ends: bool) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap().to_string();
     let arguments = ["reverse", "--listen", "127.0.0.1:0", "--to", &to, "--connections", "1", "--workers", "2"];
@@ -378,20 +377,27 @@ fn sigterm_lets_requests_of_all_workers_finish() {
     for client in &mut clients {
         write!(client, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     }
-    let (server, _) = listener.accept().unwrap();
-    server.set_read_timeout(Some(DEADLINE)).unwrap();
-    let mut asked = BufReader::new(&server);
+    let accept = || {
+        let (server, _) = listener.accept().unwrap();
+        server.set_read_timeout(Some(DEADLINE)).unwrap();
+        BufReader::new(server)
+    };
+    let mut server = accept();
     for n in 0..clients.len() {
+        if ends && n > 0 {
+            server = accept();
+        }
         let mut line = String::new();
         while line != "\r\n" {
             line.clear();
-            asked.read_line(&mut line).unwrap();
+            server.read_line(&mut line).unwrap();
         }
         if n == 0 {
             weir.signal("TERM");
             eventually("nothing new is accepted", || TcpStream::connect(weir.address).is_err());
         }
-        write!(&server, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        let connection = if ends { "Connection: close\r\n" } else { "" };
+        write!(server.get_mut(), "HTTP/1.1 200 OK\r\n{connection}Content-Length: 2\r\n\r\nok").unwrap();
     }
     for mut client in clients {
         let mut answer = String::new();
@@ -399,6 +405,18 @@ fn sigterm_lets_requests_of_all_workers_finish() {
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"), "{answer}");
     }
     assert_eq!(weir.wait(), (Some(0), String::new()));
+}
+
+/// The one connection belongs to one worker; clients of the other one get their answers too.
+#[test]
+fn sigterm_lets_requests_of_all_workers_finish() {
+    drain_with_one_connection(false);
+}
+
+/// Also when the connection has to be made again, by a worker that has no clients left itself.
+#[test]
+fn a_drained_worker_still_connects_for_the_others() {
+    drain_with_one_connection(true);
 }
 
 #[test]

@@ -5,9 +5,6 @@ use crate::link::LinkState;
 
 impl Engine {
     pub(super) fn connect(&mut self, index: u32) {
-        if self.draining && self.sessions.is_empty() {
-            return;
-        }
         let link = self.links.at_mut(index);
         let server = &mut self.servers[link.server as usize];
         if let Err(retry_us) = server.pacer.admit(self.now_us) {
