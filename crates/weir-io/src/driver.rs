@@ -148,6 +148,9 @@ pub trait Driver {
     /// Receive buffers of a class that are free now, out of how many: `(free, total)`.
     fn buffers(&self, class: Class) -> (u32, u32);
 
+    /// The core that received the socket's last packet (SO_INCOMING_CPU, socket(7)); None when that is not known.
+    fn receiving_core(&mut self, socket: Socket) -> Option<u32>;
+
     /// Submits what was queued, waits at most `wait_us` microseconds (None: until something happens; 0: not at all),
     /// and appends completions to `into`.
     ///

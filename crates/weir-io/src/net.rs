@@ -78,6 +78,15 @@ pub(crate) fn clock_us() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
 }
 
+/// The core that received the last packet of a connection (SO_INCOMING_CPU).
+pub(crate) fn receiving_core(fd: RawFd) -> Option<u32> {
+    let mut core: libc::c_int = -1;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `core` is writable for `len` bytes; a descriptor that is not a socket gives an error.
+    unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_INCOMING_CPU, (&raw mut core).cast(), &raw mut len) };
+    u32::try_from(core).ok()
+}
+
 /// Ends the sending direction at once. Errors mean that there is nothing left to end.
 pub(crate) fn shutdown_write(fd: RawFd) {
     // SAFETY: no pointers are involved; a descriptor that is not a connected socket gives an error.

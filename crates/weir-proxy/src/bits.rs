@@ -34,6 +34,22 @@ impl Bits {
         Some(at * 64 + self.words[at].trailing_zeros() as usize)
     }
 
+    /// The lowest member that is also in `other`, a set of as many indices.
+    pub fn first_in(&self, other: &Bits) -> Option<usize> {
+        self.first_masked(other, |word| word)
+    }
+
+    /// The lowest member that is not in `other`, a set of as many indices.
+    pub fn first_outside(&self, other: &Bits) -> Option<usize> {
+        self.first_masked(other, |word| !word)
+    }
+
+    fn first_masked(&self, other: &Bits, mask: impl Fn(u64) -> u64) -> Option<usize> {
+        let words = self.words.iter().zip(&other.words).map(|(word, other)| word & mask(*other));
+        let (at, word) = words.enumerate().find(|(_, word)| *word != 0)?;
+        Some(at * 64 + word.trailing_zeros() as usize)
+    }
+
     /// Members.
     pub fn count(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
@@ -47,13 +63,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_set(ops in prop::collection::vec((0usize..200, any::<bool>()), 0..200)) {
+        fn agrees_with_a_set(
+            ops in prop::collection::vec((0usize..200, any::<bool>()), 0..200),
+            others in prop::collection::btree_set(0usize..200, 0..200),
+        ) {
             let mut bits = Bits::new(200);
+            let mut other = Bits::new(200);
+            others.iter().for_each(|index| other.set(*index, true));
             let mut model = std::collections::BTreeSet::new();
             for (index, member) in ops {
                 bits.set(index, member);
                 if member { model.insert(index); } else { model.remove(&index); }
                 prop_assert_eq!(bits.first(), model.first().copied());
+                prop_assert_eq!(bits.first_in(&other), model.intersection(&others).next().copied());
+                prop_assert_eq!(bits.first_outside(&other), model.difference(&others).next().copied());
                 prop_assert_eq!(bits.count() as usize, model.len());
                 prop_assert_eq!(bits.has(index), member);
             }

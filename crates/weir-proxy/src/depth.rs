@@ -4,10 +4,13 @@
 //! brought complete answers. Fill-first makes batches (many requests in one send), and batches are what makes
 //! pipelining cheap; but a request behind a slow one waits for it. design.md §5.
 //!
-//! Two questions decide, in this order:
+//! Three questions decide, in this order:
 //! 1. Is a deep pipeline harmless in any case? Its delay is the time a connection needs for one answer times the
 //!    depth. Below [`DELAY_BUDGET_US`] nobody minds: 16 deep at 60 µs, 1 deep at 10 ms.
-//! 2. Above it: does the *depth* cause the delay? A server that sleeps 10 ms for each request needs four times as
+//! 2. Is the delay that of a line at all? An answer in a line takes as long as one for which nobody stood in front: the
+//!    first on an empty connection. Where machines are busy that one waits too, and those behind it come along for
+//!    nothing.
+//! 3. Does the *depth* cause the delay? A server that sleeps 10 ms for each request needs four times as
 //!    long for four in a row. A saturated server takes as long for 64 requests whether they come on 64 connections or
 //!    on four, so that fewer requests on a connection would only cost more. One can't tell these apart by looking,
 //!    only by trying: a trial changes the depth for one epoch and compares the time to drain a full pipeline.
@@ -30,7 +33,10 @@ pub const DEPTH_MAX: u32 = 128;
 /// Depth before anything is known. 16 gave most of what batching can give (3-byte file, 64 clients).
 pub const DEPTH_START: u32 = 16;
 
-/// An epoch has at least so many receives, for a mean that one hiccup doesn't decide.
+/// An epoch lasts at least this long: a few turns of a scheduler on a machine whose processors are all busy. Shorter ones
+/// tell who was on a processor just then, and the limit wanders.
+const EPOCH_US_MIN: u64 = 10_000;
+/// It has at least so many receives, for a mean that one hiccup doesn't decide.
 const EPOCH_RECEIVES_MIN: u32 = 16;
 /// And so many answers...
 const EPOCH_ANSWERS_MIN: u64 = 64;
@@ -54,6 +60,22 @@ const PAUSE_EPOCHS_MIN: u32 = 32;
 /// Longest pause. A trial takes about 8 epochs; what one request in 100 sees is not in a 99th percentile.
 const PAUSE_EPOCHS_MAX: u32 = 1024;
 
+/// What a receive on one connection brought.
+#[derive(Debug, Clone, Copy)]
+pub struct Answers {
+    /// The time.
+    pub now_us: u64,
+    /// Since the later of the oldest one's send and the previous answer on that connection.
+    pub elapsed_us: u64,
+    /// Complete answers.
+    pub count: u32,
+    /// Its unanswered requests before it, and its share of the requests that wait because all connections are full (they
+    /// are delayed as if they stood in line behind it).
+    pub depth: u32,
+    /// The oldest request had found the connection empty.
+    pub first: bool,
+}
+
 /// The depth of the connections to one server.
 ///
 /// Invariant: 1 ≤ `limit` ≤ `max`; with a fixed depth they are equal and nothing else is used.
@@ -63,6 +85,10 @@ pub struct Depth {
     max: u32,
     adaptive: bool,
     epoch: Epoch,
+    /// When it began.
+    epoch_us: u64,
+    /// Time from a request on an empty connection to the first answer, averaged.
+    first_ns: u64,
     /// Mean of the last epoch, the centre that deviations are taken from.
     mean_ns: u64,
     trial: Option<Trial>,
@@ -149,7 +175,18 @@ impl Depth {
         };
         let adaptive = mode == PipelineMode::Adaptive && max > 1;
         let (epoch, pause) = (Epoch::default(), Pause::default());
-        Depth { limit, max, adaptive, epoch, mean_ns: 0, trial: None, deeper_next: false, pause }
+        Depth {
+            limit,
+            max,
+            adaptive,
+            epoch,
+            epoch_us: 0,
+            first_ns: 0,
+            mean_ns: 0,
+            trial: None,
+            deeper_next: false,
+            pause,
+        }
     }
 
     /// Up to how many unanswered requests a connection gets before the next one is used. When all connections have
@@ -159,16 +196,19 @@ impl Depth {
         self.limit
     }
 
-    /// A receive completed `count` answers on one connection. `elapsed_us`: since the later of the oldest one's send
-    /// and the previous answer on that connection. `depth`: its unanswered requests before it, and its share of the
-    /// requests that wait because all connections are full (they are delayed as if they stood in line behind it).
+    /// Learns from a receive.
     #[inline]
-    pub fn on_answers(&mut self, elapsed_us: u64, count: u32, depth: u32) {
-        if self.adaptive && count > 0 {
-            self.epoch.add(elapsed_us, count, depth, self.mean_ns);
+    pub fn on_answers(&mut self, answers: &Answers) {
+        if self.adaptive && answers.count > 0 {
+            self.epoch.add(answers, self.mean_ns);
+            if answers.first {
+                self.first_ns = (self.first_ns / 8 * 7).saturating_add(answers.elapsed_us.saturating_mul(125));
+            }
             // A trial is judged by a long epoch, because it is more expensive to be wrong.
             let times = if matches!(self.trial, Some(Trial { settling: 0, .. })) { TRIAL_EPOCHS } else { 1 };
-            if self.epoch.is_over(times) {
+            let lasted_us = answers.now_us.saturating_sub(self.epoch_us);
+            if lasted_us >= EPOCH_US_MIN * u64::from(times) && self.epoch.is_over(times) {
+                self.epoch_us = answers.now_us;
                 self.decide();
             }
         }
@@ -210,7 +250,9 @@ impl Depth {
         let limit = self.limit;
         let deeper = (limit * TRIAL_FACTOR).min(self.max);
         let may_rise = limit < self.max && reading.is_held_back(limit) && reading.mean_ns <= TRIAL_ANSWER_US_MAX * 1000;
-        let may_fall = reading.harmless <= limit / 2;
+        // What stands in line takes as long as what finds nobody before it: then standing in line is what costs.
+        let is_line = reading.mean_ns >= self.first_ns / 2;
+        let may_fall = is_line && reading.harmless <= limit / 2;
         let pause_is_over = self.pause.is_over(reading.drain_ns());
         if reading.harmless / 2 >= limit {
             self.limit = reading.harmless.min(deeper);
@@ -263,7 +305,8 @@ impl Trial {
 }
 
 impl Epoch {
-    fn add(&mut self, elapsed_us: u64, count: u32, depth: u32, mean_ns: u64) {
+    fn add(&mut self, answers: &Answers, mean_ns: u64) {
+        let Answers { elapsed_us, count, depth, .. } = *answers;
         self.receives += 1;
         self.answers += u64::from(count);
         self.waited_us = self.waited_us.saturating_add(elapsed_us);

@@ -93,6 +93,13 @@ pub enum Action {
         /// What.
         out: Out,
     },
+    /// Find out which core receives a connection's packets; answer with [`Engine::link_located`].
+    LocateLink {
+        /// Names the connection in the answer.
+        token: u64,
+        /// The driver's name for the connection.
+        socket: u64,
+    },
     /// Read a server once.
     ReceiveLink {
         /// The driver's name for the connection.

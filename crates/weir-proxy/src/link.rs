@@ -138,8 +138,8 @@ pub struct Link {
     pub sync_until_us: u64,
     /// Requests sent behind another one since it was last empty.
     pub since_sync: u32,
-    /// When it was last empty.
-    pub empty_us: u64,
+    /// Since when it has unanswered requests; meaningful while it has.
+    pub busy_us: u64,
     /// When it was established.
     pub connected_us: u64,
     /// Bytes read since an answer was last complete.
@@ -214,7 +214,7 @@ impl Link {
             syncing: false,
             sync_until_us: 0,
             since_sync: 0,
-            empty_us: 0,
+            busy_us: 0,
             connected_us: 0,
             answer_bytes: 0,
             large: false,
@@ -278,8 +278,9 @@ impl Link {
         if behind {
             self.since_sync += 1;
             self.pipelined = true;
-        } else if self.answered_us < now_us {
-            self.answered_us = now_us;
+        } else {
+            self.busy_us = now_us;
+            self.answered_us = self.answered_us.max(now_us);
         }
         if ask.traits.has(Traits::STREAMING) {
             self.body_done = false;
@@ -461,7 +462,7 @@ impl Link {
     }
 
     /// After [`Step::End`]: takes the answered request out and gets ready for the next answer.
-    pub fn finish_answer(&mut self, now_us: u64) -> Option<Entry> {
+    pub fn finish_answer(&mut self) -> Option<Entry> {
         let entry = self.entries.pop_front()?;
         self.reading = Reading::Head;
         self.interims = 0;
@@ -475,7 +476,6 @@ impl Link {
         if self.entries.is_empty() {
             self.hold = false;
             self.since_sync = 0;
-            self.empty_us = now_us;
         }
         Some(entry)
     }

@@ -44,6 +44,10 @@ pub struct Server {
     pub open: Bits,
     /// Connections with nothing unanswered.
     pub idle: Bits,
+    /// Connections whose packets this worker's core receives.
+    near: Bits,
+    /// Connections whose packets another core receives.
+    far: Bits,
     /// Connections that are up.
     pub ready: u32,
     /// Connections that left the pool because their clients are slow.
@@ -89,6 +93,8 @@ impl Server {
             index,
             open: Bits::new(count),
             idle: Bits::new(count),
+            near: Bits::new(count),
+            far: Bits::new(count),
             ready: 0,
             aside: 0,
             waiting: VecDeque::new(),
@@ -122,7 +128,7 @@ impl Server {
         let empty = link.entries.is_empty();
         let idle = up && empty && !link.syncing;
         if up && !empty && link.pipelined && !link.syncing {
-            link.syncing = link.since_sync >= SYNC_REQUESTS || now_us.saturating_sub(link.empty_us) >= SYNC_US;
+            link.syncing = link.since_sync >= SYNC_REQUESTS || now_us.saturating_sub(link.busy_us) >= SYNC_US;
         }
         let open = up
             && !link.syncing
@@ -152,22 +158,34 @@ impl Server {
     /// The position of the connection that takes this request now, if there is one.
     pub fn pick(&self, ask: &Ask, client_of: impl Fn(u32) -> Option<u64>) -> Option<usize> {
         if ask.traits.has(Traits::ALONE) {
-            return self.idle.first();
+            return self.preferred(&self.idle);
         }
         if !ask.traits.has(Traits::PIPELINABLE) {
-            return self.idle.first().or_else(|| if self.share_client { None } else { self.open.first() });
+            let open = || if self.share_client { None } else { self.preferred(&self.open) };
+            return self.preferred(&self.idle).or_else(open);
         }
         if self.share_client {
             return self.pick_for_client(ask.client, client_of);
         }
-        self.open.first()
+        self.preferred(&self.open)
+    }
+
+    /// Fills near connections first, far ones last.
+    fn preferred(&self, among: &Bits) -> Option<usize> {
+        among.first_in(&self.near).or_else(|| among.first_outside(&self.far)).or_else(|| among.first())
+    }
+
+    /// Learns which core receives the packets of a connection: this worker's (near) or another; None: not known yet.
+    pub fn locate(&mut self, position: u32, near: Option<bool>) {
+        self.near.set(position as usize, near == Some(true));
+        self.far.set(position as usize, near == Some(false));
     }
 
     /// With `share="client"`: behind requests of the same client, else on a connection of its own.
     fn pick_for_client(&self, client: u64, client_of: impl Fn(u32) -> Option<u64>) -> Option<usize> {
         let same = (0..self.links.len())
             .find(|position| self.open.has(*position) && client_of(self.links[*position]) == Some(client));
-        same.or_else(|| self.idle.first())
+        same.or_else(|| self.preferred(&self.idle))
     }
 }
 

@@ -116,12 +116,10 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
         let control = Arc::clone(&seat.control);
         let driver = setup.driver;
         let thread = std::thread::Builder::new().name(format!("weir-{number}")).spawn(move || {
-            if let Some(core) = core {
-                pin_to(core);
-            }
+            let core = core.filter(|core| pin_to(*core));
             match driver {
-                DriverKind::Uring => seat.work(Uring::new(Options::default())),
-                DriverKind::Epoll => seat.work(Epoll::new(Options::default())),
+                DriverKind::Uring => seat.work(Uring::new(Options::default()), core),
+                DriverKind::Epoll => seat.work(Epoll::new(Options::default()), core),
             }
         });
         running.threads.push(thread.map_err(StartError::Driver)?);
@@ -157,11 +155,11 @@ fn available_cores() -> Vec<usize> {
     set.map(|set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()).unwrap_or_default()
 }
 
-/// Binds this thread to a core. Where that is forbidden, the kernel's choice is good enough.
-fn pin_to(core: usize) {
+/// Binds this thread to a core. Where that is forbidden (false), the kernel's choice is good enough.
+fn pin_to(core: usize) -> bool {
     let mut set = CpuSet::new();
     set.set(core);
-    let _ = rustix::thread::sched_setaffinity(None, &set);
+    rustix::thread::sched_setaffinity(None, &set).is_ok()
 }
 
 /// What a worker's thread brings along.
@@ -174,7 +172,7 @@ struct Seat {
 }
 
 impl Seat {
-    fn work<D: Driver>(self, driver: io::Result<D>) -> io::Result<()> {
+    fn work<D: Driver>(self, driver: io::Result<D>, core: Option<usize>) -> io::Result<()> {
         let made = driver.and_then(|driver| {
             let waker = driver.waker();
             Worker::new(driver, self.parts, self.listeners, self.mailbox).map(|worker| (worker, waker))
@@ -183,6 +181,7 @@ impl Seat {
             Ok((mut worker, waker)) => {
                 // Nobody listens any more when starting was given up: then the control says stop.
                 let _ = self.ready.send(Ok(waker));
+                worker.set_core(core);
                 worker.run(&self.control)
             }
             Err(error) => {

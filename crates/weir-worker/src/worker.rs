@@ -52,6 +52,7 @@ pub struct Worker<D: Driver> {
     draining: bool,
     drained: bool,
     mail_waits: bool,
+    core: Option<usize>,
 }
 
 fn pack(socket: Socket) -> u64 {
@@ -83,7 +84,14 @@ impl<D: Driver> Worker<D> {
             draining: false,
             drained: false,
             mail_waits: false,
+            core: None,
         })
+    }
+
+    /// Tells which core the worker's thread is bound to (None: to none), so that it prefers connections whose packets
+    /// arrive there.
+    pub fn set_core(&mut self, core: Option<usize>) {
+        self.core = core;
     }
 
     /// Runs until told to stop, or to drain and drained.
@@ -242,6 +250,13 @@ impl<D: Driver> Worker<D> {
             Action::ReceiveClient { socket, on } => {
                 let how = if on { Receive::Many(Class::Small) } else { Receive::Off };
                 self.driver.receive(unpack(socket), how);
+            }
+            Action::LocateLink { token, socket } => {
+                if let Some(core) = self.core
+                    && let Some(receiving) = self.driver.receiving_core(unpack(socket))
+                {
+                    self.engine.link_located(token, receiving as usize == core);
+                }
             }
             Action::ReceiveLink { socket } => self.driver.receive(unpack(socket), Receive::Once(Class::Large)),
             Action::ShutdownClient { socket } | Action::ShutdownLink { socket } => {

@@ -5,6 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{Bench, Subject, pattern, suite};
 use crate::{Class, Driver, Event, Options, Receive};
@@ -79,6 +80,29 @@ pub(crate) fn wakes_of_many_threads<S: Subject>(subject: &S) {
         }
     });
     assert_eq!(seen, 4 * ROUNDS);
+}
+
+/// The core that received a socket's packets is known, for as long as the socket is open. On loopback it is the one that
+/// sent them.
+pub(crate) fn receiving_core<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let (near, far) = bench.pair();
+    bench.receive(far, Receive::Many(Class::Small));
+    let before = sched_getaffinity(None).expect("an affinity");
+    let mut expected = Vec::new();
+    for core in (0..CpuSet::MAX_CPU).filter(|core| before.is_set(*core)) {
+        let mut only = CpuSet::new();
+        only.set(core);
+        sched_setaffinity(None, &only).expect("pinning a thread to a core that it may use");
+        bench.send_all(near, b"x");
+        expected.push(b'x');
+        bench.expect(far, &expected);
+        assert_eq!(bench.driver.receiving_core(far), Some(core as u32));
+    }
+    sched_setaffinity(None, &before).expect("what was before");
+    bench.driver.close(far);
+    assert_eq!(bench.driver.receiving_core(far), None);
+    bench.finish();
 }
 
 /// A wake before the driver ever waits is not forgotten, and is told once.
@@ -170,6 +194,7 @@ suite!(
     no_wake_is_lost,
     wakes_of_many_threads,
     early_wake,
+    receiving_core,
     buffers_dropped_elsewhere,
     bytes_outlive_the_driver,
     dropped_in_full_flight,

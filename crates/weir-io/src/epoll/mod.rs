@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
-use crate::net::{clock_us, close_fd, linger_zero, outgoing_socket, shutdown_write};
+use crate::net::{clock_us, close_fd, linger_zero, outgoing_socket, receiving_core, shutdown_write};
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
@@ -292,6 +292,10 @@ impl Driver for Epoll {
     fn buffers(&self, class: Class) -> (u32, u32) {
         let pool = &self.pools[class as usize];
         (pool.free() as u32, pool.total() as u32)
+    }
+
+    fn receiving_core(&mut self, socket: Socket) -> Option<u32> {
+        self.table.named(socket).and_then(|slot| receiving_core(slot.fd))
     }
 
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {

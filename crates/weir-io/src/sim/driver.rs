@@ -134,6 +134,11 @@ impl Driver for SimDriver {
         (pool.free(), pool.total)
     }
 
+    /// There are no cores.
+    fn receiving_core(&mut self, _: Socket) -> Option<u32> {
+        None
+    }
+
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
         self.world.borrow_mut().driver_turn(self.index, wait_us, into);
         Ok(())

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use io_uring::{opcode, squeue, types};
 
-use crate::net::{clock_us, linger_zero, outgoing_socket, shutdown_write};
+use crate::net::{clock_us, linger_zero, outgoing_socket, receiving_core, shutdown_write};
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
@@ -275,6 +275,10 @@ impl Driver for Uring {
     fn buffers(&self, class: Class) -> (u32, u32) {
         let group = &self.groups[class as usize];
         (group.free() as u32, group.pool.total() as u32)
+    }
+
+    fn receiving_core(&mut self, socket: Socket) -> Option<u32> {
+        self.table.named(socket).and_then(|slot| receiving_core(slot.fd))
     }
 
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {

@@ -116,7 +116,13 @@ impl Simulation {
         for connection in self.connections.iter_mut().filter(|connection| connection.answered > 0) {
             let since_us = connection.sent_us[0].max(connection.last_answer_us);
             let depth = connection.sent_us.len() as u32 + share;
-            self.depth.on_answers(self.now_us - since_us, connection.answered, depth);
+            self.depth.on_answers(&Answers {
+                now_us: self.now_us,
+                elapsed_us: self.now_us - since_us,
+                count: connection.answered,
+                depth,
+                first: connection.sent_us[0] >= connection.last_answer_us,
+            });
             connection.sent_us.drain(..connection.answered as usize);
             connection.last_answer_us = self.now_us;
             self.waiting += connection.answered as usize;
@@ -155,7 +161,8 @@ fn fixed_depths() {
         let mut depth = Depth::new(mode, queue_size);
         assert_eq!(depth.limit(), limit, "{mode:?}");
         if mode != PipelineMode::Adaptive || queue_size == 1 {
-            (0..10_000).for_each(|at| depth.on_answers(at, 1, 1));
+            let answers = |at| Answers { now_us: at * 1000, elapsed_us: at, count: 1, depth: 1, first: at % 3 == 0 };
+            (0..10_000).for_each(|at| depth.on_answers(&answers(at)));
             assert_eq!(depth.limit(), limit, "{mode:?}");
         }
     }
@@ -218,11 +225,14 @@ proptest! {
     #[test]
     fn no_input_breaks_the_bounds(
         queue_size in 0..200u32,
-        input in prop::collection::vec((any::<u64>(), 0..64u32, any::<u32>(), any::<u32>()), 0..500),
+        input in prop::collection::vec((any::<u64>(), 0..64u32, any::<u32>(), any::<u32>(), any::<bool>()), 0..500),
     ) {
         let mut depth = Depth::new(PipelineMode::Adaptive, queue_size);
-        for (elapsed_us, shift, count, deep) in input {
-            depth.on_answers(elapsed_us >> shift, count >> (shift / 2), deep >> (shift / 2));
+        let mut now_us = 0u64;
+        for (elapsed_us, shift, count, deep, first) in input {
+            now_us = now_us.saturating_add(elapsed_us >> 40);
+            let (elapsed_us, count, deep) = (elapsed_us >> shift, count >> (shift / 2), deep >> (shift / 2));
+            depth.on_answers(&Answers { now_us, elapsed_us, count, depth: deep, first });
             prop_assert!(depth.limit() >= 1 && depth.limit() <= DEPTH_MAX.min(queue_size.max(1)));
         }
     }

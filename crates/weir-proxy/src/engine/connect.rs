@@ -44,7 +44,6 @@ impl Engine {
         let link = self.links.at_mut(index);
         let Some(socket) = link.socket else { return };
         link.state = LinkState::Ready;
-        link.empty_us = now_us;
         link.connected_us = now_us;
         link.receiving = true;
         let position = link.server as usize;
@@ -92,6 +91,7 @@ impl Engine {
         link.reset(retry_us);
         let server = &mut self.servers[link.server as usize];
         server.refresh(link, self.now_us);
+        server.locate(link.position, None);
         self.links.renew(index);
         if retry_us <= self.now_us {
             self.connect(index);

@@ -147,7 +147,7 @@ impl Engine {
             let behind = link.entries.len() > 1;
             let server = link.server;
             link.large = false;
-            if let Some(entry) = link.finish_answer(self.now_us) {
+            if let Some(entry) = link.finish_answer() {
                 self.servers[server as usize].inflight -= 1;
                 self.counters.in_flight.sub(1);
                 // A cancelled request may have been asked elsewhere: this is not the end of that answer.

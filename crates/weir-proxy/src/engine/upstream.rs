@@ -7,8 +7,9 @@ use weir_http::{Fields, ReplyBody, ReplyHead, Version};
 
 use super::answer::Lines;
 use super::loss::Loss;
-use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Piece};
+use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, Piece, token};
 use crate::ask::{Ask, ExchangeId, LinkId, Traits};
+use crate::depth::Answers;
 use crate::link::{LinkState, Step};
 use crate::mail::AnswerHead;
 use crate::output::Out;
@@ -150,6 +151,8 @@ impl Engine {
         let server = link.server as usize;
         let limits = &plan.upstreams[usize::from(self.servers[server].upstream)].head;
         let since_us = link.entries.front().map_or(self.now_us, |entry| entry.sent_us.max(link.answered_us));
+        // Otherwise an answer came between.
+        let first = link.entries.front().is_some_and(|entry| entry.sent_us >= link.answered_us);
         let (before, depth) = (link.answers, link.entries.len() as u32);
         self.links.at_mut(index).answer_bytes += input.bytes.len() as u64;
         let generation = self.links.generation(index);
@@ -191,6 +194,10 @@ impl Engine {
         }
         let answered = (link.answers - before) as u32;
         if answered > 0 {
+            if before == 0 {
+                self.locate(index);
+            }
+            let link = self.links.at_mut(index);
             link.answered_us = now_us;
             link.backoff.reset();
             link.release_log();
@@ -199,8 +206,26 @@ impl Engine {
             machine.note_answers(answer_bytes, answered);
             // What waits because all connections are full would stand in line behind this one.
             let waiting = machine.waiting.len() / machine.links.len().max(1);
-            machine.depth.on_answers(now_us - since_us, answered, depth + waiting as u32);
-            self.after_answers(index, server, (now_us - since_us) / u64::from(answered));
+            let (elapsed_us, depth) = (now_us - since_us, depth + waiting as u32);
+            machine.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first });
+            self.after_answers(index, server, elapsed_us / u64::from(answered));
+        }
+    }
+
+    /// Asks which core receives a connection's packets. Only an answer tells: a handshake is the kernel's alone.
+    fn locate(&mut self, index: u32) {
+        if let Some(socket) = self.links.at(index).socket {
+            let token = token(Owner::Link, index, self.links.generation(index));
+            self.actions.push_back(Action::LocateLink { token, socket });
+        }
+    }
+
+    /// Which core receives a connection's packets: this worker's or another.
+    pub fn link_located(&mut self, token: u64, near: bool) {
+        let Some(index) = self.link_of(token) else { return };
+        let link = self.links.at(index);
+        if link.state != LinkState::Aside {
+            self.servers[link.server as usize].locate(link.position, Some(near));
         }
     }
 
@@ -216,6 +241,7 @@ impl Engine {
             let generation = self.links.generation(index);
             self.synced.push((index, generation));
             self.counters.sync_points.add(1);
+            self.locate(index);
         }
         let link = self.links.at_mut(index);
         self.servers[server].refresh(link, self.now_us);
@@ -340,7 +366,7 @@ impl Engine {
         link.large = false;
         let (persist, announced, position, poison) = (link.persist, link.announced, link.position, link.poison);
         let old = link.old;
-        let Some(entry) = link.finish_answer(now_us) else { return false };
+        let Some(entry) = link.finish_answer() else { return false };
         let (server, behind) = (link.server, !link.entries.is_empty());
         link.probation = false;
         let machine = &mut self.servers[link.server as usize];

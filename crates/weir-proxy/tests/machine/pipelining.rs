@@ -60,6 +60,47 @@ fn connections_are_filled_in_order() {
     world.finish();
 }
 
+/// A quiet second is not a second without a sync point.
+#[test]
+fn a_burst_after_silence_is_pipelined() {
+    let mut world = World::started(deep(1), 1, 1);
+    earn(&mut world);
+    world.run_for(3_000_000);
+    world.measure_depth();
+    let clients = burst(&mut world, "GET", 16);
+    world.settle();
+    check_burst(&world, &clients);
+    assert_eq!(world.depth(), 16);
+    world.finish();
+}
+
+/// Connections whose packets the worker's own core receives are filled first, those of other cores last; a new connection
+/// is between them until its first answer.
+#[test]
+fn near_connections_are_filled_first() {
+    let mut world = World::new(deep(4), 1, 1);
+    world.near = Some(|conn| conn == 2 || conn == 3);
+    world.run_for(100_000);
+    earn(&mut world);
+    let got = |world: &World| world.conns.iter().map(|conn| conn.requests.len()).collect::<Vec<_>>();
+    let gained = |world: &mut World, count: usize| {
+        let before = got(world);
+        let clients = burst(world, "GET", count);
+        world.settle();
+        check_burst(world, &clients);
+        got(world).iter().zip(before.iter().chain(&[0; 9])).map(|(now, before)| now - before).collect::<Vec<_>>()
+    };
+    // All four are used once, so that each has its place.
+    let _ = gained(&mut world, 64);
+    assert_eq!(gained(&mut world, 40), [8, 0, 16, 16]);
+    let [_, _, near, _] = world.open_conns()[..] else { panic!("four connections") };
+    world.say(near, Do::Fin);
+    world.run_for(1_000_000);
+    assert_eq!(gained(&mut world, 17), [0, 0, 0, 16, 1], "what is not known yet goes before what is far");
+    assert_eq!(gained(&mut world, 17), [1, 0, 0, 16, 0], "now it is");
+    world.finish();
+}
+
 #[test]
 fn pipeline_off_and_queue_size_1_mean_one_at_a_time() {
     for (mode, queue_size) in [(PipelineMode::Off, 1000), (PipelineMode::Depth(16), 1)] {

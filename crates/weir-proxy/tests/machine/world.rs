@@ -235,6 +235,8 @@ pub struct World {
     pub shuffled: bool,
     /// Pass large pieces by reference.
     pub shared: bool,
+    /// Whether the worker's core receives the packets of a connection (by number). Nobody knows unless this is set.
+    pub near: Option<fn(usize) -> bool>,
     timers: BTreeMap<u64, ()>,
 }
 
@@ -290,6 +292,7 @@ impl World {
             cut_upstream: Cut::Whole,
             shuffled: false,
             shared: true,
+            near: None,
             timers: BTreeMap::new(),
         }
     }

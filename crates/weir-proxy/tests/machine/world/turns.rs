@@ -220,6 +220,11 @@ impl World {
             }
             Action::Connect { token, address } => self.connect(node, token, address),
             Action::SendLink { socket, out } => self.send_link(socket as usize, &out),
+            Action::LocateLink { token, socket } => {
+                if let Some(near) = self.near {
+                    self.nodes[node].engine.link_located(token, near(socket as usize));
+                }
+            }
             Action::ReceiveLink { socket } => {
                 let conn = &mut self.conns[socket as usize];
                 assert!(!conn.closed && !conn.receiving, "conn {socket}: receive armed twice");
