@@ -132,6 +132,8 @@ pub struct Link {
     pub hold: bool,
     /// No second request before the first answer: the connection follows a loss.
     pub probation: bool,
+    /// Had as many unanswered requests as it may have, and not much fewer since.
+    pub full: bool,
     /// Let run empty before the next request: a sync point.
     pub syncing: bool,
     /// When a sync point is over.
@@ -211,6 +213,7 @@ impl Link {
             watched: false,
             hold: false,
             probation: false,
+            full: false,
             syncing: false,
             sync_until_us: 0,
             since_sync: 0,

@@ -127,6 +127,9 @@ impl Server {
         let up = link.state == LinkState::Ready && link.persist;
         let empty = link.entries.is_empty();
         let idle = up && empty && !link.syncing;
+        let (limit, len) = (self.depth.limit().min(self.batch), link.entries.len() as u32);
+        // Refilled by a quarter of the depth: a request for each answer as it comes would make batches of one ever after.
+        link.full = len >= limit || link.full && len > limit - limit / 4;
         if up && !empty && link.pipelined && !link.syncing {
             link.syncing = link.since_sync >= SYNC_REQUESTS || now_us.saturating_sub(link.busy_us) >= SYNC_US;
         }
@@ -151,7 +154,7 @@ impl Server {
     /// Whether another request may be sent behind what is unanswered on this connection.
     fn may_follow(&self, link: &Link, now_us: u64) -> bool {
         !self.pipeline_off
-            && (link.entries.len() as u32) < self.depth.limit().min(self.batch)
+            && !link.full
             && link.entries.back().is_some_and(|entry| self.trust.may_pipeline(now_us, entry.ask.traits.invites_body()))
     }
 

@@ -60,6 +60,29 @@ fn connections_are_filled_in_order() {
     world.finish();
 }
 
+/// A full connection takes requests again once a quarter of them is answered, so that those that wait go in one send.
+#[test]
+fn a_full_connection_is_refilled_in_batches() {
+    let mut world = World::started(deep(1), 1, 1);
+    earn(&mut world);
+    let conn = world.open_conns()[0];
+    let before = world.conns[conn].requests.len();
+    let got = move |world: &World| world.conns[conn].requests.len() - before;
+    let mut held = 0;
+    world.serve(move |seen| {
+        held += 1;
+        // Four answers, one in a turn.
+        Some(if held <= 4 { vec![Do::Delay(1000), Do::Answer(answer(seen.request))] } else { vec![Do::Silence] })
+    });
+    let clients = burst(&mut world, "GET", 24);
+    world.settle_once();
+    for (ms, requests) in [(1, 16), (2, 16), (3, 16), (4, 20)] {
+        world.run_for(1001);
+        assert_eq!(got(&world), requests, "after {ms} ms");
+    }
+    assert_eq!(clients.iter().filter(|client| !world.clients[**client].replies.is_empty()).count(), 4);
+}
+
 /// A quiet second is not a second without a sync point.
 #[test]
 fn a_burst_after_silence_is_pipelined() {
@@ -404,7 +427,7 @@ fn large_answers_are_exclusive() {
         let conn = world.conns.iter().position(|conn| conn.requests.last().is_some_and(|it| it.nonce() == "l0000001"));
         for _ in 0..10 {
             let clients = burst(&mut world, "GET", 8);
-            world.run_for(1000);
+            world.run_for(1001);
             check_burst(&world, &clients);
         }
         assert!(world.clients[client].replies.is_empty());
@@ -561,7 +584,7 @@ fn a_connection_that_hangs_on_a_request_of_nobody_ends() {
         assert!(world.conns[0].closed, "{workers} workers");
         let second = world.client();
         world.get(second, "00000002");
-        world.run_for(1000);
+        world.run_for(1001);
         check_honest("00000002", &world.clients[second].replies[0]).unwrap();
         // Much later: nobody waits at all.
         let leaver = world.client_of(usize::from(workers) - 1);
@@ -571,7 +594,7 @@ fn a_connection_that_hangs_on_a_request_of_nobody_ends() {
         world.run_for(70_000_000);
         let third = world.client();
         world.post(third, "00000003", b"x");
-        world.run_for(1000);
+        world.run_for(1001);
         check_honest("00000003", &world.clients[third].replies[0]).unwrap();
         world.finish();
     }
