@@ -142,6 +142,9 @@ pub trait Driver {
     /// What the kernel has not delivered is lost.
     fn reset(&mut self, socket: Socket);
 
+    /// All open sockets but listeners, those included whose [`Event::Accepted`] was just handed out. For giving everything up.
+    fn streams(&self) -> Vec<Socket>;
+
     /// Gives a receive buffer back; cheaper than dropping it.
     fn recycle(&mut self, buffer: RecvBuf);
 

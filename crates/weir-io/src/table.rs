@@ -158,9 +158,18 @@ impl Table {
 
     /// Names of all slots in use.
     pub(crate) fn occupied(&self) -> Vec<Socket> {
+        self.names(|_| true)
+    }
+
+    /// Names of all sockets that are not closed, without listeners.
+    pub(crate) fn streams(&self) -> Vec<Socket> {
+        self.names(|slot| !slot.has(CLOSING | LISTENER))
+    }
+
+    fn names(&self, wanted: impl Fn(&Slot) -> bool) -> Vec<Socket> {
         let slots = self.chunks.iter().flat_map(|chunk| chunk.iter()).enumerate();
         slots
-            .filter(|(_, slot)| slot.fd >= 0)
+            .filter(|(_, slot)| slot.fd >= 0 && wanted(slot))
             .map(|(index, slot)| Socket { index: index as u32, generation: slot.generation })
             .collect()
     }

@@ -146,6 +146,13 @@ macro_rules! counters {
                 });)+
                 self.each_labelled(&mut visit);
             }
+
+            /// Everything that was counted up and down is gone. Only the owner may call it.
+            pub fn reset_gauges(&self) {
+                $(if Kind::$kind == Kind::Gauge {
+                    self.$name.set(0);
+                })+
+            }
         }
     };
 }
@@ -217,6 +224,8 @@ counters! {
     mail_delayed: Total,
     /// Turns of the loop.
     turns: Total,
+    /// Times that a worker lost everything because of a bug in weir and began anew.
+    rebirths: Total,
 }
 
 impl Counters {

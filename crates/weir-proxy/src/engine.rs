@@ -14,6 +14,7 @@ mod answer;
 mod aside;
 mod client;
 mod connect;
+mod lives;
 mod loss;
 mod mail;
 mod schedule;
@@ -260,6 +261,10 @@ pub struct Engine {
     swept_us: u64,
     seed: u64,
     draining: bool,
+    /// How often this worker has begun anew.
+    life: u32,
+    /// By worker: does not know yet of this life.
+    strangers: Vec<bool>,
 }
 
 /// Which table a token or a timer refers to.
@@ -319,6 +324,8 @@ impl Engine {
             swept_us: now_us,
             seed: parts.seed,
             draining: false,
+            life: 0,
+            strangers: vec![false; usize::from(parts.workers)],
             plan: Arc::clone(&plan),
         };
         for (index, upstream) in plan.upstreams.iter().enumerate() {
@@ -346,6 +353,7 @@ impl Engine {
             self.arm_link(index, now_us);
         }
         self.servers.push(machine);
+        self.publish_ready(server as usize);
     }
 
     /// Begins a turn at this time (microseconds, monotonic, never less than before).

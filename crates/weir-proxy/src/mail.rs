@@ -114,6 +114,16 @@ pub enum Mail {
         /// Hold back.
         pause: bool,
     },
+    /// To all: this worker lost everything that it had and begins anew. Nothing that was said before counts.
+    Reborn {
+        /// How often it has begun anew.
+        life: u32,
+    },
+    /// To a worker that begins anew: what follows was said knowing it.
+    Welcome {
+        /// From its [`Mail::Reborn`].
+        life: u32,
+    },
     /// To all: a server gave reason for doubt.
     Doubt {
         /// Index of the server in every engine.

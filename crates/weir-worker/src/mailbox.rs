@@ -14,7 +14,7 @@ const POSTS_MAX: usize = 256;
 
 /// One worker's end of the rings.
 pub struct Mailbox {
-    inbound: Vec<Consumer<Post>>,
+    inbound: Vec<(u16, Consumer<Post>)>,
     outbound: Vec<Option<Producer<Post>>>,
     wakers: Arc<Vec<OnceLock<Arc<dyn Waker>>>>,
     /// Workers that still have clients, once all drain.
@@ -43,7 +43,7 @@ pub fn mailboxes(workers: u16) -> Vec<Mailbox> {
             } else {
                 let (producer, consumer) = RingBuffer::new(POSTS_MAX);
                 boxes[from].outbound.push(Some(producer));
-                boxes[to].inbound.push(consumer);
+                boxes[to].inbound.push((from as u16, consumer));
             }
         }
     }
@@ -57,9 +57,9 @@ impl Mailbox {
         let _ = self.wakers[self.worker].set(waker);
     }
 
-    /// The next post for this worker.
-    pub fn receive(&mut self) -> Option<Post> {
-        self.inbound.iter_mut().find_map(|ring| ring.pop().ok())
+    /// The next post for this worker, and who sent it.
+    pub fn receive(&mut self) -> Option<(u16, Post)> {
+        self.inbound.iter_mut().find_map(|(from, ring)| ring.pop().ok().map(|post| (*from, post)))
     }
 
     /// Sends a post and wakes its receiver.
@@ -106,7 +106,7 @@ mod tests {
         }
         assert_eq!(sent, POSTS_MAX);
         for expected in 0..sent {
-            assert_eq!(boxes[1].receive().map(|post| post.bytes), Some(vec![expected as u8]));
+            assert_eq!(boxes[1].receive().map(|(from, post)| (from, post.bytes)), Some((0, vec![expected as u8])));
         }
         assert!(boxes[1].receive().is_none());
         assert!(boxes[0].send(1, Post::default()).is_ok());

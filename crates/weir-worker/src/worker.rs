@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket};
@@ -16,6 +17,10 @@ use crate::mailbox::Mailbox;
 const LISTENER: u64 = 3 << 56;
 /// Smaller receives are copied; larger ones are passed on by reference.
 const SHARE_BYTES_MIN: usize = 4096;
+/// Panics within [`CALM_US`] after which a worker gives up: one that comes with nothing from outside would come for ever.
+const PANICS_MAX: u32 = 10;
+/// Time after which earlier panics are forgotten.
+const CALM_US: u64 = 1_000_000;
 /// How soon mail that did not fit is tried again.
 const MAIL_RETRY_US: u64 = 200;
 
@@ -53,6 +58,13 @@ pub struct Worker<D: Driver> {
     drained: bool,
     mail_waits: bool,
     core: Option<usize>,
+    /// What new machines are made of.
+    parts: Parts,
+    /// How often it has begun anew.
+    life: u32,
+    /// Panics since `calm_us`.
+    panics: u32,
+    calm_us: u64,
 }
 
 fn pack(socket: Socket) -> u64 {
@@ -74,7 +86,7 @@ impl<D: Driver> Worker<D> {
         for (index, listener) in listeners.into_iter().enumerate() {
             sockets.push(driver.listen(listener, LISTENER | index as u64)?);
         }
-        let engine = Engine::new(parts, driver.now_us());
+        let engine = Engine::new(parts.clone(), driver.now_us());
         Ok(Worker {
             driver,
             engine,
@@ -85,6 +97,10 @@ impl<D: Driver> Worker<D> {
             drained: false,
             mail_waits: false,
             core: None,
+            parts,
+            life: 0,
+            panics: 0,
+            calm_us: 0,
         })
     }
 
@@ -129,8 +145,10 @@ impl<D: Driver> Worker<D> {
         for listener in std::mem::take(&mut self.listeners) {
             self.driver.close(listener);
         }
-        self.engine.drain();
-        self.act();
+        self.survive(|worker| {
+            worker.engine.drain();
+            worker.act();
+        });
     }
 
     /// The machines, for inspection.
@@ -151,17 +169,50 @@ impl<D: Driver> Worker<D> {
         let wait_us = self.patience(wait_max_us);
         let mut completions = std::mem::take(&mut self.completions);
         self.driver.turn(wait_us, &mut completions)?;
-        self.engine.begin_turn(self.driver.now_us());
-        for completion in completions.drain(..) {
-            self.handle(completion);
-        }
+        self.survive(|worker| {
+            worker.engine.begin_turn(worker.driver.now_us());
+            for completion in completions.drain(..) {
+                worker.handle(completion);
+            }
+            while let Some((from, post)) = worker.mailbox.receive() {
+                worker.engine.deliver(from, post);
+            }
+            worker.engine.settle();
+            worker.act();
+        });
+        completions.clear();
         self.completions = completions;
-        while let Some(post) = self.mailbox.receive() {
-            self.engine.deliver(post);
-        }
-        self.engine.settle();
-        self.act();
         Ok(())
+    }
+
+    /// Lets the machines work. When they panic, the worker begins anew; when that happens again and again, the panic goes on.
+    fn survive(&mut self, work: impl FnOnce(&mut Self)) {
+        // Nothing that the panic may have left half-done is used afterwards but the driver and the mailbox, whose methods
+        // are complete in themselves.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
+            let now_us = self.driver.now_us();
+            if now_us.saturating_sub(self.calm_us) >= CALM_US {
+                (self.calm_us, self.panics) = (now_us, 0);
+            }
+            self.panics += 1;
+            if self.panics > PANICS_MAX {
+                resume_unwind(panic);
+            }
+            self.begin_anew();
+        }
+    }
+
+    /// Gives up all connections, for their machines are in an unknown state, and goes on with new machines.
+    fn begin_anew(&mut self) {
+        for socket in self.driver.streams() {
+            self.driver.reset(socket);
+        }
+        self.life += 1;
+        self.engine = Engine::reborn(self.parts.clone(), self.driver.now_us(), self.life);
+        if self.draining {
+            self.engine.drain();
+        }
+        self.act();
     }
 
     /// How long the driver may wait.

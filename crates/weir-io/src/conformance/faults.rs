@@ -98,7 +98,7 @@ pub(crate) fn accept_then_instant_close<S: Subject>(subject: &S) {
 }
 
 /// Closing at any moment of a receive: nothing is delivered afterwards, and every buffer comes back.
-pub(crate) fn close_while_data_is_in_flight<S: Subject>(subject: &S) {
+pub(crate) fn k2_close_while_data_is_in_flight<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     for round in 0..100 {
         let (near, far) = bench.pair();
@@ -153,7 +153,7 @@ pub(crate) fn close_after_send_delivers<S: Subject>(subject: &S) {
 }
 
 /// Slots and descriptors are reused; old names, and completions that are late, reach nobody.
-pub(crate) fn names_of_closed_sockets_mean_nothing<S: Subject>(subject: &S) {
+pub(crate) fn k2_names_of_closed_sockets_mean_nothing<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let mut old: Vec<Socket> = Vec::new();
     for round in 0..100 {
@@ -213,7 +213,7 @@ pub(crate) fn buffers_run_out<S: Subject>(subject: &S) {
 }
 
 /// A socket that is closed, switched off or ended while it waits for a buffer.
-pub(crate) fn starving_sockets_may_leave<S: Subject>(subject: &S) {
+pub(crate) fn k2_starving_sockets_may_leave<S: Subject>(subject: &S) {
     let options = Options { small_count: 1, small_armed: 1, ..Options::default() };
     let mut bench = Bench::with(subject, options);
     let pairs: Vec<_> = (0..4).map(|_| bench.pair()).collect();
@@ -320,12 +320,12 @@ suite!(
     reset_on_purpose,
     reset_under_a_blocked_send,
     accept_then_instant_close,
-    close_while_data_is_in_flight,
+    k2_close_while_data_is_in_flight,
     close_while_a_send_is_in_flight,
     close_after_send_delivers,
-    names_of_closed_sockets_mean_nothing,
+    k2_names_of_closed_sockets_mean_nothing,
     buffers_run_out,
-    starving_sockets_may_leave,
+    k2_starving_sockets_may_leave,
     buffers_are_shared_fairly,
     closing_the_listener,
 );

@@ -1,9 +1,11 @@
 //! Bytes arrive as they were sent, however they are sent and read. Each test runs on each driver.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 
 use super::{Bench, Subject, pattern, suite};
-use crate::{Class, Driver, Payload, Receive};
+use crate::{Class, Driver, Payload, Receive, Socket};
 
 /// More than both kernel buffers of a loopback connection hold.
 const HUGE: usize = 24 << 20;
@@ -22,6 +24,21 @@ pub(crate) fn echo<S: Subject>(subject: &S) {
     bench.expect(near, b"world");
     assert_eq!(bench.of(near).token, 99);
     assert_eq!(bench.of(far).received, b"hello", "nothing comes twice");
+    bench.finish();
+}
+
+/// All open connections are listed, and nothing else.
+pub(crate) fn streams_are_listed<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    assert_eq!(bench.driver.streams(), []);
+    let (near, far) = bench.pair();
+    let (other, _) = bench.pair();
+    let listed = |bench: &Bench<'_, S>| bench.driver.streams().into_iter().collect::<HashSet<Socket>>();
+    assert_eq!(listed(&bench).len(), 4);
+    assert!([near, far, other].iter().all(|socket| listed(&bench).contains(socket)));
+    bench.close(near);
+    bench.reset(other);
+    assert!(listed(&bench).contains(&far) && listed(&bench).len() == 2);
     bench.finish();
 }
 
@@ -274,6 +291,7 @@ pub(crate) fn two_thousand_connections<S: Subject>(subject: &S) {
 suite!(
     simulated:
     echo,
+    streams_are_listed,
     many_small_writes,
     once_is_once,
     once_leaves_the_rest,

@@ -281,6 +281,10 @@ impl Driver for Epoll {
         }
     }
 
+    fn streams(&self) -> Vec<Socket> {
+        self.table.streams()
+    }
+
     fn recycle(&mut self, buffer: RecvBuf) {
         let [small, large] = &mut self.pools;
         if let Some(other) = small.recycle(buffer) {

@@ -124,6 +124,10 @@ impl Driver for SimDriver {
         self.command(|world, driver| world.driver_close(driver, socket, true));
     }
 
+    fn streams(&self) -> Vec<Socket> {
+        self.world.borrow().drivers[self.index].streams()
+    }
+
     fn recycle(&mut self, buffer: RecvBuf) {
         drop(buffer);
     }

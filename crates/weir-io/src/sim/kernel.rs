@@ -140,6 +140,15 @@ pub(super) fn class_index(class: Class) -> usize {
 }
 
 impl DriverState {
+    /// Open sockets but listeners.
+    pub(super) fn streams(&self) -> Vec<Socket> {
+        let stream = |(index, slot): (usize, &Slot)| match slot.state.as_ref()?.kind {
+            Kind::Listener { .. } => None,
+            Kind::Stream { .. } => Some(Socket { index: index as u32, generation: slot.generation }),
+        };
+        self.sockets.iter().enumerate().filter_map(stream).collect()
+    }
+
     pub(super) fn new(small: u32, large: u32) -> DriverState {
         DriverState {
             sockets: Vec::new(),

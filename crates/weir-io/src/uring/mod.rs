@@ -264,6 +264,10 @@ impl Driver for Uring {
         }
     }
 
+    fn streams(&self) -> Vec<Socket> {
+        self.table.streams()
+    }
+
     fn recycle(&mut self, buffer: RecvBuf) {
         let [small, large] = &mut self.groups;
         if let Some(other) = small.pool.recycle(buffer) {

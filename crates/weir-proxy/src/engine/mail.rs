@@ -13,17 +13,21 @@ use crate::trust::Doubt;
 const SMALL_BYTES_MAX: usize = 4096;
 
 impl Engine {
-    /// Handles everything another worker says.
-    pub fn deliver(&mut self, post: Post) {
+    /// Handles everything that the worker `from` says.
+    pub fn deliver(&mut self, from: u16, post: Post) {
         let bytes = Bytes::from(post.bytes);
         for mail in post.mail {
             self.counters.mail_received.add(1);
-            self.deliver_one(mail, &bytes);
+            self.deliver_one(from, mail, &bytes);
         }
     }
 
-    fn deliver_one(&mut self, mail: Mail, bytes: &Bytes) {
+    fn deliver_one(&mut self, from: u16, mail: Mail, bytes: &Bytes) {
         match mail {
+            Mail::Reborn { life } => self.on_reborn(from, life),
+            Mail::Welcome { life } => self.on_welcome(from, life),
+            // It is about somebody of the life before, who may have a namesake now.
+            _ if self.is_stranger(from) => {}
             Mail::Ask { ask, bytes: range } => self.accept_mailed(ask, &bytes[range]),
             Mail::Body { id, link, data, end } => self.link_body(id, link, Piece::Kept(data), end),
             Mail::Cancel { id, hard } => self.cancel_here(id, hard),
@@ -44,7 +48,7 @@ impl Engine {
         }
     }
 
-    fn post(&mut self, worker: u16, mail: Mail) {
+    pub(super) fn post(&mut self, worker: u16, mail: Mail) {
         self.counters.mail_sent.add(1);
         self.posts[usize::from(worker)].mail.push(mail);
     }

@@ -274,6 +274,7 @@ impl Engine {
         if head.status == 101 {
             if self.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) || self.is_gone(ask.id) {
                 self.become_tunnel(index, ask.id);
+                self.links.at_mut(index).peer = None;
                 self.end_tunnel(index);
                 return false;
             }

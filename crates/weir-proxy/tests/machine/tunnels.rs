@@ -5,7 +5,7 @@ use weir_check::upstreams::check_honest;
 
 use crate::world::{Do, Seen, World, answer, plan};
 
-const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+pub const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
 const ASKS: &str = "Connection: upgrade\r\nUpgrade: websocket\r\n";
 
 /// Accepts upgrades, answers `/slow` after a second, all else honestly.

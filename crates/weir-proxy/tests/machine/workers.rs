@@ -3,6 +3,7 @@
 
 use weir_check::upstreams::{check_honest, honest_answer};
 
+use crate::tunnels::SWITCH;
 use crate::world::{Do, Door, World, answer, honest, plan};
 
 /// One connection for two workers: both use it, from both sides.
@@ -238,5 +239,85 @@ fn losses_cross_workers() {
     assert_eq!(world.clients[poster].statuses(), [502]);
     check_honest("00000002", &world.clients[reader].replies[0]).unwrap();
     assert_eq!(world.times_served("00000001"), 1);
+    world.finish();
+}
+
+/// hostile.md K3. What was said to a worker before it lost everything is not taken for answers to its new clients, whose
+/// requests have the names of earlier ones; also when it happens again before the first time is known everywhere.
+#[test]
+fn k3_a_new_life_does_not_listen_to_the_old_one() {
+    for lives in [1, 2] {
+        let mut world = World::started(plan(1, 1), 2, 1);
+        let first = world.client_of(1);
+        world.nodes[1].mail_stopped = true;
+        world.get(first, "00000001");
+        world.settle();
+        assert_eq!(world.times_served("00000001"), 1);
+        for life in 1..=lives {
+            world.begin_anew(1);
+            if life < lives {
+                let client = world.client_of(1);
+                world.get(client, "00000002");
+                world.settle();
+                assert_eq!(world.times_served("00000002"), 1);
+            }
+        }
+        let last = world.client_of(1);
+        world.get(last, "00000003");
+        world.settle();
+        world.nodes[1].mail_stopped = false;
+        world.settle();
+        assert!(world.clients[first].replies.is_empty(), "it was gone");
+        assert_eq!(world.clients[last].replies.len(), 1, "{lives} lives");
+        check_honest("00000003", &world.clients[last].replies[0]).unwrap();
+        world.finish();
+    }
+}
+
+/// hostile.md K3. When the worker that owns the connection loses everything, the clients of others get 502 for what they
+/// had asked there, and are served again.
+#[test]
+fn k3_clients_of_other_workers_get_502_and_are_served_again() {
+    let mut world = World::started(plan(1, 1), 2, 1);
+    let client = world.client_of(1);
+    world.serve(|_| Some(vec![Do::Silence]));
+    world.get(client, "00000001");
+    world.settle();
+    world.begin_anew(0);
+    world.serve(honest);
+    world.run_for(1_000_000);
+    assert_eq!(world.clients[client].statuses(), [502]);
+    world.get(client, "00000002");
+    world.run_for(100_000);
+    check_honest("00000002", &world.clients[client].replies[1]).unwrap();
+    assert_eq!(world.open_conns().len(), 1);
+    assert_eq!(world.count(|counters| counters.in_flight.get()), 0);
+    world.finish();
+}
+
+/// hostile.md K3. Uploads and tunnels of a worker that lost everything end on the other side too.
+#[test]
+fn k3_uploads_and_tunnels_end_on_the_other_side() {
+    let mut world = World::started(plan(1, 1), 2, 1);
+    let client = world.client_of(1);
+    world.expect(client, "POST", false, false);
+    world.send(client, b"POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n");
+    world.send(client, &[b'x'; 300_000]);
+    world.settle();
+    let conn = world.open_conns()[0];
+    world.begin_anew(1);
+    world.run_for(1_000_000);
+    assert!(world.conns[conn].closed, "the rest of the body will not come");
+    let client = world.client_of(1);
+    world.expect(client, "GET", false, true);
+    world.serve(|_| Some(vec![Do::Switch(SWITCH.to_vec())]));
+    world.send(client, b"GET /t?n=00000002 HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+    world.settle();
+    assert_eq!(world.clients[client].statuses(), [101]);
+    let tunnel = world.conns.len() - 2;
+    world.begin_anew(1);
+    world.run_for(1_000_000);
+    assert!(world.conns[tunnel].closed, "nobody is at the other end");
+    assert_eq!(world.count(|counters| counters.tunnels.get()), 0);
     world.finish();
 }

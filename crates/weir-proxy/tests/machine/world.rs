@@ -204,9 +204,11 @@ pub struct Node {
     pub engine: Engine,
     pub counters: Arc<Counters>,
     events: VecDeque<Event>,
-    inbox: VecDeque<Post>,
+    inbox: VecDeque<(u16, Post)>,
     /// Posts for this worker are held back.
     pub mail_stopped: bool,
+    parts: Parts,
+    lives: u32,
 }
 
 /// How bytes arrive.
@@ -276,8 +278,15 @@ impl World {
                     counters: Arc::clone(&counters),
                     latency: Arc::new(Histogram::default()),
                 };
-                let engine = Engine::new(parts, now_us);
-                Node { engine, counters, events: VecDeque::new(), inbox: VecDeque::new(), mail_stopped: false }
+                Node {
+                    engine: Engine::new(parts.clone(), now_us),
+                    counters,
+                    events: VecDeque::new(),
+                    inbox: VecDeque::new(),
+                    mail_stopped: false,
+                    parts,
+                    lives: 0,
+                }
             })
             .collect();
         let servers = (0..servers).map(|_| Server { door: Door::Open, serve: Box::new(honest), deaf: false }).collect();
@@ -307,6 +316,21 @@ impl World {
         let mut world = World::new(plan, workers, seed);
         world.run_for(100_000);
         world
+    }
+
+    /// An engine is lost with everything that it had, and another one takes its place.
+    pub fn begin_anew(&mut self, node: usize) {
+        for number in (0..self.clients.len()).filter(|number| self.clients[*number].node == node).collect::<Vec<_>>() {
+            self.clients[number].closed = true;
+            self.clients[number].pending.clear();
+            self.client_end(number);
+        }
+        self.conns.iter_mut().filter(|conn| conn.node == node).for_each(|conn| conn.closed = true);
+        let machine = &mut self.nodes[node];
+        machine.events.clear();
+        machine.lives += 1;
+        machine.engine = Engine::reborn(machine.parts.clone(), self.now_us, machine.lives);
+        self.act(node);
     }
 
     /// What all servers do.

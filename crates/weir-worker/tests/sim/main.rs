@@ -22,10 +22,11 @@ mod scenario;
 mod server;
 mod tunnel;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use run::{Run, Summary};
-use scenario::Scenario;
+use scenario::{Kind, Scenario};
 
 /// Runs of each test when nothing else is asked.
 const SEEDS: u64 = 100;
@@ -62,6 +63,34 @@ fn two_workers_keep_their_promises() {
     each_seed(seeds(), |seed| {
         run(seed, 2);
     });
+}
+
+/// hostile.md K3. A bug of weir's, wherever it strikes, costs the clients and connections of one worker and nothing else: no
+/// answer goes wrong, nothing is sent twice, the pool is whole again, and new clients are served.
+#[test]
+fn k3_a_panic_costs_one_worker_its_connections() {
+    for workers in [1, 2, 3] {
+        let sums = Cell::new((0, 0));
+        each_seed(seeds(), |seed| {
+            let run = Run::new(Scenario::of(Kind::Panicking, seed, workers));
+            run.panic(1 + (seed % 6) as u32, 300);
+            let summary = run.finish();
+            let (answered, rebirths) = sums.get();
+            sums.set((answered + summary.answered as u64, rebirths + summary.rebirths));
+        });
+        let (answered, rebirths) = sums.get();
+        assert!(rebirths > 0 && answered > rebirths, "{workers} workers: {answered} answered, {rebirths} rebirths");
+    }
+}
+
+/// A panic that comes back whatever is tried ends the worker: then a service manager may know better.
+#[test]
+fn k3_panics_without_end_end_the_worker() {
+    let run = Run::new(Scenario::of(Kind::Panicking, 1, 1));
+    run.panic(u32::MAX, 1);
+    let outcome = catch_unwind(AssertUnwindSafe(|| run.finish()));
+    let panic = outcome.err().expect("the worker goes on for ever");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&node::FAULT));
 }
 
 #[test]

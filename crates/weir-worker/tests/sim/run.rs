@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use weir_io::sim::{Actor, Faults, Ledger, Rng, SimWorld};
 
+use weir_proxy::counters::Kind as CounterKind;
 use weir_proxy::plan::PipelineMode;
 
 use super::book::{Book, Entry, Outcome, SharedBook};
@@ -27,8 +28,16 @@ pub struct Summary {
     pub answered: usize,
     pub refused: usize,
     pub cut: usize,
+    pub rebirths: u64,
     pub depth_max: usize,
     pub trace_hash: u64,
+}
+
+/// Panics that are still to come: so many, each within so many commands of a driver after the one before.
+struct Panics {
+    left: u32,
+    within: u64,
+    rng: Rng,
 }
 
 /// A run under way.
@@ -40,6 +49,7 @@ pub struct Run {
     /// Clients besides those of the scenario.
     added: Cell<usize>,
     draining: Cell<bool>,
+    panics: RefCell<Panics>,
 }
 
 impl Run {
@@ -60,6 +70,7 @@ impl Run {
             nodes: Rc::new(RefCell::new(nodes)),
             added: Cell::new(0),
             draining: Cell::new(false),
+            panics: RefCell::new(Panics { left: 0, within: 0, rng: Rng::new(0) }),
         };
         run.add_clients();
         run
@@ -81,10 +92,23 @@ impl Run {
         self.world.actor(make(&self.book));
     }
 
+    /// Lets the workers panic so many times in all, each within so many commands after the time before.
+    pub fn panic(&self, times: u32, within: u64) {
+        *self.panics.borrow_mut() = Panics { left: times, within, rng: Rng::new(self.scenario.seed ^ 0xb0b) };
+    }
+
     /// Lets time pass until `done`, at most `time_us`.
     pub fn pass(&self, time_us: u64, done: impl FnMut() -> bool) -> bool {
         let until_us = self.world.now_us() + time_us;
-        let turn = |index: usize| self.nodes.borrow_mut()[index].turn();
+        let turn = |index: usize| {
+            let node = &mut self.nodes.borrow_mut()[index];
+            let panics = &mut *self.panics.borrow_mut();
+            if panics.left > 0 && !node.is_fused() {
+                panics.left -= 1;
+                node.set_fuse(panics.rng.between(1, panics.within));
+            }
+            node.turn();
+        };
         self.world.run(until_us, STEPS_MAX, turn, done)
     }
 
@@ -104,6 +128,8 @@ impl Run {
             drop(book);
             self.fail(&text);
         }
+        self.panics.borrow_mut().left = 0;
+        self.nodes.borrow().iter().for_each(|node| node.set_fuse(0));
         self.world.set_faults(Faults { latency_us: 50, ..Faults::none() });
         self.pass(QUIET_US, || false);
         self.check_book();
@@ -166,6 +192,8 @@ impl Run {
             (Kind::Calm, outcome) => *outcome == Outcome::Refused(502) && !repeatable && self.may_end_by_close(),
             (Kind::Closing, outcome) => *outcome == Outcome::Refused(502) && !repeatable,
             (Kind::Breaking, outcome) => matches!(outcome, Outcome::Refused(502) | Outcome::Cut),
+            // Who has a connection to the worker loses it; what others asked there is not known to be processed.
+            (Kind::Panicking, outcome) => matches!(outcome, Outcome::Refused(502 | 503) | Outcome::Cut),
             (Kind::Rough, outcome) => matches!(outcome, Outcome::Refused(400 | 408 | 502 | 503 | 504) | Outcome::Cut),
         }
     }
@@ -189,6 +217,19 @@ impl Run {
         let full = self.scenario.kind != Kind::Rough && !self.draining.get();
         if streams > most || (full && streams != most) {
             self.fail(&format!("{streams} sockets open at rest, {most} upstream connections configured"));
+        }
+        for (index, node) in self.nodes.borrow().iter().enumerate() {
+            node.counters().each(|sample| {
+                // A request whose client left waits on a dead server's connection until the next turn sweeps it.
+                let may_stay = match sample.name {
+                    "upstream_connections" => true,
+                    "in_flight" => self.scenario.kind == Kind::Rough,
+                    _ => false,
+                };
+                if sample.kind == CounterKind::Gauge && sample.value != 0 && !may_stay {
+                    self.fail(&format!("worker {index} at rest counts {} {}", sample.value, sample.name));
+                }
+            });
         }
         for ledger in ledgers {
             let held = Ledger { streams: 0, listeners: 0, ..ledger };
@@ -220,6 +261,7 @@ impl Run {
             answered: count(|outcome| *outcome == Outcome::Answered),
             refused: count(|outcome| matches!(outcome, Outcome::Refused(_))),
             cut: count(|outcome| *outcome == Outcome::Cut),
+            rebirths: self.nodes.borrow().iter().map(|node| node.counters().rebirths.get()).sum(),
             depth_max: book.depth_max,
             trace_hash: self.world.trace_hash(),
         }

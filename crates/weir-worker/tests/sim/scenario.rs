@@ -24,6 +24,8 @@ pub enum Kind {
     Rough,
     /// A server of the catalogue; the test judges the outcomes.
     Hostile,
+    /// weir itself panics.
+    Panicking,
 }
 
 /// All of a run.
@@ -51,6 +53,11 @@ pub fn server_address(index: usize) -> SocketAddr {
 impl Scenario {
     pub fn new(seed: u64, workers: u16) -> Scenario {
         let kind = [Kind::Calm, Kind::Closing, Kind::Breaking, Kind::Rough][(seed % 4) as usize];
+        Scenario::of(kind, seed, workers)
+    }
+
+    /// A scenario of this kind.
+    pub fn of(kind: Kind, seed: u64, workers: u16) -> Scenario {
         let rng = &mut Rng::new(seed ^ 0x5ce7);
         let faults = match kind {
             Kind::Rough => Faults::random(seed),
@@ -98,7 +105,7 @@ fn style(kind: Kind, rng: &mut Rng) -> Style {
         Some(closing)
     };
     match kind {
-        Kind::Calm | Kind::Hostile => {}
+        Kind::Calm | Kind::Hostile | Kind::Panicking => {}
         Kind::Closing => style.closing = ending(&[Ending::Fin, Ending::Announced], rng),
         Kind::Breaking => style.closing = ending(&[Ending::Rst, Ending::HalfAnswer, Ending::Unread], rng),
         Kind::Rough => {

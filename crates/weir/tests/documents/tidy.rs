@@ -150,6 +150,7 @@ const LETTERS: &[(&str, std::ops::RangeInclusive<u32>)] = &[
     ("f", 1..=4),
     ("h", 1..=3),
     ("h", 6..=6),
+    ("k", 2..=3),
     ("k", 5..=5),
 ];
 

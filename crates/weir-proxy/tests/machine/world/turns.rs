@@ -104,8 +104,8 @@ impl World {
             if *is_client { self.feed_client(*number) } else { self.feed_conn(*number) }
         }
         if !self.nodes[node].mail_stopped {
-            while let Some(post) = self.nodes[node].inbox.pop_front() {
-                self.nodes[node].engine.deliver(post);
+            while let Some((from, post)) = self.nodes[node].inbox.pop_front() {
+                self.nodes[node].engine.deliver(from, post);
             }
         }
         self.nodes[node].engine.settle();
@@ -187,7 +187,7 @@ impl World {
         for to in 0..self.nodes.len() {
             if let Some(post) = self.nodes[node].engine.take_post(to as u16) {
                 assert_ne!(to, node, "mail to itself");
-                self.nodes[to].inbox.push_back(post);
+                self.nodes[to].inbox.push_back((node as u16, post));
             }
         }
     }

@@ -1,0 +1,94 @@
+//! Beginning anew: after a bug a worker gives up all that it has, and the others give up what they had with it.
+//!
+//! The machines of a worker that panicked are in an unknown state, so nothing of them is used again. Other workers hold
+//! names of its requests and connections, and mail that speaks of them may be under way both ways; the new machines will
+//! give the same names to others. So the first thing that each of them hears is [`Mail::Reborn`], upon which they forget
+//! the old names, and whatever they said before their [`Mail::Welcome`] is not listened to. hostile.md K3.
+
+use super::{Engine, Parts};
+use crate::ask::{ExchangeId, Failure, LinkId, Traits};
+use crate::link::LinkState;
+use crate::mail::Mail;
+use crate::session::Phase;
+
+impl Engine {
+    /// As [`Engine::new`], in place of an engine that was lost. `life` counts from 1 and grows.
+    pub fn reborn(parts: Parts, now_us: u64, life: u32) -> Engine {
+        parts.counters.reset_gauges();
+        let mut engine = Engine::new(parts, now_us);
+        engine.life = life;
+        for worker in (0..engine.workers).filter(|worker| *worker != engine.worker).collect::<Vec<_>>() {
+            engine.strangers[usize::from(worker)] = true;
+            engine.post(worker, Mail::Reborn { life });
+        }
+        engine.counters.rebirths.add(1);
+        engine
+    }
+
+    pub(super) fn is_stranger(&self, worker: u16) -> bool {
+        self.strangers[usize::from(worker)]
+    }
+
+    pub(super) fn on_welcome(&mut self, worker: u16, life: u32) {
+        if life == self.life {
+            self.strangers[usize::from(worker)] = false;
+        }
+    }
+
+    /// Another worker lost everything. Its clients are gone, and so are its connections.
+    pub(super) fn on_reborn(&mut self, worker: u16, life: u32) {
+        self.forget_clients(worker);
+        self.forget_connections(worker);
+        self.post(worker, Mail::Welcome { life });
+    }
+
+    /// Nobody waits any more for what this worker's clients asked here.
+    fn forget_clients(&mut self, worker: u16) {
+        for server in &mut self.servers {
+            let before = server.waiting.len();
+            server.waiting.retain(|waiting| waiting.ask.id.worker != worker);
+            self.counters.queue_waiting.sub((before - server.waiting.len()) as u64);
+        }
+        let links: Vec<u32> = self.links.indexes().collect();
+        let mut unfinished: Vec<ExchangeId> = Vec::new();
+        for index in links {
+            let name = LinkId { worker: self.worker, index, generation: self.links.generation(index) };
+            let link = self.links.at_mut(index);
+            if link.state == LinkState::Tunnel {
+                if link.peer.is_some_and(|peer| peer.worker == worker) {
+                    link.peer = None;
+                    self.leave_tunnel(index);
+                }
+                continue;
+            }
+            link.body_paused = link.body_paused.filter(|id| id.worker != worker);
+            for entry in link.entries.iter_mut().filter(|entry| entry.ask.id.worker == worker && !entry.cancelled) {
+                if entry.ask.traits.has(Traits::STREAMING) {
+                    unfinished.push(entry.ask.id);
+                } else {
+                    entry.cancelled = true;
+                }
+            }
+            let (paused, by) = (link.paused, link.paused_by);
+            if paused && (by >> 56) as u16 == worker {
+                self.flow_here(name, by, false);
+            }
+        }
+        for id in unfinished {
+            self.cancel_here(id, true);
+        }
+    }
+
+    /// What clients here asked there has no answer.
+    fn forget_connections(&mut self, worker: u16) {
+        let owed = |slot: &u32| {
+            let exchange = self.exchanges.at(*slot);
+            let at = exchange.link.map_or(exchange.asked, |link| link.worker);
+            at == worker && matches!(exchange.phase, Phase::Waiting | Phase::Answering)
+        };
+        let lost: Vec<ExchangeId> = self.exchanges.indexes().filter(owed).map(|slot| self.exchange_id(slot)).collect();
+        for id in lost {
+            self.answer_fails(id, Failure::Lost);
+        }
+    }
+}
