@@ -3,8 +3,10 @@
 
 mod mailbox;
 mod start;
+mod watchdog;
 mod worker;
 
 pub use mailbox::{Mailbox, mailboxes};
 pub use start::{Running, Setup, StartError, View, start};
+pub use watchdog::Watchdog;
 pub use worker::{Control, Worker};

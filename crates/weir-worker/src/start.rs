@@ -15,6 +15,7 @@ use weir_proxy::histogram::Histogram;
 use weir_proxy::plan::Plan;
 
 use crate::mailbox::{Mailbox, mailboxes};
+use crate::watchdog::Watchdog;
 use crate::worker::{Control, Worker};
 
 /// What to start.
@@ -71,6 +72,8 @@ pub struct Running {
     threads: Vec<JoinHandle<io::Result<()>>>,
     controls: Vec<(Arc<Control>, Arc<dyn Waker>)>,
     views: Vec<View>,
+    /// Numbers of the workers' threads (gettid).
+    numbers: Vec<i32>,
     addresses: Vec<SocketAddr>,
 }
 
@@ -96,7 +99,8 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
     let servers = setup.plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
     let hints = Arc::new(Hints::new(servers, usize::from(workers)));
     let cores = if setup.pin { available_cores() } else { Vec::new() };
-    let mut running = Running { threads: Vec::new(), controls: Vec::new(), views: Vec::new(), addresses };
+    let mut running =
+        Running { threads: Vec::new(), controls: Vec::new(), views: Vec::new(), numbers: Vec::new(), addresses };
     let (ready, started) = mpsc::channel();
     for (number, (listeners, mailbox)) in sockets.into_iter().zip(mailboxes(workers)).enumerate() {
         let view = View { counters: Arc::new(Counters::default()), latency: Arc::new(Histogram::default()) };
@@ -124,7 +128,10 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
         });
         running.threads.push(thread.map_err(StartError::Driver)?);
         match started.recv() {
-            Ok(Ok(waker)) => running.controls.push((control, waker)),
+            Ok(Ok((waker, number))) => {
+                running.controls.push((control, waker));
+                running.numbers.push(number);
+            }
             Ok(Err(error)) => {
                 running.stop();
                 return Err(StartError::Driver(error));
@@ -167,7 +174,8 @@ struct Seat {
     parts: Parts,
     listeners: Vec<TcpListener>,
     mailbox: Mailbox,
-    ready: mpsc::Sender<io::Result<Arc<dyn Waker>>>,
+    /// Told once: the worker runs, or why not.
+    ready: mpsc::Sender<io::Result<(Arc<dyn Waker>, i32)>>,
     control: Arc<Control>,
 }
 
@@ -180,7 +188,7 @@ impl Seat {
         match made {
             Ok((mut worker, waker)) => {
                 // Nobody listens any more when starting was given up: then the control says stop.
-                let _ = self.ready.send(Ok(waker));
+                let _ = self.ready.send(Ok((waker, rustix::thread::gettid().as_raw_nonzero().get())));
                 worker.set_core(core);
                 worker.run(&self.control)
             }
@@ -201,6 +209,11 @@ impl Running {
     /// What can be read of each worker.
     pub fn views(&self) -> &[View] {
         &self.views
+    }
+
+    /// Looks after workers that are stuck.
+    pub fn watchdog(&self) -> Watchdog {
+        Watchdog::new(&self.numbers)
     }
 
     /// Stops accepting; clients get the answers to what they asked; then the workers end.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weir_config::{Config, find_path, load};
-use weir_worker::{Running, Setup, StartError};
+use weir_worker::{Running, Setup, StartError, Watchdog};
 
 use crate::cli::{EngineArgs, Io, RunArgs};
 use crate::failure::Failure;
@@ -99,10 +99,42 @@ pub(crate) fn check_free(address: SocketAddr) -> io::Result<()> {
     }
 }
 
+/// What weir's own bugs did to the workers, so far.
+struct Bugs {
+    watchdog: Watchdog,
+    /// By worker.
+    rebirths: Vec<u64>,
+}
+
+impl Bugs {
+    fn new(running: &Running) -> Bugs {
+        Bugs { watchdog: running.watchdog(), rebirths: vec![0; running.views().len()] }
+    }
+
+    /// Tells of workers that began anew, and ends the process when one is stuck: its clients would wait for ever.
+    fn look(&mut self, running: &Running) {
+        for (worker, (view, before)) in running.views().iter().zip(&mut self.rebirths).enumerate() {
+            let rebirths = view.counters.rebirths.get();
+            if std::mem::replace(before, rebirths) != rebirths {
+                eprintln!(
+                    "weir: worker {worker} panicked, which is a bug in weir (please report the lines above); its connections are closed, and it serves again"
+                );
+            }
+        }
+        if let Some(worker) = self.watchdog.look(|worker| running.views()[worker].counters.turns.get()) {
+            eprintln!(
+                "weir: worker {worker} does not come back from a turn, which is a bug in weir (please report it); aborting"
+            );
+            std::process::abort();
+        }
+    }
+}
+
 /// Waits for the end, by signal or by failure.
 fn supervise(running: Running, signals: &Receiver<i32>) -> Result<(), Failure> {
     let mut deadline: Option<Instant> = None;
     let mut ending = false;
+    let mut bugs = Bugs::new(&running);
     while !running.is_finished() {
         // What a worker owned, its clients and its share of the upstream connections, went with it; the others can't
         // stand in for it, a service manager's restart can.
@@ -111,6 +143,7 @@ fn supervise(running: Running, signals: &Receiver<i32>) -> Result<(), Failure> {
             running.stop();
             ending = true;
         }
+        bugs.look(&running);
         match signals.recv_timeout(LOOK_EVERY) {
             Ok(SIGTERM) if !ending => {
                 ending = true;
