@@ -134,6 +134,9 @@ pub trait Driver {
     /// Ends the sending direction (FIN) at once; only when no send is in flight.
     fn shutdown_write(&mut self, socket: Socket);
 
+    /// Acknowledges what was received at once instead of together with the next send (TCP_QUICKACK, tcp(7)).
+    fn acknowledge(&mut self, socket: Socket);
+
     /// Ends everything about the socket. Data already taken by the kernel is still delivered to the other side, unless
     /// received bytes are unread (then the kernel sends RST).
     fn close(&mut self, socket: Socket);

@@ -93,6 +93,14 @@ pub(crate) fn shutdown_write(fd: RawFd) {
     unsafe { libc::shutdown(fd, libc::SHUT_WR) };
 }
 
+/// Sends the acknowledgement that the kernel delays in the hope of a send. Errors mean that there is no connection.
+pub(crate) fn acknowledge(fd: RawFd) {
+    let on: libc::c_int = 1;
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a TCP socket gives an error.
+    unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, (&raw const on).cast(), len) };
+}
+
 /// Makes the close of a connection a reset. Errors mean that there is no connection to reset.
 pub(crate) fn linger_zero(fd: RawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };

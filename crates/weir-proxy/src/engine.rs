@@ -106,6 +106,11 @@ pub enum Action {
         /// The driver's name for the connection.
         socket: u64,
     },
+    /// Acknowledge what a server sent, at once.
+    AcknowledgeLink {
+        /// The driver's name for the connection.
+        socket: u64,
+    },
     /// End the sending direction of a server's connection.
     ShutdownLink {
         /// The driver's name for the connection.
@@ -253,6 +258,8 @@ pub struct Engine {
     dirty_links: Vec<u32>,
     to_parse: VecDeque<(u32, u32)>,
     doomed: Vec<(u32, u32)>,
+    /// Connections that received answers of a pipeline in this turn, and what had been given to the driver by then.
+    received: Vec<(u32, u32, u64)>,
     synced: Vec<(u32, u32)>,
     synced_before: Vec<(u32, u32)>,
     posts: Vec<Post>,
@@ -316,6 +323,7 @@ impl Engine {
             dirty_links: Vec::new(),
             to_parse: VecDeque::new(),
             doomed: Vec::new(),
+            received: Vec::new(),
             synced: Vec::new(),
             synced_before: Vec::new(),
             posts: (0..parts.workers).map(|_| Post::default()).collect(),
@@ -415,6 +423,12 @@ impl Engine {
             }
             if let Some(index) = self.dirty_links.pop() {
                 if let Some(action) = self.flush_link(index) {
+                    return Some(action);
+                }
+                continue;
+            }
+            if let Some(received) = self.received.pop() {
+                if let Some(action) = self.acknowledge(received) {
                     return Some(action);
                 }
                 continue;

@@ -310,6 +310,7 @@ impl<D: Driver> Worker<D> {
                 }
             }
             Action::ReceiveLink { socket } => self.driver.receive(unpack(socket), Receive::Once(Class::Large)),
+            Action::AcknowledgeLink { socket } => self.driver.acknowledge(unpack(socket)),
             Action::ShutdownClient { socket } | Action::ShutdownLink { socket } => {
                 self.driver.shutdown_write(unpack(socket));
             }

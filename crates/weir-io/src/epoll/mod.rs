@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
-use crate::net::{clock_us, close_fd, linger_zero, outgoing_socket, receiving_core, shutdown_write};
+use crate::net::{acknowledge, clock_us, close_fd, linger_zero, outgoing_socket, receiving_core, shutdown_write};
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
@@ -259,6 +259,12 @@ impl Driver for Epoll {
     fn shutdown_write(&mut self, socket: Socket) {
         if let Some(slot) = self.table.named(socket) {
             shutdown_write(slot.fd);
+        }
+    }
+
+    fn acknowledge(&mut self, socket: Socket) {
+        if let Some(slot) = self.table.named(socket) {
+            acknowledge(slot.fd);
         }
     }
 

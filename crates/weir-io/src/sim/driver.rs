@@ -116,6 +116,9 @@ impl Driver for SimDriver {
         self.command(|world, driver| world.driver_shutdown_write(driver, socket));
     }
 
+    /// The simulated network has no acknowledgements.
+    fn acknowledge(&mut self, _: Socket) {}
+
     fn close(&mut self, socket: Socket) {
         self.command(|world, driver| world.driver_close(driver, socket, false));
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use io_uring::{opcode, squeue, types};
 
-use crate::net::{clock_us, linger_zero, outgoing_socket, receiving_core, shutdown_write};
+use crate::net::{acknowledge, clock_us, linger_zero, outgoing_socket, receiving_core, shutdown_write};
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
@@ -228,6 +228,12 @@ impl Driver for Uring {
     fn shutdown_write(&mut self, socket: Socket) {
         if let Some(slot) = self.table.named(socket) {
             shutdown_write(slot.fd);
+        }
+    }
+
+    fn acknowledge(&mut self, socket: Socket) {
+        if let Some(slot) = self.table.named(socket) {
+            acknowledge(slot.fd);
         }
     }
 

@@ -192,6 +192,10 @@ impl Engine {
         if at < input.bytes.len() && link.state != LinkState::Tunnel {
             link.keep_stash(&input.bytes[at..]);
         }
+        if depth > 1 && self.servers[server].holds_back(now_us - since_us, now_us) && !link.entries.is_empty() {
+            self.received.push((index, generation, link.log.flushed()));
+        }
+        let link = self.links.at_mut(index);
         let answered = (link.answers - before) as u32;
         if answered > 0 {
             if before == 0 {
@@ -210,6 +214,18 @@ impl Engine {
             machine.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first });
             self.after_answers(index, server, elapsed_us / u64::from(answered));
         }
+    }
+
+    /// For a server that holds the next answer back until the last one is acknowledged: the kernel lets the acknowledgement
+    /// wait for a send, so without one in this turn it is asked for.
+    pub(super) fn acknowledge(&self, (index, generation, flushed): (u32, u32, u64)) -> Option<Action> {
+        if !self.links.holds(index, generation) {
+            return None;
+        }
+        let link = self.links.at(index);
+        let socket = link.socket?;
+        let waits = !link.entries.is_empty() && link.log.flushed() == flushed;
+        waits.then_some(Action::AcknowledgeLink { socket })
     }
 
     /// Asks which core receives a connection's packets. Only an answer tells: a handshake is the kernel's alone.

@@ -83,6 +83,29 @@ fn a_full_connection_is_refilled_in_batches() {
     assert_eq!(clients.iter().filter(|client| !world.clients[**client].replies.is_empty()).count(), 4);
 }
 
+/// A server that takes 40 ms between the answers of a pipeline may wait for an acknowledgement: from then on it gets one
+/// at once, unless something is sent anyway, and only while answers are outstanding.
+#[test]
+fn answers_that_are_held_back_are_acknowledged_at_once() {
+    for delay_us in [25_000, 40_000] {
+        let mut world = World::started(deep(1), 1, 1);
+        earn(&mut world);
+        let conn = world.open_conns()[0];
+        world.serve(move |seen| seen.complete.then(|| vec![Do::Delay(delay_us), Do::Answer(answer(seen.request))]));
+        let clients = burst(&mut world, "GET", 3);
+        world.run_for(4 * delay_us);
+        check_burst(&world, &clients);
+        // After the first and the second of three.
+        assert_eq!(world.conns[conn].acknowledged, if delay_us >= 40_000 { 2 } else { 0 }, "{delay_us}");
+        world.serve(honest);
+        let clients = burst(&mut world, "GET", 1);
+        world.settle();
+        check_burst(&world, &clients);
+        assert_eq!(world.conns[conn].acknowledged, if delay_us >= 40_000 { 2 } else { 0 }, "nothing is outstanding");
+        world.finish();
+    }
+}
+
 /// A quiet second is not a second without a sync point.
 #[test]
 fn a_burst_after_silence_is_pipelined() {

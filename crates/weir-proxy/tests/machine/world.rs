@@ -128,6 +128,8 @@ pub struct Conn {
     receiving: bool,
     /// Receives were asked for and not answered, for tests of back-pressure.
     pub sending: bool,
+    /// Times that weir acknowledged at once.
+    pub acknowledged: usize,
     sent_ok: bool,
     head_answered: bool,
     deaf_send: bool,

@@ -74,6 +74,11 @@ impl Driver for Fused {
         self.inner.shutdown_write(socket);
     }
 
+    fn acknowledge(&mut self, socket: Socket) {
+        self.point();
+        self.inner.acknowledge(socket);
+    }
+
     fn close(&mut self, socket: Socket) {
         self.point();
         self.inner.close(socket);

@@ -175,6 +175,7 @@ impl World {
             incoming: VecDeque::new(),
             receiving: false,
             sending: false,
+            acknowledged: 0,
             sent_ok: true,
             head_answered: false,
             deaf_send: false,

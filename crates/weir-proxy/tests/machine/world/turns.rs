@@ -225,6 +225,7 @@ impl World {
                     self.nodes[node].engine.link_located(token, near(socket as usize));
                 }
             }
+            Action::AcknowledgeLink { socket } => self.conns[socket as usize].acknowledged += 1,
             Action::ReceiveLink { socket } => {
                 let conn = &mut self.conns[socket as usize];
                 assert!(!conn.closed && !conn.receiving, "conn {socket}: receive armed twice");
