@@ -259,7 +259,7 @@ pub struct Engine {
     to_parse: VecDeque<(u32, u32)>,
     doomed: Vec<(u32, u32)>,
     /// Connections that received answers of a pipeline in this turn, and what had been given to the driver by then.
-    received: Vec<(u32, u32, u64)>,
+    to_acknowledge: Vec<(u32, u32, u64)>,
     synced: Vec<(u32, u32)>,
     synced_before: Vec<(u32, u32)>,
     posts: Vec<Post>,
@@ -323,7 +323,7 @@ impl Engine {
             dirty_links: Vec::new(),
             to_parse: VecDeque::new(),
             doomed: Vec::new(),
-            received: Vec::new(),
+            to_acknowledge: Vec::new(),
             synced: Vec::new(),
             synced_before: Vec::new(),
             posts: (0..parts.workers).map(|_| Post::default()).collect(),
@@ -427,7 +427,7 @@ impl Engine {
                 }
                 continue;
             }
-            if let Some(received) = self.received.pop() {
+            if let Some(received) = self.to_acknowledge.pop() {
                 if let Some(action) = self.acknowledge(received) {
                     return Some(action);
                 }

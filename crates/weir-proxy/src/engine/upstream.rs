@@ -193,7 +193,7 @@ impl Engine {
             link.keep_stash(&input.bytes[at..]);
         }
         if depth > 1 && self.servers[server].holds_back(now_us - since_us, now_us) && !link.entries.is_empty() {
-            self.received.push((index, generation, link.log.flushed()));
+            self.to_acknowledge.push((index, generation, link.log.flushed()));
         }
         let link = self.links.at_mut(index);
         let answered = (link.answers - before) as u32;
