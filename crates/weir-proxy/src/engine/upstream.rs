@@ -240,8 +240,13 @@ impl Engine {
     pub fn link_located(&mut self, token: u64, near: bool) {
         let Some(index) = self.link_of(token) else { return };
         let link = self.links.at(index);
-        if link.state != LinkState::Aside {
-            self.servers[link.server as usize].locate(link.position, Some(near));
+        if link.state != LinkState::Ready {
+            return;
+        }
+        let server = &mut self.servers[link.server as usize];
+        server.locate(link.position, Some(near));
+        if !near && link.entries.is_empty() && server.may_try_nearer() {
+            self.lose_link(index, Loss::Ours, "far");
         }
     }
 

@@ -83,6 +83,25 @@ fn a_full_connection_is_refilled_in_batches() {
     assert_eq!(clients.iter().filter(|client| !world.clients[**client].replies.is_empty()).count(), 4);
 }
 
+/// A worker whose connections are all far makes one anew when it is empty, a few times, until one is near.
+#[test]
+fn a_far_connection_is_made_anew_until_one_is_near() {
+    for (near, connections) in [((|_| true) as fn(usize) -> bool, 1), (|conn| conn == 2, 3), (|_| false, 5)] {
+        let mut world = World::new(deep(1), 1, 1);
+        world.near = Some(near);
+        world.run_for(100_000);
+        for _ in 0..10 {
+            let clients = burst(&mut world, "GET", 1);
+            world.run_for(100_000);
+            check_burst(&world, &clients);
+        }
+        assert_eq!(world.conns.len(), connections);
+        assert_eq!(world.open_conns().len(), 1);
+        assert_eq!(world.requests().count(), 10, "nothing was sent twice");
+        world.finish();
+    }
+}
+
 /// A server that takes 40 ms between the answers of a pipeline may wait for an acknowledgement: from then on it gets one
 /// at once, unless something is sent anyway, and only while answers are outstanding.
 #[test]
