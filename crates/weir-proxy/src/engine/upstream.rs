@@ -20,6 +20,9 @@ const DISCARD_BYTES_MAX: u64 = 256 * 1024;
 /// An answer larger than this keeps others from being queued behind it.
 pub(crate) const LARGE_BYTES: u64 = 256 * 1024;
 
+/// A far connection that answered fewer requests is not worth making anew.
+const FAR_ANSWERS_MIN: u64 = 10_000;
+
 /// How many times as long as its last answers took a connection is left empty at a sync point, and how long at most. When
 /// an answer was one too many, the server still works on what weir takes for answered; this is when it shows.
 const SYNC_ANSWERS: u64 = 2;
@@ -245,7 +248,8 @@ impl Engine {
         }
         let server = &mut self.servers[link.server as usize];
         server.locate(link.position, Some(near));
-        if !near && link.entries.is_empty() && server.may_try_nearer() {
+        let costs = link.syncing && link.entries.is_empty() && link.answers >= FAR_ANSWERS_MIN;
+        if !near && costs && server.may_try_nearer() {
             self.lose_link(index, Loss::Ours, "far");
         }
     }
