@@ -1,6 +1,6 @@
-//! Proves: deep for fast servers also when they are saturated, 1 for slow ones, and back again when they change;
+//! Proves: deep for fast servers also when they or their machines are saturated, 1 for slow ones, and back again when they change;
 //! also when more requests wait than connections can hold; fixed depths stay; no input breaks the bounds. How: a closed-loop simulation of clients, a fill-first scheduler,
-//! and two kinds of server, in virtual time; and random input.
+//! and kinds of servers, in virtual time; and random input.
 
 use std::collections::VecDeque;
 
@@ -13,6 +13,8 @@ use super::*;
 enum Server {
     /// One processor for all connections, which it serves in turns: `us` for a request.
     Processor { us: u64 },
+    /// The same, but others have the processor for all but `on_us` of each `of_us`.
+    Shared { us: u64, on_us: u64, of_us: u64 },
     /// Requests of a connection one after the other, connections independent: each request takes `us`; every
     /// `every`th `long_us`.
     Sleeper { us: u64, every: u64, long_us: u64 },
@@ -59,6 +61,8 @@ impl Simulation {
             self.now_us += TURN_US;
             match server {
                 Server::Processor { us } => self.serve_in_turns(us),
+                Server::Shared { us, on_us, of_us } if self.now_us % of_us < on_us => self.serve_in_turns(us),
+                Server::Shared { .. } => {}
                 Server::Sleeper { us, every, long_us } => self.serve_sleeping(us, every, long_us),
             }
             self.reap();
@@ -177,6 +181,18 @@ fn a_saturated_fast_server_is_pipelined_deeply() {
         simulation.run(Server::Processor { us }, 20_000);
         let (low, high) = usual(simulation.run(Server::Processor { us }, 20_000));
         assert!(low >= 8, "{clients} clients, {connections} connections, {us} us: {low} to {high}");
+    }
+}
+
+/// A processor that is rarely there delays the first request of a connection as it delays the last: depth is not to blame.
+#[test]
+fn a_busy_machine_is_no_reason_for_less_depth() {
+    for (clients, connections) in [(64, 32), (256, 32), (1000, 16)] {
+        let server = Server::Shared { us: 12, on_us: 1_000, of_us: 8_000 };
+        let mut simulation = Simulation::new(adaptive(), connections, clients);
+        simulation.run(server, 20_000);
+        let (low, high) = usual(simulation.run(server, 50_000));
+        assert!(low >= 8, "{clients} clients, {connections} connections: {low} to {high}");
     }
 }
 
