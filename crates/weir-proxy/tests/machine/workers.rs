@@ -39,6 +39,18 @@ fn connections_are_counted_over_all_workers() {
     }
 }
 
+fn send_body(world: &mut World, client: usize, body: &[u8], chunked: bool) {
+    for piece in body.chunks(10_000) {
+        match chunked {
+            true => world.send(client, &[b"2710;x=y\r\n", piece, b"\r\n"].concat()),
+            false => world.send(client, piece),
+        }
+    }
+    if chunked {
+        world.send(client, b"0\r\nX-Dropped: x\r\n\r\n");
+    }
+}
+
 /// A body that streams across workers arrives whole; back-pressure crosses too.
 #[test]
 fn uploads_cross_workers() {
@@ -51,15 +63,7 @@ fn uploads_cross_workers() {
             if chunked { "Transfer-Encoding: chunked".into() } else { format!("Content-Length: {}", body.len()) };
         world.send(client, format!("POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n").as_bytes());
         world.servers[0].deaf = true;
-        for piece in body.chunks(10_000) {
-            match chunked {
-                true => world.send(client, &[b"2710;x=y\r\n", piece, b"\r\n"].concat()),
-                false => world.send(client, piece),
-            }
-        }
-        if chunked {
-            world.send(client, b"0\r\nX-Dropped: x\r\n\r\n");
-        }
+        send_body(&mut world, client, &body, chunked);
         world.settle();
         assert!(world.clients[client].unread() > 200_000, "read although the server takes nothing");
         // What was sent to the deaf server is lost to the judge, so it starts anew.
@@ -70,15 +74,7 @@ fn uploads_cross_workers() {
         let client = world.client_of(1);
         world.expect(client, "POST", false, false);
         world.send(client, format!("POST /p?n=00000002 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n").as_bytes());
-        for piece in body.chunks(10_000) {
-            match chunked {
-                true => world.send(client, &[b"2710;x=y\r\n", piece, b"\r\n"].concat()),
-                false => world.send(client, piece),
-            }
-        }
-        if chunked {
-            world.send(client, b"0\r\nX-Dropped: x\r\n\r\n");
-        }
+        send_body(&mut world, client, &body, chunked);
         world.settle();
         check_honest("00000002", &world.clients[client].replies[0]).unwrap();
         let got = world.requests().find(|request| request.nonce() == "00000002").unwrap();
