@@ -52,6 +52,7 @@ impl Engine {
         let server = &mut self.servers[position];
         server.failures = 0;
         server.ready += 1;
+        server.locate(link.position, None);
         server.refresh(link, now_us);
         self.publish_ready(position);
         self.dispatch(position);
@@ -91,7 +92,6 @@ impl Engine {
         link.reset(retry_us);
         let server = &mut self.servers[link.server as usize];
         server.refresh(link, self.now_us);
-        server.locate(link.position, None);
         self.links.renew(index);
         if retry_us <= self.now_us {
             self.connect(index);

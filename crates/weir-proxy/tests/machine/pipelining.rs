@@ -6,6 +6,7 @@ use weir_proxy::plan::{PipelineMode, Plan, Share};
 use weir_proxy::rules::{Rule, Rules, TargetMatch};
 use weir_proxy::trust::Doubt;
 
+use crate::tunnels::SWITCH;
 use crate::world::{Do, Seen, World, answer, honest, plan};
 
 fn deep(connections: u32) -> Plan {
@@ -81,6 +82,35 @@ fn a_full_connection_is_refilled_in_batches() {
         assert_eq!(got(&world), requests, "after {ms} ms");
     }
     assert_eq!(clients.iter().filter(|client| !world.clients[**client].replies.is_empty()).count(), 4);
+}
+
+/// What is known of a connection goes with it into its tunnel: its successor's packets may arrive anywhere.
+#[test]
+fn the_successor_of_a_near_tunnel_is_not_near() {
+    let mut world = World::new(deep(2), 1, 1);
+    world.near = Some(|conn| conn < 2);
+    world.run_for(100_000);
+    earn(&mut world);
+    let clients = burst(&mut world, "GET", 32);
+    world.settle();
+    check_burst(&world, &clients);
+    let upgrading = world.client();
+    world.expect(upgrading, "GET", false, true);
+    world.serve(|seen| match seen.request.fields.has("upgrade") {
+        true => Some(vec![Do::Switch(SWITCH.to_vec())]),
+        false => honest(seen),
+    });
+    world
+        .send(upgrading, b"GET /t?n=00000009 HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+    world.run_for(100_000);
+    assert_eq!(world.clients[upgrading].statuses(), [101]);
+    let [_, near, successor] = world.open_conns()[..] else { panic!("a tunnel and two connections") };
+    let before = world.conns[near].requests.len();
+    let clients = burst(&mut world, "GET", 3);
+    world.settle();
+    check_burst(&world, &clients);
+    assert_eq!((world.conns[near].requests.len() - before, world.conns[successor].requests.len()), (3, 0));
+    world.finish();
 }
 
 /// A worker whose connections are all far that is busy makes one anew at a sync point, a few times, until one is near.
