@@ -12,6 +12,7 @@
 
 mod answer;
 mod aside;
+mod audit;
 mod client;
 mod connect;
 mod lives;

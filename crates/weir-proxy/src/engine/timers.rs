@@ -45,7 +45,7 @@ impl Engine {
     }
 
     /// When the session's patience ends, as things stand.
-    fn deadline(&self, session: &Session) -> u64 {
+    pub(super) fn deadline(&self, session: &Session) -> u64 {
         let plan = &self.plan.client;
         let mut due_us = u64::MAX;
         if session.flags.sending {

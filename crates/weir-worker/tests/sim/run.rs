@@ -108,6 +108,9 @@ impl Run {
                 node.set_fuse(panics.rng.between(1, panics.within));
             }
             node.turn();
+            if let Err(text) = node.engine().audit() {
+                self.fail(&format!("worker {index}: {text}"));
+            }
         };
         self.world.run(until_us, STEPS_MAX, turn, done)
     }

@@ -1,0 +1,160 @@
+//! What must hold between any two turns, whatever happened: one pass over all machines of a worker.
+//!
+//! Called by simulations and tests after each turn; nothing else pays for it. A broken promise is found at the turn that broke
+//! it, not when a client notices. Bounds are those of docs/buffers.md.
+
+use super::{Engine, HIGH_BYTES};
+use crate::ask::{ExchangeId, Traits};
+use crate::link::{Link, LinkState};
+use crate::session::{Phase, Reading, Session};
+use crate::slab::NONE;
+
+/// What one receive may add to anything after its source was told to stop.
+const RECEIVE_BYTES_MAX: usize = 64 * 1024;
+/// Unparsed bytes of a client above which it is not read, and what one turn of a driver receives of one connection.
+const STASH_BYTES_MAX: usize = 64 * 1024 + 16 * 4096;
+
+impl Engine {
+    /// Looks for states that can't be. Call when all actions of a turn were taken.
+    ///
+    /// # Errors
+    /// A bug of weir's: the first promise that is broken, in words.
+    pub fn audit(&self) -> Result<(), String> {
+        self.audit_servers()?;
+        for index in self.links.indexes() {
+            self.audit_link(self.links.at(index)).map_err(|text| format!("upstream connection {index}: {text}"))?;
+        }
+        let mut exchanges = 0;
+        for index in self.sessions.indexes() {
+            let session = self.sessions.at(index);
+            exchanges += session.queued as usize;
+            self.audit_session(index, session).map_err(|text| format!("client {index}: {text}"))?;
+        }
+        equal("requests of all clients", exchanges, self.exchanges.len())?;
+        self.audit_carriers()?;
+        self.audit_gauges()
+    }
+
+    fn audit_servers(&self) -> Result<(), String> {
+        for (index, server) in self.servers.iter().enumerate() {
+            let mine =
+                || self.links.indexes().map(|link| self.links.at(link)).filter(|link| link.server == index as u32);
+            let ready = mine().filter(|link| link.is_ready()).count();
+            let asked: usize = mine().map(|link| link.entries.len()).sum();
+            equal("connections that are up", ready, server.ready as usize)?;
+            equal("requests on connections", asked, server.inflight as usize)?;
+            equal(
+                "connections set aside",
+                mine().filter(|link| link.state == LinkState::Aside).count(),
+                server.aside as usize,
+            )?;
+            at_most("requests at a server", asked + server.waiting.len(), server.capacity as usize)?;
+            let gone = server.links.iter().find(|link| !self.links.is_occupied(**link));
+            gone.map_or(Ok(()), |link| Err(format!("server {index} has lost its connection {link}")))?;
+        }
+        Ok(())
+    }
+
+    fn audit_link(&self, link: &Link) -> Result<(), String> {
+        let plan = &self.plan.upstreams[usize::from(self.servers[link.server as usize].upstream)];
+        at_most("unanswered requests", link.entries.len(), plan.queue_size as usize)?;
+        at_most("body to be sent", link.body.len(), HIGH_BYTES + 4 * RECEIVE_BYTES_MAX)?;
+        if link.state == LinkState::Tunnel {
+            return Ok(());
+        }
+        let alone = |entry: &crate::link::Entry| {
+            !entry.ask.traits.has(Traits::PIPELINABLE) || entry.ask.traits.has(Traits::ALONE)
+        };
+        if let Some(at) = link.entries.iter().position(alone)
+            && (at + 1 < link.entries.len() || !link.hold)
+        {
+            return Err(format!("request {at} of {} must not be followed", link.entries.len()));
+        }
+        let mut end = 0;
+        for entry in &link.entries {
+            if entry.start < end {
+                return Err("two requests share bytes of the log".to_owned());
+            }
+            end = entry.start + u64::from(entry.len);
+        }
+        at_most("bytes of the last request", end as usize, link.log.end() as usize)?;
+        if link.entries.is_empty() && link.is_ready() && !link.log.is_empty() {
+            return Err(format!("{} bytes kept of requests that are answered", link.log.len()));
+        }
+        Ok(())
+    }
+
+    fn audit_session(&self, index: u32, session: &Session) -> Result<(), String> {
+        let (mut slot, mut last, mut count, mut held) = (session.first, NONE, 0, 0);
+        while slot != NONE && count <= session.queued {
+            let exchange = self.exchanges.at(slot);
+            equal("its request belongs to client", exchange.session as usize, index as usize)?;
+            if slot != session.first {
+                held += exchange.held.len();
+            }
+            (last, slot, count) = (slot, exchange.next, count + 1);
+        }
+        equal("requests in the list", count as usize, session.queued as usize)?;
+        equal("the last request", last as usize, session.last as usize)?;
+        equal("bytes of answers that wait", held, session.held_bytes as usize)?;
+        // A refusal stands behind as many requests as there may be.
+        at_most("unanswered requests", count as usize, self.plan.client.requests_queued_max as usize + 1)?;
+        at_most("bytes unsent", session.unsent_first(), HIGH_BYTES + (count as usize + 4) * RECEIVE_BYTES_MAX)?;
+        let stashed = session.stash.as_ref().map_or(0, |stash| stash.bytes.len() - stash.start);
+        at_most("bytes unparsed", stashed, STASH_BYTES_MAX)?;
+        self.audit_patience(session)
+    }
+
+    /// Every wait has its timer. A small send has none of its own: the one that is set anyway covers it.
+    fn audit_patience(&self, session: &Session) -> Result<(), String> {
+        let due_us = self.deadline(session);
+        if due_us < session.armed_us && !session.flags.sending {
+            return Err(format!("its patience ends at {due_us} us, its timer comes at {} us", session.armed_us));
+        }
+        Ok(())
+    }
+
+    /// What this worker carries for its own clients is carried once; with one worker nothing is forgotten either.
+    fn audit_carriers(&self) -> Result<(), String> {
+        let mut carried = vec![0; self.exchanges.slots()];
+        let mut carry = |id: ExchangeId| {
+            if id.worker == self.worker && self.exchanges.holds(id.index, id.generation) {
+                carried[id.index as usize] += 1;
+            }
+        };
+        for link in self.links.indexes().map(|index| self.links.at(index)) {
+            link.entries.iter().filter(|entry| !entry.cancelled).for_each(|entry| carry(entry.ask.id));
+            link.peer.into_iter().for_each(&mut carry);
+        }
+        self.servers.iter().flat_map(|server| &server.waiting).for_each(|waiting| carry(waiting.ask.id));
+        for slot in self.exchanges.indexes() {
+            let (phase, count) = (self.exchanges.at(slot).phase, carried[slot as usize]);
+            let reading = self.sessions.at(self.exchanges.at(slot).session).reading;
+            // A tunnel whose server has ended both directions goes on until its client has everything.
+            let awaited = phase == Phase::Waiting || phase == Phase::Answering && reading != Reading::Tunnel;
+            let least = usize::from(awaited && self.workers == 1);
+            if count > 1 || count < least {
+                return Err(format!("request {slot} ({phase:?}) is at {count} places"));
+            }
+        }
+        Ok(())
+    }
+
+    fn audit_gauges(&self) -> Result<(), String> {
+        let waiting: usize = self.servers.iter().map(|server| server.waiting.len()).sum();
+        let asked: usize = self.servers.iter().map(|server| server.inflight as usize).sum();
+        let ready: usize = self.servers.iter().map(|server| server.ready as usize).sum();
+        equal("queue_waiting", self.counters.queue_waiting.get() as usize, waiting)?;
+        equal("in_flight", self.counters.in_flight.get() as usize, asked)?;
+        equal("upstream_connections", self.counters.upstream_connections.get() as usize, ready)?;
+        equal("client_connections", self.counters.client_connections.get() as usize, self.sessions.len())
+    }
+}
+
+fn equal(what: &str, seen: usize, expected: usize) -> Result<(), String> {
+    if seen == expected { Ok(()) } else { Err(format!("{what}: {seen}, should be {expected}")) }
+}
+
+fn at_most(what: &str, seen: usize, most: usize) -> Result<(), String> {
+    if seen <= most { Ok(()) } else { Err(format!("{what}: {seen}, at most {most}")) }
+}
