@@ -97,6 +97,8 @@ impl Traits {
 pub enum Failure {
     /// No server can be reached: 502.
     NoServer,
+    /// Every server is suspended or out of use by order: 503 with Retry-After.
+    NoHealthyServer,
     /// Every queue is full: 503 with Retry-After.
     QueueFull,
     /// The connection was lost and the request may not be sent again: 502.
@@ -113,7 +115,7 @@ impl Failure {
     /// Status of the answer that stands in for the server's.
     pub fn status(self) -> u16 {
         match self {
-            Failure::QueueFull => 503,
+            Failure::NoHealthyServer | Failure::QueueFull => 503,
             _ => 502,
         }
     }
@@ -122,6 +124,7 @@ impl Failure {
     pub fn word(self) -> &'static str {
         match self {
             Failure::NoServer => "no-server",
+            Failure::NoHealthyServer => "no-healthy-server",
             Failure::QueueFull => "queue-full",
             Failure::Lost => "upstream-lost",
             Failure::RetriesExceeded => "retries-exceeded",

@@ -18,6 +18,7 @@ mod connect;
 mod lives;
 mod loss;
 mod mail;
+mod orders;
 mod schedule;
 mod timers;
 mod tunnels;
@@ -28,7 +29,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use bytes::Bytes;
 use weir_http::Fields;
@@ -45,6 +46,7 @@ use crate::server::Server;
 use crate::session::{Exchange, Session};
 use crate::slab::Slab;
 use crate::stamp::Stamper;
+use crate::standing::{Order, Standing};
 use crate::wheel::Wheel;
 
 /// Unsent bytes for one client above which the source of its answer is not read further.
@@ -183,17 +185,24 @@ impl Piece<'_> {
     }
 }
 
-/// What workers know of each other's connections: how many to each server are up. Read without locks.
+/// What workers know of each other without mail: how many connections to each server are up, and what an operator ordered.
+/// Read without locks; it outlives the machines of a worker.
 #[derive(Debug)]
 pub struct Hints {
     ready: Vec<AtomicU32>,
+    /// By server: index in [`Order::ALL`]. All workers write the same.
+    orders: Vec<AtomicU8>,
     workers: usize,
 }
 
 impl Hints {
     /// For so many servers (of all upstreams together) and workers.
     pub fn new(servers: usize, workers: usize) -> Hints {
-        Hints { ready: (0..servers * workers).map(|_| AtomicU32::new(0)).collect(), workers }
+        Hints {
+            ready: (0..servers * workers).map(|_| AtomicU32::new(0)).collect(),
+            orders: (0..servers).map(|_| AtomicU8::new(Order::default() as u8)).collect(),
+            workers,
+        }
     }
 
     /// Connections of a worker to a server that are up.
@@ -203,6 +212,15 @@ impl Hints {
 
     fn set_ready(&self, server: usize, worker: usize, ready: u32) {
         self.ready[server * self.workers + worker].store(ready, Ordering::Relaxed);
+    }
+
+    /// What an operator last ordered of a server.
+    pub fn order(&self, server: usize) -> Order {
+        Order::ALL[usize::from(self.orders[server].load(Ordering::Relaxed))]
+    }
+
+    fn set_order(&self, server: usize, order: Order) {
+        self.orders[server].store(order as u8, Ordering::Relaxed);
     }
 }
 
@@ -356,9 +374,11 @@ impl Engine {
         let mine = (0..connections).filter(|n| (n + server) % workers == u32::from(self.worker)).count() as u32;
         let now_us = self.now_us;
         let links = (0..mine).map(|position| self.links.insert(Link::new(server, position, now_us)).0).collect();
-        let machine =
+        let mut machine =
             Server::new(upstream as u16, index as u16, links, connections, plan.pipeline, plan.share, plan.queue_size);
+        machine.standing = Standing::new(self.hints.order(server as usize));
         for index in machine.links.clone() {
+            // One that is disabled parks its connections when they come to be made.
             self.arm_link(index, now_us);
         }
         self.servers.push(machine);

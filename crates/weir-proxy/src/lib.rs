@@ -22,5 +22,6 @@ pub mod server;
 pub mod session;
 pub mod slab;
 pub mod stamp;
+pub mod standing;
 pub mod trust;
 pub mod wheel;

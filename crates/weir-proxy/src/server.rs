@@ -12,6 +12,7 @@ use crate::bits::Bits;
 use crate::depth::Depth;
 use crate::link::{Link, LinkState};
 use crate::plan::{PipelineMode, Share};
+use crate::standing::{Order, Standing};
 use crate::trust::Trust;
 
 /// Requests on a connection after which it is let run empty (a sync point).
@@ -67,6 +68,10 @@ pub struct Server {
     pub waiting: VecDeque<Waiting>,
     /// Requests on connections.
     pub inflight: u32,
+    /// Whether it takes new requests.
+    pub standing: Standing,
+    /// When it last came back after it had been out of use; 0: it never was. From here on a slow start counts.
+    pub recovered_us: u64,
     /// How far the server may be trusted with pipelining.
     pub trust: Trust,
     /// How deep requests may follow each other.
@@ -113,6 +118,8 @@ impl Server {
             aside: 0,
             waiting: VecDeque::new(),
             inflight: 0,
+            standing: Standing::new(Order::Enable),
+            recovered_us: 0,
             trust: Trust::new(total.min(count.max(1) as u32)),
             depth: Depth::new(mode, queue_size),
             batch: u32::MAX,
@@ -125,6 +132,11 @@ impl Server {
             share_client: share == Share::Client,
             links,
         }
+    }
+
+    /// It takes requests again after it had been out of use.
+    pub fn recovered(&mut self, now_us: u64) {
+        self.recovered_us = now_us;
     }
 
     /// Whether no more requests may be put here.

@@ -242,7 +242,7 @@ impl Engine {
             self.truncate(slot);
             return;
         }
-        let retry_after_s = (failure == Failure::QueueFull).then_some(1);
+        let retry_after_s = (failure.status() == 503).then_some(1);
         self.fail_exchange(slot, failure.status(), failure.word(), retry_after_s);
     }
 

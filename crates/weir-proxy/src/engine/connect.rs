@@ -1,5 +1,6 @@
 //! Connections to servers made and replaced: exactly as many as configured, at the pace of back-off (stage forward).
 
+use super::orders::NEVER_US;
 use super::{Action, Engine, Owner, token};
 use crate::link::LinkState;
 
@@ -7,6 +8,10 @@ impl Engine {
     pub(super) fn connect(&mut self, index: u32) {
         let link = self.links.at_mut(index);
         let server = &mut self.servers[link.server as usize];
+        if !server.standing.keeps_connections() {
+            link.state = LinkState::Down { retry_us: NEVER_US };
+            return;
+        }
         if let Err(retry_us) = server.pacer.admit(self.now_us) {
             link.state = LinkState::Down { retry_us };
             self.arm_link(index, retry_us);
@@ -50,6 +55,9 @@ impl Engine {
         self.actions.push_back(Action::ReceiveLink { socket });
         self.counters.upstream_connections.add(1);
         let server = &mut self.servers[position];
+        if server.ready == 0 && server.failures > 0 {
+            server.recovered(now_us);
+        }
         server.failures = 0;
         server.ready += 1;
         server.locate(link.position, None);
@@ -79,7 +87,7 @@ impl Engine {
     /// Whether what waits for a server without connections should go elsewhere (or fail) now.
     pub(super) fn should_evacuate(&self, server: usize) -> bool {
         let group = self.groups[usize::from(self.servers[server].upstream)].servers.clone();
-        !self.may_come_up(server) || group.into_iter().any(|other| other != server && self.servers[other].ready > 0)
+        !self.may_come_up(server) || group.into_iter().any(|other| other != server && self.may_take(other))
     }
 
     /// Closes the socket if there is one and sets the time of the next try.
@@ -88,11 +96,16 @@ impl Engine {
         if let Some(socket) = link.socket.take() {
             self.actions.push_back(Action::CloseLink { socket });
         }
-        let retry_us = self.now_us + link.backoff.next_delay_us(self.seed ^ u64::from(index));
-        link.reset(retry_us);
         let server = &mut self.servers[link.server as usize];
+        let parked = !server.standing.keeps_connections();
+        let delay_us = link.backoff.next_delay_us(self.seed ^ u64::from(index));
+        let retry_us = if parked { NEVER_US } else { self.now_us + delay_us };
+        link.reset(retry_us);
         server.refresh(link, self.now_us);
         self.links.renew(index);
+        if parked {
+            return;
+        }
         if retry_us <= self.now_us {
             self.connect(index);
         } else {

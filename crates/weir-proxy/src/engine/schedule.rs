@@ -164,6 +164,12 @@ impl Engine {
     pub(super) fn accept_mailed(&mut self, mut ask: Ask, bytes: &[u8]) {
         ask.traits = ask.traits.with(Traits::MAILED, true);
         let server = self.server_index(&ask);
+        if !self.servers[server].standing.keeps_waiting() {
+            // Its asker did not know yet.
+            self.place_again(ask, bytes.to_vec());
+            self.dispatch_group(server);
+            return;
+        }
         let place = self.place_here(server, &ask).unwrap_or(Place::Refused(Failure::QueueFull));
         self.put(place, ask, |out| out.extend_from_slice(bytes));
     }
@@ -182,27 +188,38 @@ impl Engine {
     /// Whether a request for this server would be served now.
     fn is_up(&self, server: usize) -> bool {
         let here = &self.servers[server];
-        here.ready > 0 && !here.is_full() || self.ready_elsewhere(server).is_some()
+        here.standing.takes_new() && (here.ready > 0 && !here.is_full() || self.ready_elsewhere(server).is_some())
+    }
+
+    /// Whether one of this worker's own connections to a server may have a request of another server.
+    pub(super) fn may_take(&self, server: usize) -> bool {
+        let here = &self.servers[server];
+        here.standing.takes_new() && here.ready > 0 && !here.is_full()
     }
 
     /// Whether a request may wait for this server's next connect.
     pub(super) fn may_come_up(&self, server: usize) -> bool {
         let machine = &self.servers[server];
         let retries = self.plan.upstreams[usize::from(machine.upstream)].connect_retries;
-        !machine.is_full() && machine.failures < retries.max(1)
+        machine.standing.keeps_connections() && !machine.is_full() && machine.failures < retries.max(1)
+    }
+
+    /// Whether a request of anybody may wait for this server's next connect.
+    fn may_await(&self, server: usize) -> bool {
+        self.servers[server].standing.takes_new() && self.may_come_up(server)
     }
 
     /// Chooses the server, then what happens there.
     fn place(&mut self, ask: &mut Ask) -> Place {
         let group = &self.groups[usize::from(ask.upstream)];
         let first = group.servers.start;
-        if group.servers.len() > 1 {
+        if group.servers.len() > 1 || !self.servers[first].standing.takes_new() {
             let group = &mut self.groups[usize::from(ask.upstream)];
             // Taken out for the time of the choice, because the choice looks at everything else.
             let mut balance = std::mem::replace(&mut group.balance, Balance::new(&[]));
             let choice = balance
                 .pick(|index| self.is_up(first + index))
-                .or_else(|| balance.pick(|index| self.may_come_up(first + index)));
+                .or_else(|| balance.pick(|index| self.may_await(first + index)));
             self.groups[usize::from(ask.upstream)].balance = balance;
             match choice {
                 Some(index) => ask.server = index as u16,
@@ -256,6 +273,9 @@ impl Engine {
 
     fn why_not(&self, upstream: u16) -> Failure {
         let servers = self.groups[usize::from(upstream)].servers.clone();
+        if servers.clone().all(|server| !self.servers[server].standing.takes_new()) {
+            return Failure::NoHealthyServer;
+        }
         let up = servers.into_iter().any(|server| {
             self.servers[server].ready > 0 || (0..self.workers).any(|w| self.hints.ready(server, usize::from(w)) > 0)
         });
@@ -312,22 +332,38 @@ impl Engine {
         let first = self.groups[usize::from(ask.upstream)].servers.start;
         let group = self.groups[usize::from(ask.upstream)].servers.clone();
         let old = usize::from(ask.server);
-        let other = (1..group.len())
-            .map(|step| (old + step) % group.len())
-            .find(|index| self.servers[first + index].ready > 0 && !self.servers[first + index].is_full());
-        if let Some(index) = other {
+        let others = || (1..group.len()).map(|step| (old + step) % group.len());
+        let stays = self.servers[first + old].standing.keeps_waiting();
+        if let Some(index) = others().find(|index| self.may_take(first + index)) {
+            ask.server = index as u16;
+        } else if let Some((server, worker)) = self.elsewhere(&ask).filter(|_| !stays) {
+            ask.server = server;
+            self.put(Place::Mail(worker), ask, |out| out.extend_from_slice(&bytes));
+            return;
+        } else if let Some(index) = others().find(|index| !stays && self.may_await(first + index)) {
             ask.server = index as u16;
         }
         let server = first + usize::from(ask.server);
         if self.servers[server].ready == 0 && !self.may_come_up(server) {
-            self.answer_fails(ask.id, Failure::NoServer);
+            self.answer_fails(ask.id, self.why_not(ask.upstream));
             return;
         }
         self.servers[server].waiting.push_front(Waiting { ask, bytes });
         self.counters.queue_waiting.add(1);
     }
 
-    /// The server can't be reached: what waits for it goes elsewhere, or fails.
+    /// A server of the same upstream that takes new requests, and another worker with a connection to it. What came by mail
+    /// goes no further.
+    fn elsewhere(&self, ask: &Ask) -> Option<(u16, u16)> {
+        let group = self.groups[usize::from(ask.upstream)].servers.clone();
+        if ask.id.worker != self.worker {
+            return None;
+        }
+        let mut others = group.clone().filter(|server| self.servers[*server].standing.takes_new());
+        others.find_map(|server| Some(((server - group.start) as u16, self.ready_elsewhere(server)?)))
+    }
+
+    /// The server can't be reached or is to get nothing more: what waits for it goes elsewhere, or fails.
     pub(super) fn evacuate(&mut self, server: usize) {
         let waiting = std::mem::take(&mut self.servers[server].waiting);
         self.counters.queue_waiting.sub(waiting.len() as u64);

@@ -3,6 +3,7 @@
 //! A timer in the wheel is never moved. When it fires, the deadline is computed from the state; if that lies ahead the timer
 //! is set again. So a request costs one comparison, not one timer.
 
+use super::orders::NEVER_US;
 use super::{Engine, Owner, token, token_is_link};
 use crate::ask::Failure;
 use crate::link::LinkState;
@@ -165,6 +166,7 @@ impl Engine {
 
     fn link_timer(&mut self, index: u32) {
         match self.links.at(index).state {
+            LinkState::Down { retry_us: NEVER_US } => {}
             LinkState::Down { retry_us } if retry_us <= self.now_us => self.connect(index),
             LinkState::Down { retry_us } => self.arm_link(index, retry_us),
             LinkState::Connecting { deadline_us } if deadline_us <= self.now_us => self.connect_timed_out(index),

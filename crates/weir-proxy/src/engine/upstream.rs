@@ -271,6 +271,9 @@ impl Engine {
         let link = self.links.at_mut(index);
         self.servers[server].refresh(link, self.now_us);
         self.dispatch(server);
+        if !self.servers[server].standing.keeps_connections() {
+            self.retire(server);
+        }
     }
 
     /// Connections that ran empty at a sync point take requests again, once everything that had arrived by then was read.

@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, missing_docs)]
 
 mod basics;
+mod health;
 mod limits;
 mod losses;
 mod pipelining;

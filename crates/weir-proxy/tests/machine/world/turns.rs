@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use weir_proxy::engine::{Action, Input};
+use weir_proxy::standing::Order;
 
 use super::{CLIENT_SOCKETS, Event, Incoming, TURNS_MAX, World};
 
@@ -18,6 +19,15 @@ impl World {
             }
         }
         panic!("never comes to rest");
+    }
+
+    /// An operator's order reaches every worker.
+    pub fn order(&mut self, server: u32, order: Order) {
+        for node in 0..self.nodes.len() {
+            self.nodes[node].engine.order(server, order);
+            self.act(node);
+        }
+        self.settle();
     }
 
     /// One turn of everything.

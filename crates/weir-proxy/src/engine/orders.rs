@@ -1,0 +1,79 @@
+//! What an operator orders of a server while weir runs: drain, disable, enable (semantics.md §6, `standing.rs`).
+//!
+//! The caller tells every worker; each carries it out for its own connections. Nothing that is in flight is lost: it is
+//! finished where it is, and what only waits goes elsewhere when there is an elsewhere.
+
+use super::Engine;
+use super::loss::Loss;
+use crate::link::LinkState;
+use crate::standing::{Order, Standing};
+
+/// Due never: a connection that is not to be made.
+pub(super) const NEVER_US: u64 = u64::MAX;
+
+impl Engine {
+    /// Carries out an order for a server, named by its index over all upstreams of the plan; an unknown one is ignored.
+    /// Idempotent. A worker that begins anew later finds the order in its [`super::Hints`].
+    pub fn order(&mut self, server: u32, order: Order) {
+        let server = server as usize;
+        let Some(machine) = self.servers.get_mut(server) else { return };
+        self.hints.set_order(server, order);
+        if !machine.standing.order(order) {
+            return;
+        }
+        if machine.standing.keeps_connections() {
+            self.connect_parked(server);
+        }
+        self.stand_down(server);
+    }
+
+    /// Whether a server takes new requests as far as this worker knows, and why not.
+    pub fn standing(&self, server: u32) -> Option<&Standing> {
+        self.servers.get(server as usize).map(|machine| &machine.standing)
+    }
+
+    /// Requests that wait for a server or are in flight to it on this worker's connections: 0 on all workers, and a
+    /// server that is draining is empty.
+    pub fn load(&self, server: u32) -> usize {
+        let requests = |machine: &crate::server::Server| machine.inflight as usize + machine.waiting.len();
+        self.servers.get(server as usize).map_or(0, requests)
+    }
+
+    /// Draws the consequences of a standing that has become worse.
+    pub(super) fn stand_down(&mut self, server: usize) {
+        if !self.servers[server].standing.keeps_waiting() && !self.servers[server].waiting.is_empty() {
+            self.evacuate(server);
+        }
+        self.retire(server);
+    }
+
+    /// Closes the connections of a disabled server that have nothing in flight. What could not go elsewhere is served first.
+    pub(super) fn retire(&mut self, server: usize) {
+        let machine = &self.servers[server];
+        if machine.standing.keeps_connections() || !machine.waiting.is_empty() {
+            return;
+        }
+        for position in 0..self.servers[server].links.len() {
+            let index = self.servers[server].links[position];
+            match self.links.at(index).state {
+                LinkState::Ready if self.links.at(index).entries.is_empty() => {
+                    self.lose_link(index, Loss::Ours, "disabled");
+                }
+                LinkState::Connecting { .. } | LinkState::Down { .. } => self.disconnect(index),
+                LinkState::Ready | LinkState::Tunnel | LinkState::Aside => {}
+            }
+        }
+    }
+
+    /// Makes the connections that a disabled server had to do without.
+    fn connect_parked(&mut self, server: usize) {
+        for position in 0..self.servers[server].links.len() {
+            let index = self.servers[server].links[position];
+            let link = self.links.at_mut(index);
+            if link.state == (LinkState::Down { retry_us: NEVER_US }) {
+                link.backoff.reset();
+                self.connect(index);
+            }
+        }
+    }
+}
