@@ -165,7 +165,7 @@ impl Compiler<'_> {
         };
         let share = if block.word("share") == "client" { Share::Client } else { Share::All };
         let echo = Some(block.text("echo")).filter(|name| !name.is_empty()).map(str::to_owned);
-        UpstreamPlan { pipeline, share, echo, ..plan }
+        UpstreamPlan { pipeline, share, echo, escape: block.flag("escape"), ..plan }
     }
 
     fn servers(&mut self, upstream: &Checked) -> Vec<ServerPlan> {

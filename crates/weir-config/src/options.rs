@@ -219,6 +219,12 @@ const PIPELINE: Block = Block {
             Default::Is("off"),
             "A field in which the server sends back an identifier; an answer with another one is refused with 502.",
         ),
+        row(
+            "escape",
+            Kind::Flag,
+            Default::Is("#true"),
+            "Requests that wait behind an answer far slower than usual are sent again on another connection, at most one in five.",
+        ),
     ],
     blocks: &[],
     repeats: false,

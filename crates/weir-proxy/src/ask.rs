@@ -71,6 +71,9 @@ impl Traits {
     /// Came from another worker and goes no further.
     pub const MAILED: Traits = Traits(128);
 
+    /// Moved away from behind a late answer: that happens once.
+    pub const MOVED: Traits = Traits(256);
+
     /// Whether all of `other` are set.
     pub fn has(self, other: Traits) -> bool {
         self.0 & other.0 == other.0

@@ -190,6 +190,8 @@ counters! {
     moves: Total,
     /// Requests sent again because a connection closed on purpose after another answer.
     resends: Total,
+    /// Requests sent again on another connection because the answer in front of them was late.
+    escapes: Total,
     /// Requests sent again after a failure: each counts against forward-retries.
     retries: Total,
     /// Interim answers (1xx) passed on.

@@ -15,6 +15,7 @@ mod aside;
 mod audit;
 mod client;
 mod connect;
+mod late;
 mod lives;
 mod loss;
 mod mail;
@@ -47,6 +48,7 @@ use crate::session::{Exchange, Session};
 use crate::slab::Slab;
 use crate::stamp::Stamper;
 use crate::standing::{Order, Standing};
+use crate::usual::Usual;
 use crate::wheel::Wheel;
 
 /// Unsent bytes for one client above which the source of its answer is not read further.
@@ -377,6 +379,7 @@ impl Engine {
         let mut machine =
             Server::new(upstream as u16, index as u16, links, connections, plan.pipeline, plan.share, plan.queue_size);
         machine.standing = Standing::new(self.hints.order(server as usize));
+        machine.usual = Usual::new(plan.escape);
         for index in machine.links.clone() {
             // One that is disabled parks its connections when they come to be made.
             self.arm_link(index, now_us);

@@ -24,4 +24,5 @@ pub mod slab;
 pub mod stamp;
 pub mod standing;
 pub mod trust;
+pub mod usual;
 pub mod wheel;

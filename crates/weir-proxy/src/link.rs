@@ -126,8 +126,12 @@ pub struct Link {
     pub paused_us: u64,
     /// Which client that was, as in [`Ask::client`].
     pub paused_by: u64,
-    /// A timer looks whether the stop lasts.
-    pub watched: bool,
+    /// When a timer looks whether the stop lasts; `u64::MAX`: none does.
+    pub stall_due_us: u64,
+    /// The answer that is next takes far longer than usual: nothing is sent behind it.
+    pub late: bool,
+    /// When a timer looks whether the answer that is next is late; `u64::MAX`: none does.
+    pub late_due_us: u64,
     /// Nothing may be sent behind what is unanswered now.
     pub hold: bool,
     /// No second request before the first answer: the connection follows a loss.
@@ -210,7 +214,9 @@ impl Link {
             paused: false,
             paused_us: 0,
             paused_by: 0,
-            watched: false,
+            stall_due_us: u64::MAX,
+            late: false,
+            late_due_us: u64::MAX,
             hold: false,
             probation: false,
             full: false,
@@ -473,6 +479,7 @@ impl Link {
         self.poison = None;
         self.body_bytes = 0;
         self.begun = false;
+        self.late = false;
         // Another client's answer comes next: that one has stopped nothing.
         self.paused &= self.entries.front().is_some_and(|next| next.ask.client == self.paused_by);
         self.answers += 1;

@@ -99,6 +99,8 @@ pub struct UpstreamPlan {
     pub share: Share,
     /// A field name: weir sends an identifier in it and accepts only the answer that carries it back.
     pub echo: Option<String>,
+    /// Safe requests behind an answer that is far slower than usual are sent again on another connection. Default true.
+    pub escape: bool,
     /// Requests waiting or in flight for each connection, 1-1,000,000. Default 1000; 1 means no pipelining.
     pub queue_size: u32,
     /// How often one request may be sent again after a loss. Default 5.
@@ -181,6 +183,7 @@ impl Default for UpstreamPlan {
             pipeline: PipelineMode::Adaptive,
             share: Share::All,
             echo: None,
+            escape: true,
             queue_size: 1000,
             forward_retries: 5,
             forward_timeout_us: 60 * SECOND_US,

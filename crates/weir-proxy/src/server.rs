@@ -14,6 +14,7 @@ use crate::link::{Link, LinkState};
 use crate::plan::{PipelineMode, Share};
 use crate::standing::{Order, Standing};
 use crate::trust::Trust;
+use crate::usual::Usual;
 
 /// Requests on a connection after which it is let run empty (a sync point).
 const SYNC_REQUESTS: u32 = 1000;
@@ -76,6 +77,8 @@ pub struct Server {
     pub trust: Trust,
     /// How deep requests may follow each other.
     pub depth: Depth,
+    /// How long its answers usually take.
+    pub usual: Usual,
     /// Answers that fill a receive: more in a row on one connection gain nothing and keep others idle.
     pub batch: u32,
     /// Bytes of an answer, averaged; None when the depth is fixed.
@@ -122,6 +125,7 @@ impl Server {
             recovered_us: 0,
             trust: Trust::new(total.min(count.max(1) as u32)),
             depth: Depth::new(mode, queue_size),
+            usual: Usual::new(true),
             batch: u32::MAX,
             answer_bytes: (mode == PipelineMode::Adaptive).then_some(0),
             pacer: Pacer::default(),
@@ -144,6 +148,11 @@ impl Server {
         self.inflight + self.waiting.len() as u32 >= self.capacity
     }
 
+    /// Whether some connection takes a request at once.
+    pub fn has_room(&self) -> bool {
+        !self.is_full() && self.open.first().is_some()
+    }
+
     /// Recomputes what a connection may take. Call after anything about it changed.
     pub fn refresh(&mut self, link: &mut Link, now_us: u64) {
         if link.state == LinkState::Aside {
@@ -164,6 +173,7 @@ impl Server {
             && !link.syncing
             && !link.hold
             && !link.large
+            && !link.late
             && !link.paused
             && (empty || (!link.probation && self.may_follow(link, now_us)));
         self.idle.set(position, idle);

@@ -17,7 +17,7 @@ const ASIDE_MAX: u32 = 1_000;
 
 /// Whether a slow answer to `slow` keeps `other` from being answered. The client's own later requests have to wait for
 /// that answer anyway: on a connection each, they would only cost connections.
-fn keeps_up(slow: &Ask, other: &Ask) -> bool {
+pub(super) fn keeps_up(slow: &Ask, other: &Ask) -> bool {
     slow.client != other.client || other.serial < slow.serial
 }
 
@@ -26,16 +26,15 @@ impl Engine {
     pub(super) fn watch_stall(&mut self, index: u32) {
         let link = self.links.at_mut(index);
         link.paused_us = self.now_us;
-        if !link.watched && matches!(link.state, LinkState::Ready | LinkState::Aside) {
-            link.watched = true;
-            self.arm_link(index, self.now_us + STALL_US);
+        if link.stall_due_us == u64::MAX && matches!(link.state, LinkState::Ready | LinkState::Aside) {
+            self.arm_stall(index, self.now_us + STALL_US);
         }
     }
 
     /// The time of [`Engine::watch_stall`] is up.
     pub(super) fn check_stall(&mut self, index: u32) {
         let link = self.links.at_mut(index);
-        link.watched = false;
+        link.stall_due_us = u64::MAX;
         if !link.paused {
             return;
         }
@@ -51,9 +50,13 @@ impl Engine {
         } else if due_us <= self.now_us && needed && server.aside < ASIDE_MAX {
             self.set_aside(index);
         } else {
-            link.watched = true;
-            self.arm_link(index, due_us.max(self.now_us + STALL_US));
+            self.arm_stall(index, due_us.max(self.now_us + STALL_US));
         }
+    }
+
+    fn arm_stall(&mut self, index: u32, due_us: u64) {
+        self.links.at_mut(index).stall_due_us = due_us;
+        self.arm_link(index, due_us);
     }
 
     /// The connection leaves the pool with the answer under way; another takes its place.
@@ -83,14 +86,18 @@ impl Engine {
                 moved.push((entry.ask, link.log.copy(entry.start, entry.len as usize)));
             }
         }
-        for (ask, bytes) in moved.into_iter().rev() {
-            if self.is_gone(ask.id) {
-                continue;
-            }
-            self.counters.resends.add(1);
-            self.place_again(ask, bytes);
-        }
+        self.counters.resends.add(moved.len() as u64);
+        self.send_elsewhere(moved);
         self.dispatch_group(server);
+    }
+
+    /// Requests that leave their connection, oldest first, get in line for another.
+    pub(super) fn send_elsewhere(&mut self, moved: Vec<(Ask, Vec<u8>)>) {
+        for (ask, bytes) in moved.into_iter().rev() {
+            if !self.is_gone(ask.id) {
+                self.place_again(ask, bytes);
+            }
+        }
     }
 
     /// Puts a new connection into the place of one that left the pool.

@@ -292,6 +292,9 @@ impl Engine {
         let server = &mut self.servers[link.server as usize];
         server.inflight += 1;
         server.refresh(link, self.now_us);
+        if link.entries.len() == 2 {
+            self.watch_late(index);
+        }
         self.counters.in_flight.add(1);
         self.mark_link(index);
         if ask.traits.has(Traits::STREAMING) {

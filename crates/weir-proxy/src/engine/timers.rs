@@ -172,8 +172,17 @@ impl Engine {
             LinkState::Connecting { deadline_us } if deadline_us <= self.now_us => self.connect_timed_out(index),
             LinkState::Connecting { deadline_us } => self.arm_link(index, deadline_us),
             LinkState::Tunnel if self.links.at(index).give_up_us <= self.now_us => self.end_tunnel(index),
-            LinkState::Ready | LinkState::Aside if self.links.at(index).watched => self.check_stall(index),
-            LinkState::Ready | LinkState::Tunnel | LinkState::Aside => {}
+            LinkState::Ready | LinkState::Aside => {
+                let link = self.links.at(index);
+                let (stall, late) = (link.stall_due_us <= self.now_us, link.late_due_us <= self.now_us);
+                if stall {
+                    self.check_stall(index);
+                }
+                if late && self.links.is_occupied(index) {
+                    self.check_late(index);
+                }
+            }
+            LinkState::Tunnel => {}
         }
     }
 }

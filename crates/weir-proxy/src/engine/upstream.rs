@@ -210,6 +210,7 @@ impl Engine {
             link.release_log();
             let answer_bytes = std::mem::take(&mut link.answer_bytes);
             let machine = &mut self.servers[server];
+            machine.usual.on_answers(now_us - since_us, answered);
             machine.note_answers(answer_bytes, answered);
             // What waits because all connections are full would stand in line behind this one.
             let waiting = machine.waiting.len() / machine.links.len().max(1);

@@ -6,6 +6,7 @@
 
 mod basics;
 mod health;
+mod late;
 mod limits;
 mod losses;
 mod pipelining;

@@ -1,0 +1,88 @@
+//! Late answers: what is queued behind one goes elsewhere (head-of-line escape).
+//!
+//! The answer at the head of a connection takes far longer than its server usually needs ([`crate::usual`]), although its
+//! client reads. Nothing more is sent behind it; safe requests that wait behind it are sent again on other connections, and
+//! their answers on this one are thrown away. Each request is moved so at most once, and only a share of all, so that a
+//! server in trouble doesn't get its load multiplied. The late request itself stays: only its own client waits for it.
+//! design.md §5. Slow clients are the business of [`super::aside`].
+
+use super::Engine;
+use super::aside::keeps_up;
+use crate::ask::Traits;
+use crate::link::{Link, LinkState};
+
+impl Engine {
+    /// A request was put behind another one: looks when that one would be late.
+    pub(super) fn watch_late(&mut self, index: u32) {
+        let link = self.links.at_mut(index);
+        let late_us = self.servers[link.server as usize].usual.late_us();
+        if link.late_due_us == u64::MAX && late_us < u64::MAX {
+            let due_us = link.next_since_us() + late_us;
+            self.arm_late(index, due_us);
+        }
+    }
+
+    /// The time of [`Engine::watch_late`] is up, or that of another timer of the connection.
+    pub(super) fn check_late(&mut self, index: u32) {
+        let link = self.links.at_mut(index);
+        link.late_due_us = u64::MAX;
+        if link.entries.len() < 2 || link.state != LinkState::Ready {
+            return;
+        }
+        let server = link.server as usize;
+        let late_us = self.servers[server].usual.late_us();
+        let due_us = link.next_since_us().saturating_add(late_us);
+        if due_us > self.now_us || link.paused {
+            self.arm_late(index, due_us.max(self.now_us + late_us / 2));
+            return;
+        }
+        link.late = true;
+        self.servers[server].refresh(link, self.now_us);
+        if link.entries.iter().skip(1).any(may_leave) {
+            self.arm_late(index, self.now_us + late_us);
+            self.leave_behind(index);
+        }
+    }
+
+    fn arm_late(&mut self, index: u32, due_us: u64) {
+        self.links.at_mut(index).late_due_us = due_us;
+        self.arm_link(index, due_us);
+    }
+
+    /// Moves what may leave and has somewhere to go.
+    fn leave_behind(&mut self, index: u32) {
+        let server = self.links.at(index).server as usize;
+        let mut group = self.groups[usize::from(self.servers[server].upstream)].servers.clone();
+        if !group.any(|other| self.servers[other].has_room()) {
+            return;
+        }
+        let link = self.links.at_mut(index);
+        let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
+        let usual = &mut self.servers[server].usual;
+        let mut moved = Vec::new();
+        for entry in link.entries.iter_mut().skip(1) {
+            if may_leave(entry) && keeps_up(&front, &entry.ask) && usual.may_move() {
+                entry.cancelled = true;
+                entry.ask.traits = entry.ask.traits.with(Traits::MOVED, true);
+                moved.push((entry.ask, link.log.copy(entry.start, entry.len as usize)));
+            }
+        }
+        self.counters.escapes.add(moved.len() as u64);
+        self.send_elsewhere(moved);
+        self.dispatch_group(server);
+    }
+}
+
+/// Whether a request may be sent again on another connection while this one still has it: it must not be processed here
+/// after its copy was answered there, unless that does no harm.
+fn may_leave(entry: &crate::link::Entry) -> bool {
+    let traits = entry.ask.traits;
+    traits.has(Traits::PIPELINABLE) && traits.has(Traits::RETRIABLE) && !traits.has(Traits::MOVED) && !entry.cancelled
+}
+
+impl Link {
+    /// Since when the oldest request is the next one to be answered.
+    fn next_since_us(&self) -> u64 {
+        self.entries.front().map_or(self.answered_us, |entry| entry.sent_us.max(self.answered_us))
+    }
+}

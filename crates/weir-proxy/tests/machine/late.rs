@@ -1,0 +1,175 @@
+//! Proves: an answer that is far slower than usual holds up nobody but its own client, nothing that must not be repeated is
+//! repeated for it, and nothing is asked twice when that would gain nothing. design.md §5.
+
+use weir_check::upstreams::check_honest;
+use weir_proxy::plan::{PipelineMode, Plan};
+use weir_proxy::usual::LATE_US_MIN;
+
+use crate::world::{Do, Seen, World, answer, plan};
+
+/// How long answers to `/slow` take.
+const SLOW_US: u64 = 200_000;
+/// By now what is late was noticed.
+const NOTICED_US: u64 = LATE_US_MIN + 10_000;
+
+fn deep(connections: u32) -> Plan {
+    let mut deep = plan(1, connections);
+    deep.upstreams[0].pipeline = PipelineMode::Depth(16);
+    deep
+}
+
+/// Each answer at once, but for those to `/slow`.
+fn serve(seen: &Seen<'_>) -> Option<Vec<Do>> {
+    let slow = seen.request.target.starts_with("/slow");
+    let delay = slow.then_some(Do::Delay(SLOW_US));
+    Some(delay.into_iter().chain([Do::Answer(answer(seen.request))]).collect())
+}
+
+/// A world whose server is trusted and known to be fast.
+fn warm(plan: Plan, workers: u16) -> World {
+    let mut world = World::started(plan, workers, 1);
+    world.serve(serve);
+    let clients: Vec<usize> =
+        (0..4 * usize::from(workers)).map(|n| world.client_of(n % usize::from(workers))).collect();
+    for n in 0..150 {
+        clients.iter().for_each(|client| world.get(*client, &format!("{n:08}")));
+        world.settle();
+    }
+    world
+}
+
+/// A slow request and `count` others behind it, each of its own client, in one turn.
+fn slow_and_others(world: &mut World, count: usize) -> (usize, Vec<usize>) {
+    let slow = world.client();
+    world.ask(slow, "GET", "/slow?n=s0000000", "");
+    let others: Vec<usize> = (0..count).map(|_| world.client()).collect();
+    for (n, client) in others.iter().enumerate() {
+        world.get(*client, &format!("o{n:07}"));
+    }
+    (slow, others)
+}
+
+fn answered(world: &World, clients: &[usize]) -> usize {
+    for (n, client) in clients.iter().enumerate() {
+        world.clients[*client].replies.iter().for_each(|reply| check_honest(&format!("o{n:07}"), reply).unwrap());
+    }
+    clients.iter().filter(|client| world.clients[**client].replies.len() == 1).count()
+}
+
+fn escapes(world: &World) -> u64 {
+    world.count(|counters| counters.escapes.get())
+}
+
+#[test]
+fn what_waits_behind_a_late_answer_goes_elsewhere() {
+    for workers in [1, 2] {
+        let mut world = warm(deep(2 * u32::from(workers)), workers);
+        let (slow, others) = slow_and_others(&mut world, 15);
+        world.run_for(LATE_US_MIN - 1_000);
+        assert_eq!((answered(&world, &others), escapes(&world)), (0, 0));
+        world.run_for(NOTICED_US - LATE_US_MIN);
+        assert_eq!((answered(&world, &others), escapes(&world)), (15, 15));
+        assert!(world.clients[slow].replies.is_empty());
+        // What comes now doesn't stand behind the late answer either.
+        let later = world.client();
+        world.get(later, "later000");
+        world.run_for(1_000);
+        assert_eq!(world.clients[later].replies.len(), 1);
+        world.run_for(SLOW_US);
+        check_honest("s0000000", &world.clients[slow].replies[0]).unwrap();
+        assert_eq!(world.times_served("s0000000"), 1);
+        assert!((0..15).all(|n| world.times_served(&format!("o{n:07}")) <= 2));
+        // The connection is as good as any: its answers to nobody were read and thrown away.
+        let (_, again) = slow_and_others(&mut world, 15);
+        world.run_for(NOTICED_US + SLOW_US);
+        assert_eq!(answered(&world, &again), 15);
+        assert_eq!(world.count(|counters| counters.upstream_closes.sum()), 0);
+        world.finish();
+    }
+}
+
+/// Behind two late answers in a row a request waits only once.
+#[test]
+fn a_request_is_moved_once() {
+    let mut world = warm(deep(2), 1);
+    let (_, others) = slow_and_others(&mut world, 3);
+    world.run_for(1_000);
+    let second = world.client();
+    world.run_for(NOTICED_US - 12_000);
+    world.ask(second, "GET", "/slow?n=t0000000", "");
+    world.run_for(2 * SLOW_US + NOTICED_US);
+    assert_eq!(answered(&world, &others), 3);
+    assert!((0..3).all(|n| world.times_served(&format!("o{n:07}")) <= 2));
+    assert!(escapes(&world) <= 4);
+    world.finish();
+}
+
+/// One that may not be repeated stays, although it has to wait and another connection is free.
+#[test]
+fn what_may_not_be_repeated_stays() {
+    let mut narrow = deep(2);
+    narrow.upstreams[0].pipeline = PipelineMode::Depth(3);
+    let mut world = warm(narrow, 1);
+    let first = world.client();
+    world.ask(first, "GET", "/v?n=f0000000", "");
+    world.serve(|seen| match seen.request.nonce() {
+        // Keeps its connection occupied until the others have theirs.
+        "f0000000" => Some(vec![Do::Delay(1_000), Do::Answer(answer(seen.request))]),
+        _ => serve(seen),
+    });
+    world.settle_once();
+    let fillers = [world.client(), world.client()];
+    fillers.iter().enumerate().for_each(|(n, client)| world.get(*client, &format!("e000000{n}")));
+    world.settle_once();
+    let (_, others) = slow_and_others(&mut world, 1);
+    let posting = world.client();
+    world.post(posting, "p0000000", b"body");
+    world.run_for(NOTICED_US);
+    assert_eq!((answered(&world, &others), escapes(&world)), (1, 1));
+    assert!(world.clients[posting].replies.is_empty());
+    world.run_for(2 * SLOW_US);
+    assert_eq!((world.clients[posting].replies.len(), world.times_served("p0000000")), (1, 1));
+    world.finish();
+}
+
+#[test]
+fn nothing_moves_when_there_is_nowhere_to_go() {
+    let mut world = warm(deep(1), 1);
+    let (_, others) = slow_and_others(&mut world, 15);
+    world.run_for(SLOW_US + 1_000);
+    assert_eq!((answered(&world, &others), escapes(&world)), (15, 0));
+    assert!((0..15).all(|n| world.times_served(&format!("o{n:07}")) == 1));
+    world.finish();
+}
+
+#[test]
+fn nothing_moves_when_it_is_switched_off() {
+    let mut off = deep(2);
+    off.upstreams[0].escape = false;
+    let mut world = warm(off, 1);
+    let (_, others) = slow_and_others(&mut world, 15);
+    world.run_for(SLOW_US - 1_000);
+    assert_eq!(answered(&world, &others), 0);
+    world.run_for(2_000);
+    assert_eq!((answered(&world, &others), escapes(&world)), (15, 0));
+    world.finish();
+}
+
+/// The connection ends while it still owes answers that were given elsewhere: they are not asked a third time.
+#[test]
+fn a_late_connection_that_breaks_repeats_only_what_it_owes() {
+    let mut world = warm(deep(2), 1);
+    let mut broken = false;
+    world.serve(move |seen| match seen.request.target.starts_with("/slow") && !std::mem::replace(&mut broken, true) {
+        true => Some(vec![Do::Delay(SLOW_US), Do::Rst]),
+        false => Some(vec![Do::Answer(answer(seen.request))]),
+    });
+    let (slow, others) = slow_and_others(&mut world, 15);
+    world.run_for(NOTICED_US);
+    assert_eq!(answered(&world, &others), 15);
+    world.run_for(SLOW_US + 100_000);
+    check_honest("s0000000", &world.clients[slow].replies[0]).unwrap();
+    assert_eq!(world.times_served("s0000000"), 2);
+    assert!((0..15).all(|n| world.times_served(&format!("o{n:07}")) <= 2));
+    world.finish();
+}
