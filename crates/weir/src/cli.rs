@@ -134,7 +134,7 @@ pub(crate) struct ReverseArgs {
 /// `weir origin`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Answers /?size=BYTES&status=CODE&delay=MS&chunked=1&close=1, /echo, /page, and /__stats as JSON.
+Answers /?size=BYTES&status=CODE&delay=MS&every=N&chunked=1&close=1, /echo, /page, and /__stats as JSON.
 
 Example:
   weir origin --listen 127.0.0.1:9090 & curl '127.0.0.1:9090/?size=1000&delay=5'")]

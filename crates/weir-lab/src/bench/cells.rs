@@ -28,6 +28,8 @@ pub(super) enum Load {
     Closed(Closed),
     /// Half of nginx's rate in the named cell, by the clock.
     HalfOfNginx(&'static str, u32),
+    /// So many requests a second by the clock, to weir's own origin.
+    Fixed { connections: u32, rate: u32, target: &'static str },
     /// Idle keep-alive connections.
     Idle(u32),
     /// Clients that each read a large reply slowly.
@@ -82,6 +84,13 @@ pub(super) const CELLS: &[Cell] = &[
     extra("body-3k", "64 connections, 3 KB bodies", closed(64, "/3k", &[])),
     extra("body-8k", "64 connections, 8 KB bodies", closed(64, "/8k", &[])),
     extra("body-16k", "64 connections, 16 KB bodies", closed(64, "/16k", &[])),
+    Cell {
+        name: "late",
+        title: "64 connections, 4,000 requests a second, one answer in 100 takes 200 ms (weir's origin)",
+        load: Load::Fixed { connections: 64, rate: 4000, target: "/?delay=200&every=100" },
+        contenders: &["direct", "nginx", "haproxy", "weir", "weir-stay", "weir-off"],
+        extra: true,
+    },
     extra("browser-4000", "4,000 connections, browser's fields", closed(4000, SMALL, &["browser"])),
 ];
 

@@ -35,6 +35,7 @@ struct WrkResult {
     bytes: u64,
     duration_us: u64,
     p50_us: u64,
+    p95_us: u64,
     p99_us: u64,
     p999_us: u64,
     max_us: u64,
@@ -139,8 +140,13 @@ pub(super) fn closed(stage: &Stage, running: &Running, load: Closed, seconds: u3
     record.rate = result.requests as f64 / (result.duration_us.max(1) as f64 / 1e6);
     record.bytes = result.bytes;
     record.errors = result.errors;
-    record.latency =
-        Latency { p50_us: result.p50_us, p99_us: result.p99_us, p999_us: result.p999_us, max_us: result.max_us };
+    record.latency = Latency {
+        p50_us: result.p50_us,
+        p95_us: result.p95_us,
+        p99_us: result.p99_us,
+        p999_us: result.p999_us,
+        max_us: result.max_us,
+    };
     Ok(record)
 }
 
@@ -179,15 +185,21 @@ fn wrk(script: &Path, running: &Running, load: Closed, seconds: u32) -> io::Resu
     Err(io::Error::other("wrk printed no result"))
 }
 
-/// One run at a fixed rate against a contender.
+/// One run at a fixed rate (requests a second, for so many seconds) against a contender.
 ///
 /// # Errors
 /// The generator can't run, a process can't be read, or the user interrupts.
-pub(super) fn open(stage: &Stage, running: &Running, connections: u32, rate: f64, seconds: f64) -> io::Result<Record> {
+pub(super) fn open(
+    stage: &Stage,
+    running: &Running,
+    connections: u32,
+    (rate, seconds): (f64, f64),
+    target: &str,
+) -> io::Result<Record> {
     let before = Readings::take(stage, running)?;
     let options = OpenLoopOptions {
         to: running.address,
-        target: "/".to_owned(),
+        target: target.to_owned(),
         connections,
         rate,
         seconds,
@@ -202,6 +214,12 @@ pub(super) fn open(stage: &Stage, running: &Running, connections: u32, rate: f64
     record.errors =
         Errors { read: result.broken, status: result.bad_status, timeout: result.unanswered, ..Errors::default() };
     let at = |quantile: f64| result.latency_us.value_at_quantile(quantile);
-    record.latency = Latency { p50_us: at(0.5), p99_us: at(0.99), p999_us: at(0.999), max_us: result.latency_us.max() };
+    record.latency = Latency {
+        p50_us: at(0.5),
+        p95_us: at(0.95),
+        p99_us: at(0.99),
+        p999_us: at(0.999),
+        max_us: result.latency_us.max(),
+    };
     Ok(record)
 }

@@ -116,6 +116,17 @@ impl Bench<'_> {
     /// All rounds of one cell. The contenders run side by side all the time, one of them with load.
     fn measure(&mut self, cell: &Cell) -> io::Result<()> {
         eprintln!("{}: {}", cell.name, cell.title);
+        if matches!(cell.load, Load::Fixed { .. }) && !self.options.weir_origin {
+            // Only weir's own origin can be late on request.
+            let usual = std::mem::replace(&mut self.stage, Stage::open(&self.options.weir, true)?);
+            let outcome = self.measure_here(cell);
+            self.stage = usual;
+            return outcome;
+        }
+        self.measure_here(cell)
+    }
+
+    fn measure_here(&mut self, cell: &Cell) -> io::Result<()> {
         // Memory is counted from a fresh start; there the contenders are started one by one in each round.
         let fresh = matches!(cell.load, Load::Idle(_) | Load::Slow(..));
         let contenders = self.contenders(cell);
@@ -181,7 +192,10 @@ impl Bench<'_> {
         for one in running {
             match cell.load {
                 Load::Closed(closed) => load::closed(&self.stage, one, closed, 1)?,
-                _ => load::open(&self.stage, one, 64, 1000.0, 0.5)?,
+                Load::Fixed { connections, rate, target } => {
+                    load::open(&self.stage, one, connections, (f64::from(rate), 1.0), target)?
+                }
+                _ => load::open(&self.stage, one, 64, (1000.0, 0.5), stage::SMALL)?,
             };
         }
         Ok(())
@@ -213,7 +227,11 @@ impl Bench<'_> {
             Load::Closed(closed) => load::closed(&self.stage, running, closed, self.seconds(closed.connections)),
             Load::HalfOfNginx(_, connections) => {
                 let seconds = f64::from(self.seconds(connections));
-                load::open(&self.stage, running, connections, rate, seconds)
+                load::open(&self.stage, running, connections, (rate, seconds), stage::SMALL)
+            }
+            Load::Fixed { connections, rate, target } => {
+                let seconds = f64::from(self.seconds(connections));
+                load::open(&self.stage, running, connections, (f64::from(rate), seconds), target)
             }
             Load::Idle(connections) => memory::idle(running, connections),
             Load::Slow(clients, target) => {

@@ -40,6 +40,8 @@ impl Errors {
 pub(super) struct Latency {
     /// Half of the requests took at most this.
     pub(super) p50_us: u64,
+    /// 95 of 100.
+    pub(super) p95_us: u64,
     /// 99 of 100.
     pub(super) p99_us: u64,
     /// 999 of 1000.

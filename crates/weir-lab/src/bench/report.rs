@@ -137,7 +137,7 @@ impl Report<'_> {
             Load::Idle(_) => "| | PSS, MiB | bytes for each connection | connections lost |\n|---|---|---|---|\n",
             Load::Slow(..) => "| | resident, MB above idle | read by the clients, MB/s | connections lost |\n|---|---|---|---|\n",
             _ => {
-                "| | rate /s | p50 | p99 | p99.9 | max, ms | errors | upstream conns | CPU µs: proxy | generator | origin | idle | PSS, MiB | limit |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
+                "| | rate /s | p50 | p95 | p99 | p99.9 | max, ms | errors | upstream conns | CPU µs: proxy | generator | origin | idle | PSS, MiB | limit |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
             }
         });
         for contender in cell.contenders {
@@ -167,9 +167,10 @@ impl Report<'_> {
                 errors.total()
             ),
             _ => format!(
-                "| {contender} | {:.0} | {} | {} | {} | {} | {} | {:.0} | {:.2} | {:.2} | {:.2} | {:.0} % | {:.1} | {} |\n",
+                "| {contender} | {:.0} | {} | {} | {} | {} | {} | {} | {:.0} | {:.2} | {:.2} | {:.2} | {:.0} % | {:.1} | {} |\n",
                 of(&|r| r.rate),
                 ms(of(&|r| r.latency.p50_us as f64)),
+                ms(of(&|r| r.latency.p95_us as f64)),
                 ms(of(&|r| r.latency.p99_us as f64)),
                 ms(of(&|r| r.latency.p999_us as f64)),
                 ms(of(&|r| r.latency.max_us as f64)),
@@ -285,7 +286,7 @@ Settings. Origin and proxy nginx: a worker a core, pinned, epoll, multi_accept o
 logs off, keepalive_requests 10^9; origin with open_file_cache and sendfile; proxy with 4,096 kept upstream connections,
 HTTP/1.1 upstream, proxy_buffers 16 32k, no temporary files. HAProxy: a thread a core, pinned, a listener a thread, http-reuse
 always, no log. weir: default settings (32 connections to the server) but for `-epoll` (driver), `-128`, `-256` and `-one`
-(connections to the server; the last with queue-size 10000).
+(connections to the server; the last with queue-size 10000), `-off` (pipeline off) and `-stay` (escape=off).
 ";
 
 #[cfg(test)]
@@ -321,7 +322,7 @@ mod tests {
             wall_us: 1e6,
             proxy_us: cpu_us * 1000.0,
             generator_us: 1e6 * cores - cpu_us * 1000.0,
-            latency: Latency { p50_us: 400, p99_us: 12_345, p999_us: 20_000, max_us: 30_000 },
+            latency: Latency { p50_us: 400, p95_us: 900, p99_us: 12_345, p999_us: 20_000, max_us: 30_000 },
             ..Record::default()
         }
     }
@@ -355,7 +356,7 @@ mod tests {
         disturbed.generator_us = 0.0;
         let text = text(&[limited, disturbed]);
         let row = |name: &str| text.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap().to_owned();
-        assert!(row("weir").starts_with("| weir | 1000 | 0.40 | 12 | 20 | 30 | timeout 3 |"), "{}", row("weir"));
+        assert!(row("weir").starts_with("| weir | 1000 | 0.40 | 0.90 | 12 | 20 | 30 | timeout 3 |"), "{}", row("weir"));
         assert!(row("weir").contains("the rate is a floor"), "{}", row("weir"));
         assert!(row("nginx").contains("**not quiet: "), "{}", row("nginx"));
         assert!(text.contains("pass, but 3 errors |"), "{text}");

@@ -41,21 +41,23 @@ pub(super) enum What {
     Nginx,
     /// HAProxy.
     Haproxy,
-    /// weir, with the driver's name, connections to the server and queue size.
-    Weir(&'static str, u32, u32),
+    /// weir, with the driver's name, connections to the server, queue size, and what stands behind `pipeline`.
+    Weir(&'static str, u32, u32, &'static str),
 }
 
 /// All contenders. `weir` has default settings.
-pub(super) const CONTENDERS: [Contender; 8] = [
+pub(super) const CONTENDERS: [Contender; 10] = [
     Contender { name: "direct", what: What::Direct },
     Contender { name: "nginx", what: What::Nginx },
     Contender { name: "haproxy", what: What::Haproxy },
-    Contender { name: "weir", what: What::Weir("auto", 32, 1000) },
-    Contender { name: "weir-epoll", what: What::Weir("epoll", 32, 1000) },
-    Contender { name: "weir-128", what: What::Weir("auto", 128, 1000) },
-    Contender { name: "weir-256", what: What::Weir("auto", 256, 1000) },
+    Contender { name: "weir", what: What::Weir("auto", 32, 1000, "adaptive") },
+    Contender { name: "weir-epoll", what: What::Weir("epoll", 32, 1000, "adaptive") },
+    Contender { name: "weir-128", what: What::Weir("auto", 128, 1000, "adaptive") },
+    Contender { name: "weir-256", what: What::Weir("auto", 256, 1000, "adaptive") },
     // 4,000 clients wait for one connection: the queue has to hold them all.
-    Contender { name: "weir-one", what: What::Weir("auto", 1, 10_000) },
+    Contender { name: "weir-one", what: What::Weir("auto", 1, 10_000, "adaptive") },
+    Contender { name: "weir-off", what: What::Weir("auto", 32, 1000, "off") },
+    Contender { name: "weir-stay", what: What::Weir("auto", 32, 1000, "adaptive escape=off") },
 ];
 
 /// A started contender.
@@ -98,7 +100,11 @@ impl Stage {
     /// # Errors
     /// A program is missing or doesn't start.
     pub(super) fn open(weir: &Path, origin_is_weir: bool) -> io::Result<Stage> {
-        let directory = std::env::temp_dir().join(format!("weir-bench-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!(
+            "weir-bench-{}-{}",
+            std::process::id(),
+            if origin_is_weir { "weir" } else { "nginx" }
+        ));
         fs::create_dir_all(directory.join("www"))?;
         write_files(&directory.join("www"))?;
         fs::write(directory.join("wrk.lua"), include_str!("wrk.lua"))?;
@@ -139,8 +145,8 @@ impl Stage {
                 fs::write(&file, haproxy(address, self.origin_address, self.cores))?;
                 Process::start(Path::new("haproxy"), &["-db", "-f", &file.to_string_lossy()], &log)?
             }
-            What::Weir(io, connections, queue) => {
-                let text = weir_config(address, self.origin_address, self.cores, io, connections, queue);
+            What::Weir(io, connections, queue, pipeline) => {
+                let text = weir_config(address, self.origin_address, self.cores, (io, connections, queue, pipeline));
                 fs::write(&file, text)?;
                 Process::start(&self.weir, &["run", "-c", &file.to_string_lossy()], &log)?
             }
@@ -311,9 +317,7 @@ fn weir_config(
     listen: SocketAddr,
     to: SocketAddr,
     cores: usize,
-    io: &str,
-    connections: u32,
-    queue_size: u32,
+    (io, connections, queue_size, pipeline): (&str, u32, u32, &str),
 ) -> String {
     format!(
         "workers {cores}
@@ -324,6 +328,7 @@ client {{
 }}
 upstream \"app\" {{
     queue-size {queue_size}
+    pipeline {pipeline}
     server \"{to}\" connections={connections}
 }}
 route host=\"*\" path=\"/\" {{

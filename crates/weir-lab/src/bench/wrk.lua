@@ -29,8 +29,8 @@ end
 function done(summary, latency, requests)
   local e = summary.errors
   io.write(string.format(
-    '\nresult {"requests":%d,"bytes":%d,"duration_us":%d,"p50_us":%d,"p99_us":%d,"p999_us":%d,"max_us":%d,' ..
+    '\nresult {"requests":%d,"bytes":%d,"duration_us":%d,"p50_us":%d,"p95_us":%d,"p99_us":%d,"p999_us":%d,"max_us":%d,' ..
       '"errors":{"connect":%d,"read":%d,"write":%d,"timeout":%d,"status":%d}}\n',
-    summary.requests, summary.bytes, summary.duration, latency:percentile(50), latency:percentile(99),
-    latency:percentile(99.9), latency.max, e.connect, e.read, e.write, e.timeout, e.status))
+    summary.requests, summary.bytes, summary.duration, latency:percentile(50), latency:percentile(95),
+    latency:percentile(99), latency:percentile(99.9), latency.max, e.connect, e.read, e.write, e.timeout, e.status))
 end

@@ -326,8 +326,9 @@ impl Connection {
     /// The request is complete: its reply is written now, or later if it has a delay.
     fn finish(&mut self, scene: &mut Scene<'_>, plan: Plan) {
         let answer = plan.into_answer();
-        if answer.wanted.delay_us > 0 {
-            let due_us = scene.now_us + answer.wanted.delay_us;
+        let delay_us = answer.wanted.delay_us_of(scene.counts.requests);
+        if delay_us > 0 {
+            let due_us = scene.now_us + delay_us;
             self.stage = Stage::Delayed(answer, due_us);
         } else {
             self.write(&answer, scene);

@@ -2,7 +2,7 @@
 //!
 //! Bound: numbers that don't parse are refused with 400 by the caller, never guessed.
 
-/// The reply that `/?size=BYTES&status=CODE&delay=MS&chunked=1&close=1` describes; any part may be missing.
+/// The reply that `/?size=BYTES&status=CODE&delay=MS&every=N&chunked=1&close=1` describes; any part may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// Length of the body in bytes; None is the three bytes `ok\n`.
@@ -11,6 +11,8 @@ pub(super) struct Wanted {
     pub(super) status: u16,
     /// Time between the complete request and its reply, microseconds. Default 0.
     pub(super) delay_us: u64,
+    /// Delay only each so manieth request of a thread; from 1, the default.
+    pub(super) every: u64,
     /// Send the body in the chunked coding instead of with a length.
     pub(super) chunked: bool,
     /// Close the connection after the reply.
@@ -19,7 +21,7 @@ pub(super) struct Wanted {
 
 impl Default for Wanted {
     fn default() -> Wanted {
-        Wanted { size: None, status: 200, delay_us: 0, chunked: false, close: false }
+        Wanted { size: None, status: 200, delay_us: 0, every: 1, chunked: false, close: false }
     }
 }
 
@@ -27,6 +29,11 @@ impl Default for Wanted {
 const DELAY_MS_MAX: u64 = 600_000;
 
 impl Wanted {
+    /// How long the reply to the `nth` request of this thread waits.
+    pub(super) fn delay_us_of(&self, nth: u64) -> u64 {
+        if nth.is_multiple_of(self.every) { self.delay_us } else { 0 }
+    }
+
     /// Reads a query (without the `?`). None when a known key has a value that can't be meant. Unknown keys are
     /// ignored, so that a client may tell requests apart with a key of its own.
     pub(super) fn from_query(query: &[u8]) -> Option<Wanted> {
@@ -38,6 +45,7 @@ impl Wanted {
                 b"size" => wanted.size = Some(number(value)?),
                 b"status" => wanted.status = status(value)?,
                 b"delay" => wanted.delay_us = number(value).filter(|delay| *delay <= DELAY_MS_MAX)? * 1000,
+                b"every" => wanted.every = number(value).filter(|every| *every > 0)?,
                 b"chunked" => wanted.chunked = flag(value)?,
                 b"close" => wanted.close = flag(value)?,
                 _ => {}
@@ -77,9 +85,11 @@ mod tests {
 
     #[test]
     fn every_key_is_read_and_unknown_ones_are_ignored() {
-        let wanted = Wanted::from_query(b"size=5000000000&status=404&id=7&delay=20&chunked=1&close").unwrap();
-        let expected = Wanted { size: Some(5_000_000_000), status: 404, delay_us: 20_000, chunked: true, close: true };
+        let wanted = Wanted::from_query(b"size=5000000000&status=404&id=7&delay=20&every=3&chunked=1&close").unwrap();
+        let expected =
+            Wanted { size: Some(5_000_000_000), status: 404, delay_us: 20_000, every: 3, chunked: true, close: true };
         assert_eq!(wanted, expected);
+        assert_eq!((1..=6).map(|nth| wanted.delay_us_of(nth)).collect::<Vec<_>>(), [0, 0, 20_000, 0, 0, 20_000]);
         assert_eq!(Wanted::from_query(b""), Some(Wanted::default()));
         assert_eq!(Wanted::from_query(b"chunked=0&close=0"), Some(Wanted::default()));
     }
@@ -89,7 +99,7 @@ mod tests {
         for query in ["size=", "size=-1", "size=1k", "size=99999999999999999999", "status=99", "status=101"] {
             assert_eq!(Wanted::from_query(query.as_bytes()), None, "{query}");
         }
-        for query in ["status=600", "delay=600001", "delay=x", "chunked=2", "close=yes"] {
+        for query in ["status=600", "every=0", "delay=600001", "delay=x", "chunked=2", "close=yes"] {
             assert_eq!(Wanted::from_query(query.as_bytes()), None, "{query}");
         }
     }
