@@ -16,6 +16,11 @@ use crate::trust::Doubt;
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// Zero.
+    pub const fn new() -> Counter {
+        Counter(AtomicU64::new(0))
+    }
+
     /// Adds. Only the owner may call it: there is no lock prefix, two writers would lose counts.
     #[inline]
     pub fn add(&self, amount: u64) {
@@ -113,51 +118,47 @@ pub struct Sample {
     pub value: u64,
 }
 
-/// Declares plain counters once; everything that lists them follows.
+/// Declares plain counters once; everything that lists them follows. The type has a method `each_labelled` for the rest.
 macro_rules! counters {
-    ($($(#[doc = $help:literal])+ $name:ident: $kind:ident,)+) => {
-        /// Everything that one worker counts.
+    (
+        $(#[doc = $about:literal])+ struct $name:ident;
+        $($(#[doc = $help:literal])+ $counter:ident: $kind:ident,)+
+        and $($(#[doc = $more:literal])+ $field:ident: $type:ty,)+
+    ) => {
+        $(#[doc = $about])+
         #[derive(Debug, Default)]
-        pub struct Counters {
-            $($(#[doc = $help])+ pub $name: Counter,)+
-            /// Final answers sent to clients, by class: 1xx (101 only) to 5xx.
-            pub answers: [Counter; 5],
-            /// Doubts about upstream connections, by [`Doubt`].
-            pub doubts: [Counter; Doubt::ALL.len()],
-            /// Requests answered with an error by weir itself, by word.
-            pub refusals: Words,
-            /// Deadlines that passed, by word.
-            pub timeouts: Words,
-            /// Ends of client connections, by reason.
-            pub client_closes: Words,
-            /// Ends of upstream connections, by reason.
-            pub upstream_closes: Words,
+        pub struct $name {
+            $($(#[doc = $help])+ pub $counter: $crate::counters::Counter,)+
+            $($(#[doc = $more])+ pub $field: $type,)+
         }
 
-        impl Counters {
+        impl $name {
             /// Calls with each value, in a fixed order.
-            pub fn each(&self, mut visit: impl FnMut(Sample)) {
-                $(visit(Sample {
-                    name: stringify!($name),
+            pub fn each(&self, mut visit: impl FnMut($crate::counters::Sample)) {
+                $(visit($crate::counters::Sample {
+                    name: stringify!($counter),
                     label: None,
-                    kind: Kind::$kind,
+                    kind: $crate::counters::Kind::$kind,
                     help: concat!($($help),+).trim_ascii(),
-                    value: self.$name.get(),
+                    value: self.$counter.get(),
                 });)+
                 self.each_labelled(&mut visit);
             }
 
             /// Everything that was counted up and down is gone. Only the owner may call it.
             pub fn reset_gauges(&self) {
-                $(if Kind::$kind == Kind::Gauge {
-                    self.$name.set(0);
+                $(if $crate::counters::Kind::$kind == $crate::counters::Kind::Gauge {
+                    self.$counter.set(0);
                 })+
             }
         }
     };
 }
+pub(crate) use counters;
 
 counters! {
+    /// Everything that one worker counts.
+    struct Counters;
     /// Client connections accepted.
     accepted: Total,
     /// Client connections closed at once because there were too many.
@@ -228,6 +229,19 @@ counters! {
     turns: Total,
     /// Times that a worker lost everything because of a bug in weir and began anew.
     rebirths: Total,
+    and
+    /// Final answers sent to clients, by class: 1xx (101 only) to 5xx.
+    answers: [Counter; 5],
+    /// Doubts about upstream connections, by [`Doubt`].
+    doubts: [Counter; Doubt::ALL.len()],
+    /// Requests answered with an error by weir itself, by word.
+    refusals: Words,
+    /// Deadlines that passed, by word.
+    timeouts: Words,
+    /// Ends of client connections, by reason.
+    client_closes: Words,
+    /// Ends of upstream connections, by reason.
+    upstream_closes: Words,
 }
 
 impl Counters {

@@ -20,6 +20,7 @@ mod lives;
 mod loss;
 mod mail;
 mod orders;
+mod report;
 mod schedule;
 mod timers;
 mod tunnels;
@@ -48,6 +49,7 @@ use crate::session::{Exchange, Session};
 use crate::slab::Slab;
 use crate::stamp::Stamper;
 use crate::standing::{Order, Standing};
+use crate::stats::ServerStats;
 use crate::usual::Usual;
 use crate::wheel::Wheel;
 
@@ -245,6 +247,8 @@ pub struct Parts {
     pub counters: Arc<Counters>,
     /// Time from the receipt of a request to the end of its answer, microseconds; written by this worker only.
     pub latency: Arc<Histogram>,
+    /// One for each server, upstream after upstream; written by this worker only. What is missing is counted for nobody.
+    pub servers: Vec<Arc<ServerStats>>,
 }
 
 /// The servers of one upstream.
@@ -357,10 +361,11 @@ impl Engine {
             strangers: vec![false; usize::from(parts.workers)],
             plan: Arc::clone(&plan),
         };
+        let mut stats = parts.servers.into_iter();
         for (index, upstream) in plan.upstreams.iter().enumerate() {
             let first = engine.servers.len();
             for (position, server) in upstream.servers.iter().enumerate() {
-                engine.add_server(index, position, server.connections);
+                engine.add_server(index, position, server.connections, stats.next().unwrap_or_default());
             }
             let weights: Vec<u32> = upstream.servers.iter().map(|server| server.weight).collect();
             engine.groups.push(Group { servers: first..engine.servers.len(), balance: Balance::new(&weights) });
@@ -369,15 +374,16 @@ impl Engine {
     }
 
     /// Connection `n` of server `s` belongs to worker `(n + s) mod workers`: exactly as many as configured, in total.
-    fn add_server(&mut self, upstream: usize, index: usize, connections: u32) {
+    fn add_server(&mut self, upstream: usize, index: usize, connections: u32, stats: Arc<ServerStats>) {
         let plan = &self.plan.upstreams[upstream];
         let server = self.servers.len() as u32;
         let workers = u32::from(self.workers);
         let mine = (0..connections).filter(|n| (n + server) % workers == u32::from(self.worker)).count() as u32;
         let now_us = self.now_us;
         let links = (0..mine).map(|position| self.links.insert(Link::new(server, position, now_us)).0).collect();
+        let (pipeline, share, queue_size) = (plan.pipeline, plan.share, plan.queue_size);
         let mut machine =
-            Server::new(upstream as u16, index as u16, links, connections, plan.pipeline, plan.share, plan.queue_size);
+            Server::new(upstream as u16, index as u16, stats, links, connections, pipeline, share, queue_size);
         machine.standing = Standing::new(self.hints.order(server as usize));
         machine.usual = Usual::new(plan.escape);
         for index in machine.links.clone() {

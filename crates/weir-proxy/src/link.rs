@@ -148,6 +148,10 @@ pub struct Link {
     pub busy_us: u64,
     /// When it was established.
     pub connected_us: u64,
+    /// When it was established, or its connect began, or it ended: for status.
+    pub since_us: u64,
+    /// How often it ended or could not be established: for status.
+    pub closes: u64,
     /// Bytes read since an answer was last complete.
     pub answer_bytes: u64,
     /// Has ever had two requests at a time.
@@ -225,6 +229,8 @@ impl Link {
             since_sync: 0,
             busy_us: 0,
             connected_us: 0,
+            since_us: retry_us,
+            closes: 0,
             answer_bytes: 0,
             large: false,
             pipelined: false,
@@ -255,12 +261,18 @@ impl Link {
         }
     }
 
-    /// Forgets everything about the connection that was; counters that outlive it stay.
-    pub fn reset(&mut self, retry_us: u64) {
-        let (backoff, closed_why) = (self.backoff, self.closed_why);
+    /// Notes that it ended or could not be established, for status.
+    pub fn note_close(&mut self, why: &'static str) {
+        (self.closes, self.closed_why) = (self.closes + 1, why);
+    }
+
+    /// Forgets everything about the connection that was and ended now; counters that outlive it stay.
+    pub fn reset(&mut self, retry_us: u64, now_us: u64) {
+        let (backoff, closes, closed_why) = (self.backoff, self.closes, self.closed_why);
         let dirty = self.dirty;
         *self = Link::new(self.server, self.position, retry_us);
-        (self.backoff, self.closed_why, self.dirty) = (backoff, closed_why, dirty);
+        (self.backoff, self.closes, self.closed_why) = (backoff, closes, closed_why);
+        (self.dirty, self.since_us) = (dirty, now_us);
     }
 
     /// Whether it is connected and takes requests.

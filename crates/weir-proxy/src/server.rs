@@ -5,6 +5,7 @@
 //! before the next is used, `capacity` requests waiting or in flight in all.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::ask::{Ask, Traits};
 use crate::backoff::Pacer;
@@ -13,6 +14,7 @@ use crate::depth::Depth;
 use crate::link::{Link, LinkState};
 use crate::plan::{PipelineMode, Share};
 use crate::standing::{Order, Standing};
+use crate::stats::ServerStats;
 use crate::trust::Trust;
 use crate::usual::Usual;
 
@@ -49,6 +51,8 @@ pub struct Server {
     pub upstream: u16,
     /// Index of the server in the upstream.
     pub index: u16,
+    /// What is counted of it.
+    pub stats: Arc<ServerStats>,
     /// Slots of this worker's connections in the engine, by position.
     pub links: Vec<u32>,
     /// Connections that may take a request which others may follow.
@@ -102,6 +106,7 @@ impl Server {
     pub fn new(
         upstream: u16,
         index: u16,
+        stats: Arc<ServerStats>,
         links: Vec<u32>,
         total: u32,
         mode: PipelineMode,
@@ -112,6 +117,7 @@ impl Server {
         Server {
             upstream,
             index,
+            stats,
             open: Bits::new(count),
             idle: Bits::new(count),
             near: Bits::new(count),
@@ -224,6 +230,12 @@ impl Server {
         among.first_in(&self.near).or_else(|| among.first_outside(&self.far)).or_else(|| among.first())
     }
 
+    /// Whether a connection's packets are received by this worker's core (true) or another; None: not known yet.
+    pub fn is_near(&self, position: u32) -> Option<bool> {
+        let position = position as usize;
+        (self.near.has(position) || self.far.has(position)).then(|| self.near.has(position))
+    }
+
     /// Learns which core receives the packets of a connection: this worker's (near) or another; None: not known yet.
     pub fn locate(&mut self, position: u32, near: Option<bool>) {
         self.near.set(position as usize, near == Some(true));
@@ -251,7 +263,7 @@ mod tests {
     use super::*;
 
     fn server(mode: PipelineMode) -> Server {
-        Server::new(0, 0, vec![0], 1, mode, Share::All, 1000)
+        Server::new(0, 0, Arc::default(), vec![0], 1, mode, Share::All, 1000)
     }
 
     /// A batch is what fills a receive: many small answers, one large one; a fixed depth stays what it is.

@@ -11,6 +11,7 @@ use weir_proxy::engine::{Action, Engine, Hints, Input, Parts};
 use weir_proxy::histogram::Histogram;
 use weir_proxy::plan::{PipelineMode, Plan, ServerPlan, Share, UpstreamPlan};
 use weir_proxy::route::{HostMatch, Route, RouteTable};
+use weir_proxy::stats::ServerStats;
 use weir_proxy::trust::CLEAN_ANSWERS_MIN;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -39,8 +40,10 @@ impl Bench {
         let upstream = UpstreamPlan { servers: vec![server], share, pipeline, ..UpstreamPlan::default() };
         let route = Route { host: HostMatch::Any, path: "/".to_owned(), methods: None, target: 0 };
         let routes = RouteTable::new(vec![route]);
+        let plan = Plan { upstreams: vec![upstream], routes, ..Plan::default() };
         let parts = Parts {
-            plan: Arc::new(Plan { upstreams: vec![upstream], routes, ..Plan::default() }),
+            servers: ServerStats::for_plan(&plan),
+            plan: Arc::new(plan),
             worker: 0,
             workers: 1,
             seed: 1,

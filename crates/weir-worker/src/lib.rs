@@ -1,11 +1,13 @@
 //! One core: the loop that joins a driver with the machines, mail between cores, starting and stopping.
 #![forbid(unsafe_code)]
 
+mod enquiry;
 mod mailbox;
 mod start;
 mod watchdog;
 mod worker;
 
+pub use enquiry::{Enquiry, WorkerReport, enquire};
 pub use mailbox::{Mailbox, mailboxes};
 pub use start::{Running, Setup, StartError, View, start};
 pub use watchdog::Watchdog;

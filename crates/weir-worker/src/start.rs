@@ -13,7 +13,9 @@ use weir_proxy::counters::Counters;
 use weir_proxy::engine::{Hints, Parts};
 use weir_proxy::histogram::Histogram;
 use weir_proxy::plan::Plan;
+use weir_proxy::stats::ServerStats;
 
+use crate::enquiry::Enquiry;
 use crate::mailbox::{Mailbox, mailboxes};
 use crate::watchdog::Watchdog;
 use crate::worker::{Control, Worker};
@@ -65,6 +67,10 @@ pub struct View {
     pub counters: Arc<Counters>,
     /// Its latencies: receipt of a request to the end of its answer, microseconds.
     pub latency: Arc<Histogram>,
+    /// By server, upstream after upstream: what it counts of them.
+    pub servers: Vec<Arc<ServerStats>>,
+    /// Where to ask it what it is doing.
+    pub enquiry: Arc<Enquiry>,
 }
 
 /// Workers that run.
@@ -103,7 +109,12 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
         Running { threads: Vec::new(), controls: Vec::new(), views: Vec::new(), numbers: Vec::new(), addresses };
     let (ready, started) = mpsc::channel();
     for (number, (listeners, mailbox)) in sockets.into_iter().zip(mailboxes(workers)).enumerate() {
-        let view = View { counters: Arc::new(Counters::default()), latency: Arc::new(Histogram::default()) };
+        let view = View {
+            counters: Arc::new(Counters::default()),
+            latency: Arc::new(Histogram::default()),
+            servers: ServerStats::for_plan(&setup.plan),
+            enquiry: Arc::default(),
+        };
         let parts = Parts {
             plan: Arc::clone(&setup.plan),
             worker: number as u16,
@@ -113,10 +124,12 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
             hints: Arc::clone(&hints),
             counters: Arc::clone(&view.counters),
             latency: Arc::clone(&view.latency),
+            servers: view.servers.clone(),
         };
+        let enquiry = Arc::clone(&view.enquiry);
         running.views.push(view);
         let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };
-        let seat = Seat { parts, listeners, mailbox, ready: ready.clone(), control: Arc::new(Control::default()) };
+        let seat = Seat { parts, listeners, mailbox, ready: ready.clone(), control: Arc::default(), enquiry };
         let control = Arc::clone(&seat.control);
         let driver = setup.driver;
         let thread = std::thread::Builder::new().name(format!("weir-{number}")).spawn(move || {
@@ -177,6 +190,7 @@ struct Seat {
     /// Told once: the worker runs, or why not.
     ready: mpsc::Sender<io::Result<(Arc<dyn Waker>, i32)>>,
     control: Arc<Control>,
+    enquiry: Arc<Enquiry>,
 }
 
 impl Seat {
@@ -187,6 +201,7 @@ impl Seat {
         });
         match made {
             Ok((mut worker, waker)) => {
+                worker.set_enquiry(self.enquiry);
                 // Nobody listens any more when starting was given up: then the control says stop.
                 let _ = self.ready.send(Ok((waker, rustix::thread::gettid().as_raw_nonzero().get())));
                 worker.set_core(core);

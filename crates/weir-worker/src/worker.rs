@@ -5,12 +5,14 @@
 use std::io;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket};
 use weir_proxy::engine::{Action, Engine, Input, Parts, token_is_link};
 use weir_proxy::output::Out;
 
+use crate::enquiry::{Enquiry, WorkerReport};
 use crate::mailbox::Mailbox;
 
 /// Tokens of listeners carry this kind.
@@ -58,6 +60,9 @@ pub struct Worker<D: Driver> {
     drained: bool,
     mail_waits: bool,
     core: Option<usize>,
+    /// Where it is asked what it is doing, and how many questions are answered.
+    enquiry: Arc<Enquiry>,
+    answered: u64,
     /// What new machines are made of.
     parts: Parts,
     /// How often it has begun anew.
@@ -97,6 +102,8 @@ impl<D: Driver> Worker<D> {
             drained: false,
             mail_waits: false,
             core: None,
+            enquiry: Arc::default(),
+            answered: 0,
             parts,
             life: 0,
             panics: 0,
@@ -108,6 +115,12 @@ impl<D: Driver> Worker<D> {
     /// arrive there.
     pub fn set_core(&mut self, core: Option<usize>) {
         self.core = core;
+    }
+
+    /// Sets where it may be asked what it is doing.
+    pub fn set_enquiry(&mut self, enquiry: Arc<Enquiry>) {
+        enquiry.set_waker(self.driver.waker());
+        self.enquiry = enquiry;
     }
 
     /// Runs until told to stop, or to drain and drained.
@@ -135,6 +148,7 @@ impl<D: Driver> Worker<D> {
                 }
                 _ => {}
             }
+            self.answer();
             self.turn(None)?;
         }
     }
@@ -149,6 +163,26 @@ impl<D: Driver> Worker<D> {
             worker.engine.drain();
             worker.act();
         });
+    }
+
+    /// Tells whoever asked what the worker is doing.
+    fn answer(&mut self) {
+        let asked = self.enquiry.asked();
+        if asked != self.answered {
+            self.answered = asked;
+            self.survive(|worker| worker.enquiry.tell(asked, worker.report()));
+        }
+    }
+
+    /// What the worker is doing.
+    pub fn report(&self) -> WorkerReport {
+        WorkerReport {
+            machines: self.engine.report(),
+            driver: self.driver.name(),
+            driver_stats: self.driver.stats(),
+            small_buffers: self.driver.buffers(Class::Small),
+            large_buffers: self.driver.buffers(Class::Large),
+        }
     }
 
     /// The machines, for inspection.

@@ -48,6 +48,7 @@ impl Harness {
             hints: Arc::new(Hints::new(1, 1)),
             counters: Arc::default(),
             latency: Arc::default(),
+            servers: Vec::new(),
         };
         let now_us = 1_000_000;
         let engine = Engine::new(parts, now_us);
@@ -101,7 +102,10 @@ impl Harness {
                 let spare = if let Out::Owned(bytes) = out { Some(bytes) } else { None };
                 self.engine.client_sent(token, spare, true);
             }
-            Action::ReceiveClient { .. } | Action::ReceiveLink { .. } => {}
+            Action::ReceiveClient { .. }
+            | Action::ReceiveLink { .. }
+            | Action::LocateLink { .. }
+            | Action::AcknowledgeLink { .. } => {}
             closing => panic!("nothing should close: {closing:?}"),
         }
     }

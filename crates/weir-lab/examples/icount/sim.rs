@@ -75,6 +75,7 @@ pub(crate) fn run(proxied: bool, count: u64) {
             hints: Arc::new(Hints::new(1, 1)),
             counters: Arc::default(),
             latency: Arc::default(),
+            servers: Vec::new(),
         };
         let listeners = vec![world.listener(proxy).expect("a socket")];
         let mailbox = mailboxes(1).into_iter().next().expect("one mailbox");

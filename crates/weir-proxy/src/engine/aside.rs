@@ -68,7 +68,7 @@ impl Engine {
         self.counters.upstream_connections.sub(1);
         self.servers[server].aside += 1;
         self.servers[server].ready -= 1;
-        self.replace_link(server, position);
+        self.replace_link(server, position, "set-aside");
         self.move_on(index);
     }
 
@@ -86,7 +86,9 @@ impl Engine {
                 moved.push((entry.ask, link.log.copy(entry.start, entry.len as usize)));
             }
         }
-        self.counters.resends.add(moved.len() as u64);
+        let count = moved.len() as u64;
+        self.counters.resends.add(count);
+        self.servers[server].stats.resends.add(count);
         self.send_elsewhere(moved);
         self.dispatch_group(server);
     }
@@ -101,8 +103,12 @@ impl Engine {
     }
 
     /// Puts a new connection into the place of one that left the pool.
-    pub(super) fn replace_link(&mut self, server: usize, position: u32) {
-        let (fresh, _) = self.links.insert(Link::new(server as u32, position, self.now_us));
+    pub(super) fn replace_link(&mut self, server: usize, position: u32, why: &'static str) {
+        let mut fresh = Link::new(server as u32, position, self.now_us);
+        let old = self.links.at(self.servers[server].links[position as usize]);
+        fresh.closes = old.closes;
+        fresh.note_close(why);
+        let (fresh, _) = self.links.insert(fresh);
         self.servers[server].links[position as usize] = fresh;
         let link = self.links.at_mut(fresh);
         self.servers[server].refresh(link, self.now_us);

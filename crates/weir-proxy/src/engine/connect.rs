@@ -17,10 +17,13 @@ impl Engine {
             self.arm_link(index, retry_us);
             return;
         }
+        server.stats.connects.add(1);
         let upstream = &self.plan.upstreams[usize::from(server.upstream)];
         let address = upstream.servers[usize::from(server.index)].address;
         let deadline_us = self.now_us + upstream.connect_timeout_us;
-        self.links.at_mut(index).state = LinkState::Connecting { deadline_us };
+        let link = self.links.at_mut(index);
+        link.state = LinkState::Connecting { deadline_us };
+        link.since_us = self.now_us;
         self.arm_link(index, deadline_us);
         self.counters.upstream_connects.add(1);
         let token = token(Owner::Link, index, self.links.generation(index));
@@ -49,7 +52,7 @@ impl Engine {
         let link = self.links.at_mut(index);
         let Some(socket) = link.socket else { return };
         link.state = LinkState::Ready;
-        link.connected_us = now_us;
+        (link.connected_us, link.since_us) = (now_us, now_us);
         link.receiving = true;
         let position = link.server as usize;
         self.actions.push_back(Action::ReceiveLink { socket });
@@ -74,10 +77,12 @@ impl Engine {
     pub(super) fn connect_failed(&mut self, index: u32) {
         self.counters.upstream_connect_failures.add(1);
         let link = self.links.at_mut(index);
-        link.closed_why = "connect-failed";
+        link.note_close("connect-failed");
         let (server, attempts) = (link.server as usize, link.backoff.attempts());
         self.disconnect(index);
         let machine = &mut self.servers[server];
+        machine.stats.connect_failures.add(1);
+        machine.stats.closes.count("connect-failed");
         machine.failures = machine.failures.max(attempts);
         if machine.ready == 0 && !machine.waiting.is_empty() && self.should_evacuate(server) {
             self.evacuate(server);
@@ -100,7 +105,7 @@ impl Engine {
         let parked = !server.standing.keeps_connections();
         let delay_us = link.backoff.next_delay_us(self.seed ^ u64::from(index));
         let retry_us = if parked { NEVER_US } else { self.now_us + delay_us };
-        link.reset(retry_us);
+        link.reset(retry_us, self.now_us);
         server.refresh(link, self.now_us);
         self.links.renew(index);
         if parked {

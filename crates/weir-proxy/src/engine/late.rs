@@ -67,7 +67,9 @@ impl Engine {
                 moved.push((entry.ask, link.log.copy(entry.start, entry.len as usize)));
             }
         }
-        self.counters.escapes.add(moved.len() as u64);
+        let count = moved.len() as u64;
+        self.counters.escapes.add(count);
+        self.servers[server].stats.escapes.add(count);
         self.send_elsewhere(moved);
         self.dispatch_group(server);
     }

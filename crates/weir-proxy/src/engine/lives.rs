@@ -15,6 +15,7 @@ impl Engine {
     /// As [`Engine::new`], in place of an engine that was lost. `life` counts from 1 and grows.
     pub fn reborn(parts: Parts, now_us: u64, life: u32) -> Engine {
         parts.counters.reset_gauges();
+        parts.servers.iter().for_each(|server| server.reset_gauges());
         let mut engine = Engine::new(parts, now_us);
         engine.life = life;
         for worker in (0..engine.workers).filter(|worker| *worker != engine.worker).collect::<Vec<_>>() {

@@ -75,25 +75,35 @@ impl Engine {
 
     /// Counts a doubt and lets the server's trust know. None is an answer too many.
     pub(super) fn doubt_server(&mut self, server: u32, doubt: Option<Doubt>) {
-        let now_us = self.now_us;
-        let machine = &mut self.servers[server as usize];
+        let demoted = self.distrust(server, doubt);
+        let stats = &self.servers[server as usize].stats;
         match doubt {
             Some(doubt) => {
-                if machine.trust.on_doubt(now_us, doubt) {
-                    self.counters.demotions.add(1);
-                }
+                self.counters.demotions.add(demoted.into());
+                stats.demotions.add(demoted.into());
                 self.counters.doubt(doubt);
+                stats.doubt(doubt);
             }
             None => {
-                machine.trust.on_surplus();
                 self.counters.surplus.add(1);
+                stats.surplus.add(1);
             }
         }
-        for position in 0..self.servers[server as usize].links.len() {
-            let index = self.servers[server as usize].links[position];
-            let link = self.links.at_mut(index);
-            self.servers[server as usize].refresh(link, now_us);
+    }
+
+    /// Lets the server's trust know of a doubt, here or at another worker, which counts it. True when it goes back to depth 1.
+    pub(super) fn distrust(&mut self, server: u32, doubt: Option<Doubt>) -> bool {
+        let now_us = self.now_us;
+        let machine = &mut self.servers[server as usize];
+        let demoted = match doubt {
+            Some(doubt) => machine.trust.on_doubt(now_us, doubt),
+            None => machine.trust.on_surplus(),
+        };
+        for position in 0..machine.links.len() {
+            let link = self.links.at_mut(machine.links[position]);
+            machine.refresh(link, now_us);
         }
+        demoted
     }
 
     /// Bytes on a connection on which nothing is asked (RFC 9112 §9.2: never an answer).
@@ -148,7 +158,9 @@ impl Engine {
             let server = link.server;
             link.large = false;
             if let Some(entry) = link.finish_answer() {
-                self.servers[server as usize].inflight -= 1;
+                let machine = &mut self.servers[server as usize];
+                machine.inflight -= 1;
+                machine.stats.latency.record(self.now_us.saturating_sub(entry.sent_us));
                 self.counters.in_flight.sub(1);
                 // A cancelled request may have been asked elsewhere: this is not the end of that answer.
                 if !entry.cancelled {
@@ -183,7 +195,7 @@ impl Engine {
         let was_ready = link.is_ready();
         let aside = link.state == LinkState::Aside;
         let fruitless = link.answers == 0 && self.now_us.saturating_sub(link.connected_us) < FRUITLESS_US;
-        link.closed_why = why;
+        link.note_close(why);
         if !fruitless {
             link.backoff.reset();
         }
@@ -191,6 +203,7 @@ impl Engine {
         let log = std::mem::take(&mut link.log);
         let begun = link.begun;
         self.counters.upstream_closes.count(why);
+        self.servers[server].stats.closes.count(why);
         if was_ready {
             self.counters.upstream_connections.sub(1);
             self.servers[server].ready -= 1;
@@ -230,12 +243,14 @@ impl Engine {
 
     /// Counts that a request goes again.
     fn count_repetition(&self, ask: &mut Ask, counts: bool, unsent: bool) -> Result<(), Failure> {
-        let counter = match (unsent, counts) {
-            (true, _) => &self.counters.moves,
-            (false, true) => &self.counters.retries,
-            (false, false) => &self.counters.resends,
+        let (counters, stats) = (&self.counters, &self.servers[self.server_index(ask)].stats);
+        let (total, of_server) = match (unsent, counts) {
+            (true, _) => (&counters.moves, &stats.moves),
+            (false, true) => (&counters.retries, &stats.retries),
+            (false, false) => (&counters.resends, &stats.resends),
         };
-        counter.add(1);
+        total.add(1);
+        of_server.add(1);
         if counts {
             ask.tries = ask.tries.saturating_add(1);
             ask.traits = ask.traits.with(Traits::ALONE, true);

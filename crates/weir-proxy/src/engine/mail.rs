@@ -32,7 +32,7 @@ impl Engine {
             Mail::Body { id, link, data, end } => self.link_body(id, link, Piece::Kept(data), end),
             Mail::Cancel { id, hard } => self.cancel_here(id, hard),
             Mail::Flow { link, client, pause } => self.flow_here(link, client, pause),
-            Mail::Doubt { server, doubt } => self.doubt_server(server, doubt),
+            Mail::Doubt { server, doubt } => _ = self.distrust(server, doubt),
             Mail::Assigned { id, link } => self.on_assigned(id, link),
             Mail::BodyFlow { id, pause } => self.on_body_flow(id, pause),
             Mail::Head { id, link, head, upgrade, lines } => {

@@ -291,6 +291,7 @@ impl Engine {
         link.push(ask, start, self.now_us);
         let server = &mut self.servers[link.server as usize];
         server.inflight += 1;
+        server.stats.requests.add(1);
         server.refresh(link, self.now_us);
         if link.entries.len() == 2 {
             self.watch_late(index);

@@ -18,7 +18,7 @@ impl Engine {
         machine.ready -= 1;
         self.counters.in_flight.sub(1);
         self.counters.upstream_connections.sub(1);
-        self.replace_link(server, position);
+        self.replace_link(server, position, "upgraded");
     }
 
     pub(super) fn tunnel_link_ended(&mut self, index: u32) {
@@ -50,6 +50,7 @@ impl Engine {
     pub(super) fn end_tunnel(&mut self, index: u32) {
         let link = self.links.remove(index);
         self.counters.upstream_closes.count("tunnel-ended");
+        self.servers[link.server as usize].stats.closes.count("tunnel-ended");
         if let Some(socket) = link.socket {
             self.actions.push_back(Action::CloseLink { socket });
         }

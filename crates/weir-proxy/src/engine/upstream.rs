@@ -65,6 +65,7 @@ impl Engine {
         link.sending = true;
         self.counters.upstream_sends.add(1);
         self.counters.upstream_bytes_out.add(out.len() as u64);
+        self.servers[link.server as usize].stats.bytes_out.add(out.len() as u64);
         Some(Action::SendLink { socket, out })
     }
 
@@ -125,6 +126,7 @@ impl Engine {
         self.counters.upstream_bytes_in.add(input.bytes.len() as u64);
         let link = self.links.at_mut(index);
         link.receiving = false;
+        self.servers[link.server as usize].stats.bytes_in.add(input.bytes.len() as u64);
         if link.has_stash() {
             let server = &self.servers[link.server as usize];
             let limits = &self.plan.upstreams[usize::from(server.upstream)].head;
@@ -300,6 +302,9 @@ impl Engine {
         let from = self.link_id(index);
         let link = self.links.at_mut(index);
         let Some(ask) = link.entries.front().map(|entry| entry.ask) else { return false };
+        if head.status >= 200 || head.status == 101 {
+            self.servers[link.server as usize].stats.statuses.count(head.status);
+        }
         if head.status == 101 {
             if self.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) || self.is_gone(ask.id) {
                 self.become_tunnel(index, ask.id);
@@ -401,6 +406,7 @@ impl Engine {
         link.probation = false;
         let machine = &mut self.servers[link.server as usize];
         machine.inflight -= 1;
+        machine.stats.latency.record(now_us.saturating_sub(entry.sent_us));
         if persist && !old && !early && poison.is_none() {
             machine.trust.on_clean_answer(now_us, position, entry.ask.traits.invites_body());
         }

@@ -14,6 +14,7 @@ mod pressure;
 mod random;
 mod requests;
 mod splits;
+mod stats;
 mod tunnels;
 mod upstreams;
 mod workers;

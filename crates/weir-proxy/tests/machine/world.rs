@@ -19,7 +19,9 @@ use weir_proxy::histogram::Histogram;
 use weir_proxy::mail::Post;
 use weir_proxy::output::Out;
 use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
+use weir_proxy::report::ServerReport;
 use weir_proxy::route::{HostMatch, Route, RouteTable};
+use weir_proxy::stats::ServerStats;
 
 /// Port of server 0; server n listens on the n-th port behind it.
 const PORT: u16 = 9000;
@@ -260,6 +262,13 @@ pub fn plan(servers: usize, connections: u32) -> Plan {
     }
 }
 
+impl Node {
+    /// What it counts of servers.
+    pub fn stats(&self) -> &[Arc<ServerStats>] {
+        &self.parts.servers
+    }
+}
+
 impl World {
     /// Engines for this plan; servers answer honestly until told otherwise.
     pub fn new(plan: Plan, workers: u16, seed: u64) -> World {
@@ -279,6 +288,7 @@ impl World {
                     hints: Arc::clone(&hints),
                     counters: Arc::clone(&counters),
                     latency: Arc::new(Histogram::default()),
+                    servers: ServerStats::for_plan(&plan),
                 };
                 Node {
                     engine: Engine::new(parts.clone(), now_us),
@@ -345,6 +355,45 @@ impl World {
         self.nodes.iter().map(|node| of(&node.counters)).sum()
     }
 
+    /// Sum of what all engines count of a server.
+    pub fn count_of(&self, server: usize, of: impl Fn(&ServerStats) -> u64) -> u64 {
+        self.nodes.iter().map(|node| of(&node.parts.servers[server])).sum()
+    }
+
+    /// What is counted by server adds up to what is counted in all, and reports say what the gauges say.
+    fn check_figures(&self) {
+        type Pair = (fn(&Counters) -> u64, fn(&ServerStats) -> u64);
+        let pairs: [Pair; 12] = [
+            (|all| all.moves.get(), |server| server.moves.get()),
+            (|all| all.resends.get(), |server| server.resends.get()),
+            (|all| all.escapes.get(), |server| server.escapes.get()),
+            (|all| all.retries.get(), |server| server.retries.get()),
+            (|all| all.upstream_connects.get(), |server| server.connects.get()),
+            (|all| all.upstream_connect_failures.get(), |server| server.connect_failures.get()),
+            (|all| all.demotions.get(), |server| server.demotions.get()),
+            (|all| all.surplus.get(), |server| server.surplus.get()),
+            (|all| all.upstream_bytes_in.get(), |server| server.bytes_in.get()),
+            (|all| all.upstream_bytes_out.get(), |server| server.bytes_out.get()),
+            (|all| all.upstream_closes.sum(), |server| server.closes.sum() - server.closes.get("connect-failed")),
+            (|all| all.doubts.iter().map(|n| n.get()).sum(), |server| server.doubts.iter().map(|n| n.get()).sum()),
+        ];
+        for (number, (all, of_server)) in pairs.into_iter().enumerate() {
+            let sum: u64 = (0..self.servers.len()).map(|server| self.count_of(server, of_server)).sum();
+            assert_eq!(sum, self.count(all), "pair {number}");
+        }
+        let reports: Vec<_> = self.nodes.iter().map(|node| node.engine.report()).collect();
+        let sum = |of: fn(&ServerReport) -> u32| -> u64 {
+            reports.iter().flat_map(|report| &report.servers).map(|server| u64::from(of(server))).sum()
+        };
+        assert_eq!(sum(|server| server.unanswered), self.count(|all| all.in_flight.get()), "in_flight");
+        assert_eq!(sum(|server| server.waiting), self.count(|all| all.queue_waiting.get()), "queue_waiting");
+        assert_eq!(
+            sum(|server| server.ready),
+            self.count(|all| all.upstream_connections.get()),
+            "upstream_connections"
+        );
+    }
+
     /// All clients leave; nothing may be left behind.
     pub fn finish(mut self) {
         for client in 0..self.clients.len() {
@@ -361,6 +410,7 @@ impl World {
         // What waited for answers that nobody wants goes at the latest when the next answer or its end comes.
         assert!(self.count(|counters| counters.in_flight.get()) < 1 << 60, "in_flight below zero");
         assert_eq!(self.count(|counters| counters.queue_waiting.get()), 0, "queue_waiting");
+        self.check_figures();
     }
 }
 

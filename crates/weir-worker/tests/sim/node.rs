@@ -12,6 +12,7 @@ use weir_proxy::counters::Counters;
 use weir_proxy::engine::{Engine, Hints, Parts};
 use weir_proxy::histogram::Histogram;
 use weir_proxy::plan::Plan;
+use weir_proxy::stats::ServerStats;
 use weir_worker::{Worker, mailboxes};
 
 /// Commands until one panics: that is a bug of weir's, in the middle of whatever its machines are doing.
@@ -145,6 +146,7 @@ pub fn nodes(world: &SimWorld, plan: &Arc<Plan>, workers: u16, seed: u64) -> Vec
             hints: Arc::clone(&hints),
             counters: Arc::clone(&counters),
             latency: Arc::new(Histogram::default()),
+            servers: ServerStats::for_plan(plan),
         };
         let listen = |listener: &weir_proxy::plan::ListenerPlan| world.listener(listener.address).expect("a socket");
         let listeners = plan.listeners.iter().map(listen).collect();

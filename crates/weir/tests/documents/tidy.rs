@@ -121,14 +121,20 @@ fn every_dependency_is_used() {
 
 #[test]
 fn every_counter_counts() {
-    let declarations = read("crates/weir-proxy/src/counters.rs");
+    all_count("crates/weir-proxy/src/counters.rs", "counters", 20);
+    all_count("crates/weir-proxy/src/stats.rs", "stats", 9);
+}
+
+/// What the `counters!` table of a file declares, more than `least`, is counted somewhere as `variable.name`.
+fn all_count(path: &str, variable: &str, least: usize) {
+    let declarations = read(path);
     let table = declarations.split("\ncounters! {").nth(1).expect("the table").split("\n}").next().unwrap_or_default();
     let names = table.lines().filter(|line| line.ends_with(": Total,") || line.ends_with(": Gauge,"));
     let names: Vec<&str> = names.filter_map(|line| line.trim().split(':').next()).collect();
-    assert!(names.len() > 20, "{names:?}");
+    assert!(names.len() > least, "{names:?}");
     let files = rust_files();
     let counted = |name: &str| {
-        let place = format!("counters.{name}");
+        let place = format!("{variable}.{name}");
         files.iter().any(|file| !is_test(&file.path) && file.text.contains(&place))
     };
     let findings: Vec<String> = names

@@ -1,0 +1,102 @@
+//! The machines describe themselves for status and metrics. Called when somebody asks, between two turns.
+
+use super::Engine;
+use super::orders::NEVER_US;
+use crate::link::{Entry, Link, LinkState};
+use crate::report::{ConnectionReport, ConnectionState, Report, ServerReport};
+use crate::server::Server;
+use crate::standing::State;
+use crate::trust::TrustState;
+
+impl Engine {
+    /// What there is now. Visits every upstream connection once.
+    pub fn report(&self) -> Report {
+        let mut tunnels = vec![0; self.servers.len()];
+        for index in self.links.indexes() {
+            let link = self.links.at(index);
+            tunnels[link.server as usize] += u32::from(link.state == LinkState::Tunnel);
+        }
+        let servers = self.servers.iter().enumerate().zip(tunnels);
+        Report {
+            clients: self.sessions.len(),
+            exchanges: self.exchanges.len(),
+            draining: self.draining,
+            servers: servers.map(|((at, server), tunnels)| self.report_server(at, server, tunnels)).collect(),
+        }
+    }
+
+    fn report_server(&self, at: usize, server: &Server, tunnels: u32) -> ServerReport {
+        let trust = server.trust.state(self.now_us);
+        let penalty_us = match trust {
+            TrustState::Penalty { until_us } => until_us.saturating_sub(self.now_us),
+            _ => 0,
+        };
+        let standing = server.standing.state();
+        let suspended_us = match standing {
+            State::Suspended(suspension) => self.now_us.saturating_sub(suspension.since_us),
+            _ => 0,
+        };
+        let pipelined = !server.pipeline_off && matches!(trust, TrustState::Trusted { .. });
+        let links = server.links.iter().map(|index| self.links.at(*index));
+        ServerReport {
+            standing,
+            suspended_us,
+            ready: server.ready,
+            waiting: server.waiting.len() as u32,
+            unanswered: server.inflight,
+            capacity: server.capacity,
+            aside: server.aside,
+            tunnels,
+            failures: server.failures,
+            trust,
+            penalty_us,
+            depth: if pipelined { server.depth.limit().min(server.batch) } else { 1 },
+            connections: links.map(|link| self.report_connection(at, server, link)).collect(),
+        }
+    }
+
+    fn report_connection(&self, at: usize, server: &Server, link: &Link) -> ConnectionReport {
+        let given = link.entries.partition_point(|entry: &Entry| entry.start < link.log.flushed());
+        let retry_us = match link.state {
+            LinkState::Down { retry_us } if retry_us != NEVER_US => retry_us.saturating_sub(self.now_us),
+            _ => 0,
+        };
+        ConnectionReport {
+            number: self.connection_number(at, link.position),
+            state: connection_state(link),
+            since_us: self.now_us.saturating_sub(link.since_us),
+            retry_us,
+            in_flight: given as u32,
+            queued: (link.entries.len() - given) as u32,
+            answers: link.answers,
+            closes: link.closes,
+            closed_why: link.closed_why,
+            near: server.is_near(link.position),
+        }
+    }
+
+    /// The number of this worker's connection at `position`: the inverse of how connections are dealt to workers.
+    fn connection_number(&self, server: usize, position: u32) -> u32 {
+        let workers = u32::from(self.workers);
+        let first = (u32::from(self.worker) + workers - server as u32 % workers) % workers;
+        first + position * workers
+    }
+}
+
+fn connection_state(link: &Link) -> ConnectionState {
+    match link.state {
+        LinkState::Down { retry_us: NEVER_US } => ConnectionState::Parked,
+        LinkState::Down { .. } => ConnectionState::Down,
+        LinkState::Connecting { .. } => ConnectionState::Connecting,
+        _ if !link.persist => ConnectionState::Ending,
+        _ if link.paused => ConnectionState::Paused,
+        _ if link.large => ConnectionState::Exclusive,
+        _ if link.late => ConnectionState::Late,
+        _ if link.syncing => ConnectionState::Syncing,
+        _ if link.probation => ConnectionState::Probation,
+        _ if link.hold => ConnectionState::Held,
+        _ if link.full => ConnectionState::Full,
+        _ if !link.entries.is_empty() => ConnectionState::Busy,
+        _ => ConnectionState::Idle,
+    }
+}

@@ -1,0 +1,151 @@
+//! What one worker's servers and connections are at a moment, told when somebody asks (semantics.md §7).
+//!
+//! Made by [`crate::engine::Engine::report`] in the worker's thread, between two turns, so that all of it belongs together;
+//! read elsewhere. A request pays nothing for it, a report costs a visit to each connection. Times are relative to the
+//! moment of the report, microseconds. Bound: one row for each connection there is.
+
+use crate::standing::State;
+use crate::trust::TrustState;
+
+/// Everything at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Clients connected to this worker.
+    pub clients: usize,
+    /// Their requests without a complete answer.
+    pub exchanges: usize,
+    /// Nothing new is accepted.
+    pub draining: bool,
+    /// By server, upstream after upstream.
+    pub servers: Vec<ServerReport>,
+}
+
+/// One server as one worker sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerReport {
+    /// Whether it takes requests, and why not.
+    pub standing: State,
+    /// How long it has been suspended, for [`State::Suspended`]; else 0.
+    pub suspended_us: u64,
+    /// Connections that take requests.
+    pub ready: u32,
+    /// Requests that wait for a connection.
+    pub waiting: u32,
+    /// Requests on connections, unanswered.
+    pub unanswered: u32,
+    /// Requests that may wait or be unanswered in all.
+    pub capacity: u32,
+    /// Connections that left the pool because their clients are slow.
+    pub aside: u32,
+    /// Connections joined with a client after 101.
+    pub tunnels: u32,
+    /// Failed connects in a row.
+    pub failures: u32,
+    /// Whether it may be pipelined.
+    pub trust: TrustState,
+    /// How long that stays so, for [`TrustState::Penalty`]; else 0.
+    pub penalty_us: u64,
+    /// Unanswered requests that a connection may have now, 1 when it may not be pipelined.
+    pub depth: u32,
+    /// By position.
+    pub connections: Vec<ConnectionReport>,
+}
+
+/// One connection of the pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionReport {
+    /// Number among all connections of the server, over all workers, from 0.
+    pub number: u32,
+    /// Where it stands.
+    pub state: ConnectionState,
+    /// How long it has been established, or down, or connecting.
+    pub since_us: u64,
+    /// When it is [`ConnectionState::Down`]: the time to the next try.
+    pub retry_us: u64,
+    /// Requests given to the kernel and unanswered.
+    pub in_flight: u32,
+    /// Requests in line behind those.
+    pub queued: u32,
+    /// Answers since it was established: how often it was reused, and once.
+    pub answers: u64,
+    /// Times that it, or its predecessors in this position, ended or could not be established.
+    pub closes: u64,
+    /// Why the last one did; empty when none has.
+    pub closed_why: &'static str,
+    /// Whether its packets arrive at this worker's core; None: not known.
+    pub near: Option<bool>,
+}
+
+/// Where a connection stands; the first that applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// Not connected, by order of an operator.
+    Parked,
+    /// Not connected.
+    Down,
+    /// A connect is on its way.
+    Connecting,
+    /// Ends with the answer under way.
+    Ending,
+    /// The client of the answer under way takes it slowly.
+    Paused,
+    /// The answer under way is large: nothing is queued behind it.
+    Exclusive,
+    /// The answer under way takes far longer than usual.
+    Late,
+    /// Being let run empty: a sync point.
+    Syncing,
+    /// Follows a loss: one request at a time until the first answer.
+    Probation,
+    /// A request that nothing may follow is unanswered.
+    Held,
+    /// Has as many unanswered requests as it may have.
+    Full,
+    /// Has unanswered requests and takes more.
+    Busy,
+    /// Nothing is unanswered.
+    Idle,
+}
+
+impl ConnectionState {
+    /// All of them.
+    pub const ALL: [ConnectionState; 13] = [
+        ConnectionState::Parked,
+        ConnectionState::Down,
+        ConnectionState::Connecting,
+        ConnectionState::Ending,
+        ConnectionState::Paused,
+        ConnectionState::Exclusive,
+        ConnectionState::Late,
+        ConnectionState::Syncing,
+        ConnectionState::Probation,
+        ConnectionState::Held,
+        ConnectionState::Full,
+        ConnectionState::Busy,
+        ConnectionState::Idle,
+    ];
+
+    /// For status and metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            ConnectionState::Parked => "parked",
+            ConnectionState::Down => "down",
+            ConnectionState::Connecting => "connecting",
+            ConnectionState::Ending => "ending",
+            ConnectionState::Paused => "paused",
+            ConnectionState::Exclusive => "exclusive",
+            ConnectionState::Late => "late",
+            ConnectionState::Syncing => "syncing",
+            ConnectionState::Probation => "probation",
+            ConnectionState::Held => "held",
+            ConnectionState::Full => "full",
+            ConnectionState::Busy => "busy",
+            ConnectionState::Idle => "idle",
+        }
+    }
+
+    /// Whether it is established.
+    pub fn is_up(self) -> bool {
+        !matches!(self, ConnectionState::Parked | ConnectionState::Down | ConnectionState::Connecting)
+    }
+}

@@ -1,0 +1,66 @@
+//! Proves: workers that run, and sleep, answer when they are asked what they are doing; one that does not come to it costs
+//! the asker its patience and no more. How: real workers of both drivers with one server that accepts and says nothing.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_io::DriverKind;
+use weir_proxy::plan::{ListenerPlan, Plan, ServerPlan, UpstreamPlan};
+use weir_proxy::report::ConnectionState;
+use weir_worker::{Enquiry, Running, Setup, WorkerReport, enquire, start};
+
+const CONNECTIONS: u32 = 5;
+/// Longer than any busy machine needs.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn drivers() -> impl Iterator<Item = DriverKind> {
+    let usable = |choice| weir_io::choose(choice).ok().map(|probe| probe.driver);
+    [weir_io::IoChoice::Uring, weir_io::IoChoice::Epoll].into_iter().filter_map(usable)
+}
+
+fn run(driver: DriverKind, server: &TcpListener) -> Running {
+    let address = server.local_addr().unwrap();
+    let server = ServerPlan { connections: CONNECTIONS, ..ServerPlan::new("server", address) };
+    let plan = Plan {
+        listeners: vec![ListenerPlan::new(([127, 0, 0, 1], 0).into())],
+        upstreams: vec![UpstreamPlan { name: "app".to_owned(), servers: vec![server], ..UpstreamPlan::default() }],
+        ..Plan::default()
+    };
+    start(&Setup { plan: Arc::new(plan), workers: 2, driver, pin: false, seed: 1 }).unwrap()
+}
+
+fn ask(running: &Running) -> Vec<Arc<WorkerReport>> {
+    let enquiries: Vec<_> = running.views().iter().map(|view| Arc::clone(&view.enquiry)).collect();
+    enquire(&enquiries, PATIENCE).into_iter().map(|report| report.expect("an answer")).collect()
+}
+
+#[test]
+fn sleeping_workers_answer() {
+    for driver in drivers() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let running = run(driver, &server);
+        let deadline = Instant::now() + PATIENCE;
+        let reports = loop {
+            let reports = ask(&running);
+            let connections = || reports.iter().flat_map(|report| &report.machines.servers[0].connections);
+            if connections().all(|connection| connection.state == ConnectionState::Idle) {
+                break reports;
+            }
+            assert!(Instant::now() < deadline, "{driver:?}: {reports:?}");
+        };
+        let count: usize = reports.iter().map(|report| report.machines.servers[0].connections.len()).sum();
+        assert_eq!(count, CONNECTIONS as usize);
+        let connects: u64 = running.views().iter().map(|view| view.servers[0].connects.get()).sum();
+        assert_eq!(connects, u64::from(CONNECTIONS));
+        assert!(reports.iter().all(|report| !report.driver.is_empty() && report.driver_stats.turns > 0));
+        running.stop();
+        running.join().unwrap();
+    }
+}
+
+#[test]
+fn patience_ends() {
+    let nobody = [Arc::new(Enquiry::default())];
+    assert!(enquire(&nobody, Duration::from_millis(1))[0].is_none());
+}
