@@ -5,7 +5,11 @@
 use std::net::{IpAddr, SocketAddr};
 
 use weir_http::Limits;
-use weir_proxy::plan::{ClientPlan, ListenerPlan, Network, PipelineMode, Plan, ServerPlan, Share, UpstreamPlan};
+use weir_proxy::health::Codes;
+use weir_proxy::plan::{
+    AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, ListenerPlan, Network, PipelineMode, Plan, ServerPlan, Share,
+    UpstreamPlan,
+};
 use weir_proxy::route::{HostMatch, Route, RouteTable};
 use weir_proxy::rules::{Rule, Rules, TargetMatch};
 
@@ -141,6 +145,8 @@ impl Compiler<'_> {
             connect_retries: narrow(block.number("connect-retries")),
             retry_nonidempotent: block.flag("retry-nonidempotent"),
             head: self.limits(block),
+            failover: self.failover(block),
+            all_down: if block.word("all-down") == "refuse" { AllDown::Refuse } else { AllDown::TryAll },
             nonidempotent: Rules::new(block.all("nonidempotent").filter_map(|rule| self.rule(rule)).collect()),
             ..UpstreamPlan::default()
         };
@@ -211,6 +217,20 @@ impl Compiler<'_> {
                 None
             }
         }
+    }
+
+    fn failover(&mut self, upstream: &Checked) -> Vec<FailoverRule> {
+        if let Some(extra) = upstream.all("failover").nth(FAILOVER_MAX) {
+            let message = format!("more than {FAILOVER_MAX} of `failover` in one upstream");
+            self.push(Problem::new("too-many", &extra.span, message));
+        }
+        let rules = upstream.all("failover").take(FAILOVER_MAX);
+        rules
+            .filter_map(|block| {
+                let codes = Codes::parse(block.text("code"))?;
+                Some(FailoverRule { codes, limit: narrow(block.number("limit")), window_us: block.number("window") })
+            })
+            .collect()
     }
 
     fn rule(&mut self, block: &Checked) -> Option<Rule> {

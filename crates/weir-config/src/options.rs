@@ -166,11 +166,17 @@ const UPSTREAM: Block = Block {
             Default::Is("#false"),
             "Send POST and the like again after a loss. Only for applications where twice does no harm.",
         ),
+        row(
+            "all-down",
+            Kind::Word(&["try-all", "refuse"]),
+            Default::Is("try-all"),
+            "When no server can be reached that is not suspended. `try-all`: suspended ones get the requests; `refuse`: 503.",
+        ),
         row("line-limit", LINE, Default::Is("8KiB"), "Longest status line of a reply; over it 502."),
         row("head-limit", HEAD, Default::Is("32KiB"), "Longest reply head; over it 502."),
         row("fields-limit", FIELDS, Default::Is("100"), "Most fields in a reply head; over it 502."),
     ],
-    blocks: &[SERVER, PIPELINE, NONIDEMPOTENT],
+    blocks: &[SERVER, PIPELINE, NONIDEMPOTENT, FAILOVER],
     repeats: true,
 };
 
@@ -242,6 +248,23 @@ const NONIDEMPOTENT: Block = Block {
         row("prefix", Kind::Text("a target", texts::target), Default::Absent, "The target begins with this."),
         row("suffix", Kind::Text("a target", texts::target), Default::Absent, "The target ends with this."),
         row("regex", Kind::Text("a regular expression", texts::regex), Default::Absent, "The target contains a match."),
+    ],
+    blocks: &[],
+    repeats: true,
+};
+
+const FAILOVER: Block = Block {
+    name: "failover",
+    help: "Answers after which a server is suspended: it gets nothing new until it has shown that it works again.",
+    positional: &[row(
+        "code",
+        Kind::Text("a status such as 503, or 5xx", texts::codes),
+        Default::Required,
+        "Which answers, as the server gave them.",
+    )],
+    options: &[
+        row("limit", Kind::Count(1, 10_000), Default::Is("10"), "How many of them, over all workers."),
+        row("window", TIMEOUT, Default::Is("10s"), "Within this time."),
     ],
     blocks: &[],
     repeats: true,

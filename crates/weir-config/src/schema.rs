@@ -153,6 +153,8 @@ impl Kind {
                 None => Err(self.with_words(scalar, self.expected())),
             },
             (Kind::Text(_, check) | Kind::List(_, check), Scalar::Text(text)) => check(text).map(Setting::Text),
+            // 503 as well as "503".
+            (Kind::Text(_, check), Scalar::Integer(number)) => check(&number.to_string()).map(Setting::Text),
             _ => Err(self.expected()),
         }
     }

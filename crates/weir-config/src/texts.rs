@@ -4,6 +4,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use weir_proxy::health::Codes;
+
 /// Longest host name, RFC 1035 §2.3.4.
 const HOST_BYTES_MAX: usize = 255;
 
@@ -48,6 +50,16 @@ pub(crate) fn server_address(text: &str) -> Result<String, String> {
         return Err(format!("`{host}` is neither an address nor a host name"));
     }
     Ok(text.to_owned())
+}
+
+/// One status, a class of them, or a range.
+pub(crate) fn codes(text: &str) -> Result<String, String> {
+    match Codes::parse(text) {
+        Some(codes) => Ok(codes.to_string()),
+        None => Err(format!(
+            "`{text}` is no status: write one such as 503, a class such as 5xx, or a range such as 500-504"
+        )),
+    }
 }
 
 /// The name of an upstream.

@@ -70,6 +70,8 @@ impl Traits {
     pub const ALONE: Traits = Traits(64);
     /// Came from another worker and goes no further.
     pub const MAILED: Traits = Traits(128);
+    /// Goes to a suspended server to show whether that works again.
+    pub const TRIAL: Traits = Traits(512);
 
     /// Moved away from behind a late answer: that happens once.
     pub const MOVED: Traits = Traits(256);

@@ -201,6 +201,12 @@ counters! {
     demotions: Total,
     /// Answers too many, found at a sync point or otherwise.
     surplus: Total,
+    /// Servers suspended by health.
+    suspensions: Total,
+    /// Suspended servers that came back.
+    recoveries: Total,
+    /// Requests sent to a suspended server to see whether it works again.
+    trials: Total,
     /// Sync points: pipelined connections that were let run empty.
     sync_points: Total,
     /// Connections made exclusive by a large answer.

@@ -15,6 +15,7 @@ mod aside;
 mod audit;
 mod client;
 mod connect;
+mod health;
 mod late;
 mod lives;
 mod loss;
@@ -31,7 +32,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use weir_http::Fields;
@@ -39,6 +40,7 @@ use weir_http::Fields;
 use crate::ask::{ExchangeId, LinkId};
 use crate::balance::Balance;
 use crate::counters::Counters;
+use crate::health::Window;
 use crate::histogram::Histogram;
 use crate::link::Link;
 use crate::mail::Post;
@@ -196,6 +198,8 @@ pub struct Hints {
     ready: Vec<AtomicU32>,
     /// By server: index in [`Order::ALL`]. All workers write the same.
     orders: Vec<AtomicU8>,
+    /// By server: from when on a request may be tried on it while it is suspended.
+    trials_us: Vec<AtomicU64>,
     workers: usize,
 }
 
@@ -205,6 +209,7 @@ impl Hints {
         Hints {
             ready: (0..servers * workers).map(|_| AtomicU32::new(0)).collect(),
             orders: (0..servers).map(|_| AtomicU8::new(Order::default() as u8)).collect(),
+            trials_us: (0..servers).map(|_| AtomicU64::new(u64::MAX)).collect(),
             workers,
         }
     }
@@ -225,6 +230,20 @@ impl Hints {
 
     fn set_order(&self, server: usize, order: Order) {
         self.orders[server].store(order as u8, Ordering::Relaxed);
+    }
+
+    fn trial_us(&self, server: usize) -> u64 {
+        self.trials_us[server].load(Ordering::Relaxed)
+    }
+
+    fn set_trial(&self, server: usize, due_us: u64) {
+        self.trials_us[server].store(due_us, Ordering::Relaxed);
+    }
+
+    /// Takes the trial that is due: one worker gets true, and the next one comes at `next_us` if no verdict does before.
+    fn take_trial(&self, server: usize, due_us: u64, next_us: u64) -> bool {
+        let trial = &self.trials_us[server];
+        trial.compare_exchange(due_us, next_us, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -255,6 +274,8 @@ pub struct Parts {
 #[derive(Debug)]
 struct Group {
     servers: Range<usize>,
+    /// How many of them health has suspended.
+    suspended: u32,
     balance: Balance,
 }
 
@@ -368,7 +389,11 @@ impl Engine {
                 engine.add_server(index, position, server.connections, stats.next().unwrap_or_default());
             }
             let weights: Vec<u32> = upstream.servers.iter().map(|server| server.weight).collect();
-            engine.groups.push(Group { servers: first..engine.servers.len(), balance: Balance::new(&weights) });
+            engine.groups.push(Group {
+                servers: first..engine.servers.len(),
+                suspended: 0,
+                balance: Balance::new(&weights),
+            });
         }
         engine
     }
@@ -386,6 +411,8 @@ impl Engine {
             Server::new(upstream as u16, index as u16, stats, links, connections, pipeline, share, queue_size);
         machine.standing = Standing::new(self.hints.order(server as usize));
         machine.usual = Usual::new(plan.escape);
+        machine.notable_from = plan.notable_from();
+        machine.windows = plan.failover.iter().map(|rule| Window::new(rule.limit, rule.window_us)).collect();
         for index in machine.links.clone() {
             // One that is disabled parks its connections when they come to be made.
             self.arm_link(index, now_us);

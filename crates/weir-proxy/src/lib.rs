@@ -10,6 +10,7 @@ pub mod bits;
 pub mod counters;
 pub mod depth;
 pub mod engine;
+pub mod health;
 pub mod histogram;
 pub mod link;
 pub mod log;

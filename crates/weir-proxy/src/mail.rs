@@ -8,6 +8,7 @@ use bytes::Bytes;
 use weir_http::ReplyBody;
 
 use crate::ask::{Ask, ExchangeId, Failure, LinkId};
+use crate::standing::Suspension;
 use crate::trust::Doubt;
 
 /// The head of an answer as it crosses to the client's session: its end-to-end fields are already serialised.
@@ -123,6 +124,32 @@ pub enum Mail {
     Welcome {
         /// From its [`Mail::Reborn`].
         life: u32,
+    },
+    /// To the judge of a server: it gave an answer that a `failover` rule counts.
+    Fault {
+        /// Index of the server in every engine.
+        server: u32,
+        /// Which rule of its upstream.
+        rule: u8,
+    },
+    /// To the judge of a suspended server: a trial has been answered, or was lost.
+    TrialEnded {
+        /// Index of the server in every engine.
+        server: u32,
+        /// It works again.
+        good: bool,
+    },
+    /// To all, from the judge of a server, or to one that begins anew: it gets nothing new.
+    Suspended {
+        /// Index of the server in every engine.
+        server: u32,
+        /// Why and since when.
+        suspension: Suspension,
+    },
+    /// To all, from the judge of a server: it works again.
+    Resumed {
+        /// Index of the server in every engine.
+        server: u32,
     },
     /// To all: a server gave reason for doubt.
     Doubt {

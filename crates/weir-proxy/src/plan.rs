@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::health::Codes;
 use crate::route::RouteTable;
 use crate::rules::Rules;
 
@@ -117,6 +118,41 @@ pub struct UpstreamPlan {
     pub head: weir_http::Limits,
     /// Requests that must not be pipelined although their method is safe.
     pub nonidempotent: Rules,
+    /// Answers that suspend a server, at most [`FAILOVER_MAX`] rules. Default none.
+    pub failover: Vec<FailoverRule>,
+    /// What becomes of requests when no server is in use and reachable, but suspended ones are. Default try all.
+    pub all_down: AllDown,
+}
+
+/// Most `failover` rules of an upstream.
+pub const FAILOVER_MAX: usize = 16;
+
+/// One `failover` of an upstream: the server that gives so many such answers is suspended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailoverRule {
+    /// Which answers.
+    pub codes: Codes,
+    /// How many, over all workers, 1-10,000.
+    pub limit: u32,
+    /// Within this time.
+    pub window_us: u64,
+}
+
+/// `all-down` of an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AllDown {
+    /// Suspended servers get the requests after all: when all look bad, the judgement is more likely wrong than all of them
+    /// dead. The default.
+    TryAll,
+    /// Refused with 503.
+    Refuse,
+}
+
+impl UpstreamPlan {
+    /// The lowest status that health counts; above all statuses when it counts none.
+    pub fn notable_from(&self) -> u16 {
+        self.failover.iter().map(|rule| rule.codes.first).min().unwrap_or(u16::MAX)
+    }
 }
 
 /// `pipeline` of an upstream.
@@ -192,6 +228,8 @@ impl Default for UpstreamPlan {
             retry_nonidempotent: false,
             head: weir_http::Limits::default(),
             nonidempotent: Rules::default(),
+            failover: Vec::new(),
+            all_down: AllDown::TryAll,
         }
     }
 }

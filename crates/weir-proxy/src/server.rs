@@ -11,6 +11,7 @@ use crate::ask::{Ask, Traits};
 use crate::backoff::Pacer;
 use crate::bits::Bits;
 use crate::depth::Depth;
+use crate::health::Window;
 use crate::link::{Link, LinkState};
 use crate::plan::{PipelineMode, Share};
 use crate::standing::{Order, Standing};
@@ -75,6 +76,12 @@ pub struct Server {
     pub inflight: u32,
     /// Whether it takes new requests.
     pub standing: Standing,
+    /// Answers with a status from here on are looked at by health; above all of them where nothing of that is configured.
+    pub notable_from: u16,
+    /// By `failover` rule: the answers that it counted; only used by the worker that judges the server.
+    pub windows: Vec<Window>,
+    /// Trials in vain since it was suspended; only used there.
+    pub trials: u32,
     /// When it last came back after it had been out of use; 0: it never was. From here on a slow start counts.
     pub recovered_us: u64,
     /// How far the server may be trusted with pipelining.
@@ -128,6 +135,9 @@ impl Server {
             waiting: VecDeque::new(),
             inflight: 0,
             standing: Standing::new(Order::Enable),
+            notable_from: u16::MAX,
+            windows: Vec::new(),
+            trials: 0,
             recovered_us: 0,
             trust: Trust::new(total.min(count.max(1) as u32)),
             depth: Depth::new(mode, queue_size),

@@ -38,11 +38,30 @@ impl Order {
     }
 }
 
+/// Why a server is suspended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// It gave as many bad answers as a `failover` rule allows.
+    Answers {
+        /// Which rule of its upstream.
+        rule: u8,
+    },
+}
+
+impl Cause {
+    /// For status and log.
+    pub fn word(self) -> &'static str {
+        match self {
+            Cause::Answers { .. } => "answers",
+        }
+    }
+}
+
 /// What health has found against a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Suspension {
-    /// Why, in a word for status and log.
-    pub why: &'static str,
+    /// Why.
+    pub cause: Cause,
     /// Since when.
     pub since_us: u64,
 }
@@ -98,6 +117,11 @@ impl Standing {
     /// Whether it takes requests of clients that are bound to it (sticky sessions): also while it is draining.
     pub fn accepts_bound(&self) -> bool {
         self.order != Order::Disable && self.suspension.is_none()
+    }
+
+    /// Whether a request may go to it although it is suspended: no order stands against it.
+    pub fn may_be_tried(&self) -> bool {
+        self.order == Order::Enable && self.suspension.is_some()
     }
 
     /// Whether what waits for it may go on waiting.
@@ -164,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    const SUSPENSION: Suspension = Suspension { why: "status", since_us: 7 };
+    const SUSPENSION: Suspension = Suspension { cause: Cause::Answers { rule: 1 }, since_us: 7 };
 
     #[test]
     fn orders_and_suspensions_stand_side_by_side() {
@@ -176,11 +200,12 @@ mod tests {
                     assert!(!standing.resume());
                     if suspended {
                         assert!(standing.suspend(SUSPENSION));
-                        assert!(!standing.suspend(Suspension { why: "other", since_us: 8 }));
+                        assert!(!standing.suspend(Suspension { cause: Cause::Answers { rule: 0 }, since_us: 8 }));
                     }
                     assert_eq!(standing.order(second), first != second);
                     assert_eq!(standing.takes_new(), second == Order::Enable && !suspended);
                     assert_eq!(standing.accepts_bound(), second != Order::Disable && !suspended);
+                    assert_eq!(standing.may_be_tried(), second == Order::Enable && suspended);
                     assert_eq!(standing.keeps_connections(), second != Order::Disable);
                     let expected = match second {
                         Order::Enable if suspended => State::Suspended(SUSPENSION),

@@ -41,6 +41,7 @@ impl Engine {
         self.forget_clients(worker);
         self.forget_connections(worker);
         self.post(worker, Mail::Welcome { life });
+        self.tell_suspensions(worker);
     }
 
     /// Nobody waits any more for what this worker's clients asked here.

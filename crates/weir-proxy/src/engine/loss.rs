@@ -218,7 +218,11 @@ impl Engine {
             self.links.at_mut(index).probation = loss != Loss::Announced;
         }
         let mut again = Vec::new();
-        for (position, entry) in entries.into_iter().enumerate() {
+        for (position, mut entry) in entries.into_iter().enumerate() {
+            if entry.ask.traits.has(Traits::TRIAL) {
+                entry.ask.traits = entry.ask.traits.without(Traits::TRIAL);
+                self.trial_ended(server as u32, false);
+            }
             if entry.cancelled || self.is_gone(entry.ask.id) {
                 continue;
             }

@@ -33,6 +33,10 @@ impl Engine {
             Mail::Cancel { id, hard } => self.cancel_here(id, hard),
             Mail::Flow { link, client, pause } => self.flow_here(link, client, pause),
             Mail::Doubt { server, doubt } => _ = self.distrust(server, doubt),
+            Mail::Fault { server, rule } => self.on_fault(server, rule),
+            Mail::TrialEnded { server, good } => self.on_trial_ended(server, good),
+            Mail::Suspended { server, suspension } => self.on_suspended(server, suspension),
+            Mail::Resumed { server } => self.on_resumed(server),
             Mail::Assigned { id, link } => self.on_assigned(id, link),
             Mail::BodyFlow { id, pause } => self.on_body_flow(id, pause),
             Mail::Head { id, link, head, upgrade, lines } => {

@@ -21,7 +21,10 @@ impl Engine {
         if !machine.standing.order(order) {
             return;
         }
-        if machine.standing.keeps_connections() {
+        if order == Order::Enable {
+            machine.recovered(self.now_us);
+        }
+        if order != Order::Disable {
             self.connect_parked(server);
         }
         self.stand_down(server);

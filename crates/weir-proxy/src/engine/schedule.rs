@@ -11,7 +11,7 @@ use crate::session::Phase;
 
 /// Where a request goes now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+pub(super) enum Place {
     /// Onto this connection.
     Link(u32),
     /// Into the queue of this server.
@@ -164,7 +164,8 @@ impl Engine {
     pub(super) fn accept_mailed(&mut self, mut ask: Ask, bytes: &[u8]) {
         ask.traits = ask.traits.with(Traits::MAILED, true);
         let server = self.server_index(&ask);
-        if !self.servers[server].standing.keeps_waiting() {
+        let unwanted = !self.servers[server].standing.keeps_waiting() && !ask.traits.has(Traits::TRIAL);
+        if unwanted && self.has_other(server) {
             // Its asker did not know yet.
             self.place_again(ask, bytes.to_vec());
             self.dispatch_group(server);
@@ -179,7 +180,7 @@ impl Engine {
     }
 
     /// Connections to a server that other workers have up.
-    fn ready_elsewhere(&self, server: usize) -> Option<u16> {
+    pub(super) fn ready_elsewhere(&self, server: usize) -> Option<u16> {
         (1..self.workers)
             .map(|step| (self.worker + step) % self.workers)
             .find(|worker| self.hints.ready(server, usize::from(*worker)) > 0)
@@ -187,8 +188,13 @@ impl Engine {
 
     /// Whether a request for this server would be served now.
     fn is_up(&self, server: usize) -> bool {
+        self.servers[server].standing.takes_new() && self.is_reachable(server)
+    }
+
+    /// Whether a connection to this server is up and not all are full.
+    fn is_reachable(&self, server: usize) -> bool {
         let here = &self.servers[server];
-        here.standing.takes_new() && (here.ready > 0 && !here.is_full() || self.ready_elsewhere(server).is_some())
+        here.ready > 0 && !here.is_full() || self.ready_elsewhere(server).is_some()
     }
 
     /// Whether one of this worker's own connections to a server may have a request of another server.
@@ -213,15 +219,14 @@ impl Engine {
     fn place(&mut self, ask: &mut Ask) -> Place {
         let group = &self.groups[usize::from(ask.upstream)];
         let first = group.servers.start;
+        if group.suspended > 0
+            && let Some(place) = self.place_trial(ask)
+        {
+            return place;
+        }
+        let group = &self.groups[usize::from(ask.upstream)];
         if group.servers.len() > 1 || !self.servers[first].standing.takes_new() {
-            let group = &mut self.groups[usize::from(ask.upstream)];
-            // Taken out for the time of the choice, because the choice looks at everything else.
-            let mut balance = std::mem::replace(&mut group.balance, Balance::new(&[]));
-            let choice = balance
-                .pick(|index| self.is_up(first + index))
-                .or_else(|| balance.pick(|index| self.may_await(first + index)));
-            self.groups[usize::from(ask.upstream)].balance = balance;
-            match choice {
+            match self.choose(ask.upstream) {
                 Some(index) => ask.server = index as u16,
                 None => return Place::Refused(self.why_not(ask.upstream)),
             }
@@ -234,6 +239,26 @@ impl Engine {
             Some(worker) => Place::Mail(worker),
             None => Place::Refused(self.why_not(ask.upstream)),
         }
+    }
+
+    /// The server of an upstream whose turn it is: among those that are up, else those that will be at once; else suspended
+    /// ones, where the configuration wants them tried, else those that may come up.
+    fn choose(&mut self, upstream: u16) -> Option<usize> {
+        let group = &mut self.groups[usize::from(upstream)];
+        let (first, suspended) = (group.servers.start, group.suspended > 0);
+        // Taken out for the time of the choice, because the choice looks at everything else.
+        let mut balance = std::mem::replace(&mut group.balance, Balance::new(&[]));
+        let last_resort = |server| suspended && self.is_last_resort(server);
+        let choice = balance
+            .pick(|index| self.is_up(first + index))
+            .or_else(|| {
+                balance.pick(|index| self.servers[first + index].failures == 0 && self.may_await(first + index))
+            })
+            .or_else(|| balance.pick(|index| last_resort(first + index) && self.is_reachable(first + index)))
+            .or_else(|| balance.pick(|index| self.may_await(first + index)))
+            .or_else(|| balance.pick(|index| last_resort(first + index) && self.may_come_up(first + index)));
+        self.groups[usize::from(upstream)].balance = balance;
+        choice
     }
 
     /// A worker that owns connections to a server of which this one owns none (they may still be coming up).
@@ -346,6 +371,10 @@ impl Engine {
             return;
         } else if let Some(index) = others().find(|index| !stays && self.may_await(first + index)) {
             ask.server = index as u16;
+        } else if self.servers[first + old].ready == 0
+            && let Some(index) = others().find(|index| self.may_be_burdened(first + index))
+        {
+            ask.server = index as u16;
         }
         let server = first + usize::from(ask.server);
         if self.servers[server].ready == 0 && !self.may_come_up(server) {
@@ -354,6 +383,12 @@ impl Engine {
         }
         self.servers[server].waiting.push_front(Waiting { ask, bytes });
         self.counters.queue_waiting.add(1);
+    }
+
+    /// Whether one of this worker's own connections to a suspended server may have what nobody else can take.
+    fn may_be_burdened(&self, server: usize) -> bool {
+        let here = &self.servers[server];
+        self.is_last_resort(server) && here.ready > 0 && !here.is_full()
     }
 
     /// A server of the same upstream that takes new requests, and another worker with a connection to it. What came by mail

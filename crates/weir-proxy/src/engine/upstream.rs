@@ -322,6 +322,9 @@ impl Engine {
                 self.on_doubt(index, Doubt::EchoMismatch);
                 return false;
             }
+            if head.status >= self.servers[self.links.at(index).server as usize].notable_from {
+                self.on_notable_answer(index, &ask, head.status);
+            }
             let link = self.links.at_mut(index);
             link.begun = true;
             link.old = head.version == Version::Http10;

@@ -1,0 +1,210 @@
+//! Suspension and recovery: who judges a server, what speaks against it, and how it comes back (semantics.md §6).
+//!
+//! One worker judges a server, so that all workers together count once: the one that owns its connection 0. The others
+//! send it what they see, which is rare unless the server fails, and it tells all what it decides. Where no probes are
+//! configured a suspended server comes back through a trial: after a pause one request of a client goes to it, alone on a
+//! connection. When its answer is bad too, it is asked elsewhere, and the next pause is longer.
+
+use super::Engine;
+use super::schedule::Place;
+use crate::ask::{Ask, Traits};
+use crate::health::{TRIAL_CHOICE_US, TRIAL_PATIENCE_US, pause_us};
+use crate::mail::Mail;
+use crate::plan::AllDown;
+use crate::standing::{Cause, Suspension};
+
+impl Engine {
+    /// The worker that judges a server.
+    pub(super) fn judge_of(&self, server: u32) -> u16 {
+        (server % u32::from(self.workers)) as u16
+    }
+
+    // ---- what speaks against a server ----
+
+    /// The final answer to the oldest request of a connection has a status that health wants to know of.
+    pub(super) fn on_notable_answer(&mut self, index: u32, ask: &Ask, status: u16) {
+        let server = self.links.at(index).server;
+        let rules = &self.plan.upstreams[usize::from(ask.upstream)].failover;
+        let rule = rules.iter().position(|rule| rule.codes.contain(status));
+        if ask.traits.has(Traits::TRIAL) {
+            let good = rule.is_none() && status < 500;
+            self.trial_ended(server, good);
+            if !good {
+                self.ask_elsewhere(index);
+            }
+        } else if let Some(rule) = rule
+            && self.servers[server as usize].standing.suspension().is_none()
+        {
+            self.fault(server, rule as u8);
+        }
+    }
+
+    /// A server gave an answer that a rule counts.
+    fn fault(&mut self, server: u32, rule: u8) {
+        let judge = self.judge_of(server);
+        if judge == self.worker { self.on_fault(server, rule) } else { self.post(judge, Mail::Fault { server, rule }) }
+    }
+
+    /// Counts such an answer, as the judge.
+    pub(super) fn on_fault(&mut self, server: u32, rule: u8) {
+        let now_us = self.now_us;
+        let machine = &mut self.servers[server as usize];
+        let full = machine.windows.get_mut(usize::from(rule)).is_some_and(|window| window.note(now_us));
+        if full && machine.standing.suspension().is_none() {
+            self.suspend(server, Cause::Answers { rule });
+        }
+    }
+
+    // ---- what the judge decides ----
+
+    pub(super) fn suspend(&mut self, server: u32, cause: Cause) {
+        let suspension = Suspension { cause, since_us: self.now_us };
+        self.servers[server as usize].trials = 0;
+        self.hints.set_trial(server as usize, self.now_us + pause_us(0, self.seed ^ u64::from(server)));
+        self.counters.suspensions.add(1);
+        self.on_suspended(server, suspension);
+        self.tell_all(|| Mail::Suspended { server, suspension });
+    }
+
+    fn resume(&mut self, server: u32) {
+        self.counters.recoveries.add(1);
+        self.on_resumed(server);
+        self.tell_all(|| Mail::Resumed { server });
+    }
+
+    fn tell_all(&mut self, mail: impl Fn() -> Mail) {
+        let me = self.worker;
+        (0..self.workers).filter(|worker| *worker != me).for_each(|worker| self.post(worker, mail()));
+    }
+
+    pub(super) fn on_suspended(&mut self, server: u32, suspension: Suspension) {
+        let machine = &mut self.servers[server as usize];
+        if machine.standing.suspend(suspension) {
+            // The answer to a trial is of interest whatever it is.
+            machine.notable_from = 0;
+            self.groups[usize::from(machine.upstream)].suspended += 1;
+            self.stand_down(server as usize);
+        }
+    }
+
+    pub(super) fn on_resumed(&mut self, server: u32) {
+        let now_us = self.now_us;
+        let machine = &mut self.servers[server as usize];
+        if machine.standing.resume() {
+            let upstream = usize::from(machine.upstream);
+            machine.notable_from = self.plan.upstreams[upstream].notable_from();
+            machine.recovered(now_us);
+            self.groups[upstream].suspended -= 1;
+        }
+    }
+
+    /// A worker that has begun anew learns what health has found.
+    pub(super) fn tell_suspensions(&mut self, worker: u16) {
+        for server in 0..self.servers.len() {
+            if let Some(suspension) = self.servers[server].standing.suspension() {
+                self.post(worker, Mail::Suspended { server: server as u32, suspension });
+            }
+        }
+    }
+
+    // ---- trials ----
+
+    /// The place of a request that is to show whether a suspended server works again, when one is due and this may be it.
+    pub(super) fn place_trial(&mut self, ask: &mut Ask) -> Option<Place> {
+        let group = self.groups[usize::from(ask.upstream)].servers.clone();
+        let first = group.start;
+        let trial = Ask { traits: ask.traits.with(Traits::TRIAL, true).with(Traits::ALONE, true), ..*ask };
+        for server in group {
+            let standing = &self.servers[server].standing;
+            let due_us = self.hints.trial_us(server);
+            if !standing.may_be_tried() || !may_be_trial(ask.traits, self.now_us.saturating_sub(due_us)) {
+                continue;
+            }
+            if self.now_us >= due_us
+                && let Some(place) = self.trial_place(server, &trial)
+                && self.hints.take_trial(server, due_us, self.now_us + TRIAL_PATIENCE_US)
+            {
+                self.counters.trials.add(1);
+                *ask = Ask { server: (server - first) as u16, ..trial };
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// A connection with nothing else on it, here or at another worker.
+    fn trial_place(&self, server: usize, trial: &Ask) -> Option<Place> {
+        let machine = &self.servers[server];
+        match machine.pick(trial, |_| None) {
+            Some(position) => Some(Place::Link(machine.links[position])),
+            None if machine.ready == 0 => self.ready_elsewhere(server).map(Place::Mail),
+            None => None,
+        }
+    }
+
+    /// A trial has shown that a server works, or that it does not.
+    pub(super) fn trial_ended(&mut self, server: u32, good: bool) {
+        let judge = self.judge_of(server);
+        if judge == self.worker {
+            self.on_trial_ended(server, good);
+        } else {
+            self.post(judge, Mail::TrialEnded { server, good });
+        }
+    }
+
+    pub(super) fn on_trial_ended(&mut self, server: u32, good: bool) {
+        let machine = &mut self.servers[server as usize];
+        if machine.standing.suspension().is_none() {
+            return;
+        }
+        if good {
+            self.resume(server);
+        } else {
+            machine.trials = machine.trials.saturating_add(1);
+            let pause_us = pause_us(machine.trials, self.seed ^ u64::from(server));
+            self.hints.set_trial(server as usize, self.now_us + pause_us);
+        }
+    }
+
+    /// The oldest request of a connection is asked at another server, and what comes here is not used, if there is such a server
+    /// and the request may be repeated.
+    fn ask_elsewhere(&mut self, index: u32) {
+        let link = self.links.at(index);
+        let server = link.server as usize;
+        let Some(entry) = link.entries.front() else { return };
+        let mut ask = entry.ask;
+        let lost = entry.cancelled || self.is_gone(ask.id);
+        if lost || !ask.traits.has(Traits::RETRIABLE) || !self.has_other(server) {
+            return;
+        }
+        let bytes = link.log.copy(entry.start, entry.len as usize);
+        if let Some(entry) = self.links.at_mut(index).entries.front_mut() {
+            entry.cancelled = true;
+        }
+        ask.traits = ask.traits.without(Traits::TRIAL);
+        self.counters.resends.add(1);
+        self.servers[server].stats.resends.add(1);
+        self.place_again(ask, bytes);
+        self.dispatch_group(server);
+    }
+
+    /// Whether one of this worker's connections to another server of the upstream may have a request of this one.
+    pub(super) fn has_other(&self, server: usize) -> bool {
+        let mut group = self.groups[usize::from(self.servers[server].upstream)].servers.clone();
+        group.any(|other| other != server && self.may_take(other))
+    }
+
+    /// Whether requests go to this suspended server for want of a better one.
+    pub(super) fn is_last_resort(&self, server: usize) -> bool {
+        let machine = &self.servers[server];
+        machine.standing.may_be_tried()
+            && self.plan.upstreams[usize::from(machine.upstream)].all_down == AllDown::TryAll
+    }
+}
+
+/// Whether a request is fit for a trial that has been due for so long.
+fn may_be_trial(traits: Traits, overdue_us: u64) -> bool {
+    let safe = traits.has(Traits::PIPELINABLE) && traits.has(Traits::RETRIABLE);
+    let whole = !traits.has(Traits::STREAMING) && !traits.has(Traits::UPGRADE);
+    safe || whole && overdue_us >= TRIAL_CHOICE_US
+}
