@@ -3,6 +3,7 @@
 #   make demo             origin and proxy on 127.0.0.1:8080 with live figures; DEMO_SECONDS=n ends it by itself
 #   make test             formatting, lints, all tests, licences
 #   make bench            measures against nginx and HAProxy; QUICK=1 takes under 5 minutes; BENCH="--only NAME" picks
+#   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers
 #   make icount           instructions for each operation (valgrind)
 #   make fuzz             fuzz targets for FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
 #   make fmt lint setup   one step of the above
@@ -16,7 +17,9 @@ DEMO_SECONDS ?= 0
 DEMO_LISTEN ?= 127.0.0.1:8080
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test bench icount fuzz fmt lint unit licences setup build
+CHAOS_SECONDS ?= 60
+
+.PHONY: demo test bench chaos icount fuzz fmt lint unit licences setup build
 
 build:
 	@scripts/setup build
@@ -34,6 +37,9 @@ test: setup
 bench: setup
 	@$(MAKE) --no-print-directory build PROFILE=$(if $(QUICK),bench-fast,$(PROFILE))
 	@exec $(WEIR) bench $(if $(QUICK),--quick) $(BENCH)
+
+chaos: setup
+	WEIR_CHAOS_SECONDS=$(CHAOS_SECONDS) $(CARGO) test --locked --package weir --test e2e_chaos -- --test-threads 1
 
 icount: setup
 	@scripts/icount $(ICOUNT)

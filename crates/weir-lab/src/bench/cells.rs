@@ -62,7 +62,7 @@ pub(super) const CELLS: &[Cell] = &[
         "c64",
         "64 connections, 3 B",
         closed(64, SMALL, &[]),
-        &["direct", "nginx", "haproxy", "weir", "weir-epoll", "weir-128"],
+        &["direct", "nginx", "haproxy", "weir", "weir-epoll", "weir-128", "weir-closing"],
     ),
     cell("browser", "64 connections, browser's fields and 1.5 KB cookie", closed(64, SMALL, &["browser"]), ALL),
     cell("body-64k", "64 connections, 64 KB bodies", closed(64, "/64k", &[]), ALL),
@@ -151,6 +151,14 @@ pub(super) const TARGETS: &[Target] = &[
     target("rate, 4,000 connections, against HAProxy", "c4000", Rate, "weir", "haproxy", AtLeast(4.0)),
     target("CPU a request, 4,000 connections, against nginx", "c4000", Cpu, "weir", "nginx", AtMost(0.35)),
     target("CPU a request, 64 connections, against nginx", "c64", Cpu, "weir", "nginx", AtMost(0.50)),
+    target(
+        "servers that close after 100 requests: CPU a request, 64 connections, against such as never close",
+        "c64",
+        Cpu,
+        "weir-closing",
+        "weir",
+        AtMost(1.25),
+    ),
     target(
         "`connections=128`: CPU a request, 64 connections, against nginx",
         "c64",

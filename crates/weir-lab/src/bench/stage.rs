@@ -41,12 +41,14 @@ pub(super) enum What {
     Nginx,
     /// HAProxy.
     Haproxy,
+    /// weir with default settings, in front of servers that close each connection after 100 requests.
+    WeirClosing,
     /// weir, with the driver's name, connections to the server, queue size, and what stands behind `pipeline`.
     Weir(&'static str, u32, u32, &'static str),
 }
 
 /// All contenders. `weir` has default settings.
-pub(super) const CONTENDERS: [Contender; 10] = [
+pub(super) const CONTENDERS: [Contender; 11] = [
     Contender { name: "direct", what: What::Direct },
     Contender { name: "nginx", what: What::Nginx },
     Contender { name: "haproxy", what: What::Haproxy },
@@ -56,6 +58,7 @@ pub(super) const CONTENDERS: [Contender; 10] = [
     Contender { name: "weir-256", what: What::Weir("auto", 256, 1000, "adaptive") },
     // 4,000 clients wait for one connection: the queue has to hold them all.
     Contender { name: "weir-one", what: What::Weir("auto", 1, 10_000, "adaptive") },
+    Contender { name: "weir-closing", what: What::WeirClosing },
     Contender { name: "weir-off", what: What::Weir("auto", 32, 1000, "off") },
     Contender { name: "weir-stay", what: What::Weir("auto", 32, 1000, "adaptive escape=off") },
 ];
@@ -67,6 +70,8 @@ pub(super) struct Running {
     pub(super) address: SocketAddr,
     log: PathBuf,
     process: Option<Process>,
+    /// The server behind it, where it has one of its own.
+    _origin: Option<Process>,
 }
 
 impl Running {
@@ -117,7 +122,7 @@ impl Stage {
             Process::start(weir, &["origin", "--listen", &listen, "--threads", &threads], &log)?
         } else {
             let path = directory.join("origin.conf");
-            fs::write(&path, nginx_origin(&directory, address, cores))?;
+            fs::write(&path, nginx_origin(&directory, "origin", address, cores))?;
             start_nginx(&path, &directory, &log)?
         };
         origin.await_listening(address, &log)?;
@@ -131,11 +136,12 @@ impl Stage {
     /// It is missing or doesn't start.
     pub(super) fn start(&self, contender: Contender) -> io::Result<Running> {
         if contender.what == What::Direct {
-            return Ok(Running { address: self.origin_address, log: PathBuf::new(), process: None });
+            return Ok(Running { address: self.origin_address, log: PathBuf::new(), process: None, _origin: None });
         }
         let address = free_address()?;
         let log = self.directory.join(format!("{}.log", contender.name));
         let file = self.directory.join(format!("{}.conf", contender.name));
+        let mut origin = None;
         let mut process = match contender.what {
             What::Direct | What::Nginx => {
                 fs::write(&file, nginx_proxy(&self.directory, address, self.origin_address, self.cores))?;
@@ -145,6 +151,13 @@ impl Stage {
                 fs::write(&file, haproxy(address, self.origin_address, self.cores))?;
                 Process::start(Path::new("haproxy"), &["-db", "-f", &file.to_string_lossy()], &log)?
             }
+            What::WeirClosing => {
+                let (closing, to) = self.start_closing()?;
+                origin = Some(closing);
+                let text = weir_config(address, to, self.cores, ("auto", 32, 1000, "adaptive"));
+                fs::write(&file, text)?;
+                Process::start(&self.weir, &["run", "-c", &file.to_string_lossy()], &log)?
+            }
             What::Weir(io, connections, queue, pipeline) => {
                 let text = weir_config(address, self.origin_address, self.cores, (io, connections, queue, pipeline));
                 fs::write(&file, text)?;
@@ -152,7 +165,18 @@ impl Stage {
             }
         };
         process.await_listening(address, &log)?;
-        Ok(Running { address, log, process: Some(process) })
+        Ok(Running { address, log, process: Some(process), _origin: origin })
+    }
+
+    /// Another origin, which closes each connection after 100 requests.
+    fn start_closing(&self) -> io::Result<(Process, SocketAddr)> {
+        let address = free_address()?;
+        let (path, log) = (self.directory.join("closing.conf"), self.directory.join("closing.log"));
+        let often = nginx_origin(&self.directory, "closing", address, self.cores);
+        fs::write(&path, often.replace(KEEP_ALIVE, "keepalive_requests 100;"))?;
+        let mut process = start_nginx(&path, &self.directory, &log)?;
+        process.await_listening(address, &log)?;
+        Ok((process, address))
     }
 
     /// The script that wrk runs.
@@ -218,6 +242,9 @@ fn start_nginx(file: &Path, directory: &Path, log: &Path) -> io::Result<Process>
     Process::start(Path::new(nginx), &["-p", &directory, "-e", "stderr", "-c", &file], log)
 }
 
+/// A connection that is never closed for its age.
+const KEEP_ALIVE: &str = "keepalive_requests 1000000000;";
+
 /// What both uses of nginx share: one worker a core, nothing logged, connections that are never closed.
 fn nginx_frame(directory: &Path, name: &str, cores: usize, http: &str) -> String {
     let directory = directory.display();
@@ -239,14 +266,14 @@ http {{
     uwsgi_temp_path {directory}/{name}-uwsgi;
     scgi_temp_path {directory}/{name}-scgi;
     keepalive_timeout 1h;
-    keepalive_requests 1000000000;
+    {KEEP_ALIVE}
     tcp_nodelay on;
 {http}}}
 "
     )
 }
 
-fn nginx_origin(directory: &Path, listen: SocketAddr, cores: usize) -> String {
+fn nginx_origin(directory: &Path, name: &str, listen: SocketAddr, cores: usize) -> String {
     let http = format!(
         "    sendfile on;
     open_file_cache max=100 inactive=1h;
@@ -259,7 +286,7 @@ fn nginx_origin(directory: &Path, listen: SocketAddr, cores: usize) -> String {
 ",
         directory.display()
     );
-    nginx_frame(directory, "origin", cores, &http)
+    nginx_frame(directory, name, cores, &http)
 }
 
 fn nginx_proxy(directory: &Path, listen: SocketAddr, to: SocketAddr, cores: usize) -> String {

@@ -78,6 +78,8 @@ pub struct Log {
     pub faults: Vec<String>,
     /// Events that behaviours and tests tell each other.
     pub events: Vec<String>,
+    /// The sockets of all connections.
+    sockets: Vec<TcpStream>,
 }
 
 #[derive(Default)]
@@ -136,6 +138,21 @@ impl Server {
     pub fn finish(mut self) -> Log {
         self.wait("connections end", |log| log.open == 0);
         self.close();
+        let log = std::mem::take(&mut *self.shared.log());
+        assert!(log.faults.is_empty(), "faults upstream: {:#?}", log.faults);
+        log
+    }
+
+    /// Ends it as SIGKILL does: connections are reset, whatever they are in the middle of. What it has seen.
+    pub fn kill(mut self) -> Log {
+        self.close();
+        self.shared.change(|log| {
+            for socket in log.sockets.drain(..) {
+                let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+                let _ = socket.shutdown(Shutdown::Both);
+            }
+        });
+        self.wait("connections end", |log| log.open == 0);
         let log = std::mem::take(&mut *self.shared.log());
         assert!(log.faults.is_empty(), "faults upstream: {:#?}", log.faults);
         log
@@ -204,6 +221,7 @@ fn accept<B: Behaviour>(
             log.accepted += 1;
             log.open += 1;
             log.depths.push(0);
+            log.sockets.extend(stream.try_clone());
         });
         let mut link = Link {
             index,
