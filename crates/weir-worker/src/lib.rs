@@ -1,12 +1,14 @@
 //! One core: the loop that joins a driver with the machines, mail between cores, starting and stopping.
 #![forbid(unsafe_code)]
 
+mod doing;
 mod enquiry;
 mod mailbox;
 mod start;
 mod watchdog;
 mod worker;
 
+pub use doing::{Doing, Step};
 pub use enquiry::{Enquiry, WorkerReport, enquire};
 pub use mailbox::{Mailbox, mailboxes};
 pub use start::{Running, Setup, StartError, View, start};

@@ -15,6 +15,7 @@ use weir_proxy::histogram::Histogram;
 use weir_proxy::plan::Plan;
 use weir_proxy::stats::ServerStats;
 
+use crate::doing::Doing;
 use crate::enquiry::Enquiry;
 use crate::mailbox::{Mailbox, mailboxes};
 use crate::watchdog::Watchdog;
@@ -71,6 +72,8 @@ pub struct View {
     pub servers: Vec<Arc<ServerStats>>,
     /// Where to ask it what it is doing.
     pub enquiry: Arc<Enquiry>,
+    /// The step of its turn that it is in.
+    pub doing: Arc<Doing>,
 }
 
 /// Workers that run.
@@ -114,6 +117,7 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
             latency: Arc::new(Histogram::default()),
             servers: ServerStats::for_plan(&setup.plan),
             enquiry: Arc::default(),
+            doing: Arc::default(),
         };
         let parts = Parts {
             plan: Arc::clone(&setup.plan),
@@ -126,10 +130,10 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
             latency: Arc::clone(&view.latency),
             servers: view.servers.clone(),
         };
-        let enquiry = Arc::clone(&view.enquiry);
+        let (enquiry, doing) = (Arc::clone(&view.enquiry), Arc::clone(&view.doing));
         running.views.push(view);
         let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };
-        let seat = Seat { parts, listeners, mailbox, ready: ready.clone(), control: Arc::default(), enquiry };
+        let seat = Seat { parts, listeners, mailbox, ready: ready.clone(), control: Arc::default(), enquiry, doing };
         let control = Arc::clone(&seat.control);
         let driver = setup.driver;
         let thread = std::thread::Builder::new().name(format!("weir-{number}")).spawn(move || {
@@ -191,6 +195,7 @@ struct Seat {
     ready: mpsc::Sender<io::Result<(Arc<dyn Waker>, i32)>>,
     control: Arc<Control>,
     enquiry: Arc<Enquiry>,
+    doing: Arc<Doing>,
 }
 
 impl Seat {
@@ -202,6 +207,7 @@ impl Seat {
         match made {
             Ok((mut worker, waker)) => {
                 worker.set_enquiry(self.enquiry);
+                worker.set_doing(self.doing);
                 // Nobody listens any more when starting was given up: then the control says stop.
                 let _ = self.ready.send(Ok((waker, rustix::thread::gettid().as_raw_nonzero().get())));
                 worker.set_core(core);

@@ -12,6 +12,7 @@ use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socke
 use weir_proxy::engine::{Action, Engine, Input, Parts, token_is_link};
 use weir_proxy::output::Out;
 
+use crate::doing::{Doing, Step};
 use crate::enquiry::{Enquiry, WorkerReport};
 use crate::mailbox::Mailbox;
 
@@ -60,6 +61,7 @@ pub struct Worker<D: Driver> {
     drained: bool,
     mail_waits: bool,
     core: Option<usize>,
+    doing: Arc<Doing>,
     /// Where it is asked what it is doing, and how many questions are answered.
     enquiry: Arc<Enquiry>,
     answered: u64,
@@ -102,6 +104,7 @@ impl<D: Driver> Worker<D> {
             drained: false,
             mail_waits: false,
             core: None,
+            doing: Arc::default(),
             enquiry: Arc::default(),
             answered: 0,
             parts,
@@ -121,6 +124,11 @@ impl<D: Driver> Worker<D> {
     pub fn set_enquiry(&mut self, enquiry: Arc<Enquiry>) {
         enquiry.set_waker(self.driver.waker());
         self.enquiry = enquiry;
+    }
+
+    /// Where the worker tells what it is doing.
+    pub fn set_doing(&mut self, doing: Arc<Doing>) {
+        self.doing = doing;
     }
 
     /// Runs until told to stop, or to drain and drained.
@@ -202,16 +210,21 @@ impl<D: Driver> Worker<D> {
     pub fn turn(&mut self, wait_max_us: Option<u64>) -> io::Result<()> {
         let wait_us = self.patience(wait_max_us);
         let mut completions = std::mem::take(&mut self.completions);
+        self.doing.set(Step::Driving);
         self.driver.turn(wait_us, &mut completions)?;
         self.survive(|worker| {
             worker.engine.begin_turn(worker.driver.now_us());
             for completion in completions.drain(..) {
+                worker.doing.set(if token_is_link(completion.token) { Step::Server } else { Step::Client });
                 worker.handle(completion);
             }
+            worker.doing.set(Step::Mail);
             while let Some((from, post)) = worker.mailbox.receive() {
                 worker.engine.deliver(from, post);
             }
+            worker.doing.set(Step::Timers);
             worker.engine.settle();
+            worker.doing.set(Step::Acting);
             worker.act();
         });
         completions.clear();

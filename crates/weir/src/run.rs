@@ -122,8 +122,9 @@ impl Bugs {
             }
         }
         if let Some(worker) = self.watchdog.look(|worker| running.views()[worker].counters.turns.get()) {
+            let step = running.views()[worker].doing.step().words();
             eprintln!(
-                "weir: worker {worker} does not come back from a turn, which is a bug in weir (please report it); aborting"
+                "weir: worker {worker} does not come back from a turn: it is {step}; this is a bug in weir (please report it); aborting"
             );
             std::process::abort();
         }
