@@ -303,7 +303,16 @@ impl Engine {
             self.update_receive(index);
         } else {
             self.relieve(index);
+            self.await_next(index);
         }
         self.mark_session(index);
+    }
+
+    /// A request that is the first one now may have less patience left than the one before was given.
+    fn await_next(&mut self, index: u32) {
+        let session = self.sessions.at(index);
+        if session.first != NONE && self.exchanges.at(session.first).deadline_us < session.armed_us {
+            self.arm_session(index);
+        }
     }
 }

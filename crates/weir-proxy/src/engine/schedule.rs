@@ -215,6 +215,11 @@ impl Engine {
         self.servers[server].standing.takes_new() && self.may_come_up(server)
     }
 
+    /// Whether a request may wait at the worker that owns the connections to this server, of which this one has none.
+    fn owner_may_await(&self, server: usize) -> bool {
+        self.servers[server].standing.takes_new() && self.owner_elsewhere(server).is_some()
+    }
+
     /// Chooses the server, then what happens there.
     fn place(&mut self, ask: &mut Ask) -> Place {
         let group = &self.groups[usize::from(ask.upstream)];
@@ -242,7 +247,7 @@ impl Engine {
     }
 
     /// The server of an upstream whose turn it is: among those that are up, else those that will be at once; else suspended
-    /// ones, where the configuration wants them tried, else those that may come up.
+    /// ones, where the configuration wants them tried, else those that may come up, here or at the worker that owns them.
     fn choose(&mut self, upstream: u16) -> Option<usize> {
         let group = &mut self.groups[usize::from(upstream)];
         let (first, suspended) = (group.servers.start, group.suspended > 0);
@@ -256,7 +261,8 @@ impl Engine {
             })
             .or_else(|| balance.pick(|index| last_resort(first + index) && self.is_reachable(first + index)))
             .or_else(|| balance.pick(|index| self.may_await(first + index)))
-            .or_else(|| balance.pick(|index| last_resort(first + index) && self.may_come_up(first + index)));
+            .or_else(|| balance.pick(|index| last_resort(first + index) && self.may_come_up(first + index)))
+            .or_else(|| balance.pick(|index| self.owner_may_await(first + index)));
         self.groups[usize::from(upstream)].balance = balance;
         choice
     }

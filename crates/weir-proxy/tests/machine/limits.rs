@@ -169,6 +169,28 @@ fn h3_a_slow_reader_is_served() {
     world.finish();
 }
 
+/// A request that waits behind a long answer of the same client has its own time, not that of the answer.
+#[test]
+fn the_patience_with_a_request_does_not_grow_behind_a_long_answer() {
+    let mut world = World::simple(2);
+    world.serve(|seen| {
+        if seen.request.nonce() == "00000002" {
+            return Some(vec![Do::Silence]);
+        }
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: 121\r\nX-Nonce: {}\r\n\r\n", seen.request.nonce());
+        let mut script = vec![Do::Answer(head.into_bytes())];
+        script.extend((0..121).flat_map(|_| [Do::Delay(SECOND / 2), Do::Bytes(vec![b'y'])]));
+        Some(script)
+    });
+    let client = world.client();
+    world.get(client, "00000001");
+    world.run_for(SECOND);
+    world.get(client, "00000002");
+    world.run_for(61 * SECOND);
+    assert_eq!(world.clients[client].statuses(), [200, 504]);
+    world.finish();
+}
+
 /// 504 at forward-timeout; the connection is closed, neighbours behind it are answered elsewhere, the late bytes go nowhere.
 #[test]
 fn an_answer_that_does_not_come_is_504_for_its_asker_only() {

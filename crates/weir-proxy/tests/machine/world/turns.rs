@@ -120,6 +120,7 @@ impl World {
         }
         self.nodes[node].engine.settle();
         self.act(node);
+        self.nodes[node].engine.audit().unwrap_or_else(|text| panic!("worker {node}: {text}"));
     }
 
     pub(super) fn deliver_event(&mut self, node: usize, event: Event) {
