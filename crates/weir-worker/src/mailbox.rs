@@ -24,6 +24,11 @@ pub struct Mailbox {
 
 /// The mailboxes of so many workers, by number.
 pub fn mailboxes(workers: u16) -> Vec<Mailbox> {
+    mailboxes_of(workers, POSTS_MAX)
+}
+
+/// The same with room for so many posts between two workers, at least 1: smaller ones are full more often.
+pub fn mailboxes_of(workers: u16, posts_max: usize) -> Vec<Mailbox> {
     let wakers: Arc<Vec<OnceLock<Arc<dyn Waker>>>> = Arc::new((0..workers).map(|_| OnceLock::new()).collect());
     let count = usize::from(workers);
     let busy = Arc::new(AtomicUsize::new(count));
@@ -41,7 +46,7 @@ pub fn mailboxes(workers: u16) -> Vec<Mailbox> {
             if from == to {
                 boxes[from].outbound.push(None);
             } else {
-                let (producer, consumer) = RingBuffer::new(POSTS_MAX);
+                let (producer, consumer) = RingBuffer::new(posts_max);
                 boxes[from].outbound.push(Some(producer));
                 boxes[to].inbound.push((from as u16, consumer));
             }

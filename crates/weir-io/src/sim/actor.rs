@@ -115,6 +115,12 @@ impl Net<'_> {
         self.world.reset_actor(conn.0);
     }
 
+    /// The actor's process is gone: what found no room in the network is lost, and the connection ends as the kernel ends
+    /// those of the dead, with a reset when something is unread, else in order.
+    pub fn kill(&mut self, conn: Conn) {
+        self.world.kill_actor(conn.0);
+    }
+
     /// Stops reading; the window fills, then the other side must wait.
     pub fn pause(&mut self, conn: Conn) {
         self.world.set_paused(conn.0, true);

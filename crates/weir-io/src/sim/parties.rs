@@ -124,6 +124,10 @@ impl World {
         self.close_end(id, false);
     }
 
+    pub(super) fn kill_actor(&mut self, id: EndId) {
+        self.close_end(id, false);
+    }
+
     pub(super) fn reset_actor(&mut self, id: EndId) {
         self.close_end(id, true);
     }

@@ -10,6 +10,9 @@ use weir_io::sim::Rng;
 /// Bodies up to this are held by weir before their request is forwarded.
 const GATHER_BYTES_MAX: usize = 64 * 1024;
 
+/// Most times that servers may see one request, whatever the reasons.
+const ARRIVALS_MAX: usize = 40;
+
 /// What all parties of one run write into.
 pub type SharedBook = Rc<RefCell<Book>>;
 
@@ -25,12 +28,37 @@ pub struct Book {
     pub answers: u64,
     /// Most requests that a server saw unanswered on one connection.
     pub depth_max: usize,
+    /// How often weir may send a request again after a failure; None: not judged.
+    pub tries_max: Option<u32>,
+    /// Bytes that the parties of the run sent and received.
+    pub traffic: Traffic,
+    /// Faults that servers played: how often, and how often with requests pipelined behind.
+    pub played: BTreeMap<String, Played>,
+}
+
+/// What passed between weir and the others, as the others saw it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Traffic {
+    pub clients_sent: u64,
+    pub clients_got: u64,
+    pub servers_sent: u64,
+    pub servers_got: u64,
+}
+
+/// How often a fault was played.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Played {
+    pub times: u64,
+    /// With requests of others unanswered behind it on the same connection.
+    pub followed: u64,
 }
 
 /// One request.
 pub struct Entry {
     pub asked: Asked,
     pub arrivals: Vec<Arrival>,
+    /// Servers' connections that broke while it was unanswered on them: each counts as a try.
+    pub broken: u32,
     pub outcome: Outcome,
     /// The client has seen bytes of the answer.
     pub delivered: bool,
@@ -120,7 +148,7 @@ impl Book {
     pub fn ask(&mut self, asked: Asked) {
         let outcome = Outcome::Waiting;
         let (arrivals, replies) = (Vec::new(), Vec::new());
-        let entry = Entry { asked, arrivals, outcome, delivered: false, replies, end: None };
+        let entry = Entry { asked, arrivals, broken: 0, outcome, delivered: false, replies, end: None };
         let nonce = entry.asked.nonce.clone();
         assert!(self.entries.insert(nonce, entry).is_none(), "nonces are unique");
     }
@@ -142,6 +170,11 @@ impl Book {
                 .violation(format!("a server got a request that nobody sent: {} {}", request.method, request.target));
         };
         entry.arrivals.push(Arrival { ignored });
+        if entry.arrivals.len() > ARRIVALS_MAX || self.tries_max.is_some_and(|most| entry.broken > most) {
+            let (times, broken) = (entry.arrivals.len(), entry.broken);
+            let text = format!("{} reached servers {times} times, {broken} connections broke with it", request.nonce());
+            return self.violation(text);
+        }
         if entry.asked.method != request.method {
             let text = format!("{} became {}", entry.asked.method, request.method);
             self.violation(text);
@@ -152,6 +185,22 @@ impl Book {
                 self.violation(text);
             }
         }
+    }
+
+    /// A server's connection broke while these requests were unanswered on it.
+    pub fn broke<'a>(&mut self, nonces: impl Iterator<Item = &'a str>) {
+        for nonce in nonces {
+            if let Some(entry) = self.entries.get_mut(nonce) {
+                entry.broken += 1;
+            }
+        }
+    }
+
+    /// A server played a fault.
+    pub fn plays(&mut self, id: &str, followed: bool) {
+        let played = self.played.entry(id.to_owned()).or_default();
+        played.times += 1;
+        played.followed += u64::from(followed);
     }
 
     /// The server announced that it does not act on a request that it has received already.

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_io::sim::{Faults, Rng, Settings};
-use weir_proxy::plan::PipelineMode;
+use weir_proxy::plan::{PipelineMode, ServerPlan};
 
-use super::book::{Asked, Outcome};
-use super::client::{Act, Client, Manners, SAFE};
+use super::book::{Asked, Book, Outcome};
+use super::client::{Act, Client, Manners};
 use super::each_seed;
 use super::run::Run;
-use super::scenario::{Kind, Scenario, listen_address};
+use super::scenario::{Kind, Scenario, listen_address, server_address};
 use super::seeds;
 use super::server::Style;
 
@@ -25,17 +25,7 @@ fn scenario(name: &'static str, seed: u64, clients: usize) -> Scenario {
     scenario.settings.window_bytes = 64 << 10;
     scenario.styles = vec![Style { delay_us_max: 1_000, ..Style::honest() }];
     scenario.clients = clients;
-    scenario.manners = Manners {
-        requests: 20,
-        methods: SAFE,
-        burst: 4,
-        abort: 0,
-        half_close: 0,
-        slow: 0,
-        decorations: false,
-        body_bytes_max: 0,
-        old: 0,
-    };
+    scenario.manners = Manners { burst: 4, ..Manners::quiet(20) };
     let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
     upstream.servers.truncate(1);
     upstream.echo = None;
@@ -75,11 +65,15 @@ fn a_slow_reader_keeps_nobody_waiting() {
         if !run.pass(5 * SECOND, || run.book.borrow().clients_done == 8) {
             run.fail("others wait for the client that reads slowly");
         }
-        run.finish_with(|book| match book.entries.values().find(|entry| entry.outcome != Outcome::Answered) {
-            Some(entry) => Err(format!("{} got {:?}", entry.asked.nonce, entry.outcome)),
-            None => Ok(()),
-        });
+        run.finish_with(all_answered);
     });
+}
+
+fn all_answered(book: &Book) -> Result<(), String> {
+    match book.entries.values().find(|entry| entry.outcome != Outcome::Answered) {
+        Some(entry) => Err(format!("{} got {:?}", entry.asked.nonce, entry.outcome)),
+        None => Ok(()),
+    }
 }
 
 /// The upstream is down at the start: errors at once, and everything works soon after it has come up.
@@ -105,6 +99,20 @@ fn a_server_that_comes_up_late_is_used() {
                 None => Ok(()),
             }
         });
+    });
+}
+
+/// With more workers than connections some own none: what they are asked before anything is connected waits at the owner's.
+#[test]
+fn workers_without_connections_wait_for_those_of_others() {
+    each_seed(0..24, |seed| {
+        let mut scenario = scenario("early client", seed, 8);
+        scenario.workers = 4;
+        scenario.styles = vec![Style::honest(), Style::honest()];
+        let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+        upstream.servers.push(ServerPlan::new("other", server_address(1)));
+        upstream.servers.iter_mut().for_each(|server| server.connections = 1);
+        Run::new(scenario).finish_with(all_answered);
     });
 }
 

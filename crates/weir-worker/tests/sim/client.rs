@@ -57,6 +57,26 @@ pub struct Manners {
     pub body_bytes_max: usize,
     /// Thousandths of clients that speak HTTP/1.0.
     pub old: u32,
+    /// Longest pause before a request, microseconds.
+    pub pause_us: u64,
+}
+
+impl Manners {
+    /// So many safe requests, one after another, and nothing else.
+    pub fn quiet(requests: usize) -> Manners {
+        Manners {
+            requests,
+            methods: SAFE,
+            burst: 1,
+            abort: 0,
+            half_close: 0,
+            slow: 0,
+            decorations: false,
+            body_bytes_max: 0,
+            old: 0,
+            pause_us: 0,
+        }
+    }
 }
 
 pub const SAFE: &[&str] = &["GET", "GET", "GET", "GET", "HEAD", "OPTIONS"];
@@ -152,7 +172,10 @@ impl Client {
                     self.asked = index + 1;
                     self.judge.ask(self.requests[index].method, self.version_10, false);
                 }
-                Act::Send(bytes) => net.send(conn, &bytes),
+                Act::Send(bytes) => {
+                    self.book.borrow_mut().traffic.clients_sent += bytes.len() as u64;
+                    net.send(conn, &bytes);
+                }
                 Act::Wait(time_us) => self.wait(net, time_us, Waiting::Timer),
                 Act::AwaitAnswers(count) if self.answered < count => self.waiting = Some(Waiting::Answers(count)),
                 Act::AwaitAnswers(_) => {}
@@ -269,6 +292,7 @@ impl Actor for Client {
         if self.done {
             return;
         }
+        self.book.borrow_mut().traffic.clients_got += data.len() as u64;
         if let Err(violation) = self.judge.feed(data) {
             let nonces: Vec<&str> = self.requests.iter().map(|asked| asked.nonce.as_str()).collect();
             self.book.borrow_mut().violation(format!("to the client of {nonces:?} at {}: {violation}", self.answered));
@@ -329,6 +353,10 @@ impl Writer<'_> {
             if self.rng.chance(self.manners.slow) {
                 let time_us = self.rng.between(1, 2_000_000);
                 self.acts.push_back(Act::StopReading(time_us));
+            }
+            if self.manners.pause_us > 0 {
+                let time_us = self.rng.below(self.manners.pause_us);
+                self.acts.push_back(Act::Wait(time_us));
             }
             self.request(index);
             unanswered += 1;

@@ -6,7 +6,7 @@ use weir_check::Rules;
 use weir_io::sim::{Faults, Rng, Settings, SimWorld};
 
 use super::book::{Outcome, SharedBook};
-use super::client::{Client, Manners, SAFE};
+use super::client::{Client, Manners};
 use super::server::{Server, Style};
 
 #[test]
@@ -19,17 +19,7 @@ fn clients_and_servers_understand_each_other() {
         let style = Style { delay_us_max: 100_000, pieces: 300, slow: 20, rules, ..Style::honest() };
         let address = "192.0.2.1:80".parse().expect("an address");
         world.actor(Server::new(address, &book, style));
-        let manners = Manners {
-            requests: 8,
-            methods: SAFE,
-            burst: 5,
-            abort: 100,
-            half_close: 0,
-            slow: 50,
-            decorations: false,
-            body_bytes_max: 0,
-            old: 0,
-        };
+        let manners = Manners { burst: 5, abort: 100, slow: 50, ..Manners::quiet(8) };
         for number in 0..5 {
             let start_us = rng.below(100_000);
             world.actor(Client::random(number, address, start_us, &book, &manners, rng));

@@ -12,7 +12,7 @@ use weir_io::sim::{Faults, Rng, Settings};
 use weir_proxy::plan::PipelineMode;
 
 use super::book::{Asked, Entry, Outcome};
-use super::client::{Act, Client, Manners, SAFE};
+use super::client::{Act, Client, Manners};
 use super::run::Run;
 use super::scenario::{Kind, Scenario, listen_address};
 use super::server::{ECHO_FIELD, Style};
@@ -49,7 +49,7 @@ fn with_echo_exchanged_answers_reach_nobody() {
         let style = Style { delay_us_max: 2_000, swaps: 100, echo: true, ..Style::honest() };
         scenario.styles = vec![style];
         scenario.clients = 6;
-        scenario.manners = Manners { requests: 30, methods: SAFE, burst: 30, ..quiet() };
+        scenario.manners = Manners { burst: 30, ..Manners::quiet(30) };
         let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
         upstream.servers.truncate(1);
         upstream.servers[0].connections = 1;
@@ -75,7 +75,7 @@ fn play(row: &HostileUpstream, seed: u64) {
     scenario.settings.window_bytes = 256 << 10;
     scenario.styles = vec![Style { delay_us_max: *rng.pick(&[0, 1_000, 5_000]), ..Style::honest() }];
     scenario.clients = 8;
-    scenario.manners = Manners { requests: 25, methods: SAFE, burst: *rng.pick(&[1, 4, 100]), ..quiet() };
+    scenario.manners = Manners { burst: *rng.pick(&[1, 4, 100]), ..Manners::quiet(25) };
     let plan = Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet");
     plan.upstreams[0].servers.truncate(1);
     plan.upstreams[0].echo = None;
@@ -101,21 +101,6 @@ fn play(row: &HostileUpstream, seed: u64) {
             None => Ok(()),
         }
     });
-}
-
-/// Nothing but requests.
-fn quiet() -> Manners {
-    Manners {
-        requests: 1,
-        methods: SAFE,
-        burst: 1,
-        abort: 0,
-        half_close: 0,
-        slow: 0,
-        decorations: false,
-        body_bytes_max: 0,
-        old: 0,
-    }
 }
 
 fn asker(row: &HostileUpstream, nonce: &str, start_us: u64, book: &super::book::SharedBook) -> Client {

@@ -17,6 +17,7 @@ mod client;
 mod direct;
 mod hostile;
 mod node;
+mod outage;
 mod run;
 mod scenario;
 mod server;
@@ -63,6 +64,17 @@ fn two_workers_keep_their_promises() {
     each_seed(seeds(), |seed| {
         run(seed, 2);
     });
+}
+
+/// Servers are killed, frozen and replaced while one stays: what may be repeated is answered, the rest has a definite answer
+/// and reached an application at most once.
+#[test]
+fn while_a_server_is_left_clients_notice_no_outage() {
+    for workers in [1, 2, 3] {
+        each_seed(seeds(), |seed| {
+            Run::new(Scenario::of(Kind::Outages, seed, workers)).finish();
+        });
+    }
 }
 
 /// hostile.md K3. A bug of weir's, wherever it strikes, costs the clients and connections of one worker and nothing else: no

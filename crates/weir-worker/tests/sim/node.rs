@@ -13,7 +13,7 @@ use weir_proxy::engine::{Engine, Hints, Parts};
 use weir_proxy::histogram::Histogram;
 use weir_proxy::plan::Plan;
 use weir_proxy::stats::ServerStats;
-use weir_worker::{Worker, mailboxes};
+use weir_worker::{Worker, mailboxes_of};
 
 /// Commands until one panics: that is a bug of weir's, in the middle of whatever its machines are doing.
 pub type Fuse = Rc<Cell<u64>>;
@@ -131,7 +131,8 @@ pub struct Node {
 }
 
 /// So many workers with one configuration, joined by mailboxes. Worker n uses driver n.
-pub fn nodes(world: &SimWorld, plan: &Arc<Plan>, workers: u16, seed: u64) -> Vec<Node> {
+/// `posts_max`: what their mailboxes hold.
+pub fn nodes(world: &SimWorld, plan: &Arc<Plan>, workers: u16, posts_max: usize, seed: u64) -> Vec<Node> {
     let servers = plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
     let hints = Arc::new(Hints::new(servers, usize::from(workers)));
     let make = |(number, mailbox)| {
@@ -153,7 +154,7 @@ pub fn nodes(world: &SimWorld, plan: &Arc<Plan>, workers: u16, seed: u64) -> Vec
         let driver = Fused { inner: world.driver(), fuse: Rc::clone(&fuse) };
         Node { worker: Worker::new(driver, parts, listeners, mailbox).expect("a worker"), counters, fuse }
     };
-    (0..workers).zip(mailboxes(workers)).map(make).collect()
+    (0..workers).zip(mailboxes_of(workers, posts_max)).map(make).collect()
 }
 
 impl Node {

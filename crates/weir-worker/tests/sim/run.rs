@@ -9,7 +9,7 @@ use weir_io::sim::{Actor, Faults, Ledger, Rng, SimWorld};
 use weir_proxy::counters::Kind as CounterKind;
 use weir_proxy::plan::PipelineMode;
 
-use super::book::{Book, Entry, Outcome, SharedBook};
+use super::book::{Book, Entry, Outcome, SharedBook, Traffic};
 use super::client::Client;
 use super::node::{Node, nodes};
 use super::scenario::{Kind, Scenario, listen_address, server_address};
@@ -59,10 +59,13 @@ impl Run {
             world.keep_lines();
         }
         let book = SharedBook::default();
+        // Elsewhere connections also end for reasons that are not counted as tries.
+        let judged = matches!(scenario.kind, Kind::Breaking | Kind::Outages);
+        book.borrow_mut().tries_max = judged.then(|| scenario.plan.upstreams[0].forward_retries);
         for (index, style) in scenario.styles.iter().enumerate() {
             world.actor(Server::new(server_address(index), &book, style.clone()));
         }
-        let nodes = nodes(&world, &scenario.plan, scenario.workers, scenario.seed);
+        let nodes = nodes(&world, &scenario.plan, scenario.workers, scenario.posts_max, scenario.seed);
         let run = Run {
             scenario,
             world,
@@ -108,7 +111,7 @@ impl Run {
                 node.set_fuse(panics.rng.between(1, panics.within));
             }
             node.turn();
-            if let Err(text) = node.engine().audit() {
+            if let Err(text) = node.engine().audit().and_then(|()| node.engine().audit_bytes()) {
                 self.fail(&format!("worker {index}: {text}"));
             }
         };
@@ -140,6 +143,7 @@ impl Run {
         if let Err(text) = verdict {
             self.fail(&text);
         }
+        self.check_traffic();
         self.check_at_rest();
         let summary = self.summary();
         self.check_drained();
@@ -169,7 +173,8 @@ impl Run {
         for (nonce, entry) in &book.entries {
             let client = &nonce[..4];
             let is_excused = excused == Some(client) && entry.outcome == Outcome::Cut;
-            if entry.asked.is_streamed() && matches!(entry.outcome, Outcome::Refused(_)) {
+            let was_cut = self.scenario.kind == Kind::Outages && entry.outcome == Outcome::Cut;
+            if was_cut || entry.asked.is_streamed() && matches!(entry.outcome, Outcome::Refused(_)) {
                 excused = Some(client);
             }
             if !is_excused && !self.is_acceptable(&book, nonce) && wrong.len() < 2_000 {
@@ -195,6 +200,8 @@ impl Run {
             (Kind::Calm, outcome) => *outcome == Outcome::Refused(502) && !repeatable && self.may_end_by_close(),
             (Kind::Closing, outcome) => *outcome == Outcome::Refused(502) && !repeatable,
             (Kind::Breaking, outcome) => matches!(outcome, Outcome::Refused(502) | Outcome::Cut),
+            (Kind::Outages, Outcome::Cut) => entry.delivered,
+            (Kind::Outages, outcome) => *outcome == Outcome::Refused(502) && !repeatable,
             // Who has a connection to the worker loses it; what others asked there is not known to be processed.
             (Kind::Panicking, outcome) => matches!(outcome, Outcome::Refused(502 | 503) | Outcome::Cut),
             (Kind::Rough, outcome) => matches!(outcome, Outcome::Refused(400 | 408 | 502 | 503 | 504) | Outcome::Cut),
@@ -203,6 +210,25 @@ impl Run {
 
     fn may_end_by_close(&self) -> bool {
         self.scenario.styles.iter().any(|style| style.until_close > 0)
+    }
+
+    /// Where nothing is lost on the way, weir has counted what the others have sent and received.
+    fn check_traffic(&self) {
+        if self.scenario.kind != Kind::Calm {
+            return;
+        }
+        let mut seen = Traffic::default();
+        for node in self.nodes.borrow().iter() {
+            let counters = node.counters();
+            seen.clients_sent += counters.client_bytes_in.get();
+            seen.clients_got += counters.client_bytes_out.get();
+            seen.servers_sent += counters.upstream_bytes_in.get();
+            seen.servers_got += counters.upstream_bytes_out.get();
+        }
+        let expected = self.book.borrow().traffic;
+        if seen != expected {
+            self.fail(&format!("weir counted {seen:?}, the others {expected:?}"));
+        }
     }
 
     /// After the clients have left nothing is held but the pool of upstream connections.

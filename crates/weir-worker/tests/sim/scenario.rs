@@ -9,7 +9,11 @@ use weir_proxy::plan::{ListenerPlan, PipelineMode, Plan, ServerPlan, Share, Upst
 use weir_proxy::route::{HostMatch, Route, RouteTable};
 
 use super::client::{ALL, Manners, SAFE};
+use super::outage::outages;
 use super::server::{ECHO_FIELD, Style};
+
+/// How long servers go down and come back, microseconds.
+const OUTAGES_US: u64 = 20_000_000;
 
 /// What goes wrong in a run, and with that what its clients may expect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +30,8 @@ pub enum Kind {
     Hostile,
     /// weir itself panics.
     Panicking,
+    /// Servers are killed, frozen and replaced, but never all at a time: what may be repeated is answered.
+    Outages,
 }
 
 /// All of a run.
@@ -35,6 +41,8 @@ pub struct Scenario {
     pub seed: u64,
     pub kind: Kind,
     pub workers: u16,
+    /// Posts that a mailbox between two workers holds.
+    pub posts_max: usize,
     pub settings: Settings,
     pub plan: Arc<Plan>,
     pub styles: Vec<Style>,
@@ -66,11 +74,15 @@ impl Scenario {
         };
         let mut settings = Settings::random(seed, faults);
         settings.window_bytes = 1 << rng.between(12, 18);
-        let servers = 1 + rng.index(3);
+        let servers = if kind == Kind::Outages { 2 + rng.index(3) } else { 1 + rng.index(3) };
         let mut styles: Vec<Style> = (0..servers).map(|_| style(kind, rng)).collect();
         if settings.faults.half_close > 0 {
             // A cut answer that ends by close can't be told from a whole one.
             styles.iter_mut().for_each(|style| style.until_close = 0);
+        }
+        if kind == Kind::Outages {
+            let outages = outages(servers, OUTAGES_US, rng);
+            styles.iter_mut().zip(outages).for_each(|(style, outages)| style.outages = outages);
         }
         let echo = rng.chance(250);
         styles.iter_mut().for_each(|style| style.echo = echo);
@@ -79,6 +91,7 @@ impl Scenario {
             seed,
             kind,
             workers,
+            posts_max: *rng.pick(&[1, 4, 256]),
             settings,
             plan: Arc::new(plan(servers, echo, rng)),
             styles,
@@ -106,6 +119,8 @@ fn style(kind: Kind, rng: &mut Rng) -> Style {
     };
     match kind {
         Kind::Calm | Kind::Hostile | Kind::Panicking => {}
+        // Its end must not look like a loss.
+        Kind::Outages => style.until_close = 0,
         Kind::Closing => style.closing = ending(&[Ending::Fin, Ending::Announced], rng),
         Kind::Breaking => style.closing = ending(&[Ending::Rst, Ending::HalfAnswer, Ending::Unread], rng),
         Kind::Rough => {
@@ -118,7 +133,7 @@ fn style(kind: Kind, rng: &mut Rng) -> Style {
 }
 
 fn manners(kind: Kind, rng: &mut Rng) -> Manners {
-    let rough = kind == Kind::Rough;
+    let (rough, outages) = (kind == Kind::Rough, kind == Kind::Outages);
     Manners {
         requests: 1 + rng.index(30),
         methods: if rng.chance(333) { SAFE } else { ALL },
@@ -127,8 +142,10 @@ fn manners(kind: Kind, rng: &mut Rng) -> Manners {
         half_close: *rng.pick(&[0, 300]),
         slow: *rng.pick(&[0, 0, 30]),
         decorations: rng.chance(500),
-        body_bytes_max: *rng.pick(&[0, 1_000, 100_000, 400_000]),
+        // What is not held can't be repeated.
+        body_bytes_max: if outages { 30_000 } else { *rng.pick(&[0, 1_000, 100_000, 400_000]) },
         old: *rng.pick(&[0, 0, 200]),
+        pause_us: if outages { 2 * OUTAGES_US / 30 } else { 0 },
     }
 }
 

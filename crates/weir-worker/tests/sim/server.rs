@@ -11,11 +11,9 @@ use weir_check::{Request, Rules, StrictRequests};
 use weir_io::sim::{Actor, Conn, Net};
 
 use super::book::SharedBook;
+use super::outage::Outage;
 
 const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
-
-/// The timer of [`Style::up_after_us`].
-const UP: u64 = 0;
 
 /// The field of `pipeline echo`.
 pub const ECHO_FIELD: &str = "x-request-id";
@@ -43,6 +41,8 @@ pub struct Style {
     pub swaps: u32,
     /// Carries the identifier of weir back ([`ECHO_FIELD`]).
     pub echo: bool,
+    /// Times out of service.
+    pub outages: Vec<Outage>,
     /// What it demands of requests.
     pub rules: Rules,
 }
@@ -60,6 +60,7 @@ impl Style {
             up_after_us: 0,
             swaps: 0,
             echo: false,
+            outages: Vec::new(),
             rules: Rules::default(),
         }
     }
@@ -67,23 +68,27 @@ impl Style {
 
 /// The actor.
 pub struct Server {
-    address: SocketAddr,
-    book: SharedBook,
-    style: Style,
-    conns: BTreeMap<Conn, Connection>,
-    timers: BTreeMap<u64, (Conn, Due)>,
+    pub(super) address: SocketAddr,
+    pub(super) book: SharedBook,
+    pub(super) style: Style,
+    pub(super) conns: BTreeMap<Conn, Connection>,
+    timers: BTreeMap<u64, Due>,
     next_timer: u64,
+    /// What became due while it is stopped.
+    pub(super) frozen: Option<Vec<Due>>,
+    /// Each answer is the last one of its connection.
+    pub(super) retiring: bool,
 }
 
-struct Connection {
+pub(super) struct Connection {
     judge: StrictRequests,
-    queue: VecDeque<Request>,
+    pub(super) queue: VecDeque<Request>,
     /// Of the request that is being answered; None when the next may begin.
     writing: Option<Writing>,
     /// Final answers that were begun.
     answered: usize,
     /// The request whose head was counted as arrived, and its body is not complete.
-    open_nonce: Option<String>,
+    pub(super) open_nonce: Option<String>,
     /// Announced or sent its end: nothing more is acted on.
     deaf: bool,
     /// Said `Connection: close`.
@@ -110,22 +115,64 @@ enum After {
     Unread,
 }
 
+/// What a timer is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Due {
-    Go,
-    Resume,
-    CloseUnread,
+pub(super) enum Due {
+    Go(Conn),
+    Resume(Conn),
+    CloseUnread(Conn),
+    /// It begins to listen.
+    Up,
+    /// An outage of the style begins, or ends.
+    Down(usize),
+    Back(usize),
+}
+
+impl Connection {
+    /// Nothing was asked that is not answered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.writing.is_none() && self.open_nonce.is_none() && !self.deaf && !self.tunnel
+    }
 }
 
 impl Server {
     pub fn new(address: SocketAddr, book: &SharedBook, style: Style) -> Server {
-        Server { address, book: book.clone(), style, conns: BTreeMap::new(), timers: BTreeMap::new(), next_timer: 0 }
+        Server {
+            address,
+            book: book.clone(),
+            style,
+            conns: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            next_timer: 0,
+            frozen: None,
+            retiring: false,
+        }
     }
 
-    fn timer(&mut self, net: &mut Net<'_>, conn: Conn, after_us: u64, due: Due) {
+    pub(super) fn timer(&mut self, net: &mut Net<'_>, after_us: u64, due: Due) {
         self.next_timer += 1;
-        self.timers.insert(self.next_timer, (conn, due));
+        self.timers.insert(self.next_timer, due);
         net.timer(after_us, self.next_timer);
+    }
+
+    /// Does what a timer was set for.
+    pub(super) fn act(&mut self, net: &mut Net<'_>, due: Due) {
+        match due {
+            Due::Go(conn) => self.due(net, conn),
+            Due::Resume(conn) => net.resume(conn),
+            Due::CloseUnread(conn) => {
+                self.conns.remove(&conn);
+                net.close(conn);
+            }
+            Due::Up => net.listen(self.address),
+            Due::Down(index) => self.go_down(net, index),
+            Due::Back(index) => self.come_back(net, index),
+        }
+    }
+
+    fn send(&self, net: &mut Net<'_>, conn: Conn, bytes: &[u8]) {
+        self.book.borrow_mut().traffic.servers_sent += bytes.len() as u64;
+        net.send(conn, bytes);
     }
 
     /// Reads requests, files their arrival.
@@ -142,6 +189,7 @@ impl Server {
         }
         if connection.tunnel {
             let bytes: Vec<u8> = connection.judge.take_tunnel().iter().map(|byte| byte.wrapping_add(1)).collect();
+            book.traffic.servers_sent += bytes.len() as u64;
             return net.send(conn, &bytes);
         }
         let ignored = connection.announced;
@@ -174,7 +222,7 @@ impl Server {
             let nonce = request.nonce().to_owned();
             self.begin_script(net, conn, nonce);
         } else if fresh && request.fields.has("expect") && net.rng().chance(800) {
-            net.send(conn, b"HTTP/1.1 100 Continue\r\n\r\n");
+            self.send(net, conn, b"HTTP/1.1 100 Continue\r\n\r\n");
         }
     }
 
@@ -192,7 +240,7 @@ impl Server {
         connection.writing = Some(Writing::Delay);
         let most = self.style.delay_us_max >> net.rng().below(8);
         let after_us = net.rng().below(most + 1);
-        self.timer(net, conn, after_us, Due::Go);
+        self.timer(net, after_us, Due::Go(conn));
     }
 
     fn due(&mut self, net: &mut Net<'_>, conn: Conn) {
@@ -214,13 +262,20 @@ impl Server {
         if request.fields.has("upgrade") {
             connection.judge.upgraded();
             connection.tunnel = true;
-            return net.send(conn, SWITCH);
+            return self.send(net, conn, SWITCH);
         }
         connection.answered += 1;
         connection.judge.answered();
         self.book.borrow_mut().answers += 1;
         let ending = self.style.closing.filter(|closing| closing.answers == connection.answered).map(|c| c.how);
-        let half = self.style.closing.is_some_and(|closing| closing.answers + 1 == connection.answered);
+        let half = self
+            .style
+            .closing
+            .is_some_and(|closing| closing.how == Ending::HalfAnswer && closing.answers + 1 == connection.answered);
+        if let Some(closing) = self.style.closing.filter(|_| ending.is_some() || half) {
+            self.book.borrow_mut().plays(closing.id, !connection.queue.is_empty());
+        }
+        let ending = if self.retiring { Some(Ending::Announced) } else { ending };
         let announced = ending == Some(Ending::Announced);
         // Half of an answer that ends by close can't be told from a whole one.
         let (bytes, mut after) = self.answer(net, &request, announced, !half);
@@ -317,26 +372,27 @@ impl Server {
 
     /// Writes the next piece, then waits, goes on with the next request, or ends.
     fn write(&mut self, net: &mut Net<'_>, conn: Conn, mut pieces: VecDeque<Vec<u8>>, after: After) {
-        let Some(connection) = self.conns.get_mut(&conn) else { return };
         if let Some(piece) = pieces.pop_front() {
-            net.send(conn, &piece);
+            self.send(net, conn, &piece);
         }
+        let Some(connection) = self.conns.get_mut(&conn) else { return };
         if !pieces.is_empty() {
             connection.writing = Some(Writing::Pieces(pieces, after));
             let after_us = net.rng().below(1 + (self.style.delay_us_max >> 2));
-            return self.timer(net, conn, after_us, Due::Go);
+            return self.timer(net, after_us, Due::Go(conn));
         }
         match after {
             After::Next => self.go_on(net, conn),
             After::Finish => net.finish(conn),
             After::Reset => {
+                self.note_broken(conn);
                 self.conns.remove(&conn);
                 net.reset(conn);
             }
             After::Unread => {
                 net.pause(conn);
                 let after_us = net.rng().below(5_000);
-                self.timer(net, conn, after_us, Due::CloseUnread);
+                self.timer(net, after_us, Due::CloseUnread(conn));
             }
         }
     }
@@ -356,12 +412,12 @@ impl Server {
     fn play(&mut self, net: &mut Net<'_>, conn: Conn, nonce: String, mut steps: VecDeque<Step>) {
         while let Some(step) = steps.pop_front() {
             match &step {
-                Step::Send(template) => net.send(conn, &Step::bytes(template, &nonce)),
+                Step::Send(template) => self.send(net, conn, &Step::bytes(template, &nonce)),
                 Step::AwaitDelivered => {
                     let delivered = self.book.borrow().entries.get(&nonce).is_some_and(|entry| entry.delivered);
                     if !delivered {
                         steps.push_front(step);
-                        self.timer(net, conn, 1_000, Due::Go);
+                        self.timer(net, 1_000, Due::Go(conn));
                         if let Some(connection) = self.conns.get_mut(&conn) {
                             connection.writing = Some(Writing::Script { nonce, steps });
                         }
@@ -392,11 +448,15 @@ impl Actor for Server {
     fn on_start(&mut self, net: &mut Net<'_>) {
         match self.style.up_after_us {
             0 => net.listen(self.address),
-            after_us => net.timer(after_us, UP),
+            after_us => self.timer(net, after_us, Due::Up),
         }
+        self.plan_outages(net);
     }
 
-    fn on_accepted(&mut self, _: &mut Net<'_>, conn: Conn, _: SocketAddr) {
+    fn on_accepted(&mut self, net: &mut Net<'_>, conn: Conn, _: SocketAddr) {
+        if self.frozen.is_some() {
+            net.pause(conn);
+        }
         let connection = Connection {
             judge: StrictRequests::new(self.style.rules),
             queue: VecDeque::new(),
@@ -411,6 +471,7 @@ impl Actor for Server {
     }
 
     fn on_data(&mut self, net: &mut Net<'_>, conn: Conn, data: &[u8]) {
+        self.book.borrow_mut().traffic.servers_got += data.len() as u64;
         let before = self.conns.get(&conn).and_then(|connection| connection.open_nonce.clone());
         self.read(net, conn, data);
         let now = self.conns.get(&conn).and_then(|connection| connection.open_nonce.clone());
@@ -419,22 +480,15 @@ impl Actor for Server {
         if net.rng().chance(self.style.slow) {
             net.pause(conn);
             let after_us = net.rng().below(500_000);
-            self.timer(net, conn, after_us, Due::Resume);
+            self.timer(net, after_us, Due::Resume(conn));
         }
     }
 
     fn on_timer(&mut self, net: &mut Net<'_>, id: u64) {
-        if id == UP {
-            return net.listen(self.address);
-        }
-        let Some((conn, due)) = self.timers.remove(&id) else { return };
-        match due {
-            Due::Go => self.due(net, conn),
-            Due::Resume => net.resume(conn),
-            Due::CloseUnread => {
-                self.conns.remove(&conn);
-                net.close(conn);
-            }
+        let Some(due) = self.timers.remove(&id) else { return };
+        match &mut self.frozen {
+            Some(missed) if !matches!(due, Due::Down(_) | Due::Back(_)) => missed.push(due),
+            _ => self.act(net, due),
         }
     }
 

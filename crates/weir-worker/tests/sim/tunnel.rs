@@ -34,10 +34,15 @@ fn said(from: usize, to: usize) -> Vec<u8> {
 }
 
 impl TunnelClient {
+    fn send(&self, net: &mut Net<'_>, conn: Conn, bytes: &[u8]) {
+        self.book.borrow_mut().traffic.clients_sent += bytes.len() as u64;
+        net.send(conn, bytes);
+    }
+
     fn say(&mut self, net: &mut Net<'_>, conn: Conn) {
         let take = 1 + net.rng().index(20_000);
         let stop = self.total.min(self.said + take);
-        net.send(conn, &said(self.said, stop));
+        self.send(net, conn, &said(self.said, stop));
         self.said = stop;
         if stop == self.total {
             net.finish(conn);
@@ -91,12 +96,17 @@ impl Actor for TunnelClient {
     }
 
     fn on_connected(&mut self, net: &mut Net<'_>, conn: Conn, _: std::io::Result<()>) {
-        net.send(conn, b"GET /ws HTTP/1.1\r\nHost: weir.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
-        net.send(conn, &said(0, self.early));
+        self.send(
+            net,
+            conn,
+            b"GET /ws HTTP/1.1\r\nHost: weir.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        );
+        self.send(net, conn, &said(0, self.early));
         self.said = self.early;
     }
 
     fn on_data(&mut self, net: &mut Net<'_>, conn: Conn, data: &[u8]) {
+        self.book.borrow_mut().traffic.clients_got += data.len() as u64;
         let Some(head) = &mut self.head else {
             self.hear(data);
             if net.rng().chance(20) {
