@@ -140,6 +140,7 @@ impl Compiler<'_> {
             servers: self.servers(block),
             queue_size: narrow(block.number("queue-size")),
             forward_retries: narrow(block.number("forward-retries")),
+            retry_budget_percent: narrow(block.number("retry-budget")),
             forward_timeout_us: block.number("forward-timeout"),
             connect_timeout_us: block.number("connect-timeout"),
             connect_retries: narrow(block.number("connect-retries")),

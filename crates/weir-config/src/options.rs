@@ -148,6 +148,12 @@ const UPSTREAM: Block = Block {
             "How often one request may be sent again after a lost connection.",
         ),
         row(
+            "retry-budget",
+            Kind::Count(0, 100),
+            Default::Is("20"),
+            "Percent of requests that may be sent again after losses, on top of 10 a second and worker; over it 502.",
+        ),
+        row(
             "forward-timeout",
             TIMEOUT,
             Default::Is("60s"),

@@ -110,6 +110,8 @@ pub enum Failure {
     Lost,
     /// It was sent again as often as is allowed: 502.
     RetriesExceeded,
+    /// So much fails that sending more again would only multiply the load: 502.
+    RetryBudget,
     /// The server's answer is not HTTP/1.1 as the RFC has it: 502.
     BadAnswer,
     /// The answer's beginning is delivered and its rest will not come: the client's connection is closed.
@@ -133,6 +135,7 @@ impl Failure {
             Failure::QueueFull => "queue-full",
             Failure::Lost => "upstream-lost",
             Failure::RetriesExceeded => "retries-exceeded",
+            Failure::RetryBudget => "retry-budget",
             Failure::BadAnswer => "bad-answer",
             Failure::Truncated => "truncated",
         }

@@ -10,6 +10,7 @@
 //!
 //! Bounds: see `docs/buffers.md`. The stages of a request are the files of this module.
 
+mod again;
 mod answer;
 mod aside;
 mod audit;
@@ -39,6 +40,7 @@ use weir_http::Fields;
 
 use crate::ask::{ExchangeId, LinkId};
 use crate::balance::Balance;
+use crate::budget::Budget;
 use crate::counters::Counters;
 use crate::health::Window;
 use crate::histogram::Histogram;
@@ -172,11 +174,15 @@ pub(crate) enum Piece<'a> {
 }
 
 impl Piece<'_> {
-    fn len(&self) -> usize {
+    fn bytes(&self) -> &[u8] {
         match self {
-            Piece::Borrowed(bytes) => bytes.len(),
-            Piece::Kept(bytes) => bytes.len(),
+            Piece::Borrowed(bytes) => bytes,
+            Piece::Kept(bytes) => bytes,
         }
+    }
+
+    fn len(&self) -> usize {
+        self.bytes().len()
     }
 
     /// Appends the piece to an output.
@@ -277,6 +283,7 @@ struct Group {
     /// How many of them health has suspended.
     suspended: u32,
     balance: Balance,
+    budget: Budget,
 }
 
 /// All machines of one worker.
@@ -393,6 +400,7 @@ impl Engine {
                 servers: first..engine.servers.len(),
                 suspended: 0,
                 balance: Balance::new(&weights),
+                budget: Budget::new(upstream.retry_budget_percent, now_us),
             });
         }
         engine
@@ -533,6 +541,15 @@ impl Engine {
             && self.sessions.is_occupied(index)
             && u64::from(self.sessions.generation(index) & GENERATION_MASK) == token >> 32 & u64::from(GENERATION_MASK);
         alive.then_some(index)
+    }
+
+    /// The answers too many of a server (by its place among those of all upstreams) are forgotten: it may earn trust again.
+    pub fn clear_surplus(&mut self, server: usize) {
+        if let Some(machine) = self.servers.get_mut(server) {
+            machine.trust.clear();
+            self.refresh_links(server);
+            self.dispatch(server);
+        }
     }
 
     /// The upstream connection that a token names, if it is still there.

@@ -7,6 +7,7 @@ pub mod ask;
 pub mod backoff;
 pub mod balance;
 pub mod bits;
+pub mod budget;
 pub mod counters;
 pub mod depth;
 pub mod engine;

@@ -160,8 +160,12 @@ pub struct Link {
     pub answers: u64,
     /// When the last answer was complete.
     pub answered_us: u64,
-    /// When to try again, and how often it was tried in vain.
+    /// How often it was tried in vain.
     pub backoff: Backoff,
+    /// When the next try is due by that.
+    pub due_us: u64,
+    /// The present connect, or the connection that came of it, began before that was due: if it fails, it does not count.
+    pub scouting: bool,
     /// The streaming request at the end of `entries` has been given completely.
     pub body_done: bool,
     /// The client told to hold its request body back.
@@ -237,6 +241,8 @@ impl Link {
             answers: 0,
             answered_us: 0,
             backoff: Backoff::default(),
+            due_us: retry_us,
+            scouting: false,
             body_done: true,
             body_paused: None,
             old: false,

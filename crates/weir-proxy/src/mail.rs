@@ -32,6 +32,13 @@ pub enum Mail {
         /// Where its bytes are.
         bytes: Range<usize>,
     },
+    /// Towards the client: a request that its client's worker must have served elsewhere; its bytes are in the post.
+    Again {
+        /// The request.
+        ask: Ask,
+        /// Where its bytes are.
+        bytes: Range<usize>,
+    },
     /// Towards the upstream: a piece of a request body or tunnel; `end` with the last.
     Body {
         /// Which request.
@@ -163,7 +170,11 @@ pub enum Mail {
 impl Mail {
     /// The same message when its bytes lie `by` further back.
     fn shifted(mut self, by: usize) -> Mail {
-        if let Mail::Ask { bytes, .. } | Mail::Small { bytes, .. } | Mail::Head { lines: bytes, .. } = &mut self {
+        if let Mail::Ask { bytes, .. }
+        | Mail::Again { bytes, .. }
+        | Mail::Small { bytes, .. }
+        | Mail::Head { lines: bytes, .. } = &mut self
+        {
             *bytes = bytes.start + by..bytes.end + by;
         }
         self

@@ -113,6 +113,14 @@ impl Output {
         spare.give(other.tail);
     }
 
+    /// Appends a copy of all that waits.
+    pub fn copy_to(&self, to: &mut Vec<u8>) {
+        for bytes in self.chunks.iter().flat_map(|chunks| &chunks.list) {
+            to.extend_from_slice(bytes);
+        }
+        to.extend_from_slice(&self.tail);
+    }
+
     /// Takes the next bytes to send, at most about [`TAKE_BYTES_MAX`].
     pub fn take(&mut self) -> Option<Out> {
         let Some(chunks) = self.chunks.as_mut() else {

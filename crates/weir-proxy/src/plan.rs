@@ -106,6 +106,8 @@ pub struct UpstreamPlan {
     pub queue_size: u32,
     /// How often one request may be sent again after a loss. Default 5.
     pub forward_retries: u32,
+    /// Share of requests that may be sent again after losses, percent 0-100, on top of a small floor. Default 20.
+    pub retry_budget_percent: u32,
     /// From the receipt of a request to the beginning of its answer. Default 60 s; over it: 504.
     pub forward_timeout_us: u64,
     /// For one connect to be answered. Default 5 s.
@@ -222,6 +224,7 @@ impl Default for UpstreamPlan {
             escape: true,
             queue_size: 1000,
             forward_retries: 5,
+            retry_budget_percent: 20,
             forward_timeout_us: 60 * SECOND_US,
             connect_timeout_us: 5 * SECOND_US,
             connect_retries: 10,

@@ -98,6 +98,10 @@ pub struct Server {
     pub pacer: Pacer,
     /// Failed connects in a row, over all connections.
     pub failures: u32,
+    /// No connection is up, and a connect has failed since the last one was.
+    pub unreachable: bool,
+    /// Was without connections for longer than a reconnect takes, and has not answered since.
+    pub was_down: bool,
     /// Requests that may wait or be in flight.
     pub capacity: u32,
     /// Until when it gets acknowledgements at once.
@@ -146,6 +150,8 @@ impl Server {
             answer_bytes: (mode == PipelineMode::Adaptive).then_some(0),
             pacer: Pacer::default(),
             failures: 0,
+            unreachable: false,
+            was_down: false,
             capacity: queue_size.saturating_mul(count as u32),
             acknowledged_until_us: 0,
             pipeline_off: mode == PipelineMode::Off || queue_size == 1,

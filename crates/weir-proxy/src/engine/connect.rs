@@ -1,8 +1,13 @@
-//! Connections to servers made and replaced: exactly as many as configured, at the pace of back-off (stage forward).
+//! Connections to servers made and replaced: exactly as many as configured, at the pace of back-off; and a server that
+//! is down looked for every second (stage forward). semantics.md §4.
 
 use super::orders::NEVER_US;
 use super::{Action, Engine, Owner, token};
 use crate::link::LinkState;
+
+/// While a worker has no connection to a server, it tries at least this often, whatever the back-off says: a server that
+/// is there again gets requests within a second.
+const SCOUT_US: u64 = 800_000;
 
 impl Engine {
     pub(super) fn connect(&mut self, index: u32) {
@@ -21,9 +26,11 @@ impl Engine {
         let upstream = &self.plan.upstreams[usize::from(server.upstream)];
         let address = upstream.servers[usize::from(server.index)].address;
         let deadline_us = self.now_us + upstream.connect_timeout_us;
+        let now_us = self.now_us;
         let link = self.links.at_mut(index);
         link.state = LinkState::Connecting { deadline_us };
-        link.since_us = self.now_us;
+        link.since_us = now_us;
+        link.scouting = link.due_us > now_us;
         self.arm_link(index, deadline_us);
         self.counters.upstream_connects.add(1);
         let token = token(Owner::Link, index, self.links.generation(index));
@@ -62,6 +69,7 @@ impl Engine {
             server.recovered(now_us);
         }
         server.failures = 0;
+        server.unreachable = false;
         server.ready += 1;
         server.locate(link.position, None);
         server.refresh(link, now_us);
@@ -84,15 +92,10 @@ impl Engine {
         machine.stats.connect_failures.add(1);
         machine.stats.closes.count("connect-failed");
         machine.failures = machine.failures.max(attempts);
-        if machine.ready == 0 && !machine.waiting.is_empty() && self.should_evacuate(server) {
+        machine.unreachable = machine.ready == 0;
+        if machine.unreachable && self.should_evacuate(server) {
             self.evacuate(server);
         }
-    }
-
-    /// Whether what waits for a server without connections should go elsewhere (or fail) now.
-    pub(super) fn should_evacuate(&self, server: usize) -> bool {
-        let group = self.groups[usize::from(self.servers[server].upstream)].servers.clone();
-        !self.may_come_up(server) || group.into_iter().any(|other| other != server && self.may_take(other))
     }
 
     /// Closes the socket if there is one and sets the time of the next try.
@@ -101,11 +104,18 @@ impl Engine {
         if let Some(socket) = link.socket.take() {
             self.actions.push_back(Action::CloseLink { socket });
         }
-        let server = &mut self.servers[link.server as usize];
-        let parked = !server.standing.keeps_connections();
-        let delay_us = link.backoff.next_delay_us(self.seed ^ u64::from(index));
-        let retry_us = if parked { NEVER_US } else { self.now_us + delay_us };
+        let position = link.server as usize;
+        let parked = !self.servers[position].standing.keeps_connections();
+        let ahead_of_time = link.scouting && link.due_us > self.now_us;
+        let retry_us = if parked {
+            NEVER_US
+        } else if ahead_of_time {
+            link.due_us
+        } else {
+            self.now_us + link.backoff.next_delay_us(self.seed ^ u64::from(index))
+        };
         link.reset(retry_us, self.now_us);
+        let server = &mut self.servers[position];
         server.refresh(link, self.now_us);
         self.links.renew(index);
         if parked {
@@ -115,6 +125,38 @@ impl Engine {
             self.connect(index);
         } else {
             self.arm_link(index, retry_us);
+            self.look_out(position);
+        }
+    }
+
+    /// Makes sure that a server without connections is tried again soon, by the first of them.
+    fn look_out(&mut self, server: usize) {
+        let machine = &mut self.servers[server];
+        if machine.ready > 0 {
+            return;
+        }
+        machine.was_down = true;
+        let soon_us = self.now_us + SCOUT_US;
+        let first = machine.links[0];
+        let link = self.links.at_mut(first);
+        if matches!(link.state, LinkState::Down { retry_us } if retry_us > soon_us) {
+            link.state = LinkState::Down { retry_us: soon_us };
+            self.arm_link(first, soon_us);
+        }
+    }
+
+    /// A server that was down has answered: all its connections are due now. Not earlier, because something in front of it
+    /// may accept and close.
+    pub(super) fn follow_scout(&mut self, server: usize) {
+        self.servers[server].was_down = false;
+        if !self.servers[server].standing.keeps_connections() {
+            return;
+        }
+        for position in 0..self.servers[server].links.len() {
+            let index = self.servers[server].links[position];
+            if matches!(self.links.at(index).state, LinkState::Down { .. }) {
+                self.connect(index);
+            }
         }
     }
 

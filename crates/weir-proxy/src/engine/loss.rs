@@ -34,14 +34,15 @@ pub(super) enum Loss {
 
 impl Loss {
     /// Whether a request that was on the connection goes again, and whether that counts as a try; or its failure.
-    /// `begun`: the answer to the oldest one was; `unsent`: nothing of the request was given to the driver.
+    /// `begun`: the answer to the oldest one was; `unsent`: nothing of the request was given to the driver, so that all of
+    /// it is still here, also what came of a body that is not kept.
     fn verdict(self, ask: &mut Ask, oldest: bool, begun: bool, unsent: bool) -> Result<bool, Failure> {
         let whole = !ask.traits.has(Traits::STREAMING);
         if oldest && begun {
             Err(Failure::Truncated)
         } else if oldest && self == Loss::BadAnswer {
             Err(Failure::BadAnswer)
-        } else if whole && (unsent || self == Loss::Announced) {
+        } else if unsent || whole && self == Loss::Announced {
             Ok(false)
         } else if !ask.traits.has(Traits::RETRIABLE) {
             Err(Failure::Lost)
@@ -99,11 +100,18 @@ impl Engine {
             Some(doubt) => machine.trust.on_doubt(now_us, doubt),
             None => machine.trust.on_surplus(),
         };
-        for position in 0..machine.links.len() {
-            let link = self.links.at_mut(machine.links[position]);
-            machine.refresh(link, now_us);
-        }
+        self.refresh_links(server as usize);
         demoted
+    }
+
+    /// Looks anew at what each connection of a server may take.
+    pub(super) fn refresh_links(&mut self, server: usize) {
+        let now_us = self.now_us;
+        for position in 0..self.servers[server].links.len() {
+            let index = self.servers[server].links[position];
+            let link = self.links.at_mut(index);
+            self.servers[server].refresh(link, now_us);
+        }
     }
 
     /// Bytes on a connection on which nothing is asked (RFC 9112 §9.2: never an answer).
@@ -202,6 +210,7 @@ impl Engine {
         let entries = std::mem::take(&mut link.entries);
         let log = std::mem::take(&mut link.log);
         let begun = link.begun;
+        let (body, body_done) = (std::mem::take(&mut link.body), link.body_done);
         self.counters.upstream_closes.count(why);
         self.servers[server].stats.closes.count(why);
         if was_ready {
@@ -230,11 +239,17 @@ impl Engine {
             let unsent = entry.start >= log.flushed();
             let mut ask = entry.ask;
             let verdict = match loss.verdict(&mut ask, oldest, begun, unsent) {
-                Ok(counts) => self.count_repetition(&mut ask, counts, unsent),
+                Ok(counts) => self.count_repetition(&mut ask, counts, unsent, oldest),
                 Err(failure) => Err(failure),
             };
             match verdict {
-                Ok(()) => again.push((ask, log.copy(entry.start, entry.len as usize))),
+                Ok(()) => {
+                    let mut bytes = log.copy(entry.start, entry.len as usize);
+                    if ask.traits.has(Traits::STREAMING) {
+                        self.take_body_along(&mut ask, &mut bytes, &body, body_done);
+                    }
+                    again.push((ask, bytes));
+                }
                 Err(failure) => self.answer_fails(ask.id, failure),
             }
         }
@@ -242,25 +257,10 @@ impl Engine {
         for (ask, bytes) in again.into_iter().rev() {
             self.place_again(ask, bytes);
         }
-        self.dispatch_group(server);
-    }
-
-    /// Counts that a request goes again.
-    fn count_repetition(&self, ask: &mut Ask, counts: bool, unsent: bool) -> Result<(), Failure> {
-        let (counters, stats) = (&self.counters, &self.servers[self.server_index(ask)].stats);
-        let (total, of_server) = match (unsent, counts) {
-            (true, _) => (&counters.moves, &stats.moves),
-            (false, true) => (&counters.retries, &stats.retries),
-            (false, false) => (&counters.resends, &stats.resends),
-        };
-        total.add(1);
-        of_server.add(1);
-        if counts {
-            ask.tries = ask.tries.saturating_add(1);
-            ask.traits = ask.traits.with(Traits::ALONE, true);
+        if self.servers[server].ready == 0 && matches!(loss, Loss::Broken) && self.should_evacuate(server) {
+            self.evacuate(server);
         }
-        let retries = self.plan.upstreams[usize::from(ask.upstream)].forward_retries;
-        if u32::from(ask.tries) > retries { Err(Failure::RetriesExceeded) } else { Ok(()) }
+        self.dispatch_group(server);
     }
 
     /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end.
@@ -307,6 +307,7 @@ impl Engine {
             return;
         }
         self.swept_us = self.now_us;
+        self.groups.iter_mut().for_each(|group| group.budget.refill(self.now_us));
         let hangs = |index: &u32| {
             let link = self.links.at(*index);
             let upstream = usize::from(self.servers[link.server as usize].upstream);

@@ -29,6 +29,7 @@ impl Engine {
             // It is about somebody of the life before, who may have a namesake now.
             _ if self.is_stranger(from) => {}
             Mail::Ask { ask, bytes: range } => self.accept_mailed(ask, &bytes[range]),
+            Mail::Again { ask, bytes: range } => self.on_again(ask, &bytes[range]),
             Mail::Body { id, link, data, end } => self.link_body(id, link, Piece::Kept(data), end),
             Mail::Cancel { id, hard } => self.cancel_here(id, hard),
             Mail::Flow { link, client, pause } => self.flow_here(link, client, pause),

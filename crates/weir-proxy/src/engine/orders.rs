@@ -70,11 +70,13 @@ impl Engine {
 
     /// Makes the connections that a disabled server had to do without.
     fn connect_parked(&mut self, server: usize) {
+        let now_us = self.now_us;
         for position in 0..self.servers[server].links.len() {
             let index = self.servers[server].links[position];
             let link = self.links.at_mut(index);
             if link.state == (LinkState::Down { retry_us: NEVER_US }) {
                 link.backoff.reset();
+                link.due_us = now_us;
                 self.connect(index);
             }
         }

@@ -211,7 +211,7 @@ impl Engine {
     }
 
     /// Whether a request of anybody may wait for this server's next connect.
-    fn may_await(&self, server: usize) -> bool {
+    pub(super) fn may_await(&self, server: usize) -> bool {
         self.servers[server].standing.takes_new() && self.may_come_up(server)
     }
 
@@ -268,7 +268,7 @@ impl Engine {
     }
 
     /// A worker that owns connections to a server of which this one owns none (they may still be coming up).
-    fn owner_elsewhere(&self, server: usize) -> Option<u16> {
+    pub(super) fn owner_elsewhere(&self, server: usize) -> Option<u16> {
         // Connection 0 of server s belongs to worker s mod workers.
         let owner = (server % usize::from(self.workers)) as u16;
         (self.servers[server].links.is_empty() && owner != self.worker).then_some(owner)
@@ -302,7 +302,7 @@ impl Engine {
         self.links.at(link).entries.back().map(|entry| entry.ask.client)
     }
 
-    fn why_not(&self, upstream: u16) -> Failure {
+    pub(super) fn why_not(&self, upstream: u16) -> Failure {
         let servers = self.groups[usize::from(upstream)].servers.clone();
         if servers.clone().all(|server| !self.servers[server].standing.takes_new()) {
             return Failure::NoHealthyServer;
@@ -328,6 +328,7 @@ impl Engine {
             self.watch_late(index);
         }
         self.counters.in_flight.add(1);
+        self.groups[usize::from(ask.upstream)].budget.on_sent(ask.tries == 0);
         self.mark_link(index);
         if ask.traits.has(Traits::STREAMING) {
             let link = self.link_id(index);
@@ -358,72 +359,8 @@ impl Engine {
     }
 
     /// Whether the asker is still there, as far as this worker can know.
-    fn is_wanted(&self, id: ExchangeId) -> bool {
+    pub(super) fn is_wanted(&self, id: ExchangeId) -> bool {
         id.worker != self.worker || self.exchanges.holds(id.index, id.generation)
-    }
-
-    /// A request goes again after its connection was lost: first in line, at another server when there is one that is up.
-    pub(super) fn place_again(&mut self, mut ask: Ask, bytes: Vec<u8>) {
-        let first = self.groups[usize::from(ask.upstream)].servers.start;
-        let group = self.groups[usize::from(ask.upstream)].servers.clone();
-        let old = usize::from(ask.server);
-        let others = || (1..group.len()).map(|step| (old + step) % group.len());
-        let stays = self.servers[first + old].standing.keeps_waiting();
-        if let Some(index) = others().find(|index| self.may_take(first + index)) {
-            ask.server = index as u16;
-        } else if let Some((server, worker)) = self.elsewhere(&ask).filter(|_| !stays) {
-            ask.server = server;
-            self.put(Place::Mail(worker), ask, |out| out.extend_from_slice(&bytes));
-            return;
-        } else if let Some(index) = others().find(|index| !stays && self.may_await(first + index)) {
-            ask.server = index as u16;
-        } else if self.servers[first + old].ready == 0
-            && let Some(index) = others().find(|index| self.may_be_burdened(first + index))
-        {
-            ask.server = index as u16;
-        }
-        let server = first + usize::from(ask.server);
-        if self.servers[server].ready == 0 && !self.may_come_up(server) {
-            self.answer_fails(ask.id, self.why_not(ask.upstream));
-            return;
-        }
-        self.servers[server].waiting.push_front(Waiting { ask, bytes });
-        self.counters.queue_waiting.add(1);
-    }
-
-    /// Whether one of this worker's own connections to a suspended server may have what nobody else can take.
-    fn may_be_burdened(&self, server: usize) -> bool {
-        let here = &self.servers[server];
-        self.is_last_resort(server) && here.ready > 0 && !here.is_full()
-    }
-
-    /// A server of the same upstream that takes new requests, and another worker with a connection to it. What came by mail
-    /// goes no further.
-    fn elsewhere(&self, ask: &Ask) -> Option<(u16, u16)> {
-        let group = self.groups[usize::from(ask.upstream)].servers.clone();
-        if ask.id.worker != self.worker {
-            return None;
-        }
-        let mut others = group.clone().filter(|server| self.servers[*server].standing.takes_new());
-        others.find_map(|server| Some(((server - group.start) as u16, self.ready_elsewhere(server)?)))
-    }
-
-    /// The server can't be reached or is to get nothing more: what waits for it goes elsewhere, or fails.
-    pub(super) fn evacuate(&mut self, server: usize) {
-        let waiting = std::mem::take(&mut self.servers[server].waiting);
-        self.counters.queue_waiting.sub(waiting.len() as u64);
-        for Waiting { ask, bytes } in waiting.into_iter().rev() {
-            self.place_again(ask, bytes);
-        }
-        self.dispatch_group(server);
-    }
-
-    /// Gives out what waits at any server of the same upstream.
-    pub(super) fn dispatch_group(&mut self, server: usize) {
-        let upstream = usize::from(self.servers[server].upstream);
-        for server in self.groups[upstream].servers.clone() {
-            self.dispatch(server);
-        }
     }
 
     /// Tells the client's side which connection its streaming request is on.

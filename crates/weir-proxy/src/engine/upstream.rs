@@ -10,7 +10,7 @@ use super::loss::Loss;
 use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, Piece, token};
 use crate::ask::{Ask, ExchangeId, LinkId, Traits};
 use crate::depth::Answers;
-use crate::link::{LinkState, Step};
+use crate::link::{Link, LinkState, Step};
 use crate::mail::AnswerHead;
 use crate::output::Out;
 use crate::trust::Doubt;
@@ -96,14 +96,12 @@ impl Engine {
 
     /// A piece of a request body or tunnel for a connection of this worker.
     pub(super) fn link_body(&mut self, id: ExchangeId, to: LinkId, piece: Piece<'_>, end: bool) {
-        if !self.links.holds(to.index, to.generation) {
+        let Some(index) = self.carrier_of_body(id, to) else {
+            self.body_to_waiting(id, &piece, end);
             return;
-        }
-        let link = self.links.at_mut(to.index);
+        };
+        let link = self.links.at_mut(index);
         let tunnel = link.state == LinkState::Tunnel;
-        if tunnel && link.peer != Some(id) || !tunnel && link.entries.back().is_none_or(|entry| entry.ask.id != id) {
-            return;
-        }
         piece.push_to(&mut link.body, &mut self.spare);
         if end && tunnel {
             link.finish = true;
@@ -114,7 +112,19 @@ impl Engine {
             link.body_paused = Some(id);
             self.body_flow(id, true);
         }
-        self.mark_link(to.index);
+        self.mark_link(index);
+    }
+
+    /// The connection that the body of a request goes to: the one that its sender knows, or the one that it has moved to.
+    fn carrier_of_body(&self, id: ExchangeId, to: LinkId) -> Option<u32> {
+        let carries = |link: &Link| match link.state {
+            LinkState::Tunnel => link.peer == Some(id),
+            _ => link.entries.back().is_some_and(|entry| entry.ask.id == id),
+        };
+        if self.links.holds(to.index, to.generation) {
+            return carries(self.links.at(to.index)).then_some(to.index);
+        }
+        self.links.indexes().find(|index| carries(self.links.at(*index)))
     }
 
     // ---- receiving ----
@@ -205,6 +215,9 @@ impl Engine {
         if answered > 0 {
             if before == 0 {
                 self.locate(index);
+                if self.servers[server].was_down {
+                    self.follow_scout(server);
+                }
             }
             let link = self.links.at_mut(index);
             link.answered_us = now_us;

@@ -4,6 +4,7 @@
 // A test binary has no outside that could reach anything.
 #![allow(unreachable_pub, missing_docs)]
 
+mod again;
 mod basics;
 mod health;
 mod late;

@@ -90,6 +90,8 @@ pub enum Door {
     Refuses,
     /// Connects are not answered at all.
     Mute,
+    /// Accepts and closes at once.
+    Slams,
 }
 
 pub struct Server {

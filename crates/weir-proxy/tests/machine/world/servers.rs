@@ -188,6 +188,10 @@ impl World {
             Door::Open => self.nodes[node].events.push_back(Event::Connected(number, true)),
             Door::Refuses => self.nodes[node].events.push_back(Event::Connected(number, false)),
             Door::Mute => {}
+            Door::Slams => {
+                self.nodes[node].events.push_back(Event::Connected(number, true));
+                self.say(number, Do::Fin);
+            }
         }
     }
 }

@@ -1,0 +1,206 @@
+//! Requests that go again after a loss: counted, bounded, and given another server when there is one (stage schedule).
+//!
+//! Called by [`super::loss`] for what a connection owed, by [`super::connect`] for what waits for a server that can't be
+//! reached, and by mail for what another worker has no connection for. Bounds: `forward-retries`, `retry-budget`.
+//! semantics.md §4.
+
+use super::{Engine, Piece};
+use crate::ask::{Ask, ExchangeId, Failure, Traits};
+use crate::mail::Mail;
+use crate::output::Output;
+use crate::server::Waiting;
+use crate::session::Phase;
+
+/// Where a request goes again: the server within its upstream, and the worker whose connections it takes.
+struct Second {
+    server: u16,
+    /// None: this one.
+    worker: Option<u16>,
+}
+
+impl Engine {
+    /// Counts that a request goes again, unless that is once too often: for it, or for all together. `oldest`: the server may
+    /// have worked on it, as it does on one request of a connection after another.
+    pub(super) fn count_repetition(
+        &mut self,
+        ask: &mut Ask,
+        counts: bool,
+        unsent: bool,
+        oldest: bool,
+    ) -> Result<(), Failure> {
+        if counts {
+            ask.tries = ask.tries.saturating_add(1);
+            ask.traits = ask.traits.with(Traits::ALONE, true);
+            if u32::from(ask.tries) > self.plan.upstreams[usize::from(ask.upstream)].forward_retries {
+                return Err(Failure::RetriesExceeded);
+            }
+            if oldest && !self.groups[usize::from(ask.upstream)].budget.spend(self.now_us) {
+                return Err(Failure::RetryBudget);
+            }
+        }
+        let (counters, stats) = (&self.counters, &self.servers[self.server_index(ask)].stats);
+        let (total, of_server) = match (unsent, counts) {
+            (true, _) => (&counters.moves, &stats.moves),
+            (false, true) => (&counters.retries, &stats.retries),
+            (false, false) => (&counters.resends, &stats.resends),
+        };
+        total.add(1);
+        of_server.add(1);
+        Ok(())
+    }
+
+    /// A body that is not kept goes where its request goes, as far as it has come; the rest follows when that has its connection.
+    pub(super) fn take_body_along(&mut self, ask: &mut Ask, bytes: &mut Vec<u8>, body: &Output, body_done: bool) {
+        body.copy_to(bytes);
+        if body_done {
+            ask.traits = ask.traits.without(Traits::STREAMING);
+        } else {
+            self.body_flow(ask.id, true);
+        }
+    }
+
+    /// A piece of the body of a request that lost its connection and waits for another.
+    pub(super) fn body_to_waiting(&mut self, id: ExchangeId, piece: &Piece<'_>, end: bool) {
+        let mut all = self.servers.iter_mut().flat_map(|server| &mut server.waiting);
+        let Some(waiting) = all.find(|waiting| waiting.ask.id == id && waiting.ask.traits.has(Traits::STREAMING))
+        else {
+            return;
+        };
+        waiting.bytes.extend_from_slice(piece.bytes());
+        if end {
+            waiting.ask.traits = waiting.ask.traits.without(Traits::STREAMING);
+        }
+    }
+
+    /// A request goes again after its connection was lost, or its server can't be reached: first in line.
+    pub(super) fn place_again(&mut self, mut ask: Ask, bytes: Vec<u8>) {
+        match self.second_place(&ask) {
+            Ok(Second { server, worker: Some(worker) }) => {
+                ask.server = server;
+                self.mail_again(worker, ask, &bytes);
+            }
+            Ok(Second { server, worker: None }) => {
+                ask.server = server;
+                let server = self.server_index(&ask);
+                self.servers[server].waiting.push_front(Waiting { ask, bytes });
+                self.counters.queue_waiting.add(1);
+            }
+            Err(failure) => self.answer_fails(ask.id, failure),
+        }
+    }
+
+    /// Another server that takes requests, here or at another worker; else the same one, and if that may keep nothing, one
+    /// that may come up.
+    fn second_place(&self, ask: &Ask) -> Result<Second, Failure> {
+        let group = self.groups[usize::from(ask.upstream)].servers.clone();
+        let (first, count, old) = (group.start, group.len(), usize::from(ask.server));
+        let here = |index: usize| Ok(Second { server: index as u16, worker: None });
+        let mut others = (1..count).map(|step| (old + step) % count);
+        if let Some(index) = others.clone().find(|index| self.may_take(first + index)) {
+            return here(index);
+        }
+        let machine = &self.servers[first + old];
+        let stays = machine.standing.keeps_waiting();
+        if let Some(found) = self.second_worker(ask, others.clone(), stays) {
+            return Ok(found);
+        }
+        if !stays && let Some(index) = others.clone().find(|index| self.may_await(first + index)) {
+            return here(index);
+        }
+        if machine.ready == 0
+            && let Some(index) = others.find(|index| self.may_be_burdened(first + index))
+        {
+            return here(index);
+        }
+        let may_wait = !machine.links.is_empty() && (machine.ready > 0 || self.may_come_up(first + old));
+        if may_wait { here(old) } else { Err(self.why_not(ask.upstream)) }
+    }
+
+    /// Whether one of this worker's own connections to a suspended server may have what nobody else can take.
+    fn may_be_burdened(&self, server: usize) -> bool {
+        let here = &self.servers[server];
+        self.is_last_resort(server) && here.ready > 0 && !here.is_full()
+    }
+
+    /// Another worker whose connections serve the request: to one of the `others`, or to the same server when it can't be
+    /// reached from here.
+    fn second_worker(&self, ask: &Ask, mut others: impl Iterator<Item = usize>, stays: bool) -> Option<Second> {
+        let there = |(index, worker): (usize, u16)| Second { server: index as u16, worker: Some(worker) };
+        if ask.traits.has(Traits::STREAMING) && ask.id.worker != self.worker {
+            // What arrives of its body here would be too late there.
+            return None;
+        }
+        let first = self.groups[usize::from(ask.upstream)].servers.start;
+        let ready = |index: usize| Some((index, self.ready_elsewhere(first + index)?));
+        let takes = |index: &usize| self.servers[first + index].standing.takes_new();
+        if let Some(found) = others.by_ref().filter(takes).find_map(ready) {
+            return Some(there(found));
+        }
+        let old = usize::from(ask.server);
+        let machine = &self.servers[first + old];
+        if !stays || !machine.links.is_empty() && !machine.unreachable {
+            return None;
+        }
+        ready(old).or_else(|| Some((old, self.owner_elsewhere(first + old)?))).map(there)
+    }
+
+    /// To the connections of another worker: by way of the client's, which knows whether it is still wanted and where to
+    /// cancel it.
+    fn mail_again(&mut self, worker: u16, ask: Ask, bytes: &[u8]) {
+        let (to, is_client_here) = if ask.id.worker == self.worker { (worker, true) } else { (ask.id.worker, false) };
+        if is_client_here {
+            if !self.is_wanted(ask.id) {
+                return;
+            }
+            let exchange = self.exchanges.at_mut(ask.id.index);
+            (exchange.asked, exchange.link) = (worker, None);
+        }
+        let post = &mut self.posts[usize::from(to)];
+        let start = post.bytes.len();
+        post.bytes.extend_from_slice(bytes);
+        let bytes = start..post.bytes.len();
+        self.post(to, if is_client_here { Mail::Ask { ask, bytes } } else { Mail::Again { ask, bytes } });
+    }
+
+    /// A request of a client here comes back from a worker that can't have it served.
+    pub(super) fn on_again(&mut self, mut ask: Ask, bytes: &[u8]) {
+        let waits = self.is_wanted(ask.id) && self.exchanges.at(ask.id.index).phase == Phase::Waiting;
+        if !waits {
+            return;
+        }
+        ask.traits = ask.traits.without(Traits::MAILED);
+        let exchange = self.exchanges.at_mut(ask.id.index);
+        (exchange.asked, exchange.link) = (self.worker, None);
+        let server = self.server_index(&ask);
+        self.place_again(ask, bytes.to_vec());
+        self.dispatch_group(server);
+    }
+
+    /// Whether what waits for a server without connections has somewhere to go, or nothing to wait for.
+    pub(super) fn should_evacuate(&self, server: usize) -> bool {
+        let group = self.groups[usize::from(self.servers[server].upstream)].servers.clone();
+        let is_up = |other: usize| {
+            let elsewhere = self.servers[other].standing.takes_new() && self.ready_elsewhere(other).is_some();
+            other != server && self.may_take(other) || elsewhere
+        };
+        !self.servers[server].waiting.is_empty() && (!self.may_come_up(server) || group.into_iter().any(is_up))
+    }
+
+    /// The server can't be reached or is to get nothing more: what waits for it goes elsewhere, or fails.
+    pub(super) fn evacuate(&mut self, server: usize) {
+        let waiting = std::mem::take(&mut self.servers[server].waiting);
+        self.counters.queue_waiting.sub(waiting.len() as u64);
+        for Waiting { ask, bytes } in waiting.into_iter().rev() {
+            self.place_again(ask, bytes);
+        }
+        self.dispatch_group(server);
+    }
+
+    /// Gives out what waits at any server of the same upstream.
+    pub(super) fn dispatch_group(&mut self, server: usize) {
+        let upstream = usize::from(self.servers[server].upstream);
+        for server in self.groups[upstream].servers.clone() {
+            self.dispatch(server);
+        }
+    }
+}
