@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use weir_http::Limits;
 use weir_proxy::health::Codes;
 use weir_proxy::plan::{
-    AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, ListenerPlan, Network, PipelineMode, Plan, ServerPlan, Share,
-    UpstreamPlan,
+    AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode, Plan, ServerPlan,
+    Share, UpstreamPlan,
 };
 use weir_proxy::route::{HostMatch, Route, RouteTable};
 use weir_proxy::rules::{Rule, Rules, TargetMatch};
@@ -147,6 +147,7 @@ impl Compiler<'_> {
             retry_nonidempotent: block.flag("retry-nonidempotent"),
             head: self.limits(block),
             failover: self.failover(block),
+            health: self.health(block),
             all_down: if block.word("all-down") == "refuse" { AllDown::Refuse } else { AllDown::TryAll },
             nonidempotent: Rules::new(block.all("nonidempotent").filter_map(|rule| self.rule(rule)).collect()),
             ..UpstreamPlan::default()
@@ -232,6 +233,26 @@ impl Compiler<'_> {
                 Some(FailoverRule { codes, limit: narrow(block.number("limit")), window_us: block.number("window") })
             })
             .collect()
+    }
+
+    fn health(&mut self, upstream: &Checked) -> Option<HealthPlan> {
+        let block = upstream.all("health").next()?;
+        if let Some(second) = upstream.all("health").nth(1) {
+            let problem = Problem::new("duplicate", &second.span, "`health` may stand only once in an upstream");
+            self.push(problem.related(&block.span, "first here"));
+        }
+        let given = |name| Some(block.text(name)).filter(|text| !text.is_empty()).map(str::to_owned);
+        Some(HealthPlan {
+            method: block.word("method").to_owned(),
+            path: block.text("path").to_owned(),
+            host: given("host"),
+            expect_status: Codes::parse(block.text("expect-status"))?,
+            expect_body: given("expect-body"),
+            interval_us: block.number("interval"),
+            timeout_us: block.number("timeout"),
+            rise: narrow(block.number("rise")),
+            fall: narrow(block.number("fall")),
+        })
     }
 
     fn rule(&mut self, block: &Checked) -> Option<Rule> {

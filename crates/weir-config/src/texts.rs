@@ -187,6 +187,34 @@ pub(crate) fn target(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Path and query of a probe.
+pub(crate) fn probe_path(text: &str) -> Result<String, String> {
+    if !text.starts_with('/') || !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+        return Err(format!("`{text}` is not a path: it begins with `/` and has no white space"));
+    }
+    Ok(text.to_owned())
+}
+
+/// The Host field of a probe.
+pub(crate) fn probe_host(text: &str) -> Result<String, String> {
+    let host = match text.rsplit_once(':') {
+        Some((host, port)) if matches!(port.parse::<u16>(), Ok(1..)) => host,
+        _ => text,
+    };
+    if !is_host_name(host) && !bracketed(host) {
+        return Err(format!("`{text}` is no host: write it like www.example.org or www.example.org:8080"));
+    }
+    Ok(text.to_owned())
+}
+
+/// What the body of a probe's answer contains.
+pub(crate) fn probe_text(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=4096 => Ok(text.to_owned()),
+        _ => Err("a text to look for has 1 to 4096 bytes".to_owned()),
+    }
+}
+
 fn is_host_name(name: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty()

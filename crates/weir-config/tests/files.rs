@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use weir_config::{FILE_BYTES_MAX, find_path, load, parse};
-use weir_proxy::plan::{ClientPlan, ListenerPlan, ServerPlan, UpstreamPlan};
+use weir_proxy::plan::{ClientPlan, HealthPlan, ListenerPlan, ServerPlan, UpstreamPlan};
 
 fn file(name: &str, content: &[u8]) -> PathBuf {
     let path = std::env::temp_dir().join(format!("weir-config-{}-{name}", std::process::id()));
@@ -55,5 +55,7 @@ fn defaults_of_the_table_are_those_of_the_plan() {
     let upstream = UpstreamPlan { name: "app".to_owned(), servers: vec![server], ..UpstreamPlan::default() };
     assert_eq!(format!("{:?}", plan.client), format!("{:?}", ClientPlan::default()));
     assert_eq!(format!("{:?}", plan.upstreams), format!("{:?}", [upstream]));
+    let probed = parse(&text.replace("\"10.0.0.1:80\";", "\"10.0.0.1:80\"; health;"), "health.kdl").unwrap().plan;
+    assert_eq!(probed.upstreams[0].health, Some(HealthPlan::default()));
     assert_eq!(plan.listeners, [ListenerPlan::new("127.0.0.1:80".parse().unwrap())]);
 }

@@ -72,6 +72,8 @@ impl Traits {
     pub const MAILED: Traits = Traits(128);
     /// Goes to a suspended server to show whether that works again.
     pub const TRIAL: Traits = Traits(512);
+    /// Asks for what a probe would ask: a good answer stands for one.
+    pub const LIKE_PROBE: Traits = Traits(1024);
 
     /// Moved away from behind a late answer: that happens once.
     pub const MOVED: Traits = Traits(256);

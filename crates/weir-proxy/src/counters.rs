@@ -205,6 +205,12 @@ counters! {
     suspensions: Total,
     /// Suspended servers that came back.
     recoveries: Total,
+    /// Probes of servers made.
+    probes: Total,
+    /// Probes that failed.
+    probe_failures: Total,
+    /// Probes not made because requests of clients had just shown the same.
+    probes_skipped: Total,
     /// Requests sent to a suspended server to see whether it works again.
     trials: Total,
     /// Sync points: pipelined connections that were let run empty.

@@ -22,6 +22,7 @@ mod lives;
 mod loss;
 mod mail;
 mod orders;
+mod probes;
 mod report;
 mod schedule;
 mod timers;
@@ -206,6 +207,8 @@ pub struct Hints {
     orders: Vec<AtomicU8>,
     /// By server: from when on a request may be tried on it while it is suspended.
     trials_us: Vec<AtomicU64>,
+    /// By server: when a client last had a good answer to what a probe would ask.
+    proved_us: Vec<AtomicU64>,
     workers: usize,
 }
 
@@ -216,6 +219,7 @@ impl Hints {
             ready: (0..servers * workers).map(|_| AtomicU32::new(0)).collect(),
             orders: (0..servers).map(|_| AtomicU8::new(Order::default() as u8)).collect(),
             trials_us: (0..servers).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            proved_us: (0..servers).map(|_| AtomicU64::new(0)).collect(),
             workers,
         }
     }
@@ -236,6 +240,14 @@ impl Hints {
 
     fn set_order(&self, server: usize, order: Order) {
         self.orders[server].store(order as u8, Ordering::Relaxed);
+    }
+
+    fn proved_us(&self, server: usize) -> u64 {
+        self.proved_us[server].load(Ordering::Relaxed)
+    }
+
+    fn set_proved(&self, server: usize, now_us: u64) {
+        self.proved_us[server].store(now_us, Ordering::Relaxed);
     }
 
     fn trial_us(&self, server: usize) -> u64 {
@@ -300,6 +312,8 @@ pub struct Engine {
     exchanges: Slab<Exchange>,
     links: Slab<Link>,
     servers: Vec<Server>,
+    /// By server: its probes, where this worker makes them.
+    probers: Vec<Option<probes::Prober>>,
     groups: Vec<Group>,
     fields: Fields,
     path: Vec<u8>,
@@ -345,9 +359,9 @@ fn token(owner: Owner, index: u32, generation: u32) -> u64 {
     kind << 56 | u64::from(generation & GENERATION_MASK) << 32 | u64::from(index)
 }
 
-/// Whether a token names an upstream connection (else a client).
+/// Whether a token names a connection to a server, for requests or for a probe (else one to a client).
 pub fn token_is_link(token: u64) -> bool {
-    token >> 56 == 2
+    token >> 56 == 2 || probes::token_is_probe(token)
 }
 
 impl Engine {
@@ -365,6 +379,7 @@ impl Engine {
             exchanges: Slab::default(),
             links: Slab::default(),
             servers: Vec::new(),
+            probers: Vec::new(),
             groups: Vec::new(),
             fields: Fields::default(),
             path: Vec::new(),
@@ -403,6 +418,7 @@ impl Engine {
                 budget: Budget::new(upstream.retry_budget_percent, now_us),
             });
         }
+        engine.begin_probing();
         engine
     }
 

@@ -18,6 +18,7 @@ pub mod log;
 pub mod mail;
 pub mod output;
 pub mod plan;
+pub mod probe;
 pub mod report;
 pub mod route;
 pub mod rules;

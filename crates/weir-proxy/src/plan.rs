@@ -122,6 +122,8 @@ pub struct UpstreamPlan {
     pub nonidempotent: Rules,
     /// Answers that suspend a server, at most [`FAILOVER_MAX`] rules. Default none.
     pub failover: Vec<FailoverRule>,
+    /// How servers are probed; None, the default: not at all.
+    pub health: Option<HealthPlan>,
     /// What becomes of requests when no server is in use and reachable, but suspended ones are. Default try all.
     pub all_down: AllDown,
 }
@@ -140,6 +142,55 @@ pub struct FailoverRule {
     pub window_us: u64,
 }
 
+/// `health` of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealthPlan {
+    /// Default GET.
+    pub method: String,
+    /// Path and query. Default `/`.
+    pub path: String,
+    /// Host of the probe; None: the server's name as configured.
+    pub host: Option<String>,
+    /// Statuses that are good. Default 200-399.
+    pub expect_status: Codes,
+    /// A text that the body must contain in its first 64 KiB (with the head). Default none.
+    pub expect_body: Option<String>,
+    /// Between two probes, a tenth less or more. Default 10 s.
+    pub interval_us: u64,
+    /// From the connect to the verdict. Default 5 s.
+    pub timeout_us: u64,
+    /// Good probes in a row that bring a suspended server back, at least 1. Default 2.
+    pub rise: u32,
+    /// Failed probes in a row that suspend a server, at least 1. Default 3.
+    pub fall: u32,
+}
+
+impl Default for HealthPlan {
+    fn default() -> HealthPlan {
+        HealthPlan {
+            method: "GET".to_owned(),
+            path: "/".to_owned(),
+            host: None,
+            expect_status: Codes { first: 200, last: 399 },
+            expect_body: None,
+            interval_us: 10 * SECOND_US,
+            timeout_us: 5 * SECOND_US,
+            rise: 2,
+            fall: 3,
+        }
+    }
+}
+
+impl HealthPlan {
+    /// Whether a good answer to this request shows what a probe would.
+    pub fn is_like(&self, method: &[u8], path: &[u8], host: &[u8]) -> bool {
+        self.expect_body.is_none()
+            && self.method.as_bytes() == method
+            && self.path.as_bytes() == path
+            && self.host.as_ref().is_none_or(|mine| mine.as_bytes().eq_ignore_ascii_case(host))
+    }
+}
+
 /// `all-down` of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllDown {
@@ -151,9 +202,11 @@ pub enum AllDown {
 }
 
 impl UpstreamPlan {
-    /// The lowest status that health counts; above all statuses when it counts none.
+    /// The lowest status that health wants to know of; above all statuses when there is none.
     pub fn notable_from(&self) -> u16 {
-        self.failover.iter().map(|rule| rule.codes.first).min().unwrap_or(u16::MAX)
+        let good = self.health.as_ref().filter(|health| health.expect_body.is_none());
+        let bad = self.failover.iter().map(|rule| rule.codes.first);
+        bad.chain(good.map(|health| health.expect_status.first)).min().unwrap_or(u16::MAX)
     }
 }
 
@@ -232,6 +285,7 @@ impl Default for UpstreamPlan {
             head: weir_http::Limits::default(),
             nonidempotent: Rules::default(),
             failover: Vec::new(),
+            health: None,
             all_down: AllDown::TryAll,
         }
     }

@@ -12,6 +12,8 @@
 //!  Disabled        | no           | goes away   | goes on   | closed once nothing is in flight, not made anew
 //! ```
 
+use crate::probe::ProbeFault;
+
 /// What an operator wants of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
@@ -46,6 +48,11 @@ pub enum Cause {
         /// Which rule of its upstream.
         rule: u8,
     },
+    /// As many probes failed as `fall` says.
+    Probe {
+        /// What the last one had against it.
+        fault: ProbeFault,
+    },
 }
 
 impl Cause {
@@ -53,6 +60,7 @@ impl Cause {
     pub fn word(self) -> &'static str {
         match self {
             Cause::Answers { .. } => "answers",
+            Cause::Probe { fault } => fault.word(),
         }
     }
 }

@@ -44,13 +44,13 @@ impl Engine {
                 self.links.at_mut(index).socket = Some(socket);
                 true
             }
-            None => false,
+            None => self.probe_started(token, socket),
         }
     }
 
     /// A connect has ended.
     pub fn link_connected(&mut self, token: u64, ok: bool) {
-        let Some(index) = self.link_of(token) else { return };
+        let Some(index) = self.link_of(token) else { return self.probe_connected(token, ok) };
         if !ok {
             self.connect_failed(index);
             return;
@@ -65,14 +65,16 @@ impl Engine {
         self.actions.push_back(Action::ReceiveLink { socket });
         self.counters.upstream_connections.add(1);
         let server = &mut self.servers[position];
-        if server.ready == 0 && server.failures > 0 {
-            server.recovered(now_us);
-        }
+        let revived = server.ready == 0 && server.failures > 0;
         server.failures = 0;
         server.unreachable = false;
         server.ready += 1;
         server.locate(link.position, None);
         server.refresh(link, now_us);
+        if revived {
+            server.recovered(now_us);
+            self.probe_soon(position as u32);
+        }
         self.publish_ready(position);
         self.dispatch(position);
     }

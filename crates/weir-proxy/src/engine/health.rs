@@ -6,12 +6,16 @@
 //! connection. When its answer is bad too, it is asked elsewhere, and the next pause is longer.
 
 use super::Engine;
+use super::orders::NEVER_US;
 use super::schedule::Place;
 use crate::ask::{Ask, Traits};
 use crate::health::{TRIAL_CHOICE_US, TRIAL_PATIENCE_US, pause_us};
 use crate::mail::Mail;
 use crate::plan::AllDown;
 use crate::standing::{Cause, Suspension};
+
+/// How exactly it is known when a client last proved that a server works.
+const PROVED_STEP_US: u64 = 50_000;
 
 impl Engine {
     /// The worker that judges a server.
@@ -36,6 +40,18 @@ impl Engine {
             && self.servers[server as usize].standing.suspension().is_none()
         {
             self.fault(server, rule as u8);
+        } else if ask.traits.has(Traits::LIKE_PROBE) && rule.is_none() {
+            self.prove(server, status);
+        }
+    }
+
+    /// A client got what a probe would have got.
+    fn prove(&self, server: u32, status: u16) {
+        let health = &self.plan.upstreams[usize::from(self.servers[server as usize].upstream)].health;
+        let good = health.as_ref().is_some_and(|health| health.expect_status.contain(status));
+        // Not at each answer: other workers write to the same place.
+        if good && self.now_us.saturating_sub(self.hints.proved_us(server as usize)) >= PROVED_STEP_US {
+            self.hints.set_proved(server as usize, self.now_us);
         }
     }
 
@@ -60,13 +76,17 @@ impl Engine {
     pub(super) fn suspend(&mut self, server: u32, cause: Cause) {
         let suspension = Suspension { cause, since_us: self.now_us };
         self.servers[server as usize].trials = 0;
-        self.hints.set_trial(server as usize, self.now_us + pause_us(0, self.seed ^ u64::from(server)));
+        self.forget_streak(server);
+        let probed = self.plan.upstreams[usize::from(self.servers[server as usize].upstream)].health.is_some();
+        let pause_us = pause_us(0, self.seed ^ u64::from(server));
+        self.hints.set_trial(server as usize, if probed { NEVER_US } else { self.now_us + pause_us });
         self.counters.suspensions.add(1);
         self.on_suspended(server, suspension);
         self.tell_all(|| Mail::Suspended { server, suspension });
     }
 
-    fn resume(&mut self, server: u32) {
+    /// The server works again.
+    pub(super) fn resume(&mut self, server: u32) {
         self.counters.recoveries.add(1);
         self.on_resumed(server);
         self.tell_all(|| Mail::Resumed { server });
@@ -95,6 +115,7 @@ impl Engine {
             machine.notable_from = self.plan.upstreams[upstream].notable_from();
             machine.recovered(now_us);
             self.groups[upstream].suspended -= 1;
+            self.connect_at_once(server as usize);
         }
     }
 

@@ -154,7 +154,7 @@ impl Engine {
 
     /// A server closed its sending direction.
     pub fn link_ended(&mut self, token: u64) {
-        let Some(index) = self.link_of(token) else { return };
+        let Some(index) = self.link_of(token) else { return self.probe_ended(token, false) };
         let link = self.links.at_mut(index);
         if link.state == LinkState::Tunnel {
             self.tunnel_link_ended(index);
@@ -188,7 +188,7 @@ impl Engine {
 
     /// A server's connection broke.
     pub fn link_failed(&mut self, token: u64) {
-        let Some(index) = self.link_of(token) else { return };
+        let Some(index) = self.link_of(token) else { return self.probe_ended(token, true) };
         self.lose_link(index, Loss::Broken, "reset");
     }
 

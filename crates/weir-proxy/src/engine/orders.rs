@@ -25,7 +25,7 @@ impl Engine {
             machine.recovered(self.now_us);
         }
         if order != Order::Disable {
-            self.connect_parked(server);
+            self.connect_at_once(server);
         }
         self.stand_down(server);
     }
@@ -68,13 +68,13 @@ impl Engine {
         }
     }
 
-    /// Makes the connections that a disabled server had to do without.
-    fn connect_parked(&mut self, server: usize) {
+    /// Makes the connections that a server is without, as fast as its pace allows: that it could not be reached is history.
+    pub(super) fn connect_at_once(&mut self, server: usize) {
         let now_us = self.now_us;
         for position in 0..self.servers[server].links.len() {
             let index = self.servers[server].links[position];
             let link = self.links.at_mut(index);
-            if link.state == (LinkState::Down { retry_us: NEVER_US }) {
+            if matches!(link.state, LinkState::Down { .. }) {
                 link.backoff.reset();
                 link.due_us = now_us;
                 self.connect(index);

@@ -54,6 +54,10 @@ impl Engine {
                 Traits::RETRIABLE,
                 !streaming && (plain && head.method.is_idempotent() || upstream_plan.retry_nonidempotent),
             )
+            .with(
+                Traits::LIKE_PROBE,
+                upstream_plan.health.as_ref().is_some_and(|plan| plan.is_like(method, path, head.authority.of(bytes))),
+            )
             .with(Traits::UPGRADE, head.upgrade.is_some())
             .with(Traits::STREAMING, streaming);
         let exchange = self.exchanges.at_mut(slot);

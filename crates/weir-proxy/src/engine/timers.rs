@@ -21,8 +21,9 @@ impl Engine {
         self.wheel.advance(self.now_us, &mut expired);
         for token in expired.drain(..) {
             if token_is_link(token) {
-                if let Some(index) = self.link_of(token) {
-                    self.link_timer(index);
+                match self.link_of(token) {
+                    Some(index) => self.link_timer(index),
+                    None => self.probe_timer(token),
                 }
             } else if let Some(index) = self.session_of(token) {
                 self.session_timer(index);

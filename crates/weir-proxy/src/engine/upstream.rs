@@ -131,7 +131,7 @@ impl Engine {
 
     /// A server sent bytes.
     pub fn link_received(&mut self, token: u64, input: &Input<'_>) {
-        let Some(index) = self.link_of(token) else { return };
+        let Some(index) = self.link_of(token) else { return self.probe_received(token, input) };
         self.counters.upstream_receives.add(1);
         self.counters.upstream_bytes_in.add(input.bytes.len() as u64);
         let link = self.links.at_mut(index);

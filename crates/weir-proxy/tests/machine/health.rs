@@ -6,8 +6,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use weir_proxy::health::Codes;
-use weir_proxy::plan::{AllDown, FailoverRule, Plan};
-use weir_proxy::standing::{Order, State};
+use weir_proxy::plan::{AllDown, FailoverRule, HealthPlan, Plan};
+use weir_proxy::probe::ProbeFault;
+use weir_proxy::standing::{Cause, Order, State};
 
 use crate::world::{Do, Door, World, answer, honest, plan};
 
@@ -400,4 +401,176 @@ fn suspensions_outlive_a_worker() {
         assert_eq!(suspended(&world, 0), [false, false]);
         world.finish();
     }
+}
+
+/// A plan with probes every 10 s: two good ones bring a server back, three failed ones suspend it.
+fn plan_with_probes(servers: usize, connections: u32) -> Plan {
+    let mut plan = plan(servers, connections);
+    plan.upstreams[0].health = Some(HealthPlan { path: "/health".to_owned(), ..HealthPlan::default() });
+    plan
+}
+
+/// Servers that answer probes with a status, and everything else honestly.
+fn probed(world: &mut World, server: usize, status: &Rc<Cell<u16>>) {
+    let status = Rc::clone(status);
+    world.servers[server].serve = Box::new(move |seen| match seen.request.target == "/health" {
+        true => {
+            let text = format!("HTTP/1.1 {} X\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", status.get());
+            Some(vec![Do::Answer(text.into_bytes()), Do::Fin])
+        }
+        false => honest(seen),
+    });
+}
+
+fn probes(world: &World, server: usize) -> usize {
+    let conns = world.conns.iter().filter(|conn| conn.server == server);
+    conns.flat_map(|conn| &conn.requests).filter(|request| request.target == "/health").count()
+}
+
+/// Each server is probed once an interval, whatever the number of workers; `fall` failures suspend it, for all workers;
+/// `rise` successes bring it back.
+#[test]
+fn probes_suspend_a_server_and_bring_it_back() {
+    for workers in [1, 2, 3] {
+        let mut world = World::started(plan_with_probes(2, 4), workers, 1);
+        let status = Rc::new(Cell::new(200));
+        (0..2).for_each(|server| probed(&mut world, server, &status));
+        world.run_for(100_000_000);
+        for server in 0..2 {
+            assert!((9..=12).contains(&probes(&world, server)), "{} in 100 s", probes(&world, server));
+        }
+        let failing = Rc::new(Cell::new(503));
+        probed(&mut world, 0, &failing);
+        world.run_for(14_000_000);
+        assert_eq!(suspended(&world, 0), vec![true; usize::from(workers)], "the second and third come soon");
+        assert_eq!(suspended(&world, 1), vec![false; usize::from(workers)]);
+        let State::Suspended(suspension) = world.nodes[0].engine.standing(0).unwrap().state() else { unreachable!() };
+        assert_eq!(suspension.cause, Cause::Probe { fault: ProbeFault::Status(503) });
+        let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let before = seen(&world, 0);
+        assert_eq!(round(&mut world, &clients), [200; 6]);
+        assert_eq!(seen(&world, 0), before, "nothing new");
+        failing.set(200);
+        world.run_for(13_000_000);
+        assert_eq!(suspended(&world, 0), vec![false; usize::from(workers)]);
+        (0..4).for_each(|_| drop(round(&mut world, &clients)));
+        assert!(seen(&world, 0) > before + 2);
+        world.finish();
+    }
+}
+
+/// Servers that refuse, never answer, or close: each is a failed probe, and none leaves a connection behind.
+#[test]
+fn probes_fail_in_many_ways() {
+    for (what, fault) in [
+        (vec![Do::Silence], ProbeFault::Timeout),
+        (vec![Do::Fin], ProbeFault::Closed),
+        (vec![Do::Rst], ProbeFault::Closed),
+        (vec![Do::Bytes(b"SSH-2.0-x\r\n\r\n".to_vec())], ProbeFault::Garbage),
+        (vec![Do::Answer(b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n".to_vec())], ProbeFault::Status(404)),
+    ] {
+        let mut world = World::started(plan_with_probes(1, 1), 1, 1);
+        world.serve(move |seen| if seen.request.target == "/health" { Some(what.clone()) } else { honest(seen) });
+        world.run_for(60_000_000);
+        let State::Suspended(suspension) = world.nodes[0].engine.standing(0).unwrap().state() else {
+            panic!("{fault}: still in use");
+        };
+        assert_eq!(suspension.cause, Cause::Probe { fault });
+        assert!(open(&world, 0) <= 2, "its own connection and at most one probe");
+        world.finish();
+    }
+}
+
+/// A server that is not there is suspended by its probes, and in use again within two seconds after it is back.
+#[test]
+fn a_revived_server_is_probed_at_once() {
+    let mut world = World::started(plan_with_probes(2, 2), 2, 1);
+    let status = Rc::new(Cell::new(200));
+    (0..2).for_each(|server| probed(&mut world, server, &status));
+    world.servers[0].door = Door::Refuses;
+    let dead: Vec<usize> = world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == 0).collect();
+    dead.into_iter().for_each(|conn| world.say(conn, Do::Rst));
+    world.run_for(40_000_000);
+    assert_eq!(suspended(&world, 0), [true, true]);
+    world.servers[0].door = Door::Open;
+    world.run_for(13_000_000);
+    assert_eq!(suspended(&world, 0), [false, false]);
+    assert_eq!(open(&world, 0), 2, "its connections are made at once");
+    world.finish();
+}
+
+/// While clients get good answers to the same request there are no probes; other requests, and bad answers, prove nothing.
+#[test]
+fn probes_are_skipped_while_clients_prove_the_same() {
+    for (target, fields, fewer) in [("/health", "", true), ("/health?n=1", "", false), ("/other", "", false)] {
+        for workers in [1, 2] {
+            let mut world = World::started(plan_with_probes(1, 2), workers, 1);
+            let clients: Vec<usize> = (0..2).map(|n| world.client_of(n % usize::from(workers))).collect();
+            let served = Rc::new(Cell::new(0));
+            let count = Rc::clone(&served);
+            world.serve(move |seen| {
+                let probe = seen.request.fields.has("user-agent");
+                count.set(count.get() + usize::from(probe));
+                Some(vec![Do::Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec())])
+            });
+            for _ in 0..100 {
+                clients.iter().for_each(|client| world.ask(*client, "GET", target, fields));
+                world.run_for(1_000_000);
+            }
+            let (made, skipped) = (served.get(), world.count(|counters| counters.probes_skipped.get()));
+            assert_eq!(made <= 1, fewer, "{target}: {made} probes");
+            assert_eq!(skipped >= 8, fewer, "{target}: {skipped} skipped");
+            assert!(!suspended(&world, 0)[0]);
+            world.finish();
+        }
+    }
+}
+
+/// With probes there is no trial: a server that was suspended for its answers comes back through them.
+#[test]
+fn with_probes_clients_are_not_used_for_trials() {
+    let mut plan = plan_with_rule(2, 2);
+    plan.upstreams[0].health = Some(HealthPlan { path: "/health".to_owned(), ..HealthPlan::default() });
+    let mut world = World::started(plan, 1, 1);
+    let healthy = Rc::new(Cell::new(false));
+    let flag = Rc::clone(&healthy);
+    world.servers[0].serve = Box::new(move |seen| match flag.get() {
+        true => honest(seen),
+        false => Some(vec![Do::Answer(b"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n".to_vec())]),
+    });
+    let clients: Vec<usize> = (0..4).map(|_| world.client()).collect();
+    while !suspended(&world, 0)[0] {
+        round(&mut world, &clients);
+    }
+    for _ in 0..60 {
+        assert_eq!(round(&mut world, &clients), [200; 4]);
+        world.run_for(1_000_000);
+    }
+    healthy.set(true);
+    for _ in 0..13 {
+        assert_eq!(round(&mut world, &clients), [200; 4]);
+        world.run_for(1_000_000);
+    }
+    assert_eq!(suspended(&world, 0), [false]);
+    assert_eq!(world.count(|counters| counters.trials.get()), 0);
+    world.finish();
+}
+
+/// A disabled server is not probed, a draining one is.
+#[test]
+fn orders_and_probes() {
+    let mut world = World::started(plan_with_probes(2, 1), 1, 1);
+    let status = Rc::new(Cell::new(200));
+    (0..2).for_each(|server| probed(&mut world, server, &status));
+    world.run_for(5_000_000);
+    world.order(0, Order::Disable);
+    world.order(1, Order::Drain);
+    let before = [probes(&world, 0), probes(&world, 1)];
+    world.run_for(100_000_000);
+    assert_eq!(probes(&world, 0), before[0]);
+    assert!(probes(&world, 1) > before[1] + 5);
+    world.order(0, Order::Enable);
+    world.run_for(20_000_000);
+    assert!(probes(&world, 0) > before[0]);
+    world.finish();
 }

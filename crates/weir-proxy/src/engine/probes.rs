@@ -1,0 +1,211 @@
+//! Active health: when a server is probed, on which connection, and what follows (semantics.md §6).
+//!
+//! The worker that judges a server probes it, nobody else. A probe is not made while requests of clients to the same target have
+//! succeeded within the interval. A server starts as one that works. Bound: one connection a server at a time, for at most
+//! the time-out. The answer is judged by [`crate::probe`].
+
+use super::{Action, Engine, GENERATION_MASK, Input};
+use crate::output::Out;
+use crate::plan::HealthPlan;
+use crate::probe::{Probe, ProbeFault, Streak, Verdict, request};
+use crate::stamp::mix;
+use crate::standing::Cause;
+
+/// The kind of a probe's token; see [`super::token`].
+const PROBE: u64 = 4;
+/// While the next probe may bring a change, it comes after at most this long.
+const SOON_US: u64 = 1_000_000;
+
+/// The probes of one server.
+#[derive(Debug)]
+pub(super) struct Prober {
+    /// Grows with each probe and each pause, so that what is late is recognised.
+    generation: u32,
+    streak: Streak,
+    /// The one under way.
+    probe: Option<Probe>,
+    socket: Option<u64>,
+}
+
+/// Names a prober towards the worker: its index can't be that of a connection.
+fn token(server: u32, generation: u32) -> u64 {
+    PROBE << 56 | u64::from(generation & GENERATION_MASK) << 32 | u64::from(u32::MAX - server)
+}
+
+/// Whether a token names a probe.
+pub(super) fn token_is_probe(token: u64) -> bool {
+    token >> 56 == PROBE
+}
+
+impl Engine {
+    /// Begins to probe the servers that this worker judges, not all in the same moment.
+    pub(super) fn begin_probing(&mut self) {
+        for server in 0..self.servers.len() as u32 {
+            let judged = self.judge_of(server) == self.worker;
+            let prober = Prober { generation: 0, streak: Streak::default(), probe: None, socket: None };
+            self.probers.push((judged && self.health_of(server).is_some()).then_some(prober));
+            if let Some(interval_us) = self.health_of(server).map(|plan| plan.interval_us) {
+                let delay_us = mix(self.seed ^ u64::from(server)) % interval_us.min(SOON_US);
+                self.arm_prober(server, self.now_us + delay_us);
+            }
+        }
+    }
+
+    fn health_of(&self, server: u32) -> Option<&HealthPlan> {
+        let upstream = usize::from(self.servers[server as usize].upstream);
+        self.plan.upstreams[upstream].health.as_ref()
+    }
+
+    fn prober(&mut self, server: u32) -> Option<&mut Prober> {
+        self.probers.get_mut(server as usize).and_then(Option::as_mut)
+    }
+
+    /// The server of a probe that is still meant.
+    fn server_of(&self, token: u64) -> Option<u32> {
+        let server = u32::MAX - token as u32;
+        let prober = self.probers.get(server as usize)?.as_ref()?;
+        let generation = (token >> 32) as u32 & GENERATION_MASK;
+        (token_is_probe(token) && prober.generation & GENERATION_MASK == generation).then_some(server)
+    }
+
+    /// Sets the only timer of a prober.
+    fn arm_prober(&mut self, server: u32, due_us: u64) {
+        let Some(prober) = self.prober(server) else { return };
+        prober.generation = prober.generation.wrapping_add(1);
+        let token = token(server, prober.generation);
+        self.wheel.insert(token, due_us);
+    }
+
+    /// The pause is over, or the patience with a probe is.
+    pub(super) fn probe_timer(&mut self, token: u64) {
+        let Some(server) = self.server_of(token) else { return };
+        let under_way = self.prober(server).is_some_and(|prober| prober.probe.is_some());
+        if under_way {
+            self.probe_done(server, Err(ProbeFault::Timeout));
+        } else if !self.servers[server as usize].standing.keeps_connections() {
+            // Left alone by order: nothing is learnt about it.
+            self.pause_prober(server);
+        } else if self.is_proved(server) {
+            self.counters.probes_skipped.add(1);
+            self.note_probe(server, Ok(()));
+        } else {
+            self.begin_probe(server);
+        }
+    }
+
+    /// Whether clients have just had good answers to what a probe would ask.
+    fn is_proved(&self, server: u32) -> bool {
+        let suspended = self.servers[server as usize].standing.suspension().is_some();
+        let fresh =
+            |plan: &HealthPlan| self.now_us.saturating_sub(self.hints.proved_us(server as usize)) < plan.interval_us;
+        !suspended && self.health_of(server).is_some_and(fresh)
+    }
+
+    fn begin_probe(&mut self, server: u32) {
+        let Some(timeout_us) = self.health_of(server).map(|plan| plan.timeout_us) else { return };
+        self.counters.probes.add(1);
+        self.arm_prober(server, self.now_us + timeout_us);
+        let Some(prober) = self.prober(server) else { return };
+        prober.probe = Some(Probe::default());
+        let token = token(server, prober.generation);
+        let machine = &self.servers[server as usize];
+        let address = self.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)].address;
+        self.actions.push_back(Action::Connect { token, address });
+    }
+
+    /// As [`Engine::link_started`].
+    pub(super) fn probe_started(&mut self, token: u64, socket: u64) -> bool {
+        let Some(server) = self.server_of(token) else { return false };
+        let Some(prober) = self.prober(server).filter(|prober| prober.probe.is_some()) else { return false };
+        prober.socket = Some(socket);
+        true
+    }
+
+    /// As [`Engine::link_connected`].
+    pub(super) fn probe_connected(&mut self, token: u64, ok: bool) {
+        let Some(server) = self.server_of(token) else { return };
+        let socket = self.prober(server).and_then(|prober| prober.socket);
+        match (ok, socket, self.health_of(server)) {
+            (true, Some(socket), Some(plan)) => {
+                let machine = &self.servers[server as usize];
+                let servers = &self.plan.upstreams[usize::from(machine.upstream)].servers;
+                let out = Out::Owned(request(plan, &servers[usize::from(machine.index)].name));
+                self.actions.push_back(Action::SendLink { socket, out });
+                self.actions.push_back(Action::ReceiveLink { socket });
+            }
+            _ => self.probe_done(server, Err(ProbeFault::Connect)),
+        }
+    }
+
+    /// As [`Engine::link_received`].
+    pub(super) fn probe_received(&mut self, token: u64, input: &Input<'_>) {
+        let Some(server) = self.server_of(token) else { return };
+        let plan = std::sync::Arc::clone(&self.plan);
+        let upstream = &plan.upstreams[usize::from(self.servers[server as usize].upstream)];
+        let Some(health) = &upstream.health else { return };
+        let Some(prober) = self.prober(server) else { return };
+        let verdict = prober.probe.as_mut().and_then(|probe| probe.feed(input.bytes, health, &upstream.head));
+        match (verdict, prober.socket) {
+            (Some(verdict), _) => self.probe_done(server, verdict),
+            (None, Some(socket)) => self.actions.push_back(Action::ReceiveLink { socket }),
+            (None, None) => {}
+        }
+    }
+
+    /// As [`Engine::link_ended`] and, with `broken`, [`Engine::link_failed`].
+    pub(super) fn probe_ended(&mut self, token: u64, broken: bool) {
+        let Some(server) = self.server_of(token) else { return };
+        let ended = self.prober(server).and_then(|prober| prober.probe.as_ref()).map(Probe::ended);
+        let fault = if broken { ProbeFault::Closed } else { ended.unwrap_or(ProbeFault::Closed) };
+        self.probe_done(server, Err(fault));
+    }
+
+    fn probe_done(&mut self, server: u32, result: Result<(), ProbeFault>) {
+        let Some(prober) = self.prober(server) else { return };
+        prober.probe = None;
+        if let Some(socket) = prober.socket.take() {
+            self.actions.push_back(Action::CloseLink { socket });
+        }
+        self.counters.probe_failures.add(u64::from(result.is_err()));
+        self.note_probe(server, result);
+    }
+
+    /// Counts a result and draws the consequence.
+    fn note_probe(&mut self, server: u32, result: Result<(), ProbeFault>) {
+        let suspended = self.servers[server as usize].standing.suspension().is_some();
+        let upstream = usize::from(self.servers[server as usize].upstream);
+        let Some(health) = &self.plan.upstreams[upstream].health else { return };
+        let Some(prober) = self.probers[server as usize].as_mut() else { return };
+        match (prober.streak.note(result.is_ok(), suspended, health), result) {
+            (Some(Verdict::Fallen), Err(fault)) => self.suspend(server, Cause::Probe { fault }),
+            (Some(Verdict::Risen), _) => self.resume(server),
+            _ => {}
+        }
+        self.pause_prober(server);
+    }
+
+    /// What probes have shown so far was about another standing.
+    pub(super) fn forget_streak(&mut self, server: u32) {
+        if let Some(prober) = self.prober(server) {
+            prober.streak = Streak::default();
+        }
+    }
+
+    fn pause_prober(&mut self, server: u32) {
+        let Some(interval_us) = self.health_of(server).map(|plan| plan.interval_us) else { return };
+        let seed = self.seed ^ self.now_us;
+        let soon = self.prober(server).is_some_and(|prober| prober.streak.is_open());
+        let pause_us = if soon { interval_us.min(SOON_US) } else { interval_us };
+        // A tenth less or more, so that the proxies of one server don't come in step.
+        let jitter_us = mix(seed) % (pause_us / 5 + 1);
+        self.arm_prober(server, self.now_us + pause_us - pause_us / 10 + jitter_us);
+    }
+
+    /// A server that could not be reached can be again: what a probe says now is worth more than what one said before.
+    pub(super) fn probe_soon(&mut self, server: u32) {
+        let suspended = self.servers[server as usize].standing.suspension().is_some();
+        if suspended && self.prober(server).is_some_and(|prober| prober.probe.is_none()) {
+            self.arm_prober(server, self.now_us);
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! One probe of a server: the request, and what its answer shows. And the streak of probes that decides.
+//!
+//! Used by the engine (`engine/probes.rs`), which owns the connection and the time. A probe has a connection of its own and
+//! asks for its end (`Connection: close`), so that it shows what a new client would see. Bounds: [`ANSWER_BYTES_MAX`] of the
+//! answer, [`INTERIM_MAX`] interim ones. semantics.md §6.
+
+use std::fmt;
+
+use weir_http::{Chunk, ChunkedDecoder, Fields, Limits, ReplyBody, ReplyContext};
+
+use crate::plan::HealthPlan;
+
+/// Bytes of an answer, head and body, that are looked at; a text to be found must lie within them.
+pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Interim answers that are skipped.
+const INTERIM_MAX: u32 = 32;
+
+/// What a probe can have against a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeFault {
+    /// No connection.
+    Connect,
+    /// No complete answer in time.
+    Timeout,
+    /// The connection ended before the answer did.
+    Closed,
+    /// Not an HTTP answer, or one beyond the limits.
+    Garbage,
+    /// An unexpected status.
+    Status(u16),
+    /// The body does not contain what it should.
+    Body,
+}
+
+impl ProbeFault {
+    /// For status and log.
+    pub fn word(self) -> &'static str {
+        match self {
+            ProbeFault::Connect => "probe-connect",
+            ProbeFault::Timeout => "probe-timeout",
+            ProbeFault::Closed => "probe-closed",
+            ProbeFault::Garbage => "probe-garbage",
+            ProbeFault::Status(_) => "probe-status",
+            ProbeFault::Body => "probe-body",
+        }
+    }
+}
+
+impl fmt::Display for ProbeFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ProbeFault::Connect => f.write_str("no connection"),
+            ProbeFault::Timeout => f.write_str("no answer in time"),
+            ProbeFault::Closed => f.write_str("closed before the answer was complete"),
+            ProbeFault::Garbage => f.write_str("not a valid answer"),
+            ProbeFault::Status(status) => write!(f, "status {status}"),
+            ProbeFault::Body => f.write_str("unexpected body"),
+        }
+    }
+}
+
+/// The request of a probe. `name` is the server's, for Host when none is configured.
+pub fn request(plan: &HealthPlan, name: &str) -> Vec<u8> {
+    let host = plan.host.as_deref().unwrap_or(name);
+    let (method, path) = (&plan.method, &plan.path);
+    format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: weir-health\r\nAccept: */*\r\nConnection: close\r\n\r\n")
+        .into_bytes()
+}
+
+/// The body being read.
+#[derive(Debug)]
+enum Reading {
+    Head,
+    Length(u64),
+    Chunked(Box<ChunkedDecoder>),
+    UntilClose,
+}
+
+/// The answer to one probe, as it comes.
+#[derive(Debug)]
+pub struct Probe {
+    /// What is not parsed yet.
+    input: Vec<u8>,
+    reading: Reading,
+    body: Vec<u8>,
+    received: usize,
+    interims: u32,
+}
+
+impl Default for Probe {
+    fn default() -> Probe {
+        Probe { input: Vec::new(), reading: Reading::Head, body: Vec::new(), received: 0, interims: 0 }
+    }
+}
+
+impl Probe {
+    /// Reads on. None: more must come; else the verdict.
+    pub fn feed(&mut self, bytes: &[u8], plan: &HealthPlan, limits: &Limits) -> Option<Result<(), ProbeFault>> {
+        let room = ANSWER_BYTES_MAX.saturating_sub(self.received);
+        let full = bytes.len() >= room;
+        self.received += bytes.len();
+        self.input.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        let verdict = self.read(plan, limits);
+        // What could still come is not looked at.
+        if verdict.is_none() && full { Some(Err(self.too_long())) } else { verdict }
+    }
+
+    /// The server closed its direction.
+    pub fn ended(&self) -> ProbeFault {
+        // What was looked for would have been found when it came.
+        if matches!(self.reading, Reading::UntilClose) { ProbeFault::Body } else { ProbeFault::Closed }
+    }
+
+    fn too_long(&self) -> ProbeFault {
+        if matches!(self.reading, Reading::Head) { ProbeFault::Garbage } else { ProbeFault::Body }
+    }
+
+    fn read(&mut self, plan: &HealthPlan, limits: &Limits) -> Option<Result<(), ProbeFault>> {
+        while matches!(self.reading, Reading::Head) {
+            let context = ReplyContext { head: plan.method == "HEAD" };
+            let head = match weir_http::parse_reply(&self.input, limits, context, &mut Fields::default()) {
+                Ok(Some(head)) => head,
+                Ok(None) => return None,
+                Err(_) => return Some(Err(ProbeFault::Garbage)),
+            };
+            self.input.drain(..head.bytes);
+            if head.status < 200 {
+                self.interims += 1;
+                if self.interims > INTERIM_MAX || head.status == 101 {
+                    return Some(Err(ProbeFault::Garbage));
+                }
+                continue;
+            }
+            if !plan.expect_status.contain(head.status) {
+                return Some(Err(ProbeFault::Status(head.status)));
+            }
+            if plan.expect_body.is_none() {
+                return Some(Ok(()));
+            }
+            self.reading = match head.body {
+                ReplyBody::None => Reading::Length(0),
+                ReplyBody::Length(length) => Reading::Length(length),
+                ReplyBody::Chunked => Reading::Chunked(Box::new(ChunkedDecoder::new(false))),
+                ReplyBody::UntilClose => Reading::UntilClose,
+            };
+        }
+        self.read_body(plan.expect_body.as_deref().unwrap_or_default().as_bytes())
+    }
+
+    fn read_body(&mut self, text: &[u8]) -> Option<Result<(), ProbeFault>> {
+        let before = self.body.len();
+        let complete = match self.take_body() {
+            Ok(complete) => complete,
+            Err(fault) => return Some(Err(fault)),
+        };
+        let from = before.saturating_sub(text.len().saturating_sub(1));
+        if text.is_empty() || self.body[from..].windows(text.len()).any(|window| window == text) {
+            return Some(Ok(()));
+        }
+        complete.then_some(Err(ProbeFault::Body))
+    }
+
+    /// Moves what belongs to the body there. True: it is complete.
+    fn take_body(&mut self) -> Result<bool, ProbeFault> {
+        match &mut self.reading {
+            Reading::Head => Ok(false),
+            Reading::UntilClose => {
+                self.body.append(&mut self.input);
+                Ok(false)
+            }
+            Reading::Length(left) => {
+                let take = (*left).min(self.input.len() as u64);
+                *left -= take;
+                self.body.extend(self.input.drain(..take as usize));
+                Ok(*left == 0)
+            }
+            Reading::Chunked(decoder) => {
+                let mut at = 0;
+                loop {
+                    match decoder.decode(&self.input[at..]) {
+                        Ok(Chunk::Data { start, end }) => {
+                            self.body.extend_from_slice(&self.input[at + start..at + end]);
+                            at += end;
+                        }
+                        Ok(Chunk::End { .. }) => return Ok(true),
+                        Ok(Chunk::More) => {
+                            self.input.clear();
+                            return Ok(false);
+                        }
+                        Err(_) => return Err(ProbeFault::Garbage),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a streak of probes says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Suspend the server.
+    Fallen,
+    /// It works again.
+    Risen,
+}
+
+/// Probes in a row that speak against what holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Streak(u32);
+
+impl Streak {
+    /// Counts a probe, or what stands for one. `suspended`: what holds.
+    pub fn note(&mut self, good: bool, suspended: bool, plan: &HealthPlan) -> Option<Verdict> {
+        if good != suspended {
+            self.0 = 0;
+            return None;
+        }
+        self.0 += 1;
+        let enough = if suspended { plan.rise } else { plan.fall };
+        if self.0 < enough {
+            return None;
+        }
+        self.0 = 0;
+        Some(if suspended { Verdict::Risen } else { Verdict::Fallen })
+    }
+
+    /// Whether the next probe may bring a change: it is worth making soon.
+    pub fn is_open(self) -> bool {
+        self.0 > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: answers are judged by status and body in every framing, in pieces of every size and within the bound; streaks
+    //! follow rise and fall. How: tables, each answer cut everywhere.
+
+    use super::*;
+
+    fn plan(body: Option<&str>) -> HealthPlan {
+        HealthPlan { expect_body: body.map(str::to_owned), ..HealthPlan::default() }
+    }
+
+    /// The verdict of an answer in two pieces; Err(Closed) and the like when the connection ends behind it.
+    fn judge(plan: &HealthPlan, answer: &[u8], cut: usize) -> Result<(), ProbeFault> {
+        let mut probe = Probe::default();
+        let limits = Limits::default();
+        let (first, second) = answer.split_at(cut);
+        let verdict = probe.feed(first, plan, &limits).or_else(|| probe.feed(second, plan, &limits));
+        verdict.unwrap_or_else(|| Err(probe.ended()))
+    }
+
+    #[test]
+    fn answers_are_judged() {
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for (answer, text, expected) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_owned(), None, Ok(())),
+            ("HTTP/1.1 204 No\r\n\r\n".to_owned(), None, Ok(())),
+            ("HTTP/1.1 100 Go\r\n\r\nHTTP/1.0 302 Found\r\n\r\n".to_owned(), None, Ok(())),
+            ("HTTP/1.1 404 No\r\n\r\n".to_owned(), None, Err(ProbeFault::Status(404))),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n".to_owned(), None, Err(ProbeFault::Closed)),
+            ("SSH-2.0-x\r\n\r\n".to_owned(), None, Err(ProbeFault::Garbage)),
+            ("HTTP/1.1 100 Go\r\n\r\n".repeat(33), None, Err(ProbeFault::Garbage)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nall is ok".to_owned(), Some("is ok"), Ok(())),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nall is no".to_owned(), Some("is ok"), Err(ProbeFault::Body)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nall is".to_owned(), Some("is ok"), Err(ProbeFault::Closed)),
+            ("HTTP/1.1 200 OK\r\n\r\nall is ok, really".to_owned(), Some("is ok"), Ok(())),
+            ("HTTP/1.1 200 OK\r\n\r\nall is".to_owned(), Some("is ok"), Err(ProbeFault::Body)),
+            ("HTTP/1.1 204 No\r\n\r\n".to_owned(), Some("is ok"), Err(ProbeFault::Body)),
+            (format!("{chunked}3\r\nis \r\n2\r\nok\r\n0\r\n\r\n"), Some("is ok"), Ok(())),
+            (format!("{chunked}3\r\nis \r\n2\r\nno\r\n0\r\n\r\n"), Some("is ok"), Err(ProbeFault::Body)),
+            (format!("{chunked}x\r\n"), Some("is ok"), Err(ProbeFault::Garbage)),
+        ] {
+            for cut in 0..=answer.len() {
+                assert_eq!(judge(&plan(text), answer.as_bytes(), cut), expected, "{answer:?} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_beyond_the_bound_is_not_looked_at() {
+        let (plan, limits) = (plan(Some("needle")), Limits::default());
+        let mut probe = Probe::default();
+        assert_eq!(probe.feed(b"HTTP/1.1 200 OK\r\n\r\n", &plan, &limits), None);
+        let mut fed = 0;
+        let verdict = loop {
+            if let Some(verdict) = probe.feed(&[b'x'; 1000], &plan, &limits) {
+                break verdict;
+            }
+            fed += 1000;
+            assert!(fed < ANSWER_BYTES_MAX);
+        };
+        assert_eq!(verdict, Err(ProbeFault::Body));
+    }
+
+    #[test]
+    fn streaks_follow_rise_and_fall() {
+        let plan = plan(None);
+        let mut streak = Streak::default();
+        let fails = |streak: &mut Streak| streak.note(false, false, &plan);
+        assert_eq!((fails(&mut streak), fails(&mut streak)), (None, None));
+        assert!(streak.is_open());
+        assert_eq!(streak.note(true, false, &plan), None, "a good one in between");
+        assert!(!streak.is_open());
+        assert_eq!([fails(&mut streak), fails(&mut streak), fails(&mut streak)], [None, None, Some(Verdict::Fallen)]);
+        assert_eq!(streak.note(true, true, &plan), None);
+        assert_eq!(streak.note(false, true, &plan), None);
+        assert_eq!(streak.note(true, true, &plan), None);
+        assert_eq!(streak.note(true, true, &plan), Some(Verdict::Risen));
+    }
+}
