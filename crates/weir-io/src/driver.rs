@@ -157,6 +157,9 @@ pub trait Driver {
     /// The core that received the socket's last packet (SO_INCOMING_CPU, socket(7)); None when that is not known.
     fn receiving_core(&mut self, socket: Socket) -> Option<u32>;
 
+    /// What waits at a listener to be accepted (TCP_INFO, tcp(7)); None when that is not known.
+    fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue>;
+
     /// Submits what was queued, waits at most `wait_us` microseconds (None: until something happens; 0: not at all),
     /// and appends completions to `into`.
     ///
@@ -172,6 +175,15 @@ pub trait Driver {
 
     /// Counters since the start, for the status.
     fn stats(&self) -> DriverStats;
+}
+
+/// Established connections that a listener has not accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AcceptQueue {
+    /// How many there are.
+    pub waiting: u32,
+    /// With more of them than this, handshakes are not completed.
+    pub limit: u32,
 }
 
 /// What a driver did since it was made. All are counts.

@@ -19,7 +19,7 @@ mod uring;
 mod wake;
 
 pub use buffer::RecvBuf;
-pub use driver::{Class, Completion, Driver, DriverStats, Event, Payload, Receive, Socket, Token, Waker};
+pub use driver::{AcceptQueue, Class, Completion, Driver, DriverStats, Event, Payload, Receive, Socket, Token, Waker};
 pub use epoll::Epoll;
 pub use net::bind_listener;
 pub use options::{IoChoice, Options};

@@ -7,6 +7,11 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 
+use crate::driver::AcceptQueue;
+
+/// The state of a listening socket (net/tcp_states.h).
+const TCP_LISTEN: u32 = 10;
+
 /// Makes a listener that each worker can have one of: SO_REUSEADDR, SO_REUSEPORT, TCP_NODELAY (accepted sockets inherit
 /// it), non-blocking. `backlog` is in connections; the system caps it at `net.core.somaxconn`. An IPv6 address
 /// listens on IPv6 alone.
@@ -85,6 +90,20 @@ pub(crate) fn receiving_core(fd: RawFd) -> Option<u32> {
     // SAFETY: `core` is writable for `len` bytes; a descriptor that is not a socket gives an error.
     unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_INCOMING_CPU, (&raw mut core).cast(), &raw mut len) };
     u32::try_from(core).ok()
+}
+
+/// What waits to be accepted. For a listening socket the kernel tells it in two fields that mean something else for others
+/// (net/ipv4/tcp.c, `tcp_get_info`).
+pub(crate) fn accept_queue(fd: RawFd) -> Option<AcceptQueue> {
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: `info` is writable for `len` bytes and plain numbers; a descriptor that is not a TCP socket gives an error.
+    let info = unsafe {
+        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len);
+        info.assume_init()
+    };
+    let listening = u32::from(info.tcpi_state) == TCP_LISTEN;
+    listening.then_some(AcceptQueue { waiting: info.tcpi_unacked, limit: info.tcpi_sacked })
 }
 
 /// Ends the sending direction at once. Errors mean that there is nothing left to end.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_io::{DriverStats, Waker};
+use weir_io::{AcceptQueue, DriverStats, Waker};
 use weir_proxy::report::Report;
 
 /// What a worker says of itself.
@@ -21,6 +21,10 @@ pub struct WorkerReport {
     pub driver: &'static str,
     /// What its driver did so far.
     pub driver_stats: DriverStats,
+    /// Processor time of its thread, microseconds.
+    pub cpu_us: u64,
+    /// What waits to be accepted, by listener, as far as the system tells. Empty when nothing is accepted any more.
+    pub accept_queues: Vec<AcceptQueue>,
     /// Free and all receive buffers for clients.
     pub small_buffers: (u32, u32),
     /// Free and all receive buffers for servers.

@@ -178,13 +178,21 @@ impl<D: Driver> Worker<D> {
         let asked = self.enquiry.asked();
         if asked != self.answered {
             self.answered = asked;
-            self.survive(|worker| worker.enquiry.tell(asked, worker.report()));
+            self.survive(|worker| {
+                let report = worker.report();
+                worker.enquiry.tell(asked, report);
+            });
         }
     }
 
-    /// What the worker is doing.
-    pub fn report(&self) -> WorkerReport {
+    /// What the worker is doing. Call it on the worker's thread.
+    pub fn report(&mut self) -> WorkerReport {
+        let driver = &mut self.driver;
+        let accept_queues = self.listeners.iter().filter_map(|listener| driver.accept_queue(*listener)).collect();
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         WorkerReport {
+            cpu_us: cpu.tv_sec as u64 * 1_000_000 + cpu.tv_nsec as u64 / 1_000,
+            accept_queues,
             machines: self.engine.report(),
             driver: self.driver.name(),
             driver_stats: self.driver.stats(),

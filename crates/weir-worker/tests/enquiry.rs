@@ -54,6 +54,9 @@ fn sleeping_workers_answer() {
         let connects: u64 = running.views().iter().map(|view| view.servers[0].connects.get()).sum();
         assert_eq!(connects, u64::from(CONNECTIONS));
         assert!(reports.iter().all(|report| !report.driver.is_empty() && report.driver_stats.turns > 0));
+        let queues = reports.iter().flat_map(|report| &report.accept_queues);
+        assert_eq!(queues.filter(|queue| queue.waiting == 0 && queue.limit > 0).count(), 2, "one for each worker");
+        assert!(reports.iter().all(|report| report.cpu_us > 0));
         running.stop();
         running.join().unwrap();
     }

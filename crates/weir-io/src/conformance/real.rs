@@ -1,5 +1,6 @@
 //! What only real drivers have: other threads, descriptors, memory that outlives its driver.
 
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{Bench, Subject, pattern, suite};
-use crate::{Class, Driver, Event, Options, Receive};
+use crate::{AcceptQueue, Class, Driver, Event, Options, Receive, bind_listener};
 
 /// Descriptors that a test may open on top of what others need.
 pub(super) fn descriptors_to_spare() -> usize {
@@ -105,6 +106,22 @@ pub(crate) fn receiving_core<S: Subject>(subject: &S) {
     bench.finish();
 }
 
+/// What waits at a listener is known before it is accepted, and only of listeners.
+pub(crate) fn accept_queue<S: Subject>(subject: &S) {
+    let mut driver = subject.driver(Options::default());
+    let listener = bind_listener(([127, 0, 0, 1], 0).into(), 16).expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    // The kernel completes handshakes by itself, and the driver accepts in its turns.
+    let clients = [(); 3].map(|()| TcpStream::connect(address).expect("room in the queue"));
+    let listener = driver.listen(listener, 1).expect("a listener");
+    assert_eq!(driver.accept_queue(listener), Some(AcceptQueue { waiting: 3, limit: 16 }));
+    let stream = driver.connect(address, 2).expect("a socket");
+    assert_eq!(driver.accept_queue(stream), None);
+    driver.close(listener);
+    assert_eq!(driver.accept_queue(listener), None);
+    drop(clients);
+}
+
 /// A wake before the driver ever waits is not forgotten, and is told once.
 pub(crate) fn early_wake<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
@@ -195,6 +212,7 @@ suite!(
     wakes_of_many_threads,
     early_wake,
     receiving_core,
+    accept_queue,
     buffers_dropped_elsewhere,
     bytes_outlive_the_driver,
     dropped_in_full_flight,

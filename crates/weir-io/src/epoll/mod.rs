@@ -15,12 +15,17 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
-use crate::net::{acknowledge, clock_us, close_fd, linger_zero, outgoing_socket, receiving_core, shutdown_write};
+use crate::net::{
+    accept_queue, acknowledge, clock_us, close_fd, linger_zero, outgoing_socket, receiving_core, shutdown_write,
+};
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
-use crate::{Class, Completion, Driver, DriverStats, Event, Options, Payload, Receive, RecvBuf, Socket, Token, Waker};
+use crate::{
+    AcceptQueue, Class, Completion, Driver, DriverStats, Event, Options, Payload, Receive, RecvBuf, Socket, Token,
+    Waker,
+};
 
 use poller::{OUT, Poller, Wait};
 
@@ -306,6 +311,10 @@ impl Driver for Epoll {
 
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {
         self.table.named(socket).and_then(|slot| receiving_core(slot.fd))
+    }
+
+    fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue> {
+        self.table.named(listener).and_then(|slot| accept_queue(slot.fd))
     }
 
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {

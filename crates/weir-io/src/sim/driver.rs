@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::kernel::{Kind, class_index};
 use super::world::World;
-use crate::{Class, Completion, Driver, DriverStats, Payload, Receive, RecvBuf, Socket, Token, Waker};
+use crate::{AcceptQueue, Class, Completion, Driver, DriverStats, Payload, Receive, RecvBuf, Socket, Token, Waker};
 
 /// One worker's driver in a [`super::SimWorld`].
 ///
@@ -139,6 +139,11 @@ impl Driver for SimDriver {
         let world = self.world.borrow();
         let pool = &world.drivers[self.index].pools[class_index(class)];
         (pool.free(), pool.total)
+    }
+
+    /// There is no kernel that would tell.
+    fn accept_queue(&mut self, _: Socket) -> Option<AcceptQueue> {
+        None
     }
 
     /// There are no cores.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_io::sim::{SimDriver, SimWorld};
-use weir_io::{Class, Completion, Driver, DriverStats, Payload, Receive, RecvBuf, Socket, Token, Waker};
+use weir_io::{AcceptQueue, Class, Completion, Driver, DriverStats, Payload, Receive, RecvBuf, Socket, Token, Waker};
 use weir_proxy::counters::Counters;
 use weir_proxy::engine::{Engine, Hints, Parts};
 use weir_proxy::histogram::Histogram;
@@ -101,6 +101,10 @@ impl Driver for Fused {
 
     fn buffers(&self, class: Class) -> (u32, u32) {
         self.inner.buffers(class)
+    }
+
+    fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue> {
+        self.inner.accept_queue(listener)
     }
 
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {
