@@ -4,7 +4,7 @@
 #   make test             formatting, lints, all tests, licences
 #   make bench            measures against nginx and HAProxy; QUICK=1 takes under 5 minutes; BENCH="--only NAME" picks
 #   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers
-#   make icount           instructions for each operation (valgrind)
+#   make icount           instructions for each operation (valgrind); ICOUNT=--cost shows what counting costs
 #   make fuzz             fuzz targets for FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
 #   make fmt lint setup   one step of the above
 

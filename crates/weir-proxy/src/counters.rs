@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::trust::Doubt;
 
+/// Off only to find out what counting costs: `scripts/icount --cost` compiles weir a second time with it.
+pub(crate) const COUNTING: bool = cfg!(not(weir_uncounted));
+
 /// One number, written by one thread and read by any.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -24,7 +27,7 @@ impl Counter {
     /// Adds. Only the owner may call it: there is no lock prefix, two writers would lose counts.
     #[inline]
     pub fn add(&self, amount: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(amount), Relaxed);
+        self.set(self.get().wrapping_add(amount));
     }
 
     /// Adds one.
@@ -36,13 +39,15 @@ impl Counter {
     /// Takes away, for gauges. Only the owner may call it.
     #[inline]
     pub fn sub(&self, amount: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_sub(amount), Relaxed);
+        self.set(self.get().wrapping_sub(amount));
     }
 
     /// Replaces, for gauges. Only the owner may call it.
     #[inline]
     pub fn set(&self, value: u64) {
-        self.0.store(value, Relaxed);
+        if COUNTING {
+            self.0.store(value, Relaxed);
+        }
     }
 
     /// The value as of some moment ago.

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::counters::COUNTING;
+
 /// Steps an octave, as a power of two.
 const STEP_BITS: u32 = 4;
 const STEPS: u64 = 1 << STEP_BITS;
@@ -40,6 +42,9 @@ impl Histogram {
     /// Counts a value. Only the owner may call it: with two writers values would be lost.
     #[inline]
     pub fn record(&self, value_us: u64) {
+        if !COUNTING {
+            return;
+        }
         let count = &self.counts[bucket(value_us)];
         count.store(count.load(Relaxed) + 1, Relaxed);
         self.sum.store(self.sum.load(Relaxed).wrapping_add(value_us), Relaxed);
