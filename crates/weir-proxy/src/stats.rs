@@ -38,6 +38,16 @@ counters! {
     demotions: Total,
     /// Answers too many, found at a sync point or otherwise.
     surplus: Total,
+    /// Times that it was suspended by health.
+    suspensions: Total,
+    /// Times that it came back from that.
+    recoveries: Total,
+    /// Probes made.
+    probes: Total,
+    /// Probes that failed.
+    probe_failures: Total,
+    /// Requests sent to it while suspended to see whether it works again.
+    trials: Total,
     /// Bytes received from it.
     bytes_in: Total,
     /// Bytes sent to it.

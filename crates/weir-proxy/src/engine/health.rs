@@ -81,6 +81,7 @@ impl Engine {
         let pause_us = pause_us(0, self.seed ^ u64::from(server));
         self.hints.set_trial(server as usize, if probed { NEVER_US } else { self.now_us + pause_us });
         self.counters.suspensions.add(1);
+        self.servers[server as usize].stats.suspensions.add(1);
         self.on_suspended(server, suspension);
         self.tell_all(|| Mail::Suspended { server, suspension });
     }
@@ -88,6 +89,7 @@ impl Engine {
     /// The server works again.
     pub(super) fn resume(&mut self, server: u32) {
         self.counters.recoveries.add(1);
+        self.servers[server as usize].stats.recoveries.add(1);
         self.on_resumed(server);
         self.tell_all(|| Mail::Resumed { server });
     }
@@ -146,6 +148,7 @@ impl Engine {
                 && self.hints.take_trial(server, due_us, self.now_us + TRIAL_PATIENCE_US)
             {
                 self.counters.trials.add(1);
+                self.servers[server].stats.trials.add(1);
                 *ask = Ask { server: (server - first) as u16, ..trial };
                 return Some(place);
             }

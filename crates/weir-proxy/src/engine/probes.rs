@@ -104,6 +104,7 @@ impl Engine {
     fn begin_probe(&mut self, server: u32) {
         let Some(timeout_us) = self.health_of(server).map(|plan| plan.timeout_us) else { return };
         self.counters.probes.add(1);
+        self.servers[server as usize].stats.probes.add(1);
         self.arm_prober(server, self.now_us + timeout_us);
         let Some(prober) = self.prober(server) else { return };
         prober.probe = Some(Probe::default());
@@ -167,6 +168,7 @@ impl Engine {
             self.actions.push_back(Action::CloseLink { socket });
         }
         self.counters.probe_failures.add(u64::from(result.is_err()));
+        self.servers[server as usize].stats.probe_failures.add(u64::from(result.is_err()));
         self.note_probe(server, result);
     }
 

@@ -365,7 +365,7 @@ impl World {
     /// What is counted by server adds up to what is counted in all, and reports say what the gauges say.
     fn check_figures(&self) {
         type Pair = (fn(&Counters) -> u64, fn(&ServerStats) -> u64);
-        let pairs: [Pair; 12] = [
+        let pairs: [Pair; 17] = [
             (|all| all.moves.get(), |server| server.moves.get()),
             (|all| all.resends.get(), |server| server.resends.get()),
             (|all| all.escapes.get(), |server| server.escapes.get()),
@@ -374,6 +374,11 @@ impl World {
             (|all| all.upstream_connect_failures.get(), |server| server.connect_failures.get()),
             (|all| all.demotions.get(), |server| server.demotions.get()),
             (|all| all.surplus.get(), |server| server.surplus.get()),
+            (|all| all.suspensions.get(), |server| server.suspensions.get()),
+            (|all| all.recoveries.get(), |server| server.recoveries.get()),
+            (|all| all.probes.get(), |server| server.probes.get()),
+            (|all| all.probe_failures.get(), |server| server.probe_failures.get()),
+            (|all| all.trials.get(), |server| server.trials.get()),
             (|all| all.upstream_bytes_in.get(), |server| server.bytes_in.get()),
             (|all| all.upstream_bytes_out.get(), |server| server.bytes_out.get()),
             (|all| all.upstream_closes.sum(), |server| server.closes.sum() - server.closes.get("connect-failed")),
