@@ -13,6 +13,7 @@ pub mod depth;
 pub mod engine;
 pub mod health;
 pub mod histogram;
+pub mod lifespan;
 pub mod link;
 pub mod log;
 pub mod mail;

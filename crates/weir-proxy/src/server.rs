@@ -12,6 +12,7 @@ use crate::backoff::Pacer;
 use crate::bits::Bits;
 use crate::depth::Depth;
 use crate::health::Window;
+use crate::lifespan::Lifespan;
 use crate::link::{Link, LinkState};
 use crate::plan::{PipelineMode, Share};
 use crate::standing::{Order, Standing};
@@ -88,6 +89,8 @@ pub struct Server {
     pub trust: Trust,
     /// How deep requests may follow each other.
     pub depth: Depth,
+    /// After how many requests it ends a connection.
+    pub lifespan: Lifespan,
     /// How long its answers usually take.
     pub usual: Usual,
     /// Answers that fill a receive: more in a row on one connection gain nothing and keep others idle.
@@ -145,6 +148,7 @@ impl Server {
             recovered_us: 0,
             trust: Trust::new(total.min(count.max(1) as u32)),
             depth: Depth::new(mode, queue_size),
+            lifespan: Lifespan::default(),
             usual: Usual::new(true),
             batch: u32::MAX,
             answer_bytes: (mode == PipelineMode::Adaptive).then_some(0),
@@ -182,7 +186,8 @@ impl Server {
             return;
         }
         let position = link.position as usize;
-        let up = link.state == LinkState::Ready && link.persist;
+        let spent = link.answers + link.entries.len() as u64 >= self.lifespan.limit();
+        let up = link.state == LinkState::Ready && link.persist && !spent;
         let empty = link.entries.is_empty();
         let idle = up && empty && !link.syncing;
         let (limit, len) = (self.depth.limit().min(self.batch), link.entries.len() as u32);

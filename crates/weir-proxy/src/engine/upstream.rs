@@ -423,6 +423,11 @@ impl Engine {
         let machine = &mut self.servers[link.server as usize];
         machine.inflight -= 1;
         machine.stats.latency.record(now_us.saturating_sub(entry.sent_us));
+        if persist {
+            machine.lifespan.on_survived(link.answers);
+        } else if announced && !old {
+            machine.lifespan.on_announced(link.answers);
+        }
         if persist && !old && !early && poison.is_none() {
             machine.trust.on_clean_answer(now_us, position, entry.ask.traits.invites_body());
         }

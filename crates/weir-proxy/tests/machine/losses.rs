@@ -1,9 +1,13 @@
 //! Proves: what is done with requests when their connection is lost. semantics.md §4, RFC 9112 §9.3.1, §9.6.
 
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::PipelineMode;
 
-use crate::world::{Do, World, honest, plan};
+use crate::world::{Do, World, answer, honest, plan};
 
 /// What was not sent at all may always move, also what must not be repeated.
 #[test]
@@ -130,5 +134,47 @@ fn connections_that_never_answer_are_paced() {
     }
     // Back-off for each, and one more every 800 ms for the server.
     assert!(world.conns.len() < 4 * 15 + 80, "{} connects in a minute", world.conns.len());
+    world.finish();
+}
+
+/// A server that ends each connection with its tenth answer and says so: once that is known, nothing is sent that would have
+/// to be sent again; when the server stops doing so, connections live on.
+#[test]
+fn the_limit_of_a_server_is_learned_and_forgotten() {
+    let mut deep = plan(1, 2);
+    deep.upstreams[0].pipeline = PipelineMode::Depth(16);
+    let mut world = World::started(deep, 1, 1);
+    let limited = Rc::new(Cell::new(false));
+    let ends = Rc::clone(&limited);
+    let mut answered: BTreeMap<usize, u32> = BTreeMap::new();
+    world.serve(move |seen| {
+        let count = answered.entry(seen.conn).or_default();
+        *count += 1;
+        let last = count.is_multiple_of(10) && ends.get();
+        let text = String::from_utf8(answer(seen.request)).unwrap();
+        Some(match last {
+            false => vec![Do::Answer(text.into_bytes())],
+            true => vec![Do::Answer(text.replacen("\r\n", "\r\nConnection: close\r\n", 1).into_bytes()), Do::Fin],
+        })
+    });
+    let clients: Vec<usize> = (0..16).map(|_| world.client()).collect();
+    let round = |world: &mut World, n: usize| {
+        clients.iter().enumerate().for_each(|(at, client)| world.get(*client, &format!("{n:04}{at:04}")));
+        world.run_for(50_000);
+    };
+    // Without a limit at first, so that there is a pipeline to lose.
+    (0..20).for_each(|n| round(&mut world, n));
+    limited.set(true);
+    (20..40).for_each(|n| round(&mut world, n));
+    let learned = world.count(|counters| counters.resends.get() + counters.moves.get());
+    assert!(learned > 0, "before it is known, something is sent in vain");
+    (40..60).for_each(|n| round(&mut world, n));
+    assert_eq!(world.count(|counters| counters.resends.get() + counters.moves.get()), learned);
+    limited.set(false);
+    (60..90).for_each(|n| round(&mut world, n));
+    let closes = world.count(|counters| counters.upstream_closes.sum());
+    (90..120).for_each(|n| round(&mut world, n));
+    assert_eq!(world.count(|counters| counters.upstream_closes.sum()), closes);
+    assert!(clients.iter().all(|client| world.clients[*client].replies.len() == 120));
     world.finish();
 }

@@ -1,0 +1,86 @@
+//! After how many requests a server ends a connection (nginx: 1,000, Apache: 100, if nobody set it).
+//!
+//! The engine keeps one [`Lifespan`] a server and worker. What was pipelined behind the last answer of a connection has to be
+//! sent again, which at a depth of 30 and a limit of 100 is a third of the work. Who knows the limit puts nothing there.
+//! Learned only from ends that the server announced with an answer (RFC 9112 §9.6): an end without that could come
+//! later than the next request. Bound: three numbers. semantics.md §4.
+
+/// Ends in a row after equally many answers that make a limit.
+const ENDS_MIN: u32 = 3;
+
+/// What is known of the limit of one server.
+#[derive(Debug, Clone)]
+pub struct Lifespan {
+    /// Answers of a connection, `u64::MAX` while unknown.
+    limit: u64,
+    /// Answers at the last announced end.
+    last: u64,
+    /// Announced ends in a row after that many.
+    ends: u32,
+}
+
+impl Default for Lifespan {
+    fn default() -> Lifespan {
+        Lifespan { limit: u64::MAX, last: 0, ends: 0 }
+    }
+}
+
+impl Lifespan {
+    /// Requests that a connection gets in all; `u64::MAX`: no limit is known.
+    #[inline]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The server announced with an answer that the connection ends, which was the how-manyeth.
+    pub fn on_announced(&mut self, answers: u64) {
+        self.ends = if answers == self.last { self.ends + 1 } else { 1 };
+        self.last = answers;
+        if self.ends >= ENDS_MIN {
+            self.limit = answers;
+        }
+    }
+
+    /// A connection lives on after so many answers: what was taken for the limit is none.
+    #[inline]
+    pub fn on_survived(&mut self, answers: u64) {
+        if answers >= self.limit {
+            *self = Lifespan::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: a limit is learned from equal ends, kept through others, forgotten when it is wrong. How: examples.
+
+    use super::*;
+
+    fn after(ends: &[u64]) -> Lifespan {
+        let mut lifespan = Lifespan::default();
+        ends.iter().for_each(|answers| lifespan.on_announced(*answers));
+        lifespan
+    }
+
+    #[test]
+    fn three_equal_ends_in_a_row_make_a_limit() {
+        assert_eq!(after(&[]).limit(), u64::MAX);
+        assert_eq!(after(&[100, 100]).limit(), u64::MAX);
+        assert_eq!(after(&[100, 100, 100]).limit(), 100);
+        assert_eq!(after(&[100, 37, 100, 100]).limit(), u64::MAX);
+        // An error that ends a connection early says nothing about the others.
+        assert_eq!(after(&[100, 100, 100, 37, 52]).limit(), 100);
+        assert_eq!(after(&[1000, 1000, 1000, 100, 100, 100]).limit(), 100);
+    }
+
+    #[test]
+    fn a_limit_that_is_outlived_is_forgotten() {
+        let mut lifespan = after(&[100, 100, 100]);
+        lifespan.on_survived(99);
+        assert_eq!(lifespan.limit(), 100);
+        lifespan.on_survived(100);
+        assert_eq!(lifespan.limit(), u64::MAX);
+        lifespan.on_announced(100);
+        assert_eq!(lifespan.limit(), u64::MAX, "it is learned anew");
+    }
+}
