@@ -305,17 +305,20 @@ pub struct Totals {
 impl Totals {
     /// Adds one worker.
     pub fn add(&mut self, counters: &Counters) {
-        counters.each(|sample| {
-            let key = (sample.name, sample.label.map(|(_, value)| value));
-            match self.places.get(&key) {
-                // Gauges may be negative in one worker, when another one gives back what it took: the sum is right.
-                Some(&at) => self.samples[at].value = self.samples[at].value.wrapping_add(sample.value),
-                None => {
-                    self.places.insert(key, self.samples.len());
-                    self.samples.push(sample);
-                }
+        counters.each(|sample| self.add_sample(sample));
+    }
+
+    /// Adds one value of one worker.
+    pub fn add_sample(&mut self, sample: Sample) {
+        let key = (sample.name, sample.label.map(|(_, value)| value));
+        match self.places.get(&key) {
+            // Gauges may be negative in one worker, when another one gives back what it took: the sum is right.
+            Some(&at) => self.samples[at].value = self.samples[at].value.wrapping_add(sample.value),
+            None => {
+                self.places.insert(key, self.samples.len());
+                self.samples.push(sample);
             }
-        });
+        }
     }
 
     /// Everything, values of one name together.

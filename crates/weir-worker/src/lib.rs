@@ -11,6 +11,6 @@ mod worker;
 pub use doing::{Doing, Step};
 pub use enquiry::{Enquiry, WorkerReport, enquire};
 pub use mailbox::{Mailbox, mailboxes, mailboxes_of};
-pub use start::{Running, Setup, StartError, View, start};
+pub use start::{Handle, Running, Setup, StartError, View, start};
 pub use watchdog::Watchdog;
-pub use worker::{Control, Worker};
+pub use worker::{Busy, Command, Control, Worker};

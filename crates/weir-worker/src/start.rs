@@ -19,7 +19,7 @@ use crate::doing::Doing;
 use crate::enquiry::Enquiry;
 use crate::mailbox::{Mailbox, mailboxes};
 use crate::watchdog::Watchdog;
-use crate::worker::{Control, Worker};
+use crate::worker::{Busy, Command, Control, Worker};
 
 /// What to start.
 #[derive(Debug, Clone)]
@@ -76,11 +76,67 @@ pub struct View {
     pub doing: Arc<Doing>,
 }
 
+impl View {
+    fn new(plan: &Plan) -> View {
+        View {
+            counters: Arc::default(),
+            latency: Arc::default(),
+            servers: ServerStats::for_plan(plan),
+            enquiry: Arc::default(),
+            doing: Arc::default(),
+        }
+    }
+}
+
+/// What another thread may do with running workers: look at them, and tell them what an operator wants.
+#[derive(Clone, Default)]
+pub struct Handle {
+    controls: Vec<(Arc<Control>, Arc<dyn Waker>)>,
+    views: Vec<View>,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle {{ workers: {} }}", self.controls.len())
+    }
+}
+
+impl Handle {
+    /// Of workers that don't run: what they would count into, and nobody who answers.
+    pub fn of_views(plan: &Plan, workers: usize) -> Handle {
+        Handle { controls: Vec::new(), views: (0..workers).map(|_| View::new(plan)).collect() }
+    }
+
+    /// What can be read of each worker.
+    pub fn views(&self) -> &[View] {
+        &self.views
+    }
+
+    /// Whether they were told to drain or to end.
+    pub fn is_ending(&self) -> bool {
+        self.controls.iter().any(|(control, _)| control.is_ending())
+    }
+
+    /// Tells all workers; what is read of them afterwards shows it. Call it from one thread only.
+    ///
+    /// # Errors
+    /// [`Busy`]: none was told.
+    pub fn command(&self, command: Command) -> Result<(), Busy> {
+        if !self.controls.iter().all(|(control, _)| control.has_room()) {
+            return Err(Busy);
+        }
+        for (control, waker) in &self.controls {
+            control.command(command)?;
+            waker.wake();
+        }
+        Ok(())
+    }
+}
+
 /// Workers that run.
 pub struct Running {
     threads: Vec<JoinHandle<io::Result<()>>>,
-    controls: Vec<(Arc<Control>, Arc<dyn Waker>)>,
-    views: Vec<View>,
+    handle: Handle,
     /// Numbers of the workers' threads (gettid).
     numbers: Vec<i32>,
     addresses: Vec<SocketAddr>,
@@ -108,17 +164,10 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
     let servers = setup.plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
     let hints = Arc::new(Hints::new(servers, usize::from(workers)));
     let cores = if setup.pin { available_cores() } else { Vec::new() };
-    let mut running =
-        Running { threads: Vec::new(), controls: Vec::new(), views: Vec::new(), numbers: Vec::new(), addresses };
+    let mut running = Running { threads: Vec::new(), handle: Handle::default(), numbers: Vec::new(), addresses };
     let (ready, started) = mpsc::channel();
     for (number, (listeners, mailbox)) in sockets.into_iter().zip(mailboxes(workers)).enumerate() {
-        let view = View {
-            counters: Arc::new(Counters::default()),
-            latency: Arc::new(Histogram::default()),
-            servers: ServerStats::for_plan(&setup.plan),
-            enquiry: Arc::default(),
-            doing: Arc::default(),
-        };
+        let view = View::new(&setup.plan);
         let parts = Parts {
             plan: Arc::clone(&setup.plan),
             worker: number as u16,
@@ -131,7 +180,7 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
             servers: view.servers.clone(),
         };
         let (enquiry, doing) = (Arc::clone(&view.enquiry), Arc::clone(&view.doing));
-        running.views.push(view);
+        running.handle.views.push(view);
         let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };
         let seat = Seat { parts, listeners, mailbox, ready: ready.clone(), control: Arc::default(), enquiry, doing };
         let control = Arc::clone(&seat.control);
@@ -146,7 +195,7 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
         running.threads.push(thread.map_err(StartError::Driver)?);
         match started.recv() {
             Ok(Ok((waker, number))) => {
-                running.controls.push((control, waker));
+                running.handle.controls.push((control, waker));
                 running.numbers.push(number);
             }
             Ok(Err(error)) => {
@@ -229,7 +278,12 @@ impl Running {
 
     /// What can be read of each worker.
     pub fn views(&self) -> &[View] {
-        &self.views
+        &self.handle.views
+    }
+
+    /// For a thread that looks at the workers and tells them what an operator wants.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
     }
 
     /// Looks after workers that are stuck.
@@ -239,7 +293,7 @@ impl Running {
 
     /// Stops accepting; clients get the answers to what they asked; then the workers end.
     pub fn drain(&self) {
-        for (control, waker) in &self.controls {
+        for (control, waker) in &self.handle.controls {
             control.drain();
             waker.wake();
         }
@@ -247,7 +301,7 @@ impl Running {
 
     /// Ends the workers now.
     pub fn stop(&self) {
-        for (control, waker) in &self.controls {
+        for (control, waker) in &self.handle.controls {
             control.stop();
             waker.wake();
         }

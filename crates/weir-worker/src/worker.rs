@@ -5,12 +5,13 @@
 use std::io;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket};
 use weir_proxy::engine::{Action, Engine, Input, Parts, token_is_link};
 use weir_proxy::output::Out;
+use weir_proxy::standing::Order;
 
 use crate::doing::{Doing, Step};
 use crate::enquiry::{Enquiry, WorkerReport};
@@ -27,26 +28,89 @@ const CALM_US: u64 = 1_000_000;
 /// How soon mail that did not fit is tried again.
 const MAIL_RETRY_US: u64 = 200;
 
-/// What a worker is told from outside. Written by one thread, read by the worker after it was woken.
+/// Commands that one worker may have before it carries them out.
+const COMMANDS_MAX: usize = 1024;
+
+/// What an operator wants of running workers. Each of them must be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// An order for a server, named by its index over all upstreams of the plan.
+    Order {
+        /// Which server.
+        server: u32,
+        /// What it is to do.
+        order: Order,
+    },
+    /// Forget the answers too many of a server: it may earn trust again.
+    Clear {
+        /// Which server.
+        server: u32,
+    },
+}
+
+/// A worker still has too many commands to carry out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Busy;
+
+/// What a worker is told from outside, and reads after it was woken. Looked at once a turn: one load. Commands are rare, so
+/// they lie behind a lock that a worker takes only when a flag says so.
 #[derive(Debug, Default)]
-pub struct Control(AtomicU8);
+pub struct Control {
+    told: AtomicU8,
+    commands: Mutex<Vec<Command>>,
+}
 
 const DRAIN: u8 = 1;
 const STOP: u8 = 2;
+const COMMANDS: u8 = 4;
 
 impl Control {
     /// Finish what is under way, take nothing new, then end.
     pub fn drain(&self) {
-        self.0.fetch_max(DRAIN, Ordering::Release);
+        self.told.fetch_or(DRAIN, Ordering::Release);
     }
 
     /// End now.
     pub fn stop(&self) {
-        self.0.fetch_max(STOP, Ordering::Release);
+        self.told.fetch_or(STOP, Ordering::Release);
     }
 
-    fn get(&self) -> u8 {
-        self.0.load(Ordering::Acquire)
+    /// Whether it was told to drain or to end.
+    pub fn is_ending(&self) -> bool {
+        self.told() & (DRAIN | STOP) != 0
+    }
+
+    /// Carry this out, after all that was told before.
+    ///
+    /// # Errors
+    /// [`Busy`]; nothing was told then.
+    pub fn command(&self, command: Command) -> Result<(), Busy> {
+        let mut commands = self.commands();
+        if commands.len() >= COMMANDS_MAX {
+            return Err(Busy);
+        }
+        commands.push(command);
+        self.told.fetch_or(COMMANDS, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether one more command has room.
+    pub fn has_room(&self) -> bool {
+        self.commands().len() < COMMANDS_MAX
+    }
+
+    fn told(&self) -> u8 {
+        self.told.load(Ordering::Acquire)
+    }
+
+    fn take_commands(&self) -> Vec<Command> {
+        let mut commands = self.commands();
+        self.told.fetch_and(!COMMANDS, Ordering::AcqRel);
+        std::mem::take(&mut commands)
+    }
+
+    fn commands(&self) -> MutexGuard<'_, Vec<Command>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -137,14 +201,20 @@ impl<D: Driver> Worker<D> {
     /// What makes the driver unusable.
     pub fn run(&mut self, control: &Control) -> io::Result<()> {
         loop {
-            match control.get() {
-                STOP => return Ok(()),
-                DRAIN if !self.draining => {
+            let told = control.told();
+            if told & STOP != 0 {
+                return Ok(());
+            }
+            if told & COMMANDS != 0 {
+                self.obey(control);
+            }
+            if told & DRAIN != 0 {
+                if !self.draining {
                     // Perhaps that was all: waiting for an event could take long.
                     self.drain();
                     continue;
                 }
-                DRAIN if self.engine.is_drained() => {
+                if self.engine.is_drained() {
                     if !std::mem::replace(&mut self.drained, true) {
                         self.mailbox.say_drained();
                     }
@@ -154,11 +224,26 @@ impl<D: Driver> Worker<D> {
                         return self.turn(Some(0));
                     }
                 }
-                _ => {}
             }
-            self.answer();
+            self.answer(control);
             self.turn(None)?;
         }
+    }
+
+    /// Carries out what an operator wants.
+    fn obey(&mut self, control: &Control) {
+        let commands = control.take_commands();
+        self.survive(|worker| {
+            worker.engine.begin_turn(worker.driver.now_us());
+            for command in commands {
+                match command {
+                    Command::Order { server, order } => worker.engine.order(server, order),
+                    Command::Clear { server } => worker.engine.clear_surplus(server as usize),
+                }
+            }
+            worker.engine.settle();
+            worker.act();
+        });
     }
 
     /// Stops accepting and finishes what is under way.
@@ -173,11 +258,12 @@ impl<D: Driver> Worker<D> {
         });
     }
 
-    /// Tells whoever asked what the worker is doing.
-    fn answer(&mut self) {
+    /// Tells whoever asked what the worker is doing, after what it was told before it was asked.
+    fn answer(&mut self, control: &Control) {
         let asked = self.enquiry.asked();
         if asked != self.answered {
             self.answered = asked;
+            self.obey(control);
             self.survive(|worker| {
                 let report = worker.report();
                 worker.enquiry.tell(asked, report);
