@@ -132,11 +132,37 @@ impl Snapshot {
         Snapshot { counts, sum: self.sum.wrapping_sub(earlier.sum), max }
     }
 
+    /// The same in little memory, to be kept.
+    pub fn sparse(&self) -> Sparse {
+        let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        Sparse { counts: counted.map(|(at, count)| (at as u16, *count)).collect(), sum: self.sum, max: self.max }
+    }
+
+    /// Adds what was kept.
+    pub fn add(&mut self, kept: &Sparse) {
+        kept.counts.iter().for_each(|(at, count)| self.counts[usize::from(*at)] += count);
+        self.sum = self.sum.wrapping_add(kept.sum);
+        self.max = self.max.max(kept.max);
+    }
+
+    /// Values that don't exceed a bound, with all others of the bound's bucket left out unless it ends with the bound.
+    pub fn count_up_to(&self, bound: u64) -> u64 {
+        self.counts[..bucket(bound + 1)].iter().sum()
+    }
+
     /// Upper bounds (inclusive) and counts of the buckets that are not empty, in ascending order.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let all = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         all.map(|(at, count)| (first(at) + width(at) - 1, *count))
     }
+}
+
+/// A [`Snapshot`] that keeps only the buckets that are not empty: a few hundred bytes for what came in some seconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sparse {
+    counts: Box<[(u16, u64)]>,
+    sum: u64,
+    max: u64,
 }
 
 /// The bucket of a value.
@@ -203,6 +229,15 @@ mod tests {
         assert_eq!((empty.percentile(5000), empty.mean_us(), empty.max_us(), empty.min_us()), (None, None, None, None));
     }
 
+    /// What a metric with few bounds is made of: exact where a bucket begins behind the bound.
+    #[test]
+    fn values_up_to_a_bound() {
+        let snapshot = of(&[0, 63, 64, 65, 127, 128, 1 << 20]);
+        for (bound, expected) in [(63, 2), (127, 5), (255, 6), ((1 << 20) - 1, 6), ((1 << 21) - 1, 7)] {
+            assert_eq!(snapshot.count_up_to(bound), expected, "{bound}");
+        }
+    }
+
     #[test]
     fn huge_values_count_as_the_last_bucket_and_stay_in_the_maximum() {
         let snapshot = of(&[u64::MAX / 4, 1]);
@@ -235,6 +270,10 @@ mod tests {
             let mut merged = before.clone();
             merged.merge(&of(&second));
             prop_assert_eq!(&merged, &after);
+            let mut kept = Snapshot::default();
+            kept.add(&before.sparse());
+            kept.add(&of(&second).sparse());
+            prop_assert_eq!(&kept, &after);
             let since = after.since(&before);
             prop_assert_eq!((&since.counts, since.sum), (&of(&second).counts, of(&second).sum));
             if let (Some(found), Some(exact)) = (since.max_us(), second.iter().max()) {
