@@ -16,7 +16,7 @@ use weir_proxy::rules::{Rule, Rules, TargetMatch};
 use crate::check::Checked;
 use crate::problem::{Problem, Span, nearest};
 use crate::schema::Setting;
-use crate::{IoChoice, World};
+use crate::{AdminChoice, IoChoice, World};
 
 /// Listeners, upstreams, servers of one upstream, routes: more than this is a mistake or an attack.
 const BLOCKS_MAX: usize = 10_000;
@@ -26,11 +26,14 @@ pub(crate) struct Compiled {
     pub(crate) plan: Plan,
     pub(crate) workers: Option<u32>,
     pub(crate) io: IoChoice,
+    pub(crate) admin: AdminChoice,
+    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) warnings: Vec<Problem>,
 }
 
 /// Compiles the document. Problems are pushed; the result is only meaningful when there are none at all.
 pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<Problem>) -> Compiled {
-    let mut compiler = Compiler { world, problems };
+    let mut compiler = Compiler { world, problems, warnings: Vec::new() };
     compiler.count(document);
     let plan = Plan {
         listeners: compiler.listeners(document),
@@ -43,12 +46,17 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         "epoll" => IoChoice::Epoll,
         _ => IoChoice::Auto,
     };
-    Compiled { plan, workers: document.count_or_none("workers").map(narrow), io }
+    // A path that was wrong has been reported.
+    let admin = AdminChoice::read(document.text_or_word("admin")).unwrap_or_default();
+    let metrics = compiler.metrics(document, &plan);
+    let workers = document.count_or_none("workers").map(narrow);
+    Compiled { plan, workers, io, admin, metrics, warnings: compiler.warnings }
 }
 
 struct Compiler<'a> {
     world: World<'a>,
     problems: &'a mut Vec<Problem>,
+    warnings: Vec<Problem>,
 }
 
 impl Compiler<'_> {
@@ -83,6 +91,24 @@ impl Compiler<'_> {
             listeners.push(ListenerPlan { address, backlog: narrow(block.number("backlog")) });
         }
         listeners
+    }
+
+    /// Where metrics are served.
+    fn metrics(&mut self, document: &Checked, plan: &Plan) -> Option<SocketAddr> {
+        let address = document.text("metrics").parse::<SocketAddr>().ok()?;
+        let place = document.place("metrics");
+        if let Some(listener) = plan.listeners.iter().find(|listener| collide(listener.address, address)) {
+            let message = format!("clients are listened for on `{}` already", listener.address);
+            self.push(Problem::new("conflict", &place, message).help("give metrics a port of their own"));
+        }
+        if !address.ip().is_loopback() {
+            let message =
+                format!("`metrics` on {address} tells everybody who can connect names and load of the servers");
+            let help =
+                "127.0.0.1 keeps it on this machine; otherwise let a firewall admit only those who collect metrics";
+            self.warnings.push(Problem::new("exposed", &place, message).help(help));
+        }
+        Some(address)
     }
 
     fn client(&mut self, block: &Checked) -> ClientPlan {
@@ -346,6 +372,13 @@ impl Checked {
         match self.setting(name) {
             Some(Setting::Text(text)) => text,
             _ => "",
+        }
+    }
+
+    fn text_or_word(&self, name: &str) -> &str {
+        match self.word(name) {
+            "" => self.text(name),
+            word => word,
         }
     }
 

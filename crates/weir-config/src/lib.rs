@@ -26,6 +26,7 @@ mod units;
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
 
 use weir_proxy::plan::Plan;
 
@@ -43,6 +44,12 @@ pub struct Config {
     pub workers: Option<u32>,
     /// How to talk to the kernel.
     pub io: IoChoice,
+    /// Where the admin socket is.
+    pub admin: AdminChoice,
+    /// Where metrics are served; None: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// What is allowed and probably not meant.
+    pub warnings: Option<Errors>,
     /// What was written, with all defaults.
     pub tree: Tree,
 }
@@ -57,6 +64,32 @@ pub enum IoChoice {
     Uring,
     /// epoll.
     Epoll,
+}
+
+/// `admin` of the document.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum AdminChoice {
+    /// In the directory for such sockets, if there is one that may be written to.
+    #[default]
+    Auto,
+    /// Nowhere.
+    Off,
+    /// Here.
+    At(PathBuf),
+}
+
+impl AdminChoice {
+    /// Reads what stands behind `admin`.
+    ///
+    /// # Errors
+    /// The user's fault: what is wrong with the path.
+    pub fn read(text: &str) -> Result<AdminChoice, String> {
+        match text {
+            "auto" => Ok(AdminChoice::Auto),
+            "off" => Ok(AdminChoice::Off),
+            path => texts::socket_path(path).map(|path| AdminChoice::At(path.into())),
+        }
+    }
 }
 
 /// The effective configuration: every option with its value.
@@ -123,7 +156,16 @@ pub fn parse_in(text: &str, name: &str, world: World<'_>) -> Result<Config, Erro
     if !problems.is_empty() {
         return Err(Errors::new(name, text, problems));
     }
-    Ok(Config { plan: compiled.plan, workers: compiled.workers, io: compiled.io, tree: Tree { document } })
+    let warnings = (!compiled.warnings.is_empty()).then(|| Errors::warnings(name, text, compiled.warnings));
+    Ok(Config {
+        plan: compiled.plan,
+        workers: compiled.workers,
+        io: compiled.io,
+        admin: compiled.admin,
+        metrics: compiled.metrics,
+        warnings,
+        tree: Tree { document },
+    })
 }
 
 /// Help for an empty file.

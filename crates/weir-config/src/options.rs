@@ -41,6 +41,18 @@ pub(crate) const DOCUMENT: Block = Block {
             Default::Is("auto"),
             "How weir talks to the kernel. `auto`: io_uring where it works, epoll elsewhere.",
         ),
+        row(
+            "admin",
+            Kind::Or("auto", &Kind::Or("off", &Kind::Text("a path", texts::socket_path))),
+            Default::Is("auto"),
+            "The unix socket of `weir status` and `weir server`, for its owner only (mode 0600). `auto`: `/run/weir/admin.sock` where weir may write there, else `$XDG_RUNTIME_DIR/weir/admin.sock`, else none.",
+        ),
+        row(
+            "metrics",
+            Kind::Or("off", &Kind::Text("ADDRESS:PORT", texts::listen_address)),
+            Default::Is("off"),
+            "Where `/metrics` (OpenMetrics), `/healthz` and `/readyz` are served to anybody who can connect.",
+        ),
     ],
     blocks: &[LISTEN, CLIENT, UPSTREAM, ROUTE],
     repeats: false,

@@ -64,13 +64,14 @@ impl Problem {
     }
 }
 
-/// Everything that is wrong with one configuration, in the order of the text. Never empty.
+/// Everything that is wrong with one configuration, or all that is odd about it, in the order of the text. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errors {
     name: String,
     text: String,
     problems: Vec<Problem>,
     dropped: usize,
+    severity: Severity,
 }
 
 impl Errors {
@@ -79,7 +80,12 @@ impl Errors {
         problems.sort_by_key(|problem| problem.span.as_ref().map_or(0, |span| span.start));
         let dropped = problems.len().saturating_sub(PROBLEMS_MAX);
         problems.truncate(PROBLEMS_MAX);
-        Errors { name: name.to_owned(), text: text.to_owned(), problems, dropped }
+        Errors { name: name.to_owned(), text: text.to_owned(), problems, dropped, severity: Severity::Error }
+    }
+
+    /// The same for what doesn't hinder weir.
+    pub(crate) fn warnings(name: &str, text: &str, problems: Vec<Problem>) -> Errors {
+        Errors { severity: Severity::Warning, ..Errors::new(name, text, problems) }
     }
 
     /// The problems, in the order of the text.
@@ -100,14 +106,15 @@ impl Errors {
         let source = NamedSource::new(&self.name, self.text.clone());
         let mut out = String::new();
         for problem in &self.problems {
-            let report = Report::new(problem, &source, &self.text);
+            let report = Report::new(problem, &source, &self.text, self.severity);
             if handler.render_report(&mut out, &report).is_err() {
                 let _ = writeln!(out, "{}", self.line_of(problem));
             }
             out.push('\n');
         }
-        let noun = if self.count() == 1 { "error" } else { "errors" };
-        let _ = writeln!(out, "{}: {} {noun}", self.name, self.count());
+        let noun = if self.severity == Severity::Warning { "warning" } else { "error" };
+        let plural = if self.count() == 1 { "" } else { "s" };
+        let _ = writeln!(out, "{}: {} {noun}{plural}", self.name, self.count());
         out
     }
 
@@ -181,10 +188,11 @@ struct Report<'a> {
     problem: &'a Problem,
     source: &'a NamedSource<String>,
     labels: Vec<LabeledSpan>,
+    severity: Severity,
 }
 
 impl<'a> Report<'a> {
-    fn new(problem: &'a Problem, source: &'a NamedSource<String>, text: &str) -> Report<'a> {
+    fn new(problem: &'a Problem, source: &'a NamedSource<String>, text: &str, severity: Severity) -> Report<'a> {
         let mut labels = Vec::new();
         if let Some(span) = &problem.span {
             let label = (!problem.label.is_empty()).then(|| problem.label.clone());
@@ -195,7 +203,7 @@ impl<'a> Report<'a> {
             let span = clamp(text, span);
             labels.push(LabeledSpan::new_with_span(Some((*label).to_owned()), (span.start, span.len())));
         }
-        Report { problem, source, labels }
+        Report { problem, source, labels, severity }
     }
 }
 
@@ -219,7 +227,7 @@ impl Diagnostic for Report<'_> {
     }
 
     fn severity(&self) -> Option<Severity> {
-        Some(Severity::Error)
+        Some(self.severity)
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn Display + 'a>> {

@@ -20,6 +20,10 @@ pub struct Reverse {
     pub workers: Option<u32>,
     /// What stands for `io`; None leaves the default.
     pub io: Option<String>,
+    /// What stands for `admin`; None leaves the default.
+    pub admin: Option<String>,
+    /// What stands for `metrics`; None leaves the default.
+    pub metrics: Option<String>,
 }
 
 impl Reverse {
@@ -29,8 +33,10 @@ impl Reverse {
         if let Some(workers) = self.workers {
             let _ = writeln!(out, "workers {workers}");
         }
-        if let Some(io) = &self.io {
-            let _ = writeln!(out, "io {}", literal(io));
+        for (name, value) in [("io", &self.io), ("admin", &self.admin), ("metrics", &self.metrics)] {
+            if let Some(value) = value {
+                let _ = writeln!(out, "{name} {}", literal(value));
+            }
         }
         for address in &self.listen {
             let _ = writeln!(out, "listen {}", literal(address));

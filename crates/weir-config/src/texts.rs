@@ -8,6 +8,8 @@ use weir_proxy::health::Codes;
 
 /// Longest host name, RFC 1035 §2.3.4.
 const HOST_BYTES_MAX: usize = 255;
+/// Longest path of a unix socket, without its final zero; unix(7).
+const SOCKET_BYTES_MAX: usize = 107;
 
 /// `address:port` to listen on.
 pub(crate) fn listen_address(text: &str) -> Result<String, String> {
@@ -23,6 +25,23 @@ pub(crate) fn listen_address(text: &str) -> Result<String, String> {
         _ if text.parse::<IpAddr>().is_ok() => "the port is missing: write ADDRESS:PORT".to_owned(),
         _ => format!("`{text}` is not an address with a port, such as 127.0.0.1:8080 or [::1]:8080"),
     })
+}
+
+/// The path of a unix socket.
+pub(crate) fn socket_path(text: &str) -> Result<String, String> {
+    if !text.starts_with('/') {
+        return Err("a socket has an absolute path, such as /run/weir/admin.sock".to_owned());
+    }
+    if text.ends_with('/') {
+        return Err(format!("`{text}` is a directory: write {text}admin.sock"));
+    }
+    if text.len() > SOCKET_BYTES_MAX {
+        return Err(format!("the path of a socket has at most {SOCKET_BYTES_MAX} bytes, not {}", text.len()));
+    }
+    if text.contains(char::is_control) {
+        return Err("a path has no control characters".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// `host:port` of a server; the host may be a name.

@@ -61,7 +61,8 @@ fn good_configurations_print_what_they_mean() {
         let text = fs::read_to_string(&path).unwrap();
         let config = parse_in(&text, &name(&path), WORLD).unwrap_or_else(|errors| panic!("{errors}"));
         assert_reads_back_here(&config, &path);
-        compare(&path, &config.tree.to_kdl(), &mut failures);
+        let warnings = config.warnings.map(|warnings| warnings.render(false, 100)).unwrap_or_default();
+        compare(&path, &(config.tree.to_kdl() + &warnings), &mut failures);
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
@@ -71,6 +72,7 @@ fn assert_reads_back_here(config: &weir_config::Config, path: &Path) {
     for (name, text) in [("p.kdl", config.tree.to_kdl()), ("p.json", config.tree.to_json())] {
         let again = parse_in(&text, name, WORLD).unwrap_or_else(|errors| panic!("{}: {errors}", path.display()));
         assert_eq!(format!("{:?}", config.plan), format!("{:?}", again.plan));
+        assert_eq!((&config.admin, config.metrics), (&again.admin, again.metrics));
     }
 }
 

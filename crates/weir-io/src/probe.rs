@@ -29,6 +29,16 @@ pub enum DriverKind {
     Epoll,
 }
 
+impl DriverKind {
+    /// For people and metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            DriverKind::Uring => "io_uring",
+            DriverKind::Epoll => "epoll",
+        }
+    }
+}
+
 /// Which driver will run, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
@@ -41,11 +51,7 @@ pub struct Probe {
 impl fmt::Display for Probe {
     /// One line for the log, such as `io_uring: kernel 6.18.44, multishot receive and buffer rings work`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.driver {
-            DriverKind::Uring => "io_uring",
-            DriverKind::Epoll => "epoll",
-        };
-        write!(formatter, "{name}: {}", self.reason)
+        write!(formatter, "{}: {}", self.driver.word(), self.reason)
     }
 }
 

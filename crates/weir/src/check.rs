@@ -15,6 +15,9 @@ pub(crate) fn check(arguments: &CheckArgs) -> Result<(), Failure> {
     let loaded = find_path(arguments.config.config.as_deref()).and_then(|path| load(&path));
     match loaded {
         Ok(config) => {
+            if let Some(warnings) = config.warnings.as_ref().filter(|_| !arguments.json) {
+                terminal::print_error(&terminal::render(warnings));
+            }
             terminal::print(&shown(arguments, &config));
             Ok(())
         }
@@ -31,7 +34,11 @@ fn shown(arguments: &CheckArgs, config: &Config) -> String {
     match (arguments.print, arguments.json) {
         (true, true) => config.tree.to_json(),
         (true, false) => config.tree.to_kdl(),
-        (false, true) => "{\"count\":0,\"errors\":[]}\n".to_owned(),
+        (false, true) => {
+            let warnings =
+                config.warnings.as_ref().map_or_else(|| serde_json::json!([]), |all| all.to_json()["errors"].take());
+            format!("{}\n", serde_json::json!({ "count": 0, "errors": [], "warnings": warnings }))
+        }
         (false, false) => String::new(),
     }
 }

@@ -33,6 +33,10 @@ pub(crate) enum Verb {
     Run(RunArgs),
     /// Say everything that is wrong with a configuration, or show it with all defaults
     Check(CheckArgs),
+    /// Show how a running weir is doing
+    Status(crate::status::StatusArgs),
+    /// Drain, disable or enable a server of a running weir, or trust it again
+    Server(crate::server::ServerArgs),
     /// Run a reverse proxy without a configuration file
     Reverse(ReverseArgs),
     /// Run the test origin
@@ -52,7 +56,7 @@ pub(crate) struct ConfigArgs {
 }
 
 /// How to run; over what the configuration says.
-#[derive(Args, Debug, Clone, Copy)]
+#[derive(Args, Debug, Clone)]
 pub(crate) struct EngineArgs {
     /// Threads that carry traffic, each pinned to a core [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -60,6 +64,13 @@ pub(crate) struct EngineArgs {
     /// How to talk to the kernel [default: auto, which is io_uring where it works]
     #[arg(long, value_enum, value_name = "DRIVER")]
     pub(crate) io: Option<Io>,
+    /// Socket for `weir status`: a path, off, or auto [default: auto, which is /run/weir/admin.sock or
+    /// $XDG_RUNTIME_DIR/weir/admin.sock]
+    #[arg(long, value_name = "PATH", env = "WEIR_ADMIN", hide_env_values = true, value_parser = admin)]
+    pub(crate) admin: Option<String>,
+    /// Serve /metrics, /healthz and /readyz there [default: off]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 /// How to talk to the kernel. The variants have no texts of their own: clap then lists them in one line.
@@ -159,6 +170,15 @@ impl Io {
             Io::Epoll => "epoll",
         }
     }
+}
+
+/// `--admin`: the same words as in the configuration, and any path.
+fn admin(text: &str) -> Result<String, String> {
+    let absolute = match text {
+        "auto" | "off" => text.to_owned(),
+        path => std::path::absolute(path).map_err(|error| error.to_string())?.to_string_lossy().into_owned(),
+    };
+    weir_config::AdminChoice::read(&absolute).map(|_| absolute)
 }
 
 /// `--pipeline`: the same words as in the configuration.

@@ -1,14 +1,19 @@
 //! weir: the command. Reads the command line, does one verb, ends with its exit code.
 
+mod admin;
 mod bench;
 mod check;
 mod cli;
+mod client;
 mod demo;
 mod failure;
 mod machine;
+mod names;
 mod origin;
 mod reverse;
 mod run;
+mod server;
+mod status;
 mod terminal;
 
 use std::io::Write as _;
@@ -26,6 +31,8 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Check(arguments) => check::check(&arguments),
+        Verb::Status(arguments) => status::status(&arguments),
+        Verb::Server(arguments) => server::server(&arguments),
         Verb::Reverse(arguments) => reverse::reverse(arguments),
         Verb::Origin(arguments) => origin::origin(&arguments),
         Verb::Demo(arguments) => demo::demo(&arguments),

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use weir_config::{Config, find_path, load};
+use weir_config::{AdminChoice, Config, find_path, load};
 use weir_worker::{Running, Setup, StartError, Watchdog};
 
+use crate::admin::{Doors, Facts};
 use crate::cli::{EngineArgs, Io, RunArgs};
 use crate::failure::Failure;
-use crate::machine;
+use crate::{admin, machine};
 
 /// How long requests may take to finish after SIGTERM.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
@@ -30,9 +31,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What is wrong with the configuration, or what [`serve`] says.
 pub(crate) fn run(arguments: &RunArgs) -> Result<(), Failure> {
     let mut config = find_path(arguments.config.config.as_deref()).and_then(|path| load(&path))?;
-    let EngineArgs { workers, io } = arguments.engine;
+    let EngineArgs { workers, io, admin, metrics } = &arguments.engine;
     config.workers = workers.or(config.workers);
     config.io = io.map_or(config.io, Into::into);
+    // The command line has been checked already.
+    config.admin = admin.as_ref().and_then(|text| AdminChoice::read(text).ok()).unwrap_or(config.admin);
+    config.metrics = metrics.or(config.metrics);
     serve(config)
 }
 
@@ -48,9 +52,11 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
     for listener in &config.plan.listeners {
         check_free(listener.address).map_err(|error| Failure::binding(&error))?;
     }
+    let doors = Doors::open(&config.admin, config.metrics).map_err(|error| Failure::binding(&error))?;
     let workers = config.workers.unwrap_or_else(machine::workers);
+    let plan = Arc::new(config.plan);
     let setup = Setup {
-        plan: Arc::new(config.plan),
+        plan: Arc::clone(&plan),
         workers: u16::try_from(workers).unwrap_or(u16::MAX),
         driver: probe.driver,
         pin: true,
@@ -62,6 +68,23 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
     })?;
     let noun = if workers == 1 { "worker" } else { "workers" };
     eprintln!("weir: {probe}; {workers} {noun}; listening on {}", list(running.addresses()));
+    if let Some(warnings) = &config.warnings {
+        warnings.to_string().lines().for_each(|line| eprintln!("weir: warning: {line}"));
+    }
+    if let Some(note) = &doors.note {
+        eprintln!("weir: {note}");
+    }
+    let facts = Facts {
+        driver: probe.driver.word().to_owned(),
+        driver_reason: probe.reason,
+        listeners: running.addresses().iter().map(ToString::to_string).collect(),
+        ..Facts::default()
+    };
+    // Without it the proxy runs as well; its socket goes when this function ends.
+    let _admin = admin::start(doors, plan, running.handle(), facts).unwrap_or_else(|error| {
+        eprintln!("weir: no admin socket and no metrics: {error}");
+        None
+    });
     supervise(running, &signals)
 }
 

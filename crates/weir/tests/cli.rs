@@ -16,7 +16,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 fn weir() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.env_remove("WEIR_CONFIG").env_remove("COLUMNS").stdin(Stdio::null());
+    command.env_remove("WEIR_CONFIG").env_remove("WEIR_ADMIN").env_remove("COLUMNS").stdin(Stdio::null());
     command
 }
 
@@ -62,11 +62,13 @@ const GOOD: &str = "listen \"127.0.0.1:0\"\nupstream app { server \"127.0.0.1:9\
 #[test]
 fn help_texts_are_as_stored() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help");
-    for verb in ["", "run", "check", "reverse", "origin", "demo", "bench"] {
-        let arguments: Vec<&str> = [verb, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
+    for verb in
+        ["", "run", "check", "status", "status server", "server", "server drain", "reverse", "origin", "demo", "bench"]
+    {
+        let arguments: Vec<&str> = verb.split(' ').chain(["--help"]).filter(|word| !word.is_empty()).collect();
         let shown = output(&arguments);
         assert_eq!(code(&shown), 0);
-        let name = if verb.is_empty() { "weir" } else { verb };
+        let name = if verb.is_empty() { "weir".to_owned() } else { verb.replace(' ', "-") };
         let file = directory.join(format!("{name}.txt"));
         if std::env::var_os("UPDATE").is_some() {
             fs::write(&file, &shown.stdout).unwrap();
@@ -87,6 +89,11 @@ fn wrong_usage_is_code_2_with_a_suggestion() {
         (&["reverse", "--to", "127.0.0.1:1", "--pipeline", "fast"], "adaptive"),
         (&["reverse", "--to", "127.0.0.1"], "port is missing"),
         (&["reverse", "--to", "127.0.0.1:1", "--listen", "here"], "is not an address"),
+        (&["reverse", "--to", "127.0.0.1:1", "--metrics", "9100"], "--metrics"),
+        (&["run", "--admin", "/run/"], "is a directory"),
+        (&["server", "dran", "app", "a:1"], "drain"),
+        (&["server", "drain", "app"], "<SERVER>"),
+        (&["status", "--watch=0"], "1..=3600"),
     ] {
         let refused = output(arguments);
         assert_eq!(code(&refused), 2, "{arguments:?}");
@@ -130,6 +137,31 @@ fn bad_configuration_is_code_78_with_every_error() {
     let json = output(&["check", "-c", file.path(), "--json"]);
     assert_eq!((code(&json), stderr(&json)), (78, String::new()));
     assert!(stdout(&json).contains("\"line\":3"), "{}", stdout(&json));
+}
+
+#[test]
+fn a_warning_is_told_and_does_no_harm() {
+    let file = Scratch::new("warning.kdl", &format!("metrics \"0.0.0.0:9100\"\n{GOOD}"));
+    let checked = output(&["check", "-c", file.path()]);
+    assert_eq!((code(&checked), stdout(&checked)), (0, String::new()));
+    let report = stderr(&checked);
+    assert!(report.contains("warning.kdl:1:9") && report.contains("1 warning"), "{report}");
+    let json = output(&["check", "-c", file.path(), "--json"]);
+    assert!(code(&json) == 0 && stdout(&json).contains("\"code\":\"exposed\""), "{}", stdout(&json));
+}
+
+#[test]
+fn asking_when_nothing_runs_is_code_1_and_names_the_way_out() {
+    let nowhere = std::env::temp_dir().join(format!("weir-cli-{}-nowhere.sock", std::process::id()));
+    let nowhere = nowhere.to_str().unwrap();
+    for arguments in
+        [&["status"][..], &["status", "--json"], &["server", "drain", "app", "a:1"], &["status", "--wait=0"]]
+    {
+        let refused = output(&[arguments, &["--admin", nowhere]].concat());
+        assert_eq!((code(&refused), stdout(&refused)), (1, String::new()), "{arguments:?}");
+        let said = stderr(&refused);
+        assert!(said.contains(nowhere) && said.contains("--admin PATH") && said.contains("is it running?"), "{said}");
+    }
 }
 
 #[test]
@@ -256,7 +288,10 @@ struct Running {
 
 impl Running {
     fn start(arguments: &[&str]) -> Running {
-        let mut child = weir().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = weir();
+        // Tests that run at once would be in each other's way.
+        command.args(arguments).env("WEIR_ADMIN", "off").stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         errors.read_line(&mut line).unwrap();

@@ -21,7 +21,13 @@ struct Weir {
 impl Weir {
     fn start(arguments: &[&str]) -> Weir {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let mut child = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .args(arguments)
+            .env("WEIR_ADMIN", "off")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Weir { child, lines }
     }

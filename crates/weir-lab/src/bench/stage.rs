@@ -161,7 +161,7 @@ impl Stage {
             What::Weir(io, connections, queue, pipeline) => {
                 let text = weir_config(address, self.origin_address, self.cores, (io, connections, queue, pipeline));
                 fs::write(&file, text)?;
-                Process::start(&self.weir, &["run", "-c", &file.to_string_lossy()], &log)?
+                Process::start(&self.weir, &["run", "--admin", "off", "-c", &file.to_string_lossy()], &log)?
             }
         };
         process.await_listening(address, &log)?;

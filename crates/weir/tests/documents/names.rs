@@ -54,7 +54,7 @@ fn documents_name_what_exists() {
 #[test]
 fn links_lead_to_files() {
     let mut findings = Vec::new();
-    for document in DOCUMENTS.iter().chain(&["README.md", "CHANGELOG.md", "docs/configuration.md"]) {
+    for document in DOCUMENTS.iter().chain(&["README.md", "CHANGELOG.md", "docs/configuration.md", "docs/status.md"]) {
         let folder = root().join(document).parent().expect("a folder").to_path_buf();
         let text = read(document);
         for link in links(&text).iter().filter(|link| !folder.join(link).exists()) {

@@ -36,7 +36,7 @@ fn every_key_is_in_the_page_that_the_readme_names() {
 }
 
 /// Verbs that people run weir with; the flags of `demo` and `bench` are for developers and stand in their help.
-const VERBS: [&str; 4] = ["run", "check", "reverse", "origin"];
+const VERBS: [&str; 6] = ["run", "check", "status", "server", "reverse", "origin"];
 
 /// Long flags of a verb, each with its short form if it has one, from the stored help text (another test compares that
 /// with the program).
@@ -45,7 +45,7 @@ fn flags(verb: &str) -> BTreeMap<String, Option<String>> {
     let (_, options) = text.split_once("\nOptions:\n").expect("a verb has options");
     let lines = options.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
     let flags = lines.filter_map(|line| {
-        let mut words = line.split([' ', ',']).filter(|word| !word.is_empty());
+        let mut words = line.split([' ', ',', '[']).filter(|word| !word.is_empty());
         let first = words.next()?;
         if first.starts_with("--") {
             return Some((first.to_owned(), None));

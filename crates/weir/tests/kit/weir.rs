@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -82,13 +82,14 @@ impl Weir {
         let text = format!("workers {workers}\nio \"{}\"\nlisten \"{address}\"\n{rest}", io.word());
         let file = scratch.write("weir.kdl", text.as_bytes());
         command.args(["run", "-c"]).arg(&file).env_remove("WEIR_CONFIG");
+        command.env("WEIR_ADMIN", scratch.path("admin.sock"));
         Weir::watch(command, address, scratch)
     }
 
     /// Starts any command line of weir that listens on `address`.
     pub fn command(arguments: &[&str], address: SocketAddr) -> Weir {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.args(arguments);
+        command.args(arguments).env("WEIR_ADMIN", "off");
         Weir::watch(command, address, Scratch::new())
     }
 
@@ -174,6 +175,29 @@ impl Weir {
             assert!(Instant::now() < end, "weir doesn't end:\n{}", self.said());
             std::thread::park_timeout(std::time::Duration::from_millis(2));
         }
+    }
+
+    /// Where its admin socket is.
+    pub fn admin(&self) -> PathBuf {
+        self.scratch.path("admin.sock")
+    }
+
+    /// Runs `weir` with these arguments, so that it asks this one.
+    pub fn ask(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(arguments).env("WEIR_ADMIN", self.admin()).env_remove("COLUMNS").stdin(Stdio::null());
+        command.output().expect("weir starts")
+    }
+
+    /// The standard output of a question that must be answered.
+    ///
+    /// # Panics
+    /// It isn't.
+    pub fn answer(&self, arguments: &[&str]) -> String {
+        let output = self.ask(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "{arguments:?}: {errors}");
+        String::from_utf8(output.stdout).expect("text")
     }
 
     /// Where its configuration lies.

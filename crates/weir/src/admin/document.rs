@@ -1,0 +1,264 @@
+//! The JSON of the admin socket, version 1: its types, for the side that writes and the side that reads.
+//!
+//! Field names are stable: within a version fields are added, never renamed or removed. `docs/status.md` describes them, and
+//! a test compares. Times that end in `_us` are microseconds, in `_seconds` seconds. What is not known is null.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Of the document. A reader refuses others.
+pub(crate) const VERSION: u32 = 1;
+
+/// `GET /v1/status`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Status {
+    pub(crate) version: u32,
+    pub(crate) weir: String,
+    pub(crate) pid: u32,
+    pub(crate) uptime_seconds: f64,
+    pub(crate) state: String,
+    pub(crate) ready: bool,
+    /// Why it is not ready: a word, and what it is about.
+    pub(crate) unready: Option<String>,
+    pub(crate) driver: String,
+    pub(crate) driver_reason: String,
+    pub(crate) listeners: Vec<String>,
+    pub(crate) metrics: Option<String>,
+    pub(crate) window_seconds: u64,
+    pub(crate) clients: Clients,
+    pub(crate) workers: Vec<Worker>,
+    pub(crate) upstreams: Vec<Upstream>,
+    pub(crate) suspects: Vec<Suspect>,
+    /// Every counter, added up over the workers; one with labels is an object.
+    pub(crate) totals: BTreeMap<String, serde_json::Value>,
+}
+
+/// What clients see.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Clients {
+    pub(crate) connections: u64,
+    pub(crate) requests: u64,
+    pub(crate) in_flight: u64,
+    pub(crate) waiting: u64,
+    pub(crate) answers: Answers,
+    pub(crate) window: Window,
+}
+
+/// One worker.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Worker {
+    pub(crate) number: usize,
+    /// Whether it told how it is in time.
+    pub(crate) responsive: bool,
+    pub(crate) driver: Option<String>,
+    pub(crate) clients: Option<usize>,
+    pub(crate) turns: u64,
+    pub(crate) mail_delayed: u64,
+    pub(crate) rebirths: u64,
+}
+
+/// Counts of answers by class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Answers {
+    #[serde(rename = "1xx")]
+    pub(crate) c1xx: u64,
+    #[serde(rename = "2xx")]
+    pub(crate) c2xx: u64,
+    #[serde(rename = "3xx")]
+    pub(crate) c3xx: u64,
+    #[serde(rename = "4xx")]
+    pub(crate) c4xx: u64,
+    #[serde(rename = "5xx")]
+    pub(crate) c5xx: u64,
+}
+
+impl From<[u64; 5]> for Answers {
+    fn from([c1xx, c2xx, c3xx, c4xx, c5xx]: [u64; 5]) -> Answers {
+        Answers { c1xx, c2xx, c3xx, c4xx, c5xx }
+    }
+}
+
+/// What happened lately.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Window {
+    /// How much of it is over: less than its length after the start.
+    pub(crate) seconds: f64,
+    pub(crate) requests_per_second: f64,
+    pub(crate) answers: Answers,
+    pub(crate) retries: u64,
+    pub(crate) latency: Latency,
+}
+
+/// Response times.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Latency {
+    pub(crate) count: u64,
+    pub(crate) min_us: Option<u64>,
+    pub(crate) mean_us: Option<u64>,
+    pub(crate) max_us: Option<u64>,
+    pub(crate) p50_us: Option<u64>,
+    pub(crate) p75_us: Option<u64>,
+    pub(crate) p90_us: Option<u64>,
+    pub(crate) p95_us: Option<u64>,
+    pub(crate) p99_us: Option<u64>,
+    pub(crate) p999_us: Option<u64>,
+}
+
+/// A named group of servers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Upstream {
+    pub(crate) name: String,
+    /// Whether any of its servers can take requests.
+    pub(crate) usable: bool,
+    pub(crate) servers: Vec<Server>,
+}
+
+/// One server.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) address: String,
+    pub(crate) weight: u32,
+    /// `up`, `down` (no connection), `suspended`, `draining`, `disabled`, or `unknown` when no worker answers.
+    pub(crate) state: String,
+    pub(crate) why: Option<String>,
+    pub(crate) usable: bool,
+    /// How long it has been suspended; 0 when it is not.
+    pub(crate) suspended_us: u64,
+    pub(crate) connections: Connections,
+    pub(crate) in_flight: u64,
+    pub(crate) waiting: u64,
+    pub(crate) capacity: u64,
+    pub(crate) trust: String,
+    pub(crate) penalty_us: u64,
+    pub(crate) depth: u32,
+    pub(crate) answers: Answers,
+    /// Everything that is counted of it; a count with labels is an object.
+    pub(crate) totals: BTreeMap<String, serde_json::Value>,
+    pub(crate) window: Window,
+    pub(crate) last_problem: Option<Problem>,
+}
+
+/// Connections of a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Connections {
+    pub(crate) up: u32,
+    pub(crate) configured: u32,
+    pub(crate) aside: u32,
+    pub(crate) tunnels: u32,
+}
+
+/// Why a connection ended last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Problem {
+    pub(crate) word: String,
+    pub(crate) ago_us: u64,
+}
+
+/// A request that may kill servers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Suspect {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) deaths: u32,
+    pub(crate) refused_for_us: u64,
+}
+
+/// `GET /v1/servers/UPSTREAM/SERVER`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ServerStatus {
+    pub(crate) version: u32,
+    pub(crate) upstream: String,
+    pub(crate) server: Server,
+    /// Answers by status, since the start.
+    pub(crate) statuses: BTreeMap<u16, u64>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// One connection to a server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Row {
+    pub(crate) number: u32,
+    pub(crate) worker: usize,
+    pub(crate) state: String,
+    pub(crate) since_us: u64,
+    pub(crate) retry_us: u64,
+    pub(crate) in_flight: u32,
+    pub(crate) queued: u32,
+    pub(crate) answers: u64,
+    pub(crate) closes: u64,
+    pub(crate) closed_why: Option<String>,
+}
+
+/// What every refusal is: a word for programs, a sentence for people.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Error {
+    pub(crate) error: String,
+    pub(crate) message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: the page that describes the document names every field of it, and what it names there exists. How: the fields of
+    //! a document of which nothing is empty.
+
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn fields(value: &serde_json::Value, into: &mut BTreeSet<String>) {
+        if let Some(object) = value.as_object() {
+            for (name, inner) in object {
+                into.insert(name.clone());
+                fields(inner, into);
+            }
+        }
+        value.as_array().into_iter().flatten().for_each(|inner| fields(inner, into));
+    }
+
+    #[test]
+    fn every_field_is_in_the_page() {
+        let status = Status {
+            workers: vec![Worker::default()],
+            upstreams: vec![Upstream {
+                servers: vec![Server { last_problem: Some(Problem::default()), ..Server::default() }],
+                ..Upstream::default()
+            }],
+            suspects: vec![Suspect::default()],
+            ..Status::default()
+        };
+        let detail = ServerStatus { rows: vec![Row::default()], ..ServerStatus::default() };
+        let mut found = BTreeSet::new();
+        for document in [serde_json::to_value(status).unwrap(), serde_json::to_value(detail).unwrap()] {
+            fields(&document, &mut found);
+        }
+        found.retain(|name| !name.ends_with("xx"));
+        assert!(found.len() > 60, "{found:?}");
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/status.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let section = page.split("\n## ").find(|section| section.starts_with("The document")).unwrap();
+        let named: BTreeSet<String> = section.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        let missing: Vec<_> = found.difference(&named).collect();
+        assert!(missing.is_empty(), "docs/status.md does not name {missing:?}");
+        // The other way round: names in the first column of a table.
+        let cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+        for name in cells.flat_map(|cell| cell.split(['`', ',', ' '])).filter(|name| !name.is_empty()) {
+            assert!(found.contains(name), "docs/status.md names {name}, which does not exist");
+        }
+    }
+}

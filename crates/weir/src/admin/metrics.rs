@@ -1,0 +1,204 @@
+//! Reading -> metrics: which families there are and what is in them. Called by `routes`; pure.
+//!
+//! Every counter of `weir_proxy` shows up by itself. Labels are names of the configuration and words of the program, so
+//! their number is bounded by the configuration; nothing that a client sends becomes a label.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use weir_proxy::counters::{Counters, Kind, Sample};
+use weir_proxy::histogram::Snapshot;
+use weir_proxy::plan::Plan;
+use weir_proxy::report::ConnectionState;
+use weir_proxy::trust::TrustState;
+
+use super::exposition::{Exposition, Format, Label, Seconds, Type};
+use super::reading::{Now, Reading, ServerReading};
+use super::status::{Facts, gauge, state, up};
+
+/// Counts that say more of each worker than of their sum.
+const OF_WORKERS: [&str; 5] = ["turns", "mail_sent", "mail_received", "mail_delayed", "rebirths"];
+/// Bounds of histograms: 2^6 to 2^25 microseconds (64 us to 34 s). At powers of two the buckets of `Histogram` end, so these
+/// counts are exact.
+const BOUNDS: std::ops::RangeInclusive<u32> = 6..=25;
+/// In the order of how bad they are.
+const STATES: [&str; 6] = ["up", "down", "suspended", "draining", "disabled", "unknown"];
+
+/// The whole text.
+pub(crate) fn metrics(reading: &Reading, plan: &Plan, facts: &Facts, uptime: Duration, format: Format) -> String {
+    let mut text = Exposition::new(format);
+    process(&mut text, reading, plan, facts, uptime);
+    clients(&mut text, reading);
+    workers(&mut text, reading);
+    upstreams(&mut text, reading, plan);
+    let names: Vec<[Label<'_>; 2]> = reading.servers.iter().map(|server| labels(server, plan)).collect();
+    servers_counted(&mut text, reading, &names);
+    servers_now(&mut text, reading, &names, plan);
+    text.finish()
+}
+
+fn process(text: &mut Exposition, reading: &Reading, plan: &Plan, facts: &Facts, uptime: Duration) {
+    text.family("build", Type::Info, "Which weir this is.");
+    text.sample(&[("version", env!("CARGO_PKG_VERSION")), ("driver", &facts.driver)], 1);
+    let started = SystemTime::now().checked_sub(uptime).and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+    text.family("start_time_seconds", Type::Gauge, "When weir started, in seconds since 1970.");
+    text.sample(&[], Seconds(started.map_or(0, micros)));
+    text.family("uptime_seconds", Type::Gauge, "How long weir has been running.");
+    text.sample(&[], Seconds(micros(uptime)));
+    text.family("ready", Type::Gauge, "Whether weir should get traffic: as /readyz.");
+    text.sample(&[], u8::from(reading.unready(plan).is_none()));
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The name of a family from the name of a counter: its unit stands at the end.
+fn family_name(name: &str) -> String {
+    match (name.strip_suffix("bytes_in"), name.strip_suffix("bytes_out")) {
+        (Some(what), _) => format!("{what}received_bytes"),
+        (_, Some(what)) => format!("{what}sent_bytes"),
+        _ => name.to_owned(),
+    }
+}
+
+fn family(text: &mut Exposition, prefix: &str, sample: &Sample) {
+    let kind = if sample.kind == Kind::Total { Type::Counter } else { Type::Gauge };
+    text.family(&format!("{prefix}{}", family_name(sample.name)), kind, sample.help);
+}
+
+/// What goes up and down may be below zero for a moment; what grows never is.
+fn value(sample: &Sample) -> u64 {
+    if sample.kind == Kind::Gauge { gauge(sample.value) } else { sample.value }
+}
+
+fn clients(text: &mut Exposition, reading: &Reading) {
+    let samples = reading.totals.samples();
+    for family_samples in samples.chunk_by(|a, b| a.name == b.name) {
+        if OF_WORKERS.contains(&family_samples[0].name) {
+            continue;
+        }
+        family(text, "", &family_samples[0]);
+        for sample in family_samples {
+            text.sample(sample.label.as_slice(), value(sample));
+        }
+    }
+    text.family("request_duration_seconds", Type::Histogram, "From the receipt of a request to the end of its answer.");
+    histogram(text, &[], &reading.latency);
+}
+
+fn histogram(text: &mut Exposition, labels: &[Label<'_>], snapshot: &Snapshot) {
+    let buckets: Vec<_> = BOUNDS.map(|power| (Seconds(1 << power), snapshot.count_up_to((1 << power) - 1))).collect();
+    text.histogram(labels, &buckets, snapshot.count(), Seconds(snapshot.sum_us()));
+}
+
+fn workers(text: &mut Exposition, reading: &Reading) {
+    let numbers: Vec<String> = (0..reading.workers.len()).map(|number| number.to_string()).collect();
+    let of = |counters: &Counters, name: &str| {
+        let mut found = None;
+        counters.each(|sample| found = found.or((sample.name == name).then_some(sample)));
+        found
+    };
+    for name in OF_WORKERS {
+        for (at, (worker, number)) in reading.workers.iter().zip(&numbers).enumerate() {
+            let Some(sample) = of(&worker.view.counters, name) else { continue };
+            if at == 0 {
+                family(text, "worker_", &sample);
+            }
+            text.sample(&[("worker", number)], value(&sample));
+        }
+    }
+    text.family("worker_responsive", Type::Gauge, "Whether the worker told how it is in time.");
+    for (worker, number) in reading.workers.iter().zip(&numbers) {
+        text.sample(&[("worker", number)], u8::from(worker.report.is_some()));
+    }
+    let reports =
+        reading.workers.iter().zip(&numbers).filter_map(|(worker, number)| Some((worker.report.as_ref()?, number)));
+    text.family("worker_driver", Type::Info, "How the worker talks to the kernel.");
+    reports.clone().for_each(|(report, number)| text.sample(&[("worker", number), ("driver", report.driver)], 1));
+    text.family("worker_syscalls", Type::Counter, "System calls of the worker's driver.");
+    reports.clone().for_each(|(report, number)| text.sample(&[("worker", number)], report.driver_stats.syscalls));
+    text.family("worker_buffer_waits", Type::Counter, "Times that a socket had to wait for a receive buffer.");
+    reports.for_each(|(report, number)| text.sample(&[("worker", number)], report.driver_stats.starved));
+}
+
+fn upstreams(text: &mut Exposition, reading: &Reading, plan: &Plan) {
+    text.family("upstream_usable_servers", Type::Gauge, "Servers of the upstream that can take requests.");
+    for (number, upstream) in plan.upstreams.iter().enumerate() {
+        let usable = reading.servers.iter().filter(|server| server.upstream == number && server.is_usable()).count();
+        text.sample(&[("upstream", &upstream.name)], usable);
+    }
+}
+
+fn labels<'a>(server: &ServerReading, plan: &'a Plan) -> [Label<'a>; 2] {
+    let (upstream, server) = server.plan(plan);
+    [("upstream", &upstream.name), ("server", &server.name)]
+}
+
+/// What was counted of servers, family after family.
+fn servers_counted(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]]) {
+    let mut families: BTreeMap<&str, Vec<(usize, Sample)>> = BTreeMap::new();
+    for (at, server) in reading.servers.iter().enumerate() {
+        for sample in server.totals.samples() {
+            families.entry(sample.name).or_default().push((at, sample));
+        }
+    }
+    for samples in families.values() {
+        family(text, "server_", &samples[0].1);
+        for (at, sample) in samples {
+            match sample.label {
+                Some(label) => text.sample(&[names[*at][0], names[*at][1], label], value(sample)),
+                None => text.sample(&names[*at], value(sample)),
+            }
+        }
+    }
+    let help = "From when a request was put on its connection to the end of its answer.";
+    text.family("server_response_seconds", Type::Histogram, help);
+    for (server, labels) in reading.servers.iter().zip(names) {
+        histogram(text, labels, &server.latency);
+    }
+}
+
+/// What servers are at the moment; silent about those of which no worker told.
+fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]], plan: &Plan) {
+    let servers = || reading.servers.iter().zip(names);
+    text.family("server_state", Type::Gauge, "1 for the state that the server is in.");
+    for (server, [upstream, name]) in servers() {
+        let (now, _) = state(server);
+        STATES.iter().for_each(|word| text.sample(&[*upstream, *name, ("state", word)], u8::from(*word == now)));
+    }
+    text.family("server_connections", Type::Gauge, "Connections to the server by state.");
+    for (server, [upstream, name]) in servers() {
+        for state in ConnectionState::ALL {
+            let count = server.connections.iter().filter(|(_, connection)| connection.state == state).count();
+            text.sample(&[*upstream, *name, ("state", state.word())], count);
+        }
+    }
+    let mut each = |name: &str, help: &str, of: &dyn Fn(&ServerReading) -> Option<u64>| {
+        text.family(name, Type::Gauge, help);
+        for (server, labels) in servers() {
+            if let Some(value) = of(server) {
+                text.sample(labels, value);
+            }
+        }
+    };
+    let now = |of: fn(&Now) -> u32| move |server: &ServerReading| server.now.as_ref().map(|now| u64::from(of(now)));
+    each("server_up", "Whether requests can go to the server.", &|server| Some(u64::from(server.is_usable())));
+    each("server_weight", "Its configured weight.", &|server| Some(u64::from(server.plan(plan).1.weight)));
+    each("server_connections_up", "Established connections.", &|server| Some(u64::from(up(server))));
+    each("server_connections_configured", "Connections that are kept established.", &|server| {
+        Some(u64::from(server.plan(plan).1.connections))
+    });
+    each("server_in_flight", "Requests on connections, unanswered.", &now(|now| now.unanswered));
+    each("server_waiting", "Requests that wait for a connection.", &now(|now| now.waiting));
+    each("server_depth", "Unanswered requests that a connection may have.", &now(|now| now.depth));
+    each("server_tunnels", "Connections joined with a client.", &now(|now| now.tunnels));
+    each(
+        "server_trusted",
+        "Whether the server may be pipelined.",
+        &now(|now| u32::from(matches!(now.trust, TrustState::Trusted { .. }))),
+    );
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,335 @@
+//! Everything that can be known of the running workers at one moment, added up over them.
+//!
+//! Made by the control thread for status and metrics. Counters and histograms are read without the workers' help; what
+//! their servers and connections are at the moment each worker tells between two turns, so a worker that is stuck costs
+//! the asker [`PATIENCE`] and is reported as silent. Bounds: one visit to each counter and connection; what anybody may ask
+//! for is answered from the last reading for [`FRESH`], so that many who ask cost the workers no more than ten a second.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_proxy::counters::Totals;
+use weir_proxy::histogram::Snapshot;
+use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
+use weir_proxy::report::{ConnectionReport, ServerReport};
+use weir_proxy::standing::State;
+use weir_proxy::trust::TrustState;
+use weir_worker::{Handle, View, WorkerReport, enquire};
+
+use super::window::{Counts, Past};
+
+/// How long a worker may take to tell.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a reading is used again.
+const FRESH: Duration = Duration::from_millis(100);
+/// How often the past is written down.
+pub(crate) const TICK: Duration = Duration::from_secs(10);
+
+/// Everything at one moment.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    at: Instant,
+    /// Nothing new is accepted.
+    pub(crate) draining: bool,
+    /// What all workers counted.
+    pub(crate) totals: Totals,
+    /// From the receipt of a request to the end of its answer, since the start.
+    pub(crate) latency: Snapshot,
+    /// By worker.
+    pub(crate) workers: Vec<WorkerReading>,
+    /// In the order of the plan, upstream after upstream.
+    pub(crate) servers: Vec<ServerReading>,
+    /// All of weir, lately.
+    pub(crate) lately: Lately,
+}
+
+/// One worker.
+#[derive(Debug)]
+pub(crate) struct WorkerReading {
+    /// What it counted.
+    pub(crate) view: View,
+    /// What it told; None: it did not come to it in time.
+    pub(crate) report: Option<Arc<WorkerReport>>,
+}
+
+/// What happened in the sliding window.
+#[derive(Debug, Default)]
+pub(crate) struct Lately {
+    /// How much of the window is over.
+    pub(crate) covered: Duration,
+    /// Answers and repetitions.
+    pub(crate) counts: Counts,
+    /// Response times.
+    pub(crate) latency: Snapshot,
+}
+
+/// One server, over all workers.
+#[derive(Debug)]
+pub(crate) struct ServerReading {
+    /// Index of its upstream.
+    pub(crate) upstream: usize,
+    /// Index in its upstream.
+    pub(crate) index: usize,
+    /// What was counted of it.
+    pub(crate) totals: Totals,
+    /// Its answers by status.
+    pub(crate) statuses: BTreeMap<u16, u64>,
+    /// Its response times since the start.
+    pub(crate) latency: Snapshot,
+    /// Lately.
+    pub(crate) lately: Lately,
+    /// What it is; None: no worker told.
+    pub(crate) now: Option<Now>,
+    /// Its connections with the number of their worker, by number.
+    pub(crate) connections: Vec<(usize, ConnectionReport)>,
+}
+
+/// What a server is at the moment.
+#[derive(Debug)]
+pub(crate) struct Now {
+    /// The worst that a worker thinks of it.
+    pub(crate) standing: State,
+    /// How long it has been suspended, microseconds.
+    pub(crate) suspended_us: u64,
+    /// Connections that take requests, over all workers.
+    pub(crate) ready: u32,
+    /// Requests that wait for a connection.
+    pub(crate) waiting: u32,
+    /// Requests on connections, unanswered.
+    pub(crate) unanswered: u32,
+    /// Requests that may wait or be unanswered.
+    pub(crate) capacity: u32,
+    /// Connections that left the pool because their clients are slow.
+    pub(crate) aside: u32,
+    /// Connections joined with a client.
+    pub(crate) tunnels: u32,
+    /// Failed connects in a row, on the worker that has most.
+    pub(crate) failures: u32,
+    /// The least that a worker trusts it.
+    pub(crate) trust: TrustState,
+    /// How long a penalty lasts, microseconds.
+    pub(crate) penalty_us: u64,
+    /// Unanswered requests that a connection may have, on the worker that allows most.
+    pub(crate) depth: u32,
+}
+
+/// Reads again and again, and remembers the past.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    plan: Arc<Plan>,
+    handle: Handle,
+    last: Option<Arc<Reading>>,
+    all: Past,
+    servers: Vec<Past>,
+}
+
+impl Reader {
+    /// Of workers that have just been started.
+    pub(crate) fn new(plan: Arc<Plan>, handle: Handle) -> Reader {
+        let count = plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
+        let now = Instant::now();
+        let servers = (0..count).map(|_| Past::new(now)).collect();
+        Reader { plan, handle, last: None, all: Past::new(now), servers }
+    }
+
+    /// The configuration.
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The workers.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Everything as of now.
+    pub(crate) fn read(&mut self) -> Arc<Reading> {
+        self.read_in(PATIENCE)
+    }
+
+    /// Everything as of now or a moment ago.
+    pub(crate) fn recent(&mut self) -> Arc<Reading> {
+        match self.last.as_ref().filter(|last| last.at.elapsed() < FRESH) {
+            Some(last) => Arc::clone(last),
+            None => self.read(),
+        }
+    }
+
+    /// Everything as of now; workers that don't tell within `patience` are silent.
+    pub(crate) fn read_in(&mut self, patience: Duration) -> Arc<Reading> {
+        let reading = Arc::new(self.look(patience));
+        self.last = Some(Arc::clone(&reading));
+        reading
+    }
+
+    /// Writes the past down. Call it every [`TICK`].
+    pub(crate) fn tick(&mut self) {
+        let now = Instant::now();
+        let views = self.handle.views();
+        let (totals, latency) = of_clients(views);
+        self.all.note(now, Counts::of(&totals), &latency);
+        for (at, past) in self.servers.iter_mut().enumerate() {
+            let (totals, latency) = of_server(views, at);
+            past.note(now, Counts::of(&totals), &latency);
+        }
+    }
+
+    fn look(&self, patience: Duration) -> Reading {
+        let at = Instant::now();
+        let views = self.handle.views();
+        let enquiries: Vec<_> = views.iter().map(|view| Arc::clone(&view.enquiry)).collect();
+        let reports = enquire(&enquiries, patience);
+        let (totals, latency) = of_clients(views);
+        let lately = self.all.lately(at, Counts::of(&totals), &latency);
+        let workers: Vec<_> =
+            views.iter().zip(reports).map(|(view, report)| WorkerReading { view: view.clone(), report }).collect();
+        let mut servers = Vec::new();
+        for (upstream, plan) in self.plan.upstreams.iter().enumerate() {
+            for index in 0..plan.servers.len() {
+                servers.push(self.server(servers.len(), upstream, index, at, &workers));
+            }
+        }
+        Reading { at, draining: self.handle.is_ending(), totals, latency, workers, servers, lately }
+    }
+
+    fn server(
+        &self,
+        at: usize,
+        upstream: usize,
+        index: usize,
+        now: Instant,
+        workers: &[WorkerReading],
+    ) -> ServerReading {
+        let (totals, latency) = of_server(self.handle.views(), at);
+        let lately = self.servers[at].lately(now, Counts::of(&totals), &latency);
+        let mut statuses = BTreeMap::new();
+        for (status, count) in
+            workers.iter().filter_map(|worker| worker.view.servers.get(at)).flat_map(|s| s.statuses.iter())
+        {
+            *statuses.entry(status).or_insert(0) += count;
+        }
+        let told = |worker: &WorkerReading| Some(Arc::clone(worker.report.as_ref()?));
+        let mut connections = Vec::new();
+        let mut merged: Option<Now> = None;
+        for (number, report) in workers.iter().enumerate().filter_map(|(number, worker)| Some((number, told(worker)?)))
+        {
+            let Some(report) = report.machines.servers.get(at) else { continue };
+            connections.extend(report.connections.iter().map(|connection| (number, connection.clone())));
+            match &mut merged {
+                None => merged = Some(Now::of(report)),
+                Some(merged) => merged.merge(&Now::of(report)),
+            }
+        }
+        connections.sort_by_key(|(_, connection)| connection.number);
+        ServerReading { upstream, index, totals, statuses, latency, lately, now: merged, connections }
+    }
+}
+
+/// What all workers counted of clients.
+fn of_clients(views: &[View]) -> (Totals, Snapshot) {
+    let (mut totals, mut latency) = (Totals::default(), Snapshot::default());
+    for view in views {
+        totals.add(&view.counters);
+        latency.merge(&view.latency.snapshot());
+    }
+    (totals, latency)
+}
+
+/// What all workers counted of one server.
+fn of_server(views: &[View], at: usize) -> (Totals, Snapshot) {
+    let (mut totals, mut latency) = (Totals::default(), Snapshot::default());
+    for stats in views.iter().filter_map(|view| view.servers.get(at)) {
+        stats.each(|sample| totals.add_sample(sample));
+        latency.merge(&stats.latency.snapshot());
+    }
+    (totals, latency)
+}
+
+impl Now {
+    fn of(report: &ServerReport) -> Now {
+        Now {
+            standing: report.standing,
+            suspended_us: report.suspended_us,
+            ready: report.ready,
+            waiting: report.waiting,
+            unanswered: report.unanswered,
+            capacity: report.capacity,
+            aside: report.aside,
+            tunnels: report.tunnels,
+            failures: report.failures,
+            trust: report.trust,
+            penalty_us: report.penalty_us,
+            depth: report.depth,
+        }
+    }
+
+    fn merge(&mut self, other: &Now) {
+        if badness(&other.standing) > badness(&self.standing) {
+            self.standing = other.standing;
+        }
+        if trust_rank(&other.trust) < trust_rank(&self.trust) {
+            self.trust = other.trust;
+        }
+        self.ready += other.ready;
+        self.waiting += other.waiting;
+        self.unanswered += other.unanswered;
+        self.capacity = self.capacity.saturating_add(other.capacity);
+        self.aside += other.aside;
+        self.tunnels += other.tunnels;
+        self.suspended_us = self.suspended_us.max(other.suspended_us);
+        self.failures = self.failures.max(other.failures);
+        self.penalty_us = self.penalty_us.max(other.penalty_us);
+        self.depth = self.depth.max(other.depth);
+    }
+
+    /// Whether requests can go there.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.ready > 0 && matches!(self.standing, State::Active)
+    }
+}
+
+fn badness(state: &State) -> u8 {
+    match state {
+        State::Active => 0,
+        State::Suspended(_) => 1,
+        State::Draining => 2,
+        State::Disabled => 3,
+    }
+}
+
+fn trust_rank(trust: &TrustState) -> u8 {
+    match trust {
+        TrustState::Surplus => 0,
+        TrustState::Penalty { .. } => 1,
+        TrustState::Earning { .. } => 2,
+        TrustState::Trusted { .. } => 3,
+    }
+}
+
+impl ServerReading {
+    /// What the configuration says of it.
+    pub(crate) fn plan<'a>(&self, plan: &'a Plan) -> (&'a UpstreamPlan, &'a ServerPlan) {
+        let upstream = &plan.upstreams[self.upstream];
+        (upstream, &upstream.servers[self.index])
+    }
+
+    /// Whether requests can go there.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.now.as_ref().is_some_and(Now::is_usable)
+    }
+}
+
+impl Reading {
+    /// Why weir should get no traffic: a word, and what it is about. None: it should.
+    pub(crate) fn unready(&self, plan: &Plan) -> Option<(&'static str, String)> {
+        if self.draining {
+            return Some(("draining", String::new()));
+        }
+        let dead = |(number, _): &(usize, &UpstreamPlan)| {
+            !self.servers.iter().any(|server| server.upstream == *number && server.is_usable())
+        };
+        let (_, upstream) = plan.upstreams.iter().enumerate().find(dead)?;
+        Some(("no-server", upstream.name.clone()))
+    }
+}

@@ -1,0 +1,226 @@
+//! Which request gets what. Called by `serve` with each request, on the control thread.
+//!
+//! The admin socket may do everything; the metrics listener only what harms nobody. Refusals are JSON with a word for
+//! programs and a sentence for people.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use hyper::{Method, Request, Response, StatusCode};
+use percent_encoding::percent_decode_str;
+use serde::Serialize;
+use weir_proxy::standing::Order;
+use weir_worker::Command;
+
+use super::document::Error;
+use super::exposition::Format;
+use super::metrics::metrics;
+use super::reading::{Reader, Reading};
+use super::status::{Facts, server_status, status};
+use crate::names::meant;
+
+/// A body that is there in whole.
+pub(crate) type Body = Full<Bytes>;
+/// An answer.
+pub(crate) type Answer = Response<Body>;
+
+/// Where a request came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// The admin socket: its owner.
+    Admin,
+    /// The metrics listener: anybody.
+    Metrics,
+}
+
+/// What answers.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    reader: RefCell<Reader>,
+    facts: Facts,
+    started: Instant,
+}
+
+/// Why a request is refused.
+struct Refusal {
+    status: StatusCode,
+    word: &'static str,
+    message: String,
+}
+
+type Outcome = Result<Answer, Refusal>;
+
+fn refusal(status: StatusCode, word: &'static str, message: impl Into<String>) -> Refusal {
+    Refusal { status, word, message: message.into() }
+}
+
+impl Routes {
+    /// For workers that have just been started.
+    pub(crate) fn new(reader: Reader, facts: Facts, started: Instant) -> Rc<Routes> {
+        Rc::new(Routes { reader: RefCell::new(reader), facts, started })
+    }
+
+    /// Time passes.
+    pub(crate) fn tick(&self) {
+        self.reader.borrow_mut().tick();
+    }
+
+    /// Answers a request.
+    pub(crate) fn respond(&self, door: Door, request: &Request<Incoming>) -> Answer {
+        let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        self.answer(door, request.method(), request.uri().path(), accept).unwrap_or_else(Refusal::answer)
+    }
+
+    fn answer(&self, door: Door, method: &Method, path: &str, accept: &str) -> Outcome {
+        let segments: Option<Vec<String>> = path
+            .split('/')
+            .skip(1)
+            .map(|part| Some(percent_decode_str(part).decode_utf8().ok()?.into_owned()))
+            .collect();
+        let segments = segments.unwrap_or_default();
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        match (door, &segments[..]) {
+            (_, ["metrics"]) => read(method, || Ok(self.metrics(door, accept))),
+            (_, ["healthz"]) => read(method, || Ok(text(StatusCode::OK, "ok\n".to_owned()))),
+            (_, ["readyz"]) => read(method, || Ok(self.ready(door))),
+            (Door::Admin, ["v1", "status"]) => read(method, || Ok(self.status())),
+            (Door::Admin, ["v1", "servers", upstream, server]) => read(method, || self.server(upstream, server)),
+            (Door::Admin, ["v1", "servers", upstream, server, order]) => match command(order) {
+                Some(_) if method != Method::POST => Err(wrong_method("POST")),
+                Some(command) => self.order(upstream, server, command),
+                None => {
+                    let message = format!("a server can be told: drain, disable, enable or clear, not `{order}`");
+                    Err(refusal(StatusCode::NOT_FOUND, "unknown-order", message))
+                }
+            },
+            _ => Err(refusal(StatusCode::NOT_FOUND, "not-found", known(door))),
+        }
+    }
+
+    /// The owner gets what is now; for all others the workers are not disturbed each time.
+    fn reading(&self, door: Door) -> Arc<Reading> {
+        let mut reader = self.reader.borrow_mut();
+        if door == Door::Admin { reader.read() } else { reader.recent() }
+    }
+
+    fn metrics(&self, door: Door, accept: &str) -> Answer {
+        let reading = self.reading(door);
+        let format = Format::accepted(accept);
+        let body = metrics(&reading, self.reader.borrow().plan(), &self.facts, self.started.elapsed(), format);
+        answer(StatusCode::OK, format.content_type(), body)
+    }
+
+    fn ready(&self, door: Door) -> Answer {
+        let unready = self.reading(door).unready(self.reader.borrow().plan());
+        match unready {
+            None => text(StatusCode::OK, "ready\n".to_owned()),
+            Some((word, what)) => {
+                text(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", format!("{word} {what}").trim_end()))
+            }
+        }
+    }
+
+    fn status(&self) -> Answer {
+        let reading = self.reading(Door::Admin);
+        json(StatusCode::OK, &status(&reading, self.reader.borrow().plan(), &self.facts, self.started.elapsed()))
+    }
+
+    fn server(&self, upstream: &str, server: &str) -> Outcome {
+        let at = self.find(upstream, server)?;
+        let reading = self.reading(Door::Admin);
+        Ok(json(StatusCode::OK, &server_status(&reading.servers[at], self.reader.borrow().plan())))
+    }
+
+    /// Tells the workers, and answers with how the server stands then.
+    fn order(&self, upstream: &str, server: &str, command: fn(u32) -> Command) -> Outcome {
+        let at = self.find(upstream, server)?;
+        let told = self.reader.borrow().handle().command(command(at as u32));
+        match told {
+            Ok(()) => self.server(upstream, server),
+            Err(weir_worker::Busy) => {
+                let message = "the workers still have too many orders to carry out; try again";
+                Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", message))
+            }
+        }
+    }
+
+    /// The index of a server over all upstreams.
+    fn find(&self, upstream: &str, server: &str) -> Result<usize, Refusal> {
+        let reader = self.reader.borrow();
+        let upstreams = &reader.plan().upstreams;
+        let number = upstreams.iter().position(|plan| plan.name == upstream).ok_or_else(|| {
+            let message = meant("upstream", upstream, upstreams.iter().map(|plan| plan.name.as_str()));
+            refusal(StatusCode::NOT_FOUND, "unknown-upstream", message)
+        })?;
+        let servers = &upstreams[number].servers;
+        let index = servers.iter().position(|plan| plan.name == server).ok_or_else(|| {
+            let message = meant("server", server, servers.iter().map(|plan| plan.name.as_str()));
+            refusal(StatusCode::NOT_FOUND, "unknown-server", message)
+        })?;
+        Ok(upstreams[..number].iter().map(|plan| plan.servers.len()).sum::<usize>() + index)
+    }
+}
+
+fn command(word: &str) -> Option<fn(u32) -> Command> {
+    match word {
+        "drain" => Some(|server| Command::Order { server, order: Order::Drain }),
+        "disable" => Some(|server| Command::Order { server, order: Order::Disable }),
+        "enable" => Some(|server| Command::Order { server, order: Order::Enable }),
+        "clear" => Some(|server| Command::Clear { server }),
+        _ => None,
+    }
+}
+
+fn read(method: &Method, answer: impl FnOnce() -> Outcome) -> Outcome {
+    if method == Method::GET || method == Method::HEAD { answer() } else { Err(wrong_method("GET")) }
+}
+
+fn wrong_method(allowed: &'static str) -> Refusal {
+    refusal(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", allowed)
+}
+
+fn known(door: Door) -> &'static str {
+    match door {
+        Door::Metrics => "here are: /metrics, /healthz, /readyz",
+        Door::Admin => {
+            "here are: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, /enable or /clear for POST, \
+             /metrics, /healthz, /readyz"
+        }
+    }
+}
+
+impl Refusal {
+    fn answer(self) -> Answer {
+        let allowed = (self.status == StatusCode::METHOD_NOT_ALLOWED).then(|| self.message.clone());
+        let message = if let Some(method) = &allowed { format!("use {method} here") } else { self.message };
+        let mut answer = json(self.status, &Error { error: self.word.to_owned(), message });
+        if let Some(value) = allowed.and_then(|method| method.parse().ok()) {
+            answer.headers_mut().insert(ALLOW, value);
+        }
+        answer
+    }
+}
+
+fn json(status: StatusCode, document: &impl Serialize) -> Answer {
+    // Maps have text keys only, so this can't fail.
+    let mut body = serde_json::to_string(document).unwrap_or_default();
+    body.push('\n');
+    answer(status, "application/json", body)
+}
+
+fn text(status: StatusCode, body: String) -> Answer {
+    answer(status, "text/plain; charset=utf-8", body)
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: String) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    answer.headers_mut().insert(CACHE_CONTROL, hyper::header::HeaderValue::from_static("no-store"));
+    answer
+}

@@ -1,0 +1,247 @@
+//! Reading -> the JSON document of `document`. Called by `routes`; pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use weir_proxy::counters::{Sample, Totals};
+use weir_proxy::histogram::Snapshot;
+use weir_proxy::plan::Plan;
+use weir_proxy::report::ConnectionReport;
+use weir_proxy::standing::State;
+
+use super::document::{
+    Clients, Connections, Latency, Problem, Row, Server, ServerStatus, Status, Upstream, VERSION, Window, Worker,
+};
+use super::reading::{Lately, Now, Reading, ServerReading, WorkerReading};
+use super::window::{Counts, WINDOW};
+
+/// What doesn't change while weir runs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Facts {
+    /// Its process.
+    pub(crate) pid: u32,
+    /// The driver.
+    pub(crate) driver: String,
+    /// Why that one.
+    pub(crate) driver_reason: String,
+    /// Addresses for clients.
+    pub(crate) listeners: Vec<String>,
+    /// Address for metrics.
+    pub(crate) metrics: Option<String>,
+}
+
+/// Ends of connections that tell nothing about the server.
+const ORDINARY: [&str; 8] =
+    ["", "cancelled", "client-gone", "disabled", "far", "idle-close", "set-aside", "answer-ended-by-close"];
+
+/// Everything.
+pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, uptime: Duration) -> Status {
+    let unready = reading.unready(plan);
+    let upstream = |(number, plan): (usize, &weir_proxy::plan::UpstreamPlan)| Upstream {
+        name: plan.name.clone(),
+        usable: reading.servers.iter().any(|server| server.upstream == number && server.is_usable()),
+        servers: servers(reading, number).map(|server| self::server(server, plan_of(server, plan))).collect(),
+    };
+    Status {
+        version: VERSION,
+        weir: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: facts.pid,
+        uptime_seconds: seconds(uptime),
+        state: if reading.draining { "draining" } else { "running" }.to_owned(),
+        ready: unready.is_none(),
+        unready: unready.map(|(word, what)| format!("{word} {what}").trim_end().to_owned()),
+        driver: facts.driver.clone(),
+        driver_reason: facts.driver_reason.clone(),
+        listeners: facts.listeners.clone(),
+        metrics: facts.metrics.clone(),
+        window_seconds: WINDOW.as_secs(),
+        clients: clients(reading),
+        workers: reading.workers.iter().enumerate().map(worker).collect(),
+        upstreams: plan.upstreams.iter().enumerate().map(upstream).collect(),
+        suspects: Vec::new(),
+        totals: totals(&reading.totals),
+    }
+}
+
+/// Everything about one server.
+pub(crate) fn server_status(reading: &ServerReading, plan: &Plan) -> ServerStatus {
+    let (upstream, server) = reading.plan(plan);
+    ServerStatus {
+        version: VERSION,
+        upstream: upstream.name.clone(),
+        server: self::server(reading, server),
+        statuses: reading.statuses.clone(),
+        rows: reading.connections.iter().map(|(worker, connection)| row(*worker, connection)).collect(),
+    }
+}
+
+fn servers(reading: &Reading, upstream: usize) -> impl Iterator<Item = &ServerReading> {
+    reading.servers.iter().filter(move |server| server.upstream == upstream)
+}
+
+fn plan_of<'a>(server: &ServerReading, plan: &'a weir_proxy::plan::UpstreamPlan) -> &'a weir_proxy::plan::ServerPlan {
+    &plan.servers[server.index]
+}
+
+fn clients(reading: &Reading) -> Clients {
+    let get = |name| gauge(reading.totals.get(name, None));
+    Clients {
+        connections: get("client_connections"),
+        requests: get("requests"),
+        in_flight: get("in_flight"),
+        waiting: get("queue_waiting"),
+        answers: Counts::of(&reading.totals).answers.into(),
+        window: window(&reading.lately),
+    }
+}
+
+/// Workers are read one after another: a sum of what goes up and down may be below zero for a moment.
+pub(crate) fn gauge(value: u64) -> u64 {
+    if value > u64::MAX / 2 { 0 } else { value }
+}
+
+fn worker((number, reading): (usize, &WorkerReading)) -> Worker {
+    let counters = &reading.view.counters;
+    let report = reading.report.as_ref();
+    Worker {
+        number,
+        responsive: report.is_some(),
+        driver: report.map(|report| report.driver.to_owned()),
+        clients: report.map(|report| report.machines.clients),
+        turns: counters.turns.get(),
+        mail_delayed: counters.mail_delayed.get(),
+        rebirths: counters.rebirths.get(),
+    }
+}
+
+fn server(reading: &ServerReading, plan: &weir_proxy::plan::ServerPlan) -> Server {
+    let now = reading.now.as_ref();
+    let number = |of: fn(&Now) -> u32| now.map_or(0, |now| u64::from(of(now)));
+    let (state, why) = state(reading);
+    Server {
+        name: plan.name.clone(),
+        address: plan.address.to_string(),
+        weight: plan.weight,
+        state: state.to_owned(),
+        why,
+        usable: reading.is_usable(),
+        suspended_us: now.map_or(0, |now| now.suspended_us),
+        connections: Connections {
+            up: up(reading),
+            configured: plan.connections,
+            aside: now.map_or(0, |now| now.aside),
+            tunnels: now.map_or(0, |now| now.tunnels),
+        },
+        in_flight: number(|now| now.unanswered),
+        waiting: number(|now| now.waiting),
+        capacity: number(|now| now.capacity),
+        trust: now.map_or("unknown", |now| now.trust.word()).to_owned(),
+        penalty_us: now.map_or(0, |now| now.penalty_us),
+        depth: now.map_or(0, |now| now.depth),
+        answers: Counts::of(&reading.totals).answers.into(),
+        totals: totals(&reading.totals),
+        window: window(&reading.lately),
+        last_problem: last_problem(reading),
+    }
+}
+
+/// Connections that are established.
+pub(crate) fn up(reading: &ServerReading) -> u32 {
+    reading.connections.iter().filter(|(_, connection)| connection.state.is_up()).count() as u32
+}
+
+/// In a word, and why.
+pub(crate) fn state(reading: &ServerReading) -> (&'static str, Option<String>) {
+    let Some(now) = &reading.now else { return ("unknown", Some("no worker answers".to_owned())) };
+    match now.standing {
+        State::Suspended(suspension) => ("suspended", Some(suspension.cause.word().to_owned())),
+        State::Draining => ("draining", Some("ordered".to_owned())),
+        State::Disabled => ("disabled", Some("ordered".to_owned())),
+        State::Active if now.ready == 0 => {
+            let why = last_problem(reading).map(|problem| problem.word);
+            ("down", Some(why.unwrap_or_else(|| "not connected yet".to_owned())))
+        }
+        State::Active => ("up", None),
+    }
+}
+
+/// The latest end of a connection that says something about the server.
+fn last_problem(reading: &ServerReading) -> Option<Problem> {
+    let telling = |connection: &&ConnectionReport| connection.closes > 0 && !ORDINARY.contains(&connection.closed_why);
+    let connections = reading.connections.iter().map(|(_, connection)| connection).filter(telling);
+    let last = connections.min_by_key(|connection| connection.since_us)?;
+    Some(Problem { word: last.closed_why.to_owned(), ago_us: last.since_us })
+}
+
+fn row(worker: usize, connection: &ConnectionReport) -> Row {
+    Row {
+        number: connection.number,
+        worker,
+        state: connection.state.word().to_owned(),
+        since_us: connection.since_us,
+        retry_us: connection.retry_us,
+        in_flight: connection.in_flight,
+        queued: connection.queued,
+        answers: connection.answers,
+        closes: connection.closes,
+        closed_why: Some(connection.closed_why.to_owned()).filter(|why| !why.is_empty()),
+    }
+}
+
+fn window(lately: &Lately) -> Window {
+    let seconds = seconds(lately.covered);
+    let answers: u64 = lately.counts.answers.iter().sum();
+    Window {
+        seconds,
+        requests_per_second: if seconds > 0.0 { thousandths(answers as f64 / seconds) } else { 0.0 },
+        answers: lately.counts.answers.into(),
+        retries: lately.counts.retries,
+        latency: latency(&lately.latency),
+    }
+}
+
+fn seconds(duration: Duration) -> f64 {
+    thousandths(duration.as_secs_f64())
+}
+
+/// Three digits behind the point are enough for people and programs.
+fn thousandths(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+fn latency(snapshot: &Snapshot) -> Latency {
+    let percentile = |of_10_000| snapshot.percentile(of_10_000);
+    Latency {
+        count: snapshot.count(),
+        min_us: snapshot.min_us(),
+        mean_us: snapshot.mean_us(),
+        max_us: snapshot.max_us(),
+        p50_us: percentile(5000),
+        p75_us: percentile(7500),
+        p90_us: percentile(9000),
+        p95_us: percentile(9500),
+        p99_us: percentile(9900),
+        p999_us: percentile(9990),
+    }
+}
+
+/// Each count by name; those with labels as objects.
+fn totals(totals: &Totals) -> BTreeMap<String, Value> {
+    let mut all: BTreeMap<String, Value> = BTreeMap::new();
+    for Sample { name, label, value, .. } in totals.samples() {
+        match label {
+            None => {
+                all.insert(name.to_owned(), gauge(value).into());
+            }
+            Some((_, label)) => {
+                let inner = all.entry(name.to_owned()).or_insert_with(|| Value::Object(Map::new()));
+                // What never occurred says nothing.
+                if let Some(inner) = inner.as_object_mut().filter(|_| value > 0) {
+                    inner.insert(label.to_owned(), value.into());
+                }
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,140 @@
+//! The last 300 seconds of what only grows: what is now, less what was then. semantics.md §7.
+//!
+//! Owned by the control thread, which notes every ten seconds; no worker knows it. Pure: the time is an argument. Bound:
+//! [`NOTES_MAX`] notes, each with the buckets of a histogram that changed since the one before (a few hundred bytes).
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use weir_proxy::counters::Totals;
+use weir_proxy::histogram::{Snapshot, Sparse};
+
+use super::reading::Lately;
+
+/// How far the window reaches back.
+pub(crate) const WINDOW: Duration = Duration::from_secs(300);
+/// Notes that are kept, one each ten seconds.
+const NOTES_MAX: usize = 30;
+
+/// Numbers that only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Counts {
+    /// Final answers by class, 1xx (101 only) to 5xx.
+    pub(crate) answers: [u64; 5],
+    /// Requests sent again after a failure.
+    pub(crate) retries: u64,
+}
+
+/// What was between two notes.
+#[derive(Debug)]
+struct Note {
+    began: Instant,
+    counts: Counts,
+    latency: Sparse,
+}
+
+/// The past of one thing.
+#[derive(Debug)]
+pub(crate) struct Past {
+    /// Oldest first.
+    notes: VecDeque<Note>,
+    /// When the last note was made, and everything until then.
+    noted: Instant,
+    counts: Counts,
+    latency: Snapshot,
+}
+
+impl Counts {
+    /// Of what clients got, or of what a server gave: the names are the same.
+    pub(crate) fn of(totals: &Totals) -> Counts {
+        let class = |class| totals.get("answers", Some(class));
+        Counts { answers: ["1xx", "2xx", "3xx", "4xx", "5xx"].map(class), retries: totals.get("retries", None) }
+    }
+
+    fn since(&self, earlier: &Counts) -> Counts {
+        let answers = std::array::from_fn(|class| self.answers[class].saturating_sub(earlier.answers[class]));
+        Counts { answers, retries: self.retries.saturating_sub(earlier.retries) }
+    }
+
+    fn add(&mut self, other: &Counts) {
+        self.answers.iter_mut().zip(other.answers).for_each(|(mine, other)| *mine += other);
+        self.retries += other.retries;
+    }
+}
+
+impl Past {
+    /// Nothing was yet.
+    pub(crate) fn new(now: Instant) -> Past {
+        Past { notes: VecDeque::new(), noted: now, counts: Counts::default(), latency: Snapshot::default() }
+    }
+
+    /// Notes how things are.
+    pub(crate) fn note(&mut self, now: Instant, counts: Counts, latency: &Snapshot) {
+        let new = latency.since(&self.latency).sparse();
+        self.notes.push_back(Note { began: self.noted, counts: counts.since(&self.counts), latency: new });
+        while self.notes.len() > NOTES_MAX || self.notes.front().is_some_and(|note| now - note.began > WINDOW) {
+            self.notes.pop_front();
+        }
+        (self.noted, self.counts) = (now, counts);
+        self.latency.clone_from(latency);
+    }
+
+    /// What was within the window; at the edge by whole notes.
+    pub(crate) fn lately(&self, now: Instant, counts: Counts, latency: &Snapshot) -> Lately {
+        let mut lately = Lately {
+            covered: now - self.noted,
+            counts: counts.since(&self.counts),
+            latency: latency.since(&self.latency),
+        };
+        for note in self.notes.iter().filter(|note| now - note.began <= WINDOW) {
+            lately.counts.add(&note.counts);
+            lately.latency.add(&note.latency);
+            lately.covered = lately.covered.max(now - note.began);
+        }
+        lately
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what is older than the window is forgotten, what is younger is there from the moment it is counted, and the
+    //! covered time fits. How: values a second, noted every ten seconds, for ten minutes of made-up time.
+
+    use weir_proxy::histogram::Histogram;
+
+    use super::*;
+
+    #[test]
+    fn the_window_slides() {
+        let start = Instant::now();
+        let histogram = Histogram::default();
+        let mut past = Past::new(start);
+        for second in 1..=600u64 {
+            // The value tells when it came.
+            histogram.record(second * 1000);
+            let now = start + Duration::from_secs(second);
+            let counts = Counts { answers: [0, second, 0, 0, 0], retries: second / 2 };
+            if second % 10 == 0 {
+                past.note(now, counts, &histogram.snapshot());
+            }
+            let lately = past.lately(now, counts, &histogram.snapshot());
+            let seconds = lately.covered.as_secs();
+            assert!(
+                seconds == second.min(seconds) && seconds <= 300 && seconds >= second.min(290),
+                "{second}: {seconds}"
+            );
+            assert_eq!((lately.latency.count(), lately.counts.answers[1]), (seconds, seconds), "{second}");
+            assert_eq!(lately.counts.retries, second / 2 - (second - seconds) / 2);
+            let oldest = lately.latency.min_us().unwrap() / 1000;
+            assert!(oldest.abs_diff(second - seconds + 1) * 32 <= second, "{second}: {oldest}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_nothing() {
+        let start = Instant::now();
+        let past = Past::new(start);
+        let lately = past.lately(start, Counts::default(), &Snapshot::default());
+        assert_eq!((lately.covered, lately.latency.percentile(5000)), (Duration::ZERO, None));
+    }
+}

@@ -1,0 +1,32 @@
+//! Names that people write, and those that were probably meant. Called by the verbs and by the admin socket.
+
+/// Names that a message lists when none is near.
+const LISTED_MAX: usize = 8;
+
+/// What to say when `written` is none of `known`.
+pub(crate) fn meant<'a>(what: &str, written: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.collect();
+    let near = known.iter().map(|name| (strsim::jaro_winkler(written, name), *name));
+    let best = near.filter(|(score, _)| *score > 0.8).max_by(|a, b| a.0.total_cmp(&b.0));
+    let hint = match best {
+        Some((_, name)) => format!("did you mean `{name}`?"),
+        None if known.len() > LISTED_MAX => {
+            format!("there are {}, such as {}", known.len(), known[..LISTED_MAX].join(", "))
+        }
+        None => format!("there is: {}", known.join(", ")),
+    };
+    format!("no {what} `{written}`; {hint}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_is_proposed_and_a_short_list_otherwise() {
+        let known = ["10.0.0.1:9090", "10.0.0.2:9090"];
+        let say = |written| meant("server", written, known.into_iter());
+        assert_eq!(say("10.0.0.1:9091"), "no server `10.0.0.1:9091`; did you mean `10.0.0.1:9090`?");
+        assert_eq!(say("web"), "no server `web`; there is: 10.0.0.1:9090, 10.0.0.2:9090");
+    }
+}

@@ -1,0 +1,103 @@
+//! `weir server`: drains, disables and enables a server of a running weir, and lets it earn trust again.
+
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+
+use crate::admin::document::ServerStatus;
+use crate::client::{Client, server_path};
+use crate::failure::Failure;
+use crate::status::PlaceArgs;
+
+/// How often a drain is looked at.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// `weir server`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Holds until the next order or the end of the process. Says nothing when it is done; `weir status` shows it.
+
+Example:
+  weir server drain app 10.0.0.1:9090 --wait && deploy && weir server enable app 10.0.0.1:9090")]
+pub(crate) struct ServerArgs {
+    /// Where the admin socket is.
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) order: Order,
+}
+
+/// What can be done.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Order {
+    /// Let it finish what it has, give it nothing new
+    #[command(after_help = "Example:\n  weir server drain app 10.0.0.1:9090 --wait")]
+    Drain {
+        /// Which server.
+        #[command(flatten)]
+        server: Which,
+        /// Return when nothing waits for it or is unanswered, at most after SECONDS (30 if not said); code 1 if it isn't
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30")]
+        wait: Option<u32>,
+    },
+    /// Drain it, give what waits for it to others, and close its connections
+    #[command(after_help = "Example:\n  weir server disable app 10.0.0.1:9090")]
+    Disable(Which),
+    /// Let it serve again
+    #[command(after_help = "Example:\n  weir server enable app 10.0.0.1:9090")]
+    Enable(Which),
+    /// Trust it again after it sent an answer too many, because it has been mended
+    #[command(after_help = "Example:\n  weir server clear app 10.0.0.1:9090")]
+    Clear(Which),
+}
+
+/// A server.
+#[derive(Args, Debug)]
+pub(crate) struct Which {
+    /// Its upstream
+    upstream: String,
+    /// The server as the configuration calls it
+    server: String,
+}
+
+/// Does the verb.
+///
+/// # Errors
+/// Nobody answers, there is no such server, or it doesn't become empty in time.
+pub(crate) fn server(arguments: &ServerArgs) -> Result<(), Failure> {
+    let client = Client::new(arguments.place.admin.as_deref());
+    let (which, word, wait) = match &arguments.order {
+        Order::Drain { server, wait } => (server, "drain", *wait),
+        Order::Disable(server) => (server, "disable", None),
+        Order::Enable(server) => (server, "enable", None),
+        Order::Clear(server) => (server, "clear", None),
+    };
+    let path = server_path(&which.upstream, &which.server);
+    client.post::<ServerStatus>(&format!("{path}/{word}"))?;
+    match wait {
+        Some(seconds) => wait_until_empty(&client, &path, Duration::from_secs(u64::from(seconds))),
+        None => Ok(()),
+    }
+}
+
+fn wait_until_empty(client: &Client, path: &str, patience: Duration) -> Result<(), Failure> {
+    let end = Instant::now() + patience;
+    loop {
+        let (status, _) = client.get::<ServerStatus>(path)?;
+        let server = &status.server;
+        // A worker that doesn't tell may have requests yet.
+        if server.state != "unknown" && server.in_flight + server.waiting == 0 {
+            return Ok(());
+        }
+        if Instant::now() >= end {
+            let text = format!("{} unanswered, {} waiting", server.in_flight, server.waiting);
+            return Err(Failure::Running(format!(
+                "weir: {} is still not empty after {} s: {text}\n",
+                server.name,
+                patience.as_secs()
+            )));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

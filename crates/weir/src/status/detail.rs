@@ -1,0 +1,144 @@
+//! `weir status server`: everything about one server, for people. Pure: document -> text.
+
+use std::time::Duration;
+
+use super::figures::{count, rate, span, time};
+use super::overview::{Look, tone};
+use super::table::{Column, Row, Tone, number, table, text};
+use crate::admin::document::{self, ServerStatus};
+
+/// What is left out first where it is narrow.
+const CONNECTIONS: [Column; 9] = [
+    number("CONN", 0),
+    number("WORKER", 2),
+    text("STATE"),
+    number("FOR", 0),
+    number("SENT", 0),
+    number("QUEUED", 0),
+    number("ANSWERS", 1),
+    number("CLOSES", 0),
+    text("LAST CLOSED BY"),
+];
+
+/// The whole page.
+pub(crate) fn detail(status: &ServerStatus, look: Look) -> String {
+    let server = &status.server;
+    let mut out = format!("{} of {}", server.name, status.upstream);
+    if server.address != server.name {
+        out += &format!(" ({})", server.address);
+    }
+    out += &format!("  {}", tone(&server.state).paint(&server.state, look.colour));
+    if let Some(why) = &server.why {
+        out += &format!(": {why}");
+    }
+    out.push('\n');
+    for (name, value) in facts(status) {
+        out += &format!("  {name:<13} {value}\n");
+    }
+    out.push('\n');
+    let rows: Vec<Row> = status.rows.iter().map(row).collect();
+    out += &table(&CONNECTIONS, &rows, 2, look.width, look.colour);
+    out
+}
+
+/// Lines of a name and what there is to say.
+fn facts(status: &ServerStatus) -> Vec<(&'static str, String)> {
+    let server = &status.server;
+    let connections = &server.connections;
+    let seconds = span(Duration::from_secs_f64(server.window.seconds.clamp(0.0, 1e12)));
+    let mut facts = vec![
+        ("connections", format!("{} of {} up{}", connections.up, connections.configured, beside(connections))),
+        ("requests", requests(server)),
+        (
+            "window",
+            format!(
+                "{seconds}, {} answers, {} req/s",
+                count(server.window.latency.count),
+                rate(server.window.requests_per_second)
+            ),
+        ),
+        ("latency", latency(&server.window.latency)),
+        ("percentiles", percentiles(&server.window.latency)),
+        ("answers", listed(status.statuses.iter().map(|(status, count)| (status.to_string(), *count)))),
+        ("trust", trust(server)),
+    ];
+    for (name, key) in [("doubts", "doubts"), ("closes", "closes")] {
+        let counts = server.totals.get(key).and_then(|value| value.as_object()).into_iter().flatten();
+        facts.push((name, listed(counts.map(|(word, count)| (word.clone(), count.as_u64().unwrap_or(0))))));
+    }
+    let plain = server.totals.iter().filter_map(|(name, value)| Some((name.replace('_', "-"), value.as_u64()?)));
+    facts.push(("counts", listed(plain)));
+    if let Some(problem) = &server.last_problem {
+        facts.push(("last problem", format!("{}, {} ago", problem.word, span(Duration::from_micros(problem.ago_us)))));
+    }
+    facts
+}
+
+fn beside(connections: &document::Connections) -> String {
+    let mut out = String::new();
+    for (number, what) in [(connections.aside, "set aside for slow clients"), (connections.tunnels, "in tunnels")] {
+        if number > 0 {
+            out += &format!(", {number} {what}");
+        }
+    }
+    out
+}
+
+fn requests(server: &document::Server) -> String {
+    let (busy, waiting, room) = (server.in_flight, server.waiting, server.capacity);
+    format!("{busy} unanswered, {waiting} waiting, room for {}; weight {}", count(room), server.weight)
+}
+
+fn latency(latency: &document::Latency) -> String {
+    format!("min {}  mean {}  max {}", time(latency.min_us), time(latency.mean_us), time(latency.max_us))
+}
+
+fn percentiles(latency: &document::Latency) -> String {
+    let all = [
+        ("p50", latency.p50_us),
+        ("p75", latency.p75_us),
+        ("p90", latency.p90_us),
+        ("p95", latency.p95_us),
+        ("p99", latency.p99_us),
+        ("p99.9", latency.p999_us),
+    ];
+    all.map(|(name, value)| format!("{name} {}", time(value))).join("  ")
+}
+
+fn trust(server: &document::Server) -> String {
+    let penalty = Duration::from_micros(server.penalty_us);
+    let word = match server.trust.as_str() {
+        "penalty" => format!("not pipelined for {}: its answers were doubtful", span(penalty)),
+        "surplus" => "not pipelined: it sent an answer too many; `weir server clear` after it is mended".to_owned(),
+        "earning" => "earning it: not pipelined yet".to_owned(),
+        word => word.to_owned(),
+    };
+    format!("{word}; depth {}", server.depth)
+}
+
+/// Counts with their names; what never occurred is left out.
+fn listed(counts: impl Iterator<Item = (String, u64)>) -> String {
+    let shown: Vec<String> =
+        counts.filter(|(_, value)| *value > 0).map(|(name, value)| format!("{name} {}", count(value))).collect();
+    if shown.is_empty() { "none".to_owned() } else { shown.join("  ") }
+}
+
+fn row(row: &document::Row) -> Row {
+    let state = match row.retry_us {
+        0 => row.state.clone(),
+        us => format!("{}, retry in {}", row.state, time(Some(us))),
+    };
+    let down = matches!(row.state.as_str(), "down" | "connecting");
+    let cells = vec![
+        row.number.to_string().into(),
+        row.worker.to_string().into(),
+        super::table::Cell { text: state, tone: if down { Tone::Bad } else { Tone::Plain } },
+        span(Duration::from_micros(row.since_us)).into(),
+        row.in_flight.to_string().into(),
+        row.queued.to_string().into(),
+        count(row.answers).into(),
+        count(row.closes).into(),
+        row.closed_why.clone().unwrap_or_else(|| "-".to_owned()).into(),
+    ];
+    Row { cells, below: None }
+}

@@ -1,0 +1,228 @@
+//! `weir status` for people: one screen that shows which server is in trouble and why. Pure: document -> text.
+
+use std::time::Duration;
+
+use super::figures::{count, rate, span, time};
+use super::table::{Cell, Column, Layout, Row, Tone, number, table, text};
+use crate::admin::document::{Problem, Server, Status, Upstream};
+
+/// How to show it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look {
+    /// Columns of the terminal; as many as needed elsewhere.
+    pub(crate) width: usize,
+    /// With terminal escapes.
+    pub(crate) colour: bool,
+}
+
+/// What is left out first where it is narrow: weight, 2xx, p90, connections.
+const COLUMNS: [Column; 14] = [
+    text("SERVER"),
+    text("STATE"),
+    number("WEIGHT", 4),
+    number("REQ/S", 0),
+    number("BUSY", 0),
+    number("WAIT", 0),
+    number("P50", 0),
+    number("P90", 2),
+    number("P99", 0),
+    number("2XX", 3),
+    number("4XX", 0),
+    number("5XX", 0),
+    number("RETRY", 0),
+    number("CONNS", 1),
+];
+/// A problem this old is not shown beside a server that is well.
+const OLD_US: u64 = 300_000_000;
+
+/// The whole screen.
+pub(crate) fn overview(status: &Status, look: Look) -> String {
+    let mut out = head(status, look);
+    let rows: Vec<Row> = status.upstreams.iter().flat_map(|upstream| &upstream.servers).map(row).collect();
+    let layout = Layout::new(&COLUMNS, &rows, 2, look.width, look.colour);
+    let mut rows = &rows[..];
+    for upstream in &status.upstreams {
+        let (own, rest) = rows.split_at(upstream.servers.len());
+        rows = rest;
+        out.push('\n');
+        out.push_str(&heading(upstream, look));
+        out.push_str(&layout.table(own));
+    }
+    out.push_str(&suspects(status, look));
+    out
+}
+
+fn head(status: &Status, look: Look) -> String {
+    let workers = status.workers.len();
+    let plural = if workers == 1 { "" } else { "s" };
+    let uptime = span(Duration::from_secs_f64(status.uptime_seconds.clamp(0.0, 1e12)));
+    let (state, tone) = match (&status.unready, status.state.as_str()) {
+        (None, _) => ("ready".to_owned(), Tone::Good),
+        (_, "draining") => ("draining".to_owned(), Tone::Odd),
+        (Some(why), _) => (format!("not ready: {}", sentence(why)), Tone::Bad),
+    };
+    let mut out = format!(
+        "weir {}, pid {}, up {uptime}, {}, {workers} worker{plural}, {}\n",
+        status.weir,
+        status.pid,
+        status.driver,
+        tone.paint(&state, look.colour)
+    );
+    let clients = &status.clients;
+    let latency = &clients.window.latency;
+    out += &format!(
+        "clients {}  req/s {}  busy {}  waiting {}  p50 {}  p99 {}  max {}\n",
+        count(clients.connections),
+        rate(clients.window.requests_per_second),
+        count(clients.in_flight),
+        count(clients.waiting),
+        time(latency.p50_us),
+        time(latency.p99_us),
+        time(latency.max_us)
+    );
+    let seconds = clients.window.seconds.min(status.window_seconds as f64);
+    let answers = &clients.window.answers;
+    out += &format!("answers of the last {}: ", span(Duration::from_secs_f64(seconds.max(0.0))));
+    let classes = [("2xx", answers.c2xx), ("3xx", answers.c3xx), ("4xx", answers.c4xx), ("5xx", answers.c5xx)];
+    let shown: Vec<String> = classes.iter().map(|(name, value)| format!("{name} {}", count(*value))).collect();
+    out += &shown.join("  ");
+    out.push('\n');
+    for worker in status.workers.iter().filter(|worker| !worker.responsive) {
+        out += &Tone::Bad.paint(&format!("worker {} does not answer", worker.number), look.colour);
+        out.push('\n');
+    }
+    for worker in status.workers.iter().filter(|worker| worker.rebirths > 0) {
+        let text = format!("worker {} panicked {} times and began anew: a bug in weir", worker.number, worker.rebirths);
+        out += &Tone::Bad.paint(&text, look.colour);
+        out.push('\n');
+    }
+    out
+}
+
+/// A word of the document for people.
+fn sentence(unready: &str) -> String {
+    match unready.split_once(' ') {
+        Some(("no-server", upstream)) => format!("no server of {upstream} can be used"),
+        _ => unready.to_owned(),
+    }
+}
+
+fn heading(upstream: &Upstream, look: Look) -> String {
+    let usable = upstream.servers.iter().filter(|server| server.usable).count();
+    let all = upstream.servers.len();
+    let tone = if usable == all { Tone::Plain } else { Tone::Bad };
+    format!("{}  {}\n", upstream.name, tone.paint(&format!("{usable} of {all} servers up"), look.colour))
+}
+
+/// How a state looks.
+pub(crate) fn tone(state: &str) -> Tone {
+    match state {
+        "up" => Tone::Good,
+        "draining" | "disabled" => Tone::Odd,
+        _ => Tone::Bad,
+    }
+}
+
+fn row(server: &Server) -> Row {
+    let window = &server.window;
+    let latency = &window.latency;
+    let toned = |value: u64, tone: Tone| Cell { text: count(value), tone: if value > 0 { tone } else { Tone::Plain } };
+    let connections = &server.connections;
+    let missing = server.state == "up" && connections.up < connections.configured;
+    let connected = Cell {
+        text: format!("{}/{}", connections.up, connections.configured),
+        tone: if missing { Tone::Odd } else { Tone::Plain },
+    };
+    let cells = vec![
+        server.name.as_str().into(),
+        Cell { text: server.state.clone(), tone: tone(&server.state) },
+        server.weight.to_string().into(),
+        rate(window.requests_per_second).into(),
+        count(server.in_flight).into(),
+        toned(server.waiting, Tone::Odd),
+        time(latency.p50_us).into(),
+        time(latency.p90_us).into(),
+        time(latency.p99_us).into(),
+        count(window.answers.c2xx).into(),
+        count(window.answers.c4xx).into(),
+        toned(window.answers.c5xx, Tone::Bad),
+        toned(window.retries, Tone::Odd),
+        connected,
+    ];
+    Row { cells, below: remark(server) }
+}
+
+/// What the operator should know of a server, in one line.
+fn remark(server: &Server) -> Option<Cell> {
+    let mut parts: Vec<String> = Vec::new();
+    let ago = |problem: &Problem| format!("{} {} ago", problem.word, span(Duration::from_micros(problem.ago_us)));
+    let why = server.why.as_ref().filter(|_| server.state != "up");
+    let problem = server.last_problem.as_ref();
+    match (why, problem) {
+        (Some(why), Some(problem)) if *why == problem.word => parts.push(format!("{}: {}", server.state, ago(problem))),
+        (Some(why), _) if server.suspended_us > 0 => {
+            let since = span(Duration::from_micros(server.suspended_us));
+            parts.push(format!("{} for {since}: {why}", server.state));
+        }
+        (Some(why), _) => parts.push(format!("{}: {why}", server.state)),
+        _ => {}
+    }
+    match server.trust.as_str() {
+        "surplus" => parts
+            .push("sent an answer too many and is not pipelined; `weir server clear` after it is mended".to_owned()),
+        "penalty" => {
+            let left = span(Duration::from_micros(server.penalty_us));
+            parts.push(format!("not pipelined for {left}: its answers were doubtful"));
+        }
+        _ => {}
+    }
+    if let Some(problem) = problem.filter(|problem| problem.ago_us < OLD_US && why != Some(&problem.word)) {
+        parts.push(format!("last problem: {}", ago(problem)));
+    }
+    let tone = if server.state == "up" { Tone::Odd } else { tone(&server.state) };
+    (!parts.is_empty()).then(|| Cell { text: parts.join("; "), tone })
+}
+
+fn suspects(status: &Status, look: Look) -> String {
+    if status.suspects.is_empty() {
+        return String::new();
+    }
+    const COLUMNS: [Column; 4] = [text("METHOD"), text("PATH"), number("DEATHS", 0), number("REFUSED FOR", 0)];
+    let rows = status.suspects.iter().map(|suspect| {
+        let refused = match suspect.refused_for_us {
+            0 => "-".to_owned(),
+            us => span(Duration::from_micros(us)),
+        };
+        let cells = vec![
+            suspect.method.as_str().into(),
+            suspect.path.as_str().into(),
+            suspect.deaths.to_string().into(),
+            refused.into(),
+        ];
+        Row { cells, below: None }
+    });
+    let heading = Tone::Bad.paint("requests that seem to kill servers", look.colour);
+    format!("\n{heading}\n{}", table(&COLUMNS, &rows.collect::<Vec<_>>(), 2, look.width, look.colour))
+}
+
+/// One line, for whoever reads it later.
+pub(crate) fn line(status: &Status) -> String {
+    let clients = &status.clients;
+    let servers = || status.upstreams.iter().flat_map(|upstream| &upstream.servers);
+    let up = servers().filter(|server| server.usable).count();
+    format!(
+        "up {}  servers {up}/{}  req/s {}  busy {}  waiting {}  p50 {}  p99 {}  4xx {}  5xx {}\n",
+        span(Duration::from_secs_f64(status.uptime_seconds.clamp(0.0, 1e12))),
+        servers().count(),
+        rate(clients.window.requests_per_second),
+        count(clients.in_flight),
+        count(clients.waiting),
+        time(clients.window.latency.p50_us),
+        time(clients.window.latency.p99_us),
+        count(clients.window.answers.c4xx),
+        count(clients.window.answers.c5xx)
+    )
+}
+
+#[cfg(test)]
+mod tests;

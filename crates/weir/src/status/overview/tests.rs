@@ -1,0 +1,157 @@
+//! Proves: the screen is readable at 80 columns and shows what is wrong with a server. How: a made-up document with a server
+//! in each kind of trouble, and the expected screens beside this file.
+
+use std::path::Path;
+
+use super::*;
+use crate::admin::document::{self, Answers, Clients, Connections, Latency, Suspect, Window, Worker};
+use crate::status::detail::detail;
+
+fn server(name: &str, state: &str, why: Option<&str>) -> Server {
+    let latency = Latency {
+        count: 300_000,
+        p50_us: Some(210),
+        p90_us: Some(1_900),
+        p99_us: Some(34_000),
+        max_us: Some(1_200_000),
+        ..Latency::default()
+    };
+    Server {
+        name: name.to_owned(),
+        address: name.to_owned(),
+        weight: 50,
+        state: state.to_owned(),
+        why: why.map(str::to_owned),
+        usable: state == "up",
+        connections: Connections { up: 32, configured: 32, ..Connections::default() },
+        in_flight: 130,
+        trust: "trusted".to_owned(),
+        depth: 16,
+        window: Window {
+            seconds: 300.0,
+            requests_per_second: 6103.4,
+            answers: Answers { c2xx: 1_800_000, c4xx: 312, c5xx: 0, ..Answers::default() },
+            retries: 0,
+            latency,
+        },
+        ..Server::default()
+    }
+}
+
+fn troubled() -> Status {
+    let mut slow = server("10.0.0.2:9090", "up", None);
+    slow.window.latency =
+        Latency { p50_us: Some(84_000), p90_us: Some(950_000), p99_us: Some(12_300_000), ..slow.window.latency };
+    (slow.waiting, slow.window.answers.c5xx, slow.window.retries, slow.connections.up) = (40, 17, 120, 30);
+    slow.last_problem = Some(Problem { word: "reset".to_owned(), ago_us: 3_000_000 });
+    let mut dead = server("10.0.0.3:9090", "down", Some("connect-failed"));
+    (dead.connections.up, dead.in_flight, dead.window) = (0, 0, Window::default());
+    dead.last_problem = Some(Problem { word: "connect-failed".to_owned(), ago_us: 72_000_000 });
+    let mut liar = server("10.0.0.4:9090", "up", None);
+    (liar.trust, liar.depth) = ("surplus".to_owned(), 1);
+    let healthy = server("10.0.0.1:9090", "up", None);
+    let drained = server("app-5.internal:8080", "draining", Some("ordered"));
+    Status {
+        version: 1,
+        weir: "0.1.0".to_owned(),
+        pid: 4242,
+        uptime_seconds: 93_784.0,
+        state: "running".to_owned(),
+        ready: true,
+        driver: "io_uring".to_owned(),
+        window_seconds: 300,
+        clients: Clients {
+            connections: 640,
+            in_flight: 390,
+            waiting: 40,
+            window: healthy.window.clone(),
+            ..Clients::default()
+        },
+        workers: (0..2).map(|number| Worker { number, responsive: number == 0, ..Worker::default() }).collect(),
+        upstreams: vec![
+            Upstream { name: "app".to_owned(), usable: true, servers: vec![healthy, slow, dead, liar, drained] },
+            Upstream { name: "legacy".to_owned(), usable: true, servers: vec![server("127.0.0.1:9091", "up", None)] },
+        ],
+        suspects: vec![Suspect {
+            method: "GET".to_owned(),
+            path: "/report?id=7".to_owned(),
+            deaths: 4,
+            refused_for_us: 48_000_000,
+        }],
+        ..Status::default()
+    }
+}
+
+fn one_server() -> document::ServerStatus {
+    let row = |number, state: &str, closed_why: Option<&str>| document::Row {
+        number,
+        worker: number as usize % 2,
+        state: state.to_owned(),
+        since_us: 72_000_000,
+        in_flight: 3,
+        queued: 1,
+        answers: 12_345,
+        closes: u64::from(closed_why.is_some()),
+        closed_why: closed_why.map(str::to_owned),
+        ..document::Row::default()
+    };
+    let totals = serde_json::json!({ "requests": 1_800_312, "retries": 2, "doubts": { "garbage": 2 }, "closes": { "reset": 1 } });
+    document::ServerStatus {
+        version: 1,
+        upstream: "app".to_owned(),
+        server: Server {
+            totals: totals.as_object().expect("an object").clone().into_iter().collect(),
+            penalty_us: 41_000_000,
+            trust: "penalty".to_owned(),
+            depth: 1,
+            last_problem: Some(Problem { word: "reset".to_owned(), ago_us: 3_000_000 }),
+            ..server("10.0.0.2:9090", "up", None)
+        },
+        statuses: [(200, 1_800_000), (404, 312)].into(),
+        rows: vec![
+            row(0, "busy", None),
+            row(1, "probation", Some("reset")),
+            document::Row { retry_us: 250_000, ..row(2, "down", Some("connect-failed")) },
+        ],
+    }
+}
+
+/// Compares with a stored screen; `UPDATE=1` writes it.
+fn same(name: &str, shown: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/status/overview").join(name);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&file, shown).unwrap();
+    }
+    assert_eq!(shown, std::fs::read_to_string(&file).unwrap_or_default(), "{name}");
+}
+
+#[test]
+fn screens_are_as_stored() {
+    let plain = |width| Look { width, colour: false };
+    for (name, width) in [("wide.txt", usize::MAX), ("narrow.txt", 80)] {
+        let shown = overview(&troubled(), plain(width));
+        // Sentences may be longer than the table.
+        let table = shown.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        assert!(table.clone().count() >= 8 && table.into_iter().all(|line| line.chars().count() <= width), "{shown}");
+        same(name, &shown);
+    }
+    same("server.txt", &detail(&one_server(), plain(80)));
+    same("line.txt", &line(&troubled()));
+}
+
+#[test]
+fn colours_are_only_added() {
+    let coloured = overview(&troubled(), Look { width: 80, colour: true });
+    assert!(coloured.contains("\x1b[31m17\x1b[0m"), "{coloured}");
+    let mut plain = coloured;
+    for code in ["\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"] {
+        plain = plain.replace(code, "");
+    }
+    assert_eq!(plain, overview(&troubled(), Look { width: 80, colour: false }));
+}
+
+#[test]
+fn an_empty_document_is_a_screen_too() {
+    assert!(overview(&Status::default(), Look { width: 1, colour: true }).contains("weir"));
+    assert!(!detail(&document::ServerStatus::default(), Look { width: 1, colour: false }).is_empty());
+}
