@@ -44,9 +44,9 @@ impl Engine {
         for link in self.links.indexes().map(|index| self.links.at(index)) {
             at_most("bytes of a body for a server", link.body.len(), HIGH_BYTES + 4 * RECEIVE_BYTES_MAX)?;
         }
+        // Each request of a client may be answered by another connection, which stops one receive late.
+        let late = (self.plan.client.requests_queued_max as usize + 4) * RECEIVE_BYTES_MAX;
         for session in self.sessions.indexes().map(|index| self.sessions.at(index)) {
-            // Each of its requests may be answered by another connection, which stops one receive late.
-            let late = (session.queued as usize + 4) * RECEIVE_BYTES_MAX;
             at_most("bytes unsent for a client", session.unsent(), HIGH_BYTES + late)?;
             let stashed = session.stash.as_ref().map_or(0, |stash| stash.bytes.len() - stash.start);
             at_most("bytes of a client unparsed", stashed, STASH_BYTES_MAX)?;

@@ -277,6 +277,11 @@ impl Engine {
         if link.state == LinkState::Tunnel {
             return;
         }
+        if link.pipelined && link.entries.is_empty() && self.servers[server].share_client {
+            // The next request may be another client's. Should the server still owe an answer to this one, it must not get it.
+            self.lose_link(index, Loss::Ours, "share-client");
+            return;
+        }
         if link.syncing && link.entries.is_empty() {
             link.sync_until_us = now_us + (SYNC_ANSWERS * answer_us).min(SYNC_US_MAX);
             let generation = self.links.generation(index);
