@@ -2,6 +2,7 @@
 #
 #   make demo             origin and proxy on 127.0.0.1:8080 with live figures; DEMO_SECONDS=n ends it by itself
 #   make test             formatting, lints, all tests, licences
+#   make sim SEEDS=1000   the simulation with many seeds, and how often each hostile row was played
 #   make bench            measures against nginx and HAProxy; QUICK=1 takes under 5 minutes; BENCH="--only NAME" picks
 #   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers
 #   make icount           instructions for each operation (valgrind); ICOUNT=--cost shows what counting costs
@@ -16,10 +17,11 @@ WEIR := $(TARGET_DIR)/$(PROFILE)/weir
 DEMO_SECONDS ?= 0
 DEMO_LISTEN ?= 127.0.0.1:8080
 FUZZ_SECONDS ?= 60
+SEEDS ?= 1000
 
 CHAOS_SECONDS ?= 60
 
-.PHONY: demo test bench chaos icount fuzz fmt lint unit licences setup build
+.PHONY: demo test sim bench chaos icount fuzz fmt lint unit licences setup build
 
 build:
 	@scripts/setup build
@@ -33,6 +35,9 @@ test: setup
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) test --locked --workspace
 	@scripts/licences
+
+sim: setup
+	WEIR_SIM_SEEDS=$(SEEDS) $(CARGO) test --locked --package weir-worker --test sim -- --nocapture
 
 bench: setup
 	@$(MAKE) --no-print-directory build PROFILE=$(if $(QUICK),bench-fast,$(PROFILE))

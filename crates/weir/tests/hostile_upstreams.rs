@@ -14,7 +14,7 @@ use weir_check::upstreams::{Asker, Company, HostileUpstream, Outcome, Step, Trus
 kit::rows_on_both_drivers! { play:
     e0_honest,
     e1_second_answer, e1_garbage_behind, e1_http_like_garbage, e1_half_an_answer_behind,
-    e2_second_answer_later,
+    e2_second_answer_later, e21_split_answer,
     e3_crlf_behind, e3_two_crlf_behind, e3_many_crlf_behind,
     e4_head_with_body, e4_head_with_an_answer_as_body,
     e5_204_with_body, e5_204_with_an_answer_as_body, e5_204_with_chunks,
@@ -32,7 +32,7 @@ kit::rows_on_both_drivers! { play:
     e17_version_2, e17_lower_case_version, e17_no_status_line, e17_empty_name, e17_no_colon,
     e17_field_before_status_line, e17_head_of_1_mib,
     e17_fold_becomes_space, e17_space_before_colon_is_removed,
-    e28_ends_by_close, e28_http_10, e28_connection_close,
+    e26_connection_bound_auth, e28_ends_by_close, e28_http_10, e28_connection_close,
 }
 
 #[test]

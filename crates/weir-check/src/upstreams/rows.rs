@@ -64,14 +64,17 @@ fn row(id: &'static str, steps: Vec<Step>, asker: Asker, trust: Trust) -> Hostil
     HostileUpstream { id, letter, trigger: get(), steps, asker, trust, company: Company::Pipelined }
 }
 
-const LETTERS: [&str; 20] = [
+const LETTERS: [&str; 22] = [
     "E0", "E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E10", "E11", "E12", "E13", "E14", "E15", "E16", "E17",
-    "E18", "E28",
+    "E18", "E21", "E26", "E28",
 ];
 
 fn surplus() -> Vec<HostileUpstream> {
     let company = |company, row| HostileUpstream { company, ..row };
     let two = send(&format!("{}{SECOND}", ok_body()));
+    // A field that copies what the client sent, line ends and all, ends its own answer and begins another.
+    let split = format!("{OK}Content-Length: 11\r\nX-Copied: a\r\n\r\nok {{n}}{SECOND}");
+    let split = send(&split);
     let garbage = |text: &str| vec![send(&format!("{}{text}", ok_body()))];
     vec![
         row("e0_honest", vec![send(&ok_body())], answered(), Trust::Kept),
@@ -82,6 +85,7 @@ fn surplus() -> Vec<HostileUpstream> {
             Company::Queued,
             row("e1_half_an_answer_behind", garbage("HTTP/1.1 200 OK\r\nX-No"), answered(), Trust::Doubt),
         ),
+        company(Company::Queued, row("e21_split_answer", vec![split], answered(), Trust::Surplus)),
         company(
             Company::Alone,
             row(
@@ -251,9 +255,13 @@ fn close_delimited() -> Vec<HostileUpstream> {
     let whole = send(&format!("{OK}\r\nok {{n}}"));
     let old = send("HTTP/1.0 200 OK\r\nX-Nonce: {n}\r\nContent-Length: 11\r\n\r\nok {n}");
     let announced = send(&format!("{OK}Connection: close\r\nContent-Length: 11\r\n\r\nok {{n}}"));
+    // The connection is authenticated from now on: it would speak for this client with whatever another one asks.
+    let bound =
+        send("HTTP/1.1 401 Unauthorized\r\nX-Nonce: {n}\r\nWWW-Authenticate: NTLM\r\nContent-Length: 11\r\n\r\nok {n}");
     vec![
         row("e28_ends_by_close", vec![whole, Step::Fin], answered(), Trust::Closed),
         row("e28_http_10", vec![old, Step::Fin], answered(), Trust::Closed),
+        row("e26_connection_bound_auth", vec![bound], Asker::Answer(401, "ok {n}".to_owned()), Trust::Closed),
         row("e28_connection_close", vec![announced, Step::Fin], answered(), Trust::Closed),
     ]
 }

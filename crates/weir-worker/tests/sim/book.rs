@@ -32,6 +32,9 @@ pub struct Book {
     pub tries_max: Option<u32>,
     /// Bytes that the parties of the run sent and received.
     pub traffic: Traffic,
+    /// Answers to the wrong asker are filed in `misdelivered` and are no violation.
+    pub collects_misdelivered: bool,
+    pub misdelivered: Vec<Misdelivered>,
     /// Faults that servers played: how often, and how often with requests pipelined behind.
     pub played: BTreeMap<String, Played>,
 }
@@ -43,6 +46,14 @@ pub struct Traffic {
     pub clients_got: u64,
     pub servers_sent: u64,
     pub servers_got: u64,
+}
+
+/// An answer that came to the wrong asker.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Misdelivered {
+    pub nonce: String,
+    /// The nonce that it carried.
+    pub got: String,
 }
 
 /// How often a fault was played.
@@ -233,6 +244,11 @@ impl Book {
         let verdict = match reply.fields.all("x-nonce").as_slice() {
             [] => Ok(Outcome::Refused(reply.status)),
             [own] if *own == nonce => judge_own(&entry.asked, reply),
+            others if self.collects_misdelivered => {
+                entry.outcome = Outcome::Answered;
+                let (nonce, got) = (nonce.to_owned(), others.join(","));
+                return self.misdelivered.push(Misdelivered { nonce, got });
+            }
             others => Err(format!("{nonce} got the answer of {others:?}")),
         };
         match verdict {

@@ -20,6 +20,8 @@ pub enum Act {
     Send(Vec<u8>),
     /// Microseconds.
     Wait(u64),
+    /// Until this time of the world, microseconds.
+    Until(u64),
     /// Until so many answers have come.
     AwaitAnswers(usize),
     /// Until a 100 or a final answer comes, or a second has passed.
@@ -176,6 +178,7 @@ impl Client {
                     self.book.borrow_mut().traffic.clients_sent += bytes.len() as u64;
                     net.send(conn, &bytes);
                 }
+                Act::Until(at_us) => self.wait(net, at_us.saturating_sub(net.now_us()), Waiting::Timer),
                 Act::Wait(time_us) => self.wait(net, time_us, Waiting::Timer),
                 Act::AwaitAnswers(count) if self.answered < count => self.waiting = Some(Waiting::Answers(count)),
                 Act::AwaitAnswers(_) => {}

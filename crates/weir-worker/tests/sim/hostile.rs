@@ -16,7 +16,7 @@ use super::client::{Act, Client, Manners};
 use super::run::Run;
 use super::scenario::{Kind, Scenario, listen_address};
 use super::server::{ECHO_FIELD, Style};
-use super::{each_seed, seeds};
+use super::{each_seed, seeds_of};
 
 /// Runs of each row when nothing else is asked.
 const RUNS: u64 = 2;
@@ -30,10 +30,7 @@ fn no_victim_of_a_hostile_server_is_harmed() {
         if row.company == Company::Alone {
             continue;
         }
-        let all = seeds();
-        for seed in if all.end - all.start == 1 { all } else { 0..RUNS.max(all.end / 100) } {
-            play(&row, seed);
-        }
+        seeds_of(RUNS).into_iter().for_each(|seed| play(&row, seed));
     }
 }
 

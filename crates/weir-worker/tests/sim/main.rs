@@ -5,7 +5,7 @@
 //! excuse; what may not be repeated reached servers at most once; bodies arrived whole; every byte that left was judged;
 //! nothing is held when the clients have gone.
 //!
-//! `WEIR_SIM_SEEDS=N` runs N seeds of each test instead of the usual ones, `WEIR_SIM_SEED=x` only that one, and
+//! `WEIR_SIM_SEEDS=N` runs N seeds where 100 are usual and in proportion elsewhere, `WEIR_SIM_SEED=x` only that one, and
 //! `WEIR_SIM_TRACE=1` prints the events before a failure.
 
 // A test binary has no outside that could reach anything.
@@ -21,10 +21,14 @@ mod outage;
 mod run;
 mod scenario;
 mod server;
+mod storm;
 mod tunnel;
 
 use std::cell::Cell;
+use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use run::{Run, Summary};
 use scenario::{Kind, Scenario};
@@ -32,23 +36,42 @@ use scenario::{Kind, Scenario};
 /// Runs of each test when nothing else is asked.
 const SEEDS: u64 = 100;
 
-/// The seeds to run.
-fn seeds() -> std::ops::Range<u64> {
+/// Where the seeds of this process begin that nobody has tried: told once, because a failure may be hard to see again without.
+fn fresh() -> u64 {
+    static FIRST: OnceLock<u64> = OnceLock::new();
+    *FIRST.get_or_init(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let first = 1_000_000 + now.as_micros() as u64 % 1_000_000_000;
+        // Past the capture of test output.
+        let _ = writeln!(std::io::stderr(), "simulation: fresh seeds from {first} on");
+        first
+    })
+}
+
+/// The seeds to run where `usual` ones are run when nothing else is asked: the same each time, and some fresh ones.
+fn seeds_of(usual: u64) -> Vec<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match (number("WEIR_SIM_SEED"), number("WEIR_SIM_SEEDS")) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, count) => 0..count.unwrap_or(SEEDS),
+        (Some(seed), _) => vec![seed],
+        (None, Some(count)) => (0..(count * usual).div_ceil(SEEDS)).collect(),
+        (None, None) => (0..usual).chain(fresh()..fresh() + usual.div_ceil(10)).collect(),
     }
+}
+
+fn seeds() -> Vec<u64> {
+    seeds_of(SEEDS)
 }
 
 fn run(seed: u64, workers: u16) -> Summary {
     Run::new(Scenario::new(seed, workers)).finish()
 }
 
-/// Runs all seeds, so that one look shows how many fail; the messages are those of the failures.
-fn each_seed(seeds: impl Iterator<Item = u64>, run: impl Fn(u64)) {
+/// Runs all seeds, so that one look shows how many fail; the messages are those of the failures. `WEIR_SIM_STOP` ends it with the
+/// first.
+fn each_seed(seeds: impl IntoIterator<Item = u64>, run: impl Fn(u64)) {
+    let most = if std::env::var_os("WEIR_SIM_STOP").is_some() { 1 } else { usize::MAX };
     let fails = |seed: &u64| catch_unwind(AssertUnwindSafe(|| run(*seed))).is_err();
-    let failed: Vec<u64> = seeds.filter(fails).collect();
+    let failed: Vec<u64> = seeds.into_iter().filter(fails).take(most).collect();
     assert!(failed.is_empty(), "failed with seeds {failed:?}");
 }
 

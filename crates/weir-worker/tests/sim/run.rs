@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use weir_io::sim::{Actor, Faults, Ledger, Rng, SimWorld};
 
-use weir_proxy::counters::Kind as CounterKind;
+use weir_proxy::counters::{Counters, Kind as CounterKind};
 use weir_proxy::plan::PipelineMode;
 
 use super::book::{Book, Entry, Outcome, SharedBook, Traffic};
@@ -138,6 +138,7 @@ impl Run {
         self.nodes.borrow().iter().for_each(|node| node.set_fuse(0));
         self.world.set_faults(Faults { latency_us: 50, ..Faults::none() });
         self.pass(QUIET_US, || false);
+        self.check_panics();
         self.check_book();
         let verdict = judge(&self.book.borrow());
         if let Err(text) = verdict {
@@ -148,6 +149,11 @@ impl Run {
         let summary = self.summary();
         self.check_drained();
         summary
+    }
+
+    /// A sum over all workers.
+    pub fn count(&self, count: impl Fn(&Counters) -> u64) -> u64 {
+        self.nodes.borrow().iter().map(|node| count(node.counters())).sum()
     }
 
     fn check_book(&self) {
@@ -228,6 +234,14 @@ impl Run {
         let expected = self.book.borrow().traffic;
         if seen != expected {
             self.fail(&format!("weir counted {seen:?}, the others {expected:?}"));
+        }
+    }
+
+    /// A bug that the workers survive is one nevertheless.
+    fn check_panics(&self) {
+        let panics = self.count(|counters| counters.rebirths.get());
+        if panics > 0 && self.scenario.kind != Kind::Panicking {
+            self.fail(&format!("{panics} panics"));
         }
     }
 

@@ -15,6 +15,11 @@ use super::outage::Outage;
 
 const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
 
+/// The trigger of a request that kills the server's process (hostile.md E19).
+pub const KILLER: &str = "e19_killer";
+/// How long the process of a killed server takes to come back, microseconds.
+const RESTART_US: u64 = 5_000;
+
 /// The field of `pipeline echo`.
 pub const ECHO_FIELD: &str = "x-request-id";
 
@@ -123,6 +128,8 @@ pub(super) enum Due {
     CloseUnread(Conn),
     /// It begins to listen.
     Up,
+    /// It reads a request that kills it.
+    Die,
     /// An outage of the style begins, or ends.
     Down(usize),
     Back(usize),
@@ -165,6 +172,10 @@ impl Server {
                 net.close(conn);
             }
             Due::Up => net.listen(self.address),
+            Due::Die => {
+                self.die(net);
+                self.timer(net, RESTART_US, Due::Up);
+            }
             Due::Down(index) => self.go_down(net, index),
             Due::Back(index) => self.come_back(net, index),
         }
@@ -219,11 +230,16 @@ impl Server {
             return;
         }
         if request.target.starts_with("/trigger") {
-            let nonce = request.nonce().to_owned();
-            self.begin_script(net, conn, nonce);
+            let request = request.clone();
+            self.begin_script(net, conn, &request);
         } else if fresh && request.fields.has("expect") && net.rng().chance(800) {
             self.send(net, conn, b"HTTP/1.1 100 Continue\r\n\r\n");
         }
+    }
+
+    fn is_trigger(&self, request: &Request) -> bool {
+        let book = self.book.borrow();
+        book.entries.get(request.nonce()).is_some_and(|entry| entry.asked.trigger.is_some())
     }
 
     fn go_on(&mut self, net: &mut Net<'_>, conn: Conn) {
@@ -231,13 +247,12 @@ impl Server {
         if connection.writing.is_some() || connection.deaf || self.style.silent {
             return;
         }
-        let Some(request) = connection.queue.front() else { return };
-        if request.target.starts_with("/trigger") {
-            let nonce = request.nonce().to_owned();
-            connection.queue.pop_front();
-            return self.begin_script(net, conn, nonce);
+        let Some(request) = connection.queue.front().cloned() else { return };
+        if self.is_trigger(&request) {
+            self.conns.entry(conn).and_modify(|connection| drop(connection.queue.pop_front()));
+            return self.begin_script(net, conn, &request);
         }
-        connection.writing = Some(Writing::Delay);
+        self.conns.entry(conn).and_modify(|connection| connection.writing = Some(Writing::Delay));
         let most = self.style.delay_us_max >> net.rng().below(8);
         let after_us = net.rng().below(most + 1);
         self.timer(net, after_us, Due::Go(conn));
@@ -257,6 +272,7 @@ impl Server {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         if self.style.swaps > 0 && connection.queue.len() > 1 && net.rng().chance(self.style.swaps) {
             connection.queue.swap(0, 1);
+            self.book.borrow_mut().plays("e20_wrong_order", true);
         }
         let Some(request) = connection.queue.pop_front() else { return };
         if request.fields.has("upgrade") {
@@ -397,16 +413,28 @@ impl Server {
         }
     }
 
-    fn begin_script(&mut self, net: &mut Net<'_>, conn: Conn, nonce: String) {
+    fn begin_script(&mut self, net: &mut Net<'_>, conn: Conn, request: &Request) {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         connection.answered += 1;
         connection.judge.answered();
-        let book = self.book.borrow();
-        let id = book.entries.get(&nonce).and_then(|entry| entry.asked.trigger.clone());
-        drop(book);
+        let nonce = request.nonce().to_owned();
+        let mut book = self.book.borrow_mut();
+        let Some(entry) = book.entries.get(&nonce) else { return };
+        let (first, id) = (entry.arrivals.len() == 1, entry.asked.trigger.clone());
         let Some(id) = id else { return };
+        if first {
+            book.plays(&id, !connection.queue.is_empty());
+        }
+        drop(book);
+        if id == KILLER {
+            return self.timer(net, 0, Due::Die);
+        }
         let row: HostileUpstream = by_id(&id);
-        self.play(net, conn, nonce, row.steps.into());
+        let mut steps = VecDeque::from(row.steps);
+        if let (Some(echo), Some(Step::Send(bytes))) = (request.fields.first(ECHO_FIELD), steps.front_mut()) {
+            *bytes = with_echo(bytes, echo);
+        }
+        self.play(net, conn, nonce, steps);
     }
 
     fn play(&mut self, net: &mut Net<'_>, conn: Conn, nonce: String, mut steps: VecDeque<Step>) {
@@ -502,4 +530,12 @@ impl Actor for Server {
     fn on_reset(&mut self, _: &mut Net<'_>, conn: Conn) {
         self.conns.remove(&conn);
     }
+}
+
+/// A scripted answer that carries the identifier of its request back, as far as the script's author knows it: only once.
+fn with_echo(bytes: &[u8], echo: &str) -> Vec<u8> {
+    let mark = b"X-Nonce: {n}\r\n";
+    let at = bytes.windows(mark.len()).position(|window| window == mark).map_or(0, |at| at + mark.len());
+    let field = format!("X-Request-Id: {echo}\r\n");
+    if at == 0 { bytes.to_vec() } else { [&bytes[..at], field.as_bytes(), &bytes[at..]].concat() }
 }
