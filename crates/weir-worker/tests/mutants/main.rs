@@ -1,0 +1,230 @@
+//! Proves: the simulation finds what it is for. Real bugs, put back one at a time, are each found within a bounded number of
+//! seeds, by a broken promise and not by luck. How: a copy of the sources, in which each bug is a branch on a name from the
+//! environment, is built once, and its simulation is run under each name until the first seed fails. The product itself has no
+//! such branches. Under no name the copy must pass.
+//!
+//! When a bug's place has changed, its row in [`BUGS`] has to follow; the message says which.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A bug, as a change of one place.
+struct Bug {
+    name: &'static str,
+    /// What was forgotten.
+    story: &'static str,
+    file: &'static str,
+    /// The right code; there once. `$` in the wrong one stands for whether the bug is there.
+    right: &'static str,
+    wrong: &'static str,
+    /// The simulation that finds it, by the beginning of its name.
+    found_by: &'static str,
+    /// Within so many seeds.
+    seeds: u32,
+}
+
+const BUGS: &[Bug] = &[
+    Bug {
+        name: "generation-of-requests",
+        story: "a late answer is given to whoever has the slot of its request now",
+        file: "weir-proxy/src/slab.rs",
+        right: "slot.generation == generation && slot.occupant.is_some()",
+        wrong: "(slot.generation == generation || $ && std::any::type_name::<T>().ends_with(\"Exchange\")) && slot.occupant.is_some()",
+        found_by: "one_worker_keeps",
+        seeds: 100,
+    },
+    Bug {
+        name: "generation-of-connections",
+        story: "a completion of a connection that is gone is taken for one of its successor",
+        file: "weir-proxy/src/engine.rs",
+        right: "&& u64::from(self.links.generation(index) & GENERATION_MASK) ==",
+        wrong: "&& $ || (index as usize) < self.links.slots() && self.links.is_occupied(index) && u64::from(self.links.generation(index) & GENERATION_MASK) ==",
+        found_by: "one_worker_keeps",
+        seeds: 100,
+    },
+    Bug {
+        name: "unasked-bytes",
+        story: "bytes that nobody asked for wait for the next request",
+        file: "weir-proxy/src/link.rs",
+        right: "Reading::Head if !asked => return Step::Unasked,",
+        wrong: "Reading::Head if !asked => return if $ { Step::More } else { Step::Unasked },",
+        found_by: "hostile::no_victim",
+        seeds: 100,
+    },
+    Bug {
+        name: "head-with-body",
+        story: "the answer to HEAD is read with the body that it announces",
+        file: "weir-proxy/src/link.rs",
+        right: "ReplyContext { head: asked.has(Traits::HEAD) }",
+        wrong: "ReplyContext { head: asked.has(Traits::HEAD) && !$ }",
+        found_by: "one_worker_keeps",
+        seeds: 100,
+    },
+    Bug {
+        name: "followed",
+        story: "a request is sent behind one that must not be followed",
+        file: "weir-proxy/src/link.rs",
+        right: "            self.hold = true;",
+        wrong: "            self.hold = !$;",
+        found_by: "one_worker_keeps",
+        seeds: 100,
+    },
+    Bug {
+        name: "sent-twice",
+        story: "what may not be repeated is sent again after a loss",
+        file: "weir-proxy/src/engine/loss.rs",
+        right: "!ask.traits.has(Traits::RETRIABLE)",
+        wrong: "!ask.traits.has(Traits::RETRIABLE) && !$",
+        found_by: "one_worker_keeps",
+        seeds: 100,
+    },
+    Bug {
+        name: "out-of-order",
+        story: "an answer leaves before those to the requests in front of it",
+        file: "weir-proxy/src/engine/answer.rs",
+        right: "if session.first == slot { &mut session.output }",
+        wrong: "if session.first == slot || $ { &mut session.output }",
+        found_by: "one_worker_keeps",
+        seeds: 100,
+    },
+    Bug {
+        name: "lost-mail",
+        story: "mail that found its box full is forgotten",
+        file: "weir-proxy/src/engine.rs",
+        right: "        post.append(newer);",
+        wrong: "        if $ { post = newer } else { post.append(newer) }",
+        found_by: "two_workers_keep",
+        seeds: 100,
+    },
+    Bug {
+        name: "lost-buffer",
+        story: "a receive buffer is not given back",
+        file: "weir-worker/src/worker.rs",
+        right: "            self.driver.recycle(buffer);",
+        wrong: "            if $ { std::mem::forget(buffer) } else { self.driver.recycle(buffer) }",
+        found_by: "one_worker_keeps",
+        seeds: 100,
+    },
+    Bug {
+        name: "early-answer",
+        story: "a connection is used again although its server has answered before it had the whole request",
+        file: "weir-proxy/src/engine/upstream.rs",
+        right: "let early = streaming &&",
+        wrong: "let early = !$ && streaming &&",
+        found_by: "hostile::no_victim",
+        seeds: 100,
+    },
+];
+
+const SWITCH: &str = "
+/// Bugs that are put back.
+pub mod mutants {
+    use std::sync::OnceLock;
+    /// Whether this one is.
+    pub fn on(name: &str) -> bool {
+        static NAME: OnceLock<String> = OnceLock::new();
+        NAME.get_or_init(|| std::env::var(\"WEIR_MUTANT\").unwrap_or_default()) == name
+    }
+}
+";
+
+/// The text of a file with its bugs.
+fn mutate(file: &str, mut text: String) -> String {
+    for bug in BUGS.iter().filter(|bug| bug.file == file) {
+        let places = text.matches(bug.right).count();
+        assert_eq!(places, 1, "the place of the bug {} in {file} has changed: {:?}", bug.name, bug.right);
+        let path = if file.starts_with("weir-proxy/") { "crate" } else { "weir_proxy" };
+        let wrong = bug.wrong.replace('$', &format!("{path}::mutants::on(\"{}\")", bug.name));
+        text = text.replacen(bug.right, &wrong, 1);
+    }
+    if file == "weir-proxy/src/lib.rs" { text + SWITCH } else { text }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
+}
+
+/// Copies what differs, so that only what changed is built again.
+fn copy(from: &Path, to: &Path, file: &str) {
+    if from.is_dir() {
+        fs::create_dir_all(to).expect("a directory for the copy");
+        for entry in fs::read_dir(from).expect("a readable directory") {
+            let name = entry.expect("an entry").file_name().into_string().expect("a name in UTF-8");
+            let file = if file.is_empty() { name.clone() } else { format!("{file}/{name}") };
+            copy(&from.join(&name), &to.join(&name), &file);
+        }
+        return;
+    }
+    let bytes = fs::read(from).expect("a readable file");
+    let bytes = match String::from_utf8(bytes) {
+        Ok(text) => mutate(file, text).into_bytes(),
+        Err(error) => error.into_bytes(),
+    };
+    if fs::read(to).ok().as_ref() != Some(&bytes) {
+        fs::write(to, bytes).expect("a writable copy");
+    }
+}
+
+/// Builds the simulation of the copy; answers where it is. What the copy shares with the workspace is not built again.
+fn build() -> PathBuf {
+    let copied = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target directory");
+    fs::create_dir_all(&copied).expect("a directory for the copy");
+    for name in ["Cargo.toml", "Cargo.lock", "crates"] {
+        copy(&root().join(name), &copied.join(name), "");
+    }
+    let cargo = std::env::var_os("CARGO").expect("run by cargo");
+    let output = Command::new(cargo)
+        .args(["test", "--locked", "--offline", "--no-run", "--package", "weir-worker", "--test", "sim"])
+        .current_dir(&copied)
+        .env("CARGO_TARGET_DIR", target)
+        .output()
+        .expect("cargo");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    let line = text.lines().find(|line| line.contains("Executable")).expect("the name of the binary");
+    let path = line.split(['(', ')']).nth(1).expect("its path");
+    copied.join(path)
+}
+
+fn run(binary: &Path, mutant: &str, tests: &[&str], seeds: u32) -> Output {
+    // A bug may be one that never comes to an end.
+    Command::new("timeout")
+        .arg("120")
+        .arg(binary)
+        .args(tests)
+        .args(["--test-threads", "1"])
+        .env("WEIR_MUTANT", mutant)
+        .env("WEIR_SIM_SEEDS", seeds.to_string())
+        .env("WEIR_SIM_STOP", "1")
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::null())
+        .output()
+        .expect("the simulation runs")
+}
+
+/// The promise that was broken, and the seed with which.
+fn finding(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    let broken = text.lines().position(|line| line.starts_with("simulation with seed"));
+    let lines: Vec<&str> = text.lines().skip(broken.unwrap_or_default()).take(2).map(str::trim).collect();
+    lines.join(" ").chars().take(220).collect()
+}
+
+#[test]
+fn the_simulation_finds_each_bug() {
+    let binary = build();
+    let tests: Vec<&str> = BUGS.iter().map(|bug| bug.found_by).collect();
+    let clean = run(&binary, "", &tests, 20);
+    assert!(clean.status.success(), "the copy fails without a bug: {}", finding(&clean));
+    let mut missed = Vec::new();
+    for bug in BUGS {
+        let output = run(&binary, bug.name, &[bug.found_by], bug.seeds);
+        match output.status.success() {
+            true => missed.push(bug.name),
+            false => println!("{}: {}\n  {}", bug.name, bug.story, finding(&output)),
+        }
+    }
+    assert_eq!(missed, Vec::<&str>::new(), "bugs that the simulation does not find");
+}
