@@ -190,7 +190,7 @@ impl Checker<'_> {
                 std::mem::take(&mut self.blocks).into_iter().partition(|inner| inner.block.name == block.name);
             self.blocks = others;
             let mine: Vec<Checked> = mine;
-            if mine.is_empty() && !block.repeats {
+            if mine.is_empty() && !block.repeats && !block.needs_something() {
                 let entry = Entry { name_span: span.clone(), ..Entry::default() };
                 blocks.push(check(block, &entry, self.problems));
             }
@@ -211,17 +211,47 @@ impl Checker<'_> {
                 let problem = problem.related(&earlier.clone(), "the other is here");
                 self.problems.push(problem);
             }
+            if let Default::With(other, words, _) = row.default
+                && self.is_one_of(other, words) == Some(false)
+            {
+                let wanted = words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ");
+                let message = format!("`{}` has an effect only when `{other}` is {wanted}", row.name);
+                self.problems.push(Problem::new("conflict", &place, message));
+            }
             return Some(Chosen { row, span: Some(place), settings });
         }
-        match row.default {
+        self.chosen_by_default(row, row.default, span)
+    }
+
+    fn chosen_by_default(&mut self, row: &'static Row, default: Default, span: &Span) -> Option<Chosen> {
+        match default {
+            Default::With(other, words, default) if self.is_one_of(other, words) == Some(true) => {
+                self.chosen_by_default(row, *default, span)
+            }
+            Default::With(..) => None,
             Default::Required => {
                 let message = format!("`{}` needs `{}`: {}", self.block.name, row.name, row.kind);
                 self.problems.push(Problem::new("missing-value", span, message));
                 None
             }
-            Default::Unless(_, other) if is_written(other).is_some() => None,
+            Default::Unless(_, other) if self.written.iter().any(|(row, ..)| row.name == other) => None,
             Default::Absent => None,
             Default::Is(text) | Default::Unless(text, _) => Some(default_of(row, text)),
+        }
+    }
+}
+
+impl Checker<'_> {
+    /// Whether an option is one of these words, written or by default; None when what is written is wrong.
+    fn is_one_of(&self, name: &str, words: &[&str]) -> Option<bool> {
+        let written = self.written.iter().find(|(row, ..)| row.name == name);
+        match (written, self.block.row(name).map(|row| row.default)) {
+            (Some((_, _, settings)), _) => match settings.first()? {
+                Setting::Word(word) => Some(words.contains(word)),
+                _ => Some(false),
+            },
+            (None, Some(Default::Is(word))) => Some(words.contains(&word)),
+            (None, _) => Some(false),
         }
     }
 }
@@ -265,7 +295,8 @@ mod tests {
         assert!(rows.len() > 40);
         for row in rows {
             assert!(row.help.ends_with('.'), "{}", row.name);
-            if let Default::Is(text) | Default::Unless(text, _) = row.default {
+            let default = if let Default::With(_, _, default) = row.default { *default } else { row.default };
+            if let Default::Is(text) | Default::Unless(text, _) = default {
                 assert_eq!(default_of(row, text).settings.len(), 1, "{}", row.name);
             }
         }

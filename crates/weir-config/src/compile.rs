@@ -5,6 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use weir_http::Limits;
+use weir_proxy::balance::{Key, Method, Statistic};
 use weir_proxy::health::Codes;
 use weir_proxy::plan::{
     AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode, Plan, ServerPlan,
@@ -13,9 +14,9 @@ use weir_proxy::plan::{
 use weir_proxy::route::{HostMatch, Route, RouteTable};
 use weir_proxy::rules::{Rule, Rules, TargetMatch};
 
-use crate::check::Checked;
+use crate::check::{Checked, Chosen};
 use crate::problem::{Problem, Span, nearest};
-use crate::schema::Setting;
+use crate::schema::{Default, Setting};
 use crate::{AdminChoice, IoChoice, World};
 
 /// Listeners, upstreams, servers of one upstream, routes: more than this is a mistake or an attack.
@@ -164,6 +165,8 @@ impl Compiler<'_> {
         let plan = UpstreamPlan {
             name: block.text("name").to_owned(),
             servers: self.servers(block),
+            balance: block.all("balance").next().map_or(Method::Ratio, method),
+            slow_start_us: block.number("slow-start"),
             queue_size: narrow(block.number("queue-size")),
             forward_retries: narrow(block.number("forward-retries")),
             retry_budget_percent: narrow(block.number("retry-budget")),
@@ -222,7 +225,29 @@ impl Compiler<'_> {
             let problem = Problem::new("missing-value", &upstream.span, message);
             self.push(problem.help("server \"127.0.0.1:9090\""));
         }
+        self.backups(upstream);
         servers
+    }
+
+    /// A backup needs somebody to stand in for, and its weight another backup.
+    fn backups(&mut self, upstream: &Checked) {
+        let backups: Vec<&Checked> = upstream.all("server").filter(|server| server.flag("backup")).collect();
+        let [first, others @ ..] = &backups[..] else { return };
+        if backups.len() == upstream.all("server").count() {
+            let message = format!("all servers of upstream `{}` are backups", upstream.text("name"));
+            let problem = Problem::new("conflict", &first.place("backup"), message);
+            self.push(problem.help("leave `backup` out where the server is to be used at all times"));
+        }
+        // The effective configuration has a weight for every server.
+        let weight = first.number("weight").to_string();
+        let usual = |chosen: &Chosen| match chosen.row.default {
+            Default::Is(text) => chosen.settings.is_empty() || text == weight,
+            _ => false,
+        };
+        if others.is_empty() && !first.chosen("weight").is_none_or(usual) {
+            let message = "`weight` has no effect on the only backup: when it is used, it gets everything";
+            self.push(Problem::new("conflict", &first.place("weight"), message));
+        }
     }
 
     fn server(&mut self, block: &Checked) -> Option<ServerPlan> {
@@ -233,8 +258,9 @@ impl Compiler<'_> {
         }
         let connections = narrow(block.number("connections"));
         let weight = narrow(block.number("weight"));
+        let backup = block.flag("backup");
         match (self.world.resolve)(name) {
-            Ok(Some(address)) => Some(ServerPlan { name: name.to_owned(), address, connections, weight }),
+            Ok(Some(address)) => Some(ServerPlan { name: name.to_owned(), address, connections, weight, backup }),
             Ok(None) => {
                 self.push(Problem::new("unresolvable", &block.place("address"), format!("`{name}` has no address")));
                 None
@@ -388,6 +414,31 @@ impl Checked {
             .iter()
             .filter_map(|setting| if let Setting::Text(text) = setting { Some(text.as_str()) } else { None })
             .collect()
+    }
+}
+
+/// `balance` of an upstream. What was wrong has been reported.
+fn method(block: &Checked) -> Method {
+    let by = match block.word("by") {
+        "min" => Statistic::Min,
+        "max" => Statistic::Max,
+        "p50" => Statistic::Percentile(5000),
+        "p75" => Statistic::Percentile(7500),
+        "p90" => Statistic::Percentile(9000),
+        "p95" => Statistic::Percentile(9500),
+        "p99" => Statistic::Percentile(9900),
+        "p99.9" => Statistic::Percentile(9990),
+        _ => Statistic::Avg,
+    };
+    let key = block.text("key");
+    match (block.word("mode"), key.split_once(':')) {
+        ("dynamic", _) => Method::Dynamic(by),
+        ("predict", _) => Method::Predict { by, past_us: block.number("past"), ahead_us: block.number("ahead") },
+        ("least", _) => Method::Least,
+        ("hash", Some(("header", name))) => Method::Hash(Key::Header(name.to_owned())),
+        ("hash", Some((_, name))) => Method::Hash(Key::Cookie(name.to_owned())),
+        ("hash", None) => Method::Hash(if key == "uri" { Key::Uri } else { Key::ClientIp }),
+        _ => Method::Ratio,
     }
 }
 

@@ -5,6 +5,7 @@ use crate::schema::{Block, Default, Kind, Row};
 use crate::texts;
 
 const SECOND: u64 = 1_000_000;
+const HOUR: u64 = 3_600 * SECOND;
 const DAY: u64 = 86_400 * SECOND;
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -171,6 +172,12 @@ const UPSTREAM: Block = Block {
             Default::Is("60s"),
             "From the receipt of a request to the beginning of its answer; over it 504.",
         ),
+        row(
+            "slow-start",
+            Kind::Time(0, HOUR),
+            Default::Is("0s"),
+            "How long a server that comes back takes to get its full share: from a tenth on it grows evenly.",
+        ),
         row("connect-timeout", TIMEOUT, Default::Is("5s"), "How long one connect may take."),
         row(
             "connect-retries",
@@ -194,7 +201,7 @@ const UPSTREAM: Block = Block {
         row("head-limit", HEAD, Default::Is("32KiB"), "Longest reply head; over it 502."),
         row("fields-limit", FIELDS, Default::Is("100"), "Most fields in a reply head; over it 502."),
     ],
-    blocks: &[SERVER, PIPELINE, NONIDEMPOTENT, FAILOVER, HEALTH],
+    blocks: &[SERVER, BALANCE, PIPELINE, NONIDEMPOTENT, FAILOVER, HEALTH],
     repeats: true,
 };
 
@@ -210,9 +217,49 @@ const SERVER: Block = Block {
             "Connections kept established, in total over all workers.",
         ),
         row("weight", Kind::Count(1, 100), Default::Is("50"), "Share of requests relative to the other servers."),
+        row("backup", Kind::Flag, Default::Is("#false"), "Used only when no server without this can be."),
     ],
     blocks: &[],
     repeats: true,
+};
+
+const BALANCE: Block = Block {
+    name: "balance",
+    help: "Which server gets the next request; docs/balancing.md says when to use which.",
+    positional: &[row(
+        "mode",
+        Kind::Word(&["ratio", "dynamic", "predict", "least", "hash"]),
+        Default::Is("ratio"),
+        "`ratio`: by `weight`. `dynamic`: by `weight` and response time. `predict`: by the response time to be expected. `least`: the less loaded of two. `hash`: the same server for the same key.",
+    )],
+    options: &[
+        row(
+            "by",
+            Kind::Word(&["min", "avg", "max", "p50", "p75", "p90", "p95", "p99", "p99.9"]),
+            Default::With("mode", &["dynamic", "predict"], &Default::Is("avg")),
+            "Which response time: the shortest, the mean, the longest or a percentile.",
+        ),
+        row(
+            "past",
+            Kind::Time(SECOND, HOUR),
+            Default::With("mode", &["predict"], &Default::Is("30s")),
+            "How far back the trend of response times reaches.",
+        ),
+        row(
+            "ahead",
+            Kind::Time(0, HOUR),
+            Default::With("mode", &["predict"], &Default::Is("15s")),
+            "How far ahead it is drawn.",
+        ),
+        row(
+            "key",
+            Kind::Text("`uri`, `client-ip`, `header:NAME` or `cookie:NAME`", texts::balance_key),
+            Default::With("mode", &["hash"], &Default::Required),
+            "What is hashed. A request without it goes to the less loaded of two servers.",
+        ),
+    ],
+    blocks: &[],
+    repeats: false,
 };
 
 const PIPELINE: Block = Block {

@@ -40,7 +40,12 @@ fn write_block(out: &mut String, block: &Block, path: &str) {
 }
 
 fn default(row: &Row) -> String {
-    match row.default {
+    text_of(row.default)
+}
+
+fn text_of(default: Default) -> String {
+    match default {
+        Default::With(_, words, default) => format!("{} ({})", text_of(*default), words.join(", ")),
         Default::Required => "required".to_owned(),
         Default::Absent => "none".to_owned(),
         Default::Is(text) | Default::Unless(text, _) => format!("`{text}`"),

@@ -20,7 +20,8 @@ pub(crate) struct Block {
     pub(crate) options: &'static [Row],
     /// Blocks inside.
     pub(crate) blocks: &'static [Block],
-    /// Whether it may stand more than once. One that may not is filled with defaults when it is missing.
+    /// Whether it may stand more than once. One that may not is filled with defaults when it is missing,
+    /// unless something must be written in it.
     pub(crate) repeats: bool,
 }
 
@@ -44,6 +45,9 @@ pub(crate) enum Default {
     Is(&'static str),
     /// This value, unless the named other option of the block is written: the two exclude each other.
     Unless(&'static str, &'static str),
+    /// The last, when the named other option of the block is one of these words. Otherwise it may not be written, because it
+    /// would have no effect.
+    With(&'static str, &'static [&'static str], &'static Default),
 }
 
 /// Checks a text and gives its canonical form.
@@ -91,6 +95,11 @@ impl Block {
     /// The row of this name.
     pub(crate) fn row(&self, name: &str) -> Option<&'static Row> {
         self.positional.iter().chain(self.options).find(|row| row.name == name)
+    }
+
+    /// Whether something must be written in it: then it is there only when it stands there.
+    pub(crate) fn needs_something(&self) -> bool {
+        self.rows().any(|row| row.default == Default::Required)
     }
 
     /// All rows.

@@ -139,6 +139,17 @@ pub(crate) fn method(text: &str) -> Result<String, String> {
     Ok(upper)
 }
 
+/// What requests are hashed by. Names of fields are compared without case, those of cookies with it.
+pub(crate) fn balance_key(text: &str) -> Result<String, String> {
+    match text.split_once(':') {
+        None if text == "uri" || text == "client-ip" => Ok(text.to_owned()),
+        Some(("header", name)) if is_token(name) => Ok(text.to_ascii_lowercase()),
+        Some(("cookie", name)) if is_token(name) => Ok(text.to_owned()),
+        Some(("header" | "cookie", name)) => Err(format!("`{name}` is not a name")),
+        _ => Err("write `uri`, `client-ip`, `header:NAME` or `cookie:NAME`".to_owned()),
+    }
+}
+
 /// The name of the field that carries an identifier there and back.
 pub(crate) fn echo_field(text: &str) -> Result<String, String> {
     const TAKEN: [&str; 12] = [

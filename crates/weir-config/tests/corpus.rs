@@ -139,7 +139,8 @@ fn the_reference_page_is_the_option_table() {
 #[test]
 fn examples_of_the_pages_are_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let pages = ["docs/configuration.md", "README.md"].map(|page| fs::read_to_string(root.join(page)).unwrap());
+    let pages = ["docs/configuration.md", "docs/balancing.md", "README.md"]
+        .map(|page| fs::read_to_string(root.join(page)).unwrap());
     let page = pages.concat();
     let examples: Vec<_> = page.split("```kdl\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(!examples.is_empty());

@@ -47,6 +47,18 @@ fn pipeline() -> BoxedStrategy<String> {
     .boxed()
 }
 
+fn balance() -> BoxedStrategy<String> {
+    prop_oneof![
+        prop::sample::select(vec!["", "balance", "balance ratio", "balance least", "balance hash key=uri"])
+            .prop_map(str::to_owned),
+        prop::sample::select(vec!["min", "avg", "p99.9"]).prop_map(|by| format!("balance dynamic by={by}")),
+        (1u32..3600).prop_map(|past| format!("balance predict past=\"{past}s\"")),
+        "[a-zA-Z-]{1,8}".prop_map(|name| format!("balance hash key=\"header:{name}\"")),
+        "[a-zA-Z-]{1,8}".prop_map(|name| format!("balance hash key=\"cookie:{name}\"")),
+    ]
+    .boxed()
+}
+
 /// Any text that may be a part of a target, quoted as KDL wants it.
 fn target() -> BoxedStrategy<String> {
     "[!-~äöü]{1,12}".prop_map(|text| format!("{:?}", text.replace("${", "$${"))).boxed()
@@ -63,13 +75,13 @@ fn upstream(index: usize) -> BoxedStrategy<String> {
         option("nonidempotent \"OPTIONS\"", Just("any".to_owned())),
     ]);
     let servers = prop::collection::btree_map(1u16..u16::MAX, (1u32..65_535, 1u32..100), 1..4);
-    (options, servers, pipeline())
-        .prop_map(move |(options, servers, pipeline)| {
+    (options, servers, pipeline(), balance())
+        .prop_map(move |(options, servers, pipeline, balance)| {
             let line = |(port, (connections, weight)): (u16, (u32, u32))| {
                 format!("    server \"10.0.0.{index}:{port}\" connections={connections} weight={weight}\n")
             };
             let servers: String = servers.into_iter().map(line).collect();
-            format!("upstream \"u{index}\" {{\n{servers}{options}\n    {pipeline}\n}}\n")
+            format!("upstream \"u{index}\" {{\n{servers}{options}\n    {pipeline}\n    {balance}\n    server \"10.0.1.1:1\" backup=on\n}}\n")
         })
         .boxed()
 }
@@ -100,6 +112,9 @@ fn word_salad() -> BoxedStrategy<String> {
         "route",
         "server",
         "pipeline",
+        "balance",
+        "hash",
+        "key",
         "nonidempotent",
         "proxy",
         "depth",

@@ -1,122 +1,256 @@
-//! Which server of an upstream gets the next request: smooth weighted round robin.
+//! Which server of an upstream gets the next request.
 //!
-//! The engine keeps one [`Balance`] an upstream. Weights 2 and 1 give A B A, not A A B: load stays even also over a few
-//! requests. The method is nginx's (each turn every candidate gains its weight, the richest is chosen and pays the sum).
-//! Cost: one pass over the servers; none with a single one. semantics.md §5.
+//! The engine keeps one [`Balance`] an upstream of several servers (a single one is not asked) and tells it which servers
+//! may be chosen now. Each method is a file: [`ratio`], [`dynamic`] and [`predict`] (weights that follow the response time,
+//! known from [`measure`]), [`least`], [`hash`]; what workers tell each other is in [`shared`]. Cost: one or two passes over
+//! the servers, nothing allocated; weights are computed every [`TICK_US`]. semantics.md §5, docs/balancing.md.
 
-/// The turn of each server of one upstream.
-///
-/// Invariants: the sum of all credits is 0; while nobody is unusable, |credit| is less than the sum of the weights.
-#[derive(Debug, Clone)]
-pub struct Balance {
-    servers: Vec<Turn>,
+mod dynamic;
+mod hash;
+mod least;
+pub(crate) mod measure;
+mod predict;
+mod ratio;
+mod shared;
+
+use dynamic::Dynamic;
+use hash::Rendezvous;
+pub(crate) use hash::hash_key;
+use least::Least;
+pub use measure::Measure;
+use predict::Trend;
+use ratio::Ratio;
+pub use shared::Shared;
+
+use crate::plan::UpstreamPlan;
+
+/// Weights that follow something are computed this often, when there is traffic.
+pub const TICK_US: u64 = 50_000;
+/// A weight of 1 in the units in which weights are reckoned: fine enough for a hundredth of it.
+const WEIGHT_UNIT: i64 = 10_000;
+/// What a server that has just recovered gets of its weight, as one part of so many.
+const SLOW_START_PARTS: u64 = 10;
+
+/// Unanswered requests that a server may have where load is bounded, in percent of its fair share.
+const LOAD_PERCENT: u64 = 125;
+/// So many it may always have: at a few requests at a time a bound would only disturb.
+const LOAD_MIN: u64 = 4;
+
+/// `balance` of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Method {
+    /// By `weight`. The default.
+    #[default]
+    Ratio,
+    /// By `weight` and response time.
+    Dynamic(Statistic),
+    /// By `weight` and the response time that is to be expected.
+    Predict {
+        /// Which response time.
+        by: Statistic,
+        /// How far back the trend reaches, 1 s to 1 h. Default 30 s.
+        past_us: u64,
+        /// How far ahead it is drawn, 0 to 1 h. Default 15 s.
+        ahead_us: u64,
+    },
+    /// The less loaded of two.
+    Least,
+    /// The same server for the same key.
+    Hash(Key),
 }
 
+/// What stands for the response times of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Statistic {
+    /// The shortest.
+    Min,
+    /// The mean.
+    Avg,
+    /// The longest.
+    Max,
+    /// The one that so many of 10,000 don't exceed.
+    Percentile(u32),
+}
+
+/// What a request is hashed by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Key {
+    /// Path and query as the client sent them.
+    Uri,
+    /// The address of the client.
+    ClientIp,
+    /// A field of this name, the first one.
+    Header(String),
+    /// A cookie of this name, the first one.
+    Cookie(String),
+}
+
+/// How the choice is made.
 #[derive(Debug, Clone)]
-struct Turn {
-    weight: i64,
-    /// What it is owed, in picks times the sum of weights.
-    credit: i64,
+enum Picker {
+    Ratio(Ratio),
+    Dynamic(Ratio, Dynamic),
+    Least(Least),
+    Hash(Rendezvous, Least),
+}
+
+/// What is known of the servers of one upstream, by index.
+#[derive(Debug, Clone)]
+pub struct Balance {
+    picker: Picker,
+    /// As configured, in units.
+    configured: Vec<i64>,
+    /// As they are now, in units, at least 1.
+    weights: Vec<i64>,
+    backups: Vec<bool>,
+    /// Unanswered requests, of all workers, at the last [`Balance::begin`] and with what was chosen since.
+    loads: Vec<u32>,
+    slow_start_us: u64,
+    due_us: u64,
+    turn: u64,
+}
+
+/// Bounded load: no server gets far more than its fair share of the unanswered requests.
+#[derive(Debug, Clone, Copy)]
+struct Bound {
+    /// Unanswered requests of all servers together.
+    load: u64,
+    /// The sum of their weights, above 0.
+    weight: u64,
+    /// What a server may have of its fair share, in percent.
+    percent: u64,
+}
+
+impl Bound {
+    /// Whether a server with this load and weight may have one more.
+    fn has_room(self, load: u32, weight: i64) -> bool {
+        let fair = u128::from((self.load + 1) * self.percent) * weight as u128;
+        let most = fair.div_ceil(100 * u128::from(self.weight)) as u64;
+        u64::from(load) < most.max(LOAD_MIN)
+    }
+}
+
+/// What the engine knows of a server when weights are computed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Finding {
+    /// When it last came back; 0: it never was away.
+    pub recovered_us: u64,
+    /// Its response time in microseconds, over all workers; None: not known.
+    pub response_us: Option<u64>,
 }
 
 impl Balance {
-    /// A server for each weight (1 or more; 0 counts as 1), known by its index.
-    pub fn new(weights: &[u32]) -> Balance {
-        let servers = weights.iter().map(|weight| Turn { weight: i64::from((*weight).max(1)), credit: 0 });
-        Balance { servers: servers.collect() }
-    }
-
-    /// Whose turn it is among those that are usable; None when nobody is.
-    ///
-    /// While the same servers are usable, each gets exactly its weight of picks in every run of as many picks as the
-    /// sum of their weights. An unusable server neither gains nor pays: when it comes back it goes on where it was,
-    /// without a burst to catch up.
-    #[inline]
-    pub fn pick(&mut self, usable: impl Fn(usize) -> bool) -> Option<usize> {
-        if self.servers.len() == 1 {
-            return usable(0).then_some(0);
-        }
-        self.pick_one(usable)
-    }
-
-    fn pick_one(&mut self, usable: impl Fn(usize) -> bool) -> Option<usize> {
-        let mut best: Option<(usize, i64)> = None;
-        let mut sum = 0;
-        for (at, turn) in self.servers.iter_mut().enumerate().filter(|(at, _)| usable(*at)) {
-            turn.credit += turn.weight;
-            sum += turn.weight;
-            if best.is_none_or(|(_, credit)| turn.credit > credit) {
-                best = Some((at, turn.credit));
+    /// For the servers of this upstream. Each worker begins at another one.
+    pub fn new(plan: &UpstreamPlan, worker: u16, seed: u64) -> Balance {
+        let servers = plan.servers.len();
+        let configured: Vec<i64> = plan.servers.iter().map(|one| i64::from(one.weight.max(1)) * WEIGHT_UNIT).collect();
+        let least = || Least::new(servers, seed ^ u64::from(worker) << 32);
+        let ratio = || Ratio::new(&configured, worker);
+        let picker = match &plan.balance {
+            Method::Ratio => Picker::Ratio(ratio()),
+            Method::Dynamic(_) => Picker::Dynamic(ratio(), Dynamic::new(&configured, None)),
+            Method::Predict { past_us, ahead_us, .. } => {
+                Picker::Dynamic(ratio(), Dynamic::new(&configured, Some(Trend::new(*past_us, *ahead_us))))
             }
+            Method::Least => Picker::Least(least()),
+            Method::Hash(_) => {
+                let names = plan.servers.iter().map(|server| server.name.as_bytes());
+                Picker::Hash(Rendezvous::new(names), least())
+            }
+        };
+        let follows = plan.slow_start_us > 0 || matches!(picker, Picker::Dynamic(..));
+        Balance {
+            picker,
+            weights: configured.clone(),
+            configured,
+            backups: plan.servers.iter().map(|server| server.backup).collect(),
+            loads: vec![0; servers],
+            slow_start_us: plan.slow_start_us,
+            due_us: if follows { 0 } else { u64::MAX },
+            turn: u64::MAX,
         }
-        let (chosen, _) = best?;
-        self.servers[chosen].credit -= sum;
+    }
+
+    /// Whether [`Balance::reweigh`] is due.
+    #[inline]
+    pub fn is_due(&self, now_us: u64) -> bool {
+        now_us >= self.due_us
+    }
+
+    /// Computes the weights anew.
+    pub fn reweigh(&mut self, now_us: u64, finding: impl Fn(usize) -> Finding) {
+        let since_us = now_us.saturating_sub(self.due_us.saturating_sub(TICK_US));
+        self.due_us = now_us + TICK_US;
+        for (at, configured) in self.configured.iter().enumerate() {
+            self.weights[at] = slow_started(*configured, finding(at).recovered_us, now_us, self.slow_start_us);
+        }
+        if let Picker::Dynamic(_, dynamic) = &mut self.picker {
+            dynamic.reweigh(now_us, since_us, &mut self.weights, |at| finding(at).response_us);
+        }
+    }
+
+    /// Whether the choice depends on how many requests are unanswered.
+    #[inline]
+    pub fn uses_loads(&self) -> bool {
+        !matches!(self.picker, Picker::Ratio(_))
+    }
+
+    /// Whether [`Balance::begin`] is to be called before a choice in this turn.
+    #[inline]
+    pub fn wants_loads(&self, turn: u64) -> bool {
+        self.uses_loads() && self.turn != turn
+    }
+
+    /// Begins a turn: how many requests are unanswered at each server.
+    pub fn begin(&mut self, turn: u64, load: impl Fn(usize) -> u32) {
+        self.turn = turn;
+        self.loads.iter_mut().enumerate().for_each(|(at, mine)| *mine = load(at));
+    }
+
+    /// Whether requests may go wherever there is room; with `hash` they have a server of their own.
+    #[inline]
+    pub fn may_roam(&self) -> bool {
+        !matches!(self.picker, Picker::Hash(..))
+    }
+
+    /// Chooses among those that are usable, either of the backups or of the others; None when none of them is.
+    #[inline]
+    pub fn pick(&mut self, backup: bool, key: Option<u64>, usable: impl Fn(usize) -> bool) -> Option<usize> {
+        let backups = &self.backups;
+        let usable = |at: usize| backups[at] == backup && usable(at);
+        let (weights, loads) = (&self.weights, &mut self.loads);
+        let chosen = match (&mut self.picker, key) {
+            (Picker::Ratio(ratio), _) => return ratio.pick(weights, usable),
+            (Picker::Dynamic(ratio, dynamic), _) => {
+                let bound = dynamic.bound(loads);
+                ratio
+                    .pick(weights, |at| usable(at) && bound.has_room(loads[at], dynamic.weight(at)))
+                    .or_else(|| ratio.pick(weights, usable))
+            }
+            (Picker::Hash(hash, _), Some(key)) => hash.pick(key, weights, loads, usable),
+            (Picker::Least(least) | Picker::Hash(_, least), _) => least.pick(weights, loads, usable),
+        }?;
+        loads[chosen] = loads[chosen].saturating_add(1);
         Some(chosen)
     }
+
+    /// Whether there are backups at all.
+    #[inline]
+    pub fn has_backups(&self) -> bool {
+        self.backups.contains(&true)
+    }
+}
+
+/// The weight of a server that came back at `recovered_us`: from a tenth on it grows evenly, until `slow_start_us` later it
+/// is what it was.
+fn slow_started(configured: i64, recovered_us: u64, now_us: u64, slow_start_us: u64) -> i64 {
+    let since_us = now_us.saturating_sub(recovered_us);
+    if recovered_us == 0 || since_us >= slow_start_us {
+        return configured;
+    }
+    let part = (since_us as f64 / slow_start_us as f64).max(1.0 / SLOW_START_PARTS as f64);
+    ((configured as f64 * part) as i64).max(1)
 }
 
 #[cfg(test)]
-mod tests {
-    //! Proves: exact shares, smoothness, and that servers that come and go neither starve nor burst. How: examples and
-    //! properties over random weights and usability.
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn weights_interleave_smoothly() {
-        let mut balance = Balance::new(&[5, 1, 1]);
-        let picks: Vec<_> = (0..7).map(|_| balance.pick(|_| true).unwrap()).collect();
-        assert_eq!(picks, [0, 0, 1, 0, 2, 0, 0]);
-    }
-
-    #[test]
-    fn one_server_or_none() {
-        let mut balance = Balance::new(&[50]);
-        assert_eq!((balance.pick(|_| true), balance.pick(|_| false)), (Some(0), None));
-        assert_eq!(Balance::new(&[]).pick(|_| true), None);
-        assert_eq!(Balance::new(&[1, 1]).pick(|_| false), None);
-        // A weight of 0 is not a way to switch a server off.
-        assert_eq!(Balance::new(&[0, 0]).pick(|at| at == 1), Some(1));
-    }
-
-    proptest! {
-        /// From the start, each whole cycle has the exact shares, and no server waits longer than its share says by
-        /// more than one pick of each other server.
-        #[test]
-        fn shares_are_exact_over_a_cycle(weights in prop::collection::vec(1..100u32, 1..8)) {
-            let mut balance = Balance::new(&weights);
-            let sum: u32 = weights.iter().sum();
-            for _ in 0..3 {
-                let mut picks = vec![0; weights.len()];
-                (0..sum).for_each(|_| picks[balance.pick(|_| true).unwrap()] += 1);
-                prop_assert_eq!(&picks, &weights);
-            }
-        }
-
-        /// After any history, a server's picks never differ from its share by more than one for each server.
-        #[test]
-        fn a_server_that_comes_back_neither_starves_nor_bursts(
-            weights in prop::collection::vec(1..100u32, 2..6),
-            history in prop::collection::vec((any::<u8>(), 1..200usize), 0..12),
-            window in 1..500usize,
-        ) {
-            let mut balance = Balance::new(&weights);
-            for (mask, picks) in history {
-                for _ in 0..picks {
-                    let chosen = balance.pick(|at| mask >> at & 1 == 1);
-                    prop_assert!(chosen.is_none_or(|at| mask >> at & 1 == 1));
-                }
-            }
-            let mut picks = vec![0i64; weights.len()];
-            (0..window).for_each(|_| picks[balance.pick(|_| true).unwrap()] += 1);
-            let sum: u32 = weights.iter().sum();
-            for (at, weight) in weights.iter().enumerate() {
-                let share = i64::from(*weight) * window as i64 / i64::from(sum);
-                let servers = weights.len() as i64;
-                prop_assert!((picks[at] - share).abs() <= servers, "{:?} of {}, weights {:?}", picks, window, weights);
-            }
-        }
-    }
-}
+mod tests;

@@ -50,6 +50,11 @@ impl Bits {
         Some(at * 64 + word.trailing_zeros() as usize)
     }
 
+    /// Whether there is no member.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
     /// Members.
     pub fn count(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()

@@ -14,6 +14,7 @@ mod again;
 mod answer;
 mod aside;
 mod audit;
+mod choose;
 mod client;
 mod connect;
 mod health;
@@ -40,7 +41,7 @@ use bytes::Bytes;
 use weir_http::Fields;
 
 use crate::ask::{ExchangeId, LinkId};
-use crate::balance::Balance;
+use crate::balance::{Balance, Measure, Shared};
 use crate::budget::Budget;
 use crate::counters::Counters;
 use crate::health::Window;
@@ -209,6 +210,7 @@ pub struct Hints {
     trials_us: Vec<AtomicU64>,
     /// By server: when a client last had a good answer to what a probe would ask.
     proved_us: Vec<AtomicU64>,
+    shared: Shared,
     workers: usize,
 }
 
@@ -220,6 +222,7 @@ impl Hints {
             orders: (0..servers).map(|_| AtomicU8::new(Order::default() as u8)).collect(),
             trials_us: (0..servers).map(|_| AtomicU64::new(u64::MAX)).collect(),
             proved_us: (0..servers).map(|_| AtomicU64::new(0)).collect(),
+            shared: Shared::new(servers, workers),
             workers,
         }
     }
@@ -227,6 +230,11 @@ impl Hints {
     /// Connections of a worker to a server that are up.
     pub fn ready(&self, server: usize, worker: usize) -> u32 {
         self.ready[server * self.workers + worker].load(Ordering::Relaxed)
+    }
+
+    /// What they tell each other for balancing.
+    fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     fn set_ready(&self, server: usize, worker: usize, ready: u32) {
@@ -294,7 +302,8 @@ struct Group {
     servers: Range<usize>,
     /// How many of them health has suspended.
     suspended: u32,
-    balance: Balance,
+    /// None for a single server.
+    balance: Option<Box<Balance>>,
     budget: Budget,
 }
 
@@ -334,6 +343,8 @@ pub struct Engine {
     serial: u64,
     swept_us: u64,
     seed: u64,
+    /// Some upstream is balanced by what all workers have at its servers.
+    shares_loads: bool,
     draining: bool,
     /// How often this worker has begun anew.
     life: u32,
@@ -399,6 +410,7 @@ impl Engine {
             serial: 0,
             swept_us: now_us,
             seed: parts.seed,
+            shares_loads: false,
             draining: false,
             life: 0,
             strangers: vec![false; usize::from(parts.workers)],
@@ -410,15 +422,13 @@ impl Engine {
             for (position, server) in upstream.servers.iter().enumerate() {
                 engine.add_server(index, position, server.connections, stats.next().unwrap_or_default());
             }
-            let weights: Vec<u32> = upstream.servers.iter().map(|server| server.weight).collect();
-            engine.groups.push(Group {
-                servers: first..engine.servers.len(),
-                suspended: 0,
-                balance: Balance::new(&weights),
-                budget: Budget::new(upstream.retry_budget_percent, now_us),
-            });
+            let several = upstream.servers.len() > 1;
+            let balance = several.then(|| Box::new(Balance::new(upstream, engine.worker, engine.seed)));
+            let budget = Budget::new(upstream.retry_budget_percent, now_us);
+            engine.groups.push(Group { servers: first..engine.servers.len(), suspended: 0, balance, budget });
         }
         engine.begin_probing();
+        engine.shares_loads = engine.must_share_loads();
         engine
     }
 
@@ -437,6 +447,9 @@ impl Engine {
         machine.usual = Usual::new(plan.escape);
         machine.notable_from = plan.notable_from();
         machine.windows = plan.failover.iter().map(|rule| Window::new(rule.limit, rule.window_us)).collect();
+        if plan.servers.len() > 1 {
+            machine.measure = plan.balance.statistic().map(|by| Box::new(Measure::new(by)));
+        }
         for index in machine.links.clone() {
             // One that is disabled parks its connections when they come to be made.
             self.arm_link(index, now_us);
@@ -526,6 +539,7 @@ impl Engine {
         self.run_timers();
         self.sweep();
         self.reopen_synced();
+        self.publish_loads();
     }
 
     /// Mail for another worker, if there is any.

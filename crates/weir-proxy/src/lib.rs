@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod balance;
 pub mod bits;
 pub mod budget;
+pub mod cookie;
 pub mod counters;
 pub mod depth;
 pub mod engine;

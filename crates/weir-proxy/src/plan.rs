@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::balance::Method;
 use crate::health::Codes;
 use crate::route::RouteTable;
 use crate::rules::Rules;
@@ -94,6 +95,10 @@ pub struct UpstreamPlan {
     pub name: String,
     /// At least one.
     pub servers: Vec<ServerPlan>,
+    /// Which server gets the next request.
+    pub balance: Method,
+    /// How long a server that comes back takes to get its full share, 0-1 h. Default 0: at once.
+    pub slow_start_us: u64,
     /// How deep requests may follow each other on one connection.
     pub pipeline: PipelineMode,
     /// Whose requests may follow each other on one connection.
@@ -241,6 +246,8 @@ pub struct ServerPlan {
     pub connections: u32,
     /// Share of requests relative to the other servers, 1-100. Default 50.
     pub weight: u32,
+    /// Used only when no other server can be. Default false.
+    pub backup: bool,
 }
 
 /// One second.
@@ -271,6 +278,8 @@ impl Default for UpstreamPlan {
         UpstreamPlan {
             name: String::new(),
             servers: Vec::new(),
+            balance: Method::Ratio,
+            slow_start_us: 0,
             pipeline: PipelineMode::Adaptive,
             share: Share::All,
             echo: None,
@@ -301,6 +310,6 @@ impl ListenerPlan {
 impl ServerPlan {
     /// A server with the default connections and weight.
     pub fn new(name: &str, address: SocketAddr) -> ServerPlan {
-        ServerPlan { name: name.to_owned(), address, connections: 32, weight: 50 }
+        ServerPlan { name: name.to_owned(), address, connections: 32, weight: 50, backup: false }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::ask::{Ask, Traits};
 use crate::backoff::Pacer;
+use crate::balance::Measure;
 use crate::bits::Bits;
 use crate::depth::Depth;
 use crate::health::Window;
@@ -61,6 +62,8 @@ pub struct Server {
     pub open: Bits,
     /// Connections with nothing unanswered.
     pub idle: Bits,
+    /// Connections with a request behind which nothing may be sent.
+    held: Bits,
     /// Connections whose packets this worker's core receives.
     near: Bits,
     /// Connections whose packets another core receives.
@@ -97,6 +100,8 @@ pub struct Server {
     pub batch: u32,
     /// Bytes of an answer, averaged; None when the depth is fixed.
     answer_bytes: Option<u64>,
+    /// How long its answers take lately, when balancing needs that.
+    pub measure: Option<Box<Measure>>,
     /// Lets connects begin one after another when many are due.
     pub pacer: Pacer,
     /// Failed connects in a row, over all connections.
@@ -134,6 +139,7 @@ impl Server {
             stats,
             open: Bits::new(count),
             idle: Bits::new(count),
+            held: Bits::new(count),
             near: Bits::new(count),
             far: Bits::new(count),
             far_tries: FAR_TRIES,
@@ -152,6 +158,7 @@ impl Server {
             usual: Usual::new(true),
             batch: u32::MAX,
             answer_bytes: (mode == PipelineMode::Adaptive).then_some(0),
+            measure: None,
             pacer: Pacer::default(),
             failures: 0,
             unreachable: false,
@@ -171,7 +178,17 @@ impl Server {
 
     /// Whether no more requests may be put here.
     pub fn is_full(&self) -> bool {
-        self.inflight + self.waiting.len() as u32 >= self.capacity
+        self.load() >= self.capacity
+    }
+
+    /// Requests waiting or in flight.
+    pub fn load(&self) -> u32 {
+        self.inflight + self.waiting.len() as u32
+    }
+
+    /// Whether each connection that is up has a request behind which nothing may be sent.
+    pub fn is_held(&self) -> bool {
+        !self.held.is_empty() && self.held.count() >= self.ready
     }
 
     /// Whether some connection takes a request at once.
@@ -204,6 +221,7 @@ impl Server {
             && !link.paused
             && (empty || (!link.probation && self.may_follow(link, now_us)));
         self.idle.set(position, idle);
+        self.held.set(position, up && link.hold);
         self.open.set(position, open);
     }
 

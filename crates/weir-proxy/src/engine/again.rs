@@ -93,9 +93,9 @@ impl Engine {
     /// that may come up.
     fn second_place(&self, ask: &Ask) -> Result<Second, Failure> {
         let group = self.groups[usize::from(ask.upstream)].servers.clone();
-        let (first, count, old) = (group.start, group.len(), usize::from(ask.server));
+        let (first, old) = (group.start, usize::from(ask.server));
         let here = |index: usize| Ok(Second { server: index as u16, worker: None });
-        let mut others = (1..count).map(|step| (old + step) % count);
+        let mut others = self.others(usize::from(ask.upstream), old);
         if let Some(index) = others.clone().find(|index| self.may_take(first + index)) {
             return here(index);
         }

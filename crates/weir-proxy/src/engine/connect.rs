@@ -65,6 +65,7 @@ impl Engine {
         self.actions.push_back(Action::ReceiveLink { socket });
         self.counters.upstream_connections.add(1);
         let server = &mut self.servers[position];
+        // A connection that was closed and made again is not a server that was away.
         let revived = server.ready == 0 && server.failures > 0;
         server.failures = 0;
         server.unreachable = false;
@@ -72,7 +73,7 @@ impl Engine {
         server.locate(link.position, None);
         server.refresh(link, now_us);
         if revived {
-            server.recovered(now_us);
+            self.server_recovered(position);
             self.probe_soon(position as u32);
         }
         self.publish_ready(position);

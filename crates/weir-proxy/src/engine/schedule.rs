@@ -4,7 +4,6 @@ use weir_http::{Fields, Forwarded, Framing, RequestBody, RequestEdits, RequestHe
 
 use super::{Engine, GENERATION_MASK};
 use crate::ask::{Ask, ExchangeId, Failure, LinkId, Traits};
-use crate::balance::Balance;
 use crate::mail::Mail;
 use crate::server::Waiting;
 use crate::session::Phase;
@@ -82,7 +81,8 @@ impl Engine {
         if echo_name.is_some() {
             ask.echo = self.stamper.stamp();
         }
-        let place = self.place(&mut ask);
+        let key = self.balance_key(upstream, session, head, fields, bytes);
+        let place = self.place(&mut ask, key);
         let peer = self.sessions.at(session).peer;
         let via = plan.client.via;
         let hops = head.max_forwards.map(|n| n.saturating_sub(1).to_string());
@@ -175,6 +175,7 @@ impl Engine {
             self.dispatch_group(server);
             return;
         }
+        self.publish_response(server);
         let place = self.place_here(server, &ask).unwrap_or(Place::Refused(Failure::QueueFull));
         self.put(place, ask, |out| out.extend_from_slice(bytes));
     }
@@ -191,12 +192,12 @@ impl Engine {
     }
 
     /// Whether a request for this server would be served now.
-    fn is_up(&self, server: usize) -> bool {
+    pub(super) fn is_up(&self, server: usize) -> bool {
         self.servers[server].standing.takes_new() && self.is_reachable(server)
     }
 
     /// Whether a connection to this server is up and not all are full.
-    fn is_reachable(&self, server: usize) -> bool {
+    pub(super) fn is_reachable(&self, server: usize) -> bool {
         let here = &self.servers[server];
         here.ready > 0 && !here.is_full() || self.ready_elsewhere(server).is_some()
     }
@@ -220,27 +221,20 @@ impl Engine {
     }
 
     /// Whether a request may wait at the worker that owns the connections to this server, of which this one has none.
-    fn owner_may_await(&self, server: usize) -> bool {
+    pub(super) fn owner_may_await(&self, server: usize) -> bool {
         self.servers[server].standing.takes_new() && self.owner_elsewhere(server).is_some()
     }
 
     /// Chooses the server, then what happens there.
-    fn place(&mut self, ask: &mut Ask) -> Place {
-        let group = &self.groups[usize::from(ask.upstream)];
-        let first = group.servers.start;
-        if group.suspended > 0
+    fn place(&mut self, ask: &mut Ask, key: Option<u64>) -> Place {
+        if self.groups[usize::from(ask.upstream)].suspended > 0
             && let Some(place) = self.place_trial(ask)
         {
             return place;
         }
-        let group = &self.groups[usize::from(ask.upstream)];
-        if group.servers.len() > 1 || !self.servers[first].standing.takes_new() {
-            match self.choose(ask.upstream) {
-                Some(index) => ask.server = index as u16,
-                None => return Place::Refused(self.why_not(ask.upstream)),
-            }
-        }
-        let server = first + usize::from(ask.server);
+        let Some(index) = self.choose(ask, key) else { return Place::Refused(self.why_not(ask.upstream)) };
+        ask.server = index;
+        let server = self.server_index(ask);
         if let Some(place) = self.place_here(server, ask) {
             return place;
         }
@@ -248,27 +242,6 @@ impl Engine {
             Some(worker) => Place::Mail(worker),
             None => Place::Refused(self.why_not(ask.upstream)),
         }
-    }
-
-    /// The server of an upstream whose turn it is: among those that are up, else those that will be at once; else suspended
-    /// ones, where the configuration wants them tried, else those that may come up, here or at the worker that owns them.
-    fn choose(&mut self, upstream: u16) -> Option<usize> {
-        let group = &mut self.groups[usize::from(upstream)];
-        let (first, suspended) = (group.servers.start, group.suspended > 0);
-        // Taken out for the time of the choice, because the choice looks at everything else.
-        let mut balance = std::mem::replace(&mut group.balance, Balance::new(&[]));
-        let last_resort = |server| suspended && self.is_last_resort(server);
-        let choice = balance
-            .pick(|index| self.is_up(first + index))
-            .or_else(|| {
-                balance.pick(|index| self.servers[first + index].failures == 0 && self.may_await(first + index))
-            })
-            .or_else(|| balance.pick(|index| last_resort(first + index) && self.is_reachable(first + index)))
-            .or_else(|| balance.pick(|index| self.may_await(first + index)))
-            .or_else(|| balance.pick(|index| last_resort(first + index) && self.may_come_up(first + index)))
-            .or_else(|| balance.pick(|index| self.owner_may_await(first + index)));
-        self.groups[usize::from(upstream)].balance = balance;
-        choice
     }
 
     /// A worker that owns connections to a server of which this one owns none (they may still be coming up).

@@ -219,6 +219,7 @@ impl Engine {
                     self.follow_scout(server);
                 }
             }
+            self.publish_response(server);
             let link = self.links.at_mut(index);
             link.answered_us = now_us;
             link.backoff.reset();
@@ -343,6 +344,7 @@ impl Engine {
             if head.status >= self.servers[self.links.at(index).server as usize].notable_from {
                 self.on_notable_answer(index, &ask, head.status);
             }
+            self.measure(index);
             let link = self.links.at_mut(index);
             link.begun = true;
             link.old = head.version == Version::Http10;
@@ -366,6 +368,16 @@ impl Engine {
             self.answer_head(ask.id, from, head, None, fields, input);
         }
         true
+    }
+
+    /// Notes how long an answer was waited for, where balancing needs that.
+    fn measure(&mut self, index: u32) {
+        let link = self.links.at(index);
+        if let Some(measure) = self.servers[link.server as usize].measure.as_deref_mut()
+            && let Some(entry) = link.entries.front()
+        {
+            measure.record(self.now_us.saturating_sub(entry.sent_us));
+        }
     }
 
     /// Whether an answer doesn't carry back the identifier of its request.

@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, missing_docs)]
 
 mod again;
+mod balancing;
 mod basics;
 mod health;
 mod late;

@@ -1,0 +1,126 @@
+//! What workers tell each other for balancing: load and response time of each server, without locks or mail.
+//!
+//! A worker writes only its own cells, which lie together; reading what is a turn old does no harm.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use super::Statistic;
+
+/// A response time that was not renewed for so long counts no more: the worker had no traffic.
+const STALE_US: u64 = 5_000_000;
+
+#[derive(Debug, Default)]
+struct Cell {
+    /// Requests waiting or in flight.
+    load: AtomicU32,
+    /// Response time, and of how many answers; 0 when there is none.
+    response_us: AtomicU32,
+    samples: AtomicU32,
+    measured_us: AtomicU64,
+}
+
+/// A cell for each server and worker.
+#[derive(Debug)]
+pub struct Shared {
+    cells: Vec<Cell>,
+    /// By server: when it last came back; 0: it never was away.
+    recovered_us: Vec<AtomicU64>,
+    servers: usize,
+}
+
+impl Shared {
+    /// For so many servers (of all upstreams together) and workers.
+    pub fn new(servers: usize, workers: usize) -> Shared {
+        let cells = (0..servers * workers).map(|_| Cell::default()).collect();
+        Shared { cells, recovered_us: (0..servers).map(|_| AtomicU64::new(0)).collect(), servers }
+    }
+
+    fn cell(&self, server: usize, worker: usize) -> &Cell {
+        &self.cells[worker * self.servers + server]
+    }
+
+    /// What the other workers have at a server.
+    pub fn load_of_others(&self, server: usize, worker: usize) -> u32 {
+        let workers = self.cells.len().checked_div(self.servers).unwrap_or(0);
+        let others = (0..workers).filter(|other| *other != worker);
+        others.map(|other| self.cell(server, other).load.load(Relaxed)).sum()
+    }
+
+    /// Says what a worker has at a server.
+    pub fn set_load(&self, server: usize, worker: usize, load: u32) {
+        let cell = &self.cell(server, worker).load;
+        if cell.load(Relaxed) != load {
+            cell.store(load, Relaxed);
+        }
+    }
+
+    /// When a server last came back, as any worker found; 0: it never was away.
+    pub fn recovered_us(&self, server: usize) -> u64 {
+        self.recovered_us[server].load(Relaxed)
+    }
+
+    /// Says that a server has come back.
+    pub fn set_recovered(&self, server: usize, now_us: u64) {
+        self.recovered_us[server].store(now_us, Relaxed);
+    }
+
+    /// Says how long a server takes for a worker's requests.
+    pub fn set_response(&self, server: usize, worker: usize, response_us: u32, samples: u32, now_us: u64) {
+        let cell = self.cell(server, worker);
+        cell.response_us.store(response_us, Relaxed);
+        cell.samples.store(samples, Relaxed);
+        cell.measured_us.store(now_us, Relaxed);
+    }
+
+    /// How long a server takes, over all workers; None when nobody knows. A percentile of all is not known exactly: the mean
+    /// of the workers' percentiles, by number of answers, stands for it.
+    pub fn response_us(&self, server: usize, by: Statistic, now_us: u64) -> Option<u64> {
+        let (mut sum, mut samples) = (0u64, 0u64);
+        let (mut least, mut most) = (u32::MAX, 0);
+        for cell in self.cells.iter().skip(server).step_by(self.servers.max(1)) {
+            let (response_us, count) = (cell.response_us.load(Relaxed), cell.samples.load(Relaxed));
+            if count == 0 || now_us.saturating_sub(cell.measured_us.load(Relaxed)) > STALE_US {
+                continue;
+            }
+            sum += u64::from(response_us) * u64::from(count);
+            samples += u64::from(count);
+            (least, most) = (least.min(response_us), most.max(response_us));
+        }
+        let mean = sum.checked_div(samples)?;
+        Some(match by {
+            Statistic::Min => u64::from(least),
+            Statistic::Max => u64::from(most),
+            Statistic::Avg | Statistic::Percentile(_) => mean,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: loads add up without one's own, response times are merged as their kind asks, old ones are forgotten.
+
+    use super::*;
+
+    #[test]
+    fn loads_of_the_others() {
+        let shared = Shared::new(2, 3);
+        (0..3).for_each(|worker| shared.set_load(1, worker, 1 << worker));
+        assert_eq!([0, 1, 2].map(|worker| shared.load_of_others(1, worker)), [6, 5, 3]);
+        assert_eq!(shared.load_of_others(0, 0), 0);
+    }
+
+    #[test]
+    fn response_times_of_all() {
+        let shared = Shared::new(2, 2);
+        assert_eq!(shared.response_us(1, Statistic::Avg, 0), None);
+        shared.set_response(1, 0, 100, 30, 1_000_000);
+        shared.set_response(1, 1, 500, 10, 3_000_000);
+        shared.set_response(0, 1, 9, 10, 3_000_000);
+        let read = |by, now_us| shared.response_us(1, by, now_us);
+        assert_eq!(read(Statistic::Avg, 3_000_000), Some(200));
+        assert_eq!(read(Statistic::Percentile(9000), 3_000_000), Some(200));
+        assert_eq!((read(Statistic::Min, 3_000_000), read(Statistic::Max, 3_000_000)), (Some(100), Some(500)));
+        assert_eq!(read(Statistic::Avg, 7_000_000), Some(500));
+        assert_eq!(read(Statistic::Avg, 9_000_000), None);
+    }
+}

@@ -1,0 +1,221 @@
+//! Which server a request goes to: what the balancing method needs to know, and in which order servers come into question
+//! (stage schedule).
+//!
+//! Servers that can take it now come first, among them those whose queues have no request behind which nothing may be sent;
+//! backups come after all others. The method chooses among equals. semantics.md §3, §5.
+
+use std::net::IpAddr;
+
+use weir_http::{FieldName, Fields, RequestHead};
+
+use super::Engine;
+use crate::ask::{Ask, Traits};
+use crate::balance::{Balance, Finding, Key, Method, Statistic, hash_key};
+use crate::cookie;
+use crate::link::LinkState;
+
+/// A connect under way for less than this is waited for rather than using a backup.
+const COMING_US: u64 = 50_000;
+/// X-Forwarded-For in more lines than this is not read further; one line is usual.
+const FORWARDED_LINES_MAX: usize = 8;
+
+impl Engine {
+    /// The server for this request, as an index in its upstream; None when none comes into question.
+    pub(super) fn choose(&mut self, ask: &Ask, key: Option<u64>) -> Option<u16> {
+        let upstream = usize::from(ask.upstream);
+        // Taken out for the time of the choice, because the choice looks at everything else.
+        let Some(mut balance) = self.groups[upstream].balance.take() else {
+            let only = self.groups[upstream].servers.start;
+            let usable = self.servers[only].standing.takes_new()
+                || self.is_last_resort(only) && (self.is_reachable(only) || self.may_come_up(only));
+            return usable.then_some(0);
+        };
+        self.prepare(&mut balance, upstream);
+        let chosen = self.choose_by(&mut balance, ask, key);
+        self.groups[upstream].balance = Some(balance);
+        chosen.map(|index| index as u16)
+    }
+
+    /// Those that can take it now, then backups that can; those that will be able at once; suspended ones, where the
+    /// configuration wants them tried; those that may come up, here or at the worker that owns them.
+    fn choose_by(&self, balance: &mut Balance, ask: &Ask, key: Option<u64>) -> Option<usize> {
+        let group = &self.groups[usize::from(ask.upstream)];
+        let (first, suspended) = (group.servers.start, group.suspended > 0);
+        let last_resort = |server| suspended && self.is_last_resort(server);
+        let chosen = self.choose_now(balance, false, first, ask, key);
+        if chosen.is_some() {
+            return chosen;
+        }
+        if balance.has_backups() {
+            let chosen = balance.pick(false, key, |at| self.is_coming(first + at));
+            let chosen = chosen.or_else(|| self.choose_now(balance, true, first, ask, key));
+            if chosen.is_some() {
+                return chosen;
+            }
+        }
+        pick_either(balance, key, |at| self.servers[first + at].failures == 0 && self.may_await(first + at))
+            .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.is_reachable(first + at)))
+            .or_else(|| pick_either(balance, key, |at| self.may_await(first + at)))
+            .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.may_come_up(first + at)))
+            .or_else(|| pick_either(balance, key, |at| self.owner_may_await(first + at)))
+    }
+
+    /// The hash of what the method goes by; None: there is nothing to hash, or no need.
+    pub(super) fn balance_key(
+        &self,
+        upstream: usize,
+        session: u32,
+        head: &RequestHead,
+        fields: &Fields,
+        bytes: &[u8],
+    ) -> Option<u64> {
+        let Method::Hash(key) = &self.plan.upstreams[upstream].balance else { return None };
+        match key {
+            Key::Uri => Some(hash_key(head.path.of(bytes))),
+            Key::ClientIp => match self.client_address(session, fields, bytes) {
+                IpAddr::V4(address) => Some(hash_key(&address.octets())),
+                IpAddr::V6(address) => Some(hash_key(&address.octets())),
+            },
+            Key::Header(name) => fields.get(bytes, name.as_bytes()).map(hash_key),
+            Key::Cookie(name) => cookie::values(fields, bytes, name.as_bytes()).next().map(hash_key),
+        }
+    }
+
+    /// The client, or whom a trusted proxy speaks for: X-Forwarded-For is read from right to left as far as it comes from
+    /// trusted ones.
+    fn client_address(&self, session: u32, fields: &Fields, bytes: &[u8]) -> IpAddr {
+        let trusted = |address: IpAddr| self.plan.client.trusted_proxies.iter().any(|one| one.contains(address));
+        let mut address = self.sessions.at(session).peer;
+        if !trusted(address) {
+            return address;
+        }
+        let mut lines: [&[u8]; FORWARDED_LINES_MAX] = [b""; FORWARDED_LINES_MAX];
+        let found = fields.all(FieldName::XForwardedFor).zip(&mut lines);
+        let count = found.map(|(field, line)| *line = field.value.of(bytes)).count();
+        for text in lines[..count].iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b',')) {
+            let text = std::str::from_utf8(text.trim_ascii()).ok();
+            let Some(before) = text.and_then(|text| text.parse::<IpAddr>().ok()) else { return address };
+            address = before.to_canonical();
+            if !trusted(address) {
+                return address;
+            }
+        }
+        address
+    }
+
+    /// Among those that can take it now.
+    fn choose_now(
+        &self,
+        balance: &mut Balance,
+        backup: bool,
+        first: usize,
+        ask: &Ask,
+        key: Option<u64>,
+    ) -> Option<usize> {
+        if !balance.may_roam() {
+            return balance.pick(backup, key, |at| self.is_up(first + at));
+        }
+        let idle = |at: usize| !self.servers[first + at].idle.is_empty() && self.is_up(first + at);
+        let alone = !ask.traits.has(Traits::PIPELINABLE);
+        let found = if alone { balance.pick(backup, key, idle) } else { None };
+        found
+            .or_else(|| balance.pick(backup, key, |at| !self.servers[first + at].is_held() && self.is_up(first + at)))
+            .or_else(|| balance.pick(backup, key, |at| self.is_up(first + at)))
+    }
+
+    /// The servers of an upstream other than `not`, as indexes in it, backups last.
+    pub(super) fn others(&self, upstream: usize, not: usize) -> impl Iterator<Item = usize> + Clone {
+        let servers = &self.plan.upstreams[upstream].servers;
+        let all = move || (1..servers.len()).map(move |step| (not + step) % servers.len());
+        all().filter(|index| !servers[*index].backup).chain(all().filter(|index| servers[*index].backup))
+    }
+
+    /// Whether a server that has not failed is being connected to and can be expected at once.
+    fn is_coming(&self, server: usize) -> bool {
+        let machine = &self.servers[server];
+        let patience_us = self.plan.upstreams[usize::from(machine.upstream)].connect_timeout_us;
+        let young = |link: &u32| match self.links.at(*link).state {
+            LinkState::Connecting { deadline_us } => self.now_us + patience_us < deadline_us + COMING_US,
+            LinkState::Down { retry_us } => retry_us <= self.now_us,
+            _ => false,
+        };
+        machine.standing.takes_new() && machine.failures == 0 && !machine.is_full() && machine.links.iter().any(young)
+    }
+
+    /// Gives the method what it needs to know.
+    fn prepare(&mut self, balance: &mut Balance, upstream: usize) {
+        let servers = self.groups[upstream].servers.clone();
+        let worker = usize::from(self.worker);
+        if balance.is_due(self.now_us) {
+            servers.clone().for_each(|server| self.publish_response(server));
+            let by = self.plan.upstreams[upstream].balance.statistic();
+            balance.reweigh(self.now_us, |at| self.finding(servers.start + at, by));
+        }
+        let turn = self.counters.turns.get();
+        if balance.wants_loads(turn) {
+            balance.begin(turn, |at| {
+                let server = servers.start + at;
+                self.servers[server].load() + self.hints.shared().load_of_others(server, worker)
+            });
+        }
+    }
+
+    fn finding(&self, server: usize, by: Option<Statistic>) -> Finding {
+        let response_us = by.and_then(|by| self.hints.shared().response_us(server, by, self.now_us));
+        let elsewhere_us = self.hints.shared().recovered_us(server);
+        Finding { recovered_us: self.servers[server].recovered_us.max(elsewhere_us), response_us }
+    }
+
+    /// Lets all workers know how long a server takes for this one's requests.
+    pub(super) fn publish_response(&mut self, server: usize) {
+        let now_us = self.now_us;
+        let machine = &mut self.servers[server];
+        let Some(measure) = machine.measure.as_deref_mut().filter(|measure| measure.is_due(now_us)) else { return };
+        let links = &self.links;
+        let waiting = machine.links.iter().filter_map(|link| {
+            let entries = &links.at(*link).entries;
+            let (oldest, newest) = (entries.front()?, entries.back()?);
+            let age_us = |sent_us: u64| now_us.saturating_sub(sent_us);
+            Some(((age_us(oldest.sent_us) + age_us(newest.sent_us)) / 2, entries.len() as u32))
+        });
+        let (response_us, samples) = measure.read(now_us, waiting);
+        self.hints.shared().set_response(server, usize::from(self.worker), response_us, samples, now_us);
+    }
+
+    /// Lets the other workers know how much this one has at each server.
+    pub(super) fn publish_loads(&self) {
+        if !self.shares_loads {
+            return;
+        }
+        for (server, machine) in self.servers.iter().enumerate() {
+            self.hints.shared().set_load(server, usize::from(self.worker), machine.load());
+        }
+    }
+
+    /// A server takes requests again after it had been away: its slow start begins, on all workers.
+    pub(super) fn server_recovered(&mut self, server: usize) {
+        self.servers[server].recovered(self.now_us);
+        self.hints.shared().set_recovered(server, self.now_us);
+    }
+
+    /// Whether any upstream is balanced by what workers tell each other of their loads.
+    pub(super) fn must_share_loads(&self) -> bool {
+        let by_load = |group: &super::Group| group.balance.as_ref().is_some_and(|balance| balance.uses_loads());
+        self.workers > 1 && self.groups.iter().any(by_load)
+    }
+}
+
+/// Among all that are usable, backups last.
+fn pick_either(balance: &mut Balance, key: Option<u64>, usable: impl Fn(usize) -> bool) -> Option<usize> {
+    balance.pick(false, key, &usable).or_else(|| balance.pick(true, key, &usable))
+}
+
+impl Method {
+    /// What response times are measured by, if they are.
+    pub(super) fn statistic(&self) -> Option<Statistic> {
+        match self {
+            Method::Dynamic(by) | Method::Predict { by, .. } => Some(*by),
+            Method::Ratio | Method::Least | Method::Hash(_) => None,
+        }
+    }
+}

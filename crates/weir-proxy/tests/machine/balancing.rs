@@ -1,0 +1,416 @@
+//! Proves: which server gets a request, over one worker and several: shares by weight, backups, slow start, keys, load,
+//! response times, and what stands behind a request that nothing may follow. How: worlds of servers that are slow, silent or
+//! away, and what arrived at each. semantics.md §3, §5.
+
+use weir_check::upstreams::check_honest;
+use weir_proxy::balance::{Key, Method, Statistic};
+use weir_proxy::plan::{Network, Plan};
+
+use crate::world::{Do, Door, Seen, World, answer, honest, plan};
+
+const SECOND_US: u64 = 1_000_000;
+
+/// As many servers as weights.
+fn weighted(weights: &[u32], connections: u32) -> Plan {
+    let mut plan = plan(weights.len(), connections);
+    for (n, weight) in weights.iter().enumerate() {
+        plan.upstreams[0].servers[n].weight = *weight;
+        plan.upstreams[0].servers[n].name = format!("10.0.0.{n}:9000");
+    }
+    plan
+}
+
+fn balanced(servers: usize, connections: u32, balance: Method) -> Plan {
+    let mut plan = weighted(&vec![50; servers], connections);
+    plan.upstreams[0].balance = balance;
+    plan
+}
+
+/// Complete requests at each server.
+fn arrived(world: &World) -> Vec<usize> {
+    let mut counts = vec![0; world.servers.len()];
+    world.conns.iter().for_each(|conn| counts[conn.server] += conn.requests.len());
+    counts
+}
+
+/// What arrived at each server meanwhile.
+fn during(world: &mut World, run: impl FnOnce(&mut World)) -> Vec<usize> {
+    let before = arrived(world);
+    run(world);
+    arrived(world).iter().zip(before).map(|(now, before)| now - before).collect()
+}
+
+/// A server that takes so long for each answer.
+fn slow(us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> + 'static {
+    move |seen| seen.complete.then(|| vec![Do::Delay(us), Do::Answer(answer(seen.request))])
+}
+
+/// The server goes away, or comes back after a while.
+fn shut(world: &mut World, server: usize) {
+    world.servers[server].door = Door::Refuses;
+    for conn in world.open_conns() {
+        if world.conns[conn].server == server {
+            world.say(conn, Do::Rst);
+        }
+    }
+    world.run_for(10_000);
+}
+
+fn open(world: &mut World, server: usize) {
+    world.servers[server].door = Door::Open;
+    let up = |world: &World| world.open_conns().iter().any(|conn| world.conns[*conn].server == server);
+    for _ in 0..4000 {
+        if up(world) {
+            return;
+        }
+        world.run_for(10_000);
+    }
+    panic!("server {server} is not connected to");
+}
+
+/// One request after the other.
+fn ask_each(world: &mut World, clients: &[usize], count: usize) {
+    for n in 0..count {
+        world.get(clients[n % clients.len()], &format!("{n:08}"));
+        world.settle();
+    }
+}
+
+/// Clients that ask again as soon as they have an answer.
+fn ask_all(world: &mut World, clients: &[usize], us: u64) {
+    let end_us = world.now_us + us;
+    let mut asked: Vec<usize> = clients.iter().map(|client| world.clients[*client].replies.len()).collect();
+    while world.now_us < end_us {
+        for (at, client) in clients.iter().enumerate() {
+            if world.clients[*client].replies.len() == asked[at] {
+                asked[at] += 1;
+                world.get(*client, &format!("{:08}", asked[at]));
+            }
+        }
+        world.run_for(500);
+    }
+    world.run_for(SECOND_US);
+}
+
+/// Weights 70, 20 and 10 over 10,000 requests: within a point, also when some workers own no connection to some servers.
+#[test]
+fn shares_follow_the_weights() {
+    for (workers, connections) in [(1, 4), (2, 1), (3, 5), (4, 2)] {
+        let mut world = World::started(weighted(&[70, 20, 10], connections), workers, 1);
+        // More clients on the first worker than on the others.
+        let nodes = (0..usize::from(workers)).chain([0, 0]);
+        let clients: Vec<usize> = nodes.map(|node| world.client_of(node)).collect();
+        let counts = during(&mut world, |world| ask_each(world, &clients, 10_000));
+        for (count, weight) in counts.iter().zip([70, 20, 10]) {
+            assert!(count.abs_diff(weight * 100) <= 100, "{counts:?} on {workers} workers");
+        }
+        world.finish();
+    }
+}
+
+/// The backup gets nothing while another server can be used, everything while none can, and nothing again.
+#[test]
+fn a_backup_stands_in() {
+    for balance in [Method::Ratio, Method::Least, Method::Dynamic(Statistic::Avg), Method::Hash(Key::Uri)] {
+        for workers in [1, 2] {
+            let mut plan = balanced(3, 4, balance.clone());
+            plan.upstreams[0].servers[1].backup = true;
+            let mut world = World::started(plan, workers, 1);
+            let clients: Vec<usize> = (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
+            let counts = during(&mut world, |world| ask_each(world, &clients, 100));
+            assert!(counts[0] > 0 && counts[1] == 0 && counts[2] > 0, "{counts:?}");
+            shut(&mut world, 0);
+            assert_eq!(during(&mut world, |world| ask_each(world, &clients, 100)), [0, 0, 100]);
+            shut(&mut world, 2);
+            assert_eq!(during(&mut world, |world| ask_each(world, &clients, 100)), [0, 100, 0]);
+            open(&mut world, 0);
+            world.run_for(31 * SECOND_US);
+            assert_eq!(during(&mut world, |world| ask_each(world, &clients, 100)), [100, 0, 0], "{balance:?}");
+            assert!(clients.iter().all(|client| world.clients[*client].statuses().iter().all(|status| *status == 200)));
+            world.finish();
+        }
+    }
+}
+
+/// A server that closes its only connection and takes a new one at once is not away: no backup is needed.
+#[test]
+fn a_backup_is_not_used_between_two_connections() {
+    let mut plan = weighted(&[50, 50], 1);
+    plan.upstreams[0].servers[1].backup = true;
+    let mut world = World::started(plan, 1, 1);
+    let client = world.client();
+    let counts = during(&mut world, |world| {
+        for n in 0..50 {
+            let conn = *world.open_conns().iter().find(|conn| world.conns[**conn].server == 0).unwrap();
+            world.say(conn, Do::Fin);
+            world.settle_once();
+            world.get(client, &format!("{n:08}"));
+            world.run_for(20_000);
+        }
+    });
+    assert_eq!(counts, [50, 0]);
+    world.finish();
+}
+
+/// A retry goes to the backup only when no other server is there for it.
+#[test]
+fn a_retry_prefers_others_to_the_backup() {
+    let mut plan = weighted(&[50, 50, 50], 2);
+    plan.upstreams[0].servers[1].backup = true;
+    let mut world = World::started(plan, 1, 1);
+    world.servers[0].serve = Box::new(|_| Some(vec![Do::Rst]));
+    let client = world.client();
+    let counts = during(&mut world, |world| {
+        for n in 0..20 {
+            world.get(client, &format!("{n:08}"));
+            world.run_for(1_000);
+        }
+    });
+    assert_eq!((counts[1], counts[2]), (0, 20), "{counts:?}");
+    world.finish();
+}
+
+/// After it was away, a server's share grows from a tenth to the whole over `slow-start`, on workers with and without
+/// connections of their own to it; connections that are made anew in between begin nothing.
+#[test]
+fn slow_start() {
+    for (workers, connections) in [(1, 2), (2, 1)] {
+        let mut plan = weighted(&[50, 50], connections);
+        plan.upstreams[0].slow_start_us = 20 * SECOND_US;
+        let mut world = World::started(plan, workers, 1);
+        let clients: Vec<usize> = (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
+        let share = |world: &mut World| during(world, |world| ask_each(world, &clients, 220))[1];
+        assert!(share(&mut world).abs_diff(110) <= 2, "at the start nobody has been away");
+        let conn = *world.open_conns().iter().find(|conn| world.conns[**conn].server == 1).unwrap();
+        world.say(conn, Do::Fin);
+        world.run_for(100_000);
+        assert!(share(&mut world).abs_diff(110) <= 2, "one connection is not the server");
+        shut(&mut world, 1);
+        world.run_for(SECOND_US);
+        assert_eq!(share(&mut world), 0);
+        open(&mut world, 1);
+        assert!(share(&mut world).abs_diff(20) <= 3, "a tenth of 50, against 50");
+        world.run_for(10 * SECOND_US);
+        assert!(share(&mut world).abs_diff(73) <= 4, "half of 50");
+        world.run_for(11 * SECOND_US);
+        assert!(share(&mut world).abs_diff(110) <= 2);
+        world.finish();
+    }
+}
+
+/// Requests go where no request stands behind which nothing may be sent; that one goes where nothing is unanswered.
+#[test]
+fn queues_without_a_post_come_first() {
+    for balance in [Method::Ratio, Method::Least] {
+        let mut world = World::started(balanced(3, 1, balance), 1, 1);
+        let clients: Vec<usize> = (0..6).map(|_| world.client()).collect();
+        for server in 0..3 {
+            world.servers[server].serve = Box::new(|seen| match seen.request.method.as_str() {
+                "POST" => Some(vec![Do::Silence]),
+                _ => honest(seen),
+            });
+        }
+        world.post(clients[0], "aaaa0001", b"x");
+        world.settle();
+        let first = arrived(&world).iter().position(|count| *count == 1).unwrap();
+        let counts = during(&mut world, |world| ask_each(world, &clients[1..2], 30));
+        assert_eq!((counts[first], counts.iter().sum::<usize>()), (0, 30), "{counts:?}");
+        world.post(clients[2], "aaaa0002", b"x");
+        world.post(clients[3], "aaaa0003", b"x");
+        world.settle();
+        assert!(world.conns.iter().all(|conn| conn.requests.iter().filter(|one| one.method == "POST").count() == 1));
+        world.get(clients[4], "bbbb0001");
+        world.settle();
+        assert!(world.clients[clients[4]].replies.is_empty(), "it waits: there is no other place");
+        world.finish();
+    }
+}
+
+/// A POST goes to the server with an idle connection, also out of turn.
+#[test]
+fn a_post_goes_where_nothing_is_unanswered() {
+    let mut world = World::started(weighted(&[50, 50], 1), 1, 1);
+    world.servers[0].serve = Box::new(|_| Some(vec![Do::Silence]));
+    let (reader, poster) = (world.client(), world.client());
+    world.get(reader, "aaaa0001");
+    world.get(reader, "aaaa0002");
+    world.settle();
+    assert_eq!(arrived(&world), [1, 1]);
+    let counts = during(&mut world, |world| {
+        for n in 0..10 {
+            world.post(poster, &format!("bbbb{n:04}"), b"x");
+            world.settle();
+        }
+    });
+    assert_eq!(counts, [0, 10]);
+    world.finish();
+}
+
+fn server_of(world: &mut World, client: usize, target: &str, fields: &str) -> usize {
+    let counts = during(world, |world| {
+        world.ask(client, "GET", target, fields);
+        world.settle();
+    });
+    assert_eq!(counts.iter().sum::<usize>(), 1, "asked again");
+    counts.iter().position(|count| *count == 1).unwrap()
+}
+
+/// Target and fields of the n-th request.
+type Ask = dyn Fn(usize) -> (String, String);
+
+/// One key, one server: on every worker, whoever owns the connections, and after a new start.
+#[test]
+fn the_same_key_goes_to_the_same_server() {
+    let cases: [(Key, &Ask); 4] = [
+        (Key::Uri, &|n| (format!("/item?n={n:08}"), String::new())),
+        (Key::ClientIp, &|n| {
+            ("/v?n=00000000".to_owned(), format!("X-Forwarded-For: 10.9.9.9, 203.0.113.{n} , 198.51.100.7\r\n"))
+        }),
+        (Key::Header("x-user".to_owned()), &|n| ("/v?n=00000000".to_owned(), format!("X-User: u{n}\r\n"))),
+        (Key::Cookie("id".to_owned()), &|n| ("/v?n=00000000".to_owned(), format!("Cookie: a=b; id=\"{n}\"\r\n"))),
+    ];
+    for (key, request) in cases {
+        let mut places: Vec<Vec<usize>> = Vec::new();
+        for (workers, connections) in [(1, 4), (3, 1), (2, 2)] {
+            let mut plan = balanced(5, connections, Method::Hash(key.clone()));
+            plan.client.trusted_proxies = ["192.0.2.0", "198.51.100.0"]
+                .map(|address| Network { address: address.parse().unwrap(), prefix_bits: 24 })
+                .to_vec();
+            let mut world = World::started(plan, workers, 1);
+            for node in 0..usize::from(workers) {
+                let client = world.client_of(node);
+                let ask = |n| {
+                    let (target, fields) = request(n);
+                    server_of(&mut world, client, &target, &fields)
+                };
+                places.push((0..40).map(ask).collect());
+            }
+            world.finish();
+        }
+        assert!(places.windows(2).all(|pair| pair[0] == pair[1]), "{key:?}: {places:?}");
+        assert!((0..5).all(|server| places[0].contains(&server)), "{key:?}: {:?}", places[0]);
+    }
+}
+
+/// An address that an untrusted client claims is no key.
+#[test]
+fn a_claimed_address_is_not_believed() {
+    let mut world = World::started(balanced(5, 1, Method::Hash(Key::ClientIp)), 1, 1);
+    let client = world.client();
+    let ask = |n: usize| server_of(&mut world, client, "/v?n=00000000", &format!("X-Forwarded-For: 10.0.0.{n}\r\n"));
+    let places: Vec<usize> = (0..20).map(ask).collect();
+    assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
+}
+
+/// When one of ten servers goes, only its keys move; when it comes back, they do.
+#[test]
+fn keys_of_a_server_that_goes_move_and_return() {
+    let mut world = World::started(balanced(10, 1, Method::Hash(Key::Uri)), 1, 1);
+    let client = world.client();
+    let places = |world: &mut World| -> Vec<usize> {
+        (0..500).map(|n| server_of(world, client, &format!("/item?n={n:08}"), "")).collect()
+    };
+    let before = places(&mut world);
+    shut(&mut world, 3);
+    let without = places(&mut world);
+    let moved = before.iter().zip(&without).filter(|(before, without)| before != without).count();
+    assert!(before.iter().zip(&without).all(|(before, without)| before == without || *before == 3));
+    assert!((20..=80).contains(&moved), "{moved} of 500 keys moved");
+    open(&mut world, 3);
+    assert_eq!(places(&mut world), before);
+    world.finish();
+}
+
+/// Requests for one popular key don't pile up at one server.
+#[test]
+fn a_popular_key_does_not_overload_its_server() {
+    let mut world = World::started(balanced(4, 4, Method::Hash(Key::Uri)), 1, 1);
+    for server in 0..4 {
+        world.servers[server].serve = Box::new(|_| Some(vec![Do::Silence]));
+    }
+    // What waits for a silent server counts too.
+    for _ in 0..80 {
+        let client = world.client();
+        world.get(client, "00000000");
+        world.settle();
+    }
+    let loads: Vec<usize> = (0..4).map(|server| world.nodes[0].engine.load(server)).collect();
+    assert!(loads.iter().all(|load| *load <= 25), "{loads:?}");
+    world.finish();
+}
+
+/// `least`: a server that has not answered gets no more than the others have.
+#[test]
+fn least_outstanding() {
+    for workers in [1, 2] {
+        let mut world = World::started(balanced(3, 4, Method::Least), workers, 1);
+        world.servers[0].serve = Box::new(|_| Some(vec![Do::Silence]));
+        let clients: Vec<usize> = (0..30).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let counts = during(&mut world, |world| {
+            for (n, client) in clients.iter().enumerate() {
+                world.get(*client, &format!("{n:08}"));
+                world.settle();
+            }
+        });
+        // At the second choice it has one more than the others for good.
+        assert!(counts[0] <= 1 + usize::from(workers), "{counts:?} on {workers} workers");
+        world.finish();
+    }
+}
+
+/// `dynamic`: at least 80 % of the load leaves a server that becomes ten times slower, and comes back; also for a worker
+/// that has no connection to it.
+#[test]
+fn load_leaves_a_slow_server() {
+    for (workers, connections) in [(1, 4), (2, 1)] {
+        let mut world = World::started(balanced(2, connections, Method::Dynamic(Statistic::Avg)), workers, 1);
+        let clients: Vec<usize> = (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
+        world.servers[0].serve = Box::new(slow(2_000));
+        world.servers[1].serve = Box::new(slow(2_000));
+        let share = |world: &mut World, us: u64| {
+            let counts = during(world, |world| ask_all(world, &clients, us));
+            counts[0] as f64 / (counts[0] + counts[1]) as f64
+        };
+        share(&mut world, SECOND_US);
+        let before = share(&mut world, SECOND_US);
+        assert!((0.45..0.55).contains(&before), "{before}");
+        world.servers[0].serve = Box::new(slow(20_000));
+        share(&mut world, SECOND_US);
+        let after = share(&mut world, SECOND_US);
+        assert!(after <= 0.2 * before, "{before} -> {after} on {workers} workers");
+        world.servers[0].serve = Box::new(slow(2_000));
+        share(&mut world, 5 * SECOND_US);
+        let again = share(&mut world, SECOND_US);
+        assert!(again > 0.4, "{again} on {workers} workers");
+        world.finish();
+    }
+}
+
+/// Whatever the method: every answer is that of its request, over several workers, while servers come and go.
+#[test]
+fn every_method_delivers() {
+    let predict =
+        Method::Predict { by: Statistic::Percentile(9000), past_us: 30 * SECOND_US, ahead_us: 15 * SECOND_US };
+    for balance in [Method::Dynamic(Statistic::Max), predict, Method::Least, Method::Hash(Key::Uri)] {
+        let mut world = World::started(balanced(3, 2, balance), 2, 7);
+        let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % 2)).collect();
+        for round in 0..60 {
+            if round % 20 == 5 {
+                shut(&mut world, round / 20);
+            }
+            if round % 20 == 15 {
+                open(&mut world, round / 20);
+            }
+            clients.iter().for_each(|client| world.get(*client, &format!("{round:08}")));
+            world.run_for(60_000);
+        }
+        world.run_for(5 * SECOND_US);
+        for client in clients {
+            for (n, reply) in world.clients[client].replies.iter().enumerate() {
+                check_honest(&format!("{n:08}"), reply).unwrap();
+            }
+            assert_eq!(world.clients[client].replies.len(), 60);
+        }
+        world.finish();
+    }
+}
