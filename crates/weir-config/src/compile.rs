@@ -5,6 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use weir_http::Limits;
+use weir_proxy::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::balance::{Key, Method, Statistic};
 use weir_proxy::health::Codes;
 use weir_proxy::plan::{
@@ -41,6 +42,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         upstreams: compiler.upstreams(document),
         routes: compiler.routes(document),
         client: document.all("client").next().map_or_else(ClientPlan::default, |client| compiler.client(client)),
+        access_log: document.all("access-log").next().and_then(|log| compiler.access_log(log)),
     };
     let io = match document.word("io") {
         "uring" => IoChoice::Uring,
@@ -128,6 +130,25 @@ impl Compiler<'_> {
             underscores: block.flag("underscores"),
             trusted_proxies: block.texts("trusted-proxies").iter().filter_map(|text| network(text)).collect(),
         }
+    }
+
+    fn access_log(&mut self, block: &Checked) -> Option<AccessPlan> {
+        let (format, escape) = (block.text("format"), block.word("escape"));
+        let preset = Template::preset(format);
+        if preset.is_some() && escape == "json" {
+            let message = format!("`escape` is for a format of your own; `{format}` has its own");
+            self.push(Problem::new("conflict", &block.place("escape"), message));
+        }
+        let escape = if escape == "json" { Escape::Json } else { Escape::Default };
+        let destination = match block.text("destination") {
+            // Off, or wrong and reported.
+            "" => return None,
+            "stdout" => Destination::Stdout,
+            path => Destination::File(path.into()),
+        };
+        // A format that was wrong has been reported.
+        let template = preset.or_else(|| Template::compile(format, escape).ok())?;
+        Some(AccessPlan { destination, template })
     }
 
     /// The three limits of a head; a first line is part of its head.

@@ -55,7 +55,7 @@ pub(crate) const DOCUMENT: Block = Block {
             "Where `/metrics` (OpenMetrics), `/healthz` and `/readyz` are served to anybody who can connect.",
         ),
     ],
-    blocks: &[LISTEN, CLIENT, UPSTREAM, ROUTE],
+    blocks: &[LISTEN, CLIENT, ACCESS_LOG, UPSTREAM, ROUTE],
     repeats: false,
 };
 
@@ -137,6 +137,33 @@ const CLIENT: Block = Block {
             Kind::List("an address or a range such as 10.0.0.0/8", texts::network),
             Default::Absent,
             "Sources whose X-Forwarded-* and Forwarded fields are believed. From all others they are dropped.",
+        ),
+    ],
+    blocks: &[],
+    repeats: false,
+};
+
+const ACCESS_LOG: Block = Block {
+    name: "access-log",
+    help: "A line for each request. What lines can say: docs/access-log.md.",
+    positional: &[row(
+        "destination",
+        Kind::Or("off", &Kind::Text("a path, or `stdout`", texts::log_destination)),
+        Default::Is("off"),
+        "A file, which is appended to and opened anew on SIGUSR1; a FIFO; or standard output, also written `-`.",
+    )],
+    options: &[
+        row(
+            "format",
+            Kind::Text("`combined`, `common`, `json` or a text with `$names`", texts::log_format),
+            Default::Is("combined"),
+            "What lines say.",
+        ),
+        row(
+            "escape",
+            Kind::Word(&["default", "json"]),
+            Default::Is("default"),
+            "How a text with `$names` writes what clients send: `\\xHH` as nginx does, or for the inside of JSON strings.",
         ),
     ],
     blocks: &[],

@@ -4,7 +4,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use weir_proxy::access::{Escape, Name, Template, TemplateError};
 use weir_proxy::health::Codes;
+
+use crate::problem::nearest;
 
 /// Longest host name, RFC 1035 §2.3.4.
 const HOST_BYTES_MAX: usize = 255;
@@ -193,6 +196,47 @@ pub(crate) fn network(text: &str) -> Result<String, String> {
         }
     };
     Ok(format!("{address}/{bits}"))
+}
+
+/// Where lines of the access log go.
+pub(crate) fn log_destination(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("a path, `stdout` or `off`".to_owned()),
+        "-" => Ok("stdout".to_owned()),
+        "stderr" | "syslog" | "journald" => {
+            Err(format!("`{text}` is not supported: write a path or `stdout` (a file of that name is `./{text}`)"))
+        }
+        _ if text.contains(char::is_control) => Err("a path has no control characters".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// What a line of the access log says: a preset, or a text with names.
+pub(crate) fn log_format(text: &str) -> Result<String, String> {
+    const PRESETS: [&str; 3] = ["combined", "common", "json"];
+    if PRESETS.contains(&text) {
+        return Ok(text.to_owned());
+    }
+    match Template::compile(text, Escape::Default) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(TemplateError::NoName) => Err(match nearest(text, PRESETS) {
+            Some(preset) => format!("`{text}` is not known here; did you mean `{preset}`?"),
+            None => format!("`{text}` is neither `combined`, `common` nor `json`, and names nothing such as `$status`"),
+        }),
+        Err(TemplateError::Unknown(name)) => Err(unknown_name(&name)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn unknown_name(name: &str) -> String {
+    // `nearest` compares words as options have them.
+    let words: Vec<(String, &str)> = Name::ALL.iter().map(|(_, word, _)| (word.replace('_', "-"), *word)).collect();
+    let near = nearest(name, words.iter().map(|(dashed, _)| dashed.as_str()));
+    if let Some((_, word)) = near.and_then(|near| words.iter().find(|(dashed, _)| dashed == near)) {
+        return format!("nothing is called `${name}`; did you mean `${word}`?");
+    }
+    let all: Vec<String> = words.iter().map(|(_, word)| format!("${word}")).collect();
+    format!("nothing is called `${name}`; there are {} and $http_NAME for any request field", all.join(" "))
 }
 
 /// A regular expression over bytes.

@@ -218,6 +218,8 @@ counters! {
     probes_skipped: Total,
     /// Requests sent to a suspended server to see whether it works again.
     trials: Total,
+    /// Lines of the access log that were not written because its destination was too slow or full.
+    log_lines_lost: Total,
     /// Sync points: pipelined connections that were let run empty.
     sync_points: Total,
     /// Connections made exclusive by a large answer.

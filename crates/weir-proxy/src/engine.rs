@@ -10,6 +10,7 @@
 //!
 //! Bounds: see `docs/buffers.md`. The stages of a request are the files of this module.
 
+mod account;
 mod again;
 mod answer;
 mod aside;
@@ -40,6 +41,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use bytes::Bytes;
 use weir_http::Fields;
 
+use crate::access::Access;
 use crate::ask::{ExchangeId, LinkId};
 use crate::balance::{Balance, Measure, Shared};
 use crate::budget::Budget;
@@ -316,6 +318,8 @@ pub struct Engine {
     hints: Arc<Hints>,
     counters: Arc<Counters>,
     latency: Arc<Histogram>,
+    /// None: no log is configured.
+    access: Option<Box<Access>>,
     now_us: u64,
     sessions: Slab<Session>,
     exchanges: Slab<Exchange>,
@@ -385,6 +389,7 @@ impl Engine {
             hints: parts.hints,
             counters: parts.counters,
             latency: parts.latency,
+            access: Access::new(&plan, parts.worker),
             now_us,
             sessions: Slab::default(),
             exchanges: Slab::default(),

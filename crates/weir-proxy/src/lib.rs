@@ -3,6 +3,7 @@
 //! Ring 0: no clocks, sockets, threads or randomness. Time (microseconds), seeds and bytes are arguments.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod ask;
 pub mod backoff;
 pub mod balance;

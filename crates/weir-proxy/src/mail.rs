@@ -7,6 +7,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use weir_http::ReplyBody;
 
+use crate::access::Placed;
 use crate::ask::{Ask, ExchangeId, Failure, LinkId};
 use crate::standing::Suspension;
 use crate::trust::Doubt;
@@ -73,6 +74,13 @@ pub enum Mail {
         id: ExchangeId,
         /// Its connection.
         link: LinkId,
+    },
+    /// Towards the client, when there is an access log: the request was put on a connection.
+    Placed {
+        /// Which request.
+        id: ExchangeId,
+        /// On which, and when.
+        placed: Placed,
     },
     /// Towards the client: the head of an interim or final answer; status line and end-to-end fields are in the post.
     Head {

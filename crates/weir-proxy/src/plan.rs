@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::access::AccessPlan;
 use crate::balance::Method;
 use crate::health::Codes;
 use crate::route::RouteTable;
@@ -20,6 +21,8 @@ pub struct Plan {
     pub routes: RouteTable,
     /// What a client may do.
     pub client: ClientPlan,
+    /// The access log; None, the default: there is none.
+    pub access_log: Option<AccessPlan>,
 }
 
 /// One address that clients connect to.

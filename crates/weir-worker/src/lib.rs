@@ -3,6 +3,8 @@
 
 mod doing;
 mod enquiry;
+mod log_sink;
+mod log_writer;
 mod mailbox;
 mod start;
 mod watchdog;
@@ -10,6 +12,8 @@ mod worker;
 
 pub use doing::{Doing, Step};
 pub use enquiry::{Enquiry, WorkerReport, enquire};
+pub use log_sink::{LOG_RING_BYTES, LogSink, Wall};
+pub use log_writer::LogWriter;
 pub use mailbox::{Mailbox, mailboxes, mailboxes_of};
 pub use start::{Handle, Running, Setup, StartError, View, start};
 pub use watchdog::Watchdog;

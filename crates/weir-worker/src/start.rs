@@ -17,6 +17,8 @@ use weir_proxy::stats::ServerStats;
 
 use crate::doing::Doing;
 use crate::enquiry::Enquiry;
+use crate::log_sink::LogSink;
+use crate::log_writer::LogWriter;
 use crate::mailbox::{Mailbox, mailboxes};
 use crate::watchdog::Watchdog;
 use crate::worker::{Busy, Command, Control, Worker};
@@ -46,6 +48,8 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
+    /// The access log can't be opened.
+    AccessLog(io::Error),
     /// The driver can't be made, or a thread.
     Driver(io::Error),
 }
@@ -54,6 +58,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Listen { address, error } => write!(f, "can't listen on {address}: {error}"),
+            StartError::AccessLog(error) => write!(f, "can't open the access log: {error}"),
             StartError::Driver(error) => write!(f, "can't start a worker: {error}"),
         }
     }
@@ -140,6 +145,7 @@ pub struct Running {
     /// Numbers of the workers' threads (gettid).
     numbers: Vec<i32>,
     addresses: Vec<SocketAddr>,
+    log: Option<LogWriter>,
 }
 
 /// Binds every listener once for each worker and starts the workers. When it returns, connections are accepted.
@@ -164,10 +170,13 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
     let servers = setup.plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
     let hints = Arc::new(Hints::new(servers, usize::from(workers)));
     let cores = if setup.pin { available_cores() } else { Vec::new() };
-    let mut running = Running { threads: Vec::new(), handle: Handle::default(), numbers: Vec::new(), addresses };
+    let views: Vec<View> = (0..workers).map(|_| View::new(&setup.plan)).collect();
+    let (log, mut sinks) = access_log(&setup.plan, &views)?;
+    let handle = Handle { controls: Vec::new(), views };
+    let mut running = Running { threads: Vec::new(), handle, numbers: Vec::new(), addresses, log };
     let (ready, started) = mpsc::channel();
     for (number, (listeners, mailbox)) in sockets.into_iter().zip(mailboxes(workers)).enumerate() {
-        let view = View::new(&setup.plan);
+        let view = &running.handle.views[number];
         let parts = Parts {
             plan: Arc::clone(&setup.plan),
             worker: number as u16,
@@ -180,9 +189,10 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
             servers: view.servers.clone(),
         };
         let (enquiry, doing) = (Arc::clone(&view.enquiry), Arc::clone(&view.doing));
-        running.handle.views.push(view);
         let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };
-        let seat = Seat { parts, listeners, mailbox, ready: ready.clone(), control: Arc::default(), enquiry, doing };
+        let log = sinks.next();
+        let seat =
+            Seat { parts, listeners, mailbox, log, ready: ready.clone(), control: Arc::default(), enquiry, doing };
         let control = Arc::clone(&seat.control);
         let driver = setup.driver;
         let thread = std::thread::Builder::new().name(format!("weir-{number}")).spawn(move || {
@@ -209,6 +219,14 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
         }
     }
     Ok(running)
+}
+
+/// The writer of the access log, if there is to be one, and a sink for each worker.
+fn access_log(plan: &Plan, views: &[View]) -> Result<(Option<LogWriter>, std::vec::IntoIter<LogSink>), StartError> {
+    let Some(log) = &plan.access_log else { return Ok((None, Vec::new().into_iter())) };
+    let counters: Vec<_> = views.iter().map(|view| Arc::clone(&view.counters)).collect();
+    let (writer, sinks) = LogWriter::start(&log.destination, &counters).map_err(StartError::AccessLog)?;
+    Ok((Some(writer), sinks.into_iter()))
 }
 
 /// A key that nobody can guess.
@@ -240,6 +258,7 @@ struct Seat {
     parts: Parts,
     listeners: Vec<TcpListener>,
     mailbox: Mailbox,
+    log: Option<LogSink>,
     /// Told once: the worker runs, or why not.
     ready: mpsc::Sender<io::Result<(Arc<dyn Waker>, i32)>>,
     control: Arc<Control>,
@@ -260,6 +279,7 @@ impl Seat {
                 // Nobody listens any more when starting was given up: then the control says stop.
                 let _ = self.ready.send(Ok((waker, rustix::thread::gettid().as_raw_nonzero().get())));
                 worker.set_core(core);
+                worker.set_log(self.log);
                 worker.run(&self.control)
             }
             Err(error) => {
@@ -317,7 +337,14 @@ impl Running {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits for the workers to end.
+    /// Opens the file of the access log anew, after it was renamed.
+    pub fn reopen_log(&self) {
+        if let Some(log) = &self.log {
+            log.reopen();
+        }
+    }
+
+    /// Waits for the workers to end, and a little for the last lines of the access log.
     ///
     /// # Errors
     /// The first that made a worker unusable, or its panic.
@@ -328,6 +355,9 @@ impl Running {
             if outcome.is_ok() {
                 outcome = ended;
             }
+        }
+        if let Some(log) = self.log {
+            log.finish();
         }
         outcome
     }

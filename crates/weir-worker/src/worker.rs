@@ -15,6 +15,7 @@ use weir_proxy::standing::Order;
 
 use crate::doing::{Doing, Step};
 use crate::enquiry::{Enquiry, WorkerReport};
+use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
 
 /// Tokens of listeners carry this kind.
@@ -129,6 +130,8 @@ pub struct Worker<D: Driver> {
     /// Where it is asked what it is doing, and how many questions are answered.
     enquiry: Arc<Enquiry>,
     answered: u64,
+    /// Takes the lines of the access log, if there is one.
+    log: Option<LogSink>,
     /// What new machines are made of.
     parts: Parts,
     /// How often it has begun anew.
@@ -171,6 +174,7 @@ impl<D: Driver> Worker<D> {
             doing: Arc::default(),
             enquiry: Arc::default(),
             answered: 0,
+            log: None,
             parts,
             life: 0,
             panics: 0,
@@ -193,6 +197,11 @@ impl<D: Driver> Worker<D> {
     /// Where the worker tells what it is doing.
     pub fn set_doing(&mut self, doing: Arc<Doing>) {
         self.doing = doing;
+    }
+
+    /// Tells where the lines of the access log go; without that they are lost.
+    pub fn set_log(&mut self, log: Option<LogSink>) {
+        self.log = log;
     }
 
     /// Runs until told to stop, or to drain and drained.
@@ -308,6 +317,9 @@ impl<D: Driver> Worker<D> {
         self.driver.turn(wait_us, &mut completions)?;
         self.survive(|worker| {
             worker.engine.begin_turn(worker.driver.now_us());
+            if let Some((offset_us, zone_s)) = worker.log.as_ref().map(LogSink::wall) {
+                worker.engine.set_wall(offset_us, zone_s);
+            }
             for completion in completions.drain(..) {
                 worker.doing.set(if token_is_link(completion.token) { Step::Server } else { Step::Client });
                 worker.handle(completion);
@@ -418,11 +430,22 @@ impl<D: Driver> Worker<D> {
         }
     }
 
+    /// Hands out the lines of the access log.
+    fn write_log(&mut self) {
+        let mut lost = 0;
+        let log = &mut self.log;
+        self.engine.take_lines(|lines, count| lost = log.as_mut().map_or(count, |log| log.push(lines)));
+        if lost > 0 {
+            self.engine.lines_lost(lost);
+        }
+    }
+
     /// Does what the machines want, then hands out mail.
     fn act(&mut self) {
         while let Some(action) = self.engine.poll_action() {
             self.perform(action);
         }
+        self.write_log();
         self.mail_waits = false;
         for worker in 0..self.mailbox.workers() {
             if let Some(post) = self.engine.take_post(worker)

@@ -87,6 +87,7 @@ fn start(listen: SocketAddr, to: SocketAddr, workers: u32, driver: weir_io::Driv
     let setup = Setup { plan: Arc::new(config.plan), workers, driver, pin: true, seed: run::seed() };
     weir_worker::start(&setup).map_err(|error| match error {
         StartError::Listen { error, .. } => Failure::binding(&error),
+        StartError::AccessLog(error) => run::failed("can't open the access log", &error),
         StartError::Driver(error) => run::failed("can't start a worker", &error),
     })
 }

@@ -1,7 +1,7 @@
 //! `weir run`, and what `weir reverse` shares with it: starts the workers, waits for signals, ends the workers.
 //!
 //! SIGTERM drains: nothing new is accepted, what was asked is answered, for at most [`DRAIN_MAX`]. A second SIGTERM, or
-//! SIGINT at any time, ends at once. All of it happens on the main thread; workers are told through their control.
+//! SIGINT at any time, ends at once. SIGUSR1 opens the access log anew. All of it happens on the main thread; workers are told through their control.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use weir_config::{AdminChoice, Config, find_path, load};
 use weir_worker::{Running, Setup, StartError, Watchdog};
@@ -64,6 +64,7 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
     };
     let running = weir_worker::start(&setup).map_err(|error| match error {
         StartError::Listen { error, .. } => Failure::binding(&error),
+        StartError::AccessLog(error) => failed("can't open the access log", &error),
         StartError::Driver(error) => failed("can't start a worker", &error),
     })?;
     let noun = if workers == 1 { "worker" } else { "workers" };
@@ -90,7 +91,7 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
 
 /// Signals as messages.
 pub(crate) fn watch_signals() -> io::Result<Receiver<i32>> {
-    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1])?;
     let (sender, receiver) = channel();
     std::thread::Builder::new().name("weir-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
@@ -174,6 +175,7 @@ fn supervise(running: Running, signals: &Receiver<i32>) -> Result<(), Failure> {
                 deadline = Some(Instant::now() + DRAIN_MAX);
                 running.drain();
             }
+            Ok(SIGUSR1) => running.reopen_log(),
             Ok(_) => {
                 ending = true;
                 running.stop();

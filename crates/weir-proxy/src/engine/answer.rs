@@ -2,6 +2,7 @@
 
 use weir_http::{Fields, Framing, Persistence, ReplyBody, ReplyHead};
 
+use super::account::head_len;
 use super::{Engine, HIGH_BYTES, Piece};
 use crate::ask::{Failure, LinkId};
 use crate::mail::AnswerHead;
@@ -51,6 +52,7 @@ impl Engine {
         let before = self.held_len(slot);
         let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
         out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        self.note_interim(slot, b"HTTP/1.1 100 Continue\r\n\r\n".len());
         self.account_held(slot, before);
         let session = self.exchanges.at(slot).session;
         self.mark_session(session);
@@ -65,8 +67,11 @@ impl Engine {
         let before = self.held_len(slot);
         let via = self.plan.client.via;
         let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
+        let start = out.len();
         lines.write(out, via);
         out.extend_from_slice(b"\r\n");
+        let bytes = out.len() - start;
+        self.note_interim(slot, bytes);
         self.account_held(slot, before);
         let session = self.exchanges.at(slot).session;
         self.mark_session(session);
@@ -105,8 +110,11 @@ impl Engine {
         let before = exchange.held.len();
         let via = self.plan.client.via;
         let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
+        let start = out.len();
         lines.write(out, via);
         weir_http::finish_reply_head(out, framing, persistence);
+        let bytes = out.len() - start;
+        self.note_begun(slot, head.status, bytes);
         self.account_held(slot, before);
         let index = self.exchanges.at(slot).session;
         let session = self.sessions.at_mut(index);
@@ -128,8 +136,11 @@ impl Engine {
         let index = exchange.session;
         let via = self.plan.client.via;
         let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
+        let start = out.len();
         lines.write(out, via);
         weir_http::finish_reply_head(out, Framing::None, Persistence::Upgrade(upgrade));
+        let bytes = out.len() - start;
+        self.note_begun(slot, 101, bytes);
         let now_us = self.now_us;
         let session = self.sessions.at_mut(index);
         session.reading = Reading::Tunnel;
@@ -196,6 +207,8 @@ impl Engine {
         let index = exchange.session;
         exchange.phase = Phase::Done;
         self.latency.record(self.now_us.saturating_sub(exchange.received_us));
+        self.note_ended(slot);
+        let exchange = self.exchanges.at(slot);
         if exchange.framing == AnswerFraming::Chunked {
             let trailers = if exchange.want.trailers { trailers } else { &[] };
             let before = exchange.held.len();
@@ -217,12 +230,15 @@ impl Engine {
         // An error says nothing of keep-alive, without which HTTP/1.0 ends here.
         let draining = self.draining && exchange.next == NONE;
         exchange.want.close |= exchange.want.body_open || exchange.want.old || draining;
-        exchange.phase = Phase::Done;
         exchange.framing = AnswerFraming::Plain;
         let (close, head, index) = (exchange.want.close, exchange.want.head, exchange.session);
         let before = exchange.held.len();
         let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
+        let start = out.len();
         weir_http::encode_error_reply(out, status, word, close, head, retry_after_s);
+        let head_bytes = if self.access.is_some() { head_len(&out[start..]) } else { 0 };
+        self.note_error(slot, status, word, head_bytes);
+        self.exchanges.at_mut(slot).phase = Phase::Done;
         self.account_held(slot, before);
         let session = self.sessions.at_mut(index);
         if close && session.reading == Reading::Head {
@@ -239,6 +255,8 @@ impl Engine {
     pub(super) fn answer_failed(&mut self, slot: u32, failure: Failure) {
         if self.exchanges.at(slot).phase == Phase::Answering {
             self.counters.refusals.count(failure.word());
+            self.note_blame(slot, failure.word());
+            self.note_ended(slot);
             self.truncate(slot);
             return;
         }
@@ -271,6 +289,7 @@ impl Engine {
             if first == NONE || self.exchanges.at(first).phase != Phase::Done {
                 break;
             }
+            self.note_complete(index);
             let done = self.pop_exchange(index);
             closing = done.want.close;
             let session = self.sessions.at_mut(index);
@@ -286,7 +305,7 @@ impl Engine {
             }
         }
         if closing {
-            self.drop_exchanges(index);
+            self.drop_exchanges(index, "connection-closed");
             let session = self.sessions.at_mut(index);
             session.held_bytes = 0;
             session.flags.close = true;

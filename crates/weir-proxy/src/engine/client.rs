@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use weir_http::{Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
+use weir_http::{Fields, Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
 
 use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, token};
 use crate::output::{Out, Output};
@@ -24,6 +24,7 @@ impl Engine {
         self.counters.accepted.add(1);
         self.counters.client_connections.add(1);
         let (index, generation) = self.sessions.insert(Session::new(socket, peer, self.now_us));
+        self.note_client(index, peer);
         self.arm_session(index);
         Some(token(Owner::Client, index, generation))
     }
@@ -131,7 +132,7 @@ impl Engine {
         match stash.scan.find(&stash.bytes[stash.start..], &self.plan.client.head) {
             Ok(found) => found.is_some(),
             Err(error) => {
-                self.refuse_head(index, error);
+                self.refuse_head(index, error, &stash.bytes[stash.start..]);
                 false
             }
         }
@@ -176,7 +177,7 @@ impl Engine {
                 head.bytes
             }
             Err(error) => {
-                self.refuse_head(index, error);
+                self.refuse_head(index, error, rest);
                 0
             }
         };
@@ -184,26 +185,19 @@ impl Engine {
         used
     }
 
-    fn refuse_head(&mut self, index: u32, error: RequestError) {
-        self.refuse(index, error.status(), error.word());
+    fn refuse_head(&mut self, index: u32, error: RequestError, bytes: &[u8]) {
+        self.refuse(index, error.status(), error.word(), bytes, self.now_us);
     }
 
     /// Decides what becomes of a request: answered here, forwarded at once, or read on for its body.
-    fn request_parsed(
-        &mut self,
-        index: u32,
-        head: &RequestHead,
-        fields: &weir_http::Fields,
-        input: &Input<'_>,
-        at: usize,
-    ) {
+    fn request_parsed(&mut self, index: u32, head: &RequestHead, fields: &Fields, input: &Input<'_>, at: usize) {
         self.counters.requests.add(1);
         let bytes = &input.bytes[at..];
         let upstream = match self.route(head, bytes) {
             Ok(upstream) => upstream,
-            Err((status, word)) => return self.answer_locally(index, head, status, word),
+            Err((status, word)) => return self.answer_locally(index, head, fields, bytes, status, word),
         };
-        let exchange = self.add_exchange(index, head);
+        let exchange = self.add_exchange(index, head, fields, bytes);
         match head.body {
             RequestBody::None | RequestBody::Length(0) => {
                 if head.upgrade.is_some() {
@@ -247,8 +241,16 @@ impl Engine {
     }
 
     /// Answers a request without an upstream. A body that is still to come ends the connection, so it is never parsed.
-    fn answer_locally(&mut self, index: u32, head: &RequestHead, status: u16, word: &'static str) {
-        let exchange = self.add_exchange(index, head);
+    fn answer_locally(
+        &mut self,
+        index: u32,
+        head: &RequestHead,
+        fields: &Fields,
+        bytes: &[u8],
+        status: u16,
+        word: &'static str,
+    ) {
+        let exchange = self.add_exchange(index, head, fields, bytes);
         // What follows a refused CONNECT may be meant for the tunnel.
         let has_more =
             !matches!(head.body, RequestBody::None | RequestBody::Length(0)) || head.method == Method::Connect;
@@ -263,7 +265,7 @@ impl Engine {
     }
 
     /// Appends an exchange for a request to its session's list.
-    fn add_exchange(&mut self, index: u32, head: &RequestHead) -> u32 {
+    fn add_exchange(&mut self, index: u32, head: &RequestHead, fields: &Fields, bytes: &[u8]) -> u32 {
         let want = Want {
             head: head.method == Method::Head,
             old: head.version == Version::Http10,
@@ -273,6 +275,7 @@ impl Engine {
             ..Want::default()
         };
         let exchange = self.push_exchange(index, want);
+        self.note_request(exchange, head, fields, bytes);
         if want.close {
             self.sessions.at_mut(index).reading = Reading::Closing;
         }
@@ -305,13 +308,15 @@ impl Engine {
         slot
     }
 
-    /// Answers with an error behind everything that was asked before, and closes.
-    pub(super) fn refuse(&mut self, index: u32, status: u16, word: &'static str) {
+    /// Answers with an error behind everything that was asked before, and closes. `bytes` is what came of the request, from
+    /// `since_us` on.
+    pub(super) fn refuse(&mut self, index: u32, status: u16, word: &'static str, bytes: &[u8], since_us: u64) {
         let session = self.sessions.at_mut(index);
         session.flags.unread = true;
         session.reading = Reading::Closing;
         let want = Want { close: true, body_open: true, ..Want::default() };
         let exchange = self.push_exchange(index, want);
+        self.note_refused(exchange, bytes, since_us);
         self.fail_exchange(exchange, status, word, None);
     }
 
@@ -387,7 +392,9 @@ impl Engine {
         }
         let session = self.sessions.at_mut(index);
         session.flags.sending = false;
-        session.inflight = 0;
+        let taken = std::mem::take(&mut session.inflight);
+        self.note_delivered(index, taken);
+        let session = self.sessions.at_mut(index);
         if !session.output.is_empty() {
             self.mark_session(index);
         } else if session.first == NONE || session.flags.tunnel_ended {
@@ -510,7 +517,8 @@ impl Engine {
 
     /// Ends a client's connection now. What it asked and was not answered is cancelled.
     pub(super) fn close_session(&mut self, index: u32, why: &'static str) {
-        self.drop_exchanges(index);
+        self.note_closed(index, why);
+        self.drop_exchanges(index, why);
         let client = self.client_name(index);
         let session = self.sessions.remove(index);
         for link in session.paused.map_or_else(Vec::new, |paused| paused.links) {
@@ -525,7 +533,7 @@ impl Engine {
     }
 
     /// Forgets all exchanges of a session; those under way upstream are told.
-    pub(super) fn drop_exchanges(&mut self, index: u32) {
+    pub(super) fn drop_exchanges(&mut self, index: u32, why: &'static str) {
         loop {
             let first = self.sessions.at(index).first;
             if first == NONE {
@@ -537,6 +545,7 @@ impl Engine {
                 self.counters.requests_abandoned.add(1);
             }
             self.cancel_upstream(first, hard);
+            self.note_abandoned(index, why);
             self.pop_exchange(index);
         }
     }

@@ -39,6 +39,7 @@ impl Engine {
             Mail::Suspended { server, suspension } => self.on_suspended(server, suspension),
             Mail::Resumed { server } => self.on_resumed(server),
             Mail::Assigned { id, link } => self.on_assigned(id, link),
+            Mail::Placed { id, placed } => self.on_placed(id, placed),
             Mail::BodyFlow { id, pause } => self.on_body_flow(id, pause),
             Mail::Head { id, link, head, upgrade, lines } => {
                 // When the asker is gone, its cancellation is on the way.

@@ -64,6 +64,7 @@ impl Engine {
         exchange.patience_us = upstream_plan.forward_timeout_us;
         exchange.deadline_us = self.now_us + exchange.patience_us;
         let (session, received_us) = (exchange.session, exchange.received_us);
+        self.note_forwarded(slot, upstream);
         self.serial += 1;
         let mut ask = Ask {
             id: self.exchange_id(slot),
@@ -297,6 +298,8 @@ impl Engine {
             self.counters.pipelined.add(1);
         }
         link.push(ask, start, self.now_us);
+        self.note_placed(ask.id, index);
+        let link = self.links.at_mut(index);
         let server = &mut self.servers[link.server as usize];
         server.inflight += 1;
         server.stats.requests.add(1);

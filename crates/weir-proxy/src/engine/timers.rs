@@ -126,7 +126,9 @@ impl Engine {
         match session.reading {
             Reading::Head if session.stash.is_some() => {
                 self.counters.timeouts.count("head");
-                self.refuse(index, 408, "head-timeout");
+                let session = self.sessions.at_mut(index);
+                let (since_us, stash) = (session.since_us, session.stash.take().unwrap_or_default());
+                self.refuse(index, 408, "head-timeout", &stash.bytes[stash.start..], since_us);
             }
             Reading::Body => {
                 self.counters.timeouts.count("body");

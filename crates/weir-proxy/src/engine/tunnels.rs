@@ -69,6 +69,7 @@ impl Engine {
         session.reading = Reading::Closing;
         session.flags.close = true;
         self.counters.tunnels.sub(1);
+        self.note_complete(index);
         self.pop_exchange(index);
         self.mark_session(index);
     }
@@ -78,6 +79,7 @@ impl Engine {
         let session = self.sessions.at_mut(index);
         session.since_us = self.now_us;
         let exchange = session.first;
+        self.note_body(exchange, piece.len() as u64, false);
         self.body_to_link(exchange, piece, false);
     }
 

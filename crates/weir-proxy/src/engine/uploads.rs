@@ -45,6 +45,7 @@ impl Engine {
             discard: false,
         };
         self.exchanges.at_mut(exchange).want.body_open = true;
+        self.note_upload(exchange);
         let now_us = self.now_us;
         let session = self.sessions.at_mut(index);
         session.upload = Some(Box::new(upload));
@@ -173,6 +174,7 @@ impl Engine {
         }
         let close = self.exchanges.at(exchange).want.close;
         self.exchanges.at_mut(exchange).want.body_open = false;
+        self.note_body(exchange, upload.received, true);
         if close {
             self.sessions.at_mut(index).reading = Reading::Closing;
         }
@@ -217,6 +219,8 @@ impl Engine {
             return;
         }
         let exchange = upload.exchange;
+        self.note_body(exchange, upload.received, false);
+        self.note_blame(exchange, word);
         if upload.streaming {
             self.cancel_upstream(exchange, true);
         }
@@ -233,9 +237,9 @@ impl Engine {
         let session = self.sessions.at_mut(index);
         session.flags.unread = true;
         session.flags.body_paused = false;
-        if session.upload.as_ref().is_some_and(|upload| upload.exchange == exchange) {
-            session.upload = None;
+        if let Some(upload) = session.upload.take_if(|upload| upload.exchange == exchange) {
             session.reading = Reading::Closing;
+            self.note_body(exchange, upload.received, false);
         }
         self.update_receive(index);
     }

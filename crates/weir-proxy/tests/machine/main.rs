@@ -4,6 +4,7 @@
 // A test binary has no outside that could reach anything.
 #![allow(unreachable_pub, missing_docs)]
 
+mod account;
 mod again;
 mod balancing;
 mod basics;

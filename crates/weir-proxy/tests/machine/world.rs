@@ -13,6 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use weir_check::{End, Reply, Request, StrictReplies, StrictRequests};
+use weir_proxy::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::counters::Counters;
 use weir_proxy::engine::{Engine, Hints, Parts};
 use weir_proxy::histogram::Histogram;
@@ -155,6 +156,8 @@ impl Conn {
 /// One client connection.
 pub struct Client {
     pub node: usize,
+    /// From which it comes.
+    pub port: u16,
     token: u64,
     pending: VecDeque<Incoming>,
     receiving: bool,
@@ -246,6 +249,17 @@ pub struct World {
     /// Whether the worker's core receives the packets of a connection (by number). Nobody knows unless this is set.
     pub near: Option<fn(usize) -> bool>,
     timers: BTreeMap<u64, ()>,
+    /// The access log, by line.
+    pub lines: Vec<String>,
+}
+
+/// What lines of the access log say unless a test wants something else; [`World::finish`] judges them.
+pub const LINE: &str = "$remote_port $request_method $request_uri $status $bytes_sent $ended_by $phase $reason $tries";
+
+/// An access log of this format.
+pub fn access_log(format: &str) -> AccessPlan {
+    let template = Template::compile(format, Escape::Default).expect("a format");
+    AccessPlan { destination: Destination::Stdout, template }
 }
 
 /// A plan with one upstream of so many servers, with so many connections each.
@@ -260,6 +274,7 @@ pub fn plan(servers: usize, connections: u32) -> Plan {
     Plan {
         upstreams: vec![UpstreamPlan { name: "app".to_owned(), servers, ..UpstreamPlan::default() }],
         routes: RouteTable::new(vec![route]),
+        access_log: Some(access_log(LINE)),
         ..Plan::default()
     }
 }
@@ -317,6 +332,7 @@ impl World {
             shared: true,
             near: None,
             timers: BTreeMap::new(),
+            lines: Vec::new(),
         }
     }
 
@@ -403,6 +419,8 @@ impl World {
 
     /// All clients leave; nothing may be left behind.
     pub fn finish(mut self) {
+        self.settle();
+        self.judge_delivered();
         for client in 0..self.clients.len() {
             if !self.clients[client].closed && !self.clients[client].gone {
                 self.reset(client);
@@ -414,10 +432,46 @@ impl World {
         }
         assert_eq!(self.count(|counters| counters.client_connections.get()), 0, "client_connections");
         assert_eq!(self.count(|counters| counters.tunnels.get()), 0, "tunnels");
+        self.judge_lines();
         // What waited for answers that nobody wants goes at the latest when the next answer or its end comes.
         assert!(self.count(|counters| counters.in_flight.get()) < 1 << 60, "in_flight below zero");
         assert_eq!(self.count(|counters| counters.queue_waiting.get()), 0, "queue_waiting");
         self.check_figures();
+    }
+}
+
+/// What the access log must say, in a world whose lines are like [`LINE`].
+impl World {
+    fn says_line(&self) -> bool {
+        let as_usual = |node: &Node| node.parts.plan.access_log == Some(access_log(LINE));
+        self.nodes.iter().all(as_usual) && self.nodes.iter().all(|node| node.lives == 0)
+    }
+
+    /// Clients that have all their answers have as many bytes as their lines say.
+    fn judge_delivered(&self) {
+        let quiet = |client: &&Client| {
+            !client.gone && client.current().is_none() && client.interim().is_empty() && client.tunnel.is_empty()
+        };
+        for client in self.clients.iter().filter(quiet).filter(|_| self.says_line()) {
+            let port = client.port.to_string();
+            let own = self.lines.iter().map(|line| line.split(' ').collect::<Vec<_>>()).filter(|line| line[0] == port);
+            let (mut told, mut tunnels) = (0, 0);
+            for line in own {
+                told += line[4].parse::<u64>().expect("a number of bytes");
+                tunnels += usize::from(line[3] == "101");
+            }
+            let expected = client.taken;
+            let open = client.statuses().contains(&101) && tunnels == 0;
+            assert!(open || told == expected, "client {port} took {expected} bytes, its lines say {told}");
+        }
+    }
+
+    /// Each request has its line.
+    fn judge_lines(&self) {
+        if self.says_line() {
+            let understood = self.lines.iter().filter(|line| line.split(' ').nth(1) != Some("-")).count();
+            assert_eq!(understood as u64, self.count(|counters| counters.requests.get()), "lines of the access log");
+        }
     }
 }
 

@@ -12,10 +12,12 @@ impl World {
     /// A new client of an engine.
     pub fn client_of(&mut self, node: usize) -> usize {
         let number = self.clients.len();
-        let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 40_000);
+        let port = 10_000 + number as u16;
+        let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), port);
         let token = self.nodes[node].engine.accepted(CLIENT_SOCKETS + number as u64, peer).expect("accepted");
         self.clients.push(Client {
             node,
+            port,
             token,
             pending: VecDeque::new(),
             receiving: true,

@@ -195,6 +195,13 @@ impl World {
         while let Some(action) = self.nodes[node].engine.poll_action() {
             self.perform(node, action);
         }
+        let lines = &mut self.lines;
+        self.nodes[node].engine.take_lines(|text, count| {
+            let text = std::str::from_utf8(text).expect("lines are ASCII");
+            let before = lines.len();
+            lines.extend(text.lines().map(str::to_owned));
+            assert_eq!((lines.len() - before) as u64, count);
+        });
         for to in 0..self.nodes.len() {
             if let Some(post) = self.nodes[node].engine.take_post(to as u16) {
                 assert_ne!(to, node, "mail to itself");

@@ -1,0 +1,250 @@
+//! The access log of one worker: records of exchanges under way, and the lines of those that ended.
+//!
+//! Exists only when a log is configured. Called by `engine/account.rs`; lines leave once a turn through
+//! [`crate::engine::Engine::take_lines`]. An exchange ends for the log when the kernel has taken the last byte of its
+//! answer, or when its client is gone. Bound: a record for each exchange, and for each answer with the driver.
+
+mod calendar;
+mod name;
+mod record;
+mod render;
+mod template;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::plan::Plan;
+use calendar::Stamp;
+
+pub use name::Name;
+pub use record::{LINE_BYTES_MAX, Party, Placed, Record, Stage, VALUE_BYTES_MAX};
+pub use template::{COMBINED, COMMON, Escape, FIELDS_MAX, JSON, TEMPLATE_BYTES_MAX, Template, TemplateError};
+
+/// Records kept for reuse.
+const SPARE_RECORDS_MAX: usize = 256;
+/// Text of a record that is worth keeping for reuse.
+const SPARE_TEXT_BYTES_MAX: usize = 4096;
+/// Room for lines that is kept from one turn to the next.
+const LINES_BYTES_KEPT: usize = 256 * 1024;
+
+/// `access-log` of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessPlan {
+    /// Where lines go.
+    pub destination: Destination,
+    /// What they say.
+    pub template: Template,
+}
+
+/// Where lines go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    /// Standard output.
+    Stdout,
+    /// A file, which is appended to, or a FIFO.
+    File(PathBuf),
+}
+
+/// One client connection, as lines name it.
+#[derive(Debug, Default)]
+struct Client {
+    address: String,
+    port: u16,
+    /// Bytes that the kernel took.
+    delivered: u64,
+    /// Where the last complete answer ends in everything that it was sent.
+    answered: u64,
+    /// Complete answers of which the kernel has not taken everything.
+    waiting: VecDeque<Box<Record>>,
+}
+
+/// What a line says besides its record.
+#[derive(Debug)]
+struct Surroundings {
+    now_us: u64,
+    /// Wall clock less monotonic clock.
+    offset_us: i64,
+    zone_s: i32,
+    stamp: Stamp,
+    worker: u16,
+    plan: Arc<Plan>,
+    /// Addresses, by index of the server in every engine.
+    servers: Vec<String>,
+}
+
+impl Surroundings {
+    /// Microseconds since 1970.
+    fn unix_us(&self, monotonic_us: u64) -> u64 {
+        monotonic_us.saturating_add_signed(self.offset_us)
+    }
+
+    fn upstream(&self, upstream: Option<u16>) -> &[u8] {
+        let plan = upstream.and_then(|upstream| self.plan.upstreams.get(usize::from(upstream)));
+        plan.map_or(&[], |plan| plan.name.as_bytes())
+    }
+
+    fn server(&self, server: u32) -> &[u8] {
+        self.servers.get(server as usize).map_or(&[], |address| address.as_bytes())
+    }
+}
+
+/// The access log of one worker.
+#[derive(Debug)]
+pub(crate) struct Access {
+    template: Template,
+    around: Surroundings,
+    /// By slot of the exchange.
+    records: Vec<Option<Box<Record>>>,
+    /// By slot of the session.
+    clients: Vec<Client>,
+    // Records move from table to queue to here as pointers; their memory stays where it is.
+    #[allow(clippy::vec_box)]
+    spare: Vec<Box<Record>>,
+    lines: Vec<u8>,
+    count: u64,
+}
+
+impl Access {
+    /// None when no log is configured.
+    pub(crate) fn new(plan: &Arc<Plan>, worker: u16) -> Option<Box<Access>> {
+        let template = plan.access_log.as_ref()?.template.clone();
+        let servers = plan.upstreams.iter().flat_map(|upstream| &upstream.servers);
+        let around = Surroundings {
+            now_us: 0,
+            offset_us: 0,
+            zone_s: 0,
+            stamp: Stamp::default(),
+            worker,
+            plan: Arc::clone(plan),
+            servers: servers.map(|server| server.address.to_string()).collect(),
+        };
+        Some(Box::new(Access {
+            template,
+            around,
+            records: Vec::new(),
+            clients: Vec::new(),
+            spare: Vec::new(),
+            lines: Vec::new(),
+            count: 0,
+        }))
+    }
+
+    /// What the clock on the wall shows.
+    pub(crate) fn set_wall(&mut self, offset_us: i64, zone_s: i32) {
+        (self.around.offset_us, self.around.zone_s) = (offset_us, zone_s);
+    }
+
+    /// A client was accepted.
+    pub(crate) fn accepted(&mut self, session: u32, peer: SocketAddr) {
+        let at = session as usize;
+        if at >= self.clients.len() {
+            self.clients.resize_with(at + 1, Client::default);
+        }
+        let client = &mut self.clients[at];
+        debug_assert!(client.waiting.is_empty());
+        (client.port, client.delivered, client.answered) = (peer.port(), 0, 0);
+        client.address.clear();
+        write_address(&mut client.address, peer.ip().to_canonical());
+    }
+
+    /// Begins the record of an exchange.
+    pub(crate) fn begin(&mut self, slot: u32, received_us: u64) -> (&mut Record, &[String]) {
+        let at = slot as usize;
+        if at >= self.records.len() {
+            self.records.resize_with(at + 1, || None);
+        }
+        let mut record = self.spare.pop().unwrap_or_default();
+        record.reset(received_us);
+        (self.records[at].insert(record), &self.template.fields)
+    }
+
+    /// The record of an exchange.
+    pub(crate) fn record(&mut self, slot: u32) -> Option<&mut Record> {
+        self.records.get_mut(slot as usize)?.as_deref_mut()
+    }
+
+    /// The answer is complete; of what the client gets, `stream_bytes` in all are taken or with the driver or wait.
+    pub(crate) fn complete(&mut self, session: u32, slot: u32, stream_bytes: u64, now_us: u64) {
+        let Some(mut record) = self.records.get_mut(slot as usize).and_then(Option::take) else { return };
+        let client = &mut self.clients[session as usize];
+        record.bytes_sent = stream_bytes - client.answered;
+        record.end_at = stream_bytes;
+        client.answered = stream_bytes;
+        client.waiting.push_back(record);
+        self.write_delivered(session, now_us);
+    }
+
+    /// The kernel took so many bytes more.
+    pub(crate) fn delivered(&mut self, session: u32, bytes: u32, now_us: u64) {
+        self.clients[session as usize].delivered += u64::from(bytes);
+        self.write_delivered(session, now_us);
+    }
+
+    /// Bytes that the kernel took so far.
+    pub(crate) fn delivered_bytes(&self, session: u32) -> u64 {
+        self.clients[session as usize].delivered
+    }
+
+    fn write_delivered(&mut self, session: u32, now_us: u64) {
+        loop {
+            let client = &mut self.clients[session as usize];
+            let delivered = client.delivered;
+            let Some(record) = client.waiting.pop_front_if(|record| record.end_at <= delivered) else { return };
+            self.write(session, record, now_us);
+        }
+    }
+
+    /// The connection ends: answers that are not with the client will not get there.
+    pub(crate) fn close(&mut self, session: u32, why: &'static str, now_us: u64) {
+        while let Some(mut record) = self.clients[session as usize].waiting.pop_front() {
+            let missing = record.end_at.saturating_sub(self.clients[session as usize].delivered);
+            record.bytes_sent = record.bytes_sent.saturating_sub(missing);
+            record.blame(why, Stage::Deliver);
+            self.write(session, record, now_us);
+        }
+    }
+
+    /// The exchange ends without a complete answer, or in order when it was a tunnel.
+    pub(crate) fn abandon(&mut self, session: u32, slot: u32, why: &'static str, stage: Stage, now_us: u64) {
+        let Some(mut record) = self.records.get_mut(slot as usize).and_then(Option::take) else { return };
+        record.blame(why, stage);
+        if record.status == 0 {
+            record.status = if record.party == Party::Client { 499 } else { 444 };
+        }
+        let client = &mut self.clients[session as usize];
+        record.bytes_sent = client.delivered.saturating_sub(client.answered);
+        client.answered = client.answered.max(client.delivered);
+        self.write(session, record, now_us);
+    }
+
+    fn write(&mut self, session: u32, record: Box<Record>, now_us: u64) {
+        let around = &mut self.around;
+        around.now_us = now_us;
+        around.stamp.set((around.unix_us(now_us) / 1_000_000) as i64, around.zone_s);
+        render::line(&mut self.lines, &self.template, &record, &self.clients[session as usize], around);
+        self.count += 1;
+        if self.spare.len() < SPARE_RECORDS_MAX && record.text_capacity() <= SPARE_TEXT_BYTES_MAX {
+            self.spare.push(record);
+        }
+    }
+
+    /// Gives out the lines of this turn and how many they are, if there are any.
+    pub(crate) fn take_lines(&mut self, to: impl FnOnce(&[u8], u64)) {
+        if self.count > 0 {
+            to(&self.lines, self.count);
+            self.count = 0;
+            self.lines.clear();
+            self.lines.shrink_to(LINES_BYTES_KEPT);
+        }
+    }
+}
+
+fn write_address(out: &mut String, address: IpAddr) {
+    use std::fmt::Write;
+    // Writing to a string can't fail.
+    let _ = write!(out, "{address}");
+}

@@ -1,0 +1,119 @@
+//! What a line of the access log can say: one row for each `$name`. Read by the template compiler and the renderer;
+//! `docs/access-log.md` has the same table, and a test compares them.
+
+/// Declares names once; the enumeration and the list follow.
+macro_rules! names {
+    ($($(#[doc = $help:literal])+ $variant:ident = $word:literal,)+) => {
+        /// Something that a line can say.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Name {
+            $($(#[doc = $help])+ $variant,)+
+        }
+
+        impl Name {
+            /// Every name: its word without the `$`, and what it says.
+            pub const ALL: &[(Name, &str, &str)] = &[$((Name::$variant, $word, concat!($($help),+).trim_ascii()),)+];
+        }
+    };
+}
+
+names! {
+    /// When the exchange ended, as `21/Nov/2026:22:40:56 +0100`.
+    TimeLocal = "time_local",
+    /// The same, as `2026-11-21T22:40:56+01:00`.
+    TimeIso8601 = "time_iso8601",
+    /// The same, as `2026-11-21T22:40:56.123+01:00`.
+    TimeIso8601Msec = "time_iso8601_msec",
+    /// The same in seconds since 1970, as `1795297256.123`.
+    Msec = "msec",
+    /// When the request's head was complete, in seconds since 1970.
+    StartMsec = "start_msec",
+    /// The client's address.
+    RemoteAddr = "remote_addr",
+    /// The client's port.
+    RemotePort = "remote_port",
+    /// Always `-`, so that formats of nginx work: weir checks no passwords, and a name that nobody checked is no fact.
+    RemoteUser = "remote_user",
+    /// The request line; of a refused request the first line as it came.
+    Request = "request",
+    /// The method.
+    RequestMethod = "request_method",
+    /// The target as it came, with its query.
+    RequestUri = "request_uri",
+    /// `HTTP/1.1` or `HTTP/1.0`.
+    ServerProtocol = "server_protocol",
+    /// The host that was asked for, in small letters, without port.
+    Host = "host",
+    /// Bytes of the request: head and body (without the framing of chunks); of a tunnel all that the client sent.
+    RequestLength = "request_length",
+    /// Status of the answer; 499: the client left before it began; 444: the connection ended before it began.
+    Status = "status",
+    /// Bytes sent to the client behind the head, with the framing of chunks.
+    BodyBytesSent = "body_bytes_sent",
+    /// Bytes sent to the client.
+    BytesSent = "bytes_sent",
+    /// From the complete head to the moment when the kernel had taken the last byte of the answer.
+    RequestTime = "request_time",
+    /// From the complete head to the last byte of the request's body.
+    BodyTime = "body_time",
+    /// From when the request could be forwarded to when it was first put on a connection.
+    QueueTime = "queue_time",
+    /// The part of it in which that connection was not established yet.
+    UpstreamConnectTime = "upstream_connect_time",
+    /// From the first to the last time that the request was put on a connection; 0 without repetition.
+    RetryTime = "retry_time",
+    /// From the last time that the request was put on a connection to the head of the answer.
+    UpstreamHeaderTime = "upstream_header_time",
+    /// The same to the end of the answer.
+    UpstreamResponseTime = "upstream_response_time",
+    /// From the end of the server's answer to when the kernel had taken its last byte for the client.
+    SendTime = "send_time",
+    /// Name of the upstream.
+    UpstreamName = "upstream_name",
+    /// Address of the server that the request was last sent to.
+    UpstreamAddr = "upstream_addr",
+    /// The connection that it was last sent on, as `worker:slot:generation`.
+    UpstreamConnection = "upstream_connection",
+    /// Requests answered or waiting on that connection when this one was put on it; 0: it was the first.
+    UpstreamReuse = "upstream_reuse",
+    /// Worker that owns that connection; another one than `$worker` when the request crossed.
+    UpstreamWorker = "upstream_worker",
+    /// Worker that owns the client's connection.
+    Worker = "worker",
+    /// How often the request was put on a connection; 0: never.
+    Tries = "tries",
+    /// Who ended the exchange before its time: `client`, `server` or `weir`; `none` when it is complete.
+    EndedBy = "ended_by",
+    /// Where it ended: `head`, `body`, `queue`, `connect`, `wait`, `answer`, `deliver`, `tunnel`, or `done`.
+    Phase = "phase",
+    /// Why it ended before its time, the word of the answer and of the counters, such as `forward-timeout`.
+    Reason = "reason",
+}
+
+impl Name {
+    /// The name of this word.
+    pub fn of(word: &str) -> Option<Name> {
+        Name::ALL.iter().find(|(_, known, _)| *known == word).map(|(name, _, _)| *name)
+    }
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        Name::ALL[self as usize].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: every name is found by its word, and only by it. How: all of them.
+
+    use super::*;
+
+    #[test]
+    fn words_and_names() {
+        for (name, word, help) in Name::ALL {
+            assert_eq!((Name::of(word), name.word()), (Some(*name), *word));
+            assert!(help.ends_with('.'), "{word}: {help}");
+        }
+        assert_eq!(Name::of("Status"), None);
+    }
+}

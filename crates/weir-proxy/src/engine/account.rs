@@ -1,0 +1,219 @@
+//! What the access log learns of each exchange, from accept to the last byte (stage account).
+//!
+//! Called where things happen; without a log each of these is one branch. The worker that owns the client has the record;
+//! what the worker of the upstream connection knows comes to it with [`Mail::Placed`].
+
+use std::net::SocketAddr;
+
+use weir_http::{Fields, RequestHead};
+
+use super::Engine;
+use crate::access::{Placed, Stage};
+use crate::ask::ExchangeId;
+use crate::mail::Mail;
+use crate::session::{Phase, Reading};
+
+impl Engine {
+    /// What the clock on the wall shows: its microseconds since 1970 less the engine's time, and how many seconds the zone
+    /// is east of Greenwich. For the access log; call it when it changes.
+    pub fn set_wall(&mut self, offset_us: i64, zone_s: i32) {
+        if let Some(access) = &mut self.access {
+            access.set_wall(offset_us, zone_s);
+        }
+    }
+
+    /// Gives out the lines of the access log since the last call and how many they are, if there are any.
+    pub fn take_lines(&mut self, to: impl FnOnce(&[u8], u64)) {
+        if let Some(access) = &mut self.access {
+            access.take_lines(to);
+        }
+    }
+
+    /// Lines of the access log could not be written.
+    pub fn lines_lost(&mut self, count: u64) {
+        self.counters.log_lines_lost.add(count);
+    }
+
+    pub(super) fn note_client(&mut self, session: u32, peer: SocketAddr) {
+        if let Some(access) = &mut self.access {
+            access.accepted(session, peer);
+        }
+    }
+
+    pub(super) fn note_request(&mut self, slot: u32, head: &RequestHead, fields: &Fields, bytes: &[u8]) {
+        if let Some(access) = &mut self.access {
+            let (record, names) = access.begin(slot, self.now_us);
+            record.keep_request(bytes, head, fields, names);
+        }
+    }
+
+    /// Something was refused before it was a request: `bytes` are the beginning of it, the first of them came at `since_us`.
+    pub(super) fn note_refused(&mut self, slot: u32, bytes: &[u8], since_us: u64) {
+        if let Some(access) = &mut self.access {
+            access.begin(slot, since_us).0.keep_refused(bytes);
+        }
+    }
+
+    pub(super) fn note_upload(&mut self, slot: u32) {
+        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+            record.has_body = true;
+        }
+    }
+
+    /// So many bytes of the body came; `complete`: that is all of it.
+    pub(super) fn note_body(&mut self, slot: u32, bytes: u64, complete: bool) {
+        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+            record.request_bytes += bytes;
+            record.body_us = complete.then_some(self.now_us);
+        }
+    }
+
+    pub(super) fn note_forwarded(&mut self, slot: u32, upstream: usize) {
+        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+            record.upstream = Some(upstream as u16);
+            record.forwarded_us = Some(self.now_us);
+        }
+    }
+
+    /// A request was put on a connection of this worker.
+    pub(super) fn note_placed(&mut self, id: ExchangeId, index: u32) {
+        if self.access.is_none() {
+            return;
+        }
+        let link = self.links.at(index);
+        let placed = Placed {
+            link: self.link_id(index),
+            server: link.server,
+            sent_us: self.now_us,
+            connected_us: link.connected_us,
+            before: link.answers + link.entries.len() as u64 - 1,
+        };
+        if id.worker == self.worker {
+            self.on_placed(id, placed);
+        } else {
+            self.post(id.worker, Mail::Placed { id, placed });
+        }
+    }
+
+    pub(super) fn on_placed(&mut self, id: ExchangeId, placed: Placed) {
+        if !self.exchanges.holds(id.index, id.generation) {
+            return;
+        }
+        if let Some(record) = self.access.as_mut().and_then(|access| access.record(id.index)) {
+            record.first_sent_us.get_or_insert(placed.sent_us);
+            record.first_connected_us.get_or_insert(placed.connected_us);
+            record.placed = Some(placed);
+            record.tries += 1;
+        }
+    }
+
+    /// The head of the final answer was written.
+    pub(super) fn note_begun(&mut self, slot: u32, status: u16, bytes: usize) {
+        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+            record.status = status;
+            record.begun_us = Some(self.now_us);
+            record.head_bytes += bytes as u64;
+        }
+    }
+
+    /// An interim answer was written.
+    pub(super) fn note_interim(&mut self, slot: u32, bytes: usize) {
+        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+            record.head_bytes += bytes as u64;
+        }
+    }
+
+    /// Nothing more comes from the server.
+    pub(super) fn note_ended(&mut self, slot: u32) {
+        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+            record.ended_us = Some(self.now_us);
+        }
+    }
+
+    /// An answer was made here, whose head has so many bytes.
+    pub(super) fn note_error(&mut self, slot: u32, status: u16, word: &'static str, head_bytes: usize) {
+        let stage = self.stage(slot, word);
+        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+            record.blame(word, stage);
+            record.status = status;
+            record.head_bytes += head_bytes as u64;
+            record.ended_us = Some(self.now_us);
+        }
+    }
+
+    /// Why the exchange will not be completed.
+    pub(super) fn note_blame(&mut self, slot: u32, word: &'static str) {
+        let stage = self.stage(slot, word);
+        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+            record.blame(word, stage);
+        }
+    }
+
+    /// Where an exchange stands.
+    fn stage(&mut self, slot: u32, word: &'static str) -> Stage {
+        let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) else { return Stage::Done };
+        let exchange = self.exchanges.at(slot);
+        match exchange.phase {
+            Phase::Reading if record.has_body => Stage::Body,
+            Phase::Reading => Stage::Head,
+            // A body that streams fails after it was forwarded.
+            Phase::Waiting if word.starts_with("body-") || word == "bad-chunk" => Stage::Body,
+            Phase::Waiting if record.tries > 0 => Stage::Wait,
+            Phase::Waiting if matches!(word, "no-server" | "no-healthy-server") => Stage::Connect,
+            Phase::Waiting => Stage::Queue,
+            Phase::Answering if self.sessions.at(exchange.session).reading == Reading::Tunnel => Stage::Tunnel,
+            Phase::Answering => Stage::Answer,
+            Phase::Done => Stage::Deliver,
+        }
+    }
+
+    /// The first answer of a session is complete, and all of it is in the session's output.
+    pub(super) fn note_complete(&mut self, index: u32) {
+        let Some(access) = &mut self.access else { return };
+        let session = self.sessions.at(index);
+        let stream_bytes = access.delivered_bytes(index) + session.unsent_first() as u64;
+        access.complete(index, session.first, stream_bytes, self.now_us);
+    }
+
+    pub(super) fn note_delivered(&mut self, index: u32, bytes: u32) {
+        if let Some(access) = &mut self.access {
+            access.delivered(index, bytes, self.now_us);
+        }
+    }
+
+    /// The connection ends, and with it answers that are complete but not sent.
+    pub(super) fn note_closed(&mut self, index: u32, why: &'static str) {
+        if let Some(access) = &mut self.access {
+            access.close(index, why, self.now_us);
+        }
+    }
+
+    /// The first exchange of a session will not be completed.
+    pub(super) fn note_abandoned(&mut self, index: u32, why: &'static str) {
+        if self.access.is_none() {
+            return;
+        }
+        let slot = self.sessions.at(index).first;
+        self.note_body_so_far(index, slot);
+        let stage = self.stage(slot, why);
+        if stage == Stage::Tunnel {
+            self.note_ended(slot);
+        }
+        if let Some(access) = &mut self.access {
+            access.abandon(index, slot, why, stage, self.now_us);
+        }
+    }
+
+    /// Counts what came of a body that is not complete.
+    fn note_body_so_far(&mut self, index: u32, slot: u32) {
+        let upload = self.sessions.at(index).upload.as_ref().filter(|upload| upload.exchange == slot);
+        if let Some(received) = upload.map(|upload| upload.received) {
+            self.note_body(slot, received, false);
+        }
+    }
+}
+
+/// Length of a message's head.
+pub(super) fn head_len(message: &[u8]) -> usize {
+    message.windows(4).position(|four| four == b"\r\n\r\n").map_or(message.len(), |at| at + 4)
+}
