@@ -233,6 +233,12 @@ fn metrics_are_read_by_prometheus(io: Io) {
         assert_eq!(samples[&format!("weir_server_up{{{of_server}}}")], 1.0);
         assert_eq!(samples["weir_ready{}"], 1.0);
         assert_eq!(samples.keys().filter(|name| name.starts_with("weir_worker_turns_total{")).count(), 2);
+        for worker in 0..2 {
+            let (listener, cpu) = (weir.address, format!("weir_worker_cpu_seconds_total{{worker={worker}}}"));
+            assert!(samples[&cpu] > 0.0, "a worker has started");
+            let limit = format!("weir_worker_accept_queue_limit{{listener={listener},worker={worker}}}");
+            assert!(samples[&limit] > 0.0, "backlog");
+        }
         for (name, value) in samples.iter().filter(|(name, _)| name.contains("_total{") || name.contains("_bucket{")) {
             assert!(before.get(name).is_none_or(|before| before <= value), "{name} went down");
         }

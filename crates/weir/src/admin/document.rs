@@ -56,6 +56,9 @@ pub(crate) struct Worker {
     pub(crate) responsive: bool,
     pub(crate) driver: Option<String>,
     pub(crate) clients: Option<usize>,
+    pub(crate) cpu_us: Option<u64>,
+    /// Connections that wait to be accepted.
+    pub(crate) accept_queue: Option<u32>,
     pub(crate) turns: u64,
     pub(crate) mail_delayed: u64,
     pub(crate) rebirths: u64,

@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use weir_io::AcceptQueue;
 use weir_proxy::counters::{Counters, Kind, Sample};
 use weir_proxy::histogram::Snapshot;
 use weir_proxy::plan::Plan;
 use weir_proxy::report::ConnectionState;
 use weir_proxy::trust::TrustState;
+use weir_worker::WorkerReport;
 
 use super::exposition::{Exposition, Format, Label, Seconds, Type};
 use super::reading::{Now, Reading, ServerReading};
@@ -30,6 +32,7 @@ pub(crate) fn metrics(reading: &Reading, plan: &Plan, facts: &Facts, uptime: Dur
     process(&mut text, reading, plan, facts, uptime);
     clients(&mut text, reading);
     workers(&mut text, reading);
+    workers_now(&mut text, reading, facts);
     upstreams(&mut text, reading, plan);
     let names: Vec<[Label<'_>; 2]> = reading.servers.iter().map(|server| labels(server, plan)).collect();
     servers_counted(&mut text, reading, &names);
@@ -112,14 +115,38 @@ fn workers(text: &mut Exposition, reading: &Reading) {
     for (worker, number) in reading.workers.iter().zip(&numbers) {
         text.sample(&[("worker", number)], u8::from(worker.report.is_some()));
     }
-    let reports =
-        reading.workers.iter().zip(&numbers).filter_map(|(worker, number)| Some((worker.report.as_ref()?, number)));
+}
+
+/// What workers told of themselves.
+fn workers_now(text: &mut Exposition, reading: &Reading, facts: &Facts) {
+    let numbered = reading.workers.iter().enumerate();
+    let told: Vec<_> = numbered.filter_map(|(at, worker)| Some((worker.report.as_deref()?, at.to_string()))).collect();
+    let reports = || told.iter().map(|(report, number)| (*report, number.as_str()));
+    text.family("worker_cpu_seconds", Type::Counter, "Processor time of the worker.");
+    reports().for_each(|(report, number)| text.sample(&[("worker", number)], Seconds(report.cpu_us)));
+    text.family("worker_accept_queue", Type::Gauge, "Connections that wait to be accepted by the worker.");
+    accept_queues(text, reports(), facts, |queue| queue.waiting);
+    text.family("worker_accept_queue_limit", Type::Gauge, "How many may; further ones are not established.");
+    accept_queues(text, reports(), facts, |queue| queue.limit);
     text.family("worker_driver", Type::Info, "How the worker talks to the kernel.");
-    reports.clone().for_each(|(report, number)| text.sample(&[("worker", number), ("driver", report.driver)], 1));
+    reports().for_each(|(report, number)| text.sample(&[("worker", number), ("driver", report.driver)], 1));
     text.family("worker_syscalls", Type::Counter, "System calls of the worker's driver.");
-    reports.clone().for_each(|(report, number)| text.sample(&[("worker", number)], report.driver_stats.syscalls));
+    reports().for_each(|(report, number)| text.sample(&[("worker", number)], report.driver_stats.syscalls));
     text.family("worker_buffer_waits", Type::Counter, "Times that a socket had to wait for a receive buffer.");
-    reports.for_each(|(report, number)| text.sample(&[("worker", number)], report.driver_stats.starved));
+    reports().for_each(|(report, number)| text.sample(&[("worker", number)], report.driver_stats.starved));
+}
+
+fn accept_queues<'a>(
+    text: &mut Exposition,
+    reports: impl Iterator<Item = (&'a WorkerReport, &'a str)>,
+    facts: &Facts,
+    of: fn(&AcceptQueue) -> u32,
+) {
+    for (report, number) in reports {
+        for (queue, listener) in report.accept_queues.iter().zip(&facts.listeners) {
+            text.sample(&[("worker", number), ("listener", listener)], of(queue));
+        }
+    }
 }
 
 fn upstreams(text: &mut Exposition, reading: &Reading, plan: &Plan) {

@@ -109,6 +109,8 @@ fn worker((number, reading): (usize, &WorkerReading)) -> Worker {
         responsive: report.is_some(),
         driver: report.map(|report| report.driver.to_owned()),
         clients: report.map(|report| report.machines.clients),
+        cpu_us: report.map(|report| report.cpu_us),
+        accept_queue: report.map(|report| report.accept_queues.iter().map(|queue| queue.waiting).sum()),
         turns: counters.turns.get(),
         mail_delayed: counters.mail_delayed.get(),
         rebirths: counters.rebirths.get(),
