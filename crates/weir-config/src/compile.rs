@@ -14,6 +14,7 @@ use weir_proxy::plan::{
 };
 use weir_proxy::route::{HostMatch, Route, RouteTable};
 use weir_proxy::rules::{Rule, Rules, TargetMatch};
+use weir_proxy::sticky::{Cookie, SameSite, Sticky};
 
 use crate::check::{Checked, Chosen};
 use crate::problem::{Problem, Span, nearest};
@@ -188,6 +189,7 @@ impl Compiler<'_> {
             servers: self.servers(block),
             balance: block.all("balance").next().map_or(Method::Ratio, method),
             slow_start_us: block.number("slow-start"),
+            sticky: block.all("sticky").next().map(|sticky| self.sticky(sticky, block)),
             queue_size: narrow(block.number("queue-size")),
             forward_retries: narrow(block.number("forward-retries")),
             retry_budget_percent: narrow(block.number("retry-budget")),
@@ -248,6 +250,36 @@ impl Compiler<'_> {
         }
         self.backups(upstream);
         servers
+    }
+
+    fn sticky(&mut self, block: &Checked, upstream: &Checked) -> Sticky {
+        let same_site = match block.word("same-site") {
+            "strict" => SameSite::Strict,
+            "none" => SameSite::None,
+            _ => SameSite::Lax,
+        };
+        let (name, secure, path) = (block.text("cookie"), block.flag("secure"), block.text("path"));
+        if same_site == SameSite::None && !secure {
+            let problem =
+                Problem::new("conflict", &block.place("same-site"), "browsers drop such a cookie without `secure`");
+            self.push(problem.help("write secure=#true, or leave `same-site` out"));
+        }
+        if name.starts_with("__Host-") && (!secure || path != "/") || name.starts_with("__Secure-") && !secure {
+            let message =
+                format!("browsers drop a cookie called `{name}` without `secure`, or with another path than `/`");
+            self.push(Problem::new("conflict", &block.place("cookie"), message));
+        }
+        let cookie = Cookie {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            max_age_s: block.count_or_none("max-age").map(|us| us / 1_000_000),
+            http_only: block.flag("http-only"),
+            secure,
+            same_site,
+        };
+        let servers: Vec<&str> = upstream.all("server").map(|server| server.text("address")).collect();
+        let (secret, failover) = (block.text("secret"), block.flag("allow-failover"));
+        Sticky::new(&cookie, failover, secret, upstream.text("name"), &servers)
     }
 
     /// A backup needs somebody to stand in for, and its weight another backup.

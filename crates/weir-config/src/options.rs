@@ -228,7 +228,7 @@ const UPSTREAM: Block = Block {
         row("head-limit", HEAD, Default::Is("32KiB"), "Longest reply head; over it 502."),
         row("fields-limit", FIELDS, Default::Is("100"), "Most fields in a reply head; over it 502."),
     ],
-    blocks: &[SERVER, BALANCE, PIPELINE, NONIDEMPOTENT, FAILOVER, HEALTH],
+    blocks: &[SERVER, BALANCE, STICKY, PIPELINE, NONIDEMPOTENT, FAILOVER, HEALTH],
     repeats: true,
 };
 
@@ -283,6 +283,44 @@ const BALANCE: Block = Block {
             Kind::Text("`uri`, `client-ip`, `header:NAME` or `cookie:NAME`", texts::balance_key),
             Default::With("mode", &["hash"], &Default::Required),
             "What is hashed. A request without it goes to the less loaded of two servers.",
+        ),
+    ],
+    blocks: &[],
+    repeats: false,
+};
+
+const STICKY: Block = Block {
+    name: "sticky",
+    help: "Binds a session to the server that answered it first, by a cookie. Without this block there is none.",
+    positional: &[],
+    options: &[
+        row("cookie", Kind::Text("a name", texts::cookie_name), Default::Required, "What the cookie is called."),
+        row(
+            "allow-failover",
+            Kind::Flag,
+            Default::Is("#true"),
+            "A session whose server can't be used goes to another one and is bound to that. Off: it gets 502 or 503.",
+        ),
+        row(
+            "secret",
+            Kind::Text("a text", texts::secret),
+            Default::Absent,
+            "Makes the value of the cookie, which stands for a server, impossible to guess. All weirs in front of the same servers need the same. Without it somebody who tries all addresses finds the server's.",
+        ),
+        row("path", Kind::Text("a path", texts::cookie_path), Default::Is("/"), "Where the cookie counts."),
+        row(
+            "max-age",
+            Kind::Or("session", &Kind::Time(SECOND, 400 * DAY)),
+            Default::Is("session"),
+            "When browsers forget it. `session`: when they are closed.",
+        ),
+        row("http-only", Kind::Flag, Default::Is("#true"), "Scripts in the browser don't see it."),
+        row("secure", Kind::Flag, Default::Is("#false"), "Browsers send it over TLS only."),
+        row(
+            "same-site",
+            Kind::Word(&["lax", "strict", "none"]),
+            Default::Is("lax"),
+            "Whether it comes with requests that other sites cause: when a link is followed, never, or always.",
         ),
     ],
     blocks: &[],

@@ -153,6 +153,28 @@ pub(crate) fn balance_key(text: &str) -> Result<String, String> {
     }
 }
 
+/// The name of a cookie: a token, RFC 6265 §4.1.1.
+pub(crate) fn cookie_name(text: &str) -> Result<String, String> {
+    if is_token(text) && text.len() <= 64 { Ok(text.to_owned()) } else { Err(format!("`{text}` is not a name")) }
+}
+
+/// The path of a cookie, RFC 6265 §4.1.1.
+pub(crate) fn cookie_path(text: &str) -> Result<String, String> {
+    let fine = |byte: u8| byte.is_ascii_graphic() && byte != b';';
+    if text.starts_with('/') && text.bytes().all(fine) {
+        return Ok(text.to_owned());
+    }
+    Err("a path begins with `/` and has neither `;` nor spaces".to_owned())
+}
+
+/// Text that others should not know.
+pub(crate) fn secret(text: &str) -> Result<String, String> {
+    if text.len() < 16 {
+        return Err("a secret has at least 16 characters: `head -c 24 /dev/urandom | base64` makes one".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// The name of the field that carries an identifier there and back.
 pub(crate) fn echo_field(text: &str) -> Result<String, String> {
     const TAKEN: [&str; 12] = [

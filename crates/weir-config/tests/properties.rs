@@ -73,6 +73,7 @@ fn upstream(index: usize) -> BoxedStrategy<String> {
         option("nonidempotent \"GET\"", target().prop_map(|target| format!("prefix={target}"))),
         option("nonidempotent \"HEAD\"", target().prop_map(|target| format!("eq={target}"))),
         option("nonidempotent \"OPTIONS\"", Just("any".to_owned())),
+        option("sticky", "[a-z]{1,8}".prop_map(|name| format!("cookie={name} secure=on max-age=\"1h\""))),
     ]);
     let servers = prop::collection::btree_map(1u16..u16::MAX, (1u32..65_535, 1u32..100), 1..4);
     (options, servers, pipeline(), balance())

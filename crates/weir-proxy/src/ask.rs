@@ -24,6 +24,9 @@ pub struct LinkId {
     pub generation: u32,
 }
 
+/// No server: the session is not bound.
+pub const NOBODY: u16 = u16::MAX;
+
 /// A request on its way, without its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
@@ -37,6 +40,8 @@ pub struct Ask {
     pub upstream: u16,
     /// Server within the upstream, as chosen by balancing.
     pub server: u16,
+    /// Server to which the client's session is bound by a cookie, or [`NOBODY`].
+    pub bound: u16,
     /// Times that it was sent again after a loss.
     pub tries: u8,
     /// Times that a connection ended in order when it was the next one to be answered.
@@ -75,6 +80,8 @@ impl Traits {
     /// Asks for what a probe would ask: a good answer stands for one.
     pub const LIKE_PROBE: Traits = Traits(1024);
 
+    /// Goes to the server to which it is bound, or nowhere.
+    pub const BOUND: Traits = Traits(2048);
     /// Moved away from behind a late answer: that happens once.
     pub const MOVED: Traits = Traits(256);
 

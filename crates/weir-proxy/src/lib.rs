@@ -31,6 +31,7 @@ pub mod slab;
 pub mod stamp;
 pub mod standing;
 pub mod stats;
+pub mod sticky;
 pub mod trust;
 pub mod usual;
 pub mod wheel;

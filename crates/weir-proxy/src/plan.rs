@@ -9,6 +9,7 @@ use crate::balance::Method;
 use crate::health::Codes;
 use crate::route::RouteTable;
 use crate::rules::Rules;
+use crate::sticky::Sticky;
 
 /// Everything a worker needs to know.
 #[derive(Debug, Default)]
@@ -102,6 +103,8 @@ pub struct UpstreamPlan {
     pub balance: Method,
     /// How long a server that comes back takes to get its full share, 0-1 h. Default 0: at once.
     pub slow_start_us: u64,
+    /// Binds sessions to servers; None: they are not.
+    pub sticky: Option<Sticky>,
     /// How deep requests may follow each other on one connection.
     pub pipeline: PipelineMode,
     /// Whose requests may follow each other on one connection.
@@ -283,6 +286,7 @@ impl Default for UpstreamPlan {
             servers: Vec::new(),
             balance: Method::Ratio,
             slow_start_us: 0,
+            sticky: None,
             pipeline: PipelineMode::Adaptive,
             share: Share::All,
             echo: None,

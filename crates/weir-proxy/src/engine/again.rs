@@ -95,6 +95,9 @@ impl Engine {
         let group = self.groups[usize::from(ask.upstream)].servers.clone();
         let (first, old) = (group.start, usize::from(ask.server));
         let here = |index: usize| Ok(Second { server: index as u16, worker: None });
+        if self.stays_bound(ask) {
+            return self.second_place_of_bound(ask);
+        }
         let mut others = self.others(usize::from(ask.upstream), old);
         if let Some(index) = others.clone().find(|index| self.may_take(first + index)) {
             return here(index);
@@ -114,6 +117,22 @@ impl Engine {
         }
         let may_wait = !machine.links.is_empty() && (machine.ready > 0 || self.may_come_up(first + old));
         if may_wait { here(old) } else { Err(self.why_not(ask.upstream)) }
+    }
+
+    /// The same server for a session that is bound to it: on this worker's connections, or on another's.
+    fn second_place_of_bound(&self, ask: &Ask) -> Result<Second, Failure> {
+        let server = self.server_index(ask);
+        let machine = &self.servers[server];
+        let here = Second { server: ask.server, worker: None };
+        if !machine.standing.accepts_bound() {
+            return Err(self.refusal(ask));
+        }
+        if machine.ready > 0 {
+            return Ok(here);
+        }
+        let elsewhere = self.second_worker(ask, std::iter::empty(), machine.standing.keeps_waiting());
+        let waits = !machine.links.is_empty() && self.may_come_up(server);
+        elsewhere.or(waits.then_some(here)).ok_or_else(|| self.refusal(ask))
     }
 
     /// Whether one of this worker's own connections to a suspended server may have what nobody else can take.

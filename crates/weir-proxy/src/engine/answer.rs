@@ -13,8 +13,8 @@ use crate::slab::{NONE, Slab};
 /// Status line and end-to-end fields of an answer.
 #[derive(Clone, Copy)]
 pub(super) enum Lines<'a> {
-    /// As parsed here.
-    Parsed { input: &'a [u8], head: &'a ReplyHead, fields: &'a Fields },
+    /// As parsed here; `binding` is a field that comes on top.
+    Parsed { input: &'a [u8], head: &'a ReplyHead, fields: &'a Fields, binding: &'a [u8] },
     /// As serialised by another worker.
     Raw(&'a [u8]),
 }
@@ -22,7 +22,10 @@ pub(super) enum Lines<'a> {
 impl Lines<'_> {
     pub(super) fn write(self, out: &mut Vec<u8>, via: bool) {
         match self {
-            Lines::Parsed { input, head, fields } => weir_http::encode_reply_head(out, input, head, fields, via),
+            Lines::Parsed { input, head, fields, binding } => {
+                weir_http::encode_reply_head(out, input, head, fields, via);
+                out.extend_from_slice(binding);
+            }
             Lines::Raw(bytes) => out.extend_from_slice(bytes),
         }
     }

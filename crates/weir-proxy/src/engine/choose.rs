@@ -6,10 +6,11 @@
 
 use std::net::IpAddr;
 
+use bytes::Bytes;
 use weir_http::{FieldName, Fields, RequestHead};
 
 use super::Engine;
-use crate::ask::{Ask, Traits};
+use crate::ask::{Ask, Failure, NOBODY, Traits};
 use crate::balance::{Balance, Finding, Key, Method, Statistic, hash_key};
 use crate::cookie;
 use crate::link::LinkState;
@@ -23,6 +24,12 @@ impl Engine {
     /// The server for this request, as an index in its upstream; None when none comes into question.
     pub(super) fn choose(&mut self, ask: &Ask, key: Option<u64>) -> Option<u16> {
         let upstream = usize::from(ask.upstream);
+        if ask.bound != NOBODY {
+            let is_usable = self.is_bound_usable(ask);
+            if is_usable || ask.traits.has(Traits::BOUND) {
+                return is_usable.then_some(ask.bound);
+            }
+        }
         // Taken out for the time of the choice, because the choice looks at everything else.
         let Some(mut balance) = self.groups[upstream].balance.take() else {
             let only = self.groups[upstream].servers.start;
@@ -47,7 +54,8 @@ impl Engine {
             return chosen;
         }
         if balance.has_backups() {
-            let chosen = balance.pick(false, key, |at| self.is_coming(first + at));
+            let chosen = balance
+                .pick(false, key, |at| self.servers[first + at].standing.takes_new() && self.is_coming(first + at));
             let chosen = chosen.or_else(|| self.choose_now(balance, true, first, ask, key));
             if chosen.is_some() {
                 return chosen;
@@ -58,6 +66,42 @@ impl Engine {
             .or_else(|| pick_either(balance, key, |at| self.may_await(first + at)))
             .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.may_come_up(first + at)))
             .or_else(|| pick_either(balance, key, |at| self.owner_may_await(first + at)))
+    }
+
+    /// Whether the server to which a session is bound can have its request. Where it may have no other, it may wait.
+    fn is_bound_usable(&self, ask: &Ask) -> bool {
+        let server = self.groups[usize::from(ask.upstream)].servers.start + usize::from(ask.bound);
+        let waits = || self.may_come_up(server) || self.owner_elsewhere(server).is_some();
+        self.servers[server].standing.accepts_bound()
+            && (self.is_reachable(server) || self.is_coming(server) || ask.traits.has(Traits::BOUND) && waits())
+    }
+
+    /// Whether a request that goes again stays with the server to which it is bound. One that lost two connections there is
+    /// better asked elsewhere, if it may be.
+    pub(super) fn stays_bound(&self, ask: &Ask) -> bool {
+        let tied = ask.traits.has(Traits::BOUND) || ask.tries < 2 && ask.bound != NOBODY && self.is_bound_usable(ask);
+        tied && ask.bound == ask.server
+    }
+
+    /// Why no server takes a request.
+    pub(super) fn refusal(&self, ask: &Ask) -> Failure {
+        if !ask.traits.has(Traits::BOUND) {
+            return self.why_not(ask.upstream);
+        }
+        let server = self.groups[usize::from(ask.upstream)].servers.start + usize::from(ask.bound);
+        let up = self.servers[server].ready > 0 || self.ready_elsewhere(server).is_some();
+        match self.servers[server].standing.accepts_bound() {
+            false => Failure::NoHealthyServer,
+            true if up => Failure::QueueFull,
+            true => Failure::NoServer,
+        }
+    }
+
+    /// The line that binds the session of a request to the server that answers it, unless it is bound to that already.
+    pub(super) fn binding(&self, ask: &Ask, server: usize) -> Option<Bytes> {
+        let sticky = self.plan.upstreams[usize::from(ask.upstream)].sticky.as_ref()?;
+        let answers = self.servers[server].index;
+        if ask.bound == answers { None } else { sticky.line(answers).cloned() }
     }
 
     /// The hash of what the method goes by; None: there is nothing to hash, or no need.
@@ -139,7 +183,7 @@ impl Engine {
             LinkState::Down { retry_us } => retry_us <= self.now_us,
             _ => false,
         };
-        machine.standing.takes_new() && machine.failures == 0 && !machine.is_full() && machine.links.iter().any(young)
+        machine.failures == 0 && !machine.is_full() && machine.links.iter().any(young)
     }
 
     /// Gives the method what it needs to know.

@@ -8,7 +8,7 @@
 use super::Engine;
 use super::orders::NEVER_US;
 use super::schedule::Place;
-use crate::ask::{Ask, Traits};
+use crate::ask::{Ask, NOBODY, Traits};
 use crate::health::{TRIAL_CHOICE_US, TRIAL_PATIENCE_US, pause_us};
 use crate::mail::Mail;
 use crate::plan::AllDown;
@@ -140,7 +140,11 @@ impl Engine {
         for server in group {
             let standing = &self.servers[server].standing;
             let due_us = self.hints.trial_us(server);
-            if !standing.may_be_tried() || !may_be_trial(ask.traits, self.now_us.saturating_sub(due_us)) {
+            let bound_elsewhere = ask.bound != NOBODY && usize::from(ask.bound) != server - first;
+            if bound_elsewhere
+                || !standing.may_be_tried()
+                || !may_be_trial(ask.traits, self.now_us.saturating_sub(due_us))
+            {
                 continue;
             }
             if self.now_us >= due_us

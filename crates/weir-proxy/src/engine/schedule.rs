@@ -3,7 +3,7 @@
 use weir_http::{Fields, Forwarded, Framing, RequestBody, RequestEdits, RequestHead};
 
 use super::{Engine, GENERATION_MASK};
-use crate::ask::{Ask, ExchangeId, Failure, LinkId, Traits};
+use crate::ask::{Ask, ExchangeId, Failure, LinkId, NOBODY, Traits};
 use crate::mail::Mail;
 use crate::server::Waiting;
 use crate::session::Phase;
@@ -72,6 +72,7 @@ impl Engine {
             serial: self.serial,
             upstream: upstream as u16,
             server: 0,
+            bound: NOBODY,
             tries: 0,
             passed: 0,
             traits,
@@ -81,6 +82,10 @@ impl Engine {
         let echo_name = upstream_plan.echo.as_deref().map(str::as_bytes);
         if echo_name.is_some() {
             ask.echo = self.stamper.stamp();
+        }
+        if let Some(sticky) = &upstream_plan.sticky {
+            ask.bound = sticky.server(fields, bytes).unwrap_or(NOBODY);
+            ask.traits = ask.traits.with(Traits::BOUND, ask.bound != NOBODY && !sticky.allow_failover);
         }
         let key = self.balance_key(upstream, session, head, fields, bytes);
         let place = self.place(&mut ask, key);
@@ -233,7 +238,7 @@ impl Engine {
         {
             return place;
         }
-        let Some(index) = self.choose(ask, key) else { return Place::Refused(self.why_not(ask.upstream)) };
+        let Some(index) = self.choose(ask, key) else { return Place::Refused(self.refusal(ask)) };
         ask.server = index;
         let server = self.server_index(ask);
         if let Some(place) = self.place_here(server, ask) {

@@ -333,7 +333,7 @@ impl Engine {
             }
             let upgrade = head.upgrade.map(|span| Bytes::copy_from_slice(span.of(input)));
             self.become_tunnel(index, ask.id);
-            self.answer_head(ask.id, from, head, upgrade, fields, input);
+            self.answer_head(&ask, from, head, upgrade, fields, input);
             return true;
         }
         if head.status >= 200 {
@@ -365,7 +365,7 @@ impl Engine {
             }
         }
         if !self.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) {
-            self.answer_head(ask.id, from, head, None, fields, input);
+            self.answer_head(&ask, from, head, None, fields, input);
         }
         true
     }
@@ -498,7 +498,7 @@ impl Engine {
     /// The head of an answer, to wherever its asker is.
     fn answer_head(
         &mut self,
-        id: ExchangeId,
+        ask: &Ask,
         from: LinkId,
         head: &ReplyHead,
         upgrade: Option<Bytes>,
@@ -506,7 +506,10 @@ impl Engine {
         input: &[u8],
     ) {
         let summary = AnswerHead { status: head.status, body: head.body, declared_length: head.declared_length };
-        let lines = Lines::Parsed { input, head, fields };
+        let id = ask.id;
+        let is_last = head.status == 101 || head.status >= 200;
+        let binding = if is_last { self.binding(ask, self.links.at(from.index).server as usize) } else { None };
+        let lines = Lines::Parsed { input, head, fields, binding: binding.as_deref().unwrap_or_default() };
         if id.worker != self.worker {
             self.mail_head(id, from, summary, upgrade, lines);
         } else if self.exchanges.holds(id.index, id.generation) {

@@ -5,6 +5,8 @@
 use weir_check::upstreams::check_honest;
 use weir_proxy::balance::{Key, Method, Statistic};
 use weir_proxy::plan::{Network, Plan};
+use weir_proxy::standing::Order;
+use weir_proxy::sticky::{Cookie, Sticky};
 
 use crate::world::{Do, Door, Seen, World, answer, honest, plan};
 
@@ -413,4 +415,150 @@ fn every_method_delivers() {
         }
         world.finish();
     }
+}
+
+/// Servers with a sticky cookie called `srv`.
+fn sticky(servers: usize, connections: u32, allow_failover: bool) -> Plan {
+    let mut plan = balanced(servers, connections, Method::Ratio);
+    let upstream = &mut plan.upstreams[0];
+    let names: Vec<&str> = upstream.servers.iter().map(|server| server.name.as_str()).collect();
+    upstream.sticky = Some(Sticky::new(&Cookie::new("srv"), allow_failover, "", "app", &names));
+    plan
+}
+
+/// The value that the last reply binds to, if it does.
+fn binding(world: &World, client: usize) -> Option<String> {
+    let set = world.clients[client].replies.last().unwrap().fields.first("set-cookie")?;
+    let value = set.strip_prefix("srv=").unwrap().split(';').next().unwrap();
+    assert_eq!(value.len(), 16);
+    Some(value.to_owned())
+}
+
+/// Asks with the cookie and says which server was asked, and what it binds to now.
+fn ask_bound(world: &mut World, client: usize, cookie: &str) -> (usize, Option<String>) {
+    let server = server_of(world, client, "/v?n=00000001", &format!("Cookie: x=y; srv={cookie}\r\n"));
+    (server, binding(world, client))
+}
+
+/// A session stays with its server, on every worker, whoever owns the connections; one without a valid cookie gets one.
+#[test]
+fn a_session_stays_with_its_server() {
+    for (workers, connections) in [(1, 2), (3, 1)] {
+        let mut world = World::started(sticky(3, connections, true), workers, 1);
+        let clients: Vec<usize> = (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
+        let mut values = Vec::new();
+        for n in 0..9 {
+            let client = clients[n % clients.len()];
+            let server = server_of(&mut world, client, "/v?n=00000001", "");
+            let value = binding(&world, client).expect("a cookie with the first answer");
+            assert!(!value.contains("10.0.0"));
+            for other in &clients {
+                assert_eq!(ask_bound(&mut world, *other, &value), (server, None), "{workers} workers");
+            }
+            values.push((server, value));
+        }
+        values.sort();
+        values.dedup();
+        assert_eq!(values.len(), 3, "one value for each server: {values:?}");
+        let (_, renewed) = ask_bound(&mut world, clients[0], "0123456789abcdef");
+        assert!(renewed.is_some(), "a value that nobody gave is replaced");
+        world.finish();
+    }
+}
+
+/// When its server can't be used, a session goes to another one and stays there; with `allow-failover off` it gets 502.
+#[test]
+fn a_session_whose_server_goes_away() {
+    for (workers, connections) in [(1, 2), (2, 1)] {
+        for allow_failover in [true, false] {
+            let mut plan = sticky(2, connections, allow_failover);
+            plan.upstreams[0].connect_retries = 1;
+            let mut world = World::started(plan, workers, 1);
+            let client = world.client_of(0);
+            let server = server_of(&mut world, client, "/v?n=00000001", "");
+            let value = binding(&world, client).unwrap();
+            shut(&mut world, server);
+            world.run_for(SECOND_US);
+            if !allow_failover {
+                world.ask(client, "GET", "/v?n=00000002", &format!("Cookie: srv={value}\r\n"));
+                world.run_for(100_000);
+                assert_eq!(world.clients[client].statuses(), [200, 502]);
+                assert_eq!(binding(&world, client), None);
+                open(&mut world, server);
+                assert_eq!(ask_bound(&mut world, client, &value), (server, None));
+                world.finish();
+                continue;
+            }
+            let (other, renewed) = ask_bound(&mut world, client, &value);
+            assert_ne!(other, server);
+            let renewed = renewed.expect("the cookie is renewed");
+            open(&mut world, server);
+            assert_eq!(ask_bound(&mut world, client, &renewed), (other, None), "it does not go back");
+            world.finish();
+        }
+    }
+}
+
+/// A request whose connection is lost stays with the server of its session while that has others; when it fails there
+/// too, another server gets it and the session.
+#[test]
+fn a_lost_connection_does_not_end_a_session() {
+    let mut world = World::started(sticky(3, 4, true), 1, 1);
+    let client = world.client();
+    let server = server_of(&mut world, client, "/v?n=00000001", "");
+    let value = binding(&world, client).unwrap();
+    let mut losses = 1;
+    world.servers[server].serve = Box::new(move |seen| {
+        if seen.request.target.contains("00000002") && losses > 0 {
+            losses -= 1;
+            return Some(vec![Do::Rst]);
+        }
+        if seen.request.target.contains("00000003") { Some(vec![Do::Rst]) } else { honest(seen) }
+    });
+    let cookie = format!("Cookie: srv={value}\r\n");
+    world.ask(client, "GET", "/v?n=00000002", &cookie);
+    world.run_for(100_000);
+    assert_eq!((world.clients[client].statuses(), binding(&world, client)), (vec![200, 200], None));
+    world.ask(client, "GET", "/v?n=00000003", &cookie);
+    world.run_for(100_000);
+    assert_eq!(world.clients[client].statuses(), [200, 200, 200]);
+    assert!(binding(&world, client).is_some(), "another server has answered");
+    world.finish();
+}
+
+/// A server that is draining keeps its sessions and gets no new ones.
+#[test]
+fn a_draining_server_keeps_its_sessions() {
+    let mut world = World::started(sticky(2, 2, true), 1, 1);
+    let client = world.client();
+    let server = server_of(&mut world, client, "/v?n=00000001", "");
+    let value = binding(&world, client).unwrap();
+    world.nodes[0].engine.order(server as u32, Order::Drain);
+    for _ in 0..10 {
+        assert_eq!(ask_bound(&mut world, client, &value), (server, None));
+        assert_ne!(server_of(&mut world, client, "/v?n=00000001", ""), server);
+    }
+    world.finish();
+}
+
+/// A cookie comes with the final answer only, also with a switch of protocols, and not with answers of weir's own.
+#[test]
+fn which_answers_bind() {
+    let mut world = World::started(sticky(2, 1, true), 1, 1);
+    let client = world.client();
+    for server in 0..2 {
+        world.servers[server].serve = Box::new(|seen| {
+            let hint = Do::Bytes(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".to_vec());
+            let bye = Do::Answer(b"HTTP/1.1 404 Not Found\r\nSet-Cookie: own=1\r\nContent-Length: 0\r\n\r\n".to_vec());
+            seen.complete.then(|| vec![hint, bye])
+        });
+    }
+    world.get(client, "00000001");
+    world.settle();
+    assert_eq!(world.clients[client].interim(), [] as [u16; 0]);
+    let reply = &world.clients[client].replies[0];
+    assert_eq!(reply.status, 404);
+    let set = reply.fields.all("set-cookie");
+    assert!(set.len() == 2 && set[0] == "own=1" && set[1].starts_with("srv="), "{set:?}");
+    world.finish();
 }
