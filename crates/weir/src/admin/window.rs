@@ -98,8 +98,10 @@ impl Past {
 #[cfg(test)]
 mod tests {
     //! Proves: what is older than the window is forgotten, what is younger is there from the moment it is counted, and the
-    //! covered time fits. How: values a second, noted every ten seconds, for ten minutes of made-up time.
+    //! covered time fits; percentiles are those of a sorted list. How: values a second, noted every ten seconds, for ten
+    //! minutes of made-up time; and random values at random times, counted by two workers.
 
+    use proptest::prelude::*;
     use weir_proxy::histogram::Histogram;
 
     use super::*;
@@ -136,5 +138,50 @@ mod tests {
         let past = Past::new(start);
         let lately = past.lately(start, Counts::default(), &Snapshot::default());
         assert_eq!((lately.covered, lately.latency.percentile(5000)), (Duration::ZERO, None));
+    }
+
+    /// Whether a value is within half a bucket of the exact one.
+    fn is_near(found: Option<u64>, exact: Option<&u64>) -> bool {
+        found
+            .zip(exact)
+            .map_or(found.is_none() && exact.is_none(), |(found, exact)| found.abs_diff(*exact) * 32 <= *exact)
+    }
+
+    proptest! {
+        #[test]
+        fn percentiles_are_those_of_what_came_within_the_window(
+            steps in prop::collection::vec(
+                (1..15u64, prop::collection::vec((any::<u32>(), 8..32u32).prop_map(|(value, bits)| u64::from(value >> bits)), 0..12)),
+                1..80,
+            ),
+        ) {
+            let start = Instant::now();
+            let workers = [Histogram::default(), Histogram::default()];
+            let (mut past, mut arrived, mut second) = (Past::new(start), Vec::new(), 0);
+            for (seconds, values) in steps {
+                second += seconds;
+                let now = start + Duration::from_secs(second);
+                for (worker, value) in workers.iter().cycle().zip(values) {
+                    worker.record(value);
+                    arrived.push((second, value));
+                }
+                let mut all = workers[0].snapshot();
+                all.merge(&workers[1].snapshot());
+                let lately = past.lately(now, Counts::default(), &all);
+                let since = second - lately.covered.as_secs();
+                prop_assert!(second - since <= WINDOW.as_secs());
+                let mut exact: Vec<u64> =
+                    arrived.iter().filter(|(at, _)| *at > since).map(|(_, value)| *value).collect();
+                exact.sort_unstable();
+                let found = &lately.latency;
+                prop_assert_eq!((found.count(), found.sum_us()), (exact.len() as u64, exact.iter().sum::<u64>()));
+                prop_assert!(is_near(found.min_us(), exact.first()) && is_near(found.max_us(), exact.last()));
+                for of_10_000 in [5_000, 7_500, 9_000, 9_500, 9_900, 9_990] {
+                    let rank = (exact.len() * of_10_000).div_ceil(10_000).saturating_sub(1);
+                    prop_assert!(is_near(found.percentile(of_10_000 as u32), exact.get(rank)), "{} {:?}", of_10_000, exact);
+                }
+                past.note(now, Counts::default(), &all);
+            }
+        }
     }
 }
