@@ -206,6 +206,8 @@ counters! {
     demotions: Total,
     /// Answers too many, found at a sync point or otherwise.
     surplus: Total,
+    /// Changes of servers that were not written to the log, because too many came at once.
+    events_lost: Total,
     /// Servers suspended by health.
     suspensions: Total,
     /// Suspended servers that came back.

@@ -46,6 +46,7 @@ use crate::ask::{ExchangeId, LinkId};
 use crate::balance::{Balance, Measure, Shared};
 use crate::budget::Budget;
 use crate::counters::Counters;
+use crate::event::{EVENTS_MAX, Event, What};
 use crate::health::Window;
 use crate::histogram::Histogram;
 use crate::link::Link;
@@ -334,6 +335,7 @@ pub struct Engine {
     wheel: Wheel,
     expired: Vec<u64>,
     actions: VecDeque<Action>,
+    events: VecDeque<Event>,
     dirty_sessions: Vec<u32>,
     dirty_links: Vec<u32>,
     to_parse: VecDeque<(u32, u32)>,
@@ -403,6 +405,7 @@ impl Engine {
             wheel: Wheel::new(now_us),
             expired: Vec::new(),
             actions: VecDeque::new(),
+            events: VecDeque::new(),
             dirty_sessions: Vec::new(),
             dirty_links: Vec::new(),
             to_parse: VecDeque::new(),
@@ -545,6 +548,19 @@ impl Engine {
         self.sweep();
         self.reopen_synced();
         self.publish_loads();
+    }
+
+    /// What is worth a line in the log, oldest first. Call until None after each turn.
+    pub fn take_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn note_event(&mut self, server: u32, what: What) {
+        if self.events.len() < EVENTS_MAX {
+            self.events.push_back(Event { server, what });
+        } else {
+            self.counters.events_lost.add(1);
+        }
     }
 
     /// Mail for another worker, if there is any.

@@ -13,6 +13,7 @@ pub mod cookie;
 pub mod counters;
 pub mod depth;
 pub mod engine;
+pub mod event;
 pub mod health;
 pub mod histogram;
 pub mod lifespan;

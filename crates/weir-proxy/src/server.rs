@@ -80,6 +80,8 @@ pub struct Server {
     pub inflight: u32,
     /// Whether it takes new requests.
     pub standing: Standing,
+    /// The log says that it can't be reached.
+    pub told_unreachable: bool,
     /// Answers with a status from here on are looked at by health; above all of them where nothing of that is configured.
     pub notable_from: u16,
     /// By `failover` rule: the answers that it counted; only used by the worker that judges the server.
@@ -148,6 +150,7 @@ impl Server {
             waiting: VecDeque::new(),
             inflight: 0,
             standing: Standing::new(Order::Enable),
+            told_unreachable: false,
             notable_from: u16::MAX,
             windows: Vec::new(),
             trials: 0,

@@ -3,14 +3,15 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use rustix::thread::CpuSet;
 use weir_io::{Driver, DriverKind, Epoll, Options, Uring, Waker, bind_listener};
 use weir_proxy::counters::Counters;
 use weir_proxy::engine::{Hints, Parts};
+use weir_proxy::event::Event;
 use weir_proxy::histogram::Histogram;
 use weir_proxy::plan::Plan;
 use weir_proxy::stats::ServerStats;
@@ -22,6 +23,9 @@ use crate::log_writer::LogWriter;
 use crate::mailbox::{Mailbox, mailboxes};
 use crate::watchdog::Watchdog;
 use crate::worker::{Busy, Command, Control, Worker};
+
+/// Changes of servers that wait to be told; further ones are lost.
+const EVENTS_MAX: usize = 1024;
 
 /// What to start.
 #[derive(Debug, Clone)]
@@ -146,6 +150,8 @@ pub struct Running {
     numbers: Vec<i32>,
     addresses: Vec<SocketAddr>,
     log: Option<LogWriter>,
+    /// Changes of servers.
+    events: Mutex<Receiver<Event>>,
 }
 
 /// Binds every listener once for each worker and starts the workers. When it returns, connections are accepted.
@@ -173,7 +179,9 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
     let views: Vec<View> = (0..workers).map(|_| View::new(&setup.plan)).collect();
     let (log, mut sinks) = access_log(&setup.plan, &views)?;
     let handle = Handle { controls: Vec::new(), views };
-    let mut running = Running { threads: Vec::new(), handle, numbers: Vec::new(), addresses, log };
+    let (events, told) = mpsc::sync_channel(EVENTS_MAX);
+    let events_told = Mutex::new(told);
+    let mut running = Running { threads: Vec::new(), handle, numbers: Vec::new(), addresses, log, events: events_told };
     let (ready, started) = mpsc::channel();
     for (number, (listeners, mailbox)) in sockets.into_iter().zip(mailboxes(workers)).enumerate() {
         let view = &running.handle.views[number];
@@ -190,9 +198,9 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
         };
         let (enquiry, doing) = (Arc::clone(&view.enquiry), Arc::clone(&view.doing));
         let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };
-        let log = sinks.next();
-        let seat =
-            Seat { parts, listeners, mailbox, log, ready: ready.clone(), control: Arc::default(), enquiry, doing };
+        let (ready, events, log) = (ready.clone(), events.clone(), sinks.next());
+        let control = Arc::default();
+        let seat = Seat { parts, listeners, mailbox, log, ready, control, enquiry, doing, events };
         let control = Arc::clone(&seat.control);
         let driver = setup.driver;
         let thread = std::thread::Builder::new().name(format!("weir-{number}")).spawn(move || {
@@ -264,6 +272,7 @@ struct Seat {
     control: Arc<Control>,
     enquiry: Arc<Enquiry>,
     doing: Arc<Doing>,
+    events: SyncSender<Event>,
 }
 
 impl Seat {
@@ -280,6 +289,7 @@ impl Seat {
                 let _ = self.ready.send(Ok((waker, rustix::thread::gettid().as_raw_nonzero().get())));
                 worker.set_core(core);
                 worker.set_log(self.log);
+                worker.set_events(self.events);
                 worker.run(&self.control)
             }
             Err(error) => {
@@ -304,6 +314,12 @@ impl Running {
     /// For a thread that looks at the workers and tells them what an operator wants.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
+    }
+
+    /// What has happened to servers since the last call, as far as it was not lost (`events_lost`).
+    pub fn events(&self) -> Vec<Event> {
+        let events = self.events.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        events.try_iter().collect()
     }
 
     /// Looks after workers that are stuck.

@@ -6,10 +6,12 @@ use std::io;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket};
 use weir_proxy::engine::{Action, Engine, Input, Parts, token_is_link};
+use weir_proxy::event::Event as ServerEvent;
 use weir_proxy::output::Out;
 use weir_proxy::standing::Order;
 
@@ -127,6 +129,8 @@ pub struct Worker<D: Driver> {
     mail_waits: bool,
     core: Option<usize>,
     doing: Arc<Doing>,
+    /// Where changes of servers go.
+    events: Option<SyncSender<ServerEvent>>,
     /// Where it is asked what it is doing, and how many questions are answered.
     enquiry: Arc<Enquiry>,
     answered: u64,
@@ -172,6 +176,7 @@ impl<D: Driver> Worker<D> {
             mail_waits: false,
             core: None,
             doing: Arc::default(),
+            events: None,
             enquiry: Arc::default(),
             answered: 0,
             log: None,
@@ -192,6 +197,11 @@ impl<D: Driver> Worker<D> {
     pub fn set_enquiry(&mut self, enquiry: Arc<Enquiry>) {
         enquiry.set_waker(self.driver.waker());
         self.enquiry = enquiry;
+    }
+
+    /// Sets where changes of servers are told. Nobody waits: what finds no room is counted.
+    pub fn set_events(&mut self, events: SyncSender<ServerEvent>) {
+        self.events = Some(events);
     }
 
     /// Where the worker tells what it is doing.
@@ -446,6 +456,11 @@ impl<D: Driver> Worker<D> {
             self.perform(action);
         }
         self.write_log();
+        while let Some(event) = self.engine.take_event() {
+            if self.events.as_ref().is_some_and(|events| events.try_send(event).is_err()) {
+                self.parts.counters.events_lost.add(1);
+            }
+        }
         self.mail_waits = false;
         for worker in 0..self.mailbox.workers() {
             if let Some(post) = self.engine.take_post(worker)

@@ -7,6 +7,7 @@ mod cli;
 mod client;
 mod demo;
 mod failure;
+mod journal;
 mod machine;
 mod names;
 mod origin;

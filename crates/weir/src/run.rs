@@ -17,6 +17,7 @@ use weir_worker::{Running, Setup, StartError, Watchdog};
 use crate::admin::{Doors, Facts};
 use crate::cli::{EngineArgs, Io, RunArgs};
 use crate::failure::Failure;
+use crate::journal::Journal;
 use crate::{admin, machine};
 
 /// How long requests may take to finish after SIGTERM.
@@ -86,7 +87,7 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
         eprintln!("weir: no admin socket and no metrics: {error}");
         None
     });
-    supervise(running, &signals)
+    supervise(running, &signals, Journal::new(setup.plan))
 }
 
 /// Signals as messages.
@@ -156,7 +157,7 @@ impl Bugs {
 }
 
 /// Waits for the end, by signal or by failure.
-fn supervise(running: Running, signals: &Receiver<i32>) -> Result<(), Failure> {
+fn supervise(running: Running, signals: &Receiver<i32>, mut journal: Journal) -> Result<(), Failure> {
     let mut deadline: Option<Instant> = None;
     let mut ending = false;
     let mut bugs = Bugs::new(&running);
@@ -169,6 +170,7 @@ fn supervise(running: Running, signals: &Receiver<i32>) -> Result<(), Failure> {
             ending = true;
         }
         bugs.look(&running);
+        journal.write(running.events().into_iter());
         match signals.recv_timeout(LOOK_EVERY) {
             Ok(SIGTERM) if !ending => {
                 ending = true;

@@ -3,6 +3,7 @@
 
 use super::orders::NEVER_US;
 use super::{Action, Engine, Owner, token};
+use crate::event::What;
 use crate::link::LinkState;
 
 /// While a worker has no connection to a server, it tries at least this often, whatever the back-off says: a server that
@@ -76,6 +77,9 @@ impl Engine {
             self.server_recovered(position);
             self.probe_soon(position as u32);
         }
+        if std::mem::take(&mut self.servers[position].told_unreachable) {
+            self.note_event(position as u32, What::Reachable);
+        }
         self.publish_ready(position);
         self.dispatch(position);
     }
@@ -98,6 +102,18 @@ impl Engine {
         machine.unreachable = machine.ready == 0;
         if machine.unreachable && self.should_evacuate(server) {
             self.evacuate(server);
+        }
+        self.tell_unreachable(server);
+    }
+
+    /// Has the log say that a server can't be reached, once, by the worker that judges it.
+    fn tell_unreachable(&mut self, server: usize) {
+        let judged = self.judge_of(server as u32) == self.worker;
+        let machine = &self.servers[server];
+        let news = judged && machine.unreachable && !machine.told_unreachable;
+        if news && self.ready_elsewhere(server).is_none() {
+            self.servers[server].told_unreachable = true;
+            self.note_event(server as u32, What::Unreachable);
         }
     }
 

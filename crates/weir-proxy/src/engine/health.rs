@@ -9,6 +9,7 @@ use super::Engine;
 use super::orders::NEVER_US;
 use super::schedule::Place;
 use crate::ask::{Ask, NOBODY, Traits};
+use crate::event::What;
 use crate::health::{TRIAL_CHOICE_US, TRIAL_PATIENCE_US, pause_us};
 use crate::mail::Mail;
 use crate::plan::AllDown;
@@ -82,6 +83,7 @@ impl Engine {
         self.hints.set_trial(server as usize, if probed { NEVER_US } else { self.now_us + pause_us });
         self.counters.suspensions.add(1);
         self.servers[server as usize].stats.suspensions.add(1);
+        self.note_event(server, What::Suspended(cause));
         self.on_suspended(server, suspension);
         self.tell_all(|| Mail::Suspended { server, suspension });
     }
@@ -90,6 +92,7 @@ impl Engine {
     pub(super) fn resume(&mut self, server: u32) {
         self.counters.recoveries.add(1);
         self.servers[server as usize].stats.recoveries.add(1);
+        self.note_event(server, What::Recovered);
         self.on_resumed(server);
         self.tell_all(|| Mail::Resumed { server });
     }

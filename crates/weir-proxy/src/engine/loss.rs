@@ -7,6 +7,7 @@ use weir_http::{Fields, ReplyContext};
 
 use super::{Engine, Owner, token};
 use crate::ask::{Ask, ExchangeId, Failure, LinkId, Traits};
+use crate::event::What;
 use crate::link::LinkState;
 use crate::trust::Doubt;
 
@@ -77,6 +78,9 @@ impl Engine {
     /// Counts a doubt and lets the server's trust know. None is an answer too many.
     pub(super) fn doubt_server(&mut self, server: u32, doubt: Option<Doubt>) {
         let demoted = self.distrust(server, doubt);
+        if demoted {
+            self.note_event(server, doubt.map_or(What::Surplus, What::Demoted));
+        }
         let stats = &self.servers[server as usize].stats;
         match doubt {
             Some(doubt) => {

@@ -5,6 +5,7 @@
 
 use super::Engine;
 use super::loss::Loss;
+use crate::event::What;
 use crate::link::LinkState;
 use crate::standing::{Order, Standing};
 
@@ -23,6 +24,9 @@ impl Engine {
         }
         if order == Order::Enable {
             machine.recovered(self.now_us);
+        }
+        if self.judge_of(server as u32) == self.worker {
+            self.note_event(server as u32, What::Ordered(order));
         }
         if order != Order::Disable {
             self.connect_at_once(server);

@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use weir_proxy::event::What;
 use weir_proxy::health::Codes;
 use weir_proxy::plan::{AllDown, FailoverRule, HealthPlan, Plan};
 use weir_proxy::probe::ProbeFault;
@@ -218,6 +219,47 @@ fn a_server_that_answers_badly_is_suspended() {
         assert_eq!(suspended(&world, 0), vec![true; usize::from(workers)]);
         assert_eq!(suspended(&world, 1), vec![false; usize::from(workers)]);
         assert_eq!(world.count(|counters| counters.suspensions.get()), 1);
+        world.finish();
+    }
+}
+
+/// What the workers tell of servers since they were last asked.
+fn events(world: &mut World) -> Vec<(u32, What)> {
+    let mut all = Vec::new();
+    for node in &mut world.nodes {
+        all.extend(std::iter::from_fn(|| node.engine.take_event()).map(|event| (event.server, event.what)));
+    }
+    all
+}
+
+/// Each change is told once, by one worker.
+#[test]
+fn changes_are_told_once() {
+    for workers in [1, 3] {
+        let mut world = World::started(plan_with_rule(2, 6), workers, 1);
+        assert_eq!(events(&mut world), []);
+        let status = Rc::new(Cell::new(503));
+        switched(&mut world, 0, &status);
+        let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
+        (0..10).for_each(|_| drop(round(&mut world, &clients)));
+        assert_eq!(events(&mut world), [(0, What::Suspended(Cause::Answers { rule: 0 }))]);
+        status.set(200);
+        for _ in 0..200 {
+            round(&mut world, &clients);
+            world.run_for(10_000);
+        }
+        assert_eq!(events(&mut world), [(0, What::Recovered)]);
+        world.order(1, Order::Drain);
+        world.order(1, Order::Drain);
+        assert_eq!(events(&mut world), [(1, What::Ordered(Order::Drain))]);
+        world.servers[0].door = Door::Refuses;
+        let dead: Vec<usize> = world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == 0).collect();
+        dead.into_iter().for_each(|conn| world.say(conn, Do::Rst));
+        world.run_for(5_000_000);
+        assert_eq!(events(&mut world), [(0, What::Unreachable)]);
+        world.servers[0].door = Door::Open;
+        world.run_for(40_000_000);
+        assert_eq!(events(&mut world), [(0, What::Reachable)]);
         world.finish();
     }
 }

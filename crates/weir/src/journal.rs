@@ -1,0 +1,79 @@
+//! What happens to servers, as lines on standard error. Called by `run` between two looks at the workers.
+//!
+//! Bound: [`LINES_MAX`] lines a second; further ones are counted and the number is told. Workers never wait for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_proxy::event::Event;
+use weir_proxy::plan::Plan;
+
+/// Lines in one second: a hundred servers that fail together are news, a thousand lines are noise.
+const LINES_MAX: u32 = 20;
+
+/// Prints events.
+pub(crate) struct Journal {
+    plan: Arc<Plan>,
+    /// Beginning of the current second.
+    second: Instant,
+    lines: u32,
+    /// Not printed in it.
+    dropped: u64,
+}
+
+impl Journal {
+    pub(crate) fn new(plan: Arc<Plan>) -> Journal {
+        Journal { plan, second: Instant::now(), lines: 0, dropped: 0 }
+    }
+
+    /// Prints what has happened, as far as the bound allows.
+    pub(crate) fn write(&mut self, events: impl Iterator<Item = Event>) {
+        for line in self.take(events, Instant::now()) {
+            eprintln!("weir: {line}");
+        }
+    }
+
+    fn take(&mut self, events: impl Iterator<Item = Event>, now: Instant) -> Vec<String> {
+        let mut lines = Vec::new();
+        if now.duration_since(self.second) >= Duration::from_secs(1) {
+            if self.dropped > 0 {
+                lines.push(format!("{} more changes of servers in the last second are not shown", self.dropped));
+            }
+            (self.second, self.lines, self.dropped) = (now, 0, 0);
+        }
+        for event in events {
+            let Some(line) = event.line(&self.plan) else { continue };
+            if self.lines < LINES_MAX {
+                self.lines += 1;
+                lines.push(line);
+            } else {
+                self.dropped += 1;
+            }
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: a flood is cut to its bound, and the rest is counted. How: one.
+
+    use super::*;
+    use weir_proxy::event::What;
+    use weir_proxy::plan::{ServerPlan, UpstreamPlan};
+
+    #[test]
+    fn a_flood_is_counted() {
+        let servers = vec![ServerPlan::new("a:1", ([127, 0, 0, 1], 1).into())];
+        let upstream = UpstreamPlan { name: "app".to_owned(), servers, ..UpstreamPlan::default() };
+        let mut journal = Journal::new(Arc::new(Plan { upstreams: vec![upstream], ..Plan::default() }));
+        let flood = || (0..30).map(|_| Event { server: 0, what: What::Recovered });
+        let start = journal.second;
+        assert_eq!(journal.take(flood(), start).len(), 20);
+        assert_eq!(journal.take(flood(), start).len(), 0);
+        let later = journal.take(flood().take(1), start + Duration::from_secs(1));
+        assert_eq!(later[0], "40 more changes of servers in the last second are not shown");
+        assert_eq!(later[1], "server app a:1 is back after a good answer to one request");
+        assert_eq!(later.len(), 2);
+    }
+}
