@@ -7,14 +7,15 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use weir_config::{Reverse, parse};
+use weir_config::{AdminChoice, Reverse, parse};
 use weir_lab::live::{Live, Source, show};
 use weir_lab::origin::{OriginOptions, spawn};
 use weir_worker::{Running, Setup, StartError};
 
+use crate::admin::{Doors, Facts};
 use crate::cli::Io;
 use crate::failure::Failure;
-use crate::{machine, run, terminal};
+use crate::{admin, machine, run, terminal};
 
 /// How often the figures are shown.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -57,7 +58,8 @@ pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
         io: run::io_choice(arguments.io.into()),
     };
     let origin = spawn(options).map_err(|error| run::failed("origin", &error))?;
-    let proxy = start(arguments.listen, origin.local_addr(), workers, probe.driver)?;
+    let (proxy, admin) = start(arguments.listen, origin.local_addr(), workers, &probe)?;
+    let status = if admin.is_some() { "  status  weir status --watch\n" } else { "" };
     let address = proxy.addresses().first().copied().unwrap_or(arguments.listen);
     terminal::print(&format!(
         "weir demo: a test origin on {}, and weir in front of it on {address}
@@ -66,30 +68,42 @@ weir demo: {probe}; {workers} workers
   try     curl -i http://{address}/
   browse  http://{address}/
   load    wrk -t2 -c64 -d10s http://{address}/
-  end     Ctrl-C
+{status}  end     Ctrl-C
 
 ",
         origin.local_addr()
     ));
     let deadline = (arguments.seconds > 0).then(|| Instant::now() + Duration::from_secs(arguments.seconds));
     let requests = watch(&proxy, &signals, deadline);
+    drop(admin);
     finish(proxy)?;
     origin.stop().map_err(|error| run::failed("origin", &error))?;
     terminal::print(&format!("weir demo: {requests} requests served\n"));
     Ok(())
 }
 
-/// The proxy with default settings.
-fn start(listen: SocketAddr, to: SocketAddr, workers: u32, driver: weir_io::DriverKind) -> Result<Running, Failure> {
+/// The proxy with default settings, and its control plane.
+fn start(
+    listen: SocketAddr,
+    to: SocketAddr,
+    workers: u32,
+    probe: &weir_io::Probe,
+) -> Result<(Running, Option<admin::Admin>), Failure> {
     let flags = Reverse { listen: vec![listen.to_string()], to: vec![to.to_string()], ..Reverse::default() };
     let config = parse(&flags.to_kdl(), "(the demo)").map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
     let workers = u16::try_from(workers).unwrap_or(u16::MAX);
-    let setup = Setup { plan: Arc::new(config.plan), workers, driver, pin: true, seed: run::seed() };
-    weir_worker::start(&setup).map_err(|error| match error {
+    let plan = Arc::new(config.plan);
+    let setup = Setup { plan: Arc::clone(&plan), workers, driver: probe.driver, pin: true, seed: run::seed() };
+    let running = weir_worker::start(&setup).map_err(|error| match error {
         StartError::Listen { error, .. } => Failure::binding(&error),
         StartError::AccessLog(error) => run::failed("can't open the access log", &error),
         StartError::Driver(error) => run::failed("can't start a worker", &error),
-    })
+    })?;
+    let choice = std::env::var("WEIR_ADMIN").ok().and_then(|text| AdminChoice::read(&text).ok()).unwrap_or_default();
+    let doors = Doors::open(&choice, None).map_err(|error| run::failed("admin", &error))?;
+    let admin = admin::start(doors, plan, running.handle(), Facts::of(probe, &running));
+    let admin = admin.map_err(|error| run::failed("admin", &error))?;
+    Ok((running, admin))
 }
 
 /// Shows figures until a signal or the deadline; gives the number of requests.

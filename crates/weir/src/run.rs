@@ -76,12 +76,7 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
     if let Some(note) = &doors.note {
         eprintln!("weir: {note}");
     }
-    let facts = Facts {
-        driver: probe.driver.word().to_owned(),
-        driver_reason: probe.reason,
-        listeners: running.addresses().iter().map(ToString::to_string).collect(),
-        ..Facts::default()
-    };
+    let facts = Facts::of(&probe, &running);
     // Without it the proxy runs as well; its socket goes when this function ends.
     let _admin = admin::start(doors, plan, running.handle(), facts).unwrap_or_else(|error| {
         eprintln!("weir: no admin socket and no metrics: {error}");

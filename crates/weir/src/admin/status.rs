@@ -31,6 +31,18 @@ pub(crate) struct Facts {
     pub(crate) metrics: Option<String>,
 }
 
+impl Facts {
+    /// Of workers that run, before anything is listened on.
+    pub(crate) fn of(probe: &weir_io::Probe, running: &weir_worker::Running) -> Facts {
+        Facts {
+            driver: probe.driver.word().to_owned(),
+            driver_reason: probe.reason.clone(),
+            listeners: running.addresses().iter().map(ToString::to_string).collect(),
+            ..Facts::default()
+        }
+    }
+}
+
 /// Ends of connections that tell nothing about the server.
 const ORDINARY: [&str; 8] =
     ["", "cancelled", "client-gone", "disabled", "far", "idle-close", "set-aside", "answer-ended-by-close"];
