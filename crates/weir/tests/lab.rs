@@ -113,7 +113,7 @@ fn a_short_bench_writes_table_and_raw_data_and_leaves_nothing_behind() {
     let short = ["--rounds", "1", "--seconds", "1", "--out", directory, "--only", "c8"];
     let contenders = ["--contender", "direct", "--contender", "nginx", "--contender", "weir"];
     let mut bench = Weir::start(&[&["bench"], &short[..], &contenders[..]].concat());
-    let scratch = std::env::temp_dir().join(format!("weir-bench-{}", bench.child.id()));
+    let scratch = std::env::temp_dir().join(format!("weir-bench-{}-nginx", bench.child.id()));
     bench.line_with("## c8: 8 connections");
     for name in ["direct", "nginx", "weir"] {
         bench.line_with(&format!("| {name} |"));
@@ -153,7 +153,7 @@ fn an_interrupted_bench_ends_its_processes() {
     let mut line = String::new();
     errors.read_line(&mut line).unwrap();
     assert!(line.starts_with("c8:"), "{line}");
-    let scratch = std::env::temp_dir().join(format!("weir-bench-{}", bench.id()));
+    let scratch = std::env::temp_dir().join(format!("weir-bench-{}-nginx", bench.id()));
     assert!(scratch.exists());
     let origin = fs::read_to_string(scratch.join("origin.pid")).unwrap();
     kill_process(Pid::from_child(&bench), Signal::TERM).unwrap();
