@@ -85,6 +85,9 @@ impl Traits {
     /// Moved away from behind a late answer: that happens once.
     pub const MOVED: Traits = Traits(256);
 
+    /// Lost twice, or suspect: goes alone, and no other such request of its upstream beside it.
+    pub const QUARANTINED: Traits = Traits(4096);
+
     /// Whether all of `other` are set.
     pub fn has(self, other: Traits) -> bool {
         self.0 & other.0 == other.0
@@ -121,6 +124,8 @@ pub enum Failure {
     RetriesExceeded,
     /// So much fails that sending more again would only multiply the load: 502.
     RetryBudget,
+    /// Servers died of requests like this one: 503 with Retry-After.
+    Suspect,
     /// The server's answer is not HTTP/1.1 as the RFC has it: 502.
     BadAnswer,
     /// The answer's beginning is delivered and its rest will not come: the client's connection is closed.
@@ -131,7 +136,7 @@ impl Failure {
     /// Status of the answer that stands in for the server's.
     pub fn status(self) -> u16 {
         match self {
-            Failure::NoHealthyServer | Failure::QueueFull => 503,
+            Failure::NoHealthyServer | Failure::QueueFull | Failure::Suspect => 503,
             _ => 502,
         }
     }
@@ -145,8 +150,36 @@ impl Failure {
             Failure::Lost => "upstream-lost",
             Failure::RetriesExceeded => "retries-exceeded",
             Failure::RetryBudget => "retry-budget",
+            Failure::Suspect => "suspect",
             Failure::BadAnswer => "bad-answer",
             Failure::Truncated => "truncated",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two traits with one bit would be one trait.
+    #[test]
+    fn each_trait_has_its_own_bit() {
+        let all = [
+            Traits::HEAD,
+            Traits::CONDITIONAL,
+            Traits::PIPELINABLE,
+            Traits::RETRIABLE,
+            Traits::UPGRADE,
+            Traits::STREAMING,
+            Traits::ALONE,
+            Traits::MAILED,
+            Traits::TRIAL,
+            Traits::LIKE_PROBE,
+            Traits::BOUND,
+            Traits::MOVED,
+            Traits::QUARANTINED,
+        ];
+        assert!(all.iter().all(|one| one.0.is_power_of_two()));
+        assert_eq!(all.iter().fold(0, |bits, one| bits | one.0).count_ones() as usize, all.len());
     }
 }

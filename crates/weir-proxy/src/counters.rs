@@ -200,6 +200,8 @@ counters! {
     escapes: Total,
     /// Requests sent again after a failure: each counts against forward-retries.
     retries: Total,
+    /// Requests sent alone and one at a time, because they were lost twice or are suspected of killing servers.
+    quarantined: Total,
     /// Interim answers (1xx) passed on.
     interim: Total,
     /// Times that a server was put back to depth 1.

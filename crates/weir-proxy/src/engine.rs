@@ -25,6 +25,7 @@ mod loss;
 mod mail;
 mod orders;
 mod probes;
+mod quarantine;
 mod report;
 mod schedule;
 mod timers;
@@ -59,6 +60,7 @@ use crate::slab::Slab;
 use crate::stamp::Stamper;
 use crate::standing::{Order, Standing};
 use crate::stats::ServerStats;
+use crate::suspects::Suspects;
 use crate::usual::Usual;
 use crate::wheel::Wheel;
 
@@ -211,6 +213,9 @@ pub struct Hints {
     orders: Vec<AtomicU8>,
     /// By server: from when on a request may be tried on it while it is suspended.
     trials_us: Vec<AtomicU64>,
+    /// By the first server of an upstream: who has sent a request from the quarantine, and until when the others wait for it;
+    /// 0: nobody.
+    quarantines: Vec<AtomicU64>,
     /// By server: when a client last had a good answer to what a probe would ask.
     proved_us: Vec<AtomicU64>,
     shared: Shared,
@@ -224,6 +229,7 @@ impl Hints {
             ready: (0..servers * workers).map(|_| AtomicU32::new(0)).collect(),
             orders: (0..servers).map(|_| AtomicU8::new(Order::default() as u8)).collect(),
             trials_us: (0..servers).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            quarantines: (0..servers).map(|_| AtomicU64::new(0)).collect(),
             proved_us: (0..servers).map(|_| AtomicU64::new(0)).collect(),
             shared: Shared::new(servers, workers),
             workers,
@@ -269,6 +275,19 @@ impl Hints {
         self.trials_us[server].store(due_us, Ordering::Relaxed);
     }
 
+    /// Takes the quarantine of an upstream for one request.
+    ///
+    /// # Errors
+    /// Who has it: as returned by [`Hints::hold_quarantine`].
+    fn take_quarantine(&self, first: usize, before: u64, hold: u64) -> Result<u64, u64> {
+        self.quarantines[first].compare_exchange(before, hold, Ordering::Relaxed, Ordering::Relaxed)
+    }
+
+    /// Names who has a quarantine: until when, and which worker.
+    fn hold_quarantine(worker: u16, until_us: u64) -> u64 {
+        until_us << 16 | u64::from(worker)
+    }
+
     /// Takes the trial that is due: one worker gets true, and the next one comes at `next_us` if no verdict does before.
     fn take_trial(&self, server: usize, due_us: u64, next_us: u64) -> bool {
         let trial = &self.trials_us[server];
@@ -308,6 +327,7 @@ struct Group {
     /// None for a single server.
     balance: Option<Box<Balance>>,
     budget: Budget,
+    quarantine: quarantine::Quarantine,
 }
 
 /// All machines of one worker.
@@ -347,6 +367,9 @@ pub struct Engine {
     posts: Vec<Post>,
     stamper: Stamper,
     serial: u64,
+    suspects: Suspects,
+    /// When the next request in quarantine may be sent; never while there is none.
+    quarantine_due_us: u64,
     swept_us: u64,
     seed: u64,
     /// Some upstream is balanced by what all workers have at its servers.
@@ -416,6 +439,8 @@ impl Engine {
             posts: (0..parts.workers).map(|_| Post::default()).collect(),
             stamper: Stamper::new(parts.secret),
             serial: 0,
+            suspects: Suspects::new(plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum()),
+            quarantine_due_us: u64::MAX,
             swept_us: now_us,
             seed: parts.seed,
             shares_loads: false,
@@ -433,7 +458,9 @@ impl Engine {
             let several = upstream.servers.len() > 1;
             let balance = several.then(|| Box::new(Balance::new(upstream, engine.worker, engine.seed)));
             let budget = Budget::new(upstream.retry_budget_percent, now_us);
-            engine.groups.push(Group { servers: first..engine.servers.len(), suspended: 0, balance, budget });
+            let quarantine = quarantine::Quarantine::default();
+            let servers = first..engine.servers.len();
+            engine.groups.push(Group { servers, suspended: 0, balance, budget, quarantine });
         }
         engine.begin_probing();
         engine.shares_loads = engine.must_share_loads();
@@ -480,7 +507,8 @@ impl Engine {
         }
         let holds = |link: &&(u32, u32)| self.links.holds(link.0, link.1);
         let syncing = self.synced_before.iter().filter(holds).map(|link| self.links.at(link.0).sync_until_us);
-        syncing.chain(self.wheel.next_due()).min()
+        let quarantine = (self.quarantine_due_us < u64::MAX).then_some(self.quarantine_due_us);
+        syncing.chain(self.wheel.next_due()).chain(quarantine).min()
     }
 
     /// Client connections.
@@ -547,6 +575,7 @@ impl Engine {
         self.run_timers();
         self.sweep();
         self.reopen_synced();
+        self.run_quarantine();
         self.publish_loads();
     }
 

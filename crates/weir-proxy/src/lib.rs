@@ -33,6 +33,7 @@ pub mod stamp;
 pub mod standing;
 pub mod stats;
 pub mod sticky;
+pub mod suspects;
 pub mod trust;
 pub mod usual;
 pub mod wheel;

@@ -18,6 +18,7 @@ use crate::ask::{Ask, ExchangeId, Traits};
 use crate::backoff::Backoff;
 use crate::log::Log;
 use crate::output::Output;
+use crate::suspects::CRASH_US;
 use crate::trust::Doubt;
 
 /// Bytes of line ends in front of an answer that are ignored (hostile.md E3).
@@ -158,6 +159,8 @@ pub struct Link {
     pub pipelined: bool,
     /// Complete answers since it was made.
     pub answers: u64,
+    /// Had rested when the oldest of the unanswered requests that follow each other was sent ([`Link::is_rested`]).
+    pub rested: bool,
     /// When the last answer was complete.
     pub answered_us: u64,
     /// How often it was tried in vain.
@@ -239,6 +242,7 @@ impl Link {
             large: false,
             pipelined: false,
             answers: 0,
+            rested: false,
             answered_us: 0,
             backoff: Backoff::default(),
             due_us: retry_us,
@@ -286,6 +290,11 @@ impl Link {
         self.state == LinkState::Ready
     }
 
+    /// Whether its end would say something of the next request: it would hardly belong to the answer before.
+    pub fn is_rested(&self, now_us: u64) -> bool {
+        self.answers == 0 || now_us.saturating_sub(self.answered_us) >= CRASH_US
+    }
+
     /// Whether there is something to give to the driver now.
     pub fn wants_send(&self) -> bool {
         !self.sending
@@ -306,6 +315,7 @@ impl Link {
             self.since_sync += 1;
             self.pipelined = true;
         } else {
+            self.rested = self.is_rested(now_us);
             self.busy_us = now_us;
             self.answered_us = self.answered_us.max(now_us);
         }

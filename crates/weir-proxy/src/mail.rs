@@ -166,6 +166,20 @@ pub enum Mail {
         /// Index of the server in every engine.
         server: u32,
     },
+    /// To all: requests like this one were in flight when servers died.
+    Suspect {
+        /// As in [`crate::suspects::key`].
+        key: Bytes,
+        /// How often.
+        deaths: u8,
+        /// Until when it is refused.
+        refused_until_us: u64,
+    },
+    /// To all: one of them was answered.
+    Acquitted {
+        /// As in [`crate::suspects::key`].
+        key: Bytes,
+    },
     /// To all: a server gave reason for doubt.
     Doubt {
         /// Index of the server in every engine.

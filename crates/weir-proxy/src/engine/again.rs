@@ -31,6 +31,7 @@ impl Engine {
         if counts {
             ask.tries = ask.tries.saturating_add(1);
             ask.traits = ask.traits.with(Traits::ALONE, true);
+            ask.traits = ask.traits.with(Traits::QUARANTINED, ask.tries > 1);
             if u32::from(ask.tries) > self.plan.upstreams[usize::from(ask.upstream)].forward_retries {
                 return Err(Failure::RetriesExceeded);
             }
@@ -61,7 +62,8 @@ impl Engine {
 
     /// A piece of the body of a request that lost its connection and waits for another.
     pub(super) fn body_to_waiting(&mut self, id: ExchangeId, piece: &Piece<'_>, end: bool) {
-        let mut all = self.servers.iter_mut().flat_map(|server| &mut server.waiting);
+        let quarantined = self.groups.iter_mut().flat_map(|group| &mut group.quarantine.waiting);
+        let mut all = self.servers.iter_mut().flat_map(|server| &mut server.waiting).chain(quarantined);
         let Some(waiting) = all.find(|waiting| waiting.ask.id == id && waiting.ask.traits.has(Traits::STREAMING))
         else {
             return;
@@ -73,7 +75,16 @@ impl Engine {
     }
 
     /// A request goes again after its connection was lost, or its server can't be reached: first in line.
-    pub(super) fn place_again(&mut self, mut ask: Ask, bytes: Vec<u8>) {
+    pub(super) fn place_again(&mut self, ask: Ask, bytes: Vec<u8>) {
+        if ask.traits.has(Traits::QUARANTINED) {
+            self.quarantine(ask, bytes);
+        } else {
+            self.place_second(ask, bytes);
+        }
+    }
+
+    /// The same for one whose turn it is, if it has to go alone.
+    pub(super) fn place_second(&mut self, mut ask: Ask, bytes: Vec<u8>) {
         match self.second_place(&ask) {
             Ok(Second { server, worker: Some(worker) }) => {
                 ask.server = server;
@@ -85,7 +96,10 @@ impl Engine {
                 self.servers[server].waiting.push_front(Waiting { ask, bytes });
                 self.counters.queue_waiting.add(1);
             }
-            Err(failure) => self.answer_fails(ask.id, failure),
+            Err(failure) => {
+                self.leave_quarantine(&ask);
+                self.answer_fails(ask.id, failure);
+            }
         }
     }
 

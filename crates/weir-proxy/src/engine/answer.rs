@@ -9,6 +9,7 @@ use crate::mail::AnswerHead;
 use crate::output::Output;
 use crate::session::{AnswerFraming, Exchange, Phase, Reading, Session};
 use crate::slab::{NONE, Slab};
+use crate::suspects::REFUSED_US;
 
 /// Status line and end-to-end fields of an answer.
 #[derive(Clone, Copy)]
@@ -263,7 +264,10 @@ impl Engine {
             self.truncate(slot);
             return;
         }
-        let retry_after_s = (failure.status() == 503).then_some(1);
+        let retry_after_s = match failure {
+            Failure::Suspect => Some((REFUSED_US / 1_000_000) as u32),
+            _ => (failure.status() == 503).then_some(1),
+        };
         self.fail_exchange(slot, failure.status(), failure.word(), retry_after_s);
     }
 

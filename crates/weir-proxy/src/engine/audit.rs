@@ -142,6 +142,7 @@ impl Engine {
             link.peer.into_iter().for_each(&mut carry);
         }
         self.servers.iter().flat_map(|server| &server.waiting).for_each(|waiting| carry(waiting.ask.id));
+        self.groups.iter().flat_map(|group| &group.quarantine.waiting).for_each(|waiting| carry(waiting.ask.id));
         for slot in self.exchanges.indexes() {
             let (phase, count) = (self.exchanges.at(slot).phase, carried[slot as usize]);
             let reading = self.sessions.at(self.exchanges.at(slot).session).reading;
@@ -156,7 +157,8 @@ impl Engine {
     }
 
     fn audit_gauges(&self) -> Result<(), String> {
-        let waiting: usize = self.servers.iter().map(|server| server.waiting.len()).sum();
+        let quarantined: usize = self.groups.iter().map(|group| group.quarantine.waiting.len()).sum();
+        let waiting = quarantined + self.servers.iter().map(|server| server.waiting.len()).sum::<usize>();
         let asked: usize = self.servers.iter().map(|server| server.inflight as usize).sum();
         let ready: usize = self.servers.iter().map(|server| server.ready as usize).sum();
         equal("queue_waiting", self.counters.queue_waiting.get() as usize, waiting)?;

@@ -402,6 +402,15 @@ impl Engine {
         }
         if self.session_alive(index) {
             self.relieve(index);
+            self.arm_awaited(index);
+        }
+    }
+
+    /// From here on a client waits for its server, whose time may be over sooner than the timer comes that was set for the send.
+    fn arm_awaited(&mut self, index: u32) {
+        let session = self.sessions.at(index);
+        if session.first != NONE && self.exchanges.at(session.first).deadline_us < session.armed_us {
+            self.arm_session(index);
         }
     }
 

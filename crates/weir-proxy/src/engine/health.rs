@@ -97,7 +97,7 @@ impl Engine {
         self.tell_all(|| Mail::Resumed { server });
     }
 
-    fn tell_all(&mut self, mail: impl Fn() -> Mail) {
+    pub(super) fn tell_all(&mut self, mail: impl Fn() -> Mail) {
         let me = self.worker;
         (0..self.workers).filter(|worker| *worker != me).for_each(|worker| self.post(worker, mail()));
     }

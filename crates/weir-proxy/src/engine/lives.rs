@@ -51,6 +51,7 @@ impl Engine {
             server.waiting.retain(|waiting| waiting.ask.id.worker != worker);
             self.counters.queue_waiting.sub((before - server.waiting.len()) as u64);
         }
+        self.forget_quarantined(worker);
         let links: Vec<u32> = self.links.indexes().collect();
         let mut unfinished: Vec<ExchangeId> = Vec::new();
         for index in links {

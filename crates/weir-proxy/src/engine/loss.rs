@@ -27,6 +27,8 @@ pub(super) enum Loss {
     Orderly,
     /// Our own decision, because of one client: the others are not to blame, and their tries are not counted.
     Ours,
+    /// The server closed or reset it with requests in flight, and not between two answers in order: it may have died.
+    Died,
     /// Anything else.
     Broken,
     /// The answer to the oldest request is bad.
@@ -170,6 +172,7 @@ impl Engine {
             let server = link.server;
             link.large = false;
             if let Some(entry) = link.finish_answer() {
+                self.note_answered(index, &entry);
                 let machine = &mut self.servers[server as usize];
                 machine.inflight -= 1;
                 machine.stats.latency.record(self.now_us.saturating_sub(entry.sent_us));
@@ -187,13 +190,13 @@ impl Engine {
             return;
         }
         let between = !link.begun && !link.has_stash() && link.answers > 0;
-        self.lose_link(index, if between { Loss::Orderly } else { Loss::Broken }, "server-closed");
+        self.lose_link(index, if between { Loss::Orderly } else { Loss::Died }, "server-closed");
     }
 
     /// A server's connection broke.
     pub fn link_failed(&mut self, token: u64) {
         let Some(index) = self.link_of(token) else { return self.probe_ended(token, true) };
-        self.lose_link(index, Loss::Broken, "reset");
+        self.lose_link(index, Loss::Died, "reset");
     }
 
     /// Ends a connection: what is unanswered is sent again elsewhere if it may be, and the connection is replaced.
@@ -211,6 +214,8 @@ impl Engine {
         if !fruitless {
             link.backoff.reset();
         }
+        let front_us = link.entries.front().filter(|front| front.start < link.log.flushed()).map(|front| front.sent_us);
+        let (connected_us, rested) = (link.connected_us, link.rested);
         let entries = std::mem::take(&mut link.entries);
         let log = std::mem::take(&mut link.log);
         let begun = link.begun;
@@ -230,8 +235,14 @@ impl Engine {
             self.disconnect(index);
             self.links.at_mut(index).probation = loss != Loss::Announced;
         }
+        let crash = front_us.filter(|_| loss == Loss::Died).and_then(|us| self.crash_of(server, connected_us, us));
         let mut again = Vec::new();
         for (position, mut entry) in entries.into_iter().enumerate() {
+            let unsent = entry.start >= log.flushed();
+            let refused = crash.is_some_and(|crash| !unsent && self.accuse(crash, rested, &entry, &log));
+            if entry.ask.traits.has(Traits::QUARANTINED) {
+                self.leave_quarantine(&entry.ask);
+            }
             if entry.ask.traits.has(Traits::TRIAL) {
                 entry.ask.traits = entry.ask.traits.without(Traits::TRIAL);
                 self.trial_ended(server as u32, false);
@@ -240,9 +251,9 @@ impl Engine {
                 continue;
             }
             let oldest = position == 0;
-            let unsent = entry.start >= log.flushed();
             let mut ask = entry.ask;
             let verdict = match loss.verdict(&mut ask, oldest, begun, unsent) {
+                Ok(_) if refused => Err(Failure::Suspect),
                 Ok(counts) => self.count_repetition(&mut ask, counts, unsent, oldest),
                 Err(failure) => Err(failure),
             };
@@ -261,7 +272,8 @@ impl Engine {
         for (ask, bytes) in again.into_iter().rev() {
             self.place_again(ask, bytes);
         }
-        if self.servers[server].ready == 0 && matches!(loss, Loss::Broken) && self.should_evacuate(server) {
+        if self.servers[server].ready == 0 && matches!(loss, Loss::Died | Loss::Broken) && self.should_evacuate(server)
+        {
             self.evacuate(server);
         }
         self.dispatch_group(server);
@@ -276,6 +288,9 @@ impl Engine {
                 self.counters.queue_waiting.sub(1);
                 return;
             }
+        }
+        if self.cancel_quarantined(id) {
+            return;
         }
         if !hard && id.worker == self.worker {
             // The exchange's slot is free or answered: that alone makes its answer unwanted.
@@ -311,6 +326,7 @@ impl Engine {
             return;
         }
         self.swept_us = self.now_us;
+        self.suspects.sweep(self.now_us);
         self.groups.iter_mut().for_each(|group| group.budget.refill(self.now_us));
         let hangs = |index: &u32| {
             let link = self.links.at(*index);

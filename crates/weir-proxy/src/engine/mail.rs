@@ -38,6 +38,8 @@ impl Engine {
             Mail::TrialEnded { server, good } => self.on_trial_ended(server, good),
             Mail::Suspended { server, suspension } => self.on_suspended(server, suspension),
             Mail::Resumed { server } => self.on_resumed(server),
+            Mail::Suspect { key, deaths, refused_until_us } => self.on_suspect(&key, deaths, refused_until_us),
+            Mail::Acquitted { key } => self.on_acquitted(&key),
             Mail::Assigned { id, link } => self.on_assigned(id, link),
             Mail::Placed { id, placed } => self.on_placed(id, placed),
             Mail::BodyFlow { id, pause } => self.on_body_flow(id, pause),

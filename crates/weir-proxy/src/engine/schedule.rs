@@ -7,6 +7,7 @@ use crate::ask::{Ask, ExchangeId, Failure, LinkId, NOBODY, Traits};
 use crate::mail::Mail;
 use crate::server::Waiting;
 use crate::session::Phase;
+use crate::suspects::Verdict;
 
 /// Where a request goes now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,6 +18,8 @@ pub(super) enum Place {
     Queue(usize),
     /// To this worker.
     Mail(u16),
+    /// Into the quarantine of its upstream.
+    Quarantine,
     /// Nowhere.
     Refused(Failure),
 }
@@ -59,6 +62,16 @@ impl Engine {
             )
             .with(Traits::UPGRADE, head.upgrade.is_some())
             .with(Traits::STREAMING, streaming);
+        let authority = head.authority.of(bytes);
+        let host = if authority.is_empty() { upstream_plan.servers[0].name.as_bytes() } else { authority };
+        let verdict = match self.suspects.is_empty() {
+            true => Verdict::Free,
+            false => self.verdict_of_new(upstream, method, path, host),
+        };
+        if let Verdict::Refused { left_us } = verdict {
+            self.fail_exchange(slot, 503, Failure::Suspect.word(), Some(left_us.div_ceil(1_000_000) as u32));
+            return;
+        }
         let exchange = self.exchanges.at_mut(slot);
         exchange.phase = Phase::Waiting;
         exchange.patience_us = upstream_plan.forward_timeout_us;
@@ -87,8 +100,13 @@ impl Engine {
             ask.bound = sticky.server(fields, bytes).unwrap_or(NOBODY);
             ask.traits = ask.traits.with(Traits::BOUND, ask.bound != NOBODY && !sticky.allow_failover);
         }
-        let key = self.balance_key(upstream, session, head, fields, bytes);
-        let place = self.place(&mut ask, key);
+        let place = match verdict {
+            Verdict::Free => {
+                let key = self.balance_key(upstream, session, head, fields, bytes);
+                self.place(&mut ask, key)
+            }
+            _ => self.place_suspect(&mut ask),
+        };
         let peer = self.sessions.at(session).peer;
         let via = plan.client.via;
         let hops = head.max_forwards.map(|n| n.saturating_sub(1).to_string());
@@ -103,8 +121,6 @@ impl Engine {
             extra[extras] = (b"Max-Forwards", hops.as_bytes());
             extras += 1;
         }
-        let authority = head.authority.of(bytes);
-        let host = if authority.is_empty() { upstream_plan.servers[0].name.as_bytes() } else { authority };
         let edits = RequestEdits {
             path,
             host,
@@ -165,6 +181,11 @@ impl Engine {
                 let bytes = start..post.bytes.len();
                 post.mail.push(Mail::Ask { ask, bytes });
                 self.counters.mail_sent.add(1);
+            }
+            Place::Quarantine => {
+                let mut bytes = Vec::new();
+                write(&mut bytes);
+                self.quarantine(ask, bytes);
             }
             Place::Refused(failure) => self.answer_fails(ask.id, failure),
         }
@@ -229,6 +250,14 @@ impl Engine {
     /// Whether a request may wait at the worker that owns the connections to this server, of which this one has none.
     pub(super) fn owner_may_await(&self, server: usize) -> bool {
         self.servers[server].standing.takes_new() && self.owner_elsewhere(server).is_some()
+    }
+
+    /// Servers have died of requests like this one: the next turn of the quarantine is for it.
+    fn place_suspect(&mut self, ask: &mut Ask) -> Place {
+        let group = &self.groups[usize::from(ask.upstream)];
+        let any = (ask.serial % group.servers.len() as u64) as u16;
+        ask.server = if ask.bound == NOBODY { any } else { ask.bound };
+        if group.quarantine.is_full() { Place::Refused(Failure::QueueFull) } else { Place::Quarantine }
     }
 
     /// Chooses the server, then what happens there.
@@ -331,9 +360,18 @@ impl Engine {
                 continue;
             }
             let ask = front.ask;
-            let machine = &self.servers[server];
-            let Some(position) = machine.pick(&ask, |link| self.tail_client(link)) else { return };
-            let link = machine.links[position];
+            if !self.suspects.is_empty() && self.goes_alone(&ask, &front.bytes) {
+                let Some(waiting) = self.servers[server].waiting.pop_front() else { return };
+                self.counters.queue_waiting.sub(1);
+                self.quarantine(ask, waiting.bytes);
+                continue;
+            }
+            let picked = match ask.traits.has(Traits::QUARANTINED) {
+                true => self.pick_quarantined(server),
+                false => self.servers[server].pick(&ask, |link| self.tail_client(link)),
+            };
+            let Some(position) = picked else { return };
+            let link = self.servers[server].links[position];
             let Some(waiting) = self.servers[server].waiting.pop_front() else { return };
             self.counters.queue_waiting.sub(1);
             let log = &mut self.links.at_mut(link).log;

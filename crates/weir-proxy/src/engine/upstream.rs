@@ -224,7 +224,8 @@ impl Engine {
             link.answered_us = now_us;
             link.backoff.reset();
             link.release_log();
-            let answer_bytes = std::mem::take(&mut link.answer_bytes);
+            self.suspects.on_life(server);
+            let answer_bytes = std::mem::take(&mut self.links.at_mut(index).answer_bytes);
             let machine = &mut self.servers[server];
             machine.usual.on_answers(now_us - since_us, answered);
             machine.note_answers(answer_bytes, answered);
@@ -437,13 +438,15 @@ impl Engine {
         let Some(entry) = link.finish_answer() else { return false };
         let (server, behind) = (link.server, !link.entries.is_empty());
         link.probation = false;
-        let machine = &mut self.servers[link.server as usize];
+        let answers = link.answers;
+        self.note_answered(index, &entry);
+        let machine = &mut self.servers[server as usize];
         machine.inflight -= 1;
         machine.stats.latency.record(now_us.saturating_sub(entry.sent_us));
         if persist {
-            machine.lifespan.on_survived(link.answers);
+            machine.lifespan.on_survived(answers);
         } else if announced && !old {
-            machine.lifespan.on_announced(link.answers);
+            machine.lifespan.on_announced(answers);
         }
         if persist && !old && !early && poison.is_none() {
             machine.trust.on_clean_answer(now_us, position, entry.ask.traits.invites_body());

@@ -18,6 +18,7 @@ mod random;
 mod requests;
 mod splits;
 mod stats;
+mod suspects;
 mod tunnels;
 mod upstreams;
 mod workers;

@@ -14,6 +14,13 @@ impl World {
         self.conns[conn].script.push_back(what);
     }
 
+    /// A server's end of a connection vanishes, with all that it was about to say.
+    pub fn cut(&mut self, conn: usize) {
+        self.conns[conn].script.clear();
+        self.conns[conn].wait_until_us = 0;
+        self.conns[conn].script.push_back(Do::Rst);
+    }
+
     /// Open upstream connections.
     pub fn open_conns(&self) -> Vec<usize> {
         (0..self.conns.len()).filter(|&conn| self.conns[conn].is_open()).collect()

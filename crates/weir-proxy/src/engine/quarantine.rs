@@ -1,0 +1,257 @@
+//! Requests in quarantine: what was lost twice, and suspects ([`crate::suspects`]), go one at a time in each upstream, over all
+//! workers, alone on a connection (stage schedule).
+//!
+//! A server that crashes takes everything with it that it had in flight. Sent again all at once, the innocent would stand beside
+//! the killer at the next server, and die with it again and again. One at a time, whoever dies is the one. Called by
+//! [`super::again`] and [`super::schedule`]; carried out at the end of the turn. Bounds: [`QUARANTINE_US`] for each;
+//! [`QUARANTINED_MAX`] suspects wait, besides what was in flight when servers died. semantics.md §4, hostile.md E19.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::loss::Loss;
+use super::{Engine, Group, Hints};
+use crate::ask::{Ask, ExchangeId, Failure, Traits};
+use crate::link::{Entry, LinkState};
+use crate::log::Log;
+use crate::mail::Mail;
+use crate::server::Waiting;
+use crate::suspects::{self, Crash, KEY_BYTES_MAX, Suspect, Verdict};
+
+/// How long one request keeps the next waiting: killers kill soon, and an innocent one may be slow.
+const QUARANTINE_US: u64 = 100_000;
+/// How often a worker looks whether another one has done with the quarantine.
+const LOOK_US: u64 = 1_000;
+/// Requests that may wait before new suspects are refused.
+const QUARANTINED_MAX: usize = 1_000;
+
+/// The quarantine of one upstream.
+#[derive(Debug, Default)]
+pub(super) struct Quarantine {
+    /// In line.
+    pub(super) waiting: VecDeque<Waiting>,
+    /// The one that this worker has sent.
+    running: Option<Running>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    id: ExchangeId,
+    /// What [`super::Hints`] says while this worker has the quarantine.
+    hold: u64,
+    /// The one before had come to its end, so that whoever dies now is this one.
+    clean: bool,
+}
+
+impl Quarantine {
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting.len() >= QUARANTINED_MAX
+    }
+}
+
+impl Engine {
+    /// Puts a request in line: it will be sent alone, and no other of the quarantine beside it.
+    pub(super) fn quarantine(&mut self, mut ask: Ask, bytes: Vec<u8>) {
+        ask.traits = ask.traits.with(Traits::ALONE, true).with(Traits::QUARANTINED, true);
+        self.leave_quarantine(&ask);
+        self.groups[usize::from(ask.upstream)].quarantine.waiting.push_back(Waiting { ask, bytes });
+        self.counters.queue_waiting.add(1);
+        self.quarantine_due_us = self.now_us;
+    }
+
+    /// A request that was sent from the quarantine was answered or lost.
+    pub(super) fn leave_quarantine(&mut self, ask: &Ask) {
+        let group = &mut self.groups[usize::from(ask.upstream)];
+        if let Some(running) = group.quarantine.running.take_if(|running| running.id == ask.id) {
+            // Unless another worker has lost its patience meanwhile.
+            let _ = self.hints.take_quarantine(group.servers.start, running.hold, 0);
+            self.quarantine_due_us = self.now_us;
+        }
+    }
+
+    /// Sends what is due. At the end of a turn, so that nothing is sent from the midst of other changes.
+    pub(super) fn run_quarantine(&mut self) {
+        if self.now_us < self.quarantine_due_us {
+            return;
+        }
+        self.quarantine_due_us = u64::MAX;
+        for group in 0..self.groups.len() {
+            while self.release_next(group) {}
+        }
+    }
+
+    /// False: the next one has to wait, or there is none.
+    fn release_next(&mut self, group: usize) -> bool {
+        let Group { servers, quarantine, .. } = &mut self.groups[group];
+        let Some(id) = quarantine.waiting.front().map(|waiting| waiting.ask.id) else { return false };
+        let hold = Hints::hold_quarantine(self.worker, self.now_us + QUARANTINE_US);
+        let clean = match self.hints.take_quarantine(servers.start, 0, hold) {
+            Ok(_) => true,
+            Err(other) if other >> 16 <= self.now_us => {
+                // Nobody knows what became of it.
+                if self.hints.take_quarantine(servers.start, other, hold).is_err() {
+                    return true;
+                }
+                false
+            }
+            Err(other) => {
+                let look_us = (other >> 16).min(self.now_us + LOOK_US);
+                self.quarantine_due_us = self.quarantine_due_us.min(look_us);
+                return false;
+            }
+        };
+        quarantine.running = Some(Running { id, hold, clean });
+        let Some(Waiting { ask, bytes }) = quarantine.waiting.pop_front() else { return false };
+        self.counters.queue_waiting.sub(1);
+        if !self.is_wanted(ask.id) {
+            self.leave_quarantine(&ask);
+        } else if let Verdict::Refused { .. } = self.verdict_of(&ask, &bytes) {
+            self.leave_quarantine(&ask);
+            self.answer_fails(ask.id, Failure::Suspect);
+        } else {
+            self.counters.quarantined.add(1);
+            let server = self.server_index(&ask);
+            self.place_second(ask, bytes);
+            self.dispatch_group(server);
+        }
+        true
+    }
+
+    /// Whether this is the only request from the quarantine that any server of the upstream has.
+    fn is_only_one(&self, ask: &Ask) -> bool {
+        let running = self.groups[usize::from(ask.upstream)].quarantine.running;
+        running.is_some_and(|running| running.id == ask.id && running.clean)
+    }
+
+    /// Whether a request that waits has become suspect meanwhile.
+    pub(super) fn goes_alone(&self, ask: &Ask, bytes: &[u8]) -> bool {
+        !ask.traits.has(Traits::QUARANTINED) && self.verdict_of(ask, bytes) != Verdict::Free
+    }
+
+    /// The connection for the request in quarantine that is the next at a server: an idle one that has rested. A suspect gets
+    /// no other, so that its end is evidence: one is made anew for it.
+    pub(super) fn pick_quarantined(&mut self, server: usize) -> Option<usize> {
+        let machine = &self.servers[server];
+        let idle = |position: &usize| machine.idle.has(*position);
+        let rested = |position: &usize| self.links.at(machine.links[*position]).is_rested(self.now_us);
+        if let Some(position) = (0..machine.links.len()).filter(idle).find(rested) {
+            return Some(position);
+        }
+        let busy = (0..machine.links.len()).find(idle)?;
+        let front = machine.waiting.front()?;
+        if self.verdict_of(&front.ask, &front.bytes) == Verdict::Free {
+            return Some(busy);
+        }
+        let soon_us = self.now_us + suspects::CRASH_US;
+        let is_coming = |index: &u32| match self.links.at(*index).state {
+            LinkState::Connecting { .. } => true,
+            LinkState::Down { retry_us } => retry_us <= soon_us,
+            _ => false,
+        };
+        if !machine.links.iter().any(is_coming) {
+            let index = machine.links[busy];
+            self.lose_link(index, Loss::Ours, "quarantine");
+        }
+        None
+    }
+
+    /// A request that waits here is not wanted any more. False: it is not here.
+    pub(super) fn cancel_quarantined(&mut self, id: ExchangeId) -> bool {
+        for group in &mut self.groups {
+            let waiting = &mut group.quarantine.waiting;
+            if let Some(position) = waiting.iter().position(|waiting| waiting.ask.id == id) {
+                waiting.remove(position);
+                self.counters.queue_waiting.sub(1);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The clients of a worker are gone.
+    pub(super) fn forget_quarantined(&mut self, worker: u16) {
+        for group in &mut self.groups {
+            let before = group.quarantine.waiting.len();
+            group.quarantine.waiting.retain(|waiting| waiting.ask.id.worker != worker);
+            self.counters.queue_waiting.sub((before - group.quarantine.waiting.len()) as u64);
+        }
+    }
+
+    /// What is to be done with a request, as serialised.
+    fn verdict_of(&self, ask: &Ask, bytes: &[u8]) -> Verdict {
+        if self.suspects.is_empty() {
+            return Verdict::Free;
+        }
+        suspects::key(ask.upstream, bytes).map_or(Verdict::Free, |key| self.suspects.verdict(self.now_us, &key))
+    }
+
+    /// What is to be done with a request that is going to be serialised.
+    pub(super) fn verdict_of_new(&self, upstream: usize, method: &[u8], path: &[u8], host: &[u8]) -> Verdict {
+        let lines = [method, b" ", path, b" HTTP/1.1\r\nHost: ", host, b"\r\n"].concat();
+        suspects::key(upstream as u16, &lines).map_or(Verdict::Free, |key| self.suspects.verdict(self.now_us, &key))
+    }
+
+    /// Which crash of its server the loss of a connection belongs to; None: it says nothing about requests. Times are those of
+    /// the connection, and of the oldest request on it.
+    pub(super) fn crash_of(&mut self, server: usize, connected_us: u64, sent_us: u64) -> Option<Crash> {
+        let stood = connected_us.saturating_add(suspects::CRASH_US) <= sent_us;
+        self.suspects.on_loss(self.now_us, server, stood)
+    }
+
+    /// A request was in flight when a server died. True: it is not sent any more. `rested`: as [`crate::link::Link::rested`].
+    pub(super) fn accuse(&mut self, crash: Crash, rested: bool, entry: &Entry, log: &Log) -> bool {
+        let Some(key) = key_of(entry, log) else { return false };
+        let alone = rested && self.is_only_one(&entry.ask);
+        let (verdict, tell) = self.suspects.on_death(self.now_us, crash, entry.sent_us, alone, &key);
+        if tell && let Some((deaths, refused_until_us)) = self.suspects.opinion(&key) {
+            let key = Bytes::from(key);
+            self.tell_all(|| Mail::Suspect { key: key.clone(), deaths, refused_until_us });
+        }
+        matches!(verdict, Verdict::Refused { .. })
+    }
+
+    /// A request was answered: nobody accuses it any more, and the next one in quarantine may go.
+    #[inline]
+    pub(super) fn note_answered(&mut self, index: u32, entry: &Entry) {
+        if entry.ask.traits.has(Traits::QUARANTINED) {
+            self.leave_quarantine(&entry.ask);
+        }
+        if !self.suspects.is_empty() {
+            self.acquit(index, entry);
+        }
+    }
+
+    fn acquit(&mut self, index: u32, entry: &Entry) {
+        if let Some(key) = key_of(entry, &self.links.at(index).log)
+            && self.suspects.on_answer(&key)
+        {
+            let key = Bytes::from(key);
+            self.tell_all(|| Mail::Acquitted { key: key.clone() });
+        }
+    }
+
+    /// What another worker thinks of a key.
+    pub(super) fn on_suspect(&mut self, key: &[u8], deaths: u8, refused_until_us: u64) {
+        self.suspects.learn(self.now_us, key, deaths, refused_until_us);
+    }
+
+    /// Another worker has had an answer for a key.
+    pub(super) fn on_acquitted(&mut self, key: &[u8]) {
+        self.suspects.on_answer(key);
+    }
+
+    /// Requests that were in flight when servers died, by what this worker knows.
+    pub fn suspects(&self) -> Vec<Suspect> {
+        self.suspects.list(self.now_us).collect()
+    }
+
+    /// Forgets all accusations of requests. An operator's command; tell every worker.
+    pub fn forgive_suspects(&mut self) {
+        self.suspects.forgive();
+    }
+}
+
+fn key_of(entry: &Entry, log: &Log) -> Option<Vec<u8>> {
+    suspects::key(entry.ask.upstream, &log.copy(entry.start, (entry.len as usize).min(KEY_BYTES_MAX)))
+}

@@ -1,0 +1,156 @@
+//! Proves: killers are refused after four deaths, innocents are not, and memory is bounded. How: the rules of the header one by
+//! one, and random histories.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn named(n: usize) -> Vec<u8> {
+    key(0, format!("GET /v?n={n} HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n").as_bytes()).expect("short")
+}
+
+/// A crash of server 0 that had lived, a second after the last one.
+fn crash(suspects: &mut Suspects, now_us: &mut u64) -> Crash {
+    *now_us += 1_000_000;
+    suspects.on_life(0);
+    suspects.on_loss(*now_us, 0, false).expect("it lived")
+}
+
+/// This many deaths of a key, each in a crash of its own.
+fn die(suspects: &mut Suspects, now_us: &mut u64, deaths: usize, alone: bool, key: &[u8]) -> Verdict {
+    let mut verdict = Verdict::Free;
+    for _ in 0..deaths {
+        let crash = crash(suspects, now_us);
+        verdict = suspects.on_death(*now_us, crash, *now_us - 10, alone, key).0;
+    }
+    verdict
+}
+
+#[test]
+fn a_key_is_method_target_and_host() {
+    let request = b"GET /a?b HTTP/1.1\r\nHost: c\r\nAccept: d\r\n\r\n";
+    assert_eq!(key(7, request).unwrap(), b"\x00\x07GET /a?b HTTP/1.1\r\nHost: c\r\n");
+    assert_eq!(key(7, b"GET / HTTP/1.1\r\n"), None);
+    let long = format!("GET /{} HTTP/1.1\r\nHost: c\r\n\r\n", "x".repeat(KEY_BYTES_MAX));
+    assert_eq!(key(7, long.as_bytes()), None, "nothing so long is remembered");
+}
+
+#[test]
+fn a_killer_is_refused_after_a_death_alone_and_stays_suspect() {
+    let (mut suspects, mut now_us) = (Suspects::new(1), 0);
+    let key = named(1);
+    assert_eq!(die(&mut suspects, &mut now_us, 2, false, &key), Verdict::Free);
+    assert_eq!(die(&mut suspects, &mut now_us, 1, true, &key), Verdict::Suspect);
+    assert_eq!(die(&mut suspects, &mut now_us, 1, true, &key), Verdict::Refused { left_us: REFUSED_US });
+    assert_eq!(suspects.verdict(now_us + REFUSED_US - 1, &key), Verdict::Refused { left_us: 1 });
+    now_us += REFUSED_US;
+    assert_eq!(suspects.verdict(now_us, &key), Verdict::Suspect, "one more death is enough from now on");
+    assert!(matches!(die(&mut suspects, &mut now_us, 1, true, &key), Verdict::Refused { .. }));
+    now_us += REFUSED_US + SUSPECT_US;
+    assert_eq!(suspects.verdict(now_us, &key), Verdict::Free);
+    suspects.sweep(now_us);
+    assert!(suspects.is_empty());
+}
+
+#[test]
+fn deaths_beside_others_never_refuse() {
+    let (mut suspects, mut now_us) = (Suspects::new(1), 0);
+    assert_eq!(die(&mut suspects, &mut now_us, 50, false, &named(1)), Verdict::Suspect);
+}
+
+#[test]
+fn an_answer_clears() {
+    let (mut suspects, mut now_us) = (Suspects::new(1), 0);
+    let key = named(1);
+    die(&mut suspects, &mut now_us, 4, true, &key);
+    assert!(suspects.on_answer(&key), "the others should know");
+    assert!(suspects.is_empty());
+    die(&mut suspects, &mut now_us, 1, false, &key);
+    assert!(!suspects.on_answer(&key), "they were never told");
+}
+
+/// A crash takes many connections; all that was in flight is accused of it once, however often it was asked.
+#[test]
+fn a_crash_is_one_death() {
+    let mut suspects = Suspects::new(1);
+    suspects.on_life(0);
+    for connection in 0..32 {
+        let now_us = 5_000_000 + connection * 1_000;
+        let crash = suspects.on_loss(now_us, 0, true).unwrap();
+        suspects.on_life(0);
+        assert_eq!(suspects.on_death(now_us, crash, 4_000_000, false, &named(1)), (Verdict::Free, false));
+    }
+    assert_eq!(suspects.opinion(&named(1)), Some((1, 0)));
+}
+
+/// What is sent again while a crash goes on and kills once more has killed twice, if the server had lived in between.
+#[test]
+fn a_repetition_within_a_crash_is_another_death() {
+    let mut suspects = Suspects::new(1);
+    let mut verdicts = Vec::new();
+    for n in 0..4 {
+        let now_us = 5_000_000 + n * 1_000;
+        suspects.on_life(0);
+        let crash = suspects.on_loss(now_us, 0, false).unwrap();
+        verdicts.push(suspects.on_death(now_us, crash, now_us - 1, n > 1, &named(1)).0);
+    }
+    let refused = Verdict::Refused { left_us: REFUSED_US };
+    assert_eq!(verdicts, [Verdict::Free, Verdict::Free, Verdict::Suspect, refused]);
+}
+
+/// A server that is down behind something that accepts and closes.
+#[test]
+fn a_server_that_does_not_live_accuses_nobody() {
+    let mut suspects = Suspects::new(1);
+    assert_eq!(suspects.on_loss(5_000_000, 0, false), None, "it never did");
+    suspects.on_life(0);
+    for n in 0..100 {
+        let now_us = 6_000_000 + n * 50_000;
+        if let Some(crash) = suspects.on_loss(now_us, 0, false) {
+            suspects.on_death(now_us, crash, now_us - 1, true, &named(1));
+        }
+    }
+    assert_eq!(suspects.opinion(&named(1)), Some((1, 0)));
+}
+
+#[test]
+fn workers_share_opinions() {
+    let (mut one, mut other, mut now_us) = (Suspects::new(1), Suspects::new(1), 0);
+    let key = named(1);
+    die(&mut one, &mut now_us, 4, true, &key);
+    let (deaths, until_us) = one.opinion(&key).unwrap();
+    other.learn(now_us, &key, deaths, until_us);
+    assert_eq!(other.verdict(now_us, &key), one.verdict(now_us, &key));
+    other.learn(now_us, &key, 2, 0);
+    assert_eq!(other.opinion(&key), Some((deaths, until_us)), "what is worse holds");
+}
+
+#[test]
+fn status_names_them_without_their_query() {
+    let (mut suspects, mut now_us) = (Suspects::new(1), 0);
+    die(&mut suspects, &mut now_us, 4, true, &named(1));
+    let list: Vec<Suspect> = suspects.list(now_us + 1).collect();
+    let [only] = &list[..] else { panic!("{list:?}") };
+    assert_eq!((&only.method[..], &only.path[..], &only.host[..]), ("GET", "/v", "a"));
+    assert_eq!((only.deaths, only.state, only.left_us), (4, "refused", REFUSED_US - 1));
+    suspects.forgive();
+    assert_eq!(suspects.list(now_us).count(), 0);
+}
+
+proptest! {
+    /// However many die, memory is bounded, and a suspect is not pushed out by those that died once.
+    #[test]
+    fn memory_is_bounded(deaths in prop::collection::vec((0usize..2_000, any::<bool>()), 1..600)) {
+        let (mut suspects, mut now_us) = (Suspects::new(1), 0);
+        let killer = named(99_999);
+        die(&mut suspects, &mut now_us, 4, true, &killer);
+        suspects.on_life(0);
+        let crash = suspects.on_loss(now_us + CRASH_US, 0, true).unwrap();
+        for (n, alone) in deaths {
+            suspects.on_death(now_us + CRASH_US, crash, 0, alone, &named(n));
+            prop_assert!(suspects.keys.len() <= KEYS_MAX);
+        }
+        let refused = matches!(suspects.verdict(now_us, &killer), Verdict::Refused { .. });
+        prop_assert!(refused);
+    }
+}

@@ -1,0 +1,252 @@
+//! Proves: a request that kills servers is found and refused after a bounded number of deaths, its neighbours are all
+//! answered, and servers that die by themselves accuse nobody. How: worlds whose servers crash whole, with every connection,
+//! when they see a certain request, or when the test says so. semantics.md §4, hostile.md E19.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use weir_check::upstreams::check_honest;
+
+use crate::world::{Do, Seen, World, answer, honest, plan};
+
+/// 64 clients that ask one thing after the other, and servers that take a while.
+struct Crowd {
+    world: World,
+    clients: Vec<usize>,
+    asked: Vec<String>,
+    serial: usize,
+    /// Servers that have just crashed.
+    crashed: Rc<Cell<u64>>,
+    deaths: usize,
+}
+
+/// Serves after a while; a request to `/kill` brings the server down.
+fn mortal(server: usize, crashed: Rc<Cell<u64>>) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
+    move |seen| {
+        if seen.request.target.starts_with("/kill") {
+            crashed.set(crashed.get() | 1 << server);
+            return Some(Vec::new());
+        }
+        seen.complete.then(|| vec![Do::Delay(300), Do::Answer(answer(seen.request))])
+    }
+}
+
+impl Crowd {
+    fn new(servers: usize, connections: u32, workers: u16) -> Crowd {
+        let mut world = World::started(plan(servers, connections), workers, 1);
+        let crashed = Rc::new(Cell::new(0));
+        for server in 0..servers {
+            world.servers[server].serve = Box::new(mortal(server, Rc::clone(&crashed)));
+        }
+        let clients: Vec<usize> = (0..64).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let asked = vec![String::new(); 64];
+        Crowd { world, clients, asked, serial: 0, crashed, deaths: 0 }
+    }
+
+    /// A server loses all its connections; it is there again at once.
+    fn crash(&mut self, server: usize) {
+        for conn in self.world.open_conns() {
+            if self.world.conns[conn].server == server {
+                // What it was about to answer is lost too.
+                self.world.cut(conn);
+            }
+        }
+    }
+
+    /// Lets time pass; whoever is answered asks again.
+    fn run(&mut self, us: u64) {
+        let end_us = self.world.now_us + us;
+        while self.world.now_us < end_us {
+            for (client, asked) in self.clients.iter().zip(&mut self.asked) {
+                let machine = &mut self.world.clients[*client];
+                if let Some(reply) = machine.replies.pop() {
+                    check_honest(asked, &reply).unwrap_or_else(|fault| panic!("{asked}: {fault} {reply:?}"));
+                    asked.clear();
+                }
+                if asked.is_empty() {
+                    self.serial += 1;
+                    *asked = format!("{:08}", self.serial);
+                    self.world.get(*client, asked);
+                }
+            }
+            self.world.run_for(200);
+            let crashed = self.crashed.replace(0);
+            for server in (0..64).filter(|server| crashed >> server & 1 == 1) {
+                self.deaths += 1;
+                self.crash(server);
+            }
+        }
+    }
+
+    /// Nobody is left without an answer.
+    fn finish(mut self) {
+        self.run(10_000);
+        for (client, asked) in self.clients.iter().zip(&self.asked) {
+            self.world.run_for(100_000);
+            let reply = self.world.clients[*client].replies.pop().expect("the last request is answered");
+            check_honest(asked, &reply).unwrap();
+        }
+        self.world.finish();
+    }
+}
+
+/// The killer takes four servers with it, whoever sends it how often; 64 neighbours lose nothing.
+#[test]
+fn e19_a_killer_among_64_clients() {
+    for workers in [1, 2] {
+        let mut crowd = Crowd::new(3, 8, workers);
+        crowd.run(50_000);
+        let killers: Vec<usize> = (0..6).map(|n| crowd.world.client_of(n % usize::from(workers))).collect();
+        for (n, killer) in killers.iter().enumerate() {
+            crowd.world.ask(*killer, "GET", "/kill?n=00000000", "");
+            crowd.run(100_000);
+            assert_eq!(crowd.world.clients[*killer].statuses(), [503], "killer {n}");
+        }
+        assert_eq!(crowd.deaths, 4);
+        assert!(crowd.world.count(|counters| counters.refusals.get("suspect")) >= 6);
+        let suspects: Vec<_> = crowd.world.nodes.iter().flat_map(|node| node.engine.suspects()).collect();
+        let refused: Vec<_> = suspects.iter().filter(|suspect| suspect.state == "refused").collect();
+        assert!(!refused.is_empty() && refused.iter().all(|suspect| suspect.path == "/kill"), "{suspects:?}");
+        // After a minute it is tried again, once.
+        crowd.world.run_for(60_000_000);
+        crowd.run(50_000);
+        crowd.world.ask(killers[0], "GET", "/kill?n=00000000", "");
+        crowd.run(100_000);
+        assert_eq!(crowd.world.clients[killers[0]].statuses(), [503, 503]);
+        assert_eq!(crowd.deaths, 5);
+        crowd.finish();
+    }
+}
+
+/// Several at once.
+#[test]
+fn e19_killers_at_the_same_time() {
+    let mut crowd = Crowd::new(3, 8, 1);
+    crowd.run(50_000);
+    let killers: Vec<usize> = (0..8).map(|_| crowd.world.client()).collect();
+    for killer in &killers {
+        crowd.world.ask(*killer, "GET", "/kill?n=00000000", "");
+    }
+    crowd.run(1_000_000);
+    for killer in &killers {
+        assert_eq!(crowd.world.clients[*killer].statuses(), [503]);
+    }
+    assert!(crowd.deaths <= 8, "{} deaths", crowd.deaths);
+    crowd.finish();
+}
+
+/// What must not be repeated is not: each one gets 502, and from the fifth on nothing reaches a server.
+#[test]
+fn e19_a_post_that_kills() {
+    let mut crowd = Crowd::new(3, 8, 1);
+    crowd.run(50_000);
+    let mut statuses = Vec::new();
+    for _ in 0..8 {
+        let killer = crowd.world.client();
+        crowd.world.expect(killer, "POST", false, false);
+        crowd.world.send(killer, b"POST /kill?n=00000000 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
+        crowd.run(50_000);
+        statuses.extend(crowd.world.clients[killer].statuses());
+    }
+    assert_eq!(statuses, [502, 502, 502, 502, 503, 503, 503, 503]);
+    assert_eq!(crowd.deaths, 4);
+    // An operator repairs the servers and says so.
+    crowd.world.nodes[0].engine.forgive_suspects();
+    assert!(crowd.world.nodes[0].engine.suspects().is_empty());
+    crowd.finish();
+}
+
+/// Servers that are killed one after another, again and again, under load: nobody notices, and nobody is suspected.
+#[test]
+fn deaths_accuse_no_innocent_for_longer_than_an_answer() {
+    for workers in [1, 2] {
+        let mut crowd = Crowd::new(3, 8, workers);
+        crowd.run(50_000);
+        for n in 0..30 {
+            crowd.crash(n % 3);
+            // Sometimes two within the time of an answer.
+            if n % 5 == 0 {
+                crowd.world.run_for(200);
+                crowd.crash((n + 1) % 3);
+            }
+            crowd.run(20_000);
+            let suspects: Vec<_> = crowd.world.nodes.iter().flat_map(|node| node.engine.suspects()).collect();
+            assert!(suspects.iter().all(|suspect| suspect.state == "noted"), "{suspects:?}");
+        }
+        assert_eq!(crowd.world.count(|counters| counters.refusals.sum()), 0);
+        crowd.finish();
+    }
+}
+
+/// One URL that everybody asks for, on a server that is killed again and again: it is not taken for the killer.
+#[test]
+fn a_popular_request_is_not_a_killer() {
+    let mut world = World::started(plan(1, 8), 1, 1);
+    world.serve(|seen| seen.complete.then(|| vec![Do::Delay(300), Do::Answer(answer(seen.request))]));
+    let clients: Vec<usize> = (0..32).map(|_| world.client()).collect();
+    for _ in 0..20 {
+        for client in &clients {
+            world.get(*client, "00000001");
+        }
+        world.run_for(100);
+        for conn in world.open_conns() {
+            world.cut(conn);
+        }
+        world.run_for(500_000);
+    }
+    for client in &clients {
+        assert_eq!(world.clients[*client].replies.len(), 20);
+        world.clients[*client].replies.iter().for_each(|reply| check_honest("00000001", reply).unwrap());
+    }
+    assert!(world.nodes[0].engine.suspects().is_empty());
+    world.finish();
+}
+
+/// A server that is down behind something that accepts and closes: nobody is refused when it comes back.
+#[test]
+fn a_server_behind_a_door_that_slams_accuses_nobody() {
+    let mut world = World::started(plan(1, 4), 1, 1);
+    let client = world.client();
+    world.get(client, "00000001");
+    world.run_for(1_000_000);
+    world.servers[0].door = crate::world::Door::Slams;
+    for conn in world.open_conns() {
+        world.cut(conn);
+    }
+    for _ in 0..20 {
+        world.get(client, "00000001");
+        world.run_for(1_000_000);
+    }
+    world.servers[0].door = crate::world::Door::Open;
+    world.run_for(1_000_000);
+    world.get(client, "00000001");
+    world.run_for(1_000_000);
+    assert_eq!(world.clients[client].replies.last().map(|reply| reply.status), Some(200));
+    assert_eq!(world.count(|counters| counters.refusals.get("suspect")), 0);
+    world.finish();
+}
+
+/// An answer clears, and what is suspect is served alone until then.
+#[test]
+fn a_suspect_that_is_answered_is_free() {
+    let mut world = World::started(plan(3, 4), 1, 1);
+    let deaths = Rc::new(Cell::new(3));
+    for server in 0..3 {
+        let deaths = Rc::clone(&deaths);
+        world.servers[server].serve = Box::new(move |seen| match deaths.get() {
+            0 => honest(seen),
+            left => {
+                deaths.set(left - 1);
+                Some(vec![Do::Rst])
+            }
+        });
+    }
+    let client = world.client();
+    world.get(client, "00000001");
+    world.run_for(1_000_000);
+    check_honest("00000001", &world.clients[client].replies[0]).unwrap();
+    assert_eq!(world.times_served("00000001"), 4);
+    assert!(world.nodes[0].engine.suspects().is_empty());
+    assert!(world.count(|counters| counters.quarantined.get()) >= 1);
+    world.finish();
+}
