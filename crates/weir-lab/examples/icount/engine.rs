@@ -26,9 +26,9 @@ struct Harness {
     connected: usize,
 }
 
-/// `count` requests from so many clients.
-pub(crate) fn run(clients: usize, request: &[u8], count: u64) {
-    let mut harness = Harness::new(clients);
+/// `count` requests from so many clients, with an access log of this format, or `off`.
+pub(crate) fn run(clients: usize, request: &[u8], log: &str, count: u64) {
+    let mut harness = Harness::new(clients, log);
     // What is forwarded is longer than what came; its exact length is learnt from a first request.
     let forwarded = harness.forwarded_bytes(request);
     let reply = messages::reply();
@@ -38,9 +38,9 @@ pub(crate) fn run(clients: usize, request: &[u8], count: u64) {
 }
 
 impl Harness {
-    fn new(clients: usize) -> Harness {
+    fn new(clients: usize, log: &str) -> Harness {
         let parts = Parts {
-            plan: Arc::new(messages::plan()),
+            plan: Arc::new(messages::plan(log)),
             worker: 0,
             workers: 1,
             seed: 1,
@@ -83,6 +83,9 @@ impl Harness {
         while let Some(action) = self.engine.poll_action() {
             self.perform(action);
         }
+        self.engine.take_lines(|lines, _| {
+            std::hint::black_box(lines);
+        });
     }
 
     fn perform(&mut self, action: Action) {

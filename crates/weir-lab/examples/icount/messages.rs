@@ -45,8 +45,9 @@ pub(crate) fn reply() -> Vec<u8> {
     format!("{}ok\n", reply_head()).into_bytes()
 }
 
-/// A configuration with one server and default settings.
-pub(crate) fn plan() -> weir_proxy::plan::Plan {
+/// A configuration with one server and default settings, and an access log of this format, or `off`.
+pub(crate) fn plan(log: &str) -> weir_proxy::plan::Plan {
+    let log = if log == "off" { String::new() } else { format!("access-log \"-\" format=\"{log}\";") };
     let text = "listen \"10.0.0.1:80\"; upstream \"app\" { server \"10.0.0.2:80\"; }; route { proxy \"app\"; }";
-    weir_config::parse(text, "icount").expect("a good configuration").plan
+    weir_config::parse(&format!("{log}{text}"), "icount").expect("a good configuration").plan
 }

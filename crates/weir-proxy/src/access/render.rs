@@ -8,20 +8,14 @@ use super::template::{Escape, Item, Template};
 use super::{Client, Surroundings};
 use weir_http::Version;
 
-/// Bytes that the default escape writes as `\xHH`.
-const UNSAFE: [bool; 256] = bytes_but(0x7f);
-/// Bytes that JSON does not take as they are, or that may not be UTF-8.
-const NOT_JSON: [bool; 256] = bytes_but(0x80);
+/// Above this nothing is ASCII; 0x7f is a control character.
+const ASCII_END: u8 = 0x80;
+const DELETE: u8 = 0x7f;
 
-/// True for quote, backslash, control characters and all bytes from `limit` on.
-const fn bytes_but(limit: usize) -> [bool; 256] {
-    let mut table = [false; 256];
-    let mut at = 0;
-    while at < 256 {
-        table[at] = at < 0x20 || at >= limit || at == b'"' as usize || at == b'\\' as usize;
-        at += 1;
-    }
-    table
+/// Whether a byte is a quote, a backslash, a control character, or not below `limit`.
+#[inline(always)]
+fn is_unsafe(byte: u8, limit: u8) -> bool {
+    (byte < 0x20) | (byte >= limit) | (byte == b'"') | (byte == b'\\')
 }
 
 /// Writes values in the way of one escape.
@@ -55,8 +49,9 @@ impl Pen<'_> {
     }
 
     fn escaped(&mut self, bytes: &[u8]) {
-        let table = if self.escape == Escape::Default { &UNSAFE } else { &NOT_JSON };
-        if !bytes.iter().any(|byte| table[usize::from(*byte)]) {
+        let limit = if self.escape == Escape::Default { DELETE } else { ASCII_END };
+        // All bytes, without a way out in between: so it is done sixteen at a time.
+        if !bytes.iter().fold(false, |found, byte| found | is_unsafe(*byte, limit)) {
             self.out.extend_from_slice(bytes);
         } else if self.escape == Escape::Default {
             bytes.iter().for_each(|byte| self.hex_or(*byte));
@@ -67,7 +62,7 @@ impl Pen<'_> {
 
     #[cold]
     fn hex_or(&mut self, byte: u8) {
-        if UNSAFE[usize::from(byte)] {
+        if is_unsafe(byte, DELETE) {
             self.out.extend_from_slice(&[b'\\', b'x', hex(byte >> 4), hex(byte & 15)]);
         } else {
             self.out.push(byte);

@@ -175,12 +175,6 @@ impl Engine {
         access.complete(index, session.first, stream_bytes, self.now_us);
     }
 
-    pub(super) fn note_delivered(&mut self, index: u32, bytes: u32) {
-        if let Some(access) = &mut self.access {
-            access.delivered(index, bytes, self.now_us);
-        }
-    }
-
     /// The connection ends, and with it answers that are complete but not sent.
     pub(super) fn note_closed(&mut self, index: u32, why: &'static str) {
         if let Some(access) = &mut self.access {

@@ -207,12 +207,11 @@ impl Engine {
 
     /// The answer is complete.
     pub(super) fn answer_end(&mut self, slot: u32, trailers: &[u8]) {
+        self.note_ended(slot);
         let exchange = self.exchanges.at_mut(slot);
         let index = exchange.session;
         exchange.phase = Phase::Done;
         self.latency.record(self.now_us.saturating_sub(exchange.received_us));
-        self.note_ended(slot);
-        let exchange = self.exchanges.at(slot);
         if exchange.framing == AnswerFraming::Chunked {
             let trailers = if exchange.want.trailers { trailers } else { &[] };
             let before = exchange.held.len();

@@ -393,8 +393,9 @@ impl Engine {
         let session = self.sessions.at_mut(index);
         session.flags.sending = false;
         let taken = std::mem::take(&mut session.inflight);
-        self.note_delivered(index, taken);
-        let session = self.sessions.at_mut(index);
+        if let Some(access) = &mut self.access {
+            access.delivered(index, taken, self.now_us);
+        }
         if !session.output.is_empty() {
             self.mark_session(index);
         } else if session.first == NONE || session.flags.tunnel_ended {

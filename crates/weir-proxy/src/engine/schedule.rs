@@ -332,8 +332,6 @@ impl Engine {
             self.counters.pipelined.add(1);
         }
         link.push(ask, start, self.now_us);
-        self.note_placed(ask.id, index);
-        let link = self.links.at_mut(index);
         let server = &mut self.servers[link.server as usize];
         server.inflight += 1;
         server.stats.requests.add(1);
@@ -348,6 +346,7 @@ impl Engine {
             let link = self.link_id(index);
             self.assigned(ask.id, link);
         }
+        self.note_placed(ask.id, index);
     }
 
     /// Gives waiting requests to connections, strictly in order, as far as there is room.
