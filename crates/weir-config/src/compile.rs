@@ -347,6 +347,10 @@ impl Compiler<'_> {
             self.push(problem.related(&block.span, "first here"));
         }
         let given = |name| Some(block.text(name)).filter(|text| !text.is_empty()).map(str::to_owned);
+        if block.word("method") == "HEAD" && given("expect-body").is_some() {
+            let message = "an answer to HEAD has no body: no probe would ever be good";
+            self.push(Problem::new("conflict", &block.place("expect-body"), message).help("use GET"));
+        }
         Some(HealthPlan {
             method: block.word("method").to_owned(),
             path: block.text("path").to_owned(),

@@ -216,7 +216,7 @@ pub struct Hints {
     /// By the first server of an upstream: who has sent a request from the quarantine, and until when the others wait for it;
     /// 0: nobody.
     quarantines: Vec<AtomicU64>,
-    /// By server: when a client last had a good answer to what a probe would ask.
+    /// By server: when a client last had a good answer to what a probe would ask; 0: never.
     proved_us: Vec<AtomicU64>,
     shared: Shared,
     workers: usize,

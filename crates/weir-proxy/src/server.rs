@@ -196,7 +196,7 @@ impl Server {
 
     /// Whether some connection takes a request at once.
     pub fn has_room(&self) -> bool {
-        !self.is_full() && self.open.first().is_some()
+        self.standing.takes_new() && !self.is_full() && self.open.first().is_some()
     }
 
     /// Recomputes what a connection may take. Call after anything about it changed.

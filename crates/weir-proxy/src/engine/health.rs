@@ -51,7 +51,7 @@ impl Engine {
         let health = &self.plan.upstreams[usize::from(self.servers[server as usize].upstream)].health;
         let good = health.as_ref().is_some_and(|health| health.expect_status.contain(status));
         // Not at each answer: other workers write to the same place.
-        if good && self.now_us.saturating_sub(self.hints.proved_us(server as usize)) >= PROVED_STEP_US {
+        if good && self.now_us >= self.hints.proved_us(server as usize) + PROVED_STEP_US {
             self.hints.set_proved(server as usize, self.now_us);
         }
     }

@@ -96,8 +96,8 @@ impl Engine {
     /// Whether clients have just had good answers to what a probe would ask.
     fn is_proved(&self, server: u32) -> bool {
         let suspended = self.servers[server as usize].standing.suspension().is_some();
-        let fresh =
-            |plan: &HealthPlan| self.now_us.saturating_sub(self.hints.proved_us(server as usize)) < plan.interval_us;
+        let proved_us = self.hints.proved_us(server as usize);
+        let fresh = |plan: &HealthPlan| proved_us > 0 && self.now_us.saturating_sub(proved_us) < plan.interval_us;
         !suspended && self.health_of(server).is_some_and(fresh)
     }
 

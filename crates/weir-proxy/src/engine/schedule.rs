@@ -195,6 +195,10 @@ impl Engine {
     pub(super) fn accept_mailed(&mut self, mut ask: Ask, bytes: &[u8]) {
         ask.traits = ask.traits.with(Traits::MAILED, true);
         let server = self.server_index(&ask);
+        if ask.traits.has(Traits::TRIAL) && self.servers[server].pick(&ask, |_| None).is_none() {
+            // Another time: a request that must not be noticed doesn't wait for a connection to a server in doubt.
+            ask.traits = ask.traits.without(Traits::TRIAL);
+        }
         let unwanted = !self.servers[server].standing.keeps_waiting() && !ask.traits.has(Traits::TRIAL);
         if unwanted && self.has_other(server) {
             // Its asker did not know yet.

@@ -312,6 +312,34 @@ fn one_request_at_a_time_tries_a_suspended_server() {
     }
 }
 
+/// While a trial is on its way there is no other, on whatever worker.
+#[test]
+fn a_slow_trial_stays_the_only_one() {
+    let mut world = World::started(plan_with_rule(2, 8), 2, 1);
+    let slow = Rc::new(Cell::new(false));
+    let flag = Rc::clone(&slow);
+    world.servers[0].serve = Box::new(move |_| {
+        let bad = Do::Answer(b"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n".to_vec());
+        Some(if flag.get() { vec![Do::Delay(5_000_000), bad] } else { vec![bad] })
+    });
+    let clients: Vec<usize> = (0..20).map(|n| world.client_of(n % 2)).collect();
+    while !suspended(&world, 0)[0] {
+        round(&mut world, &clients);
+    }
+    slow.set(true);
+    for round in 0..40 {
+        // Each asks once, so that none waits behind the trial.
+        let fresh = [world.client_of(0), world.client_of(1)];
+        fresh.iter().for_each(|client| world.get(*client, &format!("{round:08}")));
+        world.run_for(100_000);
+    }
+    assert_eq!(world.count(|counters| counters.trials.get()), 1);
+    assert_eq!(load(&world, 0), 1);
+    world.run_for(10_000_000);
+    assert!(world.clients.iter().skip(20).all(|client| client.statuses() == [200]));
+    world.finish();
+}
+
 /// A trial that is lost with its connection is asked elsewhere too.
 #[test]
 fn a_trial_on_a_server_that_dies_is_not_lost() {
@@ -523,19 +551,21 @@ fn probes_fail_in_many_ways() {
     }
 }
 
-/// A server that is not there is suspended by its probes, and in use again within two seconds after it is back.
+/// A server that is not there is suspended by its probes. When it accepts connections again it is probed at once, however
+/// long the interval is.
 #[test]
 fn a_revived_server_is_probed_at_once() {
-    let mut world = World::started(plan_with_probes(2, 2), 2, 1);
+    let mut plan = plan_with_probes(2, 2);
+    plan.upstreams[0].health.as_mut().unwrap().interval_us = 3_600_000_000;
+    let mut world = World::new(plan, 2, 1);
     let status = Rc::new(Cell::new(200));
     (0..2).for_each(|server| probed(&mut world, server, &status));
     world.servers[0].door = Door::Refuses;
-    let dead: Vec<usize> = world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == 0).collect();
-    dead.into_iter().for_each(|conn| world.say(conn, Do::Rst));
-    world.run_for(40_000_000);
+    world.run_for(10_000_000);
     assert_eq!(suspended(&world, 0), [true, true]);
     world.servers[0].door = Door::Open;
-    world.run_for(13_000_000);
+    // The longest pause of a connect, and a second between the two good probes.
+    world.run_for(32_000_000);
     assert_eq!(suspended(&world, 0), [false, false]);
     assert_eq!(open(&world, 0), 2, "its connections are made at once");
     world.finish();
