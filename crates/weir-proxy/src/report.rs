@@ -5,6 +5,7 @@
 //! moment of the report, microseconds. Bound: one row for each connection there is.
 
 use crate::standing::State;
+use crate::suspects::Suspect;
 use crate::trust::TrustState;
 
 /// Everything at one moment.
@@ -18,6 +19,8 @@ pub struct Report {
     pub draining: bool,
     /// By server, upstream after upstream.
     pub servers: Vec<ServerReport>,
+    /// Requests that were in flight when servers died.
+    pub suspects: Vec<Suspect>,
 }
 
 /// One server as one worker sees it.

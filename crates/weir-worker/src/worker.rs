@@ -49,6 +49,8 @@ pub enum Command {
         /// Which server.
         server: u32,
     },
+    /// Forget which requests were in flight when servers died: none is a suspect any more.
+    Forgive,
 }
 
 /// A worker still has too many commands to carry out.
@@ -258,6 +260,7 @@ impl<D: Driver> Worker<D> {
                 match command {
                     Command::Order { server, order } => worker.engine.order(server, order),
                     Command::Clear { server } => worker.engine.clear_surplus(server as usize),
+                    Command::Forgive => worker.engine.forgive_suspects(),
                 }
             }
             worker.engine.settle();

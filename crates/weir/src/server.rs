@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 
-use crate::admin::document::ServerStatus;
+use crate::admin::document::{ServerStatus, Status};
 use crate::client::{Client, server_path};
 use crate::failure::Failure;
 use crate::status::PlaceArgs;
@@ -50,6 +50,9 @@ pub(crate) enum Order {
     /// Trust it again after it sent an answer too many, because it has been mended
     #[command(after_help = "Example:\n  weir server clear app 10.0.0.1:9090")]
     Clear(Which),
+    /// Forget which requests were in flight when servers died, so that none is sent alone or refused any more
+    #[command(after_help = "Example:\n  weir server forgive")]
+    Forgive,
 }
 
 /// A server.
@@ -72,6 +75,10 @@ pub(crate) fn server(arguments: &ServerArgs) -> Result<(), Failure> {
         Order::Disable(server) => (server, "disable", None),
         Order::Enable(server) => (server, "enable", None),
         Order::Clear(server) => (server, "clear", None),
+        Order::Forgive => {
+            client.post::<Status>("/v1/suspects/forgive")?;
+            return Ok(());
+        }
     };
     let path = server_path(&which.upstream, &which.server);
     client.post::<ServerStatus>(&format!("{path}/{word}"))?;

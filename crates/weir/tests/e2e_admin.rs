@@ -98,6 +98,7 @@ fn status_tells_what_happens(io: Io) {
     assert_eq!(row.split_whitespace().nth(1), Some("up"), "{table}");
     let page = weir.answer(&["status", "server", "app", &name]);
     assert!(page.contains("200 100") && page.contains("p99.9 ") && page.contains("\n     3  "), "{page}");
+    assert_eq!((weir.answer(&["server", "forgive"]), &status["suspects"]), (String::new(), &Value::Array(Vec::new())));
     // A server that nobody knows, and what was meant.
     let refused = weir.ask(&["server", "drain", "ap", &name]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -22,6 +22,7 @@ impl Engine {
             exchanges: self.exchanges.len(),
             draining: self.draining,
             servers: servers.map(|((at, server), tunnels)| self.report_server(at, server, tunnels)).collect(),
+            suspects: self.suspects(),
         }
     }
 

@@ -169,14 +169,20 @@ pub(crate) struct Problem {
     pub(crate) ago_us: u64,
 }
 
-/// A request that may kill servers.
+/// A request that was in flight when servers died.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Suspect {
+    pub(crate) upstream: String,
     pub(crate) method: String,
+    pub(crate) host: String,
+    /// Without the query.
     pub(crate) path: String,
     pub(crate) deaths: u32,
-    pub(crate) refused_for_us: u64,
+    /// `noted`, `suspect` (sent alone) or `refused`.
+    pub(crate) state: String,
+    /// To the end of the refusal; 0 without one.
+    pub(crate) left_us: u64,
 }
 
 /// `GET /v1/servers/UPSTREAM/SERVER`.

@@ -98,6 +98,11 @@ impl Routes {
                     Err(refusal(StatusCode::NOT_FOUND, "unknown-order", message))
                 }
             },
+            (Door::Admin, ["v1", "suspects", "forgive"]) if method != Method::POST => Err(wrong_method("POST")),
+            (Door::Admin, ["v1", "suspects", "forgive"]) => {
+                self.tell(Command::Forgive)?;
+                Ok(self.status())
+            }
             _ => Err(refusal(StatusCode::NOT_FOUND, "not-found", known(door))),
         }
     }
@@ -139,14 +144,16 @@ impl Routes {
     /// Tells the workers, and answers with how the server stands then.
     fn order(&self, upstream: &str, server: &str, command: fn(u32) -> Command) -> Outcome {
         let at = self.find(upstream, server)?;
-        let told = self.reader.borrow().handle().command(command(at as u32));
-        match told {
-            Ok(()) => self.server(upstream, server),
-            Err(weir_worker::Busy) => {
-                let message = "the workers still have too many orders to carry out; try again";
-                Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", message))
-            }
-        }
+        self.tell(command(at as u32))?;
+        self.server(upstream, server)
+    }
+
+    fn tell(&self, command: Command) -> Result<(), Refusal> {
+        let told = self.reader.borrow().handle().command(command);
+        told.map_err(|weir_worker::Busy| {
+            let message = "the workers still have too many orders to carry out; try again";
+            refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
+        })
     }
 
     /// The index of a server over all upstreams.
@@ -189,7 +196,7 @@ fn known(door: Door) -> &'static str {
         Door::Metrics => "here are: /metrics, /healthz, /readyz",
         Door::Admin => {
             "here are: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, /enable or /clear for POST, \
-             /metrics, /healthz, /readyz"
+             /v1/suspects/forgive for POST, /metrics, /healthz, /readyz"
         }
     }
 }

@@ -11,7 +11,8 @@ use weir_proxy::report::ConnectionReport;
 use weir_proxy::standing::State;
 
 use super::document::{
-    Clients, Connections, Latency, Problem, Row, Server, ServerStatus, Status, Upstream, VERSION, Window, Worker,
+    Clients, Connections, Latency, Problem, Row, Server, ServerStatus, Status, Suspect, Upstream, VERSION, Window,
+    Worker,
 };
 use super::reading::{Lately, Now, Reading, ServerReading, WorkerReading};
 use super::window::{Counts, WINDOW};
@@ -71,7 +72,7 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, uptime: Dura
         clients: clients(reading),
         workers: reading.workers.iter().enumerate().map(worker).collect(),
         upstreams: plan.upstreams.iter().enumerate().map(upstream).collect(),
-        suspects: Vec::new(),
+        suspects: suspects(reading, plan),
         totals: totals(&reading.totals),
     }
 }
@@ -106,6 +107,29 @@ fn clients(reading: &Reading) -> Clients {
         answers: Counts::of(&reading.totals).answers.into(),
         window: window(&reading.lately),
     }
+}
+
+/// What any worker knows; workers tell each other only of the worse ones.
+fn suspects(reading: &Reading, plan: &Plan) -> Vec<Suspect> {
+    let reports = reading.workers.iter().filter_map(|worker| worker.report.as_ref());
+    let mut all: BTreeMap<_, Suspect> = BTreeMap::new();
+    for known in reports.flat_map(|report| &report.machines.suspects) {
+        let upstream = plan.upstreams.get(usize::from(known.upstream)).map_or("", |plan| &plan.name);
+        let key = (known.upstream, &known.method, &known.host, &known.path);
+        let suspect = all.entry(key).or_default();
+        if (known.left_us, u32::from(known.deaths)) >= (suspect.left_us, suspect.deaths) {
+            *suspect = Suspect {
+                upstream: upstream.to_owned(),
+                method: known.method.clone(),
+                host: known.host.clone(),
+                path: known.path.clone(),
+                deaths: known.deaths.into(),
+                state: known.state.to_owned(),
+                left_us: known.left_us,
+            };
+        }
+    }
+    all.into_values().collect()
 }
 
 /// Workers are read one after another: a sum of what goes up and down may be below zero for a moment.

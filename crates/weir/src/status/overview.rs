@@ -162,7 +162,11 @@ fn remark(server: &Server) -> Option<Cell> {
         (Some(why), Some(problem)) if *why == problem.word => parts.push(format!("{}: {}", server.state, ago(problem))),
         (Some(why), _) if server.suspended_us > 0 => {
             let since = span(Duration::from_micros(server.suspended_us));
-            parts.push(format!("{} for {since}: {why}", server.state));
+            let reason = match why.as_str() {
+                "answers" => "it gave as many bad answers as a `failover` rule allows".to_owned(),
+                fault => fault.to_owned(),
+            };
+            parts.push(format!("{} for {since}: {reason}", server.state));
         }
         (Some(why), _) => parts.push(format!("{}: {why}", server.state)),
         _ => {}
@@ -183,26 +187,38 @@ fn remark(server: &Server) -> Option<Cell> {
     (!parts.is_empty()).then(|| Cell { text: parts.join("; "), tone })
 }
 
+/// Those that are only noted may be innocent, and are in the JSON.
 fn suspects(status: &Status, look: Look) -> String {
-    if status.suspects.is_empty() {
+    const COLUMNS: [Column; 6] =
+        [text("UPSTREAM"), text("METHOD"), text("HOST"), text("PATH"), number("DEATHS", 0), text("STATE")];
+    let suspects = status.suspects.iter().filter(|suspect| suspect.state != "noted");
+    let rows: Vec<Row> = suspects
+        .map(|suspect| {
+            let state = match suspect.left_us {
+                0 => "sent alone".to_owned(),
+                us => format!("refused for {}", span(Duration::from_micros(us))),
+            };
+            let texts = [&suspect.upstream, &suspect.method, &suspect.host, &suspect.path].map(|text| plain(text));
+            let cells = texts.into_iter().chain([suspect.deaths.to_string(), state]).map(Cell::from).collect();
+            Row { cells, below: None }
+        })
+        .collect();
+    if rows.is_empty() {
         return String::new();
     }
-    const COLUMNS: [Column; 4] = [text("METHOD"), text("PATH"), number("DEATHS", 0), number("REFUSED FOR", 0)];
-    let rows = status.suspects.iter().map(|suspect| {
-        let refused = match suspect.refused_for_us {
-            0 => "-".to_owned(),
-            us => span(Duration::from_micros(us)),
-        };
-        let cells = vec![
-            suspect.method.as_str().into(),
-            suspect.path.as_str().into(),
-            suspect.deaths.to_string().into(),
-            refused.into(),
-        ];
-        Row { cells, below: None }
-    });
-    let heading = Tone::Bad.paint("requests that seem to kill servers", look.colour);
-    format!("\n{heading}\n{}", table(&COLUMNS, &rows.collect::<Vec<_>>(), 2, look.width, look.colour))
+    let heading = "requests that seem to kill servers; `weir server forgive` forgets them";
+    let heading = Tone::Bad.paint(heading, look.colour);
+    format!("\n{heading}\n{}", table(&COLUMNS, &rows, 2, look.width, look.colour))
+}
+
+/// What a client sent, safe for a terminal, and not too long.
+fn plain(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 40;
+    let shown: String = text.chars().map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
+    match shown.len() {
+        0..=CHARACTERS_MAX => shown,
+        _ => format!("{}...", &shown[..CHARACTERS_MAX - 3]),
+    }
 }
 
 /// One line, for whoever reads it later.

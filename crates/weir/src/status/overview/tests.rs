@@ -38,6 +38,18 @@ fn server(name: &str, state: &str, why: Option<&str>) -> Server {
     }
 }
 
+fn suspect(path: &str, deaths: u32, state: &str) -> Suspect {
+    Suspect {
+        upstream: "app".to_owned(),
+        method: "GET".to_owned(),
+        host: "www.example.org".to_owned(),
+        path: path.to_owned(),
+        deaths,
+        state: state.to_owned(),
+        left_us: if state == "refused" { 48_000_000 } else { 0 },
+    }
+}
+
 fn troubled() -> Status {
     let mut slow = server("10.0.0.2:9090", "up", None);
     slow.window.latency =
@@ -49,6 +61,8 @@ fn troubled() -> Status {
     dead.last_problem = Some(Problem { word: "connect-failed".to_owned(), ago_us: 72_000_000 });
     let mut liar = server("10.0.0.4:9090", "up", None);
     (liar.trust, liar.depth) = ("surplus".to_owned(), 1);
+    let mut suspended = server("127.0.0.1:9091", "suspended", Some("answers"));
+    suspended.suspended_us = 12_000_000;
     let healthy = server("10.0.0.1:9090", "up", None);
     let drained = server("app-5.internal:8080", "draining", Some("ordered"));
     Status {
@@ -70,14 +84,13 @@ fn troubled() -> Status {
         workers: (0..2).map(|number| Worker { number, responsive: number == 0, ..Worker::default() }).collect(),
         upstreams: vec![
             Upstream { name: "app".to_owned(), usable: true, servers: vec![healthy, slow, dead, liar, drained] },
-            Upstream { name: "legacy".to_owned(), usable: true, servers: vec![server("127.0.0.1:9091", "up", None)] },
+            Upstream { name: "legacy".to_owned(), usable: true, servers: vec![suspended] },
         ],
-        suspects: vec![Suspect {
-            method: "GET".to_owned(),
-            path: "/report?id=7".to_owned(),
-            deaths: 4,
-            refused_for_us: 48_000_000,
-        }],
+        suspects: vec![
+            suspect("/report", 4, "refused"),
+            suspect("/slow\u{1b}[2J", 3, "suspect"),
+            suspect("/", 1, "noted"),
+        ],
         ..Status::default()
     }
 }
