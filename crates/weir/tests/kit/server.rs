@@ -78,8 +78,8 @@ pub struct Log {
     pub faults: Vec<String>,
     /// Events that behaviours and tests tell each other.
     pub events: Vec<String>,
-    /// The sockets of all connections.
-    sockets: Vec<TcpStream>,
+    /// The sockets of connections, by index, until they end.
+    sockets: Vec<Option<TcpStream>>,
 }
 
 #[derive(Default)]
@@ -147,7 +147,7 @@ impl Server {
     pub fn kill(mut self) -> Log {
         self.close();
         self.shared.change(|log| {
-            for socket in log.sockets.drain(..) {
+            for socket in log.sockets.drain(..).flatten() {
                 let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
                 let _ = socket.shutdown(Shutdown::Both);
             }
@@ -221,7 +221,7 @@ fn accept<B: Behaviour>(
             log.accepted += 1;
             log.open += 1;
             log.depths.push(0);
-            log.sockets.extend(stream.try_clone());
+            log.sockets.push(stream.try_clone().ok());
         });
         let mut link = Link {
             index,
@@ -233,20 +233,25 @@ fn accept<B: Behaviour>(
         };
         let behaviour = Arc::clone(behaviour);
         std::thread::spawn(move || {
-            let _end = OnEnd(Arc::clone(&link.shared));
+            let _end = OnEnd(Arc::clone(&link.shared), link.index);
             let _ = link.serve(&*behaviour);
         });
     }
 }
 
 /// Counts a connection out, also when its behaviour panics.
-struct OnEnd(Arc<Shared>);
+struct OnEnd(Arc<Shared>, usize);
 
 impl Drop for OnEnd {
     fn drop(&mut self) {
         let panicked = std::thread::panicking();
+        let index = self.1;
         self.0.change(|log| {
             log.open -= 1;
+            // A socket ends with its last descriptor.
+            if let Some(socket) = log.sockets.get_mut(index) {
+                *socket = None;
+            }
             if panicked {
                 log.faults.push("a behaviour panicked".to_owned());
             }
