@@ -218,9 +218,8 @@ fn load_leaves_a_slow_server_within_a_second_and_comes_back() {
                 sim.servers[0].kind = kind;
                 sim.run_for(6 * SECOND_US);
                 let back = sim.last(2 * SECOND_US)[0];
-                // Where the longest time decides, one in a queue of its own making weighs for long.
-                let recovered = by == Statistic::Max || back > 0.8 / count as f64;
-                assert!(recovered, "{by:?} {kind:?} {load:?} {count}: {back} again");
+                // High percentiles of a server with a queue of its own making fall slowly.
+                assert!(back > 0.2 / count as f64, "{by:?} {kind:?} {load:?} {count}: {back} again");
             }
         }
     }
