@@ -216,10 +216,10 @@ fn load_leaves_a_slow_server_within_a_second_and_comes_back() {
                 assert!(after <= 0.2 * before || rate < 100, "{by:?} {kind:?} {load:?} {count}: {before} -> {after}");
                 assert!(after > 0.0, "{by:?} {kind:?} {load:?} {count}: starved");
                 sim.servers[0].kind = kind;
-                sim.run_for(6 * SECOND_US);
+                // The little that it got lately is measured over as much as five seconds.
+                sim.run_for(8 * SECOND_US);
                 let back = sim.last(2 * SECOND_US)[0];
-                // High percentiles of a server with a queue of its own making fall slowly.
-                assert!(back > 0.2 / count as f64, "{by:?} {kind:?} {load:?} {count}: {back} again");
+                assert!(back > 0.8 / count as f64, "{by:?} {kind:?} {load:?} {count}: {back} again");
             }
         }
     }
