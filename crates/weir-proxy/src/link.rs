@@ -62,6 +62,14 @@ pub struct Entry {
     pub cancelled: bool,
 }
 
+impl Entry {
+    /// Whether it may be sent again on another connection while this one still has it.
+    pub fn is_movable(&self) -> bool {
+        let traits = self.ask.traits;
+        traits.has(Traits::PIPELINABLE) && traits.has(Traits::RETRIABLE) && !self.cancelled
+    }
+}
+
 /// What the connection is in the middle of reading.
 #[derive(Debug)]
 enum Reading {
@@ -352,6 +360,20 @@ impl Link {
     pub fn has_hostage(&self) -> bool {
         let sent = |entry: &&Entry| entry.start < self.log.flushed() && !entry.cancelled;
         self.entries.iter().skip(1).filter(sent).any(|entry| !entry.ask.traits.has(Traits::RETRIABLE))
+    }
+
+    /// Takes those requests away from behind the oldest that can be sent again elsewhere while this connection has them: what is not
+    /// safe must not be processed here after its copy was answered there. Their answers here are thrown away. With their bytes,
+    /// oldest first.
+    pub fn take_behind(&mut self, mut may: impl FnMut(&Ask) -> bool) -> Vec<(Ask, Vec<u8>)> {
+        let mut taken = Vec::new();
+        for entry in self.entries.iter_mut().skip(1) {
+            if entry.is_movable() && may(&entry.ask) {
+                entry.cancelled = true;
+                taken.push((entry.ask, self.log.copy(entry.start, entry.len as usize)));
+            }
+        }
+        taken
     }
 
     /// Whether the oldest request was given up before its body was complete: its server waits for the rest.

@@ -6,7 +6,7 @@
 //! wait in a circle. Bound: [`ASIDE_MAX`] for each server and worker; beyond it the others wait.
 
 use super::Engine;
-use crate::ask::{Ask, Traits};
+use crate::ask::Ask;
 use crate::link::{Link, LinkState};
 
 /// How long an answer may stand still while others need its connection. A client that reads at all clears the
@@ -76,16 +76,8 @@ impl Engine {
     fn move_on(&mut self, index: u32) {
         let link = self.links.at_mut(index);
         let server = link.server as usize;
-        let front = link.entries.front().map(|entry| entry.ask);
-        let mut moved = Vec::new();
-        for entry in link.entries.iter_mut().skip(1) {
-            // A request that is not safe must not be processed there after its copy was: it stays.
-            let safe = entry.ask.traits.has(Traits::PIPELINABLE) && entry.ask.traits.has(Traits::RETRIABLE);
-            if safe && !entry.cancelled && front.is_some_and(|front| keeps_up(&front, &entry.ask)) {
-                entry.cancelled = true;
-                moved.push((entry.ask, link.log.copy(entry.start, entry.len as usize)));
-            }
-        }
+        let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
+        let moved = link.take_behind(|ask| keeps_up(&front, ask));
         let count = moved.len() as u64;
         self.counters.resends.add(count);
         self.servers[server].stats.resends.add(count);

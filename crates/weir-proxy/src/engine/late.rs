@@ -8,7 +8,7 @@
 
 use super::Engine;
 use super::aside::keeps_up;
-use crate::ask::Traits;
+use crate::ask::{Ask, Traits};
 use crate::link::{Link, LinkState};
 
 impl Engine {
@@ -38,7 +38,7 @@ impl Engine {
         }
         link.late = true;
         self.servers[server].refresh(link, self.now_us);
-        if link.entries.iter().skip(1).any(may_leave) {
+        if link.entries.iter().skip(1).any(|entry| entry.is_movable() && !entry.ask.traits.has(Traits::MOVED)) {
             self.arm_late(index, self.now_us + late_us);
             self.leave_behind(index);
         }
@@ -59,27 +59,15 @@ impl Engine {
         let link = self.links.at_mut(index);
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
         let usual = &mut self.servers[server].usual;
-        let mut moved = Vec::new();
-        for entry in link.entries.iter_mut().skip(1) {
-            if may_leave(entry) && keeps_up(&front, &entry.ask) && usual.may_move() {
-                entry.cancelled = true;
-                entry.ask.traits = entry.ask.traits.with(Traits::MOVED, true);
-                moved.push((entry.ask, link.log.copy(entry.start, entry.len as usize)));
-            }
-        }
+        let leaves = |ask: &Ask| !ask.traits.has(Traits::MOVED) && keeps_up(&front, ask) && usual.may_move();
+        let mut moved = link.take_behind(leaves);
+        moved.iter_mut().for_each(|(ask, _)| ask.traits = ask.traits.with(Traits::MOVED, true));
         let count = moved.len() as u64;
         self.counters.escapes.add(count);
         self.servers[server].stats.escapes.add(count);
         self.send_elsewhere(moved);
         self.dispatch_group(server);
     }
-}
-
-/// Whether a request may be sent again on another connection while this one still has it: it must not be processed here
-/// after its copy was answered there, unless that does no harm.
-fn may_leave(entry: &crate::link::Entry) -> bool {
-    let traits = entry.ask.traits;
-    traits.has(Traits::PIPELINABLE) && traits.has(Traits::RETRIABLE) && !traits.has(Traits::MOVED) && !entry.cancelled
 }
 
 impl Link {
