@@ -166,10 +166,11 @@ fn copy(from: &Path, to: &Path, file: &str) {
     }
 }
 
-/// Builds the simulation of the copy; answers where it is. What the copy shares with the workspace is not built again.
+/// Builds the simulation of the copy; answers where it is. In a target directory of its own: cargo names libraries by their
+/// place in the workspace, so those of the copy would take the places of the real ones.
 fn build() -> PathBuf {
     let copied = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target directory");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants-target");
     fs::create_dir_all(&copied).expect("a directory for the copy");
     for name in ["Cargo.toml", "Cargo.lock", "crates"] {
         copy(&root().join(name), &copied.join(name), "");
