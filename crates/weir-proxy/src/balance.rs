@@ -59,6 +59,16 @@ pub enum Method {
     Hash(Key),
 }
 
+impl Method {
+    /// What response times are measured by, if they are.
+    pub(crate) fn statistic(&self) -> Option<Statistic> {
+        match self {
+            Method::Dynamic(by) | Method::Predict { by, .. } => Some(*by),
+            Method::Ratio | Method::Least | Method::Hash(_) => None,
+        }
+    }
+}
+
 /// What stands for the response times of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Statistic {

@@ -253,13 +253,3 @@ impl Engine {
 fn pick_either(balance: &mut Balance, key: Option<u64>, usable: impl Fn(usize) -> bool) -> Option<usize> {
     balance.pick(false, key, &usable).or_else(|| balance.pick(true, key, &usable))
 }
-
-impl Method {
-    /// What response times are measured by, if they are.
-    pub(super) fn statistic(&self) -> Option<Statistic> {
-        match self {
-            Method::Dynamic(by) | Method::Predict { by, .. } => Some(*by),
-            Method::Ratio | Method::Least | Method::Hash(_) => None,
-        }
-    }
-}
