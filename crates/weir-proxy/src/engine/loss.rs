@@ -172,15 +172,7 @@ impl Engine {
             let server = link.server;
             link.large = false;
             if let Some(entry) = link.finish_answer() {
-                self.note_answered(index, &entry);
-                let machine = &mut self.servers[server as usize];
-                machine.inflight -= 1;
-                machine.stats.latency.record(self.now_us.saturating_sub(entry.sent_us));
-                self.counters.in_flight.sub(1);
-                // A cancelled request may have been asked elsewhere: this is not the end of that answer.
-                if !entry.cancelled {
-                    self.answer_done(entry.ask.id, &[]);
-                }
+                self.answer_ended(index, &entry, &[]);
             }
             if behind {
                 self.doubt_server(server, Some(Doubt::CloseDelimited));

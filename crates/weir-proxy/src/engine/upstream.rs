@@ -10,7 +10,7 @@ use super::loss::Loss;
 use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, Piece, token};
 use crate::ask::{Ask, ExchangeId, LinkId, Traits};
 use crate::depth::Answers;
-use crate::link::{Link, LinkState, Step};
+use crate::link::{Entry, Link, LinkState, Step};
 use crate::mail::AnswerHead;
 use crate::output::Out;
 use crate::trust::Doubt;
@@ -425,6 +425,19 @@ impl Engine {
         false
     }
 
+    /// The answer to the request that was the oldest on this connection is complete: counted, and told to whoever asked.
+    pub(super) fn answer_ended(&mut self, index: u32, entry: &Entry, trailers: &[u8]) {
+        self.note_answered(index, entry);
+        let machine = &mut self.servers[self.links.at(index).server as usize];
+        machine.inflight -= 1;
+        machine.stats.latency.record(self.now_us.saturating_sub(entry.sent_us));
+        self.counters.in_flight.sub(1);
+        // A cancelled request may have been asked elsewhere: this is not the end of that answer.
+        if !entry.cancelled {
+            self.answer_done(entry.ask.id, trailers);
+        }
+    }
+
     /// The oldest answer is complete; `rest` is what came behind it.
     pub(super) fn on_end(&mut self, index: u32, rest: &[u8]) -> bool {
         let now_us = self.now_us;
@@ -439,10 +452,7 @@ impl Engine {
         let (server, behind) = (link.server, !link.entries.is_empty());
         link.probation = false;
         let answers = link.answers;
-        self.note_answered(index, &entry);
         let machine = &mut self.servers[server as usize];
-        machine.inflight -= 1;
-        machine.stats.latency.record(now_us.saturating_sub(entry.sent_us));
         if persist {
             machine.lifespan.on_survived(answers);
         } else if announced && !old {
@@ -451,10 +461,7 @@ impl Engine {
         if persist && !old && !early && poison.is_none() {
             machine.trust.on_clean_answer(now_us, position, entry.ask.traits.invites_body());
         }
-        self.counters.in_flight.sub(1);
-        if !entry.cancelled {
-            self.answer_done(entry.ask.id, &trailers);
-        }
+        self.answer_ended(index, &entry, &trailers);
         if self.is_aside_done(index) {
             self.lose_link(index, Loss::Orderly, "set-aside");
             return false;
