@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use weir_proxy::plan::Plan;
 
 pub use file::{FILE_BYTES_MAX, find_path, load};
-pub use problem::{Errors, PROBLEMS_MAX, Problem};
+pub use problem::{Errors, PROBLEMS_MAX, Problem, closest};
 pub use reference::reference;
 pub use reverse::Reverse;
 

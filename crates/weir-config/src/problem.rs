@@ -245,13 +245,17 @@ impl Diagnostic for Report<'_> {
 
 /// The nearest of `words` to what was written, if it is near enough to be meant.
 pub(crate) fn nearest<'a>(written: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let lower = written.to_lowercase().replace('_', "-");
-    words
+    closest(&written.to_lowercase().replace('_', "-"), words)
+}
+
+/// The name that was probably meant, if one is near.
+pub fn closest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    names
         .into_iter()
-        .map(|word| (strsim::jaro_winkler(&lower, word), word))
+        .map(|name| (strsim::jaro_winkler(written, name), name))
         .filter(|(score, _)| *score > 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, word)| word)
+        .map(|(_, name)| name)
 }
 
 #[cfg(test)]

@@ -6,10 +6,8 @@ const LISTED_MAX: usize = 8;
 /// What to say when `written` is none of `known`.
 pub(crate) fn meant<'a>(what: &str, written: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
-    let near = known.iter().map(|name| (strsim::jaro_winkler(written, name), *name));
-    let best = near.filter(|(score, _)| *score > 0.8).max_by(|a, b| a.0.total_cmp(&b.0));
-    let hint = match best {
-        Some((_, name)) => format!("did you mean `{name}`?"),
+    let hint = match weir_config::closest(written, known.iter().copied()) {
+        Some(name) => format!("did you mean `{name}`?"),
         None if known.len() > LISTED_MAX => {
             format!("there are {}, such as {}", known.len(), known[..LISTED_MAX].join(", "))
         }
