@@ -7,14 +7,14 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::counters::COUNTING;
+use crate::scale::Scale;
 
 /// Steps an octave, as a power of two.
 const STEP_BITS: u32 = 4;
-const STEPS: u64 = 1 << STEP_BITS;
+type Buckets = Scale<STEP_BITS>;
 /// Values from here on (71 minutes) count as the last bucket.
 const VALUE_BITS: u32 = 32;
-/// The first octaves up to 16 are exact and share 16 buckets.
-const BUCKETS: usize = ((VALUE_BITS - STEP_BITS + 1) * STEPS as u32) as usize;
+const BUCKETS: usize = Buckets::buckets(VALUE_BITS);
 
 /// Counts of values, written by one thread and read by any.
 pub struct Histogram {
@@ -153,7 +153,7 @@ impl Snapshot {
     /// Upper bounds (inclusive) and counts of the buckets that are not empty, in ascending order.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let all = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        all.map(|(at, count)| (first(at) + width(at) - 1, *count))
+        all.map(|(at, count)| (Buckets::first(at) + Buckets::width(at) - 1, *count))
     }
 }
 
@@ -165,30 +165,15 @@ pub struct Sparse {
     max: u64,
 }
 
-/// The bucket of a value. Without a branch, because it is part of every request: below 32 a step is 1, so that values
-/// below 16 need no case of their own.
+/// The bucket of a value.
 #[inline]
 fn bucket(value: u64) -> usize {
-    let octave = (value | STEPS).ilog2() - STEP_BITS;
-    ((u64::from(octave) * STEPS + (value >> octave)) as usize).min(BUCKETS - 1)
-}
-
-/// Smallest value of a bucket.
-fn first(bucket: usize) -> u64 {
-    match bucket as u64 {
-        exact @ 0..STEPS => exact,
-        at => (STEPS + at % STEPS) << (at / STEPS - 1),
-    }
-}
-
-/// How many values a bucket has.
-fn width(bucket: usize) -> u64 {
-    1 << (bucket as u64 / STEPS).saturating_sub(1)
+    Buckets::bucket(value).min(BUCKETS - 1)
 }
 
 /// What stands for all values of a bucket: at most half its width from each.
 fn middle(bucket: usize) -> u64 {
-    first(bucket) + (width(bucket) - 1) / 2
+    Buckets::first(bucket) + (Buckets::width(bucket) - 1) / 2
 }
 
 #[cfg(test)]
@@ -208,11 +193,12 @@ mod tests {
 
     #[test]
     fn buckets_follow_each_other_without_gap() {
+        let (first, width) = (Buckets::first, Buckets::width);
         let mut next = 0;
         for at in 0..BUCKETS {
             assert_eq!(first(at), next);
             assert_eq!((bucket(first(at)), bucket(first(at) + width(at) - 1)), (at, at));
-            assert!(width(at) == 1 || width(at) * STEPS <= first(at));
+            assert!(width(at) == 1 || width(at) << STEP_BITS <= first(at));
             next = first(at) + width(at);
         }
         assert_eq!(next, 1 << VALUE_BITS);

@@ -26,6 +26,7 @@ pub mod probe;
 pub mod report;
 pub mod route;
 pub mod rules;
+mod scale;
 pub mod server;
 pub mod session;
 pub mod slab;

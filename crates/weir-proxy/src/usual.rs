@@ -5,7 +5,11 @@
 //! of the last few thousand: the 99th is itself a late answer when one in a hundred is, and that is when this is needed.
 //! Bound: 264 bytes; a few additions a receive, a look at all classes every [`REVIEW_ANSWERS`] answers. design.md §5.
 
-/// Classes of times: two an octave, up to a minute and beyond.
+use crate::scale::Scale;
+
+/// Two an octave.
+type Classes = Scale<1>;
+/// Classes of times, up to nearly an hour.
 const CLASSES: usize = 64;
 /// Answers after which the limit is computed anew.
 const REVIEW_ANSWERS: u32 = 256;
@@ -88,18 +92,14 @@ impl Usual {
     }
 }
 
-/// Two classes an octave: 0 is below 2 µs, then 2, 3, 4, 6, 8, 12 ...
+/// The class of a time.
 fn class(us: u64) -> usize {
-    let us = us.max(1);
-    let octave = us.ilog2();
-    let half = if octave == 0 { 0 } else { us >> (octave - 1) & 1 };
-    ((2 * u64::from(octave) + half) as usize).min(CLASSES - 1)
+    Classes::bucket(us).min(CLASSES - 1)
 }
 
 /// Where a class ends.
 fn end_us(class: usize) -> u64 {
-    let (octave, half) = (class / 2, class % 2);
-    if half == 1 { 2 << octave } else { (3 << octave) >> 1 }
+    Classes::first(class + 1)
 }
 
 #[cfg(test)]

@@ -6,13 +6,15 @@
 //! stopped answering is measured all the same. Bound: 6 KiB for each server and worker, only with methods that need it.
 
 use super::{Statistic, TICK_US};
+use crate::scale::Scale;
 
 const SLOTS: usize = 10;
 /// Steps an octave, as a power of two.
 const STEP_BITS: u32 = 3;
+type Buckets = Scale<STEP_BITS>;
 /// Longer times (a minute and more) count as this.
 const TIME_BITS: u32 = 26;
-const BUCKETS: usize = ((TIME_BITS - STEP_BITS + 1) << STEP_BITS) as usize;
+const BUCKETS: usize = Buckets::buckets(TIME_BITS);
 /// A slot with fewer answers stays open.
 const SAMPLES_MIN: u32 = 3;
 /// But not longer than this.
@@ -153,21 +155,12 @@ impl Measure {
 
 /// The bucket of a time.
 fn bucket(time_us: u32) -> usize {
-    if time_us < 1 << STEP_BITS {
-        return time_us as usize;
-    }
-    let octave = time_us.ilog2() - STEP_BITS;
-    let step = (time_us >> octave) - (1 << STEP_BITS);
-    (((octave + 1) << STEP_BITS) + step) as usize
+    Buckets::bucket(u64::from(time_us))
 }
 
 /// What stands for all times of a bucket.
 fn middle(bucket: usize) -> u32 {
-    let (octave, step) = (bucket as u32 >> STEP_BITS, bucket as u32 & ((1 << STEP_BITS) - 1));
-    match octave {
-        0 => step,
-        _ => ((step + (1 << STEP_BITS)) << (octave - 1)) + (1 << (octave - 1)) / 2,
-    }
+    (Buckets::first(bucket) + Buckets::width(bucket) / 2) as u32
 }
 
 #[cfg(test)]
