@@ -30,6 +30,7 @@ mod scale;
 pub mod server;
 pub mod session;
 pub mod slab;
+pub mod stamina;
 pub mod stamp;
 pub mod standing;
 pub mod stats;

@@ -165,6 +165,8 @@ pub struct Link {
     pub answer_bytes: u64,
     /// Has ever had two requests at a time.
     pub pipelined: bool,
+    /// Answers before it had.
+    pub answers_alone: u64,
     /// Complete answers since it was made.
     pub answers: u64,
     /// Had rested when the oldest of the unanswered requests that follow each other was sent ([`Link::is_rested`]).
@@ -249,6 +251,7 @@ impl Link {
             answer_bytes: 0,
             large: false,
             pipelined: false,
+            answers_alone: 0,
             answers: 0,
             rested: false,
             answered_us: 0,
@@ -321,6 +324,9 @@ impl Link {
         let behind = !self.entries.is_empty();
         if behind {
             self.since_sync += 1;
+            if !self.pipelined {
+                self.answers_alone = self.answers;
+            }
             self.pipelined = true;
         } else {
             self.rested = self.is_rested(now_us);

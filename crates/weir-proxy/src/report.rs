@@ -6,7 +6,7 @@
 
 use crate::standing::State;
 use crate::suspects::Suspect;
-use crate::trust::TrustState;
+use crate::trust::{Doubt, TrustState};
 
 /// Everything at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub struct ServerReport {
     pub trust: TrustState,
     /// How long that stays so, for [`TrustState::Penalty`]; else 0.
     pub penalty_us: u64,
+    /// What it is for.
+    pub penalty_for: Option<Doubt>,
     /// Unanswered requests that a connection may have now, 1 when it may not be pipelined.
     pub depth: u32,
     /// By position.

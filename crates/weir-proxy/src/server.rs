@@ -16,6 +16,7 @@ use crate::health::Window;
 use crate::lifespan::Lifespan;
 use crate::link::{Link, LinkState};
 use crate::plan::{PipelineMode, Share};
+use crate::stamina::Stamina;
 use crate::standing::{Order, Standing};
 use crate::stats::ServerStats;
 use crate::trust::Trust;
@@ -92,6 +93,8 @@ pub struct Server {
     pub recovered_us: u64,
     /// How far the server may be trusted with pipelining.
     pub trust: Trust,
+    /// Whether it bears that.
+    pub stamina: Stamina,
     /// How deep requests may follow each other.
     pub depth: Depth,
     /// After how many requests it ends a connection.
@@ -155,6 +158,7 @@ impl Server {
             windows: Vec::new(),
             trials: 0,
             recovered_us: 0,
+            stamina: Stamina::default(),
             trust: Trust::new(total.min(count.max(1) as u32)),
             depth: Depth::new(mode, queue_size),
             lifespan: Lifespan::default(),

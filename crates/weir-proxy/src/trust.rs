@@ -54,11 +54,13 @@ pub enum Doubt {
     NotPersistent,
     /// The identifier that an answer carries back is not its request's (E20).
     EchoMismatch,
+    /// Pipelined connections end after a few answers, over and over (E18, E28).
+    CutsShort,
 }
 
 impl Doubt {
     /// All kinds, in the order of their discriminants.
-    pub const ALL: [Doubt; 12] = [
+    pub const ALL: [Doubt; 13] = [
         Doubt::Garbage,
         Doubt::AnswerToNothing,
         Doubt::ForbiddenBody,
@@ -71,6 +73,7 @@ impl Doubt {
         Doubt::CloseDelimited,
         Doubt::NotPersistent,
         Doubt::EchoMismatch,
+        Doubt::CutsShort,
     ];
 
     /// For log and counters.
@@ -88,11 +91,12 @@ impl Doubt {
             Doubt::CloseDelimited => "close-delimited",
             Doubt::NotPersistent => "not-persistent",
             Doubt::EchoMismatch => "echo-mismatch",
+            Doubt::CutsShort => "cuts-short",
         }
     }
 
     /// Whether it puts the whole server back to depth 1: it shows a wrong opinion of where answers end or whose they
-    /// are. The others are what honest servers do when they close; they cost only the connection.
+    /// are, or that pipelining is no use. The others are what honest servers do when they close; they cost only the connection.
     pub fn demotes(self) -> bool {
         !matches!(self, Doubt::EarlyAnswer | Doubt::CloseDelimited | Doubt::NotPersistent)
     }
@@ -145,6 +149,8 @@ pub struct Trust {
     inviting: Tally,
     /// Length of the last penalty.
     penalty_us: u64,
+    /// What it was for.
+    penalty_for: Option<Doubt>,
     /// Whether answers of one connection are enough, because the server has only one.
     single: bool,
 }
@@ -190,6 +196,7 @@ impl Trust {
             state: State::Earning(Tally::default()),
             inviting: Tally::default(),
             penalty_us: 0,
+            penalty_for: None,
             single: connections <= 1,
         }
     }
@@ -250,6 +257,7 @@ impl Trust {
             self.penalty_us = self.next_penalty_us(now_us);
         }
         self.state = State::Penalty { until_us: now_us.saturating_add(self.penalty_us) };
+        self.penalty_for = Some(doubt);
         self.inviting = Tally::default();
         self.complete = false;
         !again
@@ -277,6 +285,11 @@ impl Trust {
     /// An operator says that the server is repaired: trust can be earned again, and earlier penalties are forgotten.
     pub fn clear(&mut self) {
         *self = Trust { single: self.single, ..Trust::new(1) };
+    }
+
+    /// For status: what the present penalty is for; None without one.
+    pub fn penalty_for(&self, now_us: u64) -> Option<Doubt> {
+        self.penalty_for.filter(|_| matches!(self.state(now_us), TrustState::Penalty { .. }))
     }
 
     /// For status.

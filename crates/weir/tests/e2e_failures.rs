@@ -5,6 +5,9 @@ mod kit;
 
 use std::net::TcpListener;
 use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use kit::{Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, nonce, on_both_drivers};
 use weir_check::Rules;
@@ -17,6 +20,9 @@ on_both_drivers!(
     port_is_taken,
     second_sigterm_ends_at_once,
     sigterm_lets_answers_finish,
+    e19_a_killer_request_is_refused_and_its_neighbours_are_answered,
+    a_revived_server_has_requests_within_a_second,
+    e18_a_server_that_cannot_pipeline_is_found,
 );
 
 /// The status that a request gets now.
@@ -158,5 +164,103 @@ fn sigterm_lets_answers_finish(io: Io) {
         client.end();
     }
     assert_eq!(weir.wait().code(), Some(0), "{}", weir.said());
+    server.finish();
+}
+
+/// A process that dies of `/kill` with all its connections, and is there again at once.
+fn e19_a_killer_request_is_refused_and_its_neighbours_are_answered(io: Io) {
+    let deaths = Arc::new(AtomicUsize::new(0));
+    let mortal = |deaths: &Arc<AtomicUsize>| {
+        let deaths = Arc::clone(deaths);
+        move |link: &mut kit::Link, request: &weir_check::Request| {
+            if request.target.starts_with("/kill") {
+                deaths.fetch_add(1, Ordering::SeqCst);
+                return Err(link.rst());
+            }
+            link.honest(request)
+        }
+    };
+    let servers: Vec<Server> = (0..3).map(|_| Server::start(mortal(&deaths))).collect();
+    let list: String = servers.iter().map(|server| format!(" server \"{}\" connections=4\n", server.address)).collect();
+    let weir = Weir::start(io, 2, &format!("upstream \"app\" {{\n{list}}}\nroute {{ proxy \"app\" }}\n"));
+    servers.iter().for_each(|server| server.wait("all connections are made", |log| log.open == 4));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut client = Client::connect(weir.address);
+                // Bounded, so that a failure outside ends the test.
+                for _ in (0..100_000).take_while(|_| !stop.load(Ordering::SeqCst)) {
+                    let nonce = nonce();
+                    client.get(&format!("/neighbour?n={nonce}"));
+                    check_honest(&nonce, &client.reply()).expect("a neighbour of the killer");
+                }
+            });
+        }
+        for _ in 0..5 {
+            let mut killer = Client::connect(weir.address);
+            killer.get("/kill?n=00000000");
+            let reply = killer.reply();
+            assert_eq!((reply.status, reply.fields.first("retry-after").is_some()), (503, true));
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+    // One worker finds it and tells the other: in between that one may have tried as well.
+    assert!(deaths.load(Ordering::SeqCst) <= 8, "{deaths:?} deaths");
+    weir.stop();
+    servers.into_iter().for_each(|server| drop(server.finish()));
+}
+
+/// Down for long enough that the back-off of its connections is many seconds.
+fn a_revived_server_has_requests_within_a_second(io: Io) {
+    let port = free_port();
+    let server = Server::start(Honest);
+    let text = format!(
+        "upstream \"app\" {{\n server \"{}\" connections=4\n server \"127.0.0.1:{port}\" connections=4\n}}\nroute {{ proxy \"app\" }}\n",
+        server.address
+    );
+    let weir = Weir::start(io, 2, &text);
+    server.wait("the other one is up", |log| log.open == 4);
+    // The back-off tries at most 1, 11, 111, 361, 861 ms after the first time, then 1, 2, 4, 8 s after the last one, less a quarter.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(8_200) {
+        assert_eq!(status(&weir), 200);
+    }
+    let revived = Server::start_at(([127, 0, 0, 1], port).into(), Honest, Rules::default());
+    let back = Instant::now();
+    eventually("it has requests", || status(&weir) == 200 && !revived.log().requests.is_empty());
+    eventually("all its connections are made", || status(&weir) == 200 && revived.log().open == 4);
+    // By the back-off the next try would have been 3.7 s later at the earliest; this leaves room for a busy machine.
+    assert!(back.elapsed() < Duration::from_secs(3), "{:?}", back.elapsed());
+    weir.stop();
+    server.finish();
+    revived.finish();
+}
+
+/// A server that resets a connection when it finds a second request behind the first.
+fn e18_a_server_that_cannot_pipeline_is_found(io: Io) {
+    let server = Server::start(|link: &mut kit::Link, request: &weir_check::Request| {
+        if link.unanswered() > 1 {
+            return Err(link.rst());
+        }
+        link.honest(request)
+    });
+    let weir = Weir::start(io, 1, &app(&server, 2, " pipeline depth=8\n"));
+    server.wait("all connections are made", |log| log.open == 2);
+    let found = || weir.said().contains("cuts-short");
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut client = Client::connect(weir.address);
+                for _ in (0..100_000).take_while(|_| !found()) {
+                    let nonce = nonce();
+                    client.get(&format!("/victim?n={nonce}"));
+                    check_honest(&nonce, &client.reply()).expect("nobody is lost");
+                }
+            });
+        }
+        eventually("the log says so", found);
+    });
+    weir.stop();
     server.finish();
 }

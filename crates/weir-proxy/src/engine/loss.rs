@@ -23,11 +23,14 @@ const SWEEP_US: u64 = 5_000_000;
 pub(super) enum Loss {
     /// The server said with an answer that it processed nothing behind it.
     Announced,
-    /// The server closed between two answers without saying so.
+    /// Between two answers: of an answer that ends by close, or one after which the connection is not good for the next.
     Orderly,
+    /// The server closed between two answers without saying so: a limit, an idle timer; or it died of the oldest request, which
+    /// looks the same when it had read all that was sent.
+    Closed,
     /// Our own decision, because of one client: the others are not to blame, and their tries are not counted.
     Ours,
-    /// The server closed or reset it with requests in flight, and not between two answers in order: it may have died.
+    /// The server reset it, or closed it within an answer or before the first: it may have died.
     Died,
     /// Anything else.
     Broken,
@@ -51,8 +54,9 @@ impl Loss {
             Err(Failure::Lost)
         } else {
             // Twice the reason for the end is hardly chance.
-            ask.passed += u8::from(oldest && self == Loss::Orderly);
-            Ok(ask.passed > PASSED_MAX || !matches!(self, Loss::Orderly | Loss::Ours))
+            ask.passed += u8::from(oldest && matches!(self, Loss::Orderly | Loss::Closed));
+            ask.traits = ask.traits.with(Traits::ALONE, oldest && self == Loss::Closed);
+            Ok(ask.passed > PASSED_MAX || !matches!(self, Loss::Orderly | Loss::Closed | Loss::Ours))
         }
     }
 }
@@ -182,7 +186,7 @@ impl Engine {
             return;
         }
         let between = !link.begun && !link.has_stash() && link.answers > 0;
-        self.lose_link(index, if between { Loss::Orderly } else { Loss::Died }, "server-closed");
+        self.lose_link(index, if between { Loss::Closed } else { Loss::Died }, "server-closed");
     }
 
     /// A server's connection broke.
@@ -206,6 +210,9 @@ impl Engine {
         if !fruitless {
             link.backoff.reset();
         }
+        let by_server = matches!(loss, Loss::Announced | Loss::Orderly | Loss::Closed | Loss::Died);
+        let pipelined = by_server && was_ready && link.since_sync > 0 && !link.entries.is_empty();
+        let answers = link.answers - link.answers_alone;
         let front_us = link.entries.front().filter(|front| front.start < link.log.flushed()).map(|front| front.sent_us);
         let (connected_us, rested) = (link.connected_us, link.rested);
         let entries = std::mem::take(&mut link.entries);
@@ -227,11 +234,13 @@ impl Engine {
             self.disconnect(index);
             self.links.at_mut(index).probation = loss != Loss::Announced;
         }
-        let crash = front_us.filter(|_| loss == Loss::Died).and_then(|us| self.crash_of(server, connected_us, us));
+        let may_be_death = matches!(loss, Loss::Died | Loss::Closed);
+        let crash = front_us.filter(|_| may_be_death).and_then(|us| self.crash_of(server, connected_us, us));
         let mut again = Vec::new();
         for (position, mut entry) in entries.into_iter().enumerate() {
             let unsent = entry.start >= log.flushed();
-            let refused = crash.is_some_and(|crash| !unsent && self.accuse(crash, rested, &entry, &log));
+            let accused = !unsent && (loss == Loss::Died || position == 0);
+            let refused = crash.is_some_and(|crash| accused && self.accuse(crash, rested, &entry, &log));
             if entry.ask.traits.has(Traits::QUARANTINED) {
                 self.leave_quarantine(&entry.ask);
             }
@@ -263,6 +272,10 @@ impl Engine {
         // The oldest goes to the front last, so that it is first.
         for (ask, bytes) in again.into_iter().rev() {
             self.place_again(ask, bytes);
+        }
+        if pipelined && self.servers[server].stamina.on_end(self.now_us, answers) {
+            self.doubt_server(server as u32, Some(Doubt::CutsShort));
+            self.tell_all_doubt(server as u32, Some(Doubt::CutsShort));
         }
         if self.servers[server].ready == 0 && matches!(loss, Loss::Died | Loss::Broken) && self.should_evacuate(server)
         {

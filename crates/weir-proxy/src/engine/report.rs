@@ -51,6 +51,7 @@ impl Engine {
             failures: server.failures,
             trust,
             penalty_us,
+            penalty_for: server.trust.penalty_for(self.now_us),
             depth: if pipelined { server.depth.limit().min(server.batch) } else { 1 },
             connections: links.map(|link| self.report_connection(at, server, link)).collect(),
         }

@@ -75,6 +75,7 @@ fn the_kinds_of_doubt_that_demote() {
         "unasked-upgrade",
         "interim-flood",
         "echo-mismatch",
+        "cuts-short",
     ];
     assert_eq!(demoting, expected);
     for (at, doubt) in Doubt::ALL.into_iter().enumerate() {
@@ -171,6 +172,7 @@ fn penalties_double_to_an_hour_and_are_forgiven() {
     now_us += 8 * 60 * MINUTE_US;
     assert!(trust.on_doubt(now_us, Doubt::Garbage));
     assert_eq!(trust.state(now_us), TrustState::Penalty { until_us: now_us + MINUTE_US });
+    assert!(trust.penalty_for(now_us).is_some() && trust.penalty_for(now_us + MINUTE_US).is_none());
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod account;
 mod again;
 mod balancing;
 mod basics;
+mod cuts;
 mod health;
 mod late;
 mod limits;

@@ -18,6 +18,8 @@ struct Crowd {
     /// Servers that have just crashed.
     crashed: Rc<Cell<u64>>,
     deaths: usize,
+    /// How a connection ends when its server does: a process that had read everything leaves no reset behind.
+    end: Do,
 }
 
 /// Serves after a while; a request to `/kill` brings the server down.
@@ -32,7 +34,7 @@ fn mortal(server: usize, crashed: Rc<Cell<u64>>) -> impl FnMut(&Seen<'_>) -> Opt
 }
 
 impl Crowd {
-    fn new(servers: usize, connections: u32, workers: u16) -> Crowd {
+    fn new(servers: usize, connections: u32, workers: u16, end: Do) -> Crowd {
         let mut world = World::started(plan(servers, connections), workers, 1);
         let crashed = Rc::new(Cell::new(0));
         for server in 0..servers {
@@ -40,7 +42,7 @@ impl Crowd {
         }
         let clients: Vec<usize> = (0..64).map(|n| world.client_of(n % usize::from(workers))).collect();
         let asked = vec![String::new(); 64];
-        Crowd { world, clients, asked, serial: 0, crashed, deaths: 0 }
+        Crowd { world, clients, asked, serial: 0, crashed, deaths: 0, end }
     }
 
     /// A server loses all its connections; it is there again at once.
@@ -48,7 +50,7 @@ impl Crowd {
         for conn in self.world.open_conns() {
             if self.world.conns[conn].server == server {
                 // What it was about to answer is lost too.
-                self.world.cut(conn);
+                self.world.cut(conn, self.end.clone());
             }
         }
     }
@@ -93,8 +95,8 @@ impl Crowd {
 /// The killer takes four servers with it, whoever sends it how often; 64 neighbours lose nothing.
 #[test]
 fn e19_a_killer_among_64_clients() {
-    for workers in [1, 2] {
-        let mut crowd = Crowd::new(3, 8, workers);
+    for (workers, end) in [(1, Do::Rst), (2, Do::Rst), (1, Do::Fin), (2, Do::Fin)] {
+        let mut crowd = Crowd::new(3, 8, workers, end);
         crowd.run(50_000);
         let killers: Vec<usize> = (0..6).map(|n| crowd.world.client_of(n % usize::from(workers))).collect();
         for (n, killer) in killers.iter().enumerate() {
@@ -121,7 +123,7 @@ fn e19_a_killer_among_64_clients() {
 /// Several at once.
 #[test]
 fn e19_killers_at_the_same_time() {
-    let mut crowd = Crowd::new(3, 8, 1);
+    let mut crowd = Crowd::new(3, 8, 1, Do::Rst);
     crowd.run(50_000);
     let killers: Vec<usize> = (0..8).map(|_| crowd.world.client()).collect();
     for killer in &killers {
@@ -138,7 +140,7 @@ fn e19_killers_at_the_same_time() {
 /// What must not be repeated is not: each one gets 502, and from the fifth on nothing reaches a server.
 #[test]
 fn e19_a_post_that_kills() {
-    let mut crowd = Crowd::new(3, 8, 1);
+    let mut crowd = Crowd::new(3, 8, 1, Do::Rst);
     crowd.run(50_000);
     let mut statuses = Vec::new();
     for _ in 0..8 {
@@ -159,8 +161,8 @@ fn e19_a_post_that_kills() {
 /// Servers that are killed one after another, again and again, under load: nobody notices, and nobody is suspected.
 #[test]
 fn deaths_accuse_no_innocent_for_longer_than_an_answer() {
-    for workers in [1, 2] {
-        let mut crowd = Crowd::new(3, 8, workers);
+    for (workers, end) in [(1, Do::Rst), (2, Do::Rst), (1, Do::Fin), (2, Do::Fin)] {
+        let mut crowd = Crowd::new(3, 8, workers, end);
         crowd.run(50_000);
         for n in 0..30 {
             crowd.crash(n % 3);
@@ -190,7 +192,7 @@ fn a_popular_request_is_not_a_killer() {
         }
         world.run_for(100);
         for conn in world.open_conns() {
-            world.cut(conn);
+            world.cut(conn, Do::Rst);
         }
         world.run_for(500_000);
     }
@@ -211,7 +213,7 @@ fn a_server_behind_a_door_that_slams_accuses_nobody() {
     world.run_for(1_000_000);
     world.servers[0].door = crate::world::Door::Slams;
     for conn in world.open_conns() {
-        world.cut(conn);
+        world.cut(conn, Do::Rst);
     }
     for _ in 0..20 {
         world.get(client, "00000001");

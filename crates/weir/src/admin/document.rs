@@ -143,6 +143,7 @@ pub(crate) struct Server {
     pub(crate) capacity: u64,
     pub(crate) trust: String,
     pub(crate) penalty_us: u64,
+    pub(crate) penalty_for: Option<String>,
     pub(crate) depth: u32,
     pub(crate) answers: Answers,
     /// Everything that is counted of it; a count with labels is an object.

@@ -14,7 +14,7 @@ use weir_proxy::histogram::Snapshot;
 use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
 use weir_proxy::report::{ConnectionReport, ServerReport};
 use weir_proxy::standing::State;
-use weir_proxy::trust::TrustState;
+use weir_proxy::trust::{Doubt, TrustState};
 use weir_worker::{Handle, View, WorkerReport, enquire};
 
 use super::window::{Counts, Past};
@@ -110,6 +110,8 @@ pub(crate) struct Now {
     pub(crate) trust: TrustState,
     /// How long a penalty lasts, microseconds.
     pub(crate) penalty_us: u64,
+    /// What it is for.
+    pub(crate) penalty_for: Option<Doubt>,
     /// Unanswered requests that a connection may have, on the worker that allows most.
     pub(crate) depth: u32,
 }
@@ -260,6 +262,7 @@ impl Now {
             failures: report.failures,
             trust: report.trust,
             penalty_us: report.penalty_us,
+            penalty_for: report.penalty_for,
             depth: report.depth,
         }
     }
@@ -280,6 +283,7 @@ impl Now {
         self.suspended_us = self.suspended_us.max(other.suspended_us);
         self.failures = self.failures.max(other.failures);
         self.penalty_us = self.penalty_us.max(other.penalty_us);
+        self.penalty_for = self.penalty_for.or(other.penalty_for);
         self.depth = self.depth.max(other.depth);
     }
 

@@ -176,6 +176,7 @@ fn server(reading: &ServerReading, plan: &weir_proxy::plan::ServerPlan) -> Serve
         capacity: number(|now| now.capacity),
         trust: now.map_or("unknown", |now| now.trust.word()).to_owned(),
         penalty_us: now.map_or(0, |now| now.penalty_us),
+        penalty_for: now.and_then(|now| now.penalty_for).map(|doubt| doubt.word().to_owned()),
         depth: now.map_or(0, |now| now.depth),
         answers: Counts::of(&reading.totals).answers.into(),
         totals: totals(&reading.totals),

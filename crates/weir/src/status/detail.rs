@@ -108,7 +108,9 @@ fn percentiles(latency: &document::Latency) -> String {
 fn trust(server: &document::Server) -> String {
     let penalty = Duration::from_micros(server.penalty_us);
     let word = match server.trust.as_str() {
-        "penalty" => format!("not pipelined for {}: its answers were doubtful", span(penalty)),
+        "penalty" => {
+            format!("not pipelined for {}: {}", span(penalty), server.penalty_for.as_deref().unwrap_or("doubt"))
+        }
         "surplus" => "not pipelined: it sent an answer too many; `weir server clear` after it is mended".to_owned(),
         "earning" => "earning it: not pipelined yet".to_owned(),
         word => word.to_owned(),

@@ -176,7 +176,7 @@ fn remark(server: &Server) -> Option<Cell> {
             .push("sent an answer too many and is not pipelined; `weir server clear` after it is mended".to_owned()),
         "penalty" => {
             let left = span(Duration::from_micros(server.penalty_us));
-            parts.push(format!("not pipelined for {left}: its answers were doubtful"));
+            parts.push(format!("not pipelined for {left}: {}", server.penalty_for.as_deref().unwrap_or("doubt")));
         }
         _ => {}
     }

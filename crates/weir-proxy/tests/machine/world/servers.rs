@@ -15,10 +15,10 @@ impl World {
     }
 
     /// A server's end of a connection vanishes, with all that it was about to say.
-    pub fn cut(&mut self, conn: usize) {
+    pub fn cut(&mut self, conn: usize, end: Do) {
         self.conns[conn].script.clear();
         self.conns[conn].wait_until_us = 0;
-        self.conns[conn].script.push_back(Do::Rst);
+        self.conns[conn].script.push_back(end);
     }
 
     /// Open upstream connections.

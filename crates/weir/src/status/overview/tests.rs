@@ -115,6 +115,7 @@ fn one_server() -> document::ServerStatus {
         server: Server {
             totals: totals.as_object().expect("an object").clone().into_iter().collect(),
             penalty_us: 41_000_000,
+            penalty_for: Some("garbage".to_owned()),
             trust: "penalty".to_owned(),
             depth: 1,
             last_problem: Some(Problem { word: "reset".to_owned(), ago_us: 3_000_000 }),
