@@ -23,8 +23,11 @@
 //!   such request of its upstream, and on a connection that had rested. Others were in flight at most by the chance of
 //!   their arrival, and a server that resets connections after answers (keep-alive limits, hostile.md E27) kills what
 //!   happens to be behind them.
+//! - A suspect is held back for [`HOLD_US`] after each death. If servers die meanwhile, or died within [`NOISE_US`], without it
+//!   in flight and without another suspect in quarantine, they die by themselves, and its own death is no evidence:
+//!   when servers are killed one after another, somebody is in flight each time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 #[cfg(test)]
 mod tests;
@@ -39,6 +42,13 @@ pub const KEYS_MAX: usize = 256;
 pub const KEY_BYTES_MAX: usize = 4096;
 /// Losses of one server within this time are one crash.
 pub const CRASH_US: u64 = 100_000;
+/// How long a suspect is held back after a death, to see whether servers die without it.
+pub const HOLD_US: u64 = 100_000;
+/// How long a death for which there is no suspect makes the deaths of suspects doubtful.
+const NOISE_US: u64 = 1_000_000;
+/// Crashes remembered, and those that a key remembers to have been in.
+const CRASHES_MAX: usize = 32;
+const CRASHES_OF_KEY_MAX: usize = 8;
 /// Time after the last death until one that is not suspect is forgotten.
 const NOTED_US: u64 = 60_000_000;
 /// The same for a suspect: it is in quarantine whenever it is asked for, so this costs little.
@@ -90,13 +100,28 @@ pub struct Suspect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Record {
     deaths: u8,
-    /// The last crash that it is accused of.
-    crash: u64,
+    /// The last crashes that it is accused of; 0: none.
+    crashes: [u64; CRASHES_OF_KEY_MAX],
     died_us: u64,
     refused_until_us: u64,
 }
 
 impl Record {
+    fn new(deaths: u8, died_us: u64, refused_until_us: u64) -> Record {
+        Record { deaths, crashes: [0; CRASHES_OF_KEY_MAX], died_us, refused_until_us }
+    }
+
+    fn was_in(&self, crash: u64) -> bool {
+        self.crashes.contains(&crash)
+    }
+
+    fn note(&mut self, now_us: u64, crash: u64) {
+        self.deaths = self.deaths.saturating_add(1);
+        self.crashes.rotate_right(1);
+        self.crashes[0] = crash;
+        self.died_us = now_us;
+    }
+
     fn verdict(&self, now_us: u64) -> Verdict {
         match self.refused_until_us.saturating_sub(now_us) {
             0 if self.deaths >= DEATHS_MIN => Verdict::Suspect,
@@ -119,12 +144,22 @@ struct Vital {
     answered: bool,
 }
 
+/// A crash among the last ones.
+#[derive(Debug, Clone, Copy)]
+struct Past {
+    id: u64,
+    started_us: u64,
+    /// A suspect was on trial then.
+    explained: bool,
+}
+
 /// What one worker remembers. Empty nearly always.
 #[derive(Debug, Clone, Default)]
 pub struct Suspects {
     keys: BTreeMap<Box<[u8]>, Record>,
     vitals: Vec<Vital>,
     crashes: u64,
+    past: VecDeque<Past>,
 }
 
 /// Names a request by its upstream and its first two lines as they are sent: method, target, and Host. None: too long to be
@@ -167,6 +202,8 @@ impl Suspects {
         if !same {
             self.crashes += 1;
             (vital.crash, vital.started_us) = (self.crashes, now_us);
+            self.past.truncate(CRASHES_MAX - 1);
+            self.past.push_front(Past { id: self.crashes, started_us: now_us, explained: false });
         }
         Some(Crash { id: vital.crash, started_us: vital.started_us, lived })
     }
@@ -175,19 +212,32 @@ impl Suspects {
     /// be done with it now, and whether the other workers should know.
     pub fn on_death(&mut self, now_us: u64, crash: Crash, sent_us: u64, alone: bool, key: &[u8]) -> (Verdict, bool) {
         self.make_room(now_us, key);
-        let fresh = Record { deaths: 0, crash: 0, died_us: now_us, refused_until_us: 0 };
-        let record = self.keys.entry(key.into()).or_insert(fresh);
+        let mut record = self.keys.get(key).copied().unwrap_or(Record::new(0, now_us, 0));
         let again = sent_us > crash.started_us && crash.lived;
-        if record.crash == crash.id && !again {
-            return (record.verdict(now_us), false);
+        let known = record.was_in(crash.id) && !again;
+        if !known {
+            if alone && record.deaths >= DEATHS_MIN {
+                if !self.is_noisy(now_us, crash.id, &record) {
+                    record.refused_until_us = now_us + REFUSED_US;
+                }
+                self.past.iter_mut().filter(|past| past.id == crash.id).for_each(|past| past.explained = true);
+            }
+            record.note(now_us, crash.id);
         }
-        if alone && record.deaths >= DEATHS_MIN {
-            record.refused_until_us = now_us + REFUSED_US;
-        }
-        record.deaths = record.deaths.saturating_add(1);
-        record.crash = crash.id;
-        record.died_us = now_us;
-        (record.verdict(now_us), record.deaths > 1)
+        self.keys.insert(key.into(), record);
+        (record.verdict(now_us), !known && record.deaths > 1)
+    }
+
+    /// Whether servers die without this request as well.
+    fn is_noisy(&self, now_us: u64, crash: u64, record: &Record) -> bool {
+        let recent = self.past.iter().take_while(|past| now_us < past.started_us + NOISE_US);
+        recent.into_iter().any(|past| past.id != crash && !past.explained && !record.was_in(past.id))
+    }
+
+    /// Until when a suspect is held back.
+    pub fn held_until_us(&self, key: &[u8]) -> u64 {
+        let suspect = self.keys.get(key).filter(|record| record.deaths >= DEATHS_MIN);
+        suspect.map_or(0, |record| record.died_us + HOLD_US)
     }
 
     /// A request was answered completely. True when the other workers should know.
@@ -211,8 +261,7 @@ impl Suspects {
     /// Another worker's opinion. Deaths are not added up: both may have seen the same crash.
     pub fn learn(&mut self, now_us: u64, key: &[u8], deaths: u8, refused_until_us: u64) {
         self.make_room(now_us, key);
-        let fresh = Record { deaths, crash: 0, died_us: now_us, refused_until_us };
-        let record = self.keys.entry(key.into()).or_insert(fresh);
+        let record = self.keys.entry(key.into()).or_insert(Record::new(deaths, now_us, refused_until_us));
         record.deaths = record.deaths.max(deaths);
         record.refused_until_us = record.refused_until_us.max(refused_until_us);
         record.died_us = now_us;

@@ -83,8 +83,9 @@ impl Engine {
 
     /// False: the next one has to wait, or there is none.
     fn release_next(&mut self, group: usize) -> bool {
+        let Some(position) = self.next_in_line(group) else { return false };
         let Group { servers, quarantine, .. } = &mut self.groups[group];
-        let Some(id) = quarantine.waiting.front().map(|waiting| waiting.ask.id) else { return false };
+        let Some(id) = quarantine.waiting.get(position).map(|waiting| waiting.ask.id) else { return false };
         let hold = Hints::hold_quarantine(self.worker, self.now_us + QUARANTINE_US);
         let clean = match self.hints.take_quarantine(servers.start, 0, hold) {
             Ok(_) => true,
@@ -102,7 +103,7 @@ impl Engine {
             }
         };
         quarantine.running = Some(Running { id, hold, clean });
-        let Some(Waiting { ask, bytes }) = quarantine.waiting.pop_front() else { return false };
+        let Some(Waiting { ask, bytes }) = quarantine.waiting.remove(position) else { return false };
         self.counters.queue_waiting.sub(1);
         if !self.is_wanted(ask.id) {
             self.leave_quarantine(&ask);
@@ -116,6 +117,20 @@ impl Engine {
             self.dispatch_group(server);
         }
         true
+    }
+
+    /// The first in line that is not held back.
+    fn next_in_line(&mut self, group: usize) -> Option<usize> {
+        for (position, Waiting { ask, bytes }) in self.groups[group].quarantine.waiting.iter().enumerate() {
+            let key = if self.suspects.is_empty() { None } else { suspects::key(ask.upstream, bytes) };
+            let held_until_us = key.map_or(0, |key| self.suspects.held_until_us(&key));
+            let refused = matches!(self.verdict_of(ask, bytes), Verdict::Refused { .. });
+            if held_until_us <= self.now_us || refused {
+                return Some(position);
+            }
+            self.quarantine_due_us = self.quarantine_due_us.min(held_until_us);
+        }
+        None
     }
 
     /// Whether this is the only request from the quarantine that any server of the upstream has.

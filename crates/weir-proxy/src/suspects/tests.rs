@@ -83,6 +83,42 @@ fn a_crash_is_one_death() {
     assert_eq!(suspects.opinion(&named(1)), Some((1, 0)));
 }
 
+/// Servers that are killed one after another: who happens to be in flight each time is no killer, as long as they die without it too.
+#[test]
+fn servers_that_die_anyway_are_no_evidence() {
+    for (noise, refused) in [(true, false), (false, true)] {
+        let (mut suspects, mut now_us) = (Suspects::new(2), 0);
+        die(&mut suspects, &mut now_us, 3, true, &named(1));
+        assert_eq!(suspects.held_until_us(&named(1)), now_us + HOLD_US);
+        if noise {
+            suspects.on_life(1);
+            suspects.on_loss(now_us + HOLD_US, 1, false).unwrap();
+        }
+        now_us += HOLD_US + NOISE_US / 2;
+        suspects.on_life(0);
+        let crash = suspects.on_loss(now_us, 0, false).unwrap();
+        let verdict = suspects.on_death(now_us, crash, now_us - 1, true, &named(1)).0;
+        assert_eq!(matches!(verdict, Verdict::Refused { .. }), refused, "noise: {noise}");
+    }
+}
+
+/// Two killers do not cover each other.
+#[test]
+fn two_killers_are_both_refused() {
+    let (mut suspects, mut now_us) = (Suspects::new(1), 0);
+    for killer in [named(1), named(2)] {
+        die(&mut suspects, &mut now_us, 3, false, &killer);
+    }
+    now_us += NOISE_US;
+    let verdicts = [named(1), named(2)].map(|killer| {
+        now_us += HOLD_US;
+        suspects.on_life(0);
+        let crash = suspects.on_loss(now_us, 0, false).unwrap();
+        suspects.on_death(now_us, crash, now_us - 1, true, &killer).0
+    });
+    assert_eq!(verdicts, [Verdict::Refused { left_us: REFUSED_US }; 2]);
+}
+
 /// What is sent again while a crash goes on and kills once more has killed twice, if the server had lived in between.
 #[test]
 fn a_repetition_within_a_crash_is_another_death() {
