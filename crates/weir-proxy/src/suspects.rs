@@ -103,23 +103,23 @@ struct Record {
     /// The last crashes that it is accused of; 0: none.
     crashes: [u64; CRASHES_OF_KEY_MAX],
     died_us: u64,
+    /// When another worker last told of a death.
+    told_us: Option<u64>,
     refused_until_us: u64,
 }
 
 impl Record {
-    fn new(deaths: u8, died_us: u64, refused_until_us: u64) -> Record {
-        Record { deaths, crashes: [0; CRASHES_OF_KEY_MAX], died_us, refused_until_us }
+    fn new(died_us: u64) -> Record {
+        Record { deaths: 0, crashes: [0; CRASHES_OF_KEY_MAX], died_us, told_us: None, refused_until_us: 0 }
     }
 
     fn was_in(&self, crash: u64) -> bool {
         self.crashes.contains(&crash)
     }
 
-    fn note(&mut self, now_us: u64, crash: u64) {
-        self.deaths = self.deaths.saturating_add(1);
+    fn add(&mut self, crash: u64) {
         self.crashes.rotate_right(1);
         self.crashes[0] = crash;
-        self.died_us = now_us;
     }
 
     fn verdict(&self, now_us: u64) -> Verdict {
@@ -202,6 +202,9 @@ impl Suspects {
         if !same {
             self.crashes += 1;
             (vital.crash, vital.started_us) = (self.crashes, now_us);
+            // Another worker's request may have caused it, and its mail was faster.
+            let told = |record: &&mut Record| record.told_us.is_some_and(|told_us| now_us < told_us + CRASH_US);
+            self.keys.values_mut().filter(told).for_each(|record| record.add(self.crashes));
             self.past.truncate(CRASHES_MAX - 1);
             self.past.push_front(Past { id: self.crashes, started_us: now_us, explained: false });
         }
@@ -212,7 +215,7 @@ impl Suspects {
     /// be done with it now, and whether the other workers should know.
     pub fn on_death(&mut self, now_us: u64, crash: Crash, sent_us: u64, alone: bool, key: &[u8]) -> (Verdict, bool) {
         self.make_room(now_us, key);
-        let mut record = self.keys.get(key).copied().unwrap_or(Record::new(0, now_us, 0));
+        let mut record = self.keys.get(key).copied().unwrap_or(Record::new(now_us));
         let again = sent_us > crash.started_us && crash.lived;
         let known = record.was_in(crash.id) && !again;
         if !known {
@@ -222,7 +225,9 @@ impl Suspects {
                 }
                 self.past.iter_mut().filter(|past| past.id == crash.id).for_each(|past| past.explained = true);
             }
-            record.note(now_us, crash.id);
+            record.deaths = record.deaths.saturating_add(1);
+            record.died_us = now_us;
+            record.add(crash.id);
         }
         self.keys.insert(key.into(), record);
         (record.verdict(now_us), !known && record.deaths > 1)
@@ -230,8 +235,8 @@ impl Suspects {
 
     /// Whether servers die without this request as well.
     fn is_noisy(&self, now_us: u64, crash: u64, record: &Record) -> bool {
-        let recent = self.past.iter().take_while(|past| now_us < past.started_us + NOISE_US);
-        recent.into_iter().any(|past| past.id != crash && !past.explained && !record.was_in(past.id))
+        let mut recent = self.past.iter().take_while(|past| now_us < past.started_us + NOISE_US);
+        recent.any(|past| past.id != crash && !past.explained && !record.was_in(past.id))
     }
 
     /// Until when a suspect is held back.
@@ -261,10 +266,13 @@ impl Suspects {
     /// Another worker's opinion. Deaths are not added up: both may have seen the same crash.
     pub fn learn(&mut self, now_us: u64, key: &[u8], deaths: u8, refused_until_us: u64) {
         self.make_room(now_us, key);
-        let record = self.keys.entry(key.into()).or_insert(Record::new(deaths, now_us, refused_until_us));
+        let record = self.keys.entry(key.into()).or_insert(Record::new(now_us));
         record.deaths = record.deaths.max(deaths);
         record.refused_until_us = record.refused_until_us.max(refused_until_us);
-        record.died_us = now_us;
+        (record.died_us, record.told_us) = (now_us, Some(now_us));
+        // What died at the other worker died here as well.
+        let same = self.past.iter().take_while(|past| now_us < past.started_us + CRASH_US);
+        same.for_each(|past| record.add(past.id));
     }
 
     /// Forgets what is over.

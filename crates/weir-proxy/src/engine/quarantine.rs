@@ -23,6 +23,8 @@ use crate::suspects::{self, Crash, KEY_BYTES_MAX, Suspect, Verdict};
 const QUARANTINE_US: u64 = 100_000;
 /// How often a worker looks whether another one has done with the quarantine.
 const LOOK_US: u64 = 1_000;
+/// How far into the line it looks for one that is not held back.
+const LOOK_MAX: usize = 64;
 /// Requests that may wait before new suspects are refused.
 const QUARANTINED_MAX: usize = 1_000;
 
@@ -121,7 +123,8 @@ impl Engine {
 
     /// The first in line that is not held back.
     fn next_in_line(&mut self, group: usize) -> Option<usize> {
-        for (position, Waiting { ask, bytes }) in self.groups[group].quarantine.waiting.iter().enumerate() {
+        let line = self.groups[group].quarantine.waiting.iter().take(LOOK_MAX);
+        for (position, Waiting { ask, bytes }) in line.enumerate() {
             let key = if self.suspects.is_empty() { None } else { suspects::key(ask.upstream, bytes) };
             let held_until_us = key.map_or(0, |key| self.suspects.held_until_us(&key));
             let refused = matches!(self.verdict_of(ask, bytes), Verdict::Refused { .. });

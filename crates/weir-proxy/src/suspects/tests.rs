@@ -102,6 +102,29 @@ fn servers_that_die_anyway_are_no_evidence() {
     }
 }
 
+/// What a killer did to another worker's connections is no reason to doubt, whether the mail or the loss is faster.
+#[test]
+fn what_another_worker_tells_of_explains_deaths() {
+    for told_first in [false, true] {
+        let (mut suspects, mut now_us) = (Suspects::new(1), 0);
+        die(&mut suspects, &mut now_us, 3, false, &named(1));
+        now_us += NOISE_US;
+        if told_first {
+            suspects.learn(now_us, &named(1), 4, 0);
+        }
+        suspects.on_life(0);
+        suspects.on_loss(now_us, 0, false).unwrap();
+        if !told_first {
+            suspects.learn(now_us + CRASH_US / 2, &named(1), 4, 0);
+        }
+        now_us += 2 * CRASH_US;
+        suspects.on_life(0);
+        let crash = suspects.on_loss(now_us, 0, false).unwrap();
+        let verdict = suspects.on_death(now_us, crash, now_us - 1, true, &named(1)).0;
+        assert_eq!(verdict, Verdict::Refused { left_us: REFUSED_US }, "told first: {told_first}");
+    }
+}
+
 /// Two killers do not cover each other.
 #[test]
 fn two_killers_are_both_refused() {

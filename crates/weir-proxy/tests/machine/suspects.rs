@@ -180,6 +180,38 @@ fn deaths_accuse_no_innocent_for_longer_than_an_answer() {
     }
 }
 
+/// Answers take longer than servers live, so that somebody is in flight at one death after another: nobody is refused for it.
+#[test]
+fn deaths_that_come_anyway_refuse_nobody() {
+    for workers in [1, 2] {
+        let mut world = World::started(plan(3, 8), workers, 1);
+        for server in &mut world.servers {
+            server.serve =
+                Box::new(|seen| seen.complete.then(|| vec![Do::Delay(400_000), Do::Answer(answer(seen.request))]));
+        }
+        let clients: Vec<usize> = (0..16).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let mut serial = 0;
+        for death in 0..60 {
+            for client in &clients {
+                if world.clients[*client].replies.pop().is_some() || death == 0 {
+                    serial += 1;
+                    world.get(*client, &format!("{serial:08}"));
+                }
+            }
+            world.run_for(150_000);
+            for conn in world.open_conns() {
+                if world.conns[conn].server == death % 3 {
+                    world.cut(conn, Do::Rst);
+                }
+            }
+        }
+        assert!(world.count(|counters| counters.quarantined.get()) > 0, "nobody was suspected: this proves nothing");
+        assert_eq!(world.count(|counters| counters.refusals.get("suspect")), 0, "{workers} workers");
+        world.run_for(10_000_000);
+        world.finish();
+    }
+}
+
 /// One URL that everybody asks for, on a server that is killed again and again: it is not taken for the killer.
 #[test]
 fn a_popular_request_is_not_a_killer() {
