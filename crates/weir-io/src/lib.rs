@@ -15,6 +15,7 @@ mod pool;
 mod probe;
 pub mod sim;
 mod table;
+mod thread;
 mod uring;
 mod wake;
 
@@ -24,4 +25,5 @@ pub use epoll::Epoll;
 pub use net::bind_listener;
 pub use options::{IoChoice, Options};
 pub use probe::{DriverKind, Probe, choose, probe};
+pub use thread::{Policy, policy_of, set_policy};
 pub use uring::Uring;

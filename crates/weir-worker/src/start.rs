@@ -21,6 +21,7 @@ use crate::enquiry::Enquiry;
 use crate::log_sink::LogSink;
 use crate::log_writer::LogWriter;
 use crate::mailbox::{Mailbox, mailboxes};
+use crate::scheduling::Scheduling;
 use crate::watchdog::Watchdog;
 use crate::worker::{Busy, Command, Control, Worker};
 
@@ -325,6 +326,11 @@ impl Running {
     /// Looks after workers that are stuck.
     pub fn watchdog(&self) -> Watchdog {
         Watchdog::new(&self.numbers)
+    }
+
+    /// Adapts how the kernel schedules the workers.
+    pub fn scheduling(&self) -> Scheduling {
+        Scheduling::new(&self.numbers)
     }
 
     /// Stops accepting; clients get the answers to what they asked; then the workers end.

@@ -156,6 +156,7 @@ fn supervise(running: Running, signals: &Receiver<i32>, mut journal: Journal) ->
     let mut deadline: Option<Instant> = None;
     let mut ending = false;
     let mut bugs = Bugs::new(&running);
+    let mut scheduling = running.scheduling();
     while !running.is_finished() {
         // What a worker owned, its clients and its share of the upstream connections, went with it; the others can't
         // stand in for it, a service manager's restart can.
@@ -165,6 +166,7 @@ fn supervise(running: Running, signals: &Receiver<i32>, mut journal: Journal) ->
             ending = true;
         }
         bugs.look(&running);
+        scheduling.look();
         journal.write(running.events().into_iter());
         match signals.recv_timeout(LOOK_EVERY) {
             Ok(SIGTERM) if !ending => {
