@@ -125,6 +125,12 @@ const CLIENT: Block = Block {
             Default::Is("unlimited"),
             "Client connections of one worker; above it new ones are closed at once.",
         ),
+        row(
+            "glitches-limit",
+            Kind::Or("off", &Kind::Count(1, 1_000_000)),
+            Default::Is("off"),
+            "Strange though legal events (docs/status.md) that one connection may make; with more it is closed behind what it asked.",
+        ),
         row("via", Kind::Flag, Default::Is("#true"), "Add `Via: 1.1 weir` to requests and replies."),
         row(
             "underscores",
@@ -227,6 +233,12 @@ const UPSTREAM: Block = Block {
         row("line-limit", LINE, Default::Is("8KiB"), "Longest status line of a reply; over it 502."),
         row("head-limit", HEAD, Default::Is("32KiB"), "Longest reply head; over it 502."),
         row("fields-limit", FIELDS, Default::Is("100"), "Most fields in a reply head; over it 502."),
+        row(
+            "glitches-limit",
+            Kind::Or("off", &Kind::Count(1, 1_000_000)),
+            Default::Is("off"),
+            "Strange though legal events (docs/status.md) on one connection; with more it is made anew.",
+        ),
     ],
     blocks: &[SERVER, BALANCE, STICKY, PIPELINE, NONIDEMPOTENT, FAILOVER, HEALTH],
     repeats: true,

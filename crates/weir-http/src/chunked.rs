@@ -7,6 +7,7 @@
 use std::fmt;
 
 use crate::framing::LENGTH_MAX;
+use crate::oddity::BodyOddities;
 use crate::scan::{is_blank, is_token_byte};
 use crate::syntax::SyntaxError;
 use crate::trailer::{TrailerFate, judge_trailer};
@@ -18,6 +19,11 @@ const EXTENSION_BYTES_MAX: u16 = 16 * 1024;
 /// Trailer lines and their bytes; dropped ones count.
 const TRAILERS_MAX: u8 = 100;
 const TRAILER_BYTES_MAX: u16 = 32 * 1024;
+
+/// Chunks with less data than this are crumbs.
+const CRUMB_BYTES: u64 = 8;
+/// So many crumbs at once are strange. A stream that sends what it has as it has it brings few at a time.
+const CRUMBS: u8 = 128;
 
 /// What a call of [`ChunkedDecoder::decode`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,8 +154,11 @@ pub struct ChunkedDecoder {
     trailer_line: u16,
     trailer_count: u8,
     digits: u8,
+    /// Crumbs since the input was last used up, or since they were last counted.
+    crumbs: u8,
     keep_trailers: bool,
     state: State,
+    odd: BodyOddities,
 }
 
 impl ChunkedDecoder {
@@ -164,8 +173,10 @@ impl ChunkedDecoder {
             trailer_line: 0,
             trailer_count: 0,
             digits: 0,
+            crumbs: 0,
             keep_trailers,
             state: State::Size,
+            odd: BodyOddities::default(),
         }
     }
 
@@ -194,8 +205,17 @@ impl ChunkedDecoder {
         }
         match self.state {
             State::Done => Ok(Chunk::End { consumed: at }),
-            _ => Ok(Chunk::More),
+            _ => {
+                self.crumbs = 0;
+                Ok(Chunk::More)
+            }
         }
+    }
+
+    /// What was strange since this was last called; None: nothing. Ask after [`Chunk::More`] and [`Chunk::End`].
+    #[inline]
+    pub fn take_oddities(&mut self) -> Option<BodyOddities> {
+        if self.odd == BodyOddities::default() { None } else { Some(std::mem::take(&mut self.odd)) }
     }
 
     /// Complete `name: value CRLF` lines that may pass on. Empty unless they are kept and the body is complete.
@@ -246,6 +266,7 @@ impl ChunkedDecoder {
             b'\r' if self.digits > 0 => Ok(State::SizeLf),
             b';' if self.digits > 0 => {
                 self.count_extension()?;
+                self.odd.extensions = self.odd.extensions.saturating_add(1);
                 Ok(State::ExtensionStart)
             }
             b'\n' => Err(ChunkError::LineEnd),
@@ -255,8 +276,23 @@ impl ChunkedDecoder {
 
     fn size_end(&mut self, byte: u8) -> Result<State, ChunkError> {
         self.digits = 0;
-        let next = if self.left == 0 { State::TrailerStart } else { State::Data };
-        expect(byte, b'\n', next, ChunkError::LineEnd)
+        if self.left < CRUMB_BYTES {
+            return self.crumb_end(byte);
+        }
+        expect(byte, b'\n', State::Data, ChunkError::LineEnd)
+    }
+
+    /// The last chunk, or a very small one.
+    fn crumb_end(&mut self, byte: u8) -> Result<State, ChunkError> {
+        if self.left == 0 {
+            return expect(byte, b'\n', State::TrailerStart, ChunkError::LineEnd);
+        }
+        self.crumbs += 1;
+        if self.crumbs == CRUMBS {
+            self.crumbs = 0;
+            self.odd.crumbs = self.odd.crumbs.saturating_add(1);
+        }
+        expect(byte, b'\n', State::Data, ChunkError::LineEnd)
     }
 
     fn count_extension(&mut self) -> Result<(), ChunkError> {
@@ -330,6 +366,7 @@ impl ChunkedDecoder {
         }
         if fate != TrailerFate::Pass || !self.keep_trailers {
             self.trailers.truncate(line);
+            self.odd.trailers = self.odd.trailers.saturating_add(1);
         }
         self.trailer_line = self.trailers.len() as u16;
         Ok(State::TrailerStart)

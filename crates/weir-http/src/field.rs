@@ -4,6 +4,7 @@
 //! every head, so parsing allocates nothing once it has grown to the usual size. RFC 9110 §5.
 
 use crate::known::classify;
+use crate::oddity::{Oddities, Oddity};
 use crate::span::Span;
 
 /// Fields that the proxy treats specially. Everything else is [`FieldName::Other`] and passes on.
@@ -117,6 +118,26 @@ const NEVER_LISTED: u64 = FieldName::set(&[
     FieldName::XRealIp,
 ]);
 
+/// Fields with one value, which are strange when repeated. Where that is dangerous it is refused (Host, Content-Length).
+const ONCE: u64 = FieldName::set(&[
+    FieldName::Authorization,
+    FieldName::ProxyAuthorization,
+    FieldName::Cookie,
+    FieldName::ContentType,
+    FieldName::ContentRange,
+    FieldName::ContentLocation,
+    FieldName::IfModifiedSince,
+    FieldName::IfUnmodifiedSince,
+    FieldName::IfRange,
+    FieldName::Range,
+    FieldName::MaxForwards,
+    FieldName::Date,
+    FieldName::Age,
+    FieldName::Expires,
+    FieldName::Location,
+    FieldName::RetryAfter,
+]);
+
 /// One field line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Field {
@@ -147,11 +168,13 @@ pub struct Fields {
     repeated: u64,
     /// Position of the first field of each name; meaningful only when `seen` has it.
     first: [u32; FieldName::COUNT],
+    /// What is strange about the head.
+    pub(crate) odd: Oddities,
 }
 
 impl Default for Fields {
     fn default() -> Self {
-        Self { list: Vec::new(), seen: 0, repeated: 0, first: [0; FieldName::COUNT] }
+        Self { list: Vec::new(), seen: 0, repeated: 0, first: [0; FieldName::COUNT], odd: Oddities::default() }
     }
 }
 
@@ -193,6 +216,12 @@ impl Fields {
         Some(found.value.of(input))
     }
 
+    /// What is strange about the head that was parsed.
+    #[inline]
+    pub fn oddities(&self) -> Oddities {
+        self.odd
+    }
+
     /// Some field of a set made by [`FieldName::set`] is there.
     #[inline]
     pub(crate) fn has_any(&self, set: u64) -> bool {
@@ -210,6 +239,7 @@ impl Fields {
         self.list.clear();
         self.seen = 0;
         self.repeated = 0;
+        self.odd = Oddities::default();
     }
 
     #[inline]
@@ -226,10 +256,22 @@ impl Fields {
         self.list.last_mut()
     }
 
+    /// Takes note of fields that are there more often than they may be. Call when the head is complete.
+    #[inline]
+    pub(crate) fn judge_repeated(&mut self) {
+        if self.repeated & ONCE != 0 {
+            self.odd.insert(Oddity::Repeated);
+        }
+    }
+
     /// Marks every field of this name as hop-by-hop, unless it is one that nobody may take away.
     pub(crate) fn mark_listed(&mut self, input: &[u8], name: &[u8]) {
         let known = classify(name);
-        if known.is_in(NEVER_LISTED) || !known.is_in(self.seen) {
+        if known.is_in(NEVER_LISTED) {
+            self.odd.insert(Oddity::ListedInVain);
+            return;
+        }
+        if !known.is_in(self.seen) {
             return;
         }
         for field in &mut self.list {

@@ -195,6 +195,10 @@ pub struct Decoded {
     pub trailers: Vec<u8>,
     /// Bytes that belonged to the body, when it is complete.
     pub consumed: Option<usize>,
+    /// Chunks with an extension, when it is complete.
+    pub extensions: u16,
+    /// Trailers that don't pass on, when it is complete.
+    pub dropped: u8,
     /// The error.
     pub fault: Option<ChunkError>,
 }
@@ -217,6 +221,9 @@ pub fn decode_pieces(data: &[u8], keep_trailers: bool, ends: impl Iterator<Item 
                     assert!(decoder.is_done());
                     decoded.trailers = decoder.trailers().to_vec();
                     decoded.consumed = Some(at + consumed);
+                    let odd = decoder.take_oddities().unwrap_or_default();
+                    (decoded.extensions, decoded.dropped) = (odd.extensions, odd.trailers);
+                    assert_eq!(decoder.take_oddities(), None);
                     return decoded;
                 }
                 Err(fault) => {

@@ -21,6 +21,7 @@ pub mod fuzzing;
 mod head_scan;
 mod known;
 mod limits;
+mod oddity;
 mod reply;
 mod request;
 mod request_error;
@@ -40,6 +41,7 @@ pub use encode_reply::{
 pub use field::{Field, FieldName, Fields};
 pub use head_scan::HeadScan;
 pub use limits::Limits;
+pub use oddity::{BodyOddities, Oddities, Oddity};
 pub use reply::{ReplyBody, ReplyContext, ReplyDoubt, ReplyError, ReplyHead, parse_reply};
 pub use request::{RequestBody, RequestHead, parse_request};
 pub use request_error::RequestError;

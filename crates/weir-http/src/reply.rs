@@ -249,6 +249,7 @@ fn judge(
     })?;
     let delimited = delimited(framing::transfer_coding(input, fields), declared_length, line.version)?;
     let options = framing::connection(input, fields)?;
+    fields.judge_repeated();
     let bodiless = context.head || line.status < 200 || matches!(line.status, 204 | 304);
     let body = if bodiless { ReplyBody::None } else { delimited };
     let kept = !options.close && (line.version == Version::Http11 || options.keep_alive);

@@ -7,6 +7,7 @@ use crate::authority::{Port, is_authority};
 use crate::field::{FieldName, Fields};
 use crate::framing::{self, Coding, LengthFault};
 use crate::limits::Limits;
+use crate::oddity::Oddity;
 use crate::request_error::RequestError;
 use crate::request_line::{Method, TargetForm, Version, parse_request_line};
 use crate::span::Span;
@@ -105,8 +106,14 @@ const CONDITIONAL: u64 = FieldName::set(&[
 const FRAMING: u64 = FieldName::set(&[FieldName::ContentLength, FieldName::TransferEncoding]);
 
 /// Fields that need a look of their own; most requests have none.
-const RARE: u64 =
-    FieldName::set(&[FieldName::Upgrade, FieldName::Te, FieldName::MaxForwards, FieldName::Via, FieldName::Expect]);
+const RARE: u64 = FieldName::set(&[
+    FieldName::Upgrade,
+    FieldName::Te,
+    FieldName::MaxForwards,
+    FieldName::Via,
+    FieldName::Expect,
+    FieldName::Proxy,
+]);
 
 /// Parses a request head at the start of `input`; `Ok(None)` when it is not complete yet. `fields` is overwritten.
 ///
@@ -133,7 +140,7 @@ fn parse_window(
     fields: &mut Fields,
     head: &mut RequestHead,
 ) -> Result<bool, RequestError> {
-    let Some(start) = skip_leading_lines(window)? else { return Ok(false) };
+    let Some(start) = skip_leading_lines(window, fields)? else { return Ok(false) };
     let Some(line_end) = parse_request_line(window, start, limits, head)? else { return Ok(false) };
     match parse_fields(window, line_end, limits.fields_max, Sender::Client, fields)? {
         None => Ok(false),
@@ -147,9 +154,10 @@ fn parse_window(
 
 /// Start of the request line; None when the window ends before it.
 #[inline]
-pub(crate) fn skip_leading_lines(window: &[u8]) -> Result<Option<usize>, RequestError> {
+fn skip_leading_lines(window: &[u8], fields: &mut Fields) -> Result<Option<usize>, RequestError> {
     let mut at = 0;
     while matches!(window.get(at), Some(b'\r' | b'\n')) {
+        fields.odd.insert(Oddity::LeadingLine);
         match line_end(window, at)? {
             None => return Ok(None),
             Some(_) if at == LEADING_LINES_MAX * 2 => return Err(RequestError::LeadingLines),
@@ -168,7 +176,10 @@ fn judge(input: &[u8], fields: &mut Fields, head: &mut RequestHead) -> Result<()
     let host = host(input, head.version, fields)?;
     if matches!(head.form, TargetForm::Origin | TargetForm::Asterisk) {
         head.authority = host;
+    } else if overrules(input, head, host) {
+        fields.odd.insert(Oddity::OtherHost);
     }
+    fields.judge_repeated();
     let options = framing::connection(input, fields)?;
     let http11 = head.version == Version::Http11;
     head.persist = !options.close && (http11 || options.keep_alive);
@@ -182,8 +193,21 @@ fn judge(input: &[u8], fields: &mut Fields, head: &mut RequestHead) -> Result<()
         head.te_trailers = http11 && framing::te_trailers(input, fields);
         head.max_forwards = max_forwards(input, fields);
         head.via_loop = framing::via_loop(input, fields);
+        if head.upgrade.is_none() && fields.find(FieldName::Upgrade).is_some() {
+            fields.odd.insert(Oddity::VainUpgrade);
+        }
+        if fields.find(FieldName::Proxy).is_some() {
+            fields.odd.insert(Oddity::ProxyField);
+        }
     }
     Ok(())
+}
+
+/// The target is absolute and its authority is not what Host says.
+#[cold]
+fn overrules(input: &[u8], head: &RequestHead, host: Span) -> bool {
+    let differs = !head.authority.of(input).eq_ignore_ascii_case(host.of(input));
+    head.form == TargetForm::Absolute && !host.is_empty() && differs
 }
 
 /// RFC 9112 §6.3 without its room for interpretation: any doubt is an error.

@@ -8,6 +8,7 @@ use std::fmt;
 
 use crate::field::{Field, Fields};
 use crate::known::classify;
+use crate::oddity::{Oddities, Oddity};
 use crate::scan::{NOT_TOKEN, UNDERSCORE, is_blank, name_end, token_faults, value_end};
 use crate::span::Span;
 
@@ -132,7 +133,7 @@ pub(crate) fn parse_fields(
         if fields.len() >= fields_max && at < window.len() && !is_blank(window[at]) {
             return Err(SyntaxError::FieldsTooMany);
         }
-        let next = match parse_field(window, at, sender)? {
+        let next = match parse_field(window, at, sender, &mut fields.odd)? {
             Line::Cut => return Ok(None),
             Line::Field(field) => {
                 fields.push(field);
@@ -141,7 +142,10 @@ pub(crate) fn parse_fields(
             Line::Fold => match (sender, fields.last_mut()) {
                 (Sender::Upstream, Some(last)) => match extend_folded(window, at, last)? {
                     None => return Ok(None),
-                    Some(end) => end,
+                    Some(end) => {
+                        fields.odd.insert(Oddity::Folded);
+                        end
+                    }
                 },
                 _ => return Err(SyntaxError::Folded),
             },
@@ -159,12 +163,12 @@ pub(crate) enum Line {
     Fold,
 }
 
-/// One field line that begins at `at`.
+/// One field line that begins at `at`. What is strange about its name goes to `odd`.
 ///
 /// # Errors
 /// The first fault from the left.
 #[inline(always)]
-pub(crate) fn parse_field(window: &[u8], at: usize, sender: Sender) -> Result<Line, SyntaxError> {
+pub(crate) fn parse_field(window: &[u8], at: usize, sender: Sender, odd: &mut Oddities) -> Result<Line, SyntaxError> {
     let name_end = name_end(window, at);
     let Some(&stop) = window.get(name_end) else { return Ok(Line::Cut) };
     let name = &window[at..name_end];
@@ -175,15 +179,21 @@ pub(crate) fn parse_field(window: &[u8], at: usize, sender: Sender) -> Result<Li
         }
         match colon_after_space(window, name_end, sender)? {
             None => return Ok(Line::Cut),
-            Some(place) => (colon, spaced) = (place, true),
+            Some(place) => {
+                odd.insert(Oddity::SpacedName);
+                (colon, spaced) = (place, true);
+            }
         }
     }
     let faults = token_faults(name);
     if name.is_empty() {
         return Err(SyntaxError::NameEmpty);
     }
-    if faults & NOT_TOKEN != 0 {
-        return Err(SyntaxError::NameInvalid);
+    if faults != 0 {
+        if faults & NOT_TOKEN != 0 {
+            return Err(SyntaxError::NameInvalid);
+        }
+        odd.insert(Oddity::Underscore);
     }
     let value_end = value_end(window, colon + 1);
     let Some(end) = line_end(window, value_end)? else { return Ok(Line::Cut) };

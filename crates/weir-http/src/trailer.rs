@@ -1,6 +1,7 @@
 //! Which fields may stand in a trailer section, and the check of one trailer line (RFC 9110 §6.5.1, RFC 9112 §7.1.2).
 
 use crate::field::{Field, FieldName};
+use crate::oddity::Oddities;
 use crate::syntax::{Line, Sender, SyntaxError, parse_field};
 
 /// Framing, routing, authentication and connection fields: in a trailer they are an attack or a serious mistake.
@@ -72,7 +73,7 @@ pub(crate) enum TrailerFate {
 /// # Errors
 /// It is not a field line; folds are refused.
 pub(crate) fn judge_trailer(line: &[u8]) -> Result<TrailerFate, SyntaxError> {
-    match parse_field(line, 0, Sender::Client)? {
+    match parse_field(line, 0, Sender::Client, &mut Oddities::default())? {
         Line::Field(field) if field.line.len() == line.len() => Ok(fate(&field)),
         Line::Field(_) | Line::Cut => Err(SyntaxError::ControlByte),
         Line::Fold => Err(SyntaxError::Folded),

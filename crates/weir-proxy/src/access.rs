@@ -193,7 +193,8 @@ impl Access {
         loop {
             let client = &mut self.clients[session as usize];
             let delivered = client.delivered;
-            let Some(record) = client.waiting.pop_front_if(|record| record.end_at <= delivered) else { return };
+            let Some(mut record) = client.waiting.pop_front_if(|record| record.end_at <= delivered) else { return };
+            record.blame(record.last_because, Stage::Done);
             self.write(session, record, now_us);
         }
     }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::glitch::{ClientGlitch, UpstreamGlitch};
 use crate::trust::Doubt;
 
 /// Off only to find out what counting costs: `scripts/icount --cost` compiles weir a second time with it.
@@ -257,6 +258,10 @@ counters! {
     answers: [Counter; 5],
     /// Doubts about upstream connections, by [`Doubt`].
     doubts: [Counter; Doubt::ALL.len()],
+    /// Glitches of clients, by [`ClientGlitch`].
+    client_glitches: [Counter; ClientGlitch::COUNT],
+    /// Glitches of servers, by [`UpstreamGlitch`].
+    upstream_glitches: [Counter; UpstreamGlitch::COUNT],
     /// Requests answered with an error by weir itself, by word.
     refusals: Words,
     /// Deadlines that passed, by word.
@@ -289,6 +294,13 @@ impl Counters {
         }
         for (doubt, counter) in Doubt::ALL.into_iter().zip(&self.doubts) {
             one("doubts", "kind", doubt.word(), "Doubts about upstream connections.", counter.get());
+        }
+        for ((_, word, _), counter) in ClientGlitch::ALL.iter().zip(&self.client_glitches) {
+            one("client_glitches", "kind", word, "Strange though legal events on client connections.", counter.get());
+        }
+        for ((_, word, _), counter) in UpstreamGlitch::ALL.iter().zip(&self.upstream_glitches) {
+            let help = "Strange though legal events on upstream connections.";
+            one("upstream_glitches", "kind", word, help, counter.get());
         }
         for (name, words, help) in [
             ("refusals", &self.refusals, "Requests answered with an error by weir itself."),

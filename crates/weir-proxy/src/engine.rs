@@ -18,6 +18,7 @@ mod audit;
 mod choose;
 mod client;
 mod connect;
+mod glitches;
 mod health;
 mod late;
 mod lives;

@@ -14,6 +14,7 @@ pub mod counters;
 pub mod depth;
 pub mod engine;
 pub mod event;
+pub mod glitch;
 pub mod health;
 pub mod histogram;
 pub mod lifespan;

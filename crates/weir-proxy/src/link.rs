@@ -12,7 +12,9 @@
 
 use std::collections::VecDeque;
 
-use weir_http::{Chunk, ChunkedDecoder, Fields, HeadScan, Limits, ReplyBody, ReplyContext, ReplyError, ReplyHead};
+use weir_http::{
+    BodyOddities, Chunk, ChunkedDecoder, Fields, HeadScan, Limits, ReplyBody, ReplyContext, ReplyError, ReplyHead,
+};
 
 use crate::ask::{Ask, ExchangeId, Traits};
 use crate::backoff::Backoff;
@@ -209,6 +211,8 @@ pub struct Link {
     pub give_up_us: u64,
     /// Why it was last closed, for status.
     pub closed_why: &'static str,
+    /// Glitches on it since it was established.
+    pub glitches: u32,
     reading: Reading,
     interims: u8,
     blanks: u8,
@@ -272,6 +276,7 @@ impl Link {
             peer: None,
             give_up_us: u64::MAX,
             closed_why: "",
+            glitches: 0,
             reading: Reading::Head,
             interims: 0,
             blanks: 0,
@@ -405,6 +410,24 @@ impl Link {
             Reading::Head | Reading::Ended => Some(0),
             _ => None,
         }
+    }
+
+    /// What was strange about the body being read, or just read, since this was last called.
+    pub fn take_oddities(&mut self) -> Option<BodyOddities> {
+        match &mut self.reading {
+            Reading::Chunked(decoder) => decoder.take_oddities(),
+            _ => None,
+        }
+    }
+
+    /// Interim answers to the oldest request so far.
+    pub fn interims(&self) -> u8 {
+        self.interims
+    }
+
+    /// Whether the line end that was just skipped is the first one behind an answer.
+    pub fn is_first_blank(&self) -> bool {
+        self.blanks == 1
     }
 
     /// Trailer lines of the answer that has just ended.

@@ -58,6 +58,8 @@ pub struct ClientPlan {
     pub requests_queued_max: u32,
     /// Client connections of one worker; above it new ones are closed at once. None: as many as descriptors allow.
     pub connections_max: Option<u32>,
+    /// Glitches of one connection, 1-1,000,000; with more it is closed behind what it has asked. None, the default: any number.
+    pub glitches_max: Option<u32>,
     /// Add `Via: 1.1 weir` to what leaves, both ways. Default true.
     pub via: bool,
     /// Forward fields whose name contains `_`. Default false.
@@ -129,6 +131,8 @@ pub struct UpstreamPlan {
     pub retry_nonidempotent: bool,
     /// Limits of a reply head.
     pub head: weir_http::Limits,
+    /// Glitches of one connection, 1-1,000,000; with more it is made anew. None, the default: any number.
+    pub glitches_max: Option<u32>,
     /// Requests that must not be pipelined although their method is safe.
     pub nonidempotent: Rules,
     /// Answers that suspend a server, at most [`FAILOVER_MAX`] rules. Default none.
@@ -272,6 +276,7 @@ impl Default for ClientPlan {
             tunnel_timeout_us: 3600 * SECOND_US,
             requests_queued_max: 64,
             connections_max: None,
+            glitches_max: None,
             via: true,
             underscores: false,
             trusted_proxies: Vec::new(),
@@ -299,6 +304,7 @@ impl Default for UpstreamPlan {
             connect_retries: 10,
             retry_nonidempotent: false,
             head: weir_http::Limits::default(),
+            glitches_max: None,
             nonidempotent: Rules::default(),
             failover: Vec::new(),
             health: None,

@@ -77,6 +77,8 @@ pub struct ConnectionReport {
     pub closes: u64,
     /// Why the last one did; empty when none has.
     pub closed_why: &'static str,
+    /// Glitches since it was established.
+    pub glitches: u32,
     /// Whether its packets arrive at this worker's core; None: not known.
     pub near: Option<bool>,
 }

@@ -53,6 +53,8 @@ pub struct Session {
     pub inflight: u32,
     /// Bytes of answers that wait in exchanges which are not first.
     pub held_bytes: u32,
+    /// Glitches that it has made.
+    pub glitches: u32,
     /// Received and not parsed yet.
     pub stash: Option<Box<Stash>>,
     /// The request whose body is being read.
@@ -106,6 +108,30 @@ pub struct Stash {
     pub start: usize,
     /// How far the head at `start` was searched.
     pub scan: HeadScan,
+    /// Small pieces in which that head came, modulo [`PIECES`].
+    pub pieces: u8,
+}
+
+/// Bytes of a piece of a head below which it is small: less than a line of most heads.
+const PIECE_BYTES: usize = 64;
+/// So many small pieces of one head are strange.
+const PIECES: u8 = 16;
+
+impl Stash {
+    /// Takes in what arrived. True: the head at the beginning comes in many small pieces.
+    pub fn add(&mut self, piece: &[u8]) -> bool {
+        self.bytes.extend_from_slice(piece);
+        if piece.len() >= PIECE_BYTES {
+            return false;
+        }
+        self.pieces = (self.pieces + 1) % PIECES;
+        self.pieces == 0
+    }
+
+    /// A new head begins, or the same one is looked at from its beginning.
+    pub fn begin_head(&mut self) {
+        (self.scan, self.pieces) = (HeadScan::default(), 0);
+    }
 }
 
 /// A request body on its way in.
@@ -225,6 +251,7 @@ impl Session {
             output: Output::default(),
             inflight: 0,
             held_bytes: 0,
+            glitches: 0,
             stash: None,
             upload: None,
             paused: None,

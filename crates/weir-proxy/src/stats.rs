@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use crate::counters::{Counter, Kind, Sample, Words, counters};
+use crate::glitch::UpstreamGlitch;
 use crate::histogram::Histogram;
 use crate::plan::Plan;
 use crate::trust::Doubt;
@@ -57,6 +58,8 @@ counters! {
     statuses: Statuses,
     /// Doubts about its connections, by [`Doubt`].
     doubts: [Counter; Doubt::ALL.len()],
+    /// Glitches on its connections, by [`UpstreamGlitch`].
+    glitches: [Counter; UpstreamGlitch::COUNT],
     /// Ends of its connections and of tries to connect, by reason.
     closes: Words,
     /// Response time in microseconds: from when a request was put on its connection to the end of its answer. With
@@ -122,6 +125,9 @@ impl ServerStats {
         }
         for (doubt, counter) in Doubt::ALL.into_iter().zip(&self.doubts) {
             one("doubts", "kind", doubt.word(), "Doubts about its connections.", counter.get());
+        }
+        for ((_, word, _), counter) in UpstreamGlitch::ALL.iter().zip(&self.glitches) {
+            one("glitches", "kind", word, "Strange though legal events on its connections.", counter.get());
         }
         let help = "Ends of its connections and of tries to connect.";
         self.closes.iter().for_each(|(word, count)| one("closes", "word", word, help, count));

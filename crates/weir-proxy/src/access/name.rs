@@ -82,6 +82,8 @@ names! {
     Worker = "worker",
     /// How often the request was put on a connection; 0: never.
     Tries = "tries",
+    /// Glitches of the client's connection so far: what is strange there although it is legal.
+    Glitches = "glitches",
     /// Who ended the exchange before its time: `client`, `server` or `weir`; `none` when it is complete.
     EndedBy = "ended_by",
     /// Where it ended: `head`, `body`, `queue`, `connect`, `wait`, `answer`, `deliver`, `tunnel`, or `done`.

@@ -142,6 +142,10 @@ pub struct Record {
     pub(crate) upstream: Option<u16>,
     pub(crate) placed: Option<Placed>,
     pub(crate) tries: u32,
+    /// Of the client's connection when this one ended.
+    pub(crate) glitches: u32,
+    /// Complete, and the connection ends behind it for this reason; empty: it goes on, or ends as usual.
+    pub(crate) last_because: &'static str,
     pub(crate) party: Party,
     pub(crate) stage: Stage,
     /// Empty: none.

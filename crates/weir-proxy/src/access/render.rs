@@ -196,6 +196,7 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
         Name::UpstreamWorker => pen.number_or_absent(placed.map(|placed| u64::from(placed.link.worker))),
         Name::Worker => pen.number(u64::from(around.worker)),
         Name::Tries => pen.number(u64::from(record.tries)),
+        Name::Glitches => pen.number(u64::from(record.glitches)),
         Name::EndedBy => pen.plain(record.party.word().as_bytes()),
         Name::Phase => pen.plain(record.stage.word().as_bytes()),
         Name::Reason => pen.text(record.reason.as_bytes()),

@@ -44,6 +44,7 @@ pub const JSON: &[&str] = &[
     "upstream_worker",
     "worker",
     "tries",
+    "glitches",
     "ended_by",
     "phase",
     "reason",

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use weir_http::{Fields, RequestHead};
 
 use super::Engine;
+use super::glitches::ENDED_BY_GLITCHES;
 use crate::access::{Placed, Stage};
 use crate::ask::ExchangeId;
 use crate::mail::Mail;
@@ -169,10 +170,25 @@ impl Engine {
 
     /// The first answer of a session is complete, and all of it is in the session's output.
     pub(super) fn note_complete(&mut self, index: u32) {
+        self.note_glitches(index);
         let Some(access) = &mut self.access else { return };
         let session = self.sessions.at(index);
         let stream_bytes = access.delivered_bytes(index) + session.unsent_first() as u64;
         access.complete(index, session.first, stream_bytes, self.now_us);
+    }
+
+    /// How strange the client has been when its first exchange ends, and whether its connection ends with it for that.
+    fn note_glitches(&mut self, index: u32) {
+        if self.access.is_none() {
+            return;
+        }
+        let session = self.sessions.at(index);
+        let last = self.ends_by_glitches(session) && self.exchanges.at(session.first).want.close;
+        let (first, glitches) = (session.first, session.glitches);
+        if let Some(record) = self.access.as_mut().and_then(|access| access.record(first)) {
+            record.glitches = glitches;
+            record.last_because = if last { ENDED_BY_GLITCHES } else { "" };
+        }
     }
 
     /// The connection ends, and with it answers that are complete but not sent.
@@ -189,6 +205,7 @@ impl Engine {
         }
         let slot = self.sessions.at(index).first;
         self.note_body_so_far(index, slot);
+        self.note_glitches(index);
         let stage = self.stage(slot, why);
         if stage == Stage::Tunnel {
             self.note_ended(slot);

@@ -48,8 +48,11 @@ impl Engine {
                     stash.bytes.drain(..stash.start);
                     stash.start = 0;
                 }
-                stash.bytes.extend_from_slice(input.bytes);
+                let in_pieces = stash.add(input.bytes) && session.reading == Reading::Head;
                 self.parse_stash(index);
+                if in_pieces && self.session_alive(index) {
+                    self.head_in_pieces(index);
+                }
             }
             _ => {
                 let used = self.parse(index, input);
@@ -93,7 +96,7 @@ impl Engine {
             progress = used > 0;
             stash.start += used;
             // Also when nothing could be taken: a scan that has found an end would go on to the next head.
-            stash.scan = Default::default();
+            stash.begin_head();
         }
         if !self.session_alive(index) {
             return;
@@ -276,6 +279,9 @@ impl Engine {
         };
         let exchange = self.push_exchange(index, want);
         self.note_request(exchange, head, fields, bytes);
+        if !fields.oddities().is_empty() {
+            self.odd_request(index, fields.oddities());
+        }
         if want.close {
             self.sessions.at_mut(index).reading = Reading::Closing;
         }
@@ -356,7 +362,7 @@ impl Engine {
         let session = self.sessions.at_mut(index);
         match session.reading {
             Reading::Tunnel => self.tunnel_client_ended(index),
-            Reading::Linger => self.close_session(index, "done"),
+            Reading::Linger => self.close_session(index, self.orderly_end(index)),
             Reading::Body if session.stash.is_none() => self.upload_failed(index, 400, "body-truncated"),
             Reading::Body | Reading::AwaitSwitch => {}
             Reading::Head | Reading::Closing => {
@@ -472,7 +478,7 @@ impl Engine {
             return;
         }
         if session.flags.ended || session.flags.reset || !(session.flags.unread || session.upload.is_some()) {
-            self.close_session(index, "done");
+            self.close_session(index, self.orderly_end(index));
         } else if session.reading != Reading::Linger {
             session.reading = Reading::Linger;
             session.since_us = now_us;

@@ -73,6 +73,7 @@ impl Engine {
             answers: link.answers,
             closes: link.closes,
             closed_why: link.closed_why,
+            glitches: link.glitches,
             near: server.is_near(link.position),
         }
     }

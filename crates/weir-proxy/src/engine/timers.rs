@@ -142,7 +142,7 @@ impl Engine {
                 self.counters.timeouts.count("tunnel");
                 self.close_session(index, "tunnel-timeout");
             }
-            Reading::Linger => self.close_session(index, "done"),
+            Reading::Linger => self.close_session(index, self.orderly_end(index)),
             Reading::AwaitSwitch | Reading::Closing => self.arm_session(index),
         }
         if self.session_alive(index) {

@@ -51,9 +51,11 @@ impl Engine {
         session.upload = Some(Box::new(upload));
         session.reading = Reading::Body;
         session.since_us = now_us;
-        if head.expect_continue && bytes.len() == head.bytes {
+        let here = bytes.len() > head.bytes;
+        if head.expect_continue && !here {
             self.invite_body(exchange);
         }
+        self.judge_upload(index, head.method, head.expect_continue && here);
     }
 
     /// Body bytes at `input[at..]`; returns how many were used.
@@ -63,19 +65,27 @@ impl Engine {
         let session = self.sessions.at_mut(index);
         session.since_us = now_us;
         let Some(upload) = session.upload.as_mut() else { return 0 };
+        let mut odd = None;
         let part = match &mut upload.framing {
             UploadFraming::Length(left) => {
                 let take = (*left).min(rest.len() as u64);
                 *left -= take;
                 Part::Data { start: 0, end: take as usize }
             }
-            UploadFraming::Chunked(decoder) => match decoder.decode(rest) {
-                Ok(Chunk::Data { start, end }) => Part::Data { start, end },
-                Ok(Chunk::End { consumed }) => Part::End { used: consumed },
-                Ok(Chunk::More) => Part::More,
-                Err(_) => Part::Bad,
-            },
+            UploadFraming::Chunked(decoder) => {
+                let decoded = decoder.decode(rest);
+                odd = decoder.take_oddities();
+                match decoded {
+                    Ok(Chunk::Data { start, end }) => Part::Data { start, end },
+                    Ok(Chunk::End { consumed }) => Part::End { used: consumed },
+                    Ok(Chunk::More) => Part::More,
+                    Err(_) => Part::Bad,
+                }
+            }
         };
+        if let Some(odd) = odd {
+            self.odd_upload(index, odd);
+        }
         match part {
             Part::More => rest.len(),
             Part::Bad => {

@@ -6,10 +6,12 @@ use bytes::Bytes;
 use weir_http::{Fields, ReplyBody, ReplyHead, Version};
 
 use super::answer::Lines;
+use super::glitches::ENDED_BY_GLITCHES;
 use super::loss::Loss;
 use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, Piece, token};
 use crate::ask::{Ask, ExchangeId, LinkId, Traits};
 use crate::depth::Answers;
+use crate::glitch::UpstreamGlitch;
 use crate::link::{Entry, Link, LinkState, Step};
 use crate::mail::AnswerHead;
 use crate::output::Out;
@@ -177,7 +179,12 @@ impl Engine {
             let step = self.links.at_mut(index).step(input.bytes, &mut at, limits, &mut fields);
             let live = match step {
                 Step::More => break,
-                Step::Skip => true,
+                Step::Skip => {
+                    if self.links.at(index).is_first_blank() {
+                        self.upstream_glitch(index, UpstreamGlitch::BlankLine, 1);
+                    }
+                    true
+                }
                 Step::Head(head) => {
                     let start = at - head.bytes;
                     self.on_head(index, &head, &fields, &input.bytes[start..])
@@ -203,6 +210,9 @@ impl Engine {
             return;
         }
         let now_us = self.now_us;
+        if let Some(odd) = self.links.at_mut(index).take_oddities() {
+            self.odd_body(index, odd);
+        }
         let link = self.links.at_mut(index);
         if at < input.bytes.len() && link.state != LinkState::Tunnel {
             link.keep_stash(&input.bytes[at..]);
@@ -285,6 +295,11 @@ impl Engine {
             return;
         }
         if link.syncing && link.entries.is_empty() {
+            if self.is_worn(index) {
+                self.lose_link(index, Loss::Ours, ENDED_BY_GLITCHES);
+                return;
+            }
+            let link = self.links.at_mut(index);
             link.sync_until_us = now_us + (SYNC_ANSWERS * answer_us).min(SYNC_US_MAX);
             let generation = self.links.generation(index);
             self.synced.push((index, generation));
@@ -322,6 +337,10 @@ impl Engine {
         let from = self.link_id(index);
         let link = self.links.at_mut(index);
         let Some(ask) = link.entries.front().map(|entry| entry.ask) else { return false };
+        if !fields.oddities().is_empty() {
+            self.odd_answer(index, fields.oddities());
+        }
+        let link = self.links.at_mut(index);
         if head.status >= 200 || head.status == 101 {
             self.servers[link.server as usize].stats.statuses.count(head.status);
         }
@@ -364,6 +383,9 @@ impl Engine {
                 let server = &mut self.servers[link.server as usize];
                 server.refresh(link, self.now_us);
             }
+        } else {
+            let count = self.links.at(index).interims();
+            self.judge_interim(index, head.status, count);
         }
         if !self.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) {
             self.answer_head(&ask, from, head, None, fields, input);
@@ -443,6 +465,10 @@ impl Engine {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         let trailers = link.trailers().to_vec();
+        if let Some(odd) = link.take_oddities() {
+            self.odd_body(index, odd);
+        }
+        let link = self.links.at_mut(index);
         let streaming = link.entries.front().is_some_and(|entry| entry.ask.traits.has(Traits::STREAMING));
         let early = streaming && (!link.body_done || !link.body.is_empty());
         link.large = false;

@@ -9,6 +9,7 @@ mod again;
 mod balancing;
 mod basics;
 mod cuts;
+mod glitches;
 mod health;
 mod late;
 mod limits;

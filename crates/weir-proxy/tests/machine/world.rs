@@ -381,7 +381,7 @@ impl World {
     /// What is counted by server adds up to what is counted in all, and reports say what the gauges say.
     fn check_figures(&self) {
         type Pair = (fn(&Counters) -> u64, fn(&ServerStats) -> u64);
-        let pairs: [Pair; 17] = [
+        let pairs: [Pair; 18] = [
             (|all| all.moves.get(), |server| server.moves.get()),
             (|all| all.resends.get(), |server| server.resends.get()),
             (|all| all.escapes.get(), |server| server.escapes.get()),
@@ -399,6 +399,10 @@ impl World {
             (|all| all.upstream_bytes_out.get(), |server| server.bytes_out.get()),
             (|all| all.upstream_closes.sum(), |server| server.closes.sum() - server.closes.get("connect-failed")),
             (|all| all.doubts.iter().map(|n| n.get()).sum(), |server| server.doubts.iter().map(|n| n.get()).sum()),
+            (
+                |all| all.upstream_glitches.iter().map(|n| n.get()).sum(),
+                |server| server.glitches.iter().map(|n| n.get()).sum(),
+            ),
         ];
         for (number, (all, of_server)) in pairs.into_iter().enumerate() {
             let sum: u64 = (0..self.servers.len()).map(|server| self.count_of(server, of_server)).sum();

@@ -212,6 +212,7 @@ pub(crate) struct Row {
     pub(crate) answers: u64,
     pub(crate) closes: u64,
     pub(crate) closed_why: Option<String>,
+    pub(crate) glitches: u32,
 }
 
 /// What every refusal is: a word for programs, a sentence for people.

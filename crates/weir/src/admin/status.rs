@@ -225,6 +225,7 @@ fn row(worker: usize, connection: &ConnectionReport) -> Row {
         answers: connection.answers,
         closes: connection.closes,
         closed_why: Some(connection.closed_why.to_owned()).filter(|why| !why.is_empty()),
+        glitches: connection.glitches,
     }
 }
 

@@ -8,7 +8,7 @@ use super::table::{Column, Row, Tone, number, table, text};
 use crate::admin::document::{self, ServerStatus};
 
 /// What is left out first where it is narrow.
-const CONNECTIONS: [Column; 9] = [
+const CONNECTIONS: [Column; 10] = [
     number("CONN", 0),
     number("WORKER", 2),
     text("STATE"),
@@ -16,6 +16,7 @@ const CONNECTIONS: [Column; 9] = [
     number("SENT", 0),
     number("QUEUED", 0),
     number("ANSWERS", 1),
+    number("GLITCHES", 3),
     number("CLOSES", 0),
     text("LAST CLOSED BY"),
 ];
@@ -62,7 +63,7 @@ fn facts(status: &ServerStatus) -> Vec<(&'static str, String)> {
         ("answers", listed(status.statuses.iter().map(|(status, count)| (status.to_string(), *count)))),
         ("trust", trust(server)),
     ];
-    for (name, key) in [("doubts", "doubts"), ("closes", "closes")] {
+    for (name, key) in [("doubts", "doubts"), ("glitches", "glitches"), ("closes", "closes")] {
         let counts = server.totals.get(key).and_then(|value| value.as_object()).into_iter().flatten();
         facts.push((name, listed(counts.map(|(word, count)| (word.clone(), count.as_u64().unwrap_or(0))))));
     }
@@ -139,6 +140,7 @@ fn row(row: &document::Row) -> Row {
         row.in_flight.to_string().into(),
         row.queued.to_string().into(),
         count(row.answers).into(),
+        count(row.glitches.into()).into(),
         count(row.closes).into(),
         row.closed_why.clone().unwrap_or_else(|| "-".to_owned()).into(),
     ];

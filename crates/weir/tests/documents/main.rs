@@ -3,6 +3,7 @@
 //! Reads text only: Markdown tables, Rust sources, manifests, stored help texts. What a document names (files, symbols,
 //! values of constants, defaults of options) is looked up; nothing is built or run.
 
+mod glitches;
 mod log;
 mod markdown;
 mod names;

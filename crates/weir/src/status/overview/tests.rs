@@ -104,11 +104,12 @@ fn one_server() -> document::ServerStatus {
         in_flight: 3,
         queued: 1,
         answers: 12_345,
+        glitches: number,
         closes: u64::from(closed_why.is_some()),
         closed_why: closed_why.map(str::to_owned),
         ..document::Row::default()
     };
-    let totals = serde_json::json!({ "requests": 1_800_312, "retries": 2, "doubts": { "garbage": 2 }, "closes": { "reset": 1 } });
+    let totals = serde_json::json!({ "requests": 1_800_312, "retries": 2, "doubts": { "garbage": 2 }, "glitches": { "line-fold": 7 }, "closes": { "reset": 1 } });
     document::ServerStatus {
         version: 1,
         upstream: "app".to_owned(),
@@ -150,6 +151,9 @@ fn screens_are_as_stored() {
         same(name, &shown);
     }
     same("server.txt", &detail(&one_server(), plain(80)));
+    let wide = detail(&one_server(), plain(usize::MAX));
+    let cells = |line: usize| wide.lines().rev().nth(line).expect("a row").split_whitespace().collect::<Vec<_>>();
+    assert_eq!((cells(3)[7], cells(0)[10]), ("GLITCHES", "2"), "{wide}");
     same("line.txt", &line(&troubled()));
 }
 

@@ -1,0 +1,114 @@
+//! Glitches: what is strange on a connection although it is legal, by kind.
+//!
+//! One by itself says nothing; many on one connection are a program with a bug, or somebody who looks for one. They are
+//! counted for each connection and in all, and `glitches-limit` ends connections that make too many
+//! (`engine/glitches.rs`). `docs/status.md` has the same tables. What is refused is no glitch: it has its own word
+//! and ends the connection at once. hostile.md K3.
+
+/// Declares the kinds of one side once; the enumeration, the list and the words follow.
+macro_rules! kinds {
+    ($(#[doc = $about:literal])+ $side:ident { $($(#[doc = $help:literal])+ $variant:ident = $word:literal,)+ }) => {
+        $(#[doc = $about])+
+        #[repr(u8)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $side {
+            $($(#[doc = $help])+ $variant,)+
+        }
+
+        impl $side {
+            /// Every kind in the order of discriminants: its word, and what happened.
+            pub const ALL: &[($side, &str, &str)] = &[$(($side::$variant, $word, concat!($($help),+).trim_ascii()),)+];
+
+            /// How many kinds there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// For log and counters.
+            pub fn word(self) -> &'static str {
+                Self::ALL[self as usize].1
+            }
+        }
+    };
+}
+
+kinds! {
+    /// What a client can do.
+    ClientGlitch {
+        /// An empty line before a request line.
+        LeadingLine = "leading-line",
+        /// 16 pieces of less than 64 bytes each for one head.
+        HeadPieces = "head-pieces",
+        /// A field that is dropped because its name contains `_`.
+        Underscore = "underscore",
+        /// Connection lists a field that may not be taken away, such as Host or Cookie.
+        ConnectionList = "connection-list",
+        /// A field twice that has one value, such as Authorization, Cookie or Content-Type.
+        FieldRepeated = "field-repeated",
+        /// A target with another host than Host.
+        OtherHost = "other-host",
+        /// An Upgrade that is ignored: invalid, h2c, with a body, in HTTP/1.0 or not named by Connection.
+        UpgradeIgnored = "upgrade-ignored",
+        /// A field `Proxy`, which programs behind CGI take for their configuration; it is dropped.
+        ProxyField = "proxy-field",
+        /// A body with GET, HEAD, DELETE or TRACE.
+        BodyUnexpected = "body-unexpected",
+        /// `Expect: 100-continue`, and the body without waiting for it.
+        BodyUnawaited = "body-unawaited",
+        /// A chunk with an extension, which is dropped.
+        ChunkExtension = "chunk-extension",
+        /// 128 chunks of less than 8 bytes each that came together.
+        ChunkCrumbs = "chunk-crumbs",
+        /// A trailer, which is dropped.
+        TrailerDropped = "trailer-dropped",
+    }
+}
+
+kinds! {
+    /// What a server can do.
+    UpstreamGlitch {
+        /// Line ends behind an answer that don't belong to it.
+        BlankLine = "blank-line",
+        /// 100 Continue, which weir never asks for.
+        ContinueUnasked = "continue-unasked",
+        /// The fifth interim answer (1xx) to one request, or a later one.
+        InterimMany = "interim-many",
+        /// A folded field line, which is unfolded.
+        LineFold = "line-fold",
+        /// White space between a field's name and its colon, which is removed.
+        NameSpaced = "name-spaced",
+        /// Connection lists a field that may not be taken away, such as Set-Cookie or Content-Length.
+        ConnectionList = "connection-list",
+        /// A field twice that has one value, such as Content-Type, Date or Location.
+        FieldRepeated = "field-repeated",
+        /// A chunk with an extension, which is dropped.
+        ChunkExtension = "chunk-extension",
+        /// 128 chunks of less than 8 bytes each that came together.
+        ChunkCrumbs = "chunk-crumbs",
+        /// A trailer that may not be one, such as Content-Type; it is dropped.
+        TrailerDropped = "trailer-dropped",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: each kind has its own word, and stands at its discriminant. How: all of them.
+
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn words_are_different_and_in_order() {
+        let clients =
+            ClientGlitch::ALL.iter().map(|(glitch, word, help)| (*glitch as usize, glitch.word(), *word, *help));
+        let servers =
+            UpstreamGlitch::ALL.iter().map(|(glitch, word, help)| (*glitch as usize, glitch.word(), *word, *help));
+        for side in [clients.collect::<Vec<_>>(), servers.collect()] {
+            let mut words = BTreeSet::new();
+            for (at, (place, word, told, help)) in side.into_iter().enumerate() {
+                assert_eq!((place, word), (at, told));
+                assert!(help.ends_with('.'), "{word}: {help}");
+                assert!(words.insert(word), "{word}");
+            }
+        }
+    }
+}
