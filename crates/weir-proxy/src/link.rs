@@ -145,7 +145,9 @@ pub struct Link {
     pub late_due_us: u64,
     /// Nothing may be sent behind what is unanswered now.
     pub hold: bool,
-    /// No second request before the first answer: the connection follows a loss.
+    /// It is being found out whether it is near: it takes nothing meanwhile.
+    pub locating: bool,
+    /// No second request before the first answer: the connection follows a loss, or is to be located first.
     pub probation: bool,
     /// Had as many unanswered requests as it may have, and not much fewer since.
     pub full: bool,
@@ -243,6 +245,7 @@ impl Link {
             late: false,
             late_due_us: u64::MAX,
             hold: false,
+            locating: false,
             probation: false,
             full: false,
             syncing: false,

@@ -33,6 +33,13 @@ const SYNC_US: u64 = 1_000_000;
 /// Connections that are made anew because all of a worker's are far: each time another process or another queue of the network
 /// card may be the other end, and with two of them four times are enough in 15 cases of 16.
 const FAR_TRIES: u32 = 4;
+/// Further tries for each connection that turns out to be near, where connections are made anew all the time; so that it goes on
+/// where every fourth is near, and is given up where hardly any is. At most [`NEARER_TRIES_MAX`] are saved.
+const NEARER_TRIES: u32 = 3;
+const NEARER_TRIES_MAX: u32 = 8;
+/// A server that ends connections after fewer requests is not worth it: a connect costs what ten or twenty requests on a far
+/// connection cost more.
+const SCOUTED_REQUESTS_MIN: u64 = 50;
 /// An answer in a pipeline that takes as long as the kernel delays an acknowledgement (40 ms, a tick less) may have been held
 /// back for want of one (Nagle's algorithm, RFC 9293 §3.7.4). nginx with `tcp_nopush` does so.
 const HELD_US: u64 = 30_000;
@@ -211,7 +218,7 @@ impl Server {
         }
         let position = link.position as usize;
         let spent = link.answers + link.entries.len() as u64 >= self.lifespan.limit();
-        let up = link.state == LinkState::Ready && link.persist && !spent;
+        let up = link.state == LinkState::Ready && link.persist && !spent && !link.locating;
         let empty = link.entries.is_empty();
         let idle = up && empty && !link.syncing;
         let (limit, len) = (self.depth.limit().min(self.batch), link.entries.len() as u32);
@@ -288,12 +295,30 @@ impl Server {
         self.far.set(position as usize, near == Some(false));
     }
 
-    /// Whether a connection that was found to be far is better made anew: all are, and the next one may be near.
-    pub fn may_try_nearer(&mut self) -> bool {
+    /// Whether a connection that was found to be far is better made anew: all are, and the next one may be near. `scouted`: it
+    /// has done nothing yet but to find that out.
+    pub fn may_try_nearer(&mut self, scouted: bool) -> bool {
         let all_far = self.far.count() as usize == self.links.len();
-        let may = all_far && self.far_tries > 0;
+        let may = (scouted || all_far) && self.far_tries > 0;
         self.far_tries -= u32::from(may);
         may
+    }
+
+    /// Whether the first request on a connection goes alone, to find out whether it is near: the server ends each after so many
+    /// requests, so that one that is far can be replaced at hardly any cost.
+    pub fn scouts(&self) -> bool {
+        self.far_tries > 0 && self.is_short_lived()
+    }
+
+    /// A new connection is near: others may be.
+    pub fn note_near(&mut self) {
+        if self.is_short_lived() {
+            self.far_tries = (self.far_tries + NEARER_TRIES).min(NEARER_TRIES_MAX);
+        }
+    }
+
+    fn is_short_lived(&self) -> bool {
+        (SCOUTED_REQUESTS_MIN..u64::MAX).contains(&self.lifespan.limit())
     }
 
     /// With `share="client"`: behind requests of the same client, else on a connection of its own.

@@ -485,11 +485,9 @@ impl<D: Driver> Worker<D> {
                 self.driver.receive(unpack(socket), how);
             }
             Action::LocateLink { token, socket } => {
-                if let Some(core) = self.core
-                    && let Some(receiving) = self.driver.receiving_core(unpack(socket))
-                {
-                    self.engine.link_located(token, receiving as usize == core);
-                }
+                let receiving = self.driver.receiving_core(unpack(socket));
+                let near = self.core.zip(receiving).map(|(core, receiving)| receiving as usize == core);
+                self.engine.link_located(token, near);
             }
             Action::ReceiveLink { socket } => self.driver.receive(unpack(socket), Receive::Once(Class::Large)),
             Action::AcknowledgeLink { socket } => self.driver.acknowledge(unpack(socket)),

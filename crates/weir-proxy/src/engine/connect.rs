@@ -72,6 +72,7 @@ impl Engine {
         server.unreachable = false;
         server.ready += 1;
         server.locate(link.position, None);
+        link.probation |= server.scouts();
         server.refresh(link, now_us);
         if revived {
             self.server_recovered(position);

@@ -261,24 +261,37 @@ impl Engine {
 
     /// Asks which core receives a connection's packets. Only an answer tells: a handshake is the kernel's alone.
     fn locate(&mut self, index: u32) {
-        if let Some(socket) = self.links.at(index).socket {
+        let link = self.links.at_mut(index);
+        if let Some(socket) = link.socket {
+            let server = &self.servers[link.server as usize];
+            link.locating = server.scouts() && link.answers == 1 && link.entries.is_empty();
             let token = token(Owner::Link, index, self.links.generation(index));
             self.actions.push_back(Action::LocateLink { token, socket });
         }
     }
 
-    /// Which core receives a connection's packets: this worker's or another.
-    pub fn link_located(&mut self, token: u64, near: bool) {
+    /// Which core receives a connection's packets: this worker's (near) or another; None: nobody knows.
+    pub fn link_located(&mut self, token: u64, near: Option<bool>) {
         let Some(index) = self.link_of(token) else { return };
-        let link = self.links.at(index);
+        let link = self.links.at_mut(index);
         if link.state != LinkState::Ready {
             return;
         }
-        let server = &mut self.servers[link.server as usize];
-        server.locate(link.position, Some(near));
-        let costs = link.syncing && link.entries.is_empty() && link.answers >= FAR_ANSWERS_MIN;
-        if !near && costs && server.may_try_nearer() {
+        let server_index = link.server as usize;
+        let server = &mut self.servers[server_index];
+        let scouted = std::mem::take(&mut link.locating);
+        server.locate(link.position, near);
+        let costs = link.syncing && link.answers >= FAR_ANSWERS_MIN;
+        if near == Some(false) && link.entries.is_empty() && (scouted || costs) && server.may_try_nearer(scouted) {
             self.lose_link(index, Loss::Ours, "far");
+            return;
+        }
+        if near == Some(true) && !link.syncing {
+            server.note_near();
+        }
+        if scouted {
+            server.refresh(link, self.now_us);
+            self.dispatch(server_index);
         }
     }
 

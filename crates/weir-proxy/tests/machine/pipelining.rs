@@ -132,6 +132,57 @@ fn a_far_connection_is_made_anew_until_one_is_near() {
     }
 }
 
+/// A server that ends each connection after 100 requests: how many connections are used, and which part of the requests goes over
+/// near ones, after the limit was learned.
+fn short_lived(near: Option<fn(usize) -> bool>) -> (usize, usize) {
+    let mut world = World::new(deep(4), 1, 1);
+    world.near = near;
+    world.run_for(100_000);
+    let mut given = std::collections::BTreeMap::new();
+    world.serve(move |seen| {
+        let count: &mut usize = given.entry(seen.conn).or_default();
+        *count += 1;
+        let end = *count == 100;
+        let field = if end { "Connection: close\r\n" } else { "" };
+        let bytes = answer(seen.request);
+        let at = bytes.windows(2).position(|pair| pair == b"\r\n").unwrap() + 2;
+        let bytes = [&bytes[..at], field.as_bytes(), &bytes[at..]].concat();
+        let mut script = vec![Do::Delay(20), Do::Answer(bytes)];
+        script.extend(end.then_some(Do::Fin));
+        Some(script)
+    });
+    let clients: Vec<usize> = (0..8).map(|_| world.client()).collect();
+    keep_busy(&mut world, &clients, 2_000);
+    let first = world.conns.len();
+    keep_busy(&mut world, &clients, 20_000);
+    world.run_for(1_000_000);
+    let later = &world.conns[first..];
+    let is_near = |conn: usize| near.is_some_and(|near| near(conn));
+    let over_near: usize =
+        later.iter().enumerate().filter(|(at, _)| is_near(first + at)).map(|(_, conn)| conn.requests.len()).sum();
+    let all: usize = later.iter().map(|conn| conn.requests.len()).sum();
+    assert!(all > 19_000, "{all}");
+    assert!(later.iter().all(|conn| conn.requests.len() <= 100), "nothing is sent behind the last answer");
+    let connects = later.len();
+    world.finish();
+    (connects, over_near * 100 / all)
+}
+
+/// Where connections are short-lived anyway, one that is far is replaced after its first answer, as long as enough are near.
+#[test]
+fn short_lived_connections_are_scouted() {
+    let (plain, _) = short_lived(None);
+    assert!((190..=215).contains(&plain), "{plain}");
+    let (connects, near) = short_lived(Some(|conn| conn % 2 == 0));
+    assert!(near >= 90 && connects <= 2 * plain + 20, "{near} % of the requests over near ones, {connects} connects");
+    let (connects, near) = short_lived(Some(|conn| conn % 4 == 0));
+    assert!(near >= 80 && connects <= 4 * plain + 20, "{near} % of the requests over near ones, {connects} connects");
+    let (connects, _) = short_lived(Some(|conn| conn % 40 == 0));
+    assert!(connects <= plain + plain / 8, "hardly any is near: {connects} connects");
+    let (connects, _) = short_lived(Some(|_| false));
+    assert!(connects <= plain + 10, "none is near: {connects} connects");
+}
+
 /// Lets each client ask again as soon as it is answered, so many times in all.
 fn keep_busy(world: &mut World, clients: &[usize], requests: usize) -> usize {
     let mut sent = 0;

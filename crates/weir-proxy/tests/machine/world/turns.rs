@@ -239,9 +239,8 @@ impl World {
             Action::Connect { token, address } => self.connect(node, token, address),
             Action::SendLink { socket, out } => self.send_link(socket as usize, &out),
             Action::LocateLink { token, socket } => {
-                if let Some(near) = self.near {
-                    self.nodes[node].engine.link_located(token, near(socket as usize));
-                }
+                let near = self.near.map(|near| near(socket as usize));
+                self.nodes[node].engine.link_located(token, near);
             }
             Action::AcknowledgeLink { socket } => self.conns[socket as usize].acknowledged += 1,
             Action::ReceiveLink { socket } => {
