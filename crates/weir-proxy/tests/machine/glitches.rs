@@ -132,7 +132,12 @@ fn usual_traffic_makes_none() {
         world.send(client, b"0\r\n\r\n");
         world.run_for(100_000);
     }
-    assert_eq!(world.clients[client].replies.len(), 150);
+    // A stream of requests in which each small piece ends one head and begins the next.
+    let requests = with("X-A: 0123456789\r\n").repeat(60);
+    (0..60).for_each(|_| world.expect(client, "GET", false, false));
+    world.send_cut(client, requests.as_bytes(), Cut::Each(50));
+    world.run_for(100_000);
+    assert_eq!(world.clients[client].replies.len(), 210);
     assert_eq!((of_clients(&world), of_servers(&world)), (vec![], vec![]));
     world.finish();
 }
@@ -309,19 +314,31 @@ fn a_head_in_pieces_that_is_complete_at_last() {
     world.finish();
 }
 
-/// An upgrade that brings its client over the limit is answered; a tunnel is left alone.
+/// An upgrade that brings its client over the limit is answered: with the last answer, or with a tunnel, which is left alone.
 #[test]
-fn a_tunnel_is_left_alone() {
-    let mut world = World::started(limited(1), 1, 1);
-    world.serve(|_| Some(vec![Do::Switch(crate::tunnels::SWITCH.to_vec())]));
-    let client = world.client();
-    world.ask(client, "GET", "/ws", "Connection: upgrade, host\r\nUpgrade: websocket\r\nX_y: 1\r\n");
-    world.run_for(10_000);
-    assert_eq!(world.clients[client].statuses(), [101]);
-    world.send(client, &b"\r\n".repeat(100));
-    world.run_for(10_000);
-    assert!(!world.clients[client].closed);
-    world.finish();
+fn an_upgrade_over_the_limit() {
+    let upgrade = "Connection: upgrade, host\r\nUpgrade: websocket\r\nX_y: 1\r\n";
+    for granted in [false, true] {
+        let mut world = World::started(limited(1), 1, 1);
+        world.serve(move |seen| {
+            let switch = || vec![Do::Switch(crate::tunnels::SWITCH.to_vec())];
+            Some(if granted { switch() } else { vec![Do::Answer(answer(seen.request))] })
+        });
+        let client = world.client();
+        world.ask(client, "GET", "/v?n=00000001", upgrade);
+        world.run_for(10_000);
+        assert_eq!(world.clients[client].statuses(), [if granted { 101 } else { 200 }]);
+        assert_eq!(world.clients[client].closed, !granted);
+        if granted {
+            world.send(client, &b"\r\n".repeat(100));
+            world.run_for(10_000);
+            assert_eq!(world.conns.iter().map(|conn| conn.tunnel.len()).sum::<usize>(), 200);
+            assert!(!world.clients[client].closed);
+        } else {
+            assert!(world.clients[client].replies[0].closes);
+        }
+        world.finish();
+    }
 }
 
 /// An answer with these field lines, and interim answers before it and bytes behind it.
