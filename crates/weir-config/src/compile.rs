@@ -19,7 +19,7 @@ use weir_proxy::sticky::{Cookie, SameSite, Sticky};
 use crate::check::{Checked, Chosen};
 use crate::problem::{Problem, Span, nearest};
 use crate::schema::{Default, Setting};
-use crate::{AdminChoice, IoChoice, World};
+use crate::{AdminChoice, IoChoice, World, texts};
 
 /// Listeners, upstreams, servers of one upstream, routes: more than this is a mistake or an attack.
 const BLOCKS_MAX: usize = 10_000;
@@ -358,7 +358,7 @@ impl Compiler<'_> {
             path: block.text("path").to_owned(),
             host: given("host"),
             expect_status: Codes::parse(block.text("expect-status"))?,
-            expect_body: given("expect-body"),
+            expect_body: given("expect-body").as_deref().and_then(texts::body_check),
             interval_us: block.number("interval"),
             timeout_us: block.number("timeout"),
             rise: narrow(block.number("rise")),

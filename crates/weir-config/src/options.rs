@@ -438,9 +438,9 @@ const HEALTH: Block = Block {
         ),
         row(
             "expect-body",
-            Kind::Or("any", &Kind::Text("a text", texts::probe_text)),
+            Kind::Or("any", &Kind::Text("a text, or sha256:DIGEST", texts::probe_text)),
             Default::Is("any"),
-            "What a good answer contains, within its first 64 KiB. Then every probe is made.",
+            "What a good answer contains within its first 64 KiB, or `sha256:` and 64 hexadecimal digits: what `sha256sum` says of its body. Then every probe is made.",
         ),
         row("interval", Kind::Time(100_000, DAY), Default::Is("10s"), "Between two probes, a tenth less or more."),
         row("timeout", TIMEOUT, Default::Is("5s"), "How long a probe may take, with its connect."),

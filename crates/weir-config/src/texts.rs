@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_proxy::access::{Escape, Name, Template, TemplateError};
 use weir_proxy::health::Codes;
+use weir_proxy::plan::BodyCheck;
 
 use crate::problem::nearest;
 
@@ -306,9 +307,26 @@ pub(crate) fn probe_host(text: &str) -> Result<String, String> {
 /// What the body of a probe's answer contains.
 pub(crate) fn probe_text(text: &str) -> Result<String, String> {
     match text.len() {
-        1..=4096 => Ok(text.to_owned()),
+        1..=4096 => match body_check(text) {
+            Some(BodyCheck::Sha256(_)) => Ok(text.to_ascii_lowercase()),
+            Some(BodyCheck::Contains(_)) => Ok(text.to_owned()),
+            None => Err("a SHA-256 has 64 hexadecimal digits, as `sha256sum` prints them".to_owned()),
+        },
         _ => Err("a text to look for has 1 to 4096 bytes".to_owned()),
     }
+}
+
+/// What a valid `expect-body` stands for; None: it is not valid.
+pub(crate) fn body_check(text: &str) -> Option<BodyCheck> {
+    let Some(digits) = text.strip_prefix("sha256:") else { return Some(BodyCheck::Contains(text.to_owned())) };
+    if digits.len() != 64 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut digest = [0; 32];
+    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
+    }
+    Some(BodyCheck::Sha256(digest))
 }
 
 fn is_host_name(name: &str) -> bool {

@@ -157,6 +157,15 @@ pub struct FailoverRule {
     pub window_us: u64,
 }
 
+/// `expect-body` of `health`. Looked for in the first 64 KiB of an answer, with its head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BodyCheck {
+    /// It contains this text, which is not empty.
+    Contains(String),
+    /// This is the SHA-256 of all of it (FIPS 180-4).
+    Sha256([u8; 32]),
+}
+
 /// `health` of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthPlan {
@@ -168,8 +177,8 @@ pub struct HealthPlan {
     pub host: Option<String>,
     /// Statuses that are good. Default 200-399.
     pub expect_status: Codes,
-    /// A text that the body must contain in its first 64 KiB (with the head). Default none.
-    pub expect_body: Option<String>,
+    /// What the body must be. Default: anything.
+    pub expect_body: Option<BodyCheck>,
     /// Between two probes, a tenth less or more. Default 10 s.
     pub interval_us: u64,
     /// From the connect to the verdict. Default 5 s.

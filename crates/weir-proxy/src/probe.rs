@@ -6,11 +6,13 @@
 
 use std::fmt;
 
+use sha2::{Digest, Sha256};
 use weir_http::{Chunk, ChunkedDecoder, Fields, Limits, ReplyBody, ReplyContext};
 
-use crate::plan::HealthPlan;
+use crate::plan::{BodyCheck, HealthPlan};
 
-/// Bytes of an answer, head and body, that are looked at; a text to be found must lie within them.
+/// Bytes of an answer, head and body, that are looked at; a text to be found, or all of a body with a digest, must lie within
+/// them.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Interim answers that are skipped.
 const INTERIM_MAX: u32 = 32;
@@ -28,7 +30,7 @@ pub enum ProbeFault {
     Garbage,
     /// An unexpected status.
     Status(u16),
-    /// The body does not contain what it should.
+    /// The body is not what it should be.
     Body,
 }
 
@@ -105,10 +107,15 @@ impl Probe {
         if verdict.is_none() && full { Some(Err(self.too_long())) } else { verdict }
     }
 
-    /// The server closed its direction.
-    pub fn ended(&self) -> ProbeFault {
-        // What was looked for would have been found when it came.
-        if matches!(self.reading, Reading::UntilClose) { ProbeFault::Body } else { ProbeFault::Closed }
+    /// The server closed its direction. The verdict.
+    ///
+    /// # Errors
+    /// What the probe has against the server.
+    pub fn ended(&self, plan: &HealthPlan) -> Result<(), ProbeFault> {
+        match (&self.reading, &plan.expect_body) {
+            (Reading::UntilClose, Some(check)) => self.check_body(check, self.body.len(), true).unwrap_or(Ok(())),
+            _ => Err(ProbeFault::Closed),
+        }
     }
 
     fn too_long(&self) -> ProbeFault {
@@ -134,9 +141,6 @@ impl Probe {
             if !plan.expect_status.contain(head.status) {
                 return Some(Err(ProbeFault::Status(head.status)));
             }
-            if plan.expect_body.is_none() {
-                return Some(Ok(()));
-            }
             self.reading = match head.body {
                 ReplyBody::None => Reading::Length(0),
                 ReplyBody::Length(length) => Reading::Length(length),
@@ -144,20 +148,24 @@ impl Probe {
                 ReplyBody::UntilClose => Reading::UntilClose,
             };
         }
-        self.read_body(plan.expect_body.as_deref().unwrap_or_default().as_bytes())
+        let Some(check) = &plan.expect_body else { return Some(Ok(())) };
+        let before = self.body.len();
+        match self.take_body() {
+            Ok(complete) => self.check_body(check, before, complete),
+            Err(fault) => Some(Err(fault)),
+        }
     }
 
-    fn read_body(&mut self, text: &[u8]) -> Option<Result<(), ProbeFault>> {
-        let before = self.body.len();
-        let complete = match self.take_body() {
-            Ok(complete) => complete,
-            Err(fault) => return Some(Err(fault)),
+    /// Judges the body, of which everything from `before` on is new.
+    fn check_body(&self, check: &BodyCheck, before: usize, complete: bool) -> Option<Result<(), ProbeFault>> {
+        let good = match check {
+            BodyCheck::Contains(text) => {
+                let from = before.saturating_sub(text.len().saturating_sub(1));
+                self.body[from..].windows(text.len().max(1)).any(|window| window == text.as_bytes())
+            }
+            BodyCheck::Sha256(digest) => complete && Sha256::digest(&self.body)[..] == digest[..],
         };
-        let from = before.saturating_sub(text.len().saturating_sub(1));
-        if text.is_empty() || self.body[from..].windows(text.len()).any(|window| window == text) {
-            return Some(Ok(()));
-        }
-        complete.then_some(Err(ProbeFault::Body))
+        if good { Some(Ok(())) } else { complete.then_some(Err(ProbeFault::Body)) }
     }
 
     /// Moves what belongs to the body there. True: it is complete.
@@ -238,7 +246,8 @@ mod tests {
     use super::*;
 
     fn plan(body: Option<&str>) -> HealthPlan {
-        HealthPlan { expect_body: body.map(str::to_owned), ..HealthPlan::default() }
+        let check = body.map(|text| BodyCheck::Contains(text.to_owned()));
+        HealthPlan { expect_body: check, ..HealthPlan::default() }
     }
 
     /// The verdict of an answer in two pieces; Err(Closed) and the like when the connection ends behind it.
@@ -247,7 +256,35 @@ mod tests {
         let limits = Limits::default();
         let (first, second) = answer.split_at(cut);
         let verdict = probe.feed(first, plan, &limits).or_else(|| probe.feed(second, plan, &limits));
-        verdict.unwrap_or_else(|| Err(probe.ended()))
+        verdict.unwrap_or_else(|| probe.ended(plan))
+    }
+
+    /// FIPS 180-4's example: the digest of `abc`, in every framing, and of nothing else.
+    #[test]
+    fn digests_are_of_the_whole_body() {
+        let digest = [
+            0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea, 0x41, 0x41, 0x40, 0xde, 0x5d, 0xae, 0x22, 0x23, 0xb0, 0x03,
+            0x61, 0xa3, 0x96, 0x17, 0x7a, 0x9c, 0xb4, 0x10, 0xff, 0x61, 0xf2, 0x00, 0x15, 0xad,
+        ];
+        let plan = HealthPlan { expect_body: Some(BodyCheck::Sha256(digest)), ..HealthPlan::default() };
+        let until_close = "HTTP/1.1 200 OK\r\n\r\n";
+        let length = "HTTP/1.1 200 OK\r\nContent-Length: ";
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for (answer, expected) in [
+            (format!("{until_close}abc"), Ok(())),
+            (format!("{until_close}ab"), Err(ProbeFault::Body)),
+            (format!("{until_close}abcd"), Err(ProbeFault::Body)),
+            (format!("{length}3\r\n\r\nabc"), Ok(())),
+            (format!("{length}4\r\n\r\nabc"), Err(ProbeFault::Closed)),
+            (format!("{length}4\r\n\r\nabcd"), Err(ProbeFault::Body)),
+            (format!("{chunked}2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"), Ok(())),
+            (format!("{chunked}3\r\nabc\r\n"), Err(ProbeFault::Closed)),
+            (format!("{chunked}0\r\n\r\n"), Err(ProbeFault::Body)),
+        ] {
+            for cut in 0..=answer.len() {
+                assert_eq!(judge(&plan, answer.as_bytes(), cut), expected, "{answer:?} cut at {cut}");
+            }
+        }
     }
 
     #[test]

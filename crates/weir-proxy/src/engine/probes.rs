@@ -4,6 +4,8 @@
 //! succeeded within the interval. A server starts as one that works. Bound: one connection a server at a time, for at most
 //! the time-out. The answer is judged by [`crate::probe`].
 
+use std::sync::Arc;
+
 use super::{Action, Engine, GENERATION_MASK, Input};
 use crate::output::Out;
 use crate::plan::HealthPlan;
@@ -156,9 +158,11 @@ impl Engine {
     /// As [`Engine::link_ended`] and, with `broken`, [`Engine::link_failed`].
     pub(super) fn probe_ended(&mut self, token: u64, broken: bool) {
         let Some(server) = self.server_of(token) else { return };
-        let ended = self.prober(server).and_then(|prober| prober.probe.as_ref()).map(Probe::ended);
-        let fault = if broken { ProbeFault::Closed } else { ended.unwrap_or(ProbeFault::Closed) };
-        self.probe_done(server, Err(fault));
+        let upstream = usize::from(self.servers[server as usize].upstream);
+        let plan = Arc::clone(&self.plan);
+        let probe = self.prober(server).and_then(|prober| prober.probe.as_ref()).filter(|_| !broken);
+        let verdict = probe.zip(plan.upstreams[upstream].health.as_ref()).map(|(probe, health)| probe.ended(health));
+        self.probe_done(server, verdict.unwrap_or(Err(ProbeFault::Closed)));
     }
 
     fn probe_done(&mut self, server: u32, result: Result<(), ProbeFault>) {
