@@ -239,10 +239,10 @@ impl Suspects {
         recent.any(|past| past.id != crash && !past.explained && !record.was_in(past.id))
     }
 
-    /// Until when a suspect is held back.
+    /// Until when a suspect is held back; not at all if it was refused, which it may be told at once.
     pub fn held_until_us(&self, key: &[u8]) -> u64 {
-        let suspect = self.keys.get(key).filter(|record| record.deaths >= DEATHS_MIN);
-        suspect.map_or(0, |record| record.died_us + HOLD_US)
+        let held = |record: &&Record| record.deaths >= DEATHS_MIN && record.refused_until_us <= record.died_us;
+        self.keys.get(key).filter(held).map_or(0, |record| record.died_us + HOLD_US)
     }
 
     /// A request was answered completely. True when the other workers should know.

@@ -127,8 +127,7 @@ impl Engine {
         for (position, Waiting { ask, bytes }) in line.enumerate() {
             let key = if self.suspects.is_empty() { None } else { suspects::key(ask.upstream, bytes) };
             let held_until_us = key.map_or(0, |key| self.suspects.held_until_us(&key));
-            let refused = matches!(self.verdict_of(ask, bytes), Verdict::Refused { .. });
-            if held_until_us <= self.now_us || refused {
+            if held_until_us <= self.now_us {
                 return Some(position);
             }
             self.quarantine_due_us = self.quarantine_due_us.min(held_until_us);
