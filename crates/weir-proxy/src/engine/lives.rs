@@ -3,7 +3,8 @@
 //! The machines of a worker that panicked are in an unknown state, so nothing of them is used again. Other workers hold
 //! names of its requests and connections, and mail that speaks of them may be under way both ways; the new machines will
 //! give the same names to others. So the first thing that each of them hears is [`Mail::Reborn`], upon which they forget
-//! the old names, and whatever they said before their [`Mail::Welcome`] is not listened to. hostile.md K3.
+//! the old names, and whatever they said before their [`Mail::Welcome`] is not listened to. One that is reborn itself meanwhile may
+//! have lost the welcome with everything else; its own [`Mail::Reborn`] says as much. hostile.md K3.
 
 use super::{Engine, Parts};
 use crate::ask::{ExchangeId, Failure, LinkId, Traits};
@@ -38,6 +39,8 @@ impl Engine {
 
     /// Another worker lost everything. Its clients are gone, and so are its connections.
     pub(super) fn on_reborn(&mut self, worker: u16, life: u32) {
+        // Its new life has heard of no name of this worker's former one, and will not before the welcome.
+        self.strangers[usize::from(worker)] = false;
         self.forget_clients(worker);
         self.forget_connections(worker);
         self.post(worker, Mail::Welcome { life });

@@ -270,6 +270,24 @@ fn k3_a_new_life_does_not_listen_to_the_old_one() {
     }
 }
 
+/// hostile.md K3. Two workers lose everything, one of them with the welcome for the other: they listen to each other again.
+#[test]
+fn k3_a_welcome_that_is_lost_leaves_no_strangers() {
+    for (first, second) in [(0, 1), (1, 0)] {
+        let mut world = World::started(plan(1, 1), 2, 1);
+        world.begin_anew(first);
+        world.begin_anew_after_mail(second);
+        world.run_for(1_000_000);
+        for node in 0..2 {
+            let client = world.client_of(node);
+            world.get(client, "00000001");
+            world.run_for(1_000_000);
+            check_honest("00000001", &world.clients[client].replies[0]).unwrap();
+        }
+        world.finish();
+    }
+}
+
 /// hostile.md K3. When the worker that owns the connection loses everything, the clients of others get 502 for what they
 /// had asked there, and are served again.
 #[test]

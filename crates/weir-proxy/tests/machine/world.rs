@@ -363,6 +363,14 @@ impl World {
         self.act(node);
     }
 
+    /// The same in the middle of a turn: it has read its mail, and what it was going to say of it is lost too.
+    pub fn begin_anew_after_mail(&mut self, node: usize) {
+        while let Some((from, post)) = self.nodes[node].inbox.pop_front() {
+            self.nodes[node].engine.deliver(from, post);
+        }
+        self.begin_anew(node);
+    }
+
     /// What all servers do.
     pub fn serve(&mut self, serve: impl FnMut(&Seen<'_>) -> Option<Vec<Do>> + 'static) {
         self.servers[0].serve = Box::new(serve);
