@@ -474,6 +474,10 @@ impl Engine {
         if more || !session.flags.close && !session.flags.ended {
             if session.reading == Reading::Head && session.stash.is_none() {
                 session.since_us = now_us;
+                // The patience with a server may be longer than the one with an idle client.
+                if session.armed_us > now_us.saturating_add(self.plan.client.idle_timeout_us) {
+                    self.arm_session(index);
+                }
             }
             return;
         }

@@ -68,6 +68,25 @@ fn an_idle_client_is_closed_in_silence() {
     world.finish();
 }
 
+/// Also after a wait for a server with which there was more patience than with idle clients.
+#[test]
+fn an_idle_client_is_closed_in_time_after_a_slow_answer() {
+    let mut patient = plan(1, 1);
+    patient.upstreams[0].forward_timeout_us = 600 * SECOND;
+    let mut world = World::started(patient, 1, 1);
+    world.serve(|seen| [Do::Delay(80 * SECOND)].into_iter().chain(honest(seen)?).map(Some).collect());
+    let client = world.client();
+    world.get(client, "00000001");
+    world.run_for(81 * SECOND);
+    check_honest("00000001", &world.clients[client].replies[0]).unwrap();
+    world.run_for(73 * SECOND);
+    assert!(!world.clients[client].closed);
+    world.run_for(2 * SECOND);
+    assert!(world.clients[client].closed && world.clients[client].end == Some(End::Clean));
+    assert_eq!(world.count(|counters| counters.timeouts.get("idle")), 1);
+    world.finish();
+}
+
 #[test]
 fn h2_a_body_has_thirty_seconds_between_reads_and_a_least_rate() {
     for (bytes_each, pause_us, after_us) in [(0, 31 * SECOND, 0), (10, 2 * SECOND, 0), (1, 20 * SECOND, 0)] {
