@@ -7,6 +7,8 @@
 
 mod rows;
 
+use std::sync::LazyLock;
+
 use crate::message::Reply;
 use crate::replies::End;
 
@@ -218,17 +220,20 @@ pub fn check_honest(nonce: &str, reply: &Reply) -> Result<(), String> {
     if own && reply.status == 200 { Ok(()) } else { Err(format!("nonce {nonce} got {reply:?}")) }
 }
 
+/// Made once: some scripts have a megabyte, and simulations ask for rows all the time.
+static ROWS: LazyLock<Vec<HostileUpstream>> = LazyLock::new(rows::all);
+
 /// Every scripted row, in the order of the catalogue. Ids are unique.
-pub fn catalogue() -> Vec<HostileUpstream> {
-    rows::all()
+pub fn catalogue() -> &'static [HostileUpstream] {
+    &ROWS
 }
 
 /// The row with this id.
 ///
 /// # Panics
 /// There is none.
-pub fn by_id(id: &str) -> HostileUpstream {
-    catalogue().into_iter().find(|row| row.id == id).unwrap_or_else(|| panic!("no row {id} in the catalogue"))
+pub fn by_id(id: &str) -> &'static HostileUpstream {
+    ROWS.iter().find(|row| row.id == id).unwrap_or_else(|| panic!("no row {id} in the catalogue"))
 }
 
 /// Servers that close: rows E18 and E27.

@@ -48,7 +48,7 @@ fn play(io: Io, id: &str) {
     for company in [Company::Alone, Company::Queued, Company::Pipelined] {
         if company <= row.company {
             eprintln!("company: {company:?}");
-            Play::new(io, &row, company, random.fork()).run();
+            Play::new(io, row, company, random.fork()).run();
         }
     }
 }

@@ -36,6 +36,7 @@ pub use actor::{Actor, Conn, Net};
 pub use driver::{Ledger, SimDriver};
 pub use faults::Faults;
 pub use rng::Rng;
+pub use world::START_US;
 
 use kernel::DriverState;
 use world::World;

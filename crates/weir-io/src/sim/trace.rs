@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 /// Lines kept when lines are kept at all.
 const LINES_MAX: usize = 100_000;
 
-/// A running hash (FNV-1a, 64 bits) of everything that happened, and optionally the last of it in words.
+/// A running hash of everything that happened, and optionally the last of it in words. The hash is FNV-1a over words of 64 bits
+/// instead of bytes: most of a run would be hashing.
 #[derive(Debug)]
 pub(super) struct Trace {
     hash: u64,
@@ -26,13 +27,17 @@ impl Trace {
     }
 
     pub(super) fn number(&mut self, value: u64) {
-        self.bytes(&value.to_le_bytes());
+        // The turn brings the upper bits, which multiplication only moves up, down to the next words.
+        self.hash = (self.hash ^ value).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.hash = (self.hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        let mut words = bytes.chunks_exact(8);
+        for word in &mut words {
+            self.number(word.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)));
         }
+        let rest = words.remainder();
+        self.number(rest.iter().fold(rest.len() as u64, |sum, byte| sum << 8 | u64::from(*byte)));
     }
 
     /// Adds a line, if lines are kept. `line` is only called then.

@@ -20,6 +20,9 @@ use crate::Socket;
 /// How long the simulated kernel tries to connect: Linux's default, about 127 s.
 const CONNECT_GIVES_UP_US: u64 = 127_000_000;
 
+/// The time at which a world begins, microseconds.
+pub const START_US: u64 = 1_000_000;
+
 /// Who accepts what arrives at an address.
 #[derive(Debug)]
 pub(super) struct Listening {
@@ -63,7 +66,7 @@ impl World {
             seed,
             settings,
             rng: Rng::new(seed),
-            now_us: 1_000_000,
+            now_us: START_US,
             ends: Ends::default(),
             listeners: BTreeMap::new(),
             actors: Vec::new(),

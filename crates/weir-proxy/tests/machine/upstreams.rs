@@ -173,9 +173,9 @@ fn play_row(row: &HostileUpstream) {
 }
 
 fn play_letter(letter: &str) {
-    let rows: Vec<_> = catalogue().into_iter().filter(|row| row.letter == letter).collect();
+    let rows: Vec<_> = catalogue().iter().filter(|row| row.letter == letter).collect();
     assert!(!rows.is_empty(), "no row {letter}");
-    rows.iter().for_each(play_row);
+    rows.into_iter().for_each(play_row);
 }
 
 macro_rules! letters {
@@ -420,7 +420,7 @@ fn e28_an_announced_end_moves_everything() {
 fn e5_no_content_with_an_answer_as_body_in_a_pipeline() {
     let row = by_id("e5_204_with_an_answer_as_body");
     for seed in 0..SEEDS {
-        let (mut play, asker) = Play::new(&row, Company::Pipelined, seed);
+        let (mut play, asker) = Play::new(row, Company::Pipelined, seed);
         play.ask(4);
         play.world.expect(asker, "GET", false, false);
         play.world.send(asker, &row.trigger.bytes("a", NONCE));

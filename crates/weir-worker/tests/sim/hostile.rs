@@ -30,7 +30,7 @@ fn no_victim_of_a_hostile_server_is_harmed() {
         if row.company == Company::Alone {
             continue;
         }
-        seeds_of(RUNS).into_iter().for_each(|seed| play(&row, seed));
+        seeds_of(RUNS).into_iter().for_each(|seed| play(row, seed));
     }
 }
 

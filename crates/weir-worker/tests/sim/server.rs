@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use weir_check::upstreams::{Closing, Ending, HostileUpstream, Step, by_id, honest_answer};
+use weir_check::upstreams::{Closing, Ending, Step, by_id, honest_answer};
 use weir_check::{Request, Rules, StrictRequests};
 use weir_io::sim::{Actor, Conn, Net};
 
@@ -38,6 +38,8 @@ pub struct Style {
     pub slow: u32,
     /// How each connection ends; None: never by itself.
     pub closing: Option<Closing>,
+    /// From this time of the world on, microseconds: answers before don't count for `closing`.
+    pub closes_from_us: u64,
     /// Never answers; reads everything.
     pub silent: bool,
     /// When it begins to listen, microseconds after the start; connects before that are refused.
@@ -61,6 +63,7 @@ impl Style {
             until_close: 0,
             slow: 0,
             closing: None,
+            closes_from_us: 0,
             silent: false,
             up_after_us: 0,
             swaps: 0,
@@ -90,7 +93,7 @@ pub(super) struct Connection {
     pub(super) queue: VecDeque<Request>,
     /// Of the request that is being answered; None when the next may begin.
     writing: Option<Writing>,
-    /// Final answers that were begun.
+    /// Honest answers that were begun, as the style counts them.
     answered: usize,
     /// The request whose head was counted as arrived, and its body is not complete.
     pub(super) open_nonce: Option<String>,
@@ -98,6 +101,8 @@ pub(super) struct Connection {
     deaf: bool,
     /// Said `Connection: close`.
     announced: bool,
+    /// The script of the request whose body is not complete has begun.
+    early: bool,
     /// After 101: each byte comes back one higher.
     tunnel: bool,
 }
@@ -231,6 +236,9 @@ impl Server {
         }
         if request.target.starts_with("/trigger") {
             let request = request.clone();
+            if std::mem::replace(&mut connection.early, true) {
+                return;
+            }
             self.begin_script(net, conn, &request);
         } else if fresh && request.fields.has("expect") && net.rng().chance(800) {
             self.send(net, conn, b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -247,7 +255,9 @@ impl Server {
         if connection.writing.is_some() || connection.deaf || self.style.silent {
             return;
         }
-        let Some(request) = connection.queue.front().cloned() else { return };
+        let Some(request) = connection.queue.front().cloned() else {
+            return self.look_at_open_request(net, conn, false);
+        };
         if self.is_trigger(&request) {
             self.conns.entry(conn).and_modify(|connection| drop(connection.queue.pop_front()));
             return self.begin_script(net, conn, &request);
@@ -275,15 +285,17 @@ impl Server {
             self.book.borrow_mut().plays("e20_wrong_order", true);
         }
         let Some(request) = connection.queue.pop_front() else { return };
+        let counts = net.now_us() >= self.style.closes_from_us;
         if request.fields.has("upgrade") {
             connection.judge.upgraded();
             connection.tunnel = true;
             return self.send(net, conn, SWITCH);
         }
-        connection.answered += 1;
+        connection.answered += usize::from(counts);
         connection.judge.answered();
         self.book.borrow_mut().answers += 1;
-        let ending = self.style.closing.filter(|closing| closing.answers == connection.answered).map(|c| c.how);
+        let ending =
+            self.style.closing.filter(|closing| counts && closing.answers == connection.answered).map(|c| c.how);
         let half = self
             .style
             .closing
@@ -415,7 +427,6 @@ impl Server {
 
     fn begin_script(&mut self, net: &mut Net<'_>, conn: Conn, request: &Request) {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
-        connection.answered += 1;
         connection.judge.answered();
         let nonce = request.nonce().to_owned();
         let mut book = self.book.borrow_mut();
@@ -429,8 +440,7 @@ impl Server {
         if id == KILLER {
             return self.timer(net, 0, Due::Die);
         }
-        let row: HostileUpstream = by_id(&id);
-        let mut steps = VecDeque::from(row.steps);
+        let mut steps = VecDeque::from(by_id(&id).steps.clone());
         if let (Some(echo), Some(Step::Send(bytes))) = (request.fields.first(ECHO_FIELD), steps.front_mut()) {
             *bytes = with_echo(bytes, echo);
         }
@@ -493,6 +503,7 @@ impl Actor for Server {
             open_nonce: None,
             deaf: false,
             announced: false,
+            early: false,
             tunnel: false,
         };
         self.conns.insert(conn, connection);

@@ -1,0 +1,55 @@
+//! E19: requests that kill every server which reads them.
+
+use super::super::run::Run;
+use super::super::server::KILLER;
+use super::super::{each_seed, seeds_of};
+use super::{Counts, Outcome, VICTIMS, add_clients, count, judge, scenario, settle};
+use crate::storm::Act;
+
+/// Worlds where a hundred seeds are usual.
+const WORLDS: u64 = 100;
+
+/// Most times that a request may reach servers which it kills: the first time, `forward-retries`, `PASSED_MAX` orderly ends when it
+/// is the next one, and once behind another, whose fault it is as far as weir can see.
+const KILLER_ARRIVALS_MAX: usize = 1 + 5 + 2 + 1;
+
+/// Most victims that are refused, of a hundred; nearly always nobody. A client's DELETE can come to stand behind the answer to a later
+/// request of its own: when that is too large to be held, both wait for `forward-timeout`.
+const REFUSED_PERCENT_MAX: usize = 1;
+
+/// E19: a request that kills every server which reads it. It gets its error after a bounded number of tries, and those whose
+/// connections it broke are answered elsewhere or later.
+#[test]
+fn e19_a_request_that_kills_is_alone_in_its_end() {
+    let counts = Counts::default();
+    each_seed(seeds_of(WORLDS), |seed| {
+        let run = Run::new(scenario("killer", seed, 2));
+        let mut nonce = String::new();
+        add_clients(&run, seed, "HEAD", |number, script| {
+            script.burst(&[], VICTIMS, None);
+            if number == 7 {
+                let bytes = script.add("GET", None);
+                let asked = script.asked.last_mut().expect("just added");
+                asked.trigger = Some(KILLER.to_owned());
+                nonce = asked.nonce.clone();
+                script.acts.push_back(Act::Send(bytes));
+            }
+        });
+        run.finish_with(|book| {
+            count(&counts, book);
+            let killer = &book.entries[&nonce];
+            let refused = killer.replies.iter().all(|reply| matches!(reply.status, 502 | 503));
+            // An answer to its client that had begun may have been cut before.
+            let ended = killer.replies.len() == 1 || killer.outcome == Outcome::Cut;
+            if !ended || !refused || killer.arrivals.len() > KILLER_ARRIVALS_MAX {
+                return Err(format!(
+                    "the killer got {} replies after {} tries",
+                    killer.replies.len(),
+                    killer.arrivals.len()
+                ));
+            }
+            judge(book, true, REFUSED_PERCENT_MAX)
+        });
+    });
+    settle("killer", WORLDS, counts, [KILLER].into_iter(), [].into_iter());
+}
