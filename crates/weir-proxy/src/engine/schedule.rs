@@ -4,6 +4,7 @@ use weir_http::{Fields, Forwarded, Framing, RequestBody, RequestEdits, RequestHe
 
 use super::{Engine, GENERATION_MASK};
 use crate::ask::{Ask, ExchangeId, Failure, LinkId, NOBODY, Traits};
+use crate::link::Entry;
 use crate::mail::Mail;
 use crate::server::Waiting;
 use crate::session::Phase;
@@ -303,7 +304,7 @@ impl Engine {
             return None;
         }
         if machine.waiting.is_empty()
-            && let Some(position) = machine.pick(ask, |link| self.tail_client(link))
+            && let Some(position) = self.pick(server, ask)
         {
             return Some(Place::Link(machine.links[position]));
         }
@@ -311,6 +312,21 @@ impl Engine {
             return Some(Place::Refused(Failure::NoServer));
         }
         Some(Place::Queue(server))
+    }
+
+    /// The position of the connection that takes this request now, if there is one.
+    fn pick(&self, server: usize, ask: &Ask) -> Option<usize> {
+        let machine = &self.servers[server];
+        let position = machine.pick(ask, |link| self.tail_client(link))?;
+        let fits = ask.traits.has(Traits::PIPELINABLE) || !self.is_behind_later(machine.links[position], ask);
+        fits.then_some(position)
+    }
+
+    /// Whether a connection has a later request of the same client. Its answer may be too large to be held until this one is
+    /// answered, and then each would wait for the other. What is safe to repeat moves away; this would not.
+    fn is_behind_later(&self, link: u32, ask: &Ask) -> bool {
+        let later = |entry: &Entry| entry.ask.client == ask.client && entry.ask.serial > ask.serial;
+        self.links.at(link).entries.iter().any(later)
     }
 
     /// The client of the last request on a connection.
@@ -371,7 +387,7 @@ impl Engine {
             }
             let picked = match ask.traits.has(Traits::QUARANTINED) {
                 true => self.pick_quarantined(server),
-                false => self.servers[server].pick(&ask, |link| self.tail_client(link)),
+                false => self.pick(server, &ask),
             };
             let Some(position) = picked else { return };
             let link = self.servers[server].links[position];

@@ -5,7 +5,7 @@ use weir_check::End;
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::PipelineMode;
 
-use crate::world::{Do, Seen, World, honest, plan};
+use crate::world::{Do, Seen, World, answer, honest, plan};
 
 /// Bytes that one client may make weir hold: the high mark and a receive for each connection that brings answers.
 const HELD_MAX: usize = 400_000;
@@ -504,4 +504,38 @@ fn a_cut_answer_in_front_of_an_upload() {
         }
         world.finish();
     }
+}
+
+/// A request that is not safe moves to another connection, where a later one of its own client has a large answer: it does not
+/// get in line behind that, which waits for it.
+#[test]
+fn nobody_waits_behind_a_later_request_of_its_own() {
+    let mut world = warm(2, 1);
+    let last = |seen: &Seen<'_>| {
+        let text = String::from_utf8(answer(seen.request)).unwrap();
+        text.replacen("\r\n", "\r\nConnection: close\r\n", 1).into_bytes()
+    };
+    world.serve(move |seen| match seen.request.target.as_str() {
+        "/first?n=00000001" => Some(vec![Do::Delay(20_000), Do::Answer(last(seen)), Do::Fin]),
+        "/second?n=00000002" => Some(vec![Do::Delay(10_000), Do::Answer(answer(seen.request))]),
+        target if target.starts_with("/large") => {
+            let mut script = large(seen)?;
+            script.insert(0, Do::Delay(50_000));
+            Some(script)
+        }
+        _ => honest(seen),
+    });
+    let [first, second, third] = [(); 3].map(|()| world.client());
+    world.ask(first, "GET", "/first?n=00000001", "");
+    world.run_for(1_000);
+    world.ask(second, "DELETE", "/second?n=00000002", "");
+    world.run_for(1_000);
+    // Behind the first, on a connection that ends with its answer, and then on the other one.
+    world.ask(third, "DELETE", "/v?n=00000003", "");
+    world.ask(third, "GET", "/large?n=00000004", "");
+    world.run_for(1_000_000);
+    let replies = &world.clients[third].replies;
+    check_honest("00000003", &replies[0]).unwrap();
+    assert!(is_large(&replies[1], "00000004"));
+    world.finish();
 }
