@@ -242,6 +242,9 @@ impl Engine {
             let accused = !unsent && (loss == Loss::Died || position == 0);
             let refused = crash.is_some_and(|crash| accused && self.accuse(crash, rested, &entry, &log));
             if entry.ask.traits.has(Traits::QUARANTINED) {
+                if accused {
+                    self.groups[usize::from(entry.ask.upstream)].quarantine.note_death(self.now_us);
+                }
                 self.leave_quarantine(&entry.ask);
             }
             if entry.ask.traits.has(Traits::TRIAL) {

@@ -35,6 +35,8 @@ pub(super) struct Quarantine {
     pub(super) waiting: VecDeque<Waiting>,
     /// The one that this worker has sent.
     running: Option<Running>,
+    /// A server has just died of one: the next would go to what is left of it.
+    quiet_until_us: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +51,11 @@ struct Running {
 impl Quarantine {
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() >= QUARANTINED_MAX
+    }
+
+    /// A server has died of the one that was running: its other connections end within [`LOOK_US`].
+    pub(super) fn note_death(&mut self, now_us: u64) {
+        self.quiet_until_us = now_us + LOOK_US;
     }
 }
 
@@ -123,8 +130,12 @@ impl Engine {
 
     /// The first in line that is not held back.
     fn next_in_line(&mut self, group: usize) -> Option<usize> {
-        let line = self.groups[group].quarantine.waiting.iter().take(LOOK_MAX);
-        for (position, Waiting { ask, bytes }) in line.enumerate() {
+        let quarantine = &self.groups[group].quarantine;
+        if self.now_us < quarantine.quiet_until_us {
+            self.quarantine_due_us = self.quarantine_due_us.min(quarantine.quiet_until_us);
+            return None;
+        }
+        for (position, Waiting { ask, bytes }) in quarantine.waiting.iter().enumerate().take(LOOK_MAX) {
             let key = if self.suspects.is_empty() { None } else { suspects::key(ask.upstream, bytes) };
             let held_until_us = key.map_or(0, |key| self.suspects.held_until_us(&key));
             if held_until_us <= self.now_us {

@@ -13,9 +13,8 @@ const WORLDS: u64 = 100;
 /// is the next one, and once behind another, whose fault it is as far as weir can see.
 const KILLER_ARRIVALS_MAX: usize = 1 + 5 + 2 + 1;
 
-/// Most victims that are refused, of a hundred; nearly always nobody. Two clients' DELETEs can each come to stand behind the answer to
-/// a later request of the other: when those are too large to be held, all wait for `forward-timeout`.
-const REFUSED_PERCENT_MAX: usize = 1;
+/// Most victims that are refused, of a hundred.
+const REFUSED_PERCENT_MAX: usize = 0;
 
 /// E19: a request that kills every server which reads it. It gets its error after a bounded number of tries, and those whose
 /// connections it broke are answered elsewhere or later.
