@@ -54,6 +54,13 @@ pub struct Ask {
     pub echo: Stamp,
 }
 
+impl Ask {
+    /// Whether the same client asked this before `other`, so that it has to have this answer first.
+    pub fn precedes(&self, other: &Ask) -> bool {
+        self.client == other.client && self.serial < other.serial
+    }
+}
+
 /// A set of properties of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traits(u16);

@@ -18,7 +18,7 @@ const ASIDE_MAX: u32 = 1_000;
 /// Whether a slow answer to `slow` keeps `other` from being answered. The client's own later requests have to wait for
 /// that answer anyway: on a connection each, they would only cost connections.
 pub(super) fn keeps_up(slow: &Ask, other: &Ask) -> bool {
-    slow.client != other.client || other.serial < slow.serial
+    slow.client != other.client || other.precedes(slow)
 }
 
 impl Engine {

@@ -4,7 +4,6 @@ use weir_http::{Fields, Forwarded, Framing, RequestBody, RequestEdits, RequestHe
 
 use super::{Engine, GENERATION_MASK};
 use crate::ask::{Ask, ExchangeId, Failure, LinkId, NOBODY, Traits};
-use crate::link::Entry;
 use crate::mail::Mail;
 use crate::server::Waiting;
 use crate::session::Phase;
@@ -325,8 +324,7 @@ impl Engine {
     /// Whether a connection has a later request of the same client. Its answer may be too large to be held until this one is
     /// answered, and then each would wait for the other. What is safe to repeat moves away; this would not.
     fn is_behind_later(&self, link: u32, ask: &Ask) -> bool {
-        let later = |entry: &Entry| entry.ask.client == ask.client && entry.ask.serial > ask.serial;
-        self.links.at(link).entries.iter().any(later)
+        self.links.at(link).entries.iter().any(|entry| ask.precedes(&entry.ask))
     }
 
     /// The client of the last request on a connection.

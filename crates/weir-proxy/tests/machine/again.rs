@@ -163,21 +163,50 @@ fn deep() -> Plan {
     deep
 }
 
+/// A connection, of worker 0, whose server has stopped reading: what is asked from here on stands behind a send that doesn't end.
+/// With the client of the request in that send, `aaaa0001`.
+fn behind_an_endless_send(workers: u16) -> (World, usize) {
+    let mut world = World::started(deep(), workers, 1);
+    let reader = world.client();
+    for n in 0..80 {
+        world.get(reader, &format!("{n:08}"));
+        world.settle();
+    }
+    world.servers[0].deaf = true;
+    world.get(reader, "aaaa0001");
+    world.settle();
+    (world, reader)
+}
+
+/// The server that didn't read is gone, and another one is there at once.
+fn replace_the_deaf(world: &mut World) {
+    world.servers[0].deaf = false;
+    world.say(0, Do::Rst);
+    world.run_for(1_000_000);
+}
+
+/// What was not sent at all may always move, also what must not be repeated.
+#[test]
+fn a_post_that_was_not_sent_moves() {
+    let (mut world, reader) = behind_an_endless_send(1);
+    let poster = world.client();
+    world.post(poster, "aaaa0002", b"x");
+    world.settle();
+    replace_the_deaf(&mut world);
+    check_honest("aaaa0001", world.clients[reader].replies.last().unwrap()).unwrap();
+    answered(&world, poster, "aaaa0002");
+    assert_eq!(world.times_served("aaaa0002"), 1);
+    assert_eq!(world.count(|counters| counters.moves.get()), 1);
+    world.finish();
+}
+
 /// A large body whose request was not sent at all moves with it, as far as it has come, and the rest follows; also when its
 /// client is another worker's.
 #[test]
 fn a_streamed_request_that_was_not_sent_moves() {
     for (node, complete) in [(0, false), (0, true), (1, false), (1, true)] {
-        let mut world = World::started(deep(), 2, 1);
-        let (reader, poster) = (world.client(), world.client_of(node));
-        for n in 0..80 {
-            world.get(reader, &format!("{n:08}"));
-            world.settle();
-        }
-        world.servers[0].deaf = true;
-        world.get(reader, "aaaa0001");
-        world.settle();
-        // Behind a send that doesn't end.
+        let (mut world, reader) = behind_an_endless_send(2);
+        let poster = world.client_of(node);
         let length = if complete { 90_000 } else { 600_000 };
         world.expect(poster, "POST", false, false);
         let head = format!("POST /p?n=aaaa0002 HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
@@ -186,9 +215,7 @@ fn a_streamed_request_that_was_not_sent_moves() {
             world.send(poster, &[b'x'; 30_000]);
         }
         world.settle();
-        world.servers[0].deaf = false;
-        world.say(0, Do::Rst);
-        world.run_for(1_000_000);
+        replace_the_deaf(&mut world);
         check_honest("aaaa0001", world.clients[reader].replies.last().unwrap()).unwrap();
         answered(&world, poster, "aaaa0002");
         assert_eq!(world.times_served("aaaa0002"), 1);

@@ -9,33 +9,6 @@ use weir_proxy::plan::PipelineMode;
 
 use crate::world::{Do, World, answer, honest, plan};
 
-/// What was not sent at all may always move, also what must not be repeated.
-#[test]
-fn a_post_that_was_not_sent_moves() {
-    let mut deep = plan(1, 1);
-    deep.upstreams[0].pipeline = PipelineMode::Depth(8);
-    let mut world = World::started(deep, 1, 1);
-    let (reader, poster) = (world.client(), world.client());
-    for n in 0..80 {
-        world.get(reader, &format!("{n:08}"));
-        world.settle();
-    }
-    world.servers[0].deaf = true;
-    world.get(reader, "aaaa0001");
-    world.settle();
-    // Behind a send that doesn't end.
-    world.post(poster, "aaaa0002", b"x");
-    world.settle();
-    world.servers[0].deaf = false;
-    world.say(0, Do::Rst);
-    world.run_for(100_000);
-    check_honest("aaaa0001", world.clients[reader].replies.last().unwrap()).unwrap();
-    check_honest("aaaa0002", &world.clients[poster].replies[0]).unwrap();
-    assert_eq!(world.times_served("aaaa0002"), 1);
-    assert_eq!(world.count(|counters| counters.moves.get()), 1);
-    world.finish();
-}
-
 /// `retry-nonidempotent` makes a POST like any other request; without it it gets 502 and is sent once.
 #[test]
 fn retry_nonidempotent() {
