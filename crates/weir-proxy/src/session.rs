@@ -116,6 +116,8 @@ pub struct Stash {
 const PIECE_BYTES: usize = 64;
 /// So many small pieces of one head are strange.
 const PIECES: u8 = 16;
+/// Bytes of empty lines that may stand before a request, and of one that is not complete; with more the head is refused.
+const BLANK_BYTES_MAX: usize = 5;
 
 impl Stash {
     /// Takes in what arrived. True: the head at the beginning comes in many small pieces.
@@ -126,6 +128,12 @@ impl Stash {
         }
         self.pieces = (self.pieces + 1) % PIECES;
         self.pieces == 0
+    }
+
+    /// Whether there is nothing but empty lines, which begin no head (RFC 9112 §2.2: some clients send one behind a body).
+    fn is_blank(&self) -> bool {
+        let rest = &self.bytes[self.start..];
+        rest.len() <= BLANK_BYTES_MAX && rest.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
     }
 
     /// A new head begins, or the same one is looked at from its beginning.
@@ -258,6 +266,11 @@ impl Session {
             reading: Reading::Head,
             flags: Flags::default(),
         }
+    }
+
+    /// Whether a part of a request, or a request that waits, is here and not parsed yet.
+    pub fn has_begun_request(&self) -> bool {
+        self.stash.as_ref().is_some_and(|stash| !stash.is_blank())
     }
 
     /// Bytes of answers that the client has not taken.

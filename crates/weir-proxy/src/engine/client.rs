@@ -43,12 +43,16 @@ impl Engine {
             Reading::Tunnel => self.tunnel_from_client(index, input.piece(0..input.bytes.len())),
             Reading::Closing | Reading::Linger => session.flags.unread = true,
             _ if session.stash.is_some() => {
+                let idle = session.reading == Reading::Head && !session.has_begun_request();
                 let stash = session.stash.get_or_insert_default();
                 if stash.start > 0 && stash.start >= stash.bytes.len() / 2 {
                     stash.bytes.drain(..stash.start);
                     stash.start = 0;
                 }
                 let in_pieces = stash.add(input.bytes) && session.reading == Reading::Head;
+                if idle && session.has_begun_request() {
+                    session.since_us = self.now_us;
+                }
                 self.parse_stash(index);
                 if in_pieces && self.session_alive(index) {
                     self.head_in_pieces(index);
@@ -472,7 +476,7 @@ impl Engine {
         // What a client sent before it ended its direction and was not parsed yet comes next.
         let more = session.flags.ended && session.stash.is_some() && !session.flags.close;
         if more || !session.flags.close && !session.flags.ended {
-            if session.reading == Reading::Head && session.stash.is_none() {
+            if session.reading == Reading::Head && !session.has_begun_request() {
                 session.since_us = now_us;
                 // The patience with a server may be longer than the one with an idle client.
                 if session.armed_us > now_us.saturating_add(self.plan.client.idle_timeout_us) {
@@ -588,7 +592,8 @@ impl Engine {
         if session.reading == Reading::Tunnel {
             return;
         }
-        if session.first == NONE && session.output.is_empty() && !session.flags.sending && session.stash.is_none() {
+        let begun = session.has_begun_request();
+        if session.first == NONE && session.output.is_empty() && !session.flags.sending && !begun {
             self.close_session(index, "drained");
         } else if session.last != NONE {
             let last = session.last;
@@ -596,7 +601,7 @@ impl Engine {
                 session.reading = Reading::Closing;
             }
             self.exchanges.at_mut(last).want.close = true;
-        } else if session.first == NONE && session.stash.is_none() {
+        } else if session.first == NONE && !begun {
             session.flags.close = true;
         }
     }

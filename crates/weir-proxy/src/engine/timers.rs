@@ -60,7 +60,7 @@ impl Engine {
             }
         }
         let reading = match session.reading {
-            Reading::Head if session.stash.is_some() && !session.flags.stopped => plan.head_timeout_us,
+            Reading::Head if session.has_begun_request() && !session.flags.stopped => plan.head_timeout_us,
             Reading::Head if session.first == NONE && !session.flags.sending => plan.idle_timeout_us,
             Reading::Body if !session.flags.body_paused => plan.body_timeout_us,
             Reading::Tunnel => plan.tunnel_timeout_us,
@@ -124,7 +124,7 @@ impl Engine {
             }
         }
         match session.reading {
-            Reading::Head if session.stash.is_some() => {
+            Reading::Head if session.has_begun_request() => {
                 self.counters.timeouts.count("head");
                 let session = self.sessions.at_mut(index);
                 let (since_us, stash) = (session.since_us, session.stash.take().unwrap_or_default());

@@ -68,6 +68,61 @@ fn an_idle_client_is_closed_in_silence() {
     world.finish();
 }
 
+/// Empty lines behind a request, as old browsers send them, begin no head: not while the client is idle, not while its answer is
+/// awaited, in one piece or two.
+#[test]
+fn an_idle_client_that_sends_empty_lines_is_idle() {
+    for blank in [&[&b"\r\n"[..]][..], &[b"\r", b"\n"], &[b"\r\n\r\n"], &[b"\r"]] {
+        let mut world = World::simple(1);
+        world.serve(|seen| [Do::Delay(15 * SECOND)].into_iter().chain(honest(seen)?).map(Some).collect());
+        let (fresh, used, waiting) = (world.client(), world.client(), world.client());
+        world.post(used, "00000001", b"x");
+        world.run_for(20 * SECOND);
+        world.post(waiting, "00000002", b"x");
+        for client in [fresh, used, waiting] {
+            blank.iter().for_each(|piece| world.send(client, piece));
+        }
+        world.run_for(74 * SECOND);
+        assert!([fresh, used, waiting].iter().all(|client| !world.clients[*client].closed), "{blank:?}");
+        world.run_for(2 * SECOND);
+        assert!(world.clients[fresh].closed && world.clients[used].closed, "{blank:?}");
+        assert!(!world.clients[waiting].closed, "from the end of its answer on");
+        world.run_for(15 * SECOND);
+        for (client, replies) in [(fresh, 0), (used, 1), (waiting, 1)] {
+            assert_eq!(world.clients[client].replies.len(), replies, "{blank:?}");
+            assert_eq!(world.clients[client].end, Some(End::Clean), "{blank:?}");
+            assert!(world.clients[client].closed);
+        }
+        assert_eq!(world.count(|counters| counters.timeouts.get("idle")), 3);
+        world.finish();
+    }
+}
+
+/// From the first byte of a head on there are ten seconds, however long ago the empty line came; more empty lines than may be
+/// are refused at once.
+#[test]
+fn a_head_behind_an_empty_line_has_ten_seconds() {
+    let mut world = World::simple(1);
+    let (slow, served, many) = (world.client(), world.client(), world.client());
+    [slow, served, many].iter().for_each(|client| world.send(*client, b"\r\n"));
+    world.run_for(60 * SECOND);
+    world.expect(slow, "GET", false, false);
+    world.send(slow, b"G");
+    world.run_for(9 * SECOND);
+    world.get(served, "00000001");
+    world.expect(many, "GET", false, false);
+    world.send(many, b"\r\n");
+    world.run_for(SECOND / 2);
+    assert!(world.clients[slow].replies.is_empty());
+    check_honest("00000001", &world.clients[served].replies[0]).unwrap();
+    assert!(world.clients[many].replies.is_empty());
+    world.send(many, b"\r\n");
+    world.run_for(SECOND);
+    assert_eq!(world.clients[slow].statuses(), [408]);
+    assert_eq!(world.clients[many].statuses(), [400]);
+    world.finish();
+}
+
 /// Also after a wait for a server with which there was more patience than with idle clients.
 #[test]
 fn an_idle_client_is_closed_in_time_after_a_slow_answer() {
@@ -437,6 +492,8 @@ fn draining_finishes_what_is_under_way() {
     let mut world = World::simple(2);
     world.serve(|seen| Some(vec![Do::Delay(SECOND), Do::Answer(answer(seen.request))]));
     let (idle, busy, double) = (world.client(), world.client(), world.client());
+    let blank = world.client();
+    world.send(blank, b"\r\n");
     world.get(busy, "00000001");
     world.get(double, "00000002");
     world.get(double, "00000003");
@@ -444,6 +501,7 @@ fn draining_finishes_what_is_under_way() {
     world.nodes[0].engine.drain();
     world.run_for(1);
     assert!(world.clients[idle].closed && !world.clients[busy].closed);
+    assert!(world.clients[blank].closed, "an empty line is no request");
     // What is asked after the beginning of the drain, behind an answer that says close, is not taken.
     world.get(busy, "00000004");
     world.run_for(10 * SECOND);
