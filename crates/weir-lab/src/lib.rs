@@ -8,3 +8,4 @@ mod io;
 pub mod live;
 pub mod openloop;
 pub mod origin;
+pub mod target;
