@@ -94,6 +94,8 @@ impl Traits {
 
     /// Lost twice, or suspect: goes alone, and no other such request of its upstream beside it.
     pub const QUARANTINED: Traits = Traits(4096);
+    /// Was the oldest unanswered request of its client when it was forwarded: its answer never waits for another one.
+    pub const FIRST: Traits = Traits(8192);
 
     /// Whether all of `other` are set.
     pub fn has(self, other: Traits) -> bool {
@@ -185,6 +187,7 @@ mod tests {
             Traits::BOUND,
             Traits::MOVED,
             Traits::QUARANTINED,
+            Traits::FIRST,
         ];
         assert!(all.iter().all(|one| one.0.is_power_of_two()));
         assert_eq!(all.iter().fold(0, |bits, one| bits | one.0).count_ones() as usize, all.len());

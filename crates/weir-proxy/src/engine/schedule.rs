@@ -4,6 +4,7 @@ use weir_http::{Fields, Forwarded, Framing, RequestBody, RequestEdits, RequestHe
 
 use super::{Engine, GENERATION_MASK};
 use crate::ask::{Ask, ExchangeId, Failure, LinkId, NOBODY, Traits};
+use crate::link::Entry;
 use crate::mail::Mail;
 use crate::server::Waiting;
 use crate::session::Phase;
@@ -77,6 +78,7 @@ impl Engine {
         exchange.patience_us = upstream_plan.forward_timeout_us;
         exchange.deadline_us = self.now_us + exchange.patience_us;
         let (session, received_us) = (exchange.session, exchange.received_us);
+        let traits = traits.with(Traits::FIRST, self.sessions.at(session).first == slot);
         self.note_forwarded(slot, upstream);
         self.serial += 1;
         let mut ask = Ask {
@@ -317,14 +319,16 @@ impl Engine {
     fn pick(&self, server: usize, ask: &Ask) -> Option<usize> {
         let machine = &self.servers[server];
         let position = machine.pick(ask, |link| self.tail_client(link))?;
-        let fits = ask.traits.has(Traits::PIPELINABLE) || !self.is_behind_later(machine.links[position], ask);
+        let fits = ask.traits.has(Traits::PIPELINABLE) || self.is_answered_before(machine.links[position], ask);
         fits.then_some(position)
     }
 
-    /// Whether a connection has a later request of the same client. Its answer may be too large to be held until this one is
-    /// answered, and then each would wait for the other. What is safe to repeat moves away; this would not.
-    fn is_behind_later(&self, link: u32, ask: &Ask) -> bool {
-        self.links.at(link).entries.iter().any(|entry| ask.precedes(&entry.ask))
+    /// Whether what a connection has is surely answered without this request. An answer that is too large to be held until its
+    /// turn waits for its client's earlier requests: for this one, or for one that stands behind an answer that waits for this
+    /// one, and so on in a circle. What is safe to repeat moves out of it; this would not.
+    fn is_answered_before(&self, link: u32, ask: &Ask) -> bool {
+        let waits_for_none = |entry: &Entry| entry.cancelled || entry.ask.traits.has(Traits::FIRST);
+        self.links.at(link).entries.iter().all(|entry| waits_for_none(entry) || entry.ask.precedes(ask))
     }
 
     /// The client of the last request on a connection.
