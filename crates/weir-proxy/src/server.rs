@@ -72,6 +72,8 @@ pub struct Server {
     pub idle: Bits,
     /// Connections with a request behind which nothing may be sent.
     held: Bits,
+    /// Position of the connection that is kept for the request in quarantine that waits here: nothing else is sent on it.
+    pub kept: Option<u32>,
     /// Connections whose packets this worker's core receives.
     near: Bits,
     /// Connections whose packets another core receives.
@@ -152,6 +154,7 @@ impl Server {
             open: Bits::new(count),
             idle: Bits::new(count),
             held: Bits::new(count),
+            kept: None,
             near: Bits::new(count),
             far: Bits::new(count),
             far_tries: FAR_TRIES,
@@ -218,7 +221,8 @@ impl Server {
         }
         let position = link.position as usize;
         let spent = link.answers + link.entries.len() as u64 >= self.lifespan.limit();
-        let up = link.state == LinkState::Ready && link.persist && !spent && !link.locating;
+        let kept = self.kept == Some(link.position);
+        let up = link.state == LinkState::Ready && link.persist && !spent && !link.locating && !kept;
         let empty = link.entries.is_empty();
         let idle = up && empty && !link.syncing;
         let (limit, len) = (self.depth.limit().min(self.batch), link.entries.len() as u32);

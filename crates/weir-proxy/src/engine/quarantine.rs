@@ -157,31 +157,68 @@ impl Engine {
         !ask.traits.has(Traits::QUARANTINED) && self.verdict_of(ask, bytes) != Verdict::Free
     }
 
-    /// The connection for the request in quarantine that is the next at a server: an idle one that has rested. A suspect gets
-    /// no other, so that its end is evidence: one is made anew for it.
-    pub(super) fn pick_quarantined(&mut self, server: usize) -> Option<usize> {
+    /// The connection for the request in quarantine that waits at a place in a server's line: an idle one that has rested. A suspect
+    /// gets no other, so that its end is evidence: one is made anew for it. None: one is kept for it until it is good.
+    pub(super) fn pick_quarantined(&mut self, server: usize, at: usize) -> Option<usize> {
         let machine = &self.servers[server];
-        let idle = |position: &usize| machine.idle.has(*position);
+        let Waiting { ask, bytes } = machine.waiting.get(at)?;
+        let suspect = self.verdict_of(ask, bytes) != Verdict::Free;
         let rested = |position: &usize| self.links.at(machine.links[*position]).is_rested(self.now_us);
-        if let Some(position) = (0..machine.links.len()).filter(idle).find(rested) {
+        let mut idle = (0..machine.links.len()).filter(|position| machine.idle.has(*position));
+        if let Some(position) = idle.clone().find(rested).or_else(|| idle.next().filter(|_| !suspect)) {
             return Some(position);
         }
-        let busy = (0..machine.links.len()).find(idle)?;
-        let front = machine.waiting.front()?;
-        if self.verdict_of(&front.ask, &front.bytes) == Verdict::Free {
-            return Some(busy);
+        let position = self.keep_one(server)?;
+        let index = self.servers[server].links[position];
+        let link = self.links.at(index);
+        if !link.is_ready() || !link.entries.is_empty() || link.syncing {
+            return None;
         }
-        let soon_us = self.now_us + suspects::CRASH_US;
-        let is_coming = |index: &u32| match self.links.at(*index).state {
-            LinkState::Connecting { .. } => true,
-            LinkState::Down { retry_us } => retry_us <= soon_us,
-            _ => false,
-        };
-        if !machine.links.iter().any(is_coming) {
-            let index = machine.links[busy];
+        if suspect && !link.is_rested(self.now_us) {
             self.lose_link(index, Loss::Ours, "quarantine");
+            return None;
         }
-        None
+        Some(position)
+    }
+
+    /// The connection that is kept for the quarantine: one that comes up soon, or the one that will be empty the soonest.
+    fn keep_one(&mut self, server: usize) -> Option<usize> {
+        let soon_us = self.now_us + suspects::CRASH_US;
+        let effort = |position: &usize| {
+            let link = self.links.at(self.servers[server].links[*position]);
+            match link.state {
+                LinkState::Connecting { .. } => Some((0, false, 0)),
+                LinkState::Down { retry_us } if retry_us <= soon_us => Some((0, false, 0)),
+                LinkState::Ready => Some((1, link.large || link.late || link.paused, link.entries.len())),
+                _ => None,
+            }
+        };
+        let kept = self.servers[server].kept.map(|position| position as usize);
+        let all = 0..self.servers[server].links.len();
+        let chosen = kept
+            .filter(|position| effort(position).is_some())
+            .or_else(|| all.filter(|at| effort(at).is_some()).min_by_key(effort))?;
+        if kept != Some(chosen) {
+            self.servers[server].kept = Some(chosen as u32);
+            kept.into_iter().chain([chosen]).for_each(|position| self.refresh_position(server, position));
+        }
+        Some(chosen)
+    }
+
+    /// Gives the kept connection back to everybody, unless the next in line is the one that it is kept for.
+    #[cold]
+    pub(super) fn end_keeping(&mut self, server: usize) {
+        let machine = &mut self.servers[server];
+        if !machine.waiting.front().is_some_and(|front| front.ask.traits.has(Traits::QUARANTINED))
+            && let Some(position) = machine.kept.take()
+        {
+            self.refresh_position(server, position as usize);
+        }
+    }
+
+    fn refresh_position(&mut self, server: usize, position: usize) {
+        let machine = &mut self.servers[server];
+        machine.refresh(self.links.at_mut(machine.links[position]), self.now_us);
     }
 
     /// A request that waits here is not wanted any more. False: it is not here.

@@ -371,35 +371,48 @@ impl Engine {
         self.note_placed(ask.id, index);
     }
 
-    /// Gives waiting requests to connections, strictly in order, as far as there is room.
+    /// Gives waiting requests to connections, strictly in order, as far as there is room. Only what is in quarantine may wait for
+    /// its connection while others go on.
     pub(super) fn dispatch(&mut self, server: usize) {
+        if self.servers[server].kept.is_some() {
+            self.end_keeping(server);
+        }
+        let mut at = 0;
         loop {
-            let Some(front) = self.servers[server].waiting.front() else { return };
-            if !self.is_wanted(front.ask.id) {
-                self.servers[server].waiting.pop_front();
-                self.counters.queue_waiting.sub(1);
+            let Some(next) = self.servers[server].waiting.get(at) else { return };
+            let ask = next.ask;
+            if !self.is_wanted(ask.id) {
+                self.take_waiting(server, at);
                 continue;
             }
-            let ask = front.ask;
-            if !self.suspects.is_empty() && self.goes_alone(&ask, &front.bytes) {
-                let Some(waiting) = self.servers[server].waiting.pop_front() else { return };
-                self.counters.queue_waiting.sub(1);
+            if !self.suspects.is_empty() && self.goes_alone(&ask, &next.bytes) {
+                let Some(waiting) = self.take_waiting(server, at) else { return };
                 self.quarantine(ask, waiting.bytes);
                 continue;
             }
-            let picked = match ask.traits.has(Traits::QUARANTINED) {
-                true => self.pick_quarantined(server),
-                false => self.pick(server, &ask),
+            let quarantined = ask.traits.has(Traits::QUARANTINED);
+            let picked = if quarantined { self.pick_quarantined(server, at) } else { self.pick(server, &ask) };
+            let position = match picked {
+                Some(position) => position,
+                None if quarantined => {
+                    at += 1;
+                    continue;
+                }
+                None => return,
             };
-            let Some(position) = picked else { return };
             let link = self.servers[server].links[position];
-            let Some(waiting) = self.servers[server].waiting.pop_front() else { return };
-            self.counters.queue_waiting.sub(1);
+            let Some(waiting) = self.take_waiting(server, at) else { return };
             let log = &mut self.links.at_mut(link).log;
             let start = log.end();
             log.pending().extend_from_slice(&waiting.bytes);
             self.push_to_link(link, ask, start);
         }
+    }
+
+    fn take_waiting(&mut self, server: usize, at: usize) -> Option<Waiting> {
+        let waiting = self.servers[server].waiting.remove(at)?;
+        self.counters.queue_waiting.sub(1);
+        Some(waiting)
     }
 
     /// Whether the asker is still there, as far as this worker can know.

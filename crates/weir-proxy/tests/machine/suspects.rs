@@ -260,6 +260,47 @@ fn a_server_behind_a_door_that_slams_accuses_nobody() {
     world.finish();
 }
 
+/// A suspect gets a connection that is made for it. While that can't be made, because the server accepts nothing for a while, the
+/// other connections go on with what everybody else asks; and the suspect has its turn, however busy they are.
+#[test]
+fn nobody_waits_for_the_connection_of_a_suspect() {
+    for connections in [2, 4] {
+        let mut crowd = Crowd::new(1, connections, 1, Do::Rst);
+        let deaths = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&deaths);
+        crowd.world.serve(move |seen| match seen.request.target.starts_with("/kill") && counted.get() < 3 {
+            true => {
+                counted.set(counted.get() + 1);
+                Some(vec![Do::Delay(150_000), Do::Rst])
+            }
+            false => Some(vec![Do::Delay(300), Do::Answer(answer(seen.request))]),
+        });
+        crowd.run(20_000);
+        let suspect = crowd.world.client();
+        crowd.world.ask(suspect, "GET", "/kill?n=00000000", "");
+        while !crowd.world.nodes[0].engine.suspects().iter().any(|suspect| suspect.state == "suspect") {
+            crowd.run(200);
+        }
+        let quarantined = crowd.world.count(|counters| counters.quarantined.get());
+        crowd.world.servers[0].door = crate::world::Door::Mute;
+        while crowd.world.count(|counters| counters.quarantined.get()) == quarantined {
+            crowd.run(200);
+        }
+        for _ in 0..20 {
+            let before = crowd.serial;
+            crowd.run(25_000);
+            // Each takes 300 us, one after the other on the connection that is left of two.
+            assert!(crowd.serial - before > 64, "{} requests in 25 ms", crowd.serial - before);
+        }
+        assert!(crowd.world.clients[suspect].replies.is_empty());
+        crowd.world.servers[0].door = crate::world::Door::Open;
+        crowd.world.run_for(4_000_000);
+        crowd.run(1_000_000);
+        check_honest("00000000", &crowd.world.clients[suspect].replies[0]).unwrap();
+        crowd.finish();
+    }
+}
+
 /// An answer clears, and what is suspect is served alone until then.
 #[test]
 fn a_suspect_that_is_answered_is_free() {
