@@ -144,11 +144,13 @@ pub(crate) struct ReverseArgs {
 
 /// `weir origin`.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Answers /?size=BYTES&status=CODE&delay=MS&every=N&chunked=1&close=1, /echo, /page, and /__stats as JSON.
-
+#[command(after_help = format!("\
+Answers /?size=BYTES&status=CODE&delay=MS&burn=MS&every=N&chunked=1&close=1, /echo, /sum, /page, and /__stats as JSON. \
+burn keeps the thread busy. What --misbehave takes; HOW-OFTEN is every=N or P%, by default each time:
+{}
 Example:
-  weir origin --listen 127.0.0.1:9090 & curl '127.0.0.1:9090/?size=1000&delay=5'")]
+  weir origin --listen 127.0.0.1:9090 & curl '127.0.0.1:9090/?size=1000&delay=5'
+  weir origin --misbehave close-after=100,reset=1%,stall=300:every=1000 --stats", weir_lab::origin::misbehaviours_help()))]
 pub(crate) struct OriginArgs {
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9090")]
@@ -159,6 +161,15 @@ pub(crate) struct OriginArgs {
     /// How to talk to the kernel
     #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
     pub(crate) io: Io,
+    /// Do this wrong; several with commas, or given several times
+    #[arg(long, value_name = "WHAT", allow_hyphen_values = true)]
+    pub(crate) misbehave: Vec<String>,
+    /// Show each second what was done in it, not only at the end
+    #[arg(long)]
+    pub(crate) stats: bool,
+    /// Write the statistics as JSON, totals in each line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 impl Io {

@@ -1,25 +1,102 @@
-//! `weir origin`: the test origin of weir-lab until SIGINT or SIGTERM.
+//! `weir origin`: the test origin of weir-lab until SIGINT or SIGTERM, with its statistics at the end.
 
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use weir_lab::origin::{OriginOptions, spawn};
+use weir_lab::origin::{Misbehaviours, OriginHandle, OriginOptions, OriginStats, spawn_misbehaving};
 
 use crate::cli::OriginArgs;
 use crate::failure::Failure;
-use crate::{machine, run};
+use crate::{machine, run, terminal};
+
+/// Between two lines of `--stats`.
+const LINE_EVERY: Duration = Duration::from_secs(1);
 
 /// Does the verb.
 ///
 /// # Errors
-/// The address can't be listened on, or the driver doesn't work.
+/// A misbehaviour that doesn't exist, an address that can't be listened on, a driver that doesn't work.
 pub(crate) fn origin(arguments: &OriginArgs) -> Result<(), Failure> {
+    let misbehaviours = Misbehaviours::parse(&arguments.misbehave)
+        .map_err(|why| Failure::Usage(format!("weir origin: --misbehave: {why}\n")))?;
     machine::raise_descriptors();
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| run::failed("signals", &error))?;
+    let signals = watch_signals().map_err(|error| run::failed("signals", &error))?;
     let threads = arguments.threads.unwrap_or_else(machine::workers) as usize;
     let io = run::io_choice(arguments.io.into());
-    let origin =
-        spawn(OriginOptions { listen: arguments.listen, threads, io }).map_err(|error| Failure::binding(&error))?;
+    let options = OriginOptions { listen: arguments.listen, threads, io };
+    let origin = spawn_misbehaving(options, misbehaviours).map_err(|error| Failure::binding(&error))?;
+    let begin = Instant::now();
     eprintln!("weir origin: {}, {threads} threads, listening on {}", origin.driver(), origin.local_addr());
-    signals.forever().next();
-    origin.stop().map_err(|error| run::failed("origin", &error))
+    let every = if arguments.stats { LINE_EVERY } else { Duration::MAX };
+    watch(&origin, &signals, begin, every, arguments.json);
+    let stats = origin.stop().map_err(|error| run::failed("origin", &error))?;
+    let line = Line { seconds: begin.elapsed().as_secs_f64(), end: true, stats };
+    terminal::print(&if arguments.json { line.json() } else { line.text("in all") });
+    Ok(())
+}
+
+/// Sends each signal that ends it.
+fn watch_signals() -> io::Result<Receiver<()>> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let (sender, receiver) = mpsc::sync_channel(1);
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for _ in signals.forever() {
+            // Full: the first is not yet noticed, which is enough.
+            let _ = sender.try_send(());
+        }
+    })?;
+    Ok(receiver)
+}
+
+/// Shows a line each so often until a signal comes.
+fn watch(origin: &OriginHandle, signals: &Receiver<()>, begin: Instant, every: Duration, json: bool) {
+    let mut before = OriginStats::default();
+    let mut due = every;
+    loop {
+        let wait = due.saturating_sub(begin.elapsed());
+        match signals.recv_timeout(wait) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let stats = origin.stats();
+        let line = Line { seconds: begin.elapsed().as_secs_f64(), end: false, stats };
+        let lately = Line { stats: stats.since(before), ..line };
+        terminal::print(&if json { line.json() } else { lately.text("lately") });
+        before = stats;
+        due += every;
+    }
+}
+
+/// A line of statistics; in JSON always totals since the start.
+#[derive(Serialize)]
+struct Line {
+    /// Since the start.
+    seconds: f64,
+    /// The last line.
+    end: bool,
+    #[serde(flatten)]
+    stats: OriginStats,
+}
+
+impl Line {
+    fn json(&self) -> String {
+        serde_json::to_string(self).map_or_else(|_| String::new(), |text| text + "\n")
+    }
+
+    fn text(&self, when: &str) -> String {
+        let OriginStats { connects, closes, requests, bytes_in, bytes_out, receives, .. } = self.stats;
+        let mut text = format!(
+            "{:8.1} s {when}  connects {connects}  closes {closes}  requests {requests}  bytes in {bytes_in}, \
+             out {bytes_out}  receives {receives}",
+            self.seconds
+        );
+        for (kind, count) in self.stats.misbehaved.iter() {
+            text += &format!("  {} {count}", kind.name());
+        }
+        text + "\n"
+    }
 }

@@ -1,26 +1,26 @@
 //! One client connection of the origin as a machine: bytes in, replies out, in order. Knows no sockets.
 //!
 //! Called by `server.rs`: [`Connection::handle_input`] with what arrived, [`Connection::handle_time`] when a delay is
-//! over, then [`Connection::poll_payload`] while nothing is being sent. Bounds: [`OUT_BYTES_MAX`] of replies not yet sent
-//! plus one small reply, [`INPUT_BYTES_MAX`] of requests not yet read (then [`Connection::wants_input`] says no),
-//! [`ECHO_BYTES_MAX`] of a body to send back. RFC 9112 §2.2, §7.1, §9.3 (persistence, pipelining).
+//! over, then [`Connection::poll_payload`] while nothing is being sent. Calls `plan.rs` for what is asked, `reply.rs` for
+//! bytes, and `badly.rs` when it shall misbehave. Bounds: [`OUT_BYTES_MAX`] of replies not yet sent plus one small reply,
+//! [`INPUT_BYTES_MAX`] of requests not yet read (then [`Connection::wants_input`] says no). RFC 9112 §2.2, §7.1, §9.3
+//! (persistence, pipelining).
 
 use bytes::Bytes;
-use weir_http::{
-    Chunk, ChunkedDecoder, FieldName, Fields, HeadScan, Limits, Method, RequestBody, RequestHead, Version,
-};
+use weir_http::{Chunk, ChunkedDecoder, Fields, HeadScan, Limits, RequestBody, RequestHead};
 use weir_io::Payload;
 
-use super::reply::{Answer, Body, Stream};
+use super::badly::Drip;
+use super::burn::burn;
+use super::mischief::Mischief;
+use super::plan::Plan;
+use super::reply::{Answer, Stream};
 use super::stats::OriginStats;
-use super::wanted::Wanted;
 
 /// Replies that may wait behind a send; more pipelined requests wait unread.
 const OUT_BYTES_MAX: usize = 256 * 1024;
 /// Received bytes that may wait behind a delay, a stream, or a full output.
 const INPUT_BYTES_MAX: usize = 128 * 1024;
-/// Largest body that `/echo` sends back; over it: 413.
-const ECHO_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// What all connections of a thread share; lent for each call.
 pub(super) struct Scene<'a> {
@@ -32,21 +32,13 @@ pub(super) struct Scene<'a> {
     pub(super) counts: &'a mut OriginStats,
     /// Totals over all threads, for `/__stats`.
     pub(super) totals: &'a dyn Fn() -> OriginStats,
-}
-
-/// What to do when the request's body is complete.
-#[derive(Debug)]
-enum Plan {
-    Reply(Answer),
-    /// Send this back: the head as it came, then the body.
-    Echo(Answer),
-    /// `/sum`: length and checksum of the body.
-    Sum(Answer, Checksum),
+    /// What to do wrong, if anything.
+    pub(super) mischief: Option<&'a Mischief>,
 }
 
 /// Where the connection is in the current request.
 #[derive(Debug)]
-enum Stage {
+pub(super) enum Stage {
     /// Between requests or inside a head.
     Head,
     /// Inside a body with this many bytes to come.
@@ -57,6 +49,8 @@ enum Stage {
     Delayed(Answer, u64),
     /// The reply's body is being sent.
     Streaming(Stream),
+    /// What comes is read and never answered.
+    Mute,
     /// Nothing more is read; the connection closes when everything is sent.
     Closing,
 }
@@ -64,27 +58,38 @@ enum Stage {
 /// The machine.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stage: Stage,
+    pub(super) stage: Stage,
     /// Received and not yet consumed: part of a head, or what waits behind a delay or stream.
     input: Vec<u8>,
     /// Looks for the end of a head that came in pieces.
     scan: Option<HeadScan>,
-    out: Vec<u8>,
+    pub(super) out: Vec<u8>,
     /// The client sends nothing more.
     ended: bool,
-}
-
-/// Length and FNV-1a of a body.
-#[derive(Debug)]
-struct Checksum {
-    length: u64,
-    hash: u64,
+    /// Where to go on behind the stream, if not at the next head.
+    pub(super) after: Option<Box<Stage>>,
+    /// The output goes out like this.
+    pub(super) drip: Option<Drip>,
+    /// The connection ends by a reset.
+    pub(super) resets: bool,
+    /// Answers so far; counted only when it may misbehave.
+    pub(super) answers: u64,
 }
 
 impl Connection {
     /// A connection without a byte; `out` is an empty buffer to reuse.
     pub(super) fn new(out: Vec<u8>) -> Connection {
-        Connection { stage: Stage::Head, input: Vec::new(), scan: None, out, ended: false }
+        Connection {
+            stage: Stage::Head,
+            input: Vec::new(),
+            scan: None,
+            out,
+            ended: false,
+            after: None,
+            drip: None,
+            resets: false,
+            answers: 0,
+        }
     }
 
     /// Takes what was received. Replies that are ready wait for [`Connection::poll_payload`].
@@ -108,12 +113,13 @@ impl Connection {
 
     /// Time has come for a delayed reply, or not yet.
     pub(super) fn handle_time(&mut self, scene: &mut Scene<'_>) {
-        if self.due_us().is_some_and(|due_us| due_us <= scene.now_us) {
-            if let Stage::Delayed(answer, _) = std::mem::replace(&mut self.stage, Stage::Head) {
-                self.write(&answer, scene);
-            }
-            self.resume(scene);
+        if !matches!(self.stage, Stage::Delayed(_, due_us) if due_us <= scene.now_us) {
+            return;
         }
+        if let Stage::Delayed(answer, _) = std::mem::replace(&mut self.stage, Stage::Head) {
+            self.write(&answer, scene);
+        }
+        self.resume(scene);
     }
 
     /// The previous payload is sent: pipelined requests that waited for room are answered.
@@ -123,12 +129,17 @@ impl Connection {
         }
     }
 
-    /// When the current reply is due.
+    /// When the current reply, or its next piece, is due.
     pub(super) fn due_us(&self) -> Option<u64> {
         match self.stage {
             Stage::Delayed(_, due_us) => Some(due_us),
-            _ => None,
+            _ => self.drip.as_ref().map(|drip| drip.due_us),
         }
+    }
+
+    /// Whether it ends by a reset once it is over.
+    pub(super) fn resets(&self) -> bool {
+        self.resets
     }
 
     /// Whether more may be received now.
@@ -144,29 +155,62 @@ impl Connection {
     /// Whether everything is answered and the connection has to end. Ask when nothing is left to send.
     pub(super) fn is_over(&self) -> bool {
         match self.stage {
+            _ if self.drip.is_some() => false,
             Stage::Closing => true,
-            Stage::Head => self.ended,
+            Stage::Head | Stage::Mute => self.ended,
             _ => false,
         }
     }
 
     /// The next bytes to send, all that are ready.
-    pub(super) fn poll_payload(&mut self, spare: &mut Vec<Vec<u8>>) -> Option<Payload> {
+    pub(super) fn poll_payload(&mut self, spare: &mut Vec<Vec<u8>>, now_us: u64) -> Option<Payload> {
+        if self.drip.is_some() {
+            return self.poll_drip(now_us);
+        }
         if let Stage::Streaming(stream) = &mut self.stage {
             let mut slices = Vec::new();
             if !self.out.is_empty() {
                 slices.push(Bytes::from(std::mem::take(&mut self.out)));
             }
-            stream.take(&mut slices);
-            if stream.is_done() {
-                self.stage = if stream.closes { Stage::Closing } else { Stage::Head };
-            }
+            stream.take(&mut slices, u64::MAX);
+            self.leave_stream();
             return Some(Payload::Vectored(slices));
         }
         if self.out.is_empty() {
             return None;
         }
         Some(Payload::Owned(std::mem::replace(&mut self.out, spare.pop().unwrap_or_default())))
+    }
+
+    /// The next few bytes, when they are due.
+    fn poll_drip(&mut self, now_us: u64) -> Option<Payload> {
+        let drip = self.drip.as_mut().filter(|drip| drip.due_us <= now_us)?;
+        drip.due_us = now_us + drip.pause_us;
+        if self.out.is_empty()
+            && let Stage::Streaming(stream) = &mut self.stage
+        {
+            let mut slices = Vec::new();
+            stream.take(&mut slices, drip.bytes);
+            self.out.extend(slices.into_iter().flatten());
+        }
+        let length = usize::try_from(drip.bytes).unwrap_or(usize::MAX).min(self.out.len());
+        let piece = self.out.drain(..length).collect();
+        self.leave_stream();
+        if self.out.is_empty() && !matches!(self.stage, Stage::Streaming(_)) {
+            self.drip = None;
+        }
+        Some(Payload::Owned(piece))
+    }
+
+    /// Goes on behind a stream that is done.
+    fn leave_stream(&mut self) {
+        if let Stage::Streaming(stream) = &self.stage
+            && stream.is_done()
+        {
+            let closes = stream.closes;
+            let after = self.after.take().map_or(Stage::Head, |after| *after);
+            self.stage = if closes { Stage::Closing } else { after };
+        }
     }
 
     /// Goes on with the bytes that waited.
@@ -183,7 +227,7 @@ impl Connection {
         while at < input.len() {
             let rest = &input[at..];
             let step = match std::mem::replace(&mut self.stage, Stage::Head) {
-                Stage::Head if self.out.len() >= OUT_BYTES_MAX => 0,
+                Stage::Head if self.out.len() >= OUT_BYTES_MAX || self.drip.is_some() => 0,
                 Stage::Head => self.read_head(scene, rest),
                 Stage::Sized(plan, left) => self.read_sized(scene, rest, plan, left),
                 Stage::Chunked(plan, decoder) => self.read_chunked(scene, rest, plan, decoder),
@@ -191,8 +235,8 @@ impl Connection {
                     self.stage = waiting;
                     0
                 }
-                Stage::Closing => {
-                    self.stage = Stage::Closing;
+                unheard @ (Stage::Closing | Stage::Mute) => {
+                    self.stage = unheard;
                     rest.len()
                 }
             };
@@ -233,50 +277,32 @@ impl Connection {
     }
 
     fn begin(&mut self, scene: &mut Scene<'_>, input: &[u8], head: &RequestHead) {
-        let Some(plan) = self.plan(scene, input, head) else {
+        let Some(mut plan) = Plan::of(scene, input, head) else {
             return self.refuse(400, "unknown-query");
         };
-        if head.expect_continue && !matches!(head.body, RequestBody::None | RequestBody::Length(0)) {
+        let bodiless = matches!(head.body, RequestBody::None | RequestBody::Length(0));
+        if let Some(mischief) = scene.mischief
+            && !plan.is_exempt()
+        {
+            mischief.requested();
+            if !bodiless {
+                plan = self.answer_early(scene, plan, head.expect_continue);
+            }
+        }
+        let is_answered = matches!(plan, Plan::Answered);
+        if head.expect_continue && !bodiless && !is_answered {
             self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
-        match head.body {
-            RequestBody::None | RequestBody::Length(0) => self.finish(scene, plan),
-            RequestBody::Length(length) => self.stage = Stage::Sized(plan, length),
-            RequestBody::Chunked => self.stage = Stage::Chunked(plan, ChunkedDecoder::new(false)),
-        }
-    }
-
-    /// Which page this is. None: the query can't be meant.
-    fn plan(&mut self, scene: &mut Scene<'_>, input: &[u8], head: &RequestHead) -> Option<Plan> {
-        let target = head.path.of(input);
-        let split = memchr::memchr(b'?', target).unwrap_or(target.len());
-        let (path, query) = (&target[..split], target.get(split + 1..));
-        let mut answer = Answer {
-            wanted: query.map_or(Some(Wanted::default()), Wanted::from_query)?,
-            body: Body::Ok,
-            head_only: head.method == Method::Head,
-            http10: head.version == Version::Http10,
-            persist: head.persist,
+        let stage = match head.body {
+            RequestBody::None | RequestBody::Length(0) => return self.finish(scene, plan),
+            RequestBody::Length(length) => Stage::Sized(plan, length),
+            RequestBody::Chunked => Stage::Chunked(plan, ChunkedDecoder::new(false)),
         };
-        match path {
-            b"/echo" => {
-                answer.body = Body::Text(input[..head.bytes].to_vec(), "text/plain");
-                return Some(Plan::Echo(answer));
-            }
-            b"/sum" => return Some(Plan::Sum(answer, Checksum::default())),
-            b"/__stats" => {
-                let text = serde_json::to_vec(&(scene.totals)()).unwrap_or_default();
-                answer.body = Body::Text(text, "application/json");
-            }
-            b"/page" => answer.body = page(),
-            b"/" if query.is_none() && wants_html(scene.fields, input) => answer.body = page(),
-            _ => {
-                if let Some(size) = answer.wanted.size {
-                    answer.body = Body::Pattern(size);
-                }
-            }
+        match self.stage {
+            Stage::Streaming(_) => self.after = Some(Box::new(stage)),
+            Stage::Closing if is_answered => {}
+            _ => self.stage = stage,
         }
-        Some(Plan::Reply(answer))
     }
 
     fn read_sized(&mut self, scene: &mut Scene<'_>, rest: &[u8], mut plan: Plan, left: u64) -> usize {
@@ -325,8 +351,18 @@ impl Connection {
 
     /// The request is complete: its reply is written now, or later if it has a delay.
     fn finish(&mut self, scene: &mut Scene<'_>, plan: Plan) {
-        let answer = plan.into_answer();
-        let delay_us = answer.wanted.delay_us_of(scene.counts.requests);
+        let is_exempt = plan.is_exempt();
+        let Some(mut answer) = plan.into_answer() else { return };
+        let (mut delay_us, burn_us) = answer.wanted.cost_us_of(scene.counts.requests);
+        if burn_us > 0 {
+            burn(burn_us);
+        }
+        if scene.mischief.is_some() && !is_exempt {
+            match self.spoil(scene, &mut answer) {
+                Some(stall_us) => delay_us += stall_us,
+                None => return,
+            }
+        }
         if delay_us > 0 {
             let due_us = scene.now_us + delay_us;
             self.stage = Stage::Delayed(answer, due_us);
@@ -335,7 +371,10 @@ impl Connection {
         }
     }
 
-    fn write(&mut self, answer: &Answer, scene: &mut Scene<'_>) {
+    pub(super) fn write(&mut self, answer: &Answer, scene: &Scene<'_>) {
+        if let Some(faults) = &answer.faults {
+            return self.write_badly(answer, faults, scene);
+        }
         self.stage = match answer.write(&mut self.out, scene.date_line) {
             Some(stream) => Stage::Streaming(stream),
             None if answer.closes() => Stage::Closing,
@@ -348,64 +387,4 @@ impl Connection {
         weir_http::encode_error_reply(&mut self.out, status, word, true, false, None);
         self.stage = Stage::Closing;
     }
-}
-
-impl Plan {
-    /// Part of the request's body. False: more than is kept.
-    fn take_body(&mut self, bytes: &[u8]) -> bool {
-        match self {
-            Plan::Reply(_) => true,
-            Plan::Sum(_, checksum) => {
-                checksum.add(bytes);
-                true
-            }
-            Plan::Echo(answer) => {
-                if let Body::Text(text, _) = &mut answer.body {
-                    text.extend_from_slice(bytes);
-                    return text.len() <= ECHO_BYTES_MAX;
-                }
-                true
-            }
-        }
-    }
-
-    fn into_answer(self) -> Answer {
-        match self {
-            Plan::Reply(answer) | Plan::Echo(answer) => answer,
-            Plan::Sum(mut answer, checksum) => {
-                let text = format!("bytes={} fnv1a={:016x}\n", checksum.length, checksum.hash);
-                answer.body = Body::Text(text.into_bytes(), "text/plain");
-                answer
-            }
-        }
-    }
-}
-
-impl Default for Checksum {
-    fn default() -> Checksum {
-        Checksum { length: 0, hash: 0xcbf2_9ce4_8422_2325 }
-    }
-}
-
-impl Checksum {
-    fn add(&mut self, bytes: &[u8]) {
-        self.length += bytes.len() as u64;
-        for byte in bytes {
-            self.hash = (self.hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    }
-}
-
-/// The demo's page.
-fn page() -> Body {
-    Body::Text(include_bytes!("page.html").to_vec(), "text/html; charset=utf-8")
-}
-
-/// Whether a browser asks.
-fn wants_html(fields: &Fields, input: &[u8]) -> bool {
-    fields
-        .as_slice()
-        .iter()
-        .filter(|field| field.known == FieldName::Other && field.name.of(input).eq_ignore_ascii_case(b"accept"))
-        .any(|field| memchr::memmem::find(field.value.of(input), b"text/html").is_some())
 }

@@ -6,7 +6,7 @@
 //! | target | answer |
 //! |---|---|
 //! | `/` | three bytes, `ok\n`; the demo's page when a browser asks |
-//! | `/?size=BYTES&status=CODE&delay=MS&every=N&chunked=1&close=1` | what is asked for, any combination; unknown keys are ignored |
+//! | `/?size=BYTES&status=CODE&delay=MS&burn=MS&every=N&chunked=1&close=1` | what is asked for, any combination; unknown keys are ignored |
 //! | `/echo` | the request as it came: request line, fields, empty line, decoded body (up to 16 MiB) |
 //! | `/sum` | length and FNV-1a of the request's decoded body, of any length |
 //! | `/page` | the demo's page |
@@ -14,9 +14,15 @@
 //!
 //! Any other path is answered like `/`. `/echo`, `/sum` and the others take the same keys. Pipelined requests are answered
 //! in order, all that one receive brought in one send. A connection is closed only when the client says so (its
-//! `Connection` field, HTTP/1.0, its end), by `close=1`, or after a request that isn't HTTP.
+//! `Connection` field, HTTP/1.0, its end), by `close=1`, or after a request that isn't HTTP. [`Misbehaviours`] change that;
+//! on a connection that was accepted `/__stats` is always answered properly.
 
+mod badly;
+mod burn;
 mod connection;
+mod misbehave;
+mod mischief;
+mod plan;
 mod reply;
 mod server;
 mod stats;
@@ -33,10 +39,12 @@ use std::thread::JoinHandle;
 
 use weir_io::{Driver, IoChoice, Options, Waker, bind_listener};
 
+pub use misbehave::{Kind, Misbehaviours, help as misbehaviours_help};
 pub use reply::pattern_byte;
-pub use stats::OriginStats;
+pub use stats::{Misbehaved, OriginStats};
 
 use crate::io::{UseDriver, with_driver};
+use mischief::Mischief;
 use server::Server;
 use stats::ThreadStats;
 
@@ -58,6 +66,14 @@ pub struct OriginOptions {
 struct Shared {
     stop: AtomicBool,
     threads: Vec<ThreadStats>,
+    mischief: Option<Mischief>,
+}
+
+impl Shared {
+    fn stats(&self) -> OriginStats {
+        let asked_for = self.mischief.as_ref().map(|mischief| *mischief.rules());
+        stats::total(&self.threads, asked_for.unwrap_or_default())
+    }
 }
 
 /// A running origin. Dropping it stops it.
@@ -77,6 +93,14 @@ type Started = io::Result<(Arc<dyn Waker>, &'static str)>;
 /// # Errors
 /// The address can't be bound, or the driver can't be made.
 pub fn spawn(options: OriginOptions) -> io::Result<OriginHandle> {
+    spawn_misbehaving(options, Misbehaviours::default())
+}
+
+/// The same, and lets it do things wrong.
+///
+/// # Errors
+/// As [`spawn`].
+pub fn spawn_misbehaving(options: OriginOptions, misbehaviours: Misbehaviours) -> io::Result<OriginHandle> {
     let count = options.threads.max(1);
     let first = bind_listener(options.listen, BACKLOG)?;
     let local = first.local_addr()?;
@@ -85,7 +109,8 @@ pub fn spawn(options: OriginOptions) -> io::Result<OriginHandle> {
         listeners.push(bind_listener(local, BACKLOG)?);
     }
     let threads = (0..count).map(|_| ThreadStats::default()).collect();
-    let shared = Arc::new(Shared { stop: AtomicBool::new(false), threads });
+    let mischief = Mischief::new(misbehaviours);
+    let shared = Arc::new(Shared { stop: AtomicBool::new(false), threads, mischief });
     let mut handle = OriginHandle { local, driver: "", shared, wakers: Vec::new(), joins: Vec::new() };
     for (thread, listener) in listeners.into_iter().enumerate() {
         handle.start(options.io, thread, listener)?;
@@ -106,15 +131,16 @@ impl OriginHandle {
 
     /// What it has counted so far; at most one turn of a thread behind.
     pub fn stats(&self) -> OriginStats {
-        stats::total(&self.shared.threads)
+        self.shared.stats()
     }
 
-    /// Ends all threads at once, open connections with them.
+    /// Ends all threads at once, open connections with them. The counts afterwards are complete.
     ///
     /// # Errors
     /// What ended a thread before.
-    pub fn stop(mut self) -> io::Result<()> {
-        self.halt()
+    pub fn stop(mut self) -> io::Result<OriginStats> {
+        self.halt()?;
+        Ok(self.stats())
     }
 
     /// Waits until the threads end, which they do only on an error.

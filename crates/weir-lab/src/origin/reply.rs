@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use weir_http::reason;
 
+use super::badly::Faults;
 use super::wanted::Wanted;
 
 /// Bodies up to this length are copied behind their head.
@@ -33,7 +34,7 @@ fn pattern() -> &'static [u8] {
 }
 
 /// Where a body comes from.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Body {
     /// Text that was made for this reply, and its media type.
     Text(Vec<u8>, &'static str),
@@ -44,7 +45,7 @@ pub(super) enum Body {
 }
 
 /// A reply that is ready to be written.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Answer {
     /// Status, framing, and whether to close.
     pub(super) wanted: Wanted,
@@ -56,6 +57,8 @@ pub(super) struct Answer {
     pub(super) http10: bool,
     /// The client lets the connection live.
     pub(super) persist: bool,
+    /// What goes wrong with it on purpose.
+    pub(super) faults: Option<Box<Faults>>,
 }
 
 /// The rest of a body that is being sent.
@@ -64,6 +67,8 @@ pub(super) struct Stream {
     offset: u64,
     end: u64,
     chunked: bool,
+    /// The end of the chunked coding is left out.
+    cut: bool,
     /// The connection ends behind the body.
     pub(super) closes: bool,
 }
@@ -77,6 +82,22 @@ impl Answer {
     /// A body of unknown length towards HTTP/1.0 has no other end than the connection's.
     fn ends_by_close(&self) -> bool {
         self.wanted.chunked && self.http10
+    }
+
+    /// The same without faults.
+    pub(super) fn clone_sound(&self) -> Answer {
+        Answer { faults: None, ..self.clone() }
+    }
+
+    /// Whether at least a byte follows the head.
+    pub(super) fn has_body(&self) -> bool {
+        let bodiless = self.head_only || matches!(self.wanted.status, 204 | 304);
+        let is_empty = match &self.body {
+            Body::Text(text, _) => text.is_empty(),
+            Body::Pattern(length) => *length == 0,
+            Body::Ok => false,
+        };
+        !bodiless && !is_empty
     }
 
     /// Writes head and short bodies into `out`; a long body is returned to be streamed behind it.
@@ -94,7 +115,7 @@ impl Answer {
         let chunked = self.wanted.chunked && !self.http10;
         match &self.body {
             Body::Pattern(length) if *length > INLINE_BYTES_MAX => {
-                return Some(Stream { offset: 0, end: *length, chunked, closes: self.closes() });
+                return Some(Stream { offset: 0, end: *length, chunked, cut: false, closes: self.closes() });
             }
             Body::Pattern(length) => put_body(out, &pattern()[..usize::try_from(*length).unwrap_or(0)], chunked),
             Body::Text(text, _) => put_body(out, text, chunked),
@@ -162,9 +183,21 @@ impl Stream {
         self.offset == self.end
     }
 
-    /// Appends the slices of the next send, at most [`SEND_BYTES_MAX`] of body.
-    pub(super) fn take(&mut self, slices: &mut Vec<Bytes>) {
-        let stop = self.end.min(self.offset + SEND_BYTES_MAX);
+    /// Takes a wrong part of the pattern, of the same length.
+    pub(super) fn shift(&mut self) {
+        self.offset += 1;
+        self.end += 1;
+    }
+
+    /// Ends in the middle.
+    pub(super) fn cut(&mut self) {
+        self.end = self.offset + (self.end - self.offset) / 2;
+        self.cut = true;
+    }
+
+    /// Appends the slices of the next send, at most `bytes_max` and [`SEND_BYTES_MAX`] of body.
+    pub(super) fn take(&mut self, slices: &mut Vec<Bytes>, bytes_max: u64) {
+        let stop = self.end.min(self.offset + SEND_BYTES_MAX.min(bytes_max));
         while self.offset < stop {
             let piece = if self.chunked { CHUNK_BYTES } else { PATTERN_BYTES as u64 / 2 };
             let length = piece.min(stop - self.offset);
@@ -177,7 +210,7 @@ impl Stream {
             }
             self.offset += length;
         }
-        if self.chunked && self.is_done() {
+        if self.chunked && !self.cut && self.is_done() {
             slices.push(Bytes::from_static(b"0\r\n\r\n"));
         }
     }
@@ -195,7 +228,7 @@ mod tests {
     use super::*;
 
     fn answer(wanted: Wanted, body: Body) -> Answer {
-        Answer { wanted, body, head_only: false, http10: false, persist: true }
+        Answer { wanted, body, head_only: false, http10: false, persist: true, faults: None }
     }
 
     #[test]
@@ -209,10 +242,10 @@ mod tests {
     #[test]
     fn a_streamed_body_is_the_pattern_whatever_the_cuts() {
         for (length, chunked) in [(3_000_001_u64, false), (3_000_001, true), (16_385, true)] {
-            let mut stream = Stream { offset: 0, end: length, chunked, closes: false };
+            let mut stream = Stream { offset: 0, end: length, chunked, cut: false, closes: false };
             let mut slices = Vec::new();
             while !stream.is_done() {
-                stream.take(&mut slices);
+                stream.take(&mut slices, u64::MAX);
             }
             let sent: Vec<u8> = slices.concat();
             let body = if chunked { unchunk(&sent) } else { sent };

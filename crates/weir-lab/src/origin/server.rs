@@ -15,7 +15,8 @@ use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socke
 
 use super::Shared;
 use super::connection::{Connection, Scene};
-use super::stats::{self, OriginStats};
+use super::misbehave::Kind;
+use super::stats::OriginStats;
 
 /// Token of the listener; connections use their slot.
 const LISTENER: Token = Token::MAX;
@@ -88,14 +89,27 @@ impl<D: Driver> Server<D> {
         let mut completions = Vec::new();
         while !self.shared.stop.load(Ordering::Acquire) {
             self.driver.turn(Some(self.wait_us()), &mut completions)?;
+            if let Some(mischief) = &self.shared.mischief
+                && mischief.stand_still(&self.shared.stop)
+            {
+                self.counts.misbehaved.add(Kind::Freeze);
+            }
             self.refresh_date();
             for completion in completions.drain(..) {
                 self.handle(completion);
             }
             self.fire_timers();
-            self.shared.threads[self.thread].publish(&self.counts);
+            self.publish();
         }
         Ok(())
+    }
+
+    fn publish(&self) {
+        let thread = &self.shared.threads[self.thread];
+        thread.publish(&self.counts);
+        if self.shared.mischief.is_some() {
+            thread.publish_misbehaved(&self.counts);
+        }
     }
 
     fn wait_us(&self) -> u64 {
@@ -128,6 +142,13 @@ impl<D: Driver> Server<D> {
 
     fn accept(&mut self, socket: Socket) {
         self.counts.connects += 1;
+        if let Some(mischief) = &self.shared.mischief
+            && mischief.strikes(Kind::Refuse).is_some()
+        {
+            self.counts.misbehaved.add(Kind::Refuse);
+            self.counts.closes += 1;
+            return self.driver.reset(socket);
+        }
         let receive = Receive::Many(Class::Small);
         let machine = Connection::new(self.spare.pop().unwrap_or_default());
         let slot =
@@ -181,7 +202,8 @@ impl<D: Driver> Server<D> {
             date_line: &self.date_line,
             now_us: self.driver.now_us(),
             counts: &mut self.counts,
-            totals: &|| stats::total(&shared.threads),
+            totals: &|| shared.stats(),
+            mischief: shared.mischief.as_ref(),
         };
         act(slot, &mut scene);
         self.act(index);
@@ -192,7 +214,7 @@ impl<D: Driver> Server<D> {
         let Some(slot) = &mut self.slots[index] else { return };
         if !slot.sending
             && slot.linger_until_us.is_none()
-            && let Some(payload) = slot.machine.poll_payload(&mut self.spare)
+            && let Some(payload) = slot.machine.poll_payload(&mut self.spare, self.driver.now_us())
         {
             self.counts.bytes_out += length(&payload);
             slot.sending = true;
@@ -213,11 +235,12 @@ impl<D: Driver> Server<D> {
         }
     }
 
-    /// Everything is sent: closes at once if the client has closed too, else ends our direction and lingers.
+    /// Everything is sent: closes at once if the client has closed too or the end shall be rude, else ends our direction
+    /// and lingers.
     fn finish(&mut self, index: usize) {
         let Some(slot) = &mut self.slots[index] else { return };
         let socket = slot.socket;
-        if slot.machine.has_ended() {
+        if slot.machine.resets() || slot.machine.has_ended() {
             self.close(index as Token, socket);
         } else if slot.linger_until_us.is_none() {
             let until_us = self.driver.now_us() + LINGER_US;
@@ -229,11 +252,13 @@ impl<D: Driver> Server<D> {
 
     fn close(&mut self, token: Token, socket: Socket) {
         let index = usize::try_from(token).unwrap_or(usize::MAX);
-        let known = self.slots.get(index).is_some_and(|slot| slot.as_ref().is_some_and(|slot| slot.socket == socket));
-        if known {
-            self.slots[index] = None;
-            self.free.push(index);
-            self.counts.closes += 1;
+        let known = self.slots.get_mut(index).and_then(|slot| slot.take_if(|slot| slot.socket == socket));
+        let Some(slot) = known else { return };
+        self.free.push(index);
+        self.counts.closes += 1;
+        if slot.machine.resets() {
+            self.driver.reset(socket);
+        } else {
             self.driver.close(socket);
         }
     }

@@ -1,13 +1,15 @@
 //! What the origin counts. Each thread has its own counters and is their only writer; readers add them up.
 //!
-//! Called by `server.rs` (once a turn), by `/__stats` and by [`super::OriginHandle::stats`].
+//! Called by `server.rs` (once a turn), by `/__stats`, by `weir origin` and by [`super::OriginHandle::stats`].
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
+
+use super::misbehave::{Kind, Misbehaviours};
 
 /// Totals since the start of the origin, over all threads.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct OriginStats {
     /// Connections accepted.
     pub connects: u64,
@@ -21,11 +23,53 @@ pub struct OriginStats {
     pub bytes_out: u64,
     /// Receives that returned bytes; `requests / receives` says how well the requests were batched.
     pub receives: u64,
+    /// How often it did each thing wrong that it was asked to. In JSON an object by name.
+    pub misbehaved: Misbehaved,
+}
+
+/// A count for each misbehaviour that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Misbehaved {
+    counts: [u64; Kind::COUNT],
+    asked_for: Misbehaviours,
+}
+
+impl Default for Misbehaved {
+    fn default() -> Misbehaved {
+        Misbehaved { counts: [0; Kind::COUNT], asked_for: Misbehaviours::default() }
+    }
+}
+
+impl Misbehaved {
+    /// How often.
+    pub fn count(&self, kind: Kind) -> u64 {
+        self.counts[kind as usize]
+    }
+
+    /// What was asked for, with counts.
+    pub fn iter(&self) -> impl Iterator<Item = (Kind, u64)> {
+        self.asked_for.kinds().map(|kind| (kind, self.count(kind)))
+    }
+
+    /// Once more.
+    pub(super) fn add(&mut self, kind: Kind) {
+        self.counts[kind as usize] += 1;
+    }
+}
+
+impl Serialize for Misbehaved {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter().map(|(kind, count)| (kind.name(), count)))
+    }
 }
 
 impl OriginStats {
     /// What happened between `earlier` and `self`.
     pub fn since(self, earlier: OriginStats) -> OriginStats {
+        let mut misbehaved = self.misbehaved;
+        for (count, before) in misbehaved.counts.iter_mut().zip(earlier.misbehaved.counts) {
+            *count -= before;
+        }
         OriginStats {
             connects: self.connects - earlier.connects,
             closes: self.closes - earlier.closes,
@@ -33,6 +77,7 @@ impl OriginStats {
             bytes_in: self.bytes_in - earlier.bytes_in,
             bytes_out: self.bytes_out - earlier.bytes_out,
             receives: self.receives - earlier.receives,
+            misbehaved,
         }
     }
 }
@@ -42,6 +87,7 @@ impl OriginStats {
 #[repr(align(128))]
 pub(super) struct ThreadStats {
     values: [AtomicU64; 6],
+    misbehaved: [AtomicU64; Kind::COUNT],
 }
 
 impl ThreadStats {
@@ -52,11 +98,19 @@ impl ThreadStats {
             slot.store(value, Relaxed);
         }
     }
+
+    /// The same for what it did wrong; called only when it shall do something wrong.
+    pub(super) fn publish_misbehaved(&self, stats: &OriginStats) {
+        for (slot, value) in self.misbehaved.iter().zip(stats.misbehaved.counts) {
+            slot.store(value, Relaxed);
+        }
+    }
 }
 
 /// Adds up what all threads have published.
-pub(super) fn total(threads: &[ThreadStats]) -> OriginStats {
+pub(super) fn total(threads: &[ThreadStats], asked_for: Misbehaviours) -> OriginStats {
     let sum = |index: usize| threads.iter().map(|thread| thread.values[index].load(Relaxed)).sum();
+    let wrong = |index: usize| threads.iter().map(|thread| thread.misbehaved[index].load(Relaxed)).sum();
     OriginStats {
         connects: sum(0),
         closes: sum(1),
@@ -64,5 +118,6 @@ pub(super) fn total(threads: &[ThreadStats]) -> OriginStats {
         bytes_in: sum(3),
         bytes_out: sum(4),
         receives: sum(5),
+        misbehaved: Misbehaved { counts: std::array::from_fn(wrong), asked_for },
     }
 }

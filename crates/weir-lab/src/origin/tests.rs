@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
+mod misbehaving;
+
 /// Longest wait for anything.
 const DEADLINE: Duration = Duration::from_secs(10);
 

@@ -2,7 +2,9 @@
 //!
 //! Bound: numbers that don't parse are refused with 400 by the caller, never guessed.
 
-/// The reply that `/?size=BYTES&status=CODE&delay=MS&every=N&chunked=1&close=1` describes; any part may be missing.
+use super::misbehave::time_us;
+
+/// The reply that `/?size=BYTES&status=CODE&delay=MS&burn=MS&every=N&chunked=1&close=1` describes; any part may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// Length of the body in bytes; None is the three bytes `ok\n`.
@@ -11,7 +13,9 @@ pub(super) struct Wanted {
     pub(super) status: u16,
     /// Time between the complete request and its reply, microseconds. Default 0.
     pub(super) delay_us: u64,
-    /// Delay only each so manieth request of a thread; from 1, the default.
+    /// Processor time that the reply costs, microseconds. Default 0.
+    pub(super) burn_us: u64,
+    /// Delay, and cost, only each so manieth request of a thread; from 1, the default.
     pub(super) every: u64,
     /// Send the body in the chunked coding instead of with a length.
     pub(super) chunked: bool,
@@ -21,17 +25,19 @@ pub(super) struct Wanted {
 
 impl Default for Wanted {
     fn default() -> Wanted {
-        Wanted { size: None, status: 200, delay_us: 0, every: 1, chunked: false, close: false }
+        Wanted { size: None, status: 200, delay_us: 0, burn_us: 0, every: 1, chunked: false, close: false }
     }
 }
 
 /// Longest delay that is honoured: ten minutes.
-const DELAY_MS_MAX: u64 = 600_000;
+const DELAY_US_MAX: u64 = 600_000_000;
+/// Most processor time that a reply may cost: ten seconds.
+const BURN_US_MAX: u64 = 10_000_000;
 
 impl Wanted {
-    /// How long the reply to the `nth` request of this thread waits.
-    pub(super) fn delay_us_of(&self, nth: u64) -> u64 {
-        if nth.is_multiple_of(self.every) { self.delay_us } else { 0 }
+    /// How long the reply to the `nth` request of this thread waits, and the processor time that it costs.
+    pub(super) fn cost_us_of(&self, nth: u64) -> (u64, u64) {
+        if nth.is_multiple_of(self.every) { (self.delay_us, self.burn_us) } else { (0, 0) }
     }
 
     /// Reads a query (without the `?`). None when a known key has a value that can't be meant. Unknown keys are
@@ -44,7 +50,8 @@ impl Wanted {
             match key {
                 b"size" => wanted.size = Some(number(value)?),
                 b"status" => wanted.status = status(value)?,
-                b"delay" => wanted.delay_us = number(value).filter(|delay| *delay <= DELAY_MS_MAX)? * 1000,
+                b"delay" => wanted.delay_us = time(value, DELAY_US_MAX)?,
+                b"burn" => wanted.burn_us = time(value, BURN_US_MAX)?,
                 b"every" => wanted.every = number(value).filter(|every| *every > 0)?,
                 b"chunked" => wanted.chunked = flag(value)?,
                 b"close" => wanted.close = flag(value)?,
@@ -62,6 +69,11 @@ fn number(value: &[u8]) -> Option<u64> {
     }
     let parsed = std::str::from_utf8(value).ok()?.parse::<u64>().ok()?;
     (parsed <= 1 << 63).then_some(parsed)
+}
+
+/// `5`, `5ms`, `2s` or `500us`, in microseconds.
+fn time(value: &[u8], us_max: u64) -> Option<u64> {
+    time_us(std::str::from_utf8(value).ok()?).filter(|time_us| *time_us <= us_max)
 }
 
 /// A final status.
@@ -85,11 +97,20 @@ mod tests {
 
     #[test]
     fn every_key_is_read_and_unknown_ones_are_ignored() {
-        let wanted = Wanted::from_query(b"size=5000000000&status=404&id=7&delay=20&every=3&chunked=1&close").unwrap();
-        let expected =
-            Wanted { size: Some(5_000_000_000), status: 404, delay_us: 20_000, every: 3, chunked: true, close: true };
+        let query = b"size=5000000000&status=404&id=7&delay=20&burn=500us&every=3&chunked=1&close";
+        let wanted = Wanted::from_query(query).unwrap();
+        let expected = Wanted {
+            size: Some(5_000_000_000),
+            status: 404,
+            delay_us: 20_000,
+            burn_us: 500,
+            every: 3,
+            chunked: true,
+            close: true,
+        };
         assert_eq!(wanted, expected);
-        assert_eq!((1..=6).map(|nth| wanted.delay_us_of(nth)).collect::<Vec<_>>(), [0, 0, 20_000, 0, 0, 20_000]);
+        let costs: Vec<(u64, u64)> = (1..=4).map(|nth| wanted.cost_us_of(nth)).collect();
+        assert_eq!(costs, [(0, 0), (0, 0), (20_000, 500), (0, 0)]);
         assert_eq!(Wanted::from_query(b""), Some(Wanted::default()));
         assert_eq!(Wanted::from_query(b"chunked=0&close=0"), Some(Wanted::default()));
     }
@@ -99,7 +120,9 @@ mod tests {
         for query in ["size=", "size=-1", "size=1k", "size=99999999999999999999", "status=99", "status=101"] {
             assert_eq!(Wanted::from_query(query.as_bytes()), None, "{query}");
         }
-        for query in ["status=600", "every=0", "delay=600001", "delay=x", "chunked=2", "close=yes"] {
+        for query in
+            ["status=600", "every=0", "delay=600001", "delay=x", "burn=11s", "burn=5m", "chunked=2", "close=yes"]
+        {
             assert_eq!(Wanted::from_query(query.as_bytes()), None, "{query}");
         }
     }
