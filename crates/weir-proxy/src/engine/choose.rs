@@ -34,7 +34,7 @@ impl Engine {
         let Some(mut balance) = self.groups[upstream].balance.take() else {
             let only = self.groups[upstream].servers.start;
             let usable = self.servers[only].standing.takes_new()
-                || self.is_last_resort(only) && (self.is_reachable(only) || self.may_come_up(only));
+                || self.is_last_resort(only) && (self.is_reachable(only) || self.may_be_awaited(only));
             return usable.then_some(0);
         };
         self.prepare(&mut balance, upstream);
@@ -64,16 +64,22 @@ impl Engine {
         pick_either(balance, key, |at| self.servers[first + at].failures == 0 && self.may_await(first + at))
             .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.is_reachable(first + at)))
             .or_else(|| pick_either(balance, key, |at| self.may_await(first + at)))
-            .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.may_come_up(first + at)))
+            .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.may_be_awaited(first + at)))
             .or_else(|| pick_either(balance, key, |at| self.owner_may_await(first + at)))
     }
 
     /// Whether the server to which a session is bound can have its request. Where it may have no other, it may wait.
     fn is_bound_usable(&self, ask: &Ask) -> bool {
         let server = self.groups[usize::from(ask.upstream)].servers.start + usize::from(ask.bound);
-        let waits = || self.may_come_up(server) || self.owner_elsewhere(server).is_some();
         self.servers[server].standing.accepts_bound()
-            && (self.is_reachable(server) || self.is_coming(server) || ask.traits.has(Traits::BOUND) && waits())
+            && (self.is_reachable(server)
+                || self.is_coming(server)
+                || ask.traits.has(Traits::BOUND) && self.may_be_awaited(server))
+    }
+
+    /// Whether a request may wait for this server's next connect, here or at the worker that owns its connections.
+    fn may_be_awaited(&self, server: usize) -> bool {
+        self.may_come_up(server) || self.owner_elsewhere(server).is_some()
     }
 
     /// Whether a request that goes again stays with the server to which it is bound. One that lost two connections there is

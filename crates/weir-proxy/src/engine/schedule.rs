@@ -310,7 +310,7 @@ impl Engine {
             return Some(Place::Link(machine.links[position]));
         }
         if machine.ready == 0 && !self.may_come_up(server) {
-            return Some(Place::Refused(Failure::NoServer));
+            return Some(Place::Refused(self.refusal(ask)));
         }
         Some(Place::Queue(server))
     }
@@ -336,15 +336,18 @@ impl Engine {
         self.links.at(link).entries.back().map(|entry| entry.ask.client)
     }
 
+    /// What is the matter when no server of an upstream takes a request: those that may are full; none that is up may; none is up.
     pub(super) fn why_not(&self, upstream: u16) -> Failure {
         let servers = self.groups[usize::from(upstream)].servers.clone();
-        if servers.clone().all(|server| !self.servers[server].standing.takes_new()) {
-            return Failure::NoHealthyServer;
+        let takes = |server: usize| self.servers[server].standing.takes_new() || self.is_last_resort(server);
+        let up = |server: usize| self.servers[server].ready > 0 || self.ready_elsewhere(server).is_some();
+        if servers.clone().any(|server| takes(server) && up(server)) {
+            Failure::QueueFull
+        } else if servers.clone().any(up) || !servers.into_iter().any(takes) {
+            Failure::NoHealthyServer
+        } else {
+            Failure::NoServer
         }
-        let up = servers.into_iter().any(|server| {
-            self.servers[server].ready > 0 || (0..self.workers).any(|w| self.hints.ready(server, usize::from(w)) > 0)
-        });
-        if up { Failure::QueueFull } else { Failure::NoServer }
     }
 
     /// Notes a request on a connection whose log already has its bytes from `start` on.

@@ -424,6 +424,59 @@ fn when_all_are_down() {
     }
 }
 
+/// A worker without connections of its own waits for those of another one also where only a suspended server is left.
+#[test]
+fn a_suspended_server_is_awaited_by_all_workers() {
+    for servers in [1, 2] {
+        let mut world = World::started(plan_with_rule(servers, 1), 2, 1);
+        (1..servers as u32).for_each(|other| world.order(other, Order::Disable));
+        let status = Rc::new(Cell::new(500));
+        switched(&mut world, 0, &status);
+        let clients = [world.client_of(0), world.client_of(1)];
+        while !suspended(&world, 0)[1] {
+            round(&mut world, &clients);
+        }
+        let conn = world.open_conns()[0];
+        world.servers[0].door = Door::Refuses;
+        world.cut(conn, Do::Fin);
+        world.run_for(500);
+        status.set(200);
+        clients.iter().for_each(|client| world.get(*client, "00000001"));
+        world.run_for(500);
+        world.servers[0].door = Door::Open;
+        world.run_for(1_000_000);
+        for client in clients {
+            assert_eq!(world.clients[client].statuses().last(), Some(&200), "{servers} servers");
+        }
+        world.finish();
+    }
+}
+
+/// Of a dead server and a suspended one that is not tried, the answer says what could be done about it.
+#[test]
+fn a_dead_server_beside_a_suspended_one_is_no_full_queue() {
+    for workers in [1, 2] {
+        let mut plan = plan_with_rule(2, 2);
+        plan.upstreams[0].all_down = AllDown::Refuse;
+        plan.upstreams[0].connect_retries = 1;
+        let mut world = World::started(plan, workers, 1);
+        let status = Rc::new(Cell::new(500));
+        switched(&mut world, 0, &status);
+        let clients: Vec<usize> = (0..4).map(|n| world.client_of(n % usize::from(workers))).collect();
+        while !suspended(&world, 0).iter().all(|suspended| *suspended) {
+            round(&mut world, &clients);
+        }
+        world.servers[1].door = Door::Refuses;
+        let dead = world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == 1).collect::<Vec<_>>();
+        dead.into_iter().for_each(|conn| world.cut(conn, Do::Rst));
+        world.run_for(100_000);
+        let refusals = |world: &World, word: &'static str| world.count(|counters| counters.refusals.get(word));
+        assert_eq!(round(&mut world, &clients), [503; 4], "{workers} workers");
+        assert_eq!((refusals(&world, "no-healthy-server"), refusals(&world, "queue-full")), (4, 0));
+        world.finish();
+    }
+}
+
 /// With one server dead and the other suspended, the suspended one is tried; a suspended one is not when another lives.
 #[test]
 fn a_suspended_server_is_better_than_a_dead_one() {
