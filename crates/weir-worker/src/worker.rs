@@ -226,9 +226,7 @@ impl<D: Driver> Worker<D> {
             if told & STOP != 0 {
                 return Ok(());
             }
-            if told & COMMANDS != 0 {
-                self.obey(control);
-            }
+            self.obey(control);
             if told & DRAIN != 0 {
                 if !self.draining {
                     // Perhaps that was all: waiting for an event could take long.
@@ -251,8 +249,11 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// Carries out what an operator wants.
-    fn obey(&mut self, control: &Control) {
+    /// Carries out what an operator wants, if anything was told.
+    pub fn obey(&mut self, control: &Control) {
+        if control.told() & COMMANDS == 0 {
+            return;
+        }
         let commands = control.take_commands();
         self.survive(|worker| {
             worker.engine.begin_turn(worker.driver.now_us());

@@ -115,6 +115,33 @@ const BUGS: &[Bug] = &[
         found_by: "hostile::no_victim",
         seeds: 100,
     },
+    Bug {
+        name: "suspended-asked",
+        story: "a server gets requests although health or an operator has taken it out",
+        file: "weir-proxy/src/engine/schedule.rs",
+        right: "self.servers[server].standing.takes_new() && self.is_reachable(server)",
+        wrong: "(self.servers[server].standing.takes_new() || $) && self.is_reachable(server)",
+        found_by: "one_worker_keeps",
+        seeds: 100,
+    },
+    Bug {
+        name: "backups-first",
+        story: "backups are servers like the others",
+        file: "weir-proxy/src/balance.rs",
+        right: "backups[at] == backup && usable(at)",
+        wrong: "(backups[at] == backup || $) && usable(at)",
+        found_by: "one_worker_keeps",
+        seeds: 100,
+    },
+    Bug {
+        name: "lost-session",
+        story: "the cookie of a session is overlooked",
+        file: "weir-proxy/src/engine/choose.rs",
+        right: "if ask.bound != NOBODY {",
+        wrong: "if ask.bound != NOBODY && !$ {",
+        found_by: "one_worker_keeps",
+        seeds: 100,
+    },
 ];
 
 const SWITCH: &str = "

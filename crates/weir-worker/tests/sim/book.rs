@@ -37,6 +37,15 @@ pub struct Book {
     pub misdelivered: Vec<Misdelivered>,
     /// Faults that servers played: how often, and how often with requests pipelined behind.
     pub played: BTreeMap<String, Played>,
+    /// Requests that each server got, besides probes; and probes.
+    pub arrivals: BTreeMap<usize, u64>,
+    pub probes: BTreeMap<usize, u64>,
+    /// By server: the cookie that binds a session to it. Empty: there are none.
+    pub cookies: Vec<String>,
+    /// Requests of sessions reach their server and no other.
+    pub keeps_sessions: bool,
+    /// `retry-nonidempotent`: everything may be repeated whose body is held.
+    pub repeats_all: bool,
 }
 
 /// What passed between weir and the others, as the others saw it.
@@ -68,6 +77,8 @@ pub struct Played {
 pub struct Entry {
     pub asked: Asked,
     pub arrivals: Vec<Arrival>,
+    /// The server to which its cookie binds it.
+    pub bound: Option<usize>,
     /// Servers' connections that broke while it was unanswered on them: each counts as a try.
     pub broken: u32,
     pub outcome: Outcome,
@@ -116,6 +127,13 @@ pub struct Expected {
     pub body: Vec<u8>,
 }
 
+impl Expected {
+    /// What an ill server answers.
+    pub fn ill() -> Expected {
+        Expected { status: 503, body: b"ill".to_vec() }
+    }
+}
+
 impl Asked {
     /// May be sent again after a loss (semantics §3, §4: safe or idempotent). weir also must hold its body still.
     pub fn is_idempotent(&self) -> bool {
@@ -159,7 +177,7 @@ impl Book {
     pub fn ask(&mut self, asked: Asked) {
         let outcome = Outcome::Waiting;
         let (arrivals, replies) = (Vec::new(), Vec::new());
-        let entry = Entry { asked, arrivals, broken: 0, outcome, delivered: false, replies, end: None };
+        let entry = Entry { asked, arrivals, bound: None, broken: 0, outcome, delivered: false, replies, end: None };
         let nonce = entry.asked.nonce.clone();
         assert!(self.entries.insert(nonce, entry).is_none(), "nonces are unique");
     }
@@ -170,8 +188,23 @@ impl Book {
         }
     }
 
+    /// A request brings this cookie.
+    pub fn bind(&mut self, nonce: &str, cookie: &str) {
+        let bound = self.cookies.iter().position(|one| one == cookie);
+        match (self.entries.get_mut(nonce), bound) {
+            (Some(entry), Some(_)) => entry.bound = bound,
+            _ => self.violation(format!("{nonce} brings the cookie {cookie:?}, which is no server's")),
+        }
+    }
+
+    /// A probe reached a server.
+    pub fn probed(&mut self, server: usize) {
+        *self.probes.entry(server).or_default() += 1;
+    }
+
     /// The head of a request reached a server.
-    pub fn arrived(&mut self, request: &Request, ignored: bool) {
+    pub fn arrived(&mut self, server: usize, request: &Request, ignored: bool) {
+        *self.arrivals.entry(server).or_default() += 1;
         if request.fields.has("upgrade") {
             // Tunnels check themselves.
             return;
@@ -181,6 +214,11 @@ impl Book {
                 .violation(format!("a server got a request that nobody sent: {} {}", request.method, request.target));
         };
         entry.arrivals.push(Arrival { ignored });
+        let keeps_session = !self.keeps_sessions || entry.bound.is_none_or(|bound| bound == server);
+        let bound = entry.bound;
+        if !keeps_session {
+            return self.violation(format!("{} is bound to server {bound:?} and came to {server}", request.nonce()));
+        }
         if entry.arrivals.len() > ARRIVALS_MAX || self.tries_max.is_some_and(|most| entry.broken > most) {
             let (times, broken) = (entry.arrivals.len(), entry.broken);
             let text = format!("{} reached servers {times} times, {broken} connections broke with it", request.nonce());
@@ -189,7 +227,7 @@ impl Book {
         if entry.asked.method != request.method {
             let text = format!("{} became {}", entry.asked.method, request.method);
             self.violation(text);
-        } else if !entry.asked.is_idempotent() {
+        } else if !(entry.asked.is_idempotent() || self.repeats_all && !entry.asked.is_streamed()) {
             let acted = entry.arrivals.iter().filter(|arrival| !arrival.ignored).count();
             if acted > 1 {
                 let text = format!("{} {} reached servers {acted} times", request.method, request.nonce());
@@ -243,7 +281,8 @@ impl Book {
         }
         let verdict = match reply.fields.all("x-nonce").as_slice() {
             [] => Ok(Outcome::Refused(reply.status)),
-            [own] if *own == nonce => judge_own(&entry.asked, reply),
+            [own] if *own == nonce => judge_own(&entry.asked, reply)
+                .and_then(|outcome| judge_binding(&self.cookies, entry.bound, reply).map(|()| outcome)),
             others if self.collects_misdelivered => {
                 entry.outcome = Outcome::Answered;
                 let (nonce, got) = (nonce.to_owned(), others.join(","));
@@ -258,9 +297,22 @@ impl Book {
     }
 }
 
-/// The reply is the honest answer to this request, all of it.
+/// A cookie comes exactly with an answer of another server than the one to which the request was bound.
+fn judge_binding(cookies: &[String], bound: Option<usize>, reply: &Reply) -> Result<(), String> {
+    let by = reply.fields.first("x-server").and_then(|server| server.parse::<usize>().ok());
+    let expected = by.filter(|by| bound != Some(*by)).and_then(|by| cookies.get(by)).map(String::as_str);
+    let got = reply.fields.first("set-cookie").and_then(|cookie| cookie.split(['=', ';']).nth(1));
+    if got == expected {
+        Ok(())
+    } else {
+        Err(format!("bound to {bound:?}, answered by {by:?}, got the cookie {got:?}"))
+    }
+}
+
+/// The reply is the honest answer to this request, all of it, or that of an ill server.
 fn judge_own(asked: &Asked, reply: &Reply) -> Result<Outcome, String> {
-    let expected = asked.expected();
+    let ill = reply.fields.has("x-ill");
+    let expected = if ill { Expected::ill() } else { asked.expected() };
     let body = if asked.method == "HEAD" { Body::default() } else { Body::of(&expected.body) };
     let nonce = &asked.nonce;
     if reply.status != expected.status {

@@ -18,9 +18,8 @@ const SECOND: u64 = 1_000_000;
 
 /// A network without faults, one honest server, and a few ordinary clients.
 fn scenario(name: &'static str, seed: u64, clients: usize) -> Scenario {
-    let mut scenario = Scenario::new(seed, 1 + (seed % 2) as u16);
+    let mut scenario = Scenario::of(Kind::Hostile, seed, 1 + (seed % 2) as u16);
     scenario.name = name;
-    scenario.kind = Kind::Hostile;
     scenario.settings = Settings::random(seed, Faults::none());
     scenario.settings.window_bytes = 64 << 10;
     scenario.styles = vec![Style { delay_us_max: 1_000, ..Style::honest() }];

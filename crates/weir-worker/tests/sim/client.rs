@@ -10,6 +10,7 @@ use weir_check::{End, Reply, StrictReplies};
 use weir_io::sim::{Actor, Conn, Net, Rng};
 
 use super::book::{Asked, Outcome, SharedBook};
+use super::dials::{COOKIE, KEY_FIELD};
 
 /// One step of a client.
 #[derive(Debug)]
@@ -61,6 +62,10 @@ pub struct Manners {
     pub old: u32,
     /// Longest pause before a request, microseconds.
     pub pause_us: u64,
+    /// Brings back the cookie of its session.
+    pub cookies: bool,
+    /// Names one of a few keys for balancing.
+    pub keys: bool,
 }
 
 impl Manners {
@@ -77,9 +82,16 @@ impl Manners {
             body_bytes_max: 0,
             old: 0,
             pause_us: 0,
+            cookies: false,
+            keys: false,
         }
     }
 }
+
+/// Longer than the head of any request here.
+const HEAD_BYTES_MAX: usize = 2_000;
+/// Stands for the value of the session's cookie until there is one. It binds to nobody.
+const NO_SESSION: &[u8] = b"----------------";
 
 pub const SAFE: &[&str] = &["GET", "GET", "GET", "GET", "HEAD", "OPTIONS"];
 pub const ALL: &[&str] =
@@ -98,6 +110,8 @@ pub struct Client {
     asked: usize,
     answered: usize,
     waiting: Option<Waiting>,
+    /// The value of the last cookie that it got.
+    session: Option<String>,
     /// Timers that were set; only the last one counts.
     timers: u64,
     done: bool,
@@ -160,6 +174,7 @@ impl Client {
             asked: 0,
             answered: 0,
             waiting: None,
+            session: None,
             timers: 0,
             done: false,
         }
@@ -172,6 +187,7 @@ impl Client {
             match act {
                 Act::Ask(index) => {
                     self.asked = index + 1;
+                    self.bring_cookie(index);
                     self.judge.ask(self.requests[index].method, self.version_10, false);
                 }
                 Act::Send(bytes) => {
@@ -199,6 +215,21 @@ impl Client {
                 Act::LeaveAtFirstBytes => self.waiting = Some(Waiting::FirstBytes),
             }
         }
+    }
+
+    /// Writes the cookie of its session into the request that follows.
+    fn bring_cookie(&mut self, index: usize) {
+        let Some(session) = &self.session else { return };
+        let sends = |act: &&mut Act| !matches!(act, Act::Ask(_));
+        let of_request = self.acts.iter_mut().take_while(sends);
+        let bytes = of_request.filter_map(|act| if let Act::Send(bytes) = act { Some(bytes) } else { None });
+        let mut request: Vec<&mut u8> = bytes.flatten().take(HEAD_BYTES_MAX).collect();
+        let at = request
+            .windows(NO_SESSION.len())
+            .position(|window| window.iter().map(|byte| **byte).eq(NO_SESSION.iter().copied()));
+        let Some(at) = at else { return };
+        request[at..].iter_mut().zip(session.bytes()).for_each(|(old, new)| **old = new);
+        self.book.borrow_mut().bind(&self.requests[index].nonce, session);
     }
 
     fn wait(&mut self, net: &mut Net<'_>, time_us: u64, waiting: Waiting) {
@@ -242,6 +273,9 @@ impl Client {
 
     fn take_reply(&mut self, reply: &Reply) {
         let nonce = self.requests[self.answered].nonce.clone();
+        if let Some(cookie) = reply.fields.first("set-cookie") {
+            self.session = cookie.split(['=', ';']).nth(1).map(str::to_owned);
+        }
         self.book.borrow_mut().replied(&nonce, reply);
         self.answered += 1;
     }
@@ -411,6 +445,12 @@ impl Writer<'_> {
         }
         if self.manners.decorations {
             self.decorate(&mut head);
+        }
+        if self.manners.cookies && self.rng.chance(900) {
+            head.push_str(&format!("Cookie: a=b; {COOKIE}={}\r\n", String::from_utf8_lossy(NO_SESSION)));
+        }
+        if self.manners.keys && self.rng.chance(900) {
+            head.push_str(&format!("{KEY_FIELD}: {}\r\n", self.rng.below(20)));
         }
         self.ask(method, nonce, conditional, body.clone());
         let expects = !body.is_empty() && self.rng.chance(150);

@@ -38,9 +38,8 @@ fn no_victim_of_a_hostile_server_is_harmed() {
 #[test]
 fn with_echo_exchanged_answers_reach_nobody() {
     each_seed(0..40, |seed| {
-        let mut scenario = Scenario::new(seed, 1 + (seed % 2) as u16);
+        let mut scenario = Scenario::of(Kind::Hostile, seed, 1 + (seed % 2) as u16);
         scenario.name = "exchanged answers";
-        scenario.kind = Kind::Hostile;
         scenario.settings = Settings::random(seed, Faults::harmless(seed));
         scenario.settings.window_bytes = 256 << 10;
         let style = Style { delay_us_max: 2_000, swaps: 100, echo: true, ..Style::honest() };
@@ -65,9 +64,8 @@ fn with_echo_exchanged_answers_reach_nobody() {
 
 fn play(row: &HostileUpstream, seed: u64) {
     let rng = &mut Rng::new(seed ^ 0xe0e0);
-    let mut scenario = Scenario::new(seed, 1 + (seed % 2) as u16);
+    let mut scenario = Scenario::of(Kind::Hostile, seed, 1 + (seed % 2) as u16);
     scenario.name = row.id;
-    scenario.kind = Kind::Hostile;
     scenario.settings = Settings::random(seed, Faults { jitter_us: rng.below(500), ..Faults::none() });
     scenario.settings.window_bytes = 256 << 10;
     scenario.styles = vec![Style { delay_us_max: *rng.pick(&[0, 1_000, 5_000]), ..Style::honest() }];

@@ -5,8 +5,8 @@
 //! excuse; what may not be repeated reached servers at most once; bodies arrived whole; every byte that left was judged;
 //! nothing is held when the clients have gone.
 //!
-//! `WEIR_SIM_SEEDS=N` runs N seeds where 100 are usual and in proportion elsewhere, `WEIR_SIM_SEED=x` only that one, and
-//! `WEIR_SIM_TRACE=1` prints the events before a failure.
+//! `WEIR_SIM_SEEDS=N` runs N seeds where 100 are usual and in proportion elsewhere, from `WEIR_SIM_FIRST` on if that is set,
+//! `WEIR_SIM_SEED=x` only that one, and `WEIR_SIM_TRACE=1` prints the events before a failure.
 
 // A test binary has no outside that could reach anything.
 #![allow(unreachable_pub)]
@@ -14,15 +14,18 @@
 mod book;
 mod bounds;
 mod client;
+mod dials;
 mod direct;
 mod hostile;
 mod node;
+mod operator;
 mod outage;
 mod run;
 mod scenario;
 mod server;
 mod storm;
 mod tunnel;
+mod watch;
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -53,7 +56,10 @@ fn seeds_of(usual: u64) -> Vec<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match (number("WEIR_SIM_SEED"), number("WEIR_SIM_SEEDS")) {
         (Some(seed), _) => vec![seed],
-        (None, Some(count)) => (0..(count * usual).div_ceil(SEEDS)).collect(),
+        (None, Some(count)) => {
+            let first = number("WEIR_SIM_FIRST").unwrap_or_default();
+            (first..first + (count * usual).div_ceil(SEEDS)).collect()
+        }
         (None, None) => (0..usual).chain(fresh()..fresh() + usual.div_ceil(10)).collect(),
     }
 }
@@ -144,4 +150,18 @@ fn runs_are_not_empty() {
     assert!(answered > 4 * (refused + cut), "{answered} answered, {refused} refused, {cut} cut");
     assert!(refused > 0 && cut > 0, "{refused} refused, {cut} cut");
     assert!(runs.iter().any(|run| run.depth_max > 4), "nothing was pipelined");
+}
+
+/// What is checked of health, sessions and backups is worth something only where they do something.
+#[test]
+fn dials_matter() {
+    let runs: Vec<Summary> = (0..40).map(|seed| run(seed, 1)).collect();
+    let sum = |count: fn(&Summary) -> u64| runs.iter().map(count).sum::<u64>();
+    let (suspensions, trials, probes) = (sum(|run| run.suspensions), sum(|run| run.trials), sum(|run| run.probes));
+    assert!(
+        suspensions > 5 && trials > 2 && probes > 20,
+        "{suspensions} suspensions, {trials} trials, {probes} probes"
+    );
+    let (bound, backed_up) = (sum(|run| run.bound as u64), sum(|run| run.backed_up));
+    assert!(bound > 100 && backed_up > 10, "{bound} requests of sessions, {backed_up} at backups");
 }

@@ -13,7 +13,7 @@ use weir_proxy::engine::{Engine, Hints, Parts};
 use weir_proxy::histogram::Histogram;
 use weir_proxy::plan::Plan;
 use weir_proxy::stats::ServerStats;
-use weir_worker::{Worker, mailboxes_of};
+use weir_worker::{Control, Worker, mailboxes_of};
 
 /// Commands until one panics: that is a bug of weir's, in the middle of whatever its machines are doing.
 pub type Fuse = Rc<Cell<u64>>;
@@ -131,6 +131,9 @@ impl Driver for Fused {
 pub struct Node {
     worker: Worker<Fused>,
     counters: Arc<Counters>,
+    servers: Vec<Arc<ServerStats>>,
+    control: Arc<Control>,
+    waker: Arc<dyn Waker>,
     fuse: Fuse,
 }
 
@@ -142,6 +145,7 @@ pub fn nodes(world: &SimWorld, plan: &Arc<Plan>, workers: u16, posts_max: usize,
     let make = |(number, mailbox)| {
         let counters = Arc::new(Counters::default());
         let fuse = Fuse::default();
+        let servers = ServerStats::for_plan(plan);
         let parts = Parts {
             plan: Arc::clone(plan),
             worker: number,
@@ -151,18 +155,21 @@ pub fn nodes(world: &SimWorld, plan: &Arc<Plan>, workers: u16, posts_max: usize,
             hints: Arc::clone(&hints),
             counters: Arc::clone(&counters),
             latency: Arc::new(Histogram::default()),
-            servers: ServerStats::for_plan(plan),
+            servers: servers.clone(),
         };
         let listen = |listener: &weir_proxy::plan::ListenerPlan| world.listener(listener.address).expect("a socket");
         let listeners = plan.listeners.iter().map(listen).collect();
         let driver = Fused { inner: world.driver(), fuse: Rc::clone(&fuse) };
-        Node { worker: Worker::new(driver, parts, listeners, mailbox).expect("a worker"), counters, fuse }
+        let waker = driver.waker();
+        let worker = Worker::new(driver, parts, listeners, mailbox).expect("a worker");
+        Node { worker, counters, servers, control: Arc::default(), waker, fuse }
     };
     (0..workers).zip(mailboxes_of(workers, posts_max)).map(make).collect()
 }
 
 impl Node {
     pub fn turn(&mut self) {
+        self.worker.obey(&self.control);
         self.worker.turn(None).expect("the simulated driver never fails");
     }
 
@@ -182,6 +189,16 @@ impl Node {
 
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What it counts of each server.
+    pub fn servers(&self) -> &[Arc<ServerStats>] {
+        &self.servers
+    }
+
+    /// Where it is told what an operator wants, and what makes it look.
+    pub fn control(&self) -> (Arc<Control>, Arc<dyn Waker>) {
+        (Arc::clone(&self.control), Arc::clone(&self.waker))
     }
 
     pub fn drain(&mut self) {

@@ -2,7 +2,7 @@
 //!
 //! The process behind a server's address dies (all its connections end at once, connects are refused until another one
 //! listens), stops for a while (SIGSTOP: the kernel still accepts and buffers), or is replaced in order (the last answer on
-//! each connection says `Connection: close`, idle connections are closed).
+//! each connection says `Connection: close`, idle connections are closed). Or its application is ill: it answers 503.
 
 use weir_check::Request;
 use weir_io::sim::{Conn, Net, Rng};
@@ -15,6 +15,8 @@ pub enum How {
     Killed,
     Frozen,
     Replaced,
+    /// It answers whatever it is asked with 503.
+    Ill,
 }
 
 /// One time out of service.
@@ -62,6 +64,7 @@ impl Server {
             How::Killed => self.die(net),
             How::Frozen => self.freeze(net),
             How::Replaced => self.retire(net),
+            How::Ill => self.ill += 1,
         }
     }
 
@@ -73,6 +76,7 @@ impl Server {
                 self.retiring = false;
                 net.listen(self.address);
             }
+            How::Ill => self.ill -= 1,
         }
     }
 

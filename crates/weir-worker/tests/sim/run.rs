@@ -1,23 +1,30 @@
 //! Runs a scenario to its end and judges it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
 
 use weir_io::sim::{Actor, Faults, Ledger, Rng, SimWorld};
 
 use weir_proxy::counters::{Counters, Kind as CounterKind};
-use weir_proxy::plan::PipelineMode;
+use weir_proxy::plan::{PipelineMode, UpstreamPlan};
+use weir_proxy::stats::ServerStats;
 
 use super::book::{Book, Entry, Outcome, SharedBook, Traffic};
 use super::client::Client;
+use super::dials;
 use super::node::{Node, nodes};
+use super::operator::Operator;
 use super::scenario::{Kind, Scenario, listen_address, server_address};
 use super::server::Server;
+use super::watch::Watch;
 
 /// Virtual time in which every client must have come to its end, microseconds. Limits of weir end what hangs: a minute
 /// for an answer to begin, a minute for a send to be taken; a client may ask thirty times.
 const CLIENTS_US_MAX: u64 = 3_600_000_000;
+/// The default of `forward-retries`: enough for whatever happens in [`Kind::Outages`].
+const RETRIES: u32 = 5;
 /// Steps after which a run that goes on counts as one that never ends.
 const STEPS_MAX: u64 = 20_000_000;
 /// Time after the last client for everything to calm down: more than the longest patience of weir, a minute.
@@ -30,6 +37,12 @@ pub struct Summary {
     pub cut: usize,
     pub rebirths: u64,
     pub depth_max: usize,
+    pub suspensions: u64,
+    pub trials: u64,
+    pub probes: u64,
+    /// Requests of sessions, and requests that backups got.
+    pub bound: usize,
+    pub backed_up: u64,
     pub trace_hash: u64,
 }
 
@@ -50,6 +63,7 @@ pub struct Run {
     added: Cell<usize>,
     draining: Cell<bool>,
     panics: RefCell<Panics>,
+    watch: RefCell<Watch>,
 }
 
 impl Run {
@@ -61,11 +75,23 @@ impl Run {
         let book = SharedBook::default();
         // Elsewhere connections also end for reasons that are not counted as tries.
         let judged = matches!(scenario.kind, Kind::Breaking | Kind::Outages);
-        book.borrow_mut().tries_max = judged.then(|| scenario.plan.upstreams[0].forward_retries);
+        let upstream = &scenario.plan.upstreams[0];
+        {
+            let book = &mut *book.borrow_mut();
+            book.tries_max = judged.then_some(upstream.forward_retries);
+            book.cookies = cookies(upstream);
+            book.keeps_sessions = scenario.is_tied() || scenario.is_always_up();
+            book.repeats_all = upstream.retry_nonidempotent;
+        }
         for (index, style) in scenario.styles.iter().enumerate() {
             world.actor(Server::new(server_address(index), &book, style.clone()));
         }
         let nodes = nodes(&world, &scenario.plan, scenario.workers, scenario.posts_max, scenario.seed);
+        if !scenario.orders.is_empty() {
+            let controls = nodes.iter().map(Node::control).collect();
+            world.actor(Operator { orders: scenario.orders.clone(), controls });
+        }
+        let watch = RefCell::new(Watch::new(&scenario));
         let run = Run {
             scenario,
             world,
@@ -74,6 +100,7 @@ impl Run {
             added: Cell::new(0),
             draining: Cell::new(false),
             panics: RefCell::new(Panics { left: 0, within: 0, rng: Rng::new(0) }),
+            watch,
         };
         run.add_clients();
         run
@@ -114,6 +141,9 @@ impl Run {
             if let Err(text) = node.engine().audit().and_then(|()| node.engine().audit_bytes()) {
                 self.fail(&format!("worker {index}: {text}"));
             }
+            if let Err(text) = self.watch.borrow_mut().turned(index, node) {
+                self.fail(&format!("worker {index}: {text}"));
+            }
         };
         self.world.run(until_us, STEPS_MAX, turn, done)
     }
@@ -140,6 +170,7 @@ impl Run {
         self.pass(QUIET_US, || false);
         self.check_panics();
         self.check_book();
+        self.check_requests();
         let verdict = judge(&self.book.borrow());
         if let Err(text) = verdict {
             self.fail(&text);
@@ -174,6 +205,9 @@ impl Run {
             self.fail(&format!("{depth} requests unanswered on one connection, {most} allowed"));
         }
         let mut wrong = String::new();
+        let fewer_tries = self.scenario.plan.upstreams[0].forward_retries < RETRIES;
+        let mut exceeded =
+            if fewer_tries { self.count(|counters| counters.refusals.get("retries-exceeded")) } else { 0 };
         // Of each client in the order of its requests, which is the order of nonces.
         let mut excused = None;
         for (nonce, entry) in &book.entries {
@@ -183,7 +217,10 @@ impl Run {
             if was_cut || entry.asked.is_streamed() && matches!(entry.outcome, Outcome::Refused(_)) {
                 excused = Some(client);
             }
-            if !is_excused && !self.is_acceptable(&book, nonce) && wrong.len() < 2_000 {
+            let acceptable = is_excused || self.is_acceptable(&book, nonce);
+            if !acceptable && exceeded > 0 && entry.outcome == Outcome::Refused(502) {
+                exceeded -= 1;
+            } else if !acceptable && wrong.len() < 2_000 {
                 let arrivals = entry.arrivals.len();
                 let _ = write!(wrong, "\n  {} {nonce}: {:?}, {arrivals} arrivals", entry.asked.method, entry.outcome);
             }
@@ -197,7 +234,10 @@ impl Run {
     /// Whether this outcome may be, given what went wrong in the run.
     fn is_acceptable(&self, book: &Book, nonce: &str) -> bool {
         let entry = &book.entries[nonce];
-        let repeatable = entry.asked.is_idempotent() && !entry.asked.is_streamed();
+        let repeatable = (entry.asked.is_idempotent() || book.repeats_all) && !entry.asked.is_streamed();
+        if self.is_for_want_of_servers(entry) {
+            return true;
+        }
         match (self.scenario.kind, &entry.outcome) {
             (_, Outcome::Waiting) => false,
             (_, Outcome::Answered) => true,
@@ -211,6 +251,17 @@ impl Run {
             // Who has a connection to the worker loses it; what others asked there is not known to be processed.
             (Kind::Panicking, outcome) => matches!(outcome, Outcome::Refused(502 | 503) | Outcome::Cut),
             (Kind::Rough, outcome) => matches!(outcome, Outcome::Refused(400 | 408 | 502 | 503 | 504) | Outcome::Cut),
+        }
+    }
+
+    /// Whether all servers were out when it was refused, or the one to which it was bound.
+    fn is_for_want_of_servers(&self, entry: &Entry) -> bool {
+        let tied = self.scenario.is_tied() && entry.bound.is_some();
+        let out = self.scenario.has_judges() || self.scenario.kind == Kind::Outages;
+        match entry.outcome {
+            Outcome::Refused(503) => self.watch.borrow().none_left || tied && out,
+            Outcome::Refused(502) => tied && out,
+            _ => false,
         }
     }
 
@@ -232,7 +283,9 @@ impl Run {
             seen.servers_got += counters.upstream_bytes_out.get();
         }
         let expected = self.book.borrow().traffic;
-        let was_set_aside = self.count(|counters| counters.set_aside.get()) > 0;
+        // Or not read to its end, because its request was asked elsewhere.
+        let unwanted = self.count(|counters| counters.upstream_closes.get("client-gone")) > 0;
+        let was_set_aside = unwanted || self.count(|counters| counters.set_aside.get()) > 0;
         if was_set_aside || self.may_end_by_close() {
             // What was sent behind an answer that ended by close, or that goes elsewhere, need not be read.
             seen.servers_got -= seen.servers_got.saturating_sub(expected.servers_got);
@@ -246,6 +299,30 @@ impl Run {
         }
     }
 
+    /// weir counts what servers got: each request of a client where no connection ended, and no probe.
+    fn check_requests(&self) {
+        let (book, nodes) = (self.book.borrow(), self.nodes.borrow());
+        let mut wrong = Vec::new();
+        for server in 0..self.scenario.styles.len() {
+            let sum =
+                |count: fn(&ServerStats) -> u64| nodes.iter().map(|node| count(&node.servers()[server])).sum::<u64>();
+            let seen = |counts: &BTreeMap<usize, u64>| counts.get(&server).copied().unwrap_or_default();
+            let (requests, arrivals) = (sum(|stats| stats.requests.get()), seen(&book.arrivals));
+            let whole = sum(|stats| stats.closes.sum()) == 0 && self.scenario.kind == Kind::Calm;
+            if arrivals > requests || whole && arrivals != requests {
+                wrong.push(format!("server {server} got {arrivals} requests, weir counted {requests}"));
+            }
+            let (probes, seen) = (sum(|stats| stats.probes.get()), seen(&book.probes));
+            if seen > probes {
+                wrong.push(format!("server {server} got {seen} probes, weir counted {probes}"));
+            }
+        }
+        drop((book, nodes));
+        if !wrong.is_empty() {
+            self.fail(&wrong.join("\n"));
+        }
+    }
+
     /// A bug that the workers survive is one nevertheless.
     fn check_panics(&self) {
         let panics = self.count(|counters| counters.rebirths.get());
@@ -256,6 +333,7 @@ impl Run {
 
     /// After the clients have left nothing is held but the pool of upstream connections.
     fn check_at_rest(&self) {
+        self.await_probes();
         for (index, node) in self.nodes.borrow().iter().enumerate() {
             let (sessions, exchanges) = (node.engine().sessions(), node.engine().exchanges());
             if (sessions, exchanges) != (0, 0) {
@@ -265,7 +343,7 @@ impl Run {
         let ledgers: Vec<Ledger> =
             (0..usize::from(self.scenario.workers)).map(|index| self.world.ledger(index)).collect();
         let streams: u32 = ledgers.iter().map(|ledger| ledger.streams).sum();
-        let most: u32 = self.scenario.plan.upstreams[0].servers.iter().map(|server| server.connections).sum();
+        let most = self.connections();
         let full = self.scenario.kind != Kind::Rough && !self.draining.get();
         if streams > most || (full && streams != most) {
             self.fail(&format!("{streams} sockets open at rest, {most} upstream connections configured"));
@@ -291,6 +369,26 @@ impl Run {
         }
     }
 
+    /// Until no probe is under way.
+    fn await_probes(&self) {
+        if self.scenario.plan.upstreams[0].health.is_some() {
+            let workers = 0..usize::from(self.scenario.workers);
+            let streams = || workers.clone().map(|index| self.world.ledger(index).streams).sum::<u32>();
+            let held = || {
+                workers.clone().any(|index| {
+                    let ledger = self.world.ledger(index);
+                    (ledger.sends, ledger.completions) != (0, 0)
+                })
+            };
+            self.pass(QUIET_US, || streams() <= self.connections() && !held());
+        }
+    }
+
+    /// Upstream connections that are configured.
+    fn connections(&self) -> u32 {
+        self.scenario.plan.upstreams[0].servers.iter().map(|server| server.connections).sum()
+    }
+
     /// Stops accepting; what was asked is answered.
     pub fn drain(&self) {
         self.draining.set(true);
@@ -308,13 +406,19 @@ impl Run {
 
     fn summary(&self) -> Summary {
         let book = self.book.borrow();
+        let servers = &self.scenario.plan.upstreams[0].servers;
         let count = |wanted: fn(&Outcome) -> bool| book.entries.values().filter(|entry| wanted(&entry.outcome)).count();
         Summary {
             answered: count(|outcome| *outcome == Outcome::Answered),
             refused: count(|outcome| matches!(outcome, Outcome::Refused(_))),
             cut: count(|outcome| *outcome == Outcome::Cut),
-            rebirths: self.nodes.borrow().iter().map(|node| node.counters().rebirths.get()).sum(),
+            rebirths: self.count(|counters| counters.rebirths.get()),
             depth_max: book.depth_max,
+            suspensions: self.count(|counters| counters.suspensions.get()),
+            trials: self.count(|counters| counters.trials.get()),
+            probes: self.count(|counters| counters.probes.get()),
+            bound: book.entries.values().filter(|entry| entry.bound.is_some()).count(),
+            backed_up: book.arrivals.iter().filter(|(at, _)| servers[**at].backup).map(|(_, count)| count).sum(),
             trace_hash: self.world.trace_hash(),
         }
     }
@@ -322,9 +426,17 @@ impl Run {
     pub fn fail(&self, what: &str) -> ! {
         let Scenario { name, seed, kind, workers, .. } = &self.scenario;
         self.world.fail(&format!(
-            "{name}, {kind:?}, {workers} workers: {what}\nreplay: WEIR_SIM_SEED={seed} WEIR_SIM_TRACE=1 cargo test -p weir-worker --test sim"
+            "{name}, {kind:?}, {workers} workers: {what}\n{}\nreplay: WEIR_SIM_SEED={seed} WEIR_SIM_TRACE=1 cargo test -p weir-worker --test sim",
+            dials::told(&self.scenario.plan.upstreams[0])
         ))
     }
+}
+
+/// By server: the cookie that binds a session to it.
+fn cookies(upstream: &UpstreamPlan) -> Vec<String> {
+    let line = |server| Some(String::from_utf8_lossy(upstream.sticky.as_ref()?.line(server)?).into_owned());
+    let lines = (0..upstream.servers.len() as u16).filter_map(line);
+    lines.filter_map(|line| line.split(['=', ';']).nth(1).map(str::to_owned)).collect()
 }
 
 fn waiting_text(nonce: &str, entry: &Entry) -> String {

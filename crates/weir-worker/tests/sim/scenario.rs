@@ -1,14 +1,16 @@
 //! What a run consists of, drawn from its seed: configuration, network, servers, clients, and what may be expected.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use weir_check::upstreams::{Closing, Ending, closings};
 use weir_io::sim::{Faults, Rng, Settings};
-use weir_proxy::plan::{ListenerPlan, PipelineMode, Plan, ServerPlan, Share, UpstreamPlan};
+use weir_proxy::balance::Method;
+use weir_proxy::plan::{AllDown, ListenerPlan, PipelineMode, Plan, ServerPlan, Share, UpstreamPlan};
 use weir_proxy::route::{HostMatch, Route, RouteTable};
 
 use super::client::{ALL, Manners, SAFE};
+use super::dials::{self, Ordered};
 use super::outage::outages;
 use super::server::{ECHO_FIELD, Style};
 
@@ -48,6 +50,8 @@ pub struct Scenario {
     pub styles: Vec<Style>,
     pub clients: usize,
     pub manners: Manners,
+    /// What an operator does meanwhile.
+    pub orders: Vec<Ordered>,
 }
 
 pub fn listen_address() -> SocketAddr {
@@ -56,6 +60,14 @@ pub fn listen_address() -> SocketAddr {
 
 pub fn server_address(index: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, index as u8 + 1], 9090))
+}
+
+/// The position in the plan of the server with this address.
+pub fn server_index(address: SocketAddr) -> usize {
+    match address.ip() {
+        IpAddr::V4(address) => usize::from(address.octets()[3]) - 1,
+        IpAddr::V6(_) => 0,
+    }
 }
 
 impl Scenario {
@@ -86,7 +98,7 @@ impl Scenario {
         }
         let echo = rng.chance(250);
         styles.iter_mut().for_each(|style| style.echo = echo);
-        Scenario {
+        let mut scenario = Scenario {
             name: "random",
             seed,
             kind,
@@ -97,7 +109,52 @@ impl Scenario {
             styles,
             clients: 1 + rng.index(16),
             manners: manners(kind, rng),
+            orders: Vec::new(),
+        };
+        if kind != Kind::Hostile {
+            scenario.turn_dials(&mut Rng::new(seed ^ 0xd1a1));
         }
+        scenario
+    }
+
+    fn turn_dials(&mut self, rng: &mut Rng) {
+        let upstream = &mut Arc::get_mut(&mut self.plan).expect("nobody shares it yet").upstreams[0];
+        dials::turn(upstream, rng);
+        self.manners.cookies = upstream.sticky.is_some();
+        self.manners.keys = upstream.balance != Method::default();
+        let judges = upstream.health.is_some() || !upstream.failover.is_empty();
+        let servers = self.styles.len();
+        if judges {
+            self.styles.iter_mut().for_each(|style| style.outages.extend(dials::illnesses(rng)));
+        }
+        // In `Outages` one server is always left; an order might be against that one.
+        if self.kind != Kind::Outages && rng.chance(250) {
+            self.orders = dials::orders(servers, self.kind, rng);
+        }
+        if (judges || !self.orders.is_empty()) && self.kind != Kind::Outages {
+            self.manners.pause_us = *rng.pick(&[0, dials::PAUSE_US]);
+        }
+    }
+
+    /// Whether servers may be suspended, or out by order.
+    pub fn has_judges(&self) -> bool {
+        let upstream = &self.plan.upstreams[0];
+        upstream.health.is_some() || !upstream.failover.is_empty() || !self.orders.is_empty()
+    }
+
+    /// Whether requests of sessions whose server is out are refused.
+    pub fn is_tied(&self) -> bool {
+        self.plan.upstreams[0].sticky.as_ref().is_some_and(|sticky| !sticky.allow_failover)
+    }
+
+    /// Whether servers are never suspended, ordered out, or without a connection once they had one.
+    pub fn is_always_up(&self) -> bool {
+        self.kind == Kind::Calm && !self.has_judges() && self.styles.iter().all(|style| style.until_close == 0)
+    }
+
+    /// Whether suspended servers get requests when all are out.
+    pub fn tries_all(&self) -> bool {
+        self.plan.upstreams[0].all_down == AllDown::TryAll
     }
 }
 
@@ -146,6 +203,8 @@ fn manners(kind: Kind, rng: &mut Rng) -> Manners {
         body_bytes_max: if outages { 30_000 } else { *rng.pick(&[0, 1_000, 100_000, 400_000]) },
         old: *rng.pick(&[0, 0, 200]),
         pause_us: if outages { 2 * OUTAGES_US / 30 } else { 0 },
+        cookies: false,
+        keys: false,
     }
 }
 

@@ -10,8 +10,10 @@ use weir_check::upstreams::{Closing, Ending, Step, by_id, honest_answer};
 use weir_check::{Request, Rules, StrictRequests};
 use weir_io::sim::{Actor, Conn, Net};
 
-use super::book::SharedBook;
+use super::book::{Expected, SharedBook};
+use super::dials::{HEALTH_PATH, WELL};
 use super::outage::Outage;
+use super::scenario::server_index;
 
 const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
 
@@ -19,6 +21,9 @@ const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\
 pub const KILLER: &str = "e19_killer";
 /// How long the process of a killed server takes to come back, microseconds.
 const RESTART_US: u64 = 5_000;
+
+/// What answers to probes carry.
+const PROBE_NONCE: &str = "a probe's";
 
 /// The field of `pipeline echo`.
 pub const ECHO_FIELD: &str = "x-request-id";
@@ -86,6 +91,8 @@ pub struct Server {
     pub(super) frozen: Option<Vec<Due>>,
     /// Each answer is the last one of its connection.
     pub(super) retiring: bool,
+    /// Times that its application is ill: more than 0 is ill.
+    pub(super) ill: u32,
 }
 
 pub(super) struct Connection {
@@ -105,6 +112,10 @@ pub(super) struct Connection {
     early: bool,
     /// After 101: each byte comes back one higher.
     tunnel: bool,
+    /// weir probes the server on it: nobody's traffic.
+    probe: bool,
+    /// Bytes received and counted as traffic, before the first request was complete.
+    got: u64,
 }
 
 enum Writing {
@@ -158,7 +169,13 @@ impl Server {
             next_timer: 0,
             frozen: None,
             retiring: false,
+            ill: 0,
         }
+    }
+
+    /// Position in the plan.
+    fn index(&self) -> usize {
+        server_index(self.address)
     }
 
     pub(super) fn timer(&mut self, net: &mut Net<'_>, after_us: u64, due: Due) {
@@ -187,12 +204,33 @@ impl Server {
     }
 
     fn send(&self, net: &mut Net<'_>, conn: Conn, bytes: &[u8]) {
-        self.book.borrow_mut().traffic.servers_sent += bytes.len() as u64;
+        let probe = self.conns.get(&conn).is_some_and(|connection| connection.probe);
+        self.book.borrow_mut().traffic.servers_sent += if probe { 0 } else { bytes.len() as u64 };
         net.send(conn, bytes);
+    }
+
+    /// Counts bytes as traffic, until it is known that they are those of a probe.
+    fn count_received(&mut self, conn: Conn, bytes: u64) {
+        let traffic = &mut self.book.borrow_mut().traffic;
+        traffic.servers_got += bytes;
+        let Some(connection) = self.conns.get_mut(&conn) else { return };
+        connection.got += bytes;
+        if connection.probe {
+            traffic.servers_got -= std::mem::take(&mut connection.got);
+        } else if connection.judge.unanswered_max() > 0 {
+            connection.got = 0;
+        }
+    }
+
+    /// weir has lost its patience with a probe of which not all has come.
+    fn forget_traffic(&mut self, conn: Conn) {
+        let got = self.conns.get(&conn).map_or(0, |connection| connection.got);
+        self.book.borrow_mut().traffic.servers_got -= got;
     }
 
     /// Reads requests, files their arrival.
     fn read(&mut self, net: &mut Net<'_>, conn: Conn, data: &[u8]) {
+        let server = self.index();
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         let book = &mut *self.book.borrow_mut();
         if let Err(violation) = connection.judge.feed(data) {
@@ -210,8 +248,11 @@ impl Server {
         }
         let ignored = connection.announced;
         while let Some(request) = connection.judge.poll_request() {
-            if connection.open_nonce.take().is_none_or(|nonce| nonce != request.nonce()) {
-                book.arrived(&request, ignored);
+            if request.target == HEALTH_PATH {
+                connection.probe = true;
+                book.probed(server);
+            } else if connection.open_nonce.take().is_none_or(|nonce| nonce != request.nonce()) {
+                book.arrived(server, &request, ignored);
             }
             book.arrived_completely(&request);
             if !connection.deaf {
@@ -223,7 +264,7 @@ impl Server {
             && connection.open_nonce.is_none()
         {
             connection.open_nonce = Some(request.nonce().to_owned());
-            book.arrived(request, ignored);
+            book.arrived(server, request, ignored);
         }
     }
 
@@ -285,6 +326,9 @@ impl Server {
             self.book.borrow_mut().plays("e20_wrong_order", true);
         }
         let Some(request) = connection.queue.pop_front() else { return };
+        if connection.probe {
+            return self.answer_probe(net, conn, &request);
+        }
         let counts = net.now_us() >= self.style.closes_from_us;
         if request.fields.has("upgrade") {
             connection.judge.upgraded();
@@ -330,6 +374,18 @@ impl Server {
         self.write(net, conn, pieces, after);
     }
 
+    /// How a server is, in an answer that must reach no client.
+    fn answer_probe(&mut self, net: &mut Net<'_>, conn: Conn, request: &Request) {
+        self.conns.entry(conn).and_modify(|connection| connection.judge.answered());
+        let (status, words) = if self.ill > 0 { (503, "ill") } else { (200, WELL) };
+        let length = words.len();
+        let head = format!("HTTP/1.1 {status} Whatever\r\nX-Nonce: {PROBE_NONCE}\r\nContent-Length: {length}\r\n\r\n");
+        let body = if request.method == "HEAD" { "" } else { words };
+        let pieces = self.cut(net, [head.as_bytes(), body.as_bytes()].concat());
+        let after = if net.rng().chance(500) { After::Finish } else { After::Next };
+        self.write(net, conn, pieces, after);
+    }
+
     /// The bytes of the honest answer, and whether the connection ends with it.
     fn answer(
         &mut self,
@@ -342,13 +398,18 @@ impl Server {
         let Some(entry) = book.entries.get(request.nonce()) else {
             return (honest_answer(request.nonce()), After::Next);
         };
-        let expected = entry.asked.expected();
+        let expected = if self.ill > 0 { Expected::ill() } else { entry.asked.expected() };
+        let server = self.index();
         let rng = net.rng();
         let mut out = String::new();
         if rng.chance(self.style.interim) {
             out.push_str("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
         }
-        out.push_str(&format!("HTTP/1.1 {} Whatever\r\nX-Nonce: {}\r\n", expected.status, request.nonce()));
+        let (status, nonce) = (expected.status, request.nonce());
+        out.push_str(&format!("HTTP/1.1 {status} Whatever\r\nX-Nonce: {nonce}\r\nX-Server: {server}\r\n"));
+        if self.ill > 0 {
+            out.push_str("X-Ill: yes\r\n");
+        }
         if let Some(echo) = request.fields.first(ECHO_FIELD).filter(|_| self.style.echo) {
             out.push_str(&format!("X-Request-Id: {echo}\r\n"));
         }
@@ -505,14 +566,17 @@ impl Actor for Server {
             announced: false,
             early: false,
             tunnel: false,
+            probe: false,
+            got: 0,
         };
         self.conns.insert(conn, connection);
     }
 
     fn on_data(&mut self, net: &mut Net<'_>, conn: Conn, data: &[u8]) {
-        self.book.borrow_mut().traffic.servers_got += data.len() as u64;
         let before = self.conns.get(&conn).and_then(|connection| connection.open_nonce.clone());
+        self.count_received(conn, data.len() as u64);
         self.read(net, conn, data);
+        self.count_received(conn, 0);
         let now = self.conns.get(&conn).and_then(|connection| connection.open_nonce.clone());
         self.look_at_open_request(net, conn, now != before);
         self.go_on(net, conn);
@@ -532,6 +596,7 @@ impl Actor for Server {
     }
 
     fn on_end(&mut self, net: &mut Net<'_>, conn: Conn) {
+        self.forget_traffic(conn);
         if self.conns.remove(&conn).is_some_and(|connection| connection.tunnel) {
             return net.finish(conn);
         }
@@ -539,6 +604,7 @@ impl Actor for Server {
     }
 
     fn on_reset(&mut self, _: &mut Net<'_>, conn: Conn) {
+        self.forget_traffic(conn);
         self.conns.remove(&conn);
     }
 }

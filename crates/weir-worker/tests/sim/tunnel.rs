@@ -148,7 +148,7 @@ fn broken_tunnels_leave_nothing_behind() {
 
 fn play(seed: u64, strict: bool) {
     let rng = &mut Rng::new(seed ^ 0x7e);
-    let mut scenario = Scenario::new(seed, 1 + (seed % 2) as u16);
+    let mut scenario = Scenario::of(Kind::Hostile, seed, 1 + (seed % 2) as u16);
     scenario.name = "tunnels";
     scenario.kind = if strict { Kind::Calm } else { Kind::Rough };
     let faults = if strict { Faults::harmless(seed) } else { Faults::random(seed) };
