@@ -40,6 +40,8 @@ pub struct Ask {
     pub upstream: u16,
     /// Server within the upstream, as chosen by balancing.
     pub server: u16,
+    /// What the balancing method hashes, hashed; 0: nothing.
+    pub key: u64,
     /// Server to which the client's session is bound by a cookie, or [`NOBODY`].
     pub bound: u16,
     /// Times that it was sent again after a loss.

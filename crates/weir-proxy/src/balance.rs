@@ -132,6 +132,11 @@ struct Bound {
 }
 
 impl Bound {
+    /// Counts a server that may be chosen.
+    fn add(&mut self, load: u32, weight: i64) {
+        (self.load, self.weight) = (self.load + u64::from(load), self.weight + weight as u64);
+    }
+
     /// Whether a server with this load and weight may have one more.
     fn has_room(self, load: u32, weight: i64) -> bool {
         let fair = u128::from((self.load + 1) * self.percent) * weight as u128;
@@ -242,6 +247,26 @@ impl Balance {
         }?;
         loads[chosen] = loads[chosen].saturating_add(1);
         Some(chosen)
+    }
+
+    /// With `hash`: the servers in the order of a key, those with enough to do after all others, backups last. `failed` is not
+    /// among them, and the order begins behind it.
+    pub fn order_behind(
+        &self,
+        key: u64,
+        failed: Option<usize>,
+        usable: impl Fn(usize) -> bool,
+        order: &mut Vec<usize>,
+    ) {
+        if let Picker::Hash(hash, _) = &self.picker {
+            hash.order_behind(key, failed, &self.weights, &self.loads, usable, order);
+            order.sort_by_key(|at| self.backups[*at]);
+        }
+    }
+
+    /// Notes a request that went to a server by another way than [`Balance::pick`].
+    pub fn note(&mut self, at: usize) {
+        self.loads[at] = self.loads[at].saturating_add(1);
     }
 
     /// Whether there are backups at all.

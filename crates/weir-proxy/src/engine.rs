@@ -352,6 +352,8 @@ pub struct Engine {
     groups: Vec<Group>,
     fields: Fields,
     path: Vec<u8>,
+    /// Servers in the order in which one request looks for a second one; kept for its memory.
+    order: Vec<usize>,
     spare: Spare,
     wheel: Wheel,
     expired: Vec<u64>,
@@ -425,6 +427,7 @@ impl Engine {
             groups: Vec::new(),
             fields: Fields::default(),
             path: Vec::new(),
+            order: Vec::new(),
             spare: Spare::default(),
             wheel: Wheel::new(now_us),
             expired: Vec::new(),

@@ -39,10 +39,7 @@ impl Rendezvous {
         usable: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let mut bound = Bound { load: 0, weight: 0, percent: LOAD_PERCENT };
-        let all = (0..weights.len()).filter(|at| usable(*at)).inspect(|at| {
-            bound.load += u64::from(loads[*at]);
-            bound.weight += weights[*at] as u64;
-        });
+        let all = (0..weights.len()).filter(|at| usable(*at)).inspect(|at| bound.add(loads[*at], weights[*at]));
         let best = self.highest(key, weights, all)?;
         let has_room = |at: usize| bound.has_room(loads[at], weights[at]);
         if has_room(best) {
@@ -50,6 +47,26 @@ impl Rendezvous {
         }
         let others = (0..weights.len()).filter(|at| usable(*at) && has_room(*at));
         self.highest(key, weights, others).or(Some(best))
+    }
+
+    /// All servers in the key's order, those after the others that have more than their share of what is usable. Without the one
+    /// that failed; the order begins with what comes behind that.
+    pub(super) fn order_behind(
+        &self,
+        key: u64,
+        failed: Option<usize>,
+        weights: &[i64],
+        loads: &[u32],
+        usable: impl Fn(usize) -> bool,
+        order: &mut Vec<usize>,
+    ) {
+        let mut bound = Bound { load: 0, weight: 0, percent: LOAD_PERCENT };
+        (0..weights.len()).filter(|at| usable(*at)).for_each(|at| bound.add(loads[at], weights[at]));
+        let score = |at: usize| score(mix(key ^ self.seeds[at]), weights[at]);
+        let least = failed.map_or(f64::INFINITY, score);
+        order.extend((0..weights.len()).filter(|at| Some(*at) != failed));
+        order.sort_by(|one, other| score(*other).total_cmp(&score(*one)));
+        order.sort_by_key(|at| (!bound.has_room(loads[*at], weights[*at]), score(*at) > least));
     }
 
     fn highest(&self, key: u64, weights: &[i64], among: impl Iterator<Item = usize>) -> Option<usize> {
@@ -142,6 +159,27 @@ mod tests {
                 let most = (count * LOAD_PERCENT * *weight as u64).div_ceil(100 * sum as u64).max(LOAD_MIN);
                 prop_assert!(u64::from(*load) <= most, "{:?}, weights {:?}", loads, weights);
             }
+        }
+
+        /// The order begins with the choice; from one that failed to the next it leads through all servers; those with more than
+        /// their share come last.
+        #[test]
+        fn the_order_leads_through_all(weights in prop::collection::vec(1..100i64, 2..8), key: u64, busy: prop::sample::Index) {
+            let (hash, count) = (servers(weights.len()), weights.len());
+            let behind = |failed, weights: &[i64], loads: &[u32]| {
+                let mut order = Vec::new();
+                hash.order_behind(key, failed, weights, loads, |_| true, &mut order);
+                order
+            };
+            let mut loads = vec![0; count];
+            let order = behind(None, &weights, &loads);
+            prop_assert_eq!(Some(order[0]), hash.pick(key, &weights, &loads, |_| true));
+            for at in 0..count {
+                prop_assert_eq!(behind(Some(order[at]), &weights, &loads)[0], order[(at + 1) % count]);
+            }
+            let busy = busy.index(count);
+            loads[busy] = 1_000_000;
+            prop_assert_eq!(behind(None, &vec![50; count], &loads)[count - 1], busy);
         }
 
         /// A change of one weight moves keys only to or from that server.

@@ -87,7 +87,9 @@ impl Engine {
     pub(super) fn place_second(&mut self, mut ask: Ask, bytes: Vec<u8>) {
         match self.second_place(&ask) {
             Ok(Second { server, worker: Some(worker) }) => {
-                ask.server = server;
+                if ask.id.worker == self.worker {
+                    ask.server = server;
+                }
                 self.mail_again(worker, ask, &bytes);
             }
             Ok(Second { server, worker: None }) => {
@@ -103,34 +105,45 @@ impl Engine {
         }
     }
 
-    /// Another server that takes requests, here or at another worker; else the same one, and if that may keep nothing, one
-    /// that may come up.
-    fn second_place(&self, ask: &Ask) -> Result<Second, Failure> {
-        let group = self.groups[usize::from(ask.upstream)].servers.clone();
-        let (first, old) = (group.start, usize::from(ask.server));
-        let here = |index: usize| Ok(Second { server: index as u16, worker: None });
+    fn second_place(&mut self, ask: &Ask) -> Result<Second, Failure> {
         if self.stays_bound(ask) {
             return self.second_place_of_bound(ask);
         }
-        let mut others = self.others(usize::from(ask.upstream), old);
-        if let Some(index) = others.clone().find(|index| self.may_take(first + index)) {
-            return here(index);
+        let mut order = std::mem::take(&mut self.order);
+        let strictly = self.order_again(ask, &mut order);
+        let found = self.second_place_among(ask, &order, strictly);
+        self.order = order;
+        if let (Ok(second), Some(balance)) = (&found, &mut self.groups[usize::from(ask.upstream)].balance) {
+            balance.note(usize::from(second.server));
+        }
+        found
+    }
+
+    /// The first of these servers that takes requests, here or, unless the order is strict, after all that do so here, at another
+    /// worker; else the same one, and if that may keep nothing, one that may come up.
+    fn second_place_among(&self, ask: &Ask, order: &[usize], strictly: bool) -> Result<Second, Failure> {
+        let (first, old) = (self.groups[usize::from(ask.upstream)].servers.start, usize::from(ask.server));
+        let here = |index: usize| Second { server: index as u16, worker: None };
+        let at_once = if strictly { 1 } else { order.len().max(1) };
+        if let Some(found) = order.chunks(at_once).find_map(|some| self.second_up(ask, some)) {
+            return Ok(found);
         }
         let machine = &self.servers[first + old];
         let stays = machine.standing.keeps_waiting();
-        if let Some(found) = self.second_worker(ask, others.clone(), stays) {
+        if stays && let Some(found) = self.same_elsewhere(ask) {
             return Ok(found);
         }
-        if !stays && let Some(index) = others.clone().find(|index| self.may_await(first + index)) {
-            return here(index);
+        let mut order = order.iter().copied();
+        if !stays && let Some(index) = order.clone().find(|index| self.may_await(first + index)) {
+            return Ok(here(index));
         }
         if machine.ready == 0
-            && let Some(index) = others.find(|index| self.may_be_burdened(first + index))
+            && let Some(index) = order.find(|index| self.may_be_burdened(first + index))
         {
-            return here(index);
+            return Ok(here(index));
         }
         let may_wait = !machine.links.is_empty() && (machine.ready > 0 || self.may_come_up(first + old));
-        if may_wait { here(old) } else { Err(self.why_not(ask.upstream)) }
+        if may_wait { Ok(here(old)) } else { Err(self.why_not(ask.upstream)) }
     }
 
     /// The same server for a session that is bound to it: on this worker's connections, or on another's.
@@ -144,7 +157,7 @@ impl Engine {
         if machine.ready > 0 {
             return Ok(here);
         }
-        let elsewhere = self.second_worker(ask, std::iter::empty(), machine.standing.keeps_waiting());
+        let elsewhere = if machine.standing.keeps_waiting() { self.same_elsewhere(ask) } else { None };
         let waits = !machine.links.is_empty() && self.may_come_up(server);
         elsewhere.or(waits.then_some(here)).ok_or_else(|| self.refusal(ask))
     }
@@ -155,30 +168,40 @@ impl Engine {
         self.is_last_resort(server) && here.ready > 0 && !here.is_full()
     }
 
-    /// Another worker whose connections serve the request: to one of the `others`, or to the same server when it can't be
-    /// reached from here.
-    fn second_worker(&self, ask: &Ask, mut others: impl Iterator<Item = usize>, stays: bool) -> Option<Second> {
-        let there = |(index, worker): (usize, u16)| Second { server: index as u16, worker: Some(worker) };
-        if ask.traits.has(Traits::STREAMING) && ask.id.worker != self.worker {
-            // What arrives of its body here would be too late there.
-            return None;
-        }
+    /// The first of these servers that takes requests on connections of this worker, or of another.
+    fn second_up(&self, ask: &Ask, among: &[usize]) -> Option<Second> {
         let first = self.groups[usize::from(ask.upstream)].servers.start;
-        let ready = |index: usize| Some((index, self.ready_elsewhere(first + index)?));
-        let takes = |index: &usize| self.servers[first + index].standing.takes_new();
-        if let Some(found) = others.by_ref().filter(takes).find_map(ready) {
-            return Some(there(found));
+        if let Some(index) = among.iter().find(|index| self.may_take(first + **index)) {
+            return Some(Second { server: *index as u16, worker: None });
         }
-        let old = usize::from(ask.server);
-        let machine = &self.servers[first + old];
-        if !stays || !machine.links.is_empty() && !machine.unreachable {
+        if !self.may_cross(ask) {
             return None;
         }
-        ready(old).or_else(|| Some((old, self.owner_elsewhere(first + old)?))).map(there)
+        let takes = |index: &&usize| self.servers[first + **index].standing.takes_new();
+        among.iter().filter(takes).find_map(|index| {
+            let worker = self.ready_elsewhere(first + index)?;
+            Some(Second { server: *index as u16, worker: Some(worker) })
+        })
+    }
+
+    /// Another worker that has connections to the server of a request, or owns them, when it can't be reached from here.
+    fn same_elsewhere(&self, ask: &Ask) -> Option<Second> {
+        let server = self.server_index(ask);
+        let machine = &self.servers[server];
+        if !self.may_cross(ask) || !machine.links.is_empty() && !machine.unreachable {
+            return None;
+        }
+        let worker = self.ready_elsewhere(server).or_else(|| self.owner_elsewhere(server))?;
+        Some(Second { server: ask.server, worker: Some(worker) })
+    }
+
+    /// Whether a request may go to another worker: not when the rest of its body arrives here, where it would be too late.
+    fn may_cross(&self, ask: &Ask) -> bool {
+        !ask.traits.has(Traits::STREAMING) || ask.id.worker == self.worker
     }
 
     /// To the connections of another worker: by way of the client's, which knows whether it is still wanted and where to
-    /// cancel it.
+    /// cancel it, and chooses anew among all servers but the one where it was.
     fn mail_again(&mut self, worker: u16, ask: Ask, bytes: &[u8]) {
         let (to, is_client_here) = if ask.id.worker == self.worker { (worker, true) } else { (ask.id.worker, false) };
         if is_client_here {

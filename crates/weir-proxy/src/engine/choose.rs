@@ -22,7 +22,7 @@ const FORWARDED_LINES_MAX: usize = 8;
 
 impl Engine {
     /// The server for this request, as an index in its upstream; None when none comes into question.
-    pub(super) fn choose(&mut self, ask: &Ask, key: Option<u64>) -> Option<u16> {
+    pub(super) fn choose(&mut self, ask: &Ask) -> Option<u16> {
         let upstream = usize::from(ask.upstream);
         if ask.bound != NOBODY {
             let is_usable = self.is_bound_usable(ask);
@@ -38,7 +38,7 @@ impl Engine {
             return usable.then_some(0);
         };
         self.prepare(&mut balance, upstream);
-        let chosen = self.choose_by(&mut balance, ask, key);
+        let chosen = self.choose_by(&mut balance, ask, key_of(ask));
         self.groups[upstream].balance = Some(balance);
         chosen.map(|index| index as u16)
     }
@@ -173,11 +173,29 @@ impl Engine {
             .or_else(|| balance.pick(backup, key, |at| self.is_up(first + at)))
     }
 
-    /// The servers of an upstream other than `not`, as indexes in it, backups last.
-    pub(super) fn others(&self, upstream: usize, not: usize) -> impl Iterator<Item = usize> + Clone {
+    /// Where a request may go again, as indexes in its upstream, the best first, backups last. True: the order matters more than
+    /// which worker has the connections.
+    ///
+    /// With a key, what it needs is at the next server in the order of that key; and still at its own, if nothing speaks against
+    /// that one.
+    pub(super) fn order_again(&mut self, ask: &Ask, order: &mut Vec<usize>) -> bool {
+        let (upstream, old) = (usize::from(ask.upstream), usize::from(ask.server));
+        order.clear();
+        let balance = &mut self.groups[upstream].balance;
+        if let Some(key) = key_of(ask)
+            && let Some(mut balance) = balance.take_if(|balance| !balance.may_roam())
+        {
+            self.prepare(&mut balance, upstream);
+            let first = self.groups[upstream].servers.start;
+            let failed = ask.tries > 0 || ask.traits.has(Traits::MOVED);
+            balance.order_behind(key, failed.then_some(old), |at| self.is_up(first + at), order);
+            self.groups[upstream].balance = Some(balance);
+            return true;
+        }
         let servers = &self.plan.upstreams[upstream].servers;
-        let all = move || (1..servers.len()).map(move |step| (not + step) % servers.len());
-        all().filter(|index| !servers[*index].backup).chain(all().filter(|index| servers[*index].backup))
+        order.extend((1..servers.len()).map(|step| (old + step) % servers.len()));
+        order.sort_by_key(|index| servers[*index].backup);
+        false
     }
 
     /// Whether a server that has not failed is being connected to and can be expected at once.
@@ -253,6 +271,10 @@ impl Engine {
         let by_load = |group: &super::Group| group.balance.as_ref().is_some_and(|balance| balance.uses_loads());
         self.workers > 1 && self.groups.iter().any(by_load)
     }
+}
+
+fn key_of(ask: &Ask) -> Option<u64> {
+    (ask.key != 0).then_some(ask.key)
 }
 
 /// Among all that are usable, backups last.

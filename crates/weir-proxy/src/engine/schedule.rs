@@ -87,6 +87,7 @@ impl Engine {
             serial: self.serial,
             upstream: upstream as u16,
             server: 0,
+            key: self.balance_key(upstream, session, head, fields, bytes).unwrap_or(0),
             bound: NOBODY,
             tries: 0,
             passed: 0,
@@ -103,10 +104,7 @@ impl Engine {
             ask.traits = ask.traits.with(Traits::BOUND, ask.bound != NOBODY && !sticky.allow_failover);
         }
         let place = match verdict {
-            Verdict::Free => {
-                let key = self.balance_key(upstream, session, head, fields, bytes);
-                self.place(&mut ask, key)
-            }
+            Verdict::Free => self.place(&mut ask),
             _ => self.place_suspect(&mut ask),
         };
         let peer = self.sessions.at(session).peer;
@@ -267,13 +265,13 @@ impl Engine {
     }
 
     /// Chooses the server, then what happens there.
-    fn place(&mut self, ask: &mut Ask, key: Option<u64>) -> Place {
+    fn place(&mut self, ask: &mut Ask) -> Place {
         if self.groups[usize::from(ask.upstream)].suspended > 0
             && let Some(place) = self.place_trial(ask)
         {
             return place;
         }
-        let Some(index) = self.choose(ask, key) else { return Place::Refused(self.refusal(ask)) };
+        let Some(index) = self.choose(ask) else { return Place::Refused(self.refusal(ask)) };
         ask.server = index;
         let server = self.server_index(ask);
         if let Some(place) = self.place_here(server, ask) {

@@ -4,7 +4,7 @@
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::balance::{Key, Method, Statistic};
-use weir_proxy::plan::{Network, Plan};
+use weir_proxy::plan::{Network, PipelineMode, Plan};
 use weir_proxy::standing::Order;
 use weir_proxy::sticky::{Cookie, Sticky};
 
@@ -321,6 +321,119 @@ fn keys_of_a_server_that_goes_move_and_return() {
     open(&mut world, 3);
     assert_eq!(places(&mut world), before);
     world.finish();
+}
+
+/// The servers in the order of a key: where it goes when those before are out of use.
+fn order_of(world: &mut World, client: usize, fields: &str) -> Vec<usize> {
+    let mut order = Vec::new();
+    for _ in 0..world.servers.len() {
+        order.push(server_of(world, client, "/v?n=00000000", fields));
+        world.order(*order.last().unwrap() as u32, Order::Disable);
+    }
+    (0..order.len()).for_each(|server| world.order(server as u32, Order::Enable));
+    world.run_for(SECOND_US);
+    order
+}
+
+fn by_user(connections: u32) -> Plan {
+    let mut plan = balanced(4, connections, Method::Hash(Key::Header("x-user".to_owned())));
+    plan.upstreams[0].pipeline = PipelineMode::Depth(16);
+    plan
+}
+
+/// Which servers saw requests with this nonce, in the order in which they did.
+fn servers_of(world: &World, nonce: &str) -> Vec<usize> {
+    let mut seen = world.seen_by(nonce);
+    seen.dedup();
+    seen
+}
+
+/// The server of a key is trusted, and known to be fast.
+fn earn_depth(world: &mut World, node: usize, fields: &str) {
+    let clients = [(); 3].map(|()| world.client_of(node));
+    for n in 0..200 {
+        clients.iter().for_each(|client| world.ask(*client, "GET", &format!("/v?n={n:08}"), fields));
+        world.settle();
+    }
+}
+
+/// A retry goes to the next server in the order of its key, and one that fails there to the one after that, on every worker.
+#[test]
+fn retries_follow_the_order_of_the_key() {
+    for (workers, connections) in [(1, 4), (2, 4), (2, 1), (3, 1)] {
+        let mut world = World::started(by_user(connections), workers, 1);
+        let clients: Vec<usize> = (0..usize::from(workers)).map(|node| world.client_of(node)).collect();
+        for user in 0..8 {
+            let client = clients[user % clients.len()];
+            let fields = format!("X-User: u{user}\r\n");
+            let order = order_of(&mut world, client, &fields);
+            let nonce = format!("dead{user:04}");
+            for server in &order[..2] {
+                let killer = nonce.clone();
+                world.servers[*server].serve =
+                    Box::new(
+                        move |seen| if seen.request.nonce() == killer { Some(vec![Do::Rst]) } else { honest(seen) },
+                    );
+            }
+            world.ask(client, "GET", &format!("/v?n={nonce}"), &fields);
+            world.run_for(2 * SECOND_US);
+            assert_eq!(world.clients[client].replies.last().map(|reply| reply.status), Some(200));
+            assert_eq!(servers_of(&world, &nonce), order[..3], "{workers} workers, user {user}");
+        }
+        world.finish();
+    }
+}
+
+/// What stood behind an answer with which its server ended the connection in order stays with that server.
+#[test]
+fn what_is_sent_again_without_a_failure_stays_with_its_key() {
+    for workers in [1, 2] {
+        let mut world = World::started(by_user(2), workers, 1);
+        let client = world.client_of(usize::from(workers) - 1);
+        earn_depth(&mut world, usize::from(workers) - 1, "X-User: u1\r\n");
+        let own = server_of(&mut world, client, "/v?n=00000000", "X-User: u1\r\n");
+        world.servers[own].serve = Box::new(|seen| {
+            let text = String::from_utf8(answer(seen.request)).unwrap();
+            Some(vec![Do::Answer(text.replacen("\r\n", "\r\nConnection: close\r\n", 1).into_bytes()), Do::Fin])
+        });
+        for n in 0..3 {
+            let other = world.client_of(usize::from(workers) - 1);
+            world.ask(other, "GET", &format!("/v?n=close00{n}"), "X-User: u1\r\n");
+        }
+        world.run_for(SECOND_US);
+        assert!(world.count(|counters| counters.resends.get()) > 0, "{workers} workers: nothing was sent again");
+        for n in 0..3 {
+            assert_eq!(servers_of(&world, &format!("close00{n}")), [own], "{workers} workers");
+        }
+        world.finish();
+    }
+}
+
+/// What leaves from behind a late answer goes to the next server in the order of its key.
+#[test]
+fn escapes_follow_the_order_of_the_key() {
+    for user in 0..4 {
+        let mut world = World::started(by_user(2), 1, 1);
+        let fields = format!("X-User: u{user}\r\n");
+        let client = world.client();
+        let order = order_of(&mut world, client, &fields);
+        earn_depth(&mut world, 0, &fields);
+        world.servers[order[0]].serve = Box::new(|seen| {
+            let slow = seen.request.nonce() == "slow0000";
+            Some(slow.then_some(Do::Delay(SECOND_US)).into_iter().chain(honest(seen)?).collect())
+        });
+        for nonce in ["slow0000", "late0000", "late0001"] {
+            let other = world.client();
+            world.ask(other, "GET", &format!("/v?n={nonce}"), &fields);
+        }
+        world.run_for(SECOND_US / 2);
+        assert_eq!(world.count(|counters| counters.escapes.get()), 2);
+        for nonce in ["late0000", "late0001"] {
+            assert_eq!(servers_of(&world, nonce), order[..2]);
+        }
+        world.run_for(SECOND_US);
+        world.finish();
+    }
 }
 
 /// Requests for one popular key don't pile up at one server.

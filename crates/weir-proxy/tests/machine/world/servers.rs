@@ -31,6 +31,12 @@ impl World {
         self.arrivals.iter().map(|(conn, position)| &self.conns[*conn].requests[*position])
     }
 
+    /// The servers that a request with this nonce reached completely, in the order in which it did.
+    pub fn seen_by(&self, nonce: &str) -> Vec<usize> {
+        let arrived = self.arrivals.iter().filter(|(conn, at)| self.conns[*conn].requests[*at].nonce() == nonce);
+        arrived.map(|(conn, _)| self.conns[*conn].server).collect()
+    }
+
     /// How often a request with this nonce reached a server completely.
     pub fn times_served(&self, nonce: &str) -> usize {
         self.requests().filter(|request| request.nonce() == nonce).count()
