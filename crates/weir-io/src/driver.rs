@@ -4,7 +4,7 @@
 //! (as far as the kernel allows), waits, and reaps completions. Bound: one send and one connect in flight for each socket.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 
@@ -120,7 +120,16 @@ pub trait Driver {
     ///
     /// # Errors
     /// The operating system's, when no socket can be made (descriptors run out).
-    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<Socket>;
+    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<Socket> {
+        self.connect_from(None, to, token)
+    }
+
+    /// The same from a local address of choice; its port is taken when the connection is made (IP_BIND_ADDRESS_NO_PORT,
+    /// ip(7)), so that one port serves connections to different addresses.
+    ///
+    /// # Errors
+    /// As [`Driver::connect`]; the address can't be used (it is not of this machine, or of another family than `to`).
+    fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket>;
 
     /// Changes the token of a socket.
     fn set_token(&mut self, socket: Socket, token: Token);

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 
@@ -50,12 +50,27 @@ fn explain(address: SocketAddr, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot listen on {address}: {cause}"))
 }
 
-/// A TCP socket for an outgoing connection, with TCP_NODELAY.
-pub(crate) fn outgoing_socket(to: SocketAddr, nonblocking: bool) -> io::Result<OwnedFd> {
+/// A TCP socket for an outgoing connection, with TCP_NODELAY, bound to an address if one is given.
+pub(crate) fn outgoing_socket(from: Option<IpAddr>, to: SocketAddr, nonblocking: bool) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(nonblocking)?;
+    if let Some(from) = from {
+        bind_without_port(socket.as_raw_fd())?;
+        socket.bind(&SocketAddr::new(from, 0).into())?;
+    }
     Ok(socket.into())
+}
+
+/// The port is chosen by `connect`, which knows the whole pair of addresses (ip(7)).
+fn bind_without_port(fd: RawFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `on` is readable for `len` bytes.
+    let result = unsafe {
+        libc::setsockopt(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, (&raw const on).cast(), len)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// The address of the other end of a connected socket.

@@ -122,6 +122,19 @@ pub(crate) fn accept_queue<S: Subject>(subject: &S) {
     drop(clients);
 }
 
+/// A connection comes from the address that was chosen for it; one that is not of this machine is refused at once.
+pub(crate) fn chosen_source<S: Subject>(subject: &S) {
+    let mut driver = subject.driver(Options::default());
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let source = [127, 0, 7, 9].into();
+    driver.connect_from(Some(source), address, 2).expect("a socket");
+    driver.turn(Some(0), &mut Vec::new()).expect("a turn");
+    let (_stream, peer) = listener.accept().expect("a connection");
+    assert_eq!(peer.ip(), source);
+    assert!(driver.connect_from(Some([192, 0, 2, 1].into()), address, 3).is_err());
+}
+
 /// A wake before the driver ever waits is not forgotten, and is told once.
 pub(crate) fn early_wake<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
@@ -212,6 +225,7 @@ suite!(
     wakes_of_many_threads,
     early_wake,
     receiving_core,
+    chosen_source,
     accept_queue,
     buffers_dropped_elsewhere,
     bytes_outlive_the_driver,

@@ -11,7 +11,7 @@ mod work;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
@@ -210,8 +210,8 @@ impl Driver for Epoll {
         Ok(socket)
     }
 
-    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<Socket> {
-        let fd = outgoing_socket(to, true)?.into_raw_fd();
+    fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+        let fd = outgoing_socket(from, to, true)?.into_raw_fd();
         let socket = self.table.insert(fd, token);
         let slot = self.table.slot(socket.index);
         let mut outcome = poller::connect(fd, to);

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -92,7 +92,10 @@ impl Driver for SimDriver {
         Ok(self.listen_at(address, token))
     }
 
-    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<Socket> {
+    fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+        if from.is_some() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated socket has no address of choice"));
+        }
         self.command(|world, driver| world.driver_connect(driver, to, token))
     }
 

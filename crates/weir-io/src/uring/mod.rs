@@ -15,7 +15,7 @@ mod scratch;
 use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::Arc;
 
@@ -193,8 +193,8 @@ impl Driver for Uring {
         Ok(socket)
     }
 
-    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<Socket> {
-        let fd = outgoing_socket(to, false)?.into_raw_fd();
+    fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
+        let fd = outgoing_socket(from, to, false)?.into_raw_fd();
         let socket = self.start_socket(fd, token);
         self.table.slot(socket.index).set(table::CONNECTING);
         let (address, len) = self.scratch.address(to);

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -50,9 +50,9 @@ impl Driver for Fused {
         self.inner.listen(listener, token)
     }
 
-    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<Socket> {
+    fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
         self.point();
-        self.inner.connect(to, token)
+        self.inner.connect_from(from, to, token)
     }
 
     fn set_token(&mut self, socket: Socket, token: Token) {
