@@ -67,9 +67,8 @@ fn bind_without_port(fd: RawFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: `on` is readable for `len` bytes.
-    let result = unsafe {
-        libc::setsockopt(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, (&raw const on).cast(), len)
-    };
+    let result =
+        unsafe { libc::setsockopt(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, (&raw const on).cast(), len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

@@ -4,8 +4,8 @@
 //! proxy itself.
 
 pub mod bench;
+pub mod bomb;
 mod io;
 pub mod live;
-pub mod openloop;
 pub mod origin;
 pub mod target;

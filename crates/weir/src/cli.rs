@@ -43,6 +43,8 @@ pub(crate) enum Verb {
     Origin(OriginArgs),
     /// Run the test origin and the proxy in front of it, with live figures
     Demo(crate::demo::DemoArgs),
+    /// Load a server, and account for every connection and request
+    Bomb(Box<crate::bomb::BombArgs>),
     /// Measure weir against no proxy, nginx and HAProxy
     Bench(crate::bench::BenchArgs),
 }

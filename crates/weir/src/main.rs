@@ -2,6 +2,7 @@
 
 mod admin;
 mod bench;
+mod bomb;
 mod check;
 mod cli;
 mod client;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Verb::Reverse(arguments) => reverse::reverse(arguments),
         Verb::Origin(arguments) => origin::origin(&arguments),
         Verb::Demo(arguments) => demo::demo(&arguments),
+        Verb::Bomb(arguments) => bomb::bomb(*arguments),
         Verb::Bench(arguments) => bench::bench(arguments),
     };
     match outcome {

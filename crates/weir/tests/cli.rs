@@ -62,9 +62,20 @@ const GOOD: &str = "listen \"127.0.0.1:0\"\nupstream app { server \"127.0.0.1:9\
 #[test]
 fn help_texts_are_as_stored() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help");
-    for verb in
-        ["", "run", "check", "status", "status server", "server", "server drain", "reverse", "origin", "demo", "bench"]
-    {
+    for verb in [
+        "",
+        "run",
+        "check",
+        "status",
+        "status server",
+        "server",
+        "server drain",
+        "reverse",
+        "origin",
+        "demo",
+        "bomb",
+        "bench",
+    ] {
         let arguments: Vec<&str> = verb.split(' ').chain(["--help"]).filter(|word| !word.is_empty()).collect();
         let shown = output(&arguments);
         assert_eq!(code(&shown), 0);

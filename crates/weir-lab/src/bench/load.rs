@@ -15,7 +15,13 @@ use serde::Deserialize;
 use super::process::{self, Machine};
 use super::record::{Errors, Latency, Record};
 use super::stage::{Running, Stage};
-use crate::openloop::{self, OpenLoopOptions};
+use crate::bomb::{self, Behaviour, Class, Mix, Outcome, Plan, Rate, Request, Spelling, Summary};
+use crate::target::Target;
+
+/// Time in which connections are made before anything counts, microseconds.
+const CONNECTING_US: u64 = 200_000;
+/// How long an answer may take, as with wrk.
+const TIMEOUT_US: u64 = 10_000_000;
 
 /// What the generator does for one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -197,29 +203,62 @@ pub(super) fn open(
     target: &str,
 ) -> io::Result<Record> {
     let before = Readings::take(stage, running)?;
-    let options = OpenLoopOptions {
-        to: running.address,
-        target: target.to_owned(),
-        connections,
-        rate,
-        seconds,
-        io: weir_io::IoChoice::Auto,
-        stop: Arc::clone(interrupted()),
-    };
-    let result = openloop::run(&options)?;
+    let plan = open_plan(running, connections, (rate, seconds), target)?;
+    let summary = Summary::of(&bomb::run(&plan, |_, _| {})?);
     check_interrupt()?;
     let mut record = before.finish(stage, true)?;
-    record.requests = result.answered;
-    record.rate = result.answered as f64 / result.seconds;
-    record.errors =
-        Errors { read: result.broken, status: result.bad_status, timeout: result.unanswered, ..Errors::default() };
-    let at = |quantile: f64| result.latency_us.value_at_quantile(quantile);
+    let (total, counts) = (&summary.total, summary.total.counted());
+    record.requests = counts.answered();
+    record.rate = total.answered_per_second;
+    record.errors = Errors {
+        read: counts.failed() - counts.outcomes(Outcome::TimedOut),
+        status: counts.answered() - counts.status_class(2),
+        timeout: counts.outcomes(Outcome::TimedOut)
+            + counts.outcomes(Outcome::Unfinished)
+            + counts.outcomes(Outcome::Unsent),
+        ..Errors::default()
+    };
+    let latency = total.corrected.ok_or_else(|| io::Error::other("nothing was answered"))?;
     record.latency = Latency {
-        p50_us: at(0.5),
-        p95_us: at(0.95),
-        p99_us: at(0.99),
-        p999_us: at(0.999),
-        max_us: result.latency_us.max(),
+        p50_us: latency.p50_us,
+        p95_us: latency.p95_us,
+        p99_us: latency.p99_us,
+        p999_us: latency.p999_us,
+        max_us: latency.max_us,
     };
     Ok(record)
+}
+
+/// One thread, which is enough for half of a proxy's rate and leaves it the rest of the machine.
+fn open_plan(running: &Running, connections: u32, (rate, seconds): (f64, f64), path: &str) -> io::Result<Plan> {
+    let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
+    let target = Target { address: running.address, host: running.address.to_string(), path: path.to_owned() };
+    let request = Request::new(&target.host, path, 1, &Spelling::default()).map_err(invalid)?;
+    let class = Class {
+        name: "all".to_owned(),
+        target,
+        connections,
+        rate: Some(Rate::parse(&format!("{rate:.3}")).map_err(invalid)?),
+        poisson: false,
+        behaviour: Behaviour::Normal,
+        sources: None,
+        mix: Mix::new(vec![request]).map_err(invalid)?,
+        depth: 1,
+        close_every: None,
+        drip: None,
+    };
+    Ok(Plan {
+        classes: vec![class],
+        threads: 1,
+        io: weir_io::IoChoice::Auto,
+        duration_us: Some((seconds * 1e6) as u64),
+        requests: None,
+        warm_up_us: CONNECTING_US,
+        connect_timeout_us: TIMEOUT_US,
+        timeout_us: TIMEOUT_US,
+        late_us: TIMEOUT_US,
+        same_body: false,
+        seed: 1,
+        stop: Arc::clone(interrupted()),
+    })
 }

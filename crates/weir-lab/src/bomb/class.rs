@@ -1,0 +1,307 @@
+//! Classes of clients: who they are, how fast they come, and how they behave.
+//!
+//! Called by the command line's reader. A class is written `NAME: key=value, key=value`; what it does not say it takes from
+//! the options of the whole run. [`KEYS`] lists what it may say.
+
+use std::net::IpAddr;
+
+use super::requests::{Mix, Preset, Request, Spelling};
+use super::schedule::Rate;
+use super::sources::Sources;
+use super::words::{duration_us, number};
+use crate::target::Target;
+
+/// Most connections of a class.
+const CONNECTIONS_MAX: u32 = 1_000_000;
+/// Deepest pipeline.
+const DEPTH_MAX: u32 = 1_024;
+/// Content of a slow body.
+const SLOW_BODY_BYTES: usize = 1 << 20;
+/// One field of an oversized head.
+const OVERSIZED_BYTES: usize = 256 * 1024;
+
+/// How clients of a class behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Behaviour {
+    /// Send requests and read answers.
+    Normal,
+    /// Connect, close, and again.
+    ConnectFlood,
+    /// Connect and say nothing.
+    Hold,
+    /// Send a head a byte at a time.
+    SlowHead,
+    /// Send a head, then its content a byte at a time.
+    SlowBody,
+    /// Read answers a little at a time.
+    SlowReader,
+    /// Send what is no request.
+    Malformed,
+    /// Send a head of 256 KiB.
+    Oversized,
+}
+
+/// The word of each behaviour, and what it is.
+pub const BEHAVIOURS: &[(&str, Behaviour, &str)] = &[
+    ("normal", Behaviour::Normal, "requests, and answers read at once"),
+    ("connect-flood", Behaviour::ConnectFlood, "connects, closes, and again"),
+    ("hold", Behaviour::Hold, "connects and says nothing"),
+    ("slow-head", Behaviour::SlowHead, "a head, a byte at a time"),
+    ("slow-body", Behaviour::SlowBody, "1 MiB of content, a byte at a time"),
+    ("slow-reader", Behaviour::SlowReader, "reads 4 KiB at a time"),
+    ("malformed", Behaviour::Malformed, "what is no request"),
+    ("oversized", Behaviour::Oversized, "a head of 256 KiB"),
+];
+
+/// So many bytes each so often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drip {
+    /// Bytes at a time, from 1.
+    pub bytes: usize,
+    /// Time between them, microseconds, from 1.
+    pub every_us: u64,
+}
+
+/// One class of clients.
+#[derive(Debug, Clone)]
+pub struct Class {
+    /// Its name in reports and thresholds.
+    pub name: String,
+    /// Whom it asks.
+    pub target: Target,
+    /// Connections that it has at a time.
+    pub connections: u32,
+    /// When its requests are due; None is a closed loop: each connection asks again when it has its answer.
+    pub rate: Option<Rate>,
+    /// Random distances between requests (Poisson) rather than even ones.
+    pub poisson: bool,
+    /// How it behaves.
+    pub behaviour: Behaviour,
+    /// Local addresses of its connections, used in turn; None leaves the choice to the system.
+    pub sources: Option<Sources>,
+    /// What it sends.
+    pub mix: Mix,
+    /// Requests that may be unanswered on a connection at a time.
+    pub depth: u32,
+    /// Requests after which a connection is closed; None: never.
+    pub close_every: Option<u32>,
+    /// How requests are cut into pieces; None: they are sent whole.
+    pub drip: Option<Drip>,
+}
+
+/// What the keys of a class are, with the form of their values.
+pub const KEYS: &[(&str, &str)] = &[
+    ("connections", "N"),
+    ("rate", "RATE, or closed"),
+    ("arrivals", "even or poisson"),
+    ("behave", "a behaviour"),
+    ("source", "ADDRESS, ADDRESS/PREFIX or ADDRESS-ADDRESS"),
+    ("path", "/PATH"),
+    ("method", "METHOD"),
+    ("preset", "minimal or browser"),
+    ("pipeline", "N"),
+    ("close-every", "N, or never"),
+    ("pieces", "BYTES/DURATION"),
+];
+
+impl Drip {
+    /// Reads `BYTES/DURATION`.
+    ///
+    /// # Errors
+    /// What is expected.
+    pub fn parse(text: &str) -> Result<Drip, String> {
+        let wrong = || format!("`{text}` is not BYTES/DURATION, for example 1/100ms");
+        let (bytes, every) = text.split_once('/').ok_or_else(wrong)?;
+        let bytes = bytes.parse().ok().filter(|bytes| *bytes > 0).ok_or_else(wrong)?;
+        let every_us = duration_us(every).ok().filter(|us| *us > 0).ok_or_else(wrong)?;
+        Ok(Drip { bytes, every_us })
+    }
+}
+
+/// Reads `even` or `poisson`; true is the latter.
+///
+/// # Errors
+/// What is expected.
+pub fn arrivals(text: &str) -> Result<bool, String> {
+    match text {
+        "even" => Ok(false),
+        "poisson" => Ok(true),
+        _ => Err(format!("`{text}` is neither even nor poisson")),
+    }
+}
+
+/// Reads the name of a preset.
+///
+/// # Errors
+/// What is expected.
+pub fn preset(text: &str) -> Result<Preset, String> {
+    match text {
+        "minimal" => Ok(Preset::Minimal),
+        "browser" => Ok(Preset::Browser),
+        _ => Err(format!("`{text}` is neither minimal nor browser")),
+    }
+}
+
+fn behaviour(text: &str) -> Result<Behaviour, String> {
+    let found = BEHAVIOURS.iter().find(|(word, ..)| *word == text);
+    let words: Vec<&str> = BEHAVIOURS.iter().map(|(word, ..)| *word).collect();
+    found.map(|row| row.1).ok_or_else(|| format!("`{text}` is no behaviour; there are {}", words.join(", ")))
+}
+
+/// A number of connections.
+///
+/// # Errors
+/// What is expected.
+pub fn connections(text: &str) -> Result<u32, String> {
+    count(text, CONNECTIONS_MAX)
+}
+
+/// A depth of pipelining.
+///
+/// # Errors
+/// What is expected.
+pub fn depth(text: &str) -> Result<u32, String> {
+    count(text, DEPTH_MAX)
+}
+
+fn count(text: &str, most: u32) -> Result<u32, String> {
+    let wrong = || format!("`{text}` is not a number from 1 to {most}");
+    let value = number(text).map_err(|_| wrong())?;
+    if value.fract() == 0.0 && (1.0..=f64::from(most)).contains(&value) { Ok(value as u32) } else { Err(wrong()) }
+}
+
+impl Class {
+    /// Reads `NAME: key=value, ...` over the options of the run in `base`; `spelling` is how its requests are spelled unless
+    /// it says otherwise.
+    ///
+    /// # Errors
+    /// The class and the key that are wrong, and what is expected.
+    pub fn parse(text: &str, base: &Class, spelling: &Spelling) -> Result<Class, String> {
+        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+        let name = name.trim();
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
+            return Err(format!("`{name}` is no name of a class; expected `NAME: key=value, key=value`"));
+        }
+        let mut class = Class { name: name.to_owned(), ..base.clone() };
+        let mut own = OwnRequests { path: class.target.path.clone(), spelling: spelling.clone(), changed: false };
+        for pair in rest.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let wrong = |why: String| format!("class `{name}`: {why}");
+            let (key, value) = pair.split_once('=').ok_or_else(|| wrong(format!("`{pair}` is not key=value")))?;
+            class.set(key.trim(), value.trim(), &mut own).map_err(|why| wrong(format!("{}: {why}", key.trim())))?;
+        }
+        if own.changed {
+            let request = Request::new(&class.target.host, &own.path, 1, &own.spelling);
+            class.mix = Mix::new(vec![request.map_err(|why| format!("class `{name}`: {why}"))?])?;
+        }
+        class.arrange().map_err(|why| format!("class `{name}`: {why}"))
+    }
+
+    fn set(&mut self, key: &str, value: &str, own: &mut OwnRequests) -> Result<(), String> {
+        own.changed |= matches!(key, "path" | "method" | "preset");
+        match key {
+            "connections" => self.connections = connections(value)?,
+            "rate" if value == "closed" => self.rate = None,
+            // A comma would end the value; in a class the stages of a rate are joined by `+`.
+            "rate" => self.rate = Some(Rate::parse(&value.replace('+', ","))?),
+            "arrivals" => self.poisson = arrivals(value)?,
+            "behave" => self.behaviour = behaviour(value)?,
+            "source" => self.sources = Some(Sources::parse(value)?),
+            "path" => own.path = value.to_owned(),
+            "method" => own.spelling.method = Some(value.to_owned()),
+            "preset" => own.spelling.preset = preset(value)?,
+            "pipeline" => self.depth = depth(value)?,
+            "close-every" if value == "never" => self.close_every = None,
+            "close-every" => self.close_every = Some(count(value, u32::MAX)?),
+            "pieces" => self.drip = Some(Drip::parse(value)?),
+            _ => {
+                let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
+                return Err(format!("no such key; there are {}", keys.join(", ")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills in what its behaviour asks for, and refuses what does not go together.
+    ///
+    /// # Errors
+    /// What does not go together.
+    pub fn arrange(mut self) -> Result<Class, String> {
+        if let Some(sources) = &self.sources {
+            let same = matches!(
+                (sources.first(), self.target.address.ip()),
+                (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_))
+            );
+            if !same {
+                return Err(format!("source {} can't reach {}", sources.first(), self.target.address.ip()));
+            }
+        }
+        let each_second = Drip { bytes: 1, every_us: 1_000_000 };
+        match self.behaviour {
+            Behaviour::Normal => {}
+            Behaviour::ConnectFlood | Behaviour::Hold => {
+                if self.drip.is_some() || self.depth > 1 || self.close_every.is_some() {
+                    return Err("it sends no request, so pieces, pipeline and close-every mean nothing".to_owned());
+                }
+                if self.behaviour == Behaviour::Hold && self.rate.is_some() {
+                    return Err("it sends no request, so a rate means nothing".to_owned());
+                }
+            }
+            Behaviour::SlowHead => self.drip = self.drip.or(Some(each_second)),
+            Behaviour::SlowBody => {
+                self.drip = self.drip.or(Some(each_second));
+                self.mix =
+                    self.with_spelling(&Spelling { body: vec![b'x'; SLOW_BODY_BYTES], ..Spelling::default() })?;
+            }
+            Behaviour::SlowReader => {}
+            Behaviour::Malformed => self.mix = Mix::new(malformed(&self.target.host))?,
+            Behaviour::Oversized => {
+                let fields = vec![("X-Large".to_owned(), "x".repeat(OVERSIZED_BYTES))];
+                self.mix = self.with_spelling(&Spelling { fields, ..Spelling::default() })?;
+            }
+        }
+        if self.drip.is_some() && self.depth > 1 {
+            return Err("pieces and pipeline don't go together".to_owned());
+        }
+        Ok(self)
+    }
+
+    /// Whether its requests are expected to be answered in time; slow ones take as long as they are let.
+    pub(crate) fn answers(&self) -> bool {
+        let slow = [Behaviour::Hold, Behaviour::SlowHead, Behaviour::SlowBody, Behaviour::SlowReader];
+        !slow.contains(&self.behaviour)
+    }
+
+    fn with_spelling(&self, spelling: &Spelling) -> Result<Mix, String> {
+        Mix::new(vec![Request::new(&self.target.host, &self.target.path, 1, spelling)?])
+    }
+}
+
+/// What a class says of its requests.
+struct OwnRequests {
+    path: String,
+    spelling: Spelling,
+    changed: bool,
+}
+
+/// What servers must refuse (RFC 9112 §2.2, §3, §5, §6.3), one at a time.
+fn malformed(host: &str) -> Vec<Request> {
+    let texts = [
+        "NONSENSE\r\n\r\n".to_owned(),
+        format!("GET  / HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+        format!("GET / HTTP/9.9\r\nHost: {host}\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nHost: {host}\r\nBad Name: x\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nHost: {host}\r\nHost: other\r\n\r\n"),
+        format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: -1\r\n\r\n"),
+        format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\u{0}\u{1}\u{fc}\u{3}\u{3}\r\n\r\n".to_owned(),
+    ];
+    let request = |text: String| Request {
+        name: "malformed".to_owned(),
+        head_bytes: text.len(),
+        last: text.clone().into(),
+        bytes: text.into(),
+        is_head: false,
+        weight: 1,
+    };
+    texts.into_iter().map(request).collect()
+}

@@ -1,0 +1,271 @@
+//! What became of every connection and of every request. Nothing is lumped together as "errors".
+//!
+//! Called by the threads of the generator, which count, and by everything that reports. Each kind has one row here: its word
+//! in JSON and thresholds, what people read, and whether it means that the client was blocked.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What became of an attempt to connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connect {
+    /// There is a connection.
+    Established,
+    /// A reset in answer to the first packet: nobody listens, or somebody refuses.
+    Refused,
+    /// No answer within the time-out: packets are dropped in silence.
+    TimedOut,
+    /// A network or host can't be reached, or another error of the network.
+    Unreachable,
+    /// This machine had no port or descriptor left: the generator's own limit.
+    NoneLeft,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// A complete answer, as wanted. Its status is counted too.
+    Answered,
+    /// A complete answer whose body is not the one of the first answer to the same request.
+    WrongBody,
+    /// An answer that ended before it was complete.
+    Truncated,
+    /// Bytes that are no answer.
+    NotHttp,
+    /// Reset before the first byte of an answer.
+    Reset,
+    /// Closed in order before the first byte of an answer.
+    Closed,
+    /// No complete answer within the time-out.
+    TimedOut,
+    /// Still without a complete answer at the end of the run.
+    Unfinished,
+    /// Due, but never sent, for no connection was free in time.
+    Unsent,
+    /// Nothing was asked: a connection was all that was wanted, and it was had.
+    Connected,
+}
+
+/// How an established connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// By the generator, as told, or after a time-out.
+    Ours,
+    /// By the server, as it announced or was asked to.
+    Announced,
+    /// By the server, in order, while nothing was asked.
+    Idle,
+    /// By the server, with a reset, while nothing was asked.
+    IdleReset,
+    /// With requests under way, which say more.
+    Busy,
+}
+
+/// A kind, its word, and what people read.
+type Row<T> = (T, &'static str, &'static str);
+
+pub(crate) const CONNECTS: &[Row<Connect>] = &[
+    (Connect::Established, "established", "established"),
+    (Connect::Refused, "refused", "refused"),
+    (Connect::TimedOut, "dropped", "no answer (dropped)"),
+    (Connect::Unreachable, "unreachable", "unreachable"),
+    (Connect::NoneLeft, "none_left", "no local port or descriptor"),
+];
+
+pub(crate) const OUTCOMES: &[Row<Outcome>] = &[
+    (Outcome::Answered, "answered", "answered"),
+    (Outcome::WrongBody, "wrong_body", "answered with a wrong body"),
+    (Outcome::Truncated, "truncated", "truncated"),
+    (Outcome::NotHttp, "not_http", "not HTTP"),
+    (Outcome::Reset, "reset", "reset without an answer"),
+    (Outcome::Closed, "closed", "closed without an answer"),
+    (Outcome::TimedOut, "timed_out", "timed out"),
+    (Outcome::Unfinished, "unfinished", "unfinished at the end"),
+    (Outcome::Unsent, "unsent", "could not be sent when due"),
+    (Outcome::Connected, "connected", "connected, nothing asked"),
+];
+
+pub(crate) const ENDS: &[Row<End>] = &[
+    (End::Ours, "ours", "by the generator"),
+    (End::Announced, "announced", "by the server, announced"),
+    (End::Idle, "idle", "by the server, while idle"),
+    (End::IdleReset, "idle_reset", "by the server, reset while idle"),
+    (End::Busy, "busy", "with requests under way"),
+];
+
+/// Statuses by which a server says that it turns a client away.
+const BLOCKING: [u16; 3] = [403, 429, 503];
+
+/// Counts of one class of clients within some time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    connects: [u64; CONNECTS.len()],
+    outcomes: [u64; OUTCOMES.len()],
+    ends: [u64; ENDS.len()],
+    /// Complete answers by status, those with a wrong body included.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Complete answers that came later than asked for.
+    pub late: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+}
+
+impl Counts {
+    pub(crate) fn connect(&mut self, connect: Connect) {
+        self.connects[connect as usize] += 1;
+    }
+
+    pub(crate) fn outcome(&mut self, outcome: Outcome) {
+        self.outcomes[outcome as usize] += 1;
+    }
+
+    pub(crate) fn end(&mut self, end: End) {
+        self.ends[end as usize] += 1;
+    }
+
+    pub(crate) fn status(&mut self, status: u16) {
+        *self.statuses.entry(status).or_default() += 1;
+    }
+
+    /// How often an attempt to connect ended so.
+    pub fn connects(&self, connect: Connect) -> u64 {
+        self.connects[connect as usize]
+    }
+
+    /// How often a request ended so.
+    pub fn outcomes(&self, outcome: Outcome) -> u64 {
+        self.outcomes[outcome as usize]
+    }
+
+    /// How often a connection ended so.
+    pub fn ends(&self, end: End) -> u64 {
+        self.ends[end as usize]
+    }
+
+    /// Adds what another has counted.
+    pub fn add(&mut self, other: &Counts) {
+        let both = |mine: &mut [u64], theirs: &[u64]| mine.iter_mut().zip(theirs).for_each(|(mine, its)| *mine += its);
+        both(&mut self.connects, &other.connects);
+        both(&mut self.outcomes, &other.outcomes);
+        both(&mut self.ends, &other.ends);
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
+        self.late += other.late;
+        self.bytes_out += other.bytes_out;
+        self.bytes_in += other.bytes_in;
+    }
+
+    /// Complete answers.
+    pub fn answered(&self) -> u64 {
+        self.outcomes(Outcome::Answered) + self.outcomes(Outcome::WrongBody)
+    }
+
+    /// Requests that were due or begun, whatever became of them.
+    pub fn offered(&self) -> u64 {
+        self.outcomes.iter().sum()
+    }
+
+    /// What a user would have tried: requests, and attempts to connect that failed.
+    pub fn attempts(&self) -> u64 {
+        self.offered() + self.connects.iter().sum::<u64>() - self.connects(Connect::Established)
+    }
+
+    /// Attempts that somebody turned away: not connected, cut off before an answer, or answered 403, 429 or 503.
+    pub fn blocked(&self) -> u64 {
+        let refused = [Connect::Refused, Connect::TimedOut].map(|it| self.connects(it)).iter().sum::<u64>();
+        let cut = [Outcome::Reset, Outcome::Closed].map(|it| self.outcomes(it)).iter().sum::<u64>();
+        let told = BLOCKING.iter().filter_map(|status| self.statuses.get(status)).sum::<u64>();
+        refused + cut + told
+    }
+
+    /// Everything that went wrong on the way: neither answered, nor the generator's own end.
+    pub fn failed(&self) -> u64 {
+        let unreached = self.connects.iter().sum::<u64>() - self.connects(Connect::Established);
+        let bad = [
+            Outcome::WrongBody,
+            Outcome::Truncated,
+            Outcome::NotHttp,
+            Outcome::Reset,
+            Outcome::Closed,
+            Outcome::TimedOut,
+        ];
+        unreached + bad.map(|it| self.outcomes(it)).iter().sum::<u64>()
+    }
+
+    /// Answers of a class, 1 to 5 (others go to the last).
+    pub fn status_class(&self, class: u16) -> u64 {
+        self.statuses.iter().filter(|(status, _)| (**status / 100).min(5) == class).map(|(_, count)| count).sum()
+    }
+
+    /// As words and numbers, in the order of the tables; zeros are left out.
+    pub fn document(&self) -> CountsDocument {
+        fn named<T>(rows: &[Row<T>], counts: &[u64]) -> BTreeMap<String, u64> {
+            let pairs = rows.iter().zip(counts).filter(|(_, count)| **count > 0);
+            pairs.map(|((_, word, _), count)| ((*word).to_owned(), *count)).collect()
+        }
+        CountsDocument {
+            connections: named(CONNECTS, &self.connects),
+            requests: named(OUTCOMES, &self.outcomes),
+            ends: named(ENDS, &self.ends),
+            statuses: self.statuses.clone(),
+            late: self.late,
+            bytes_out: self.bytes_out,
+            bytes_in: self.bytes_in,
+        }
+    }
+}
+
+/// [`Counts`] for machines.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountsDocument {
+    /// Attempts to connect, by what became of them.
+    pub connections: BTreeMap<String, u64>,
+    /// Requests, by what became of them.
+    pub requests: BTreeMap<String, u64>,
+    /// Ends of established connections.
+    pub ends: BTreeMap<String, u64>,
+    /// Complete answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Complete answers that came late.
+    pub late: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_row_at_its_place() {
+        assert!(CONNECTS.iter().enumerate().all(|(at, row)| row.0 as usize == at));
+        assert!(OUTCOMES.iter().enumerate().all(|(at, row)| row.0 as usize == at));
+        assert!(ENDS.iter().enumerate().all(|(at, row)| row.0 as usize == at));
+    }
+
+    #[test]
+    fn blocked_is_what_somebody_turned_away() {
+        let mut counts = Counts::default();
+        for connect in [Connect::Established, Connect::Refused, Connect::TimedOut, Connect::NoneLeft] {
+            counts.connect(connect);
+        }
+        for (outcome, status) in [(Outcome::Answered, 200), (Outcome::Answered, 429), (Outcome::WrongBody, 503)] {
+            counts.outcome(outcome);
+            counts.status(status);
+        }
+        for outcome in [Outcome::Reset, Outcome::Closed, Outcome::Truncated, Outcome::TimedOut, Outcome::Unsent] {
+            counts.outcome(outcome);
+        }
+        assert_eq!((counts.offered(), counts.attempts(), counts.blocked(), counts.answered()), (8, 11, 6, 3));
+        assert_eq!(counts.failed(), 8);
+        let mut twice = counts.clone();
+        twice.add(&counts);
+        assert_eq!((twice.blocked(), twice.status_class(4), twice.statuses[&200]), (12, 2, 2));
+    }
+}

@@ -1,0 +1,66 @@
+//! What is looked at before any load is sent: descriptors, ports and what does not go together. Called once, by the verb.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use super::{Behaviour, Plan};
+
+/// Descriptors that a process needs besides its connections: standard streams, rings, files.
+const DESCRIPTORS_OTHER: u64 = 64;
+/// Ports of a local address where the range can't be read.
+const PORTS: u64 = 28_232;
+
+/// Says what would make the run fail or lie, with the way out. `descriptors` is how many the process may have.
+///
+/// # Errors
+/// One line.
+pub fn check(plan: &Plan, descriptors: u64) -> Result<(), String> {
+    if plan.duration_us.is_none() && plan.requests.is_none() {
+        return Err("neither a duration nor a number of requests".to_owned());
+    }
+    if plan.duration_us.is_none()
+        && let Some(class) = plan.classes.iter().find(|class| !class.answers())
+    {
+        return Err(format!("class `{}` waits for no answers, so the run needs a duration (-d)", class.name));
+    }
+    let mut names: Vec<&str> = plan.classes.iter().map(|class| class.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(format!("two classes are called `{}`", pair[0]));
+    }
+    let connections: u64 = plan.classes.iter().map(|class| u64::from(class.connections)).sum();
+    if connections + DESCRIPTORS_OTHER > descriptors {
+        return Err(format!(
+            "{connections} connections need {} descriptors and this process may have {descriptors}: \
+             use fewer connections, or raise the limit (ulimit -n, LimitNOFILE=)",
+            connections + DESCRIPTORS_OTHER
+        ));
+    }
+    check_ports(plan, ports())
+}
+
+/// Each connection to one address needs a pair of local address and port.
+fn check_ports(plan: &Plan, ports: u64) -> Result<(), String> {
+    let mut needed: BTreeMap<SocketAddr, (u64, u64)> = BTreeMap::new();
+    for class in plan.classes.iter().filter(|class| class.behaviour != Behaviour::ConnectFlood) {
+        let (connections, room) = needed.entry(class.target.address).or_default();
+        *connections += u64::from(class.connections);
+        *room += class.sources.map_or(ports, |sources| u64::from(sources.count()).saturating_mul(ports));
+    }
+    match needed.iter().find(|(_, (connections, room))| connections > room) {
+        None => Ok(()),
+        Some((address, (connections, room))) => Err(format!(
+            "{connections} connections to {address} need as many local ports, and there are {room}: \
+             give a range of source addresses (--source 127.0.0.0/24), or widen net.ipv4.ip_local_port_range"
+        )),
+    }
+}
+
+fn ports() -> u64 {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let bounds: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    match bounds[..] {
+        [low, high] if high >= low => high - low + 1,
+        _ => PORTS,
+    }
+}

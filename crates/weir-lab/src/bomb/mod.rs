@@ -1,0 +1,160 @@
+//! `weir bomb`: a load generator that tells what was offered, what was served, what was blocked and how, and whether it was
+//! itself the limit.
+//!
+//! Called by the binary's verb and by tests. `class` says who asks, `requests` what, `schedule` when; `thread` does it on one
+//! of weir's own drivers; `count` and `slice` hold what came of it; `record` is everything that a run leaves, `summary` what
+//! is made of that, `limits` what is looked at before, `threshold` what a run is judged by.
+//!
+//! Bounds: the connections of its classes, one thread a core by default, and an end at the run's time and two seconds.
+
+mod class;
+mod count;
+mod limits;
+mod record;
+mod reply;
+mod requests;
+mod schedule;
+mod slice;
+mod sources;
+mod summary;
+mod thread;
+mod threshold;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+
+use weir_io::{IoChoice, Options};
+
+pub use class::{BEHAVIOURS, Behaviour, Class, Drip, KEYS, arrivals, connections, depth, preset};
+pub use count::{Connect, Counts, CountsDocument, End, Outcome};
+pub use limits::check;
+pub use record::{Line, Record};
+pub use requests::{Mix, Preset, Request, Spelling};
+pub use schedule::Rate;
+pub use slice::{Slice, Times};
+pub use sources::Sources;
+pub use summary::{ClassSummary, Summary};
+pub use threshold::Threshold;
+pub use words::duration_us;
+
+use crate::io::with_driver;
+use thread::{Bodies, Thread};
+
+/// Buffers of a thread: answers are read at once, so few are enough, but the kernel takes them in bursts.
+const SIZES: Options = Options {
+    small_count: 1024,
+    small_bytes: 4096,
+    large_count: 64,
+    large_bytes: 65_536,
+    small_armed: 64,
+    large_armed: 16,
+    queue_entries: 1024,
+    completion_entries: 4096,
+    completions_per_turn: 512,
+    receives_per_turn: 4,
+    accepts_per_turn: 1,
+    accept_pause_us: 100_000,
+};
+
+/// A run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Who takes part; at least one.
+    pub classes: Vec<Class>,
+    /// Threads, from 1; connections are dealt out to them in turn.
+    pub threads: usize,
+    /// Which driver to run on.
+    pub io: IoChoice,
+    /// How long requests become due or are begun, after the warm-up, microseconds. None: until `requests` are done.
+    pub duration_us: Option<u64>,
+    /// Requests of each class. None: as many as there is time for.
+    pub requests: Option<u64>,
+    /// Time before anything is counted, microseconds.
+    pub warm_up_us: u64,
+    /// How long an attempt to connect may take before it counts as dropped, microseconds.
+    pub connect_timeout_us: u64,
+    /// How long a request may go without a complete answer, microseconds.
+    pub timeout_us: u64,
+    /// An answer later than this counts as late, microseconds.
+    pub late_us: u64,
+    /// Compare each successful body with the first one for the same request.
+    pub same_body: bool,
+    /// For everything that is drawn.
+    pub seed: u64,
+    /// Set it to end early; what came until then is the result.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What threads tell while they run.
+#[derive(Debug)]
+enum News {
+    /// A second of a class is over.
+    Second { second: u32, class: u16, slice: Box<Slice> },
+    /// This was the last.
+    Finished(Finished),
+    /// The thread can't go on.
+    Failed(io::Error),
+}
+
+/// What a thread says of itself at its end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Finished {
+    thread: u32,
+    /// Processor time.
+    busy_us: u64,
+    /// Time from start to end.
+    wall_us: u64,
+    /// Time in which things were counted.
+    counted_us: u64,
+    driver: &'static str,
+}
+
+/// Runs it, calling `watch` about once a second with what is there so far and the last whole second.
+///
+/// # Errors
+/// A driver can't be made, or a thread can't be started.
+pub fn run(plan: &Plan, mut watch: impl FnMut(&Record, u32)) -> io::Result<Record> {
+    let mut record = Record::new(plan);
+    let requests = plan.classes.iter().map(|class| class.mix.requests().len());
+    let bodies: Bodies = requests.map(|count| (0..count).map(|_| OnceLock::new()).collect()).collect();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for number in 0..plan.threads {
+            let (news, bodies) = (sender.clone(), &bodies);
+            std::thread::Builder::new().name(format!("bomb-{number}")).spawn_scoped(scope, move || {
+                let thread = Thread { plan, number, bodies, news: news.clone() };
+                if let Err(error) = with_driver(plan.io, SIZES, thread) {
+                    let _ = news.send(News::Failed(error));
+                }
+            })?;
+        }
+        drop(sender);
+        let mut seen = 0;
+        let mut failure = None;
+        // Ends when the last thread has dropped its sender.
+        for news in receiver {
+            match news {
+                News::Second { second, class, slice } => {
+                    record.add(second, usize::from(class), &slice);
+                    // All threads hand over a second within moments; it is shown when the next one begins.
+                    if second > seen {
+                        watch(&record, seen);
+                        seen = second;
+                    }
+                }
+                News::Finished(finished) => record.finished(finished),
+                News::Failed(error) => {
+                    plan.stop.store(true, Ordering::Relaxed);
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    })?;
+    Ok(record)
+}

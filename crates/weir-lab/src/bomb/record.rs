@@ -1,0 +1,217 @@
+//! Everything that a run leaves: a line of JSON for the run, for each second of each class, and for each thread.
+//!
+//! Filled by `super::run`; [`super::Summary`] is made of nothing else, so each of its numbers can be made again from the file.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::count::CountsDocument;
+use super::slice::{Slice, Times, pairs};
+use super::{Finished, Plan};
+
+/// A run and what came of it.
+#[derive(Debug)]
+pub struct Record {
+    /// Names of the classes.
+    pub(crate) names: Vec<String>,
+    /// Requests that each class is expected to offer in the counted time; None in a closed loop.
+    pub(crate) expected: Vec<Option<f64>>,
+    head: RunLine,
+    /// By class, then by second.
+    pub(crate) seconds: Vec<BTreeMap<u32, Slice>>,
+    pub(crate) threads: Vec<ThreadLine>,
+}
+
+/// One line of the raw file.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Line {
+    /// What was run.
+    Run(RunLine),
+    /// A second of a class; a second without anything is left out.
+    Second(SecondLine),
+    /// A thread of the generator.
+    Thread(ThreadLine),
+}
+
+/// What was run.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunLine {
+    /// Of this form: 1.
+    pub version: u32,
+    /// Counted time, seconds; None when a number of requests set the end.
+    pub seconds: Option<f64>,
+    /// Requests of each class, if that set the end.
+    pub requests: Option<u64>,
+    /// Threads.
+    pub threads: usize,
+    /// Classes.
+    pub classes: Vec<ClassLine>,
+}
+
+/// A class of clients.
+#[derive(Debug, Clone, Serialize)]
+pub struct ClassLine {
+    /// Its name.
+    pub name: String,
+    /// Host of its requests.
+    pub host: String,
+    /// Where it connected to.
+    pub address: String,
+    /// Connections at a time.
+    pub connections: u32,
+    /// Its rate; None is a closed loop.
+    pub rate: Option<String>,
+    /// Random distances.
+    pub poisson: bool,
+    /// Its behaviour.
+    pub behaviour: String,
+    /// Its local addresses.
+    pub source: Option<String>,
+    /// Its requests.
+    pub requests: Vec<String>,
+    /// Requests unanswered at a time.
+    pub pipeline: u32,
+    /// Requests of a connection.
+    pub close_every: Option<u32>,
+}
+
+/// A second of a class. Histograms are pairs of a value and a count: the value is the highest of its bucket, microseconds.
+#[derive(Debug, Clone, Serialize)]
+pub struct SecondLine {
+    /// From 0, after the warm-up.
+    pub second: u32,
+    /// Name of the class.
+    pub class: String,
+    /// What became of connections and requests.
+    #[serde(flatten)]
+    pub counts: CountsDocument,
+    /// From sent to answered.
+    pub raw_us: Vec<(u64, u64)>,
+    /// From due to answered.
+    pub corrected_us: Vec<(u64, u64)>,
+    /// Of connects.
+    pub connect_us: Vec<(u64, u64)>,
+    /// From due to when the generator looked.
+    pub lag_us: Vec<(u64, u64)>,
+    /// When a client was first blocked, from the beginning of the results.
+    pub first_block_us: Option<u64>,
+}
+
+/// A thread of the generator.
+#[derive(Debug, Clone, Serialize)]
+pub struct ThreadLine {
+    /// Its number.
+    pub thread: u32,
+    /// Processor time that it used.
+    pub busy_us: u64,
+    /// From its start to its end.
+    pub wall_us: u64,
+    /// The part of it in which things were counted, until nothing became due any more.
+    pub counted_us: u64,
+    /// What it ran on.
+    pub driver: &'static str,
+}
+
+impl Record {
+    pub(crate) fn new(plan: &Plan) -> Record {
+        let seconds = plan.duration_us.map(|us| us as f64 / 1e6);
+        let warm_up = plan.warm_up_us as f64 / 1e6;
+        let expected = plan.classes.iter().map(|class| {
+            let rate = class.rate.as_ref()?;
+            seconds.map(|seconds| rate.expected(warm_up + seconds) - rate.expected(warm_up))
+        });
+        let head = RunLine {
+            version: 1,
+            seconds,
+            requests: plan.requests,
+            threads: plan.threads,
+            classes: plan.classes.iter().map(class_line).collect(),
+        };
+        Record {
+            names: plan.classes.iter().map(|class| class.name.clone()).collect(),
+            expected: expected.collect(),
+            head,
+            seconds: vec![BTreeMap::new(); plan.classes.len()],
+            threads: Vec::new(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, second: u32, class: usize, slice: &Slice) {
+        self.seconds[class].entry(second).or_default().add(slice);
+    }
+
+    pub(crate) fn finished(&mut self, finished: Finished) {
+        let Finished { thread, busy_us, wall_us, counted_us, driver } = finished;
+        self.threads.push(ThreadLine { thread, busy_us, wall_us, counted_us, driver });
+    }
+
+    /// Time that was to be counted, seconds; None when a number of requests set the end.
+    pub(crate) fn head_seconds(&self) -> Option<f64> {
+        self.head.seconds
+    }
+
+    /// Counted time, seconds: as long as requests became due, or until the last was done.
+    pub fn duration_s(&self) -> f64 {
+        self.threads.iter().map(|thread| thread.counted_us).max().unwrap_or(0) as f64 / 1e6
+    }
+
+    /// What a second brought in all classes: complete answers, blocked attempts, and the 99th percentile of the times from
+    /// sent to answered, microseconds.
+    pub fn glance(&self, second: u32) -> (u64, u64, Option<u64>) {
+        let mut sum = Slice::default();
+        self.seconds.iter().filter_map(|seconds| seconds.get(&second)).for_each(|slice| sum.add(slice));
+        let p99_us = sum.times().filter(|times| !times.raw.is_empty()).map(|times| times.raw.value_at_quantile(0.99));
+        (sum.counts.answered(), sum.counts.blocked(), p99_us)
+    }
+
+    /// All seconds of a class together.
+    pub fn total(&self, class: usize) -> Slice {
+        let mut sum = Slice::default();
+        self.seconds[class].values().for_each(|slice| sum.add(slice));
+        sum
+    }
+
+    /// All lines of the raw file, in order.
+    pub fn lines(&self) -> impl Iterator<Item = Line> + '_ {
+        let seconds = self.seconds.iter().zip(&self.names).flat_map(|(seconds, name)| {
+            seconds.iter().map(|(second, slice)| Line::Second(second_line(*second, name, slice)))
+        });
+        let threads = self.threads.iter().cloned().map(Line::Thread);
+        std::iter::once(Line::Run(self.head.clone())).chain(seconds).chain(threads)
+    }
+}
+
+fn class_line(class: &super::Class) -> ClassLine {
+    let behaviour = super::BEHAVIOURS.iter().find(|row| row.1 == class.behaviour).map_or("", |row| row.0);
+    ClassLine {
+        name: class.name.clone(),
+        host: class.target.host.clone(),
+        address: class.target.address.to_string(),
+        connections: class.connections,
+        rate: class.rate.as_ref().map(ToString::to_string),
+        poisson: class.poisson,
+        behaviour: behaviour.to_owned(),
+        source: class.sources.map(|sources| sources.to_string()),
+        requests: class.mix.requests().iter().map(|request| request.name.clone()).collect(),
+        pipeline: class.depth,
+        close_every: class.close_every,
+    }
+}
+
+fn second_line(second: u32, class: &str, slice: &Slice) -> SecondLine {
+    let of = |which: fn(&Times) -> &hdrhistogram::Histogram<u64>| {
+        slice.times().map_or(Vec::new(), |times| pairs(which(times)))
+    };
+    SecondLine {
+        second,
+        class: class.to_owned(),
+        counts: slice.counts.document(),
+        raw_us: of(|times| &times.raw),
+        corrected_us: of(|times| &times.corrected),
+        connect_us: of(|times| &times.connect),
+        lag_us: of(|times| &times.lag),
+        first_block_us: slice.first_block_us,
+    }
+}

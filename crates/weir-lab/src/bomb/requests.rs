@@ -1,0 +1,250 @@
+//! The requests that a class of clients sends, as bytes, made once before the run.
+//!
+//! Called by the command line's reader; threads draw from a [`Mix`]. What the user gives is sent as it is: field names, values
+//! and methods are checked only for what would make two requests of one.
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use super::schedule::Random;
+
+/// Fields that are sent besides Host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Preset {
+    /// None.
+    #[default]
+    Minimal,
+    /// Those of a browser, with a Cookie of about 1.5 KB.
+    Browser,
+}
+
+/// How requests are spelled, besides their targets.
+#[derive(Debug, Clone, Default)]
+pub struct Spelling {
+    /// Default GET; POST when there is a body.
+    pub method: Option<String>,
+    /// Name and value of further fields. One that a preset has too takes its place.
+    pub fields: Vec<(String, String)>,
+    /// Content.
+    pub body: Vec<u8>,
+    /// Which fields are sent anyway.
+    pub preset: Preset,
+}
+
+/// One request of a file: a line of JSON.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    #[serde(default)]
+    method: Option<String>,
+    path: String,
+    #[serde(default)]
+    fields: Vec<(String, String)>,
+    #[serde(default)]
+    body: String,
+    #[serde(default = "one")]
+    weight: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// A request, ready to be sent.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Method and target, for reports.
+    pub name: String,
+    /// All bytes.
+    pub bytes: Bytes,
+    /// The same with `Connection: close`.
+    pub last: Bytes,
+    /// Length of the head in `bytes`; behind it is the body.
+    pub head_bytes: usize,
+    /// The answer has no body (HEAD).
+    pub is_head: bool,
+    /// How often it is drawn, compared with the others.
+    pub weight: u32,
+}
+
+/// What a class of clients sends: one request, or several drawn by weight.
+#[derive(Debug, Clone)]
+pub struct Mix {
+    requests: Vec<Request>,
+    total: u64,
+}
+
+impl Request {
+    /// Spells a request.
+    ///
+    /// # Errors
+    /// A method, target or field that would not stay one request.
+    pub fn new(host: &str, path: &str, weight: u32, spelling: &Spelling) -> Result<Request, String> {
+        let method = spelling.method.as_deref().unwrap_or(if spelling.body.is_empty() { "GET" } else { "POST" });
+        if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(format!("`{method}` is not a method"));
+        }
+        if !path.starts_with('/') && path != "*" || path.bytes().any(|byte| !byte.is_ascii_graphic()) {
+            return Err(format!("`{path}` is not a path; it begins with / and has no white space"));
+        }
+        let mut head = format!("{method} {path} HTTP/1.1\r\n");
+        let given = |name: &str| spelling.fields.iter().any(|(its, _)| its.eq_ignore_ascii_case(name));
+        if !given("Host") {
+            put(&mut head, "Host", host)?;
+        }
+        if spelling.preset == Preset::Browser {
+            for (name, value) in browser_fields().iter().filter(|(name, _)| !given(name)) {
+                put(&mut head, name, value)?;
+            }
+        }
+        for (name, value) in &spelling.fields {
+            put(&mut head, name, value)?;
+        }
+        let needs_length = !spelling.body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH");
+        if needs_length && !given("Content-Length") && !given("Transfer-Encoding") {
+            put(&mut head, "Content-Length", &spelling.body.len().to_string())?;
+        }
+        let bytes =
+            |connection: &str| [head.as_bytes(), connection.as_bytes(), b"\r\n", &spelling.body].concat().into();
+        let last = if given("Connection") { bytes("") } else { bytes("Connection: close\r\n") };
+        Ok(Request {
+            name: format!("{method} {path}"),
+            bytes: bytes(""),
+            last,
+            head_bytes: head.len() + 2,
+            is_head: method == "HEAD",
+            weight,
+        })
+    }
+}
+
+fn put(head: &mut String, name: &str, value: &str) -> Result<(), String> {
+    let clean = !name.is_empty() && !name.contains([':', '\r', '\n', ' ']) && !value.contains(['\r', '\n', '\0']);
+    if !clean {
+        return Err(format!("`{name}: {value}` is not a field; expected `Name: value` on one line"));
+    }
+    head.push_str(name);
+    head.push_str(": ");
+    head.push_str(value);
+    head.push_str("\r\n");
+    Ok(())
+}
+
+/// What a browser sends for a page, with 24 cookies.
+fn browser_fields() -> Vec<(&'static str, String)> {
+    let cookies: Vec<String> =
+        (1..=24u8).map(|at| format!("name{at:02}={}", char::from(b'`' + at).to_string().repeat(54))).collect();
+    let fixed = [
+        ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"),
+        ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"),
+        ("Accept-Language", "en-US,en;q=0.5"),
+        ("Accept-Encoding", "gzip, deflate, br, zstd"),
+        ("Referer", "https://www.example.com/some/page"),
+        ("Upgrade-Insecure-Requests", "1"),
+        ("Sec-Fetch-Dest", "document"),
+        ("Sec-Fetch-Mode", "navigate"),
+        ("Sec-Fetch-Site", "same-origin"),
+        ("Priority", "u=0, i"),
+    ];
+    let mut fields: Vec<_> = fixed.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
+    fields.push(("Cookie", cookies.join("; ")));
+    fields
+}
+
+impl Mix {
+    /// One or more requests.
+    ///
+    /// # Errors
+    /// There are none, or none has a weight.
+    pub fn new(requests: Vec<Request>) -> Result<Mix, String> {
+        let total = requests.iter().map(|request| u64::from(request.weight)).sum();
+        if total == 0 { Err("no request has a weight above 0".to_owned()) } else { Ok(Mix { requests, total }) }
+    }
+
+    /// Reads a file of requests: one JSON object a line, `{"path": "/a", "method": "PUT", "fields": [["A", "b"]],
+    /// "body": "x", "weight": 3}`, all but `path` may be left out.
+    ///
+    /// # Errors
+    /// The line that is wrong, and why.
+    pub fn parse(text: &str, host: &str, preset: Preset) -> Result<Mix, String> {
+        let mut requests = Vec::new();
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        for (at, line) in lines {
+            let wrong = |error: String| format!("line {}: {error}", at + 1);
+            let line: Line = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+            let spelling = Spelling { method: line.method, fields: line.fields, body: line.body.into_bytes(), preset };
+            requests.push(Request::new(host, &line.path, line.weight, &spelling).map_err(wrong)?);
+        }
+        Mix::new(requests)
+    }
+
+    /// The requests, by number.
+    pub fn requests(&self) -> &[Request] {
+        &self.requests
+    }
+
+    /// Draws the number of one.
+    pub(crate) fn draw(&self, random: &mut Random) -> u16 {
+        if self.requests.len() == 1 {
+            return 0;
+        }
+        let mut left = random.next() % self.total;
+        let place = self.requests.iter().position(|request| {
+            let within = left < u64::from(request.weight);
+            left = left.saturating_sub(u64::from(request.weight));
+            within
+        });
+        place.unwrap_or(0) as u16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spelled(path: &str, spelling: &Spelling) -> String {
+        String::from_utf8(Request::new("h:1", path, 1, spelling).unwrap().bytes.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn presets_and_fields_are_spelled_out() {
+        assert_eq!(spelled("/a", &Spelling::default()), "GET /a HTTP/1.1\r\nHost: h:1\r\n\r\n");
+        let fields = vec![("Host".to_owned(), "x".to_owned()), ("Accept".to_owned(), "y".to_owned())];
+        let text = spelled("/", &Spelling { fields, preset: Preset::Browser, ..Spelling::default() });
+        assert!(text.contains("Host: x\r\n") && text.contains("Accept: y\r\n") && !text.contains("h:1"));
+        assert_eq!(text.matches("\r\nAccept: ").count(), 1);
+        assert!((1_800..2_300).contains(&text.len()), "{}", text.len());
+        let body = Spelling { body: b"abc".to_vec(), ..Spelling::default() };
+        assert_eq!(spelled("/", &body), "POST / HTTP/1.1\r\nHost: h:1\r\nContent-Length: 3\r\n\r\nabc");
+        let request = Request::new("h", "/", 1, &body).unwrap();
+        assert_eq!(&request.bytes[request.head_bytes..], b"abc");
+        assert!(request.last.windows(19).any(|window| window == b"Connection: close\r\n"));
+    }
+
+    #[test]
+    fn what_would_be_two_requests_is_refused() {
+        let method = |method: &str| Spelling { method: Some(method.to_owned()), ..Spelling::default() };
+        let field = |name: &str, value: &str| Spelling {
+            fields: vec![(name.to_owned(), value.to_owned())],
+            ..Spelling::default()
+        };
+        let bad = [("/", method("A B")), ("/", method("")), ("a", method("GET")), ("/ x", method("GET"))];
+        let worse = [("/", field("A\r\nB", "c")), ("/", field("A", "b\r\nc: d")), ("/", field("", "x"))];
+        for (path, spelling) in bad.into_iter().chain(worse) {
+            assert!(Request::new("h", path, 1, &spelling).is_err(), "{path} {spelling:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_requests_is_drawn_by_weight() {
+        let text = "{\"path\":\"/a\",\"weight\":3}\n\n{\"path\":\"/b\",\"method\":\"PUT\",\"body\":\"x\"}\n";
+        let mix = Mix::parse(text, "h", Preset::Minimal).unwrap();
+        let mut random = Random::new(1);
+        let firsts = (0..10_000).filter(|_| mix.draw(&mut random) == 0).count();
+        assert!((7_300..7_700).contains(&firsts), "{firsts}");
+        assert_eq!(mix.requests()[1].name, "PUT /b");
+        for wrong in ["", "{}", "{\"path\":\"/\",\"wight\":1}", "{\"path\":\"/\",\"weight\":0}", "nonsense"] {
+            assert!(Mix::parse(wrong, "h", Preset::Minimal).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Proves: every connection and request is counted once, as what it was; a stall of the server shows in the corrected latency
+//! and not in the raw one; every figure of the summary can be made again from the raw file. How: the embedded origin does
+//! things wrong by name and counts them, both drivers are used, and the file is read by code of its own.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use serde_json::Value;
+use weir_io::bind_listener;
+
+use super::*;
+use crate::origin::{self, Kind, Misbehaviours, OriginHandle, OriginOptions, OriginStats};
+use crate::target::Target;
+
+fn origin_that(misbehaves: &[&str]) -> OriginHandle {
+    let listen = (Ipv4Addr::LOCALHOST, 0).into();
+    let rules = Misbehaviours::parse(misbehaves).unwrap();
+    origin::spawn_misbehaving(OriginOptions { listen, threads: 1, io: IoChoice::Epoll }, rules).unwrap()
+}
+
+fn class_to(address: SocketAddr, path: &str) -> Class {
+    let target = Target { address, host: address.to_string(), path: path.to_owned() };
+    let request = Request::new(&target.host, path, 1, &Spelling::default()).unwrap();
+    Class {
+        name: "all".to_owned(),
+        target,
+        connections: 4,
+        rate: None,
+        poisson: false,
+        behaviour: Behaviour::Normal,
+        sources: None,
+        mix: Mix::new(vec![request]).unwrap(),
+        depth: 1,
+        close_every: None,
+        drip: None,
+    }
+}
+
+fn plan(classes: Vec<Class>, io: IoChoice) -> Plan {
+    Plan {
+        classes,
+        threads: 2,
+        io,
+        duration_us: None,
+        requests: Some(1000),
+        warm_up_us: 0,
+        connect_timeout_us: 300_000,
+        timeout_us: 5_000_000,
+        late_us: 1_000_000,
+        same_body: false,
+        seed: 1,
+        stop: Arc::default(),
+    }
+}
+
+fn run_plan(plan: &Plan) -> (Record, Summary) {
+    let record = run(plan, |_, _| {}).unwrap();
+    let summary = Summary::of(&record);
+    (record, summary)
+}
+
+/// Both drivers; where io_uring is forbidden, epoll twice.
+const DRIVERS: [IoChoice; 2] = [IoChoice::Auto, IoChoice::Epoll];
+
+/// Runs the requests against an origin that misbehaves, and gives both accounts.
+fn accounts(misbehaves: &[&str], change: impl Fn(&mut Plan)) -> Vec<(Counts, OriginStats)> {
+    let both = DRIVERS.map(|io| {
+        let server = origin_that(misbehaves);
+        let mut plan = plan(vec![class_to(server.local_addr(), "/?size=2000")], io);
+        change(&mut plan);
+        let (_, summary) = run_plan(&plan);
+        let counts = summary.total.counted().clone();
+        // The origin publishes once a turn: a request behind all others is answered in a later one.
+        let address = server.local_addr();
+        let mut last = self::plan(vec![class_to(address, "/__stats")], IoChoice::Epoll);
+        (last.requests, last.threads) = (Some(1), 1);
+        run_plan(&last);
+        (counts, server.stats())
+    });
+    both.into()
+}
+
+#[test]
+fn every_request_is_answered_once() {
+    for depth in [1, 7] {
+        for (counts, server) in accounts(&[], |plan| plan.classes[0].depth = depth) {
+            assert_eq!((counts.outcomes(Outcome::Answered), counts.offered()), (1000, 1000));
+            assert_eq!((counts.statuses[&200], counts.connects(Connect::Established)), (1000, 4));
+            assert_eq!((counts.ends(End::Ours), counts.failed(), counts.blocked()), (4, 0, 0));
+            assert!(server.requests > 1000 && counts.bytes_in > 2_000_000);
+        }
+    }
+}
+
+#[test]
+fn connections_are_closed_as_often_as_asked() {
+    for (counts, server) in accounts(&[], |plan| plan.classes[0].close_every = Some(5)) {
+        assert_eq!((counts.outcomes(Outcome::Answered), counts.failed()), (1000, 0));
+        assert!((200..=204).contains(&counts.connects(Connect::Established)), "{counts:?}");
+        assert!(server.connects >= counts.connects(Connect::Established));
+        assert!(counts.ends(End::Announced) >= 196, "{counts:?}");
+    }
+}
+
+#[test]
+fn what_a_server_does_wrong_is_counted_as_it_counts() {
+    type Row = (&'static str, Kind, Outcome);
+    let rows: [Row; 4] = [
+        ("reset=33%", Kind::Reset, Outcome::Reset),
+        ("hang-up=20%", Kind::HangUp, Outcome::Closed),
+        ("truncate:10%", Kind::Truncate, Outcome::Truncated),
+        ("garble:25%", Kind::Garble, Outcome::WrongBody),
+    ];
+    for (rule, kind, outcome) in rows {
+        for (counts, server) in accounts(&[rule], |plan| plan.same_body = kind == Kind::Garble) {
+            let done = server.misbehaved.count(kind);
+            // The first body may be the wrong one: then all that are right count as wrong.
+            let wrong = counts.outcomes(outcome);
+            let turned = kind == Kind::Garble && wrong == 1000 - done;
+            assert!(done > 50 && (wrong == done || wrong + 1 == done || turned), "{rule}: {counts:?} {done}");
+            assert_eq!(counts.offered(), 1000, "{rule}");
+            assert_eq!(counts.outcomes(Outcome::Answered) + wrong, 1000, "{rule}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn connections_that_are_reset_at_once_are_told_from_those_that_nobody_accepts() {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    for io in DRIVERS {
+        let mut plan = plan(vec![class_to(address, "/")], io);
+        (plan.duration_us, plan.requests) = (Some(200_000), None);
+        let (_, summary) = run_plan(&plan);
+        let counts = summary.total.counted();
+        assert!(counts.connects(Connect::Refused) >= 4 && counts.connects(Connect::Established) == 0, "{counts:?}");
+        assert_eq!((counts.blocked(), counts.offered()), (counts.connects(Connect::Refused), 0));
+        assert!(summary.total.first_block_seconds.unwrap() < 0.1);
+    }
+}
+
+#[test]
+fn silence_is_counted_as_dropped() {
+    for io in DRIVERS {
+        // A queue of one that nobody empties: the kernel completes a handshake or two and drops what comes then.
+        let listener = bind_listener((Ipv4Addr::LOCALHOST, 0).into(), 1).unwrap();
+        let mut class = class_to(listener.local_addr().unwrap(), "/");
+        class.connections = 10;
+        let mut plan = plan(vec![class], io);
+        (plan.duration_us, plan.requests) = (Some(500_000), None);
+        let (_, summary) = run_plan(&plan);
+        let counts = summary.total.counted();
+        assert!((1..=3).contains(&counts.connects(Connect::Established)), "{counts:?}");
+        assert!(counts.connects(Connect::TimedOut) >= 7, "{counts:?}");
+        assert_eq!(counts.outcomes(Outcome::Unfinished), counts.connects(Connect::Established));
+    }
+}
+
+#[test]
+fn a_stall_shows_in_the_corrected_latency_only() {
+    // One answer of 500 takes 300 ms: with one connection the 150 requests that become due meanwhile wait for it.
+    for io in DRIVERS {
+        let server = origin_that(&["stall=300ms:every=500"]);
+        let mut class = class_to(server.local_addr(), "/");
+        (class.connections, class.rate) = (1, Some(Rate::parse("500").unwrap()));
+        let mut plan = plan(vec![class], io);
+        (plan.threads, plan.requests) = (1, Some(900));
+        let (_, summary) = run_plan(&plan);
+        let (corrected, raw) = (summary.total.corrected.unwrap(), summary.total.raw.unwrap());
+        assert_eq!((corrected.count, raw.count), (900, 900));
+        assert!(corrected.p99_us >= 250_000 && corrected.p90_us >= 100_000, "{corrected:?}");
+        assert!(raw.max_us >= 300_000 && raw.p99_us < corrected.p99_us / 2, "{raw:?}");
+    }
+}
+
+#[test]
+fn classes_have_their_own_addresses_rates_and_results() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let base = class_to(address, "/");
+    let parse = |text: &str| Class::parse(text, &base, &Spelling::default()).unwrap();
+    let classes =
+        vec![parse("holders: behave=hold, connections=3, source=127.0.9.1-127.0.9.3"), parse("b: connections=1")];
+    let mut plan = plan(classes, IoChoice::Auto);
+    (plan.duration_us, plan.requests) = (Some(300_000), None);
+    let accepts = std::thread::spawn(move || {
+        let streams: Vec<_> = (0..4).map(|_| listener.accept().unwrap()).collect();
+        let peers: std::collections::BTreeSet<_> = streams.iter().map(|(_, peer)| peer.ip().to_string()).collect();
+        // Kept open until the run has ended.
+        (peers, streams)
+    });
+    let (_, summary) = run_plan(&plan);
+    let (peers, _streams) = accepts.join().unwrap();
+    let expected: Vec<_> = ["127.0.0.1", "127.0.9.1", "127.0.9.2", "127.0.9.3"].map(str::to_owned).into();
+    assert_eq!(peers.into_iter().collect::<Vec<_>>(), expected);
+    let holders = summary.class("holders").unwrap().counted();
+    assert_eq!((holders.outcomes(Outcome::Unfinished), holders.bytes_out), (3, 0));
+    assert_eq!(summary.class("b").unwrap().counted().outcomes(Outcome::Unfinished), 1);
+}
+
+#[test]
+fn slow_and_broken_clients_send_what_they_say() {
+    let server = origin_that(&[]);
+    let base = class_to(server.local_addr(), "/sum");
+    let parse = |text: &str| Class::parse(text, &base, &Spelling::default()).unwrap();
+    let classes = vec![
+        parse("drips: pieces=7/1ms, connections=2"),
+        parse("heads: behave=slow-head, connections=1"),
+        parse("bodies: behave=slow-body, pieces=1000/1ms, connections=1"),
+        parse("readers: behave=slow-reader, path=/?size=100000, connections=1"),
+        parse("broken: behave=malformed, connections=1"),
+        parse("large: behave=oversized, connections=1"),
+        parse("flood: behave=connect-flood, rate=100, connections=5"),
+    ];
+    let mut plan = plan(classes, IoChoice::Auto);
+    (plan.duration_us, plan.requests) = (Some(400_000), None);
+    let (_, summary) = run_plan(&plan);
+    let counts = |name: &str| summary.class(name).unwrap().counted();
+    assert!(counts("drips").answered() > 20 && counts("drips").failed() == 0, "{summary}");
+    assert_eq!((counts("heads").outcomes(Outcome::Unfinished), counts("heads").bytes_out), (1, 1), "{summary}");
+    assert!(counts("bodies").bytes_out > 10_000 && counts("bodies").answered() == 0, "{summary}");
+    assert!(counts("readers").bytes_in >= 4096 && counts("readers").answered() == 0, "{summary}");
+    assert!(counts("broken").status_class(4) + counts("broken").status_class(5) > 5, "{summary}");
+    assert!(counts("large").status_class(4) > 0 || counts("large").failed() > 0, "{summary}");
+    assert!((30..=41).contains(&counts("flood").outcomes(Outcome::Connected)), "{summary}");
+}
+
+#[test]
+fn a_run_ends_when_told_and_keeps_what_it_has() {
+    let server = origin_that(&[]);
+    let mut plan = plan(vec![class_to(server.local_addr(), "/")], IoChoice::Auto);
+    (plan.duration_us, plan.requests) = (Some(3_600_000_000), None);
+    let stop = Arc::clone(&plan.stop);
+    // Told after the first second that anybody saw.
+    let record = run(&plan, |_, _| stop.store(true, Ordering::Relaxed)).unwrap();
+    let summary = Summary::of(&record);
+    assert!(summary.total.counted().answered() > 100 && summary.seconds < 60.0, "{summary}");
+}
+
+/// Adds up the lines of a class by code of its own.
+struct Recount {
+    words: BTreeMap<String, u64>,
+    times: BTreeMap<&'static str, Vec<(u64, u64)>>,
+}
+
+fn recount(lines: &[Value]) -> Recount {
+    let mut all = Recount { words: BTreeMap::new(), times: BTreeMap::new() };
+    for line in lines.iter().filter(|line| line["kind"] == "second") {
+        for group in ["connections", "requests", "ends", "statuses"] {
+            for (word, count) in line[group].as_object().unwrap() {
+                *all.words.entry(format!("{group}.{word}")).or_default() += count.as_u64().unwrap();
+            }
+        }
+        for name in ["raw_us", "corrected_us", "connect_us"] {
+            for pair in line[name].as_array().unwrap() {
+                all.times.entry(name).or_default().push((pair[0].as_u64().unwrap(), pair[1].as_u64().unwrap()));
+            }
+        }
+    }
+    all.times.values_mut().for_each(|pairs| pairs.sort_unstable());
+    all
+}
+
+/// The smallest value that so many of 10,000 don't exceed.
+fn quantile(pairs: &[(u64, u64)], of_10_000: u64) -> u64 {
+    let all: u64 = pairs.iter().map(|(_, count)| count).sum();
+    let wanted = (all * of_10_000).div_ceil(10_000);
+    let mut seen = 0;
+    let found = pairs.iter().find(|(_, count)| {
+        seen += count;
+        seen >= wanted
+    });
+    found.unwrap().0
+}
+
+#[test]
+fn the_summary_can_be_made_again_from_the_raw_file() {
+    let server = origin_that(&["reset=5%", "status=503:10%"]);
+    let mut class = class_to(server.local_addr(), "/?size=100");
+    (class.connections, class.rate) = (8, Some(Rate::parse("1000..3000/1s,500").unwrap()));
+    let mut plan = plan(vec![class], IoChoice::Auto);
+    (plan.duration_us, plan.requests) = (Some(1_500_000), None);
+    let (record, summary) = run_plan(&plan);
+    let file: Vec<String> = record.lines().map(|line| serde_json::to_string(&line).unwrap()).collect();
+    let lines: Vec<Value> = file.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let summary = serde_json::to_value(&summary).unwrap();
+    let total = &summary["total"];
+    let recount = recount(&lines);
+    let mut words = BTreeMap::new();
+    for group in ["connections", "requests", "ends", "statuses"] {
+        for (word, count) in total[group].as_object().unwrap() {
+            words.insert(format!("{group}.{word}"), count.as_u64().unwrap());
+        }
+    }
+    assert_eq!(words, recount.words);
+    for (name, figures) in [("raw_us", "raw"), ("corrected_us", "corrected"), ("connect_us", "connect")] {
+        let pairs = &recount.times[name];
+        for (figure, of_10_000) in [("p50_us", 5000), ("p90_us", 9000), ("p99_us", 9900), ("p999_us", 9990)] {
+            assert_eq!(total[figures][figure], quantile(pairs, of_10_000), "{name} {figure}");
+        }
+        assert_eq!(total[figures]["max_us"], pairs.last().unwrap().0);
+        assert_eq!(total[figures]["count"], pairs.iter().map(|(_, count)| count).sum::<u64>());
+    }
+    let thread = |name: &str| {
+        let threads = lines.iter().filter(|line| line["kind"] == "thread");
+        threads.map(|line| line[name].as_u64().unwrap()).max().unwrap() as f64
+    };
+    let seconds = thread("counted_us") / 1e6;
+    let answered = recount.words["requests.answered"] as f64;
+    let close = |value: &Value, expected: f64| (value.as_f64().unwrap() - expected).abs() < 1e-6 * expected;
+    assert!(close(&summary["seconds"], seconds));
+    assert!(close(&total["answered_per_second"], answered / seconds));
+    let turned_away = recount.words["requests.reset"] + recount.words["statuses.503"];
+    let offered: u64 =
+        recount.words.iter().filter(|(word, _)| word.starts_with("requests.")).map(|(_, count)| count).sum();
+    assert!(close(&total["blocked"], turned_away as f64 / offered as f64), "{total}");
+    // 2,000 in the first second, 250 in the half behind it.
+    assert_eq!(offered, 2250);
+}
+
+#[test]
+fn what_cannot_work_is_said_before_any_load() {
+    let address = (Ipv4Addr::LOCALHOST, 9).into();
+    let base = class_to(address, "/");
+    let with = |class: Class| plan(vec![class], IoChoice::Auto);
+    let many = Class { connections: 100_000, ..base.clone() };
+    assert!(check(&with(many.clone()), 20_000).unwrap_err().contains("descriptors"));
+    assert!(check(&with(many.clone()), u64::MAX).unwrap_err().contains("--source"));
+    let spread = Class { sources: Some(Sources::parse("127.0.0.0/24").unwrap()), ..many };
+    assert_eq!(check(&with(spread), u64::MAX), Ok(()));
+    let hold = Class { behaviour: Behaviour::Hold, ..base.clone() };
+    assert!(check(&with(hold), 20_000).unwrap_err().contains("-d"));
+    let twice = plan(vec![base.clone(), base.clone()], IoChoice::Auto);
+    assert!(check(&twice, 20_000).unwrap_err().contains("two classes"));
+    for text in [
+        "x y: connections=1",
+        ": connections=1",
+        "a: connections=0",
+        "a: conections=1",
+        "a: connections",
+        "a: behave=bad",
+        "a: rate=x",
+        "a: source=::1",
+        "a: behave=hold, rate=5",
+        "a: behave=connect-flood, pipeline=2",
+        "a: pieces=1/1ms, pipeline=2",
+        "a: path=x",
+    ] {
+        assert!(Class::parse(text, &base, &Spelling::default()).is_err(), "{text}");
+    }
+    let class =
+        Class::parse("a: rate=100/1s+200, behave=normal, close-every=never", &base, &Spelling::default()).unwrap();
+    assert_eq!((class.rate.unwrap().expected(2.0), class.close_every), (300.0, None));
+}

@@ -1,0 +1,423 @@
+//! One thread of the generator: joins a driver with its share of each class's connections.
+//!
+//! Called by `mod.rs`. Bounds: one send in flight a connection, `depth` requests unanswered on it, requests that wait for a
+//! connection only as long as a time-out, and an end at the run's time plus [`GRACE_US`].
+//!
+//! In a closed loop a connection asks again when it is answered. With a rate, requests are due by the clock; one that finds
+//! no free connection waits, and its latency counts from when it was due, so that a server that stalls can't hide it.
+
+mod asking;
+mod connecting;
+mod hearing;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use rustix::time::{ClockId, clock_gettime};
+use weir_http::{Fields, Limits};
+use weir_io::{Class as Buffers, Completion, Driver, Event, Receive, Socket};
+
+use super::class::Class;
+use super::count::{Connect, End, Outcome};
+use super::reply::Reader;
+use super::schedule::{Random, Schedule};
+use super::slice::Slice;
+use super::{Finished, News, Plan};
+use crate::io::UseDriver;
+
+/// How long answers may come after the last request was due.
+const GRACE_US: u64 = 2_000_000;
+/// How long a server may take to close when that was announced.
+const CLOSE_US: u64 = 1_000_000;
+/// How often time-outs are looked for.
+const LOOK_US: u64 = 20_000;
+
+/// A second of the run, microseconds.
+const SECOND_US: u64 = 1_000_000;
+
+/// What a timer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// Connect again.
+    Connect,
+    /// Send the next piece.
+    Piece,
+    /// Read the next piece.
+    Read,
+}
+
+/// A request that is not answered.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    due_us: u64,
+    sent_us: u64,
+    request: u16,
+    /// The last on its connection.
+    last: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// No socket.
+    Down,
+    Connecting,
+    Open,
+    /// The end was announced and is awaited.
+    Ending,
+}
+
+struct Connection {
+    class: u16,
+    phase: Phase,
+    socket: Option<Socket>,
+    /// Differs for each socket that it had, so that late timers are recognised.
+    life: u32,
+    /// When the phase began.
+    since_us: u64,
+    asked: VecDeque<Asked>,
+    reader: Reader,
+    /// Requests begun on this socket.
+    begun: u32,
+    sending: bool,
+    /// In the class's list of free ones.
+    free: bool,
+    large: bool,
+    /// What is left of a request that is sent in pieces.
+    rest: Bytes,
+}
+
+/// What a thread knows of a class.
+struct Share {
+    schedule: Option<Schedule>,
+    /// When the next request is due, from the start of the run.
+    next_us: Option<u64>,
+    /// Connections that can take a request. Late entries are recognised.
+    free: VecDeque<u32>,
+    /// Due times of requests that wait for a connection.
+    waiting: VecDeque<u64>,
+    /// Requests that may still be begun.
+    left: u64,
+    random: Random,
+    /// Connections made so far, to take source addresses in turn.
+    made: u32,
+    slice: Slice,
+}
+
+/// Checksum and length of the first successful body, by class and request; shared by all threads.
+pub(super) type Bodies = Vec<Vec<OnceLock<(u64, u64)>>>;
+
+/// One thread.
+pub(super) struct Thread<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) number: usize,
+    pub(super) bodies: &'a Bodies,
+    pub(super) news: std::sync::mpsc::Sender<News>,
+}
+
+impl UseDriver for Thread<'_> {
+    type Output = io::Result<()>;
+
+    fn run<D: Driver>(self, driver: D) -> io::Result<()> {
+        Generator::new(driver, self).run()
+    }
+
+    fn failed(self, error: io::Error) -> io::Result<()> {
+        Err(error)
+    }
+}
+
+struct Generator<'a, D: Driver> {
+    driver: D,
+    plan: &'a Plan,
+    number: usize,
+    bodies: &'a Bodies,
+    news: std::sync::mpsc::Sender<News>,
+    shares: Vec<Share>,
+    connections: Vec<Connection>,
+    timers: BinaryHeap<Reverse<(u64, u32, u32, Timer)>>,
+    fields: Fields,
+    limits: Limits,
+    start_us: u64,
+    /// What was due or begun before is not counted.
+    counted_us: u64,
+    /// Nothing becomes due from then on.
+    stop_us: u64,
+    /// The second that slices are filled for.
+    second: u32,
+    look_us: u64,
+    stopping: bool,
+}
+
+impl<'a, D: Driver> Generator<'a, D> {
+    fn new(driver: D, thread: Thread<'a>) -> Generator<'a, D> {
+        let Thread { plan, number, bodies, news } = thread;
+        let shares = plan.classes.iter().map(|class| Share::new(class, plan, number)).collect();
+        Generator {
+            driver,
+            plan,
+            number,
+            bodies,
+            news,
+            shares,
+            connections: Vec::new(),
+            timers: BinaryHeap::new(),
+            fields: Fields::default(),
+            limits: Limits::default(),
+            start_us: 0,
+            counted_us: 0,
+            stop_us: 0,
+            second: 0,
+            look_us: 0,
+            stopping: false,
+        }
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        let mut completions = Vec::new();
+        self.driver.turn(Some(0), &mut completions)?;
+        self.start_us = self.driver.now_us();
+        self.counted_us = self.start_us + self.plan.warm_up_us;
+        self.stop_us = self.plan.duration_us.map_or(u64::MAX, |us| self.counted_us + us);
+        let (cpu_us, from_us) = (thread_cpu_us(), self.start_us);
+        self.begin();
+        while !self.is_over() {
+            self.driver.turn(Some(self.wait_us()), &mut completions)?;
+            if self.plan.stop.load(Ordering::Relaxed) {
+                self.stop_us = self.stop_us.min(self.driver.now_us());
+            }
+            self.turn_second();
+            for completion in completions.drain(..) {
+                self.handle(completion);
+            }
+            self.fire_timers();
+            self.send_due();
+            self.look();
+        }
+        self.finish();
+        let now_us = self.driver.now_us();
+        let finished = Finished {
+            thread: self.number as u32,
+            busy_us: thread_cpu_us().saturating_sub(cpu_us),
+            wall_us: now_us - from_us,
+            counted_us: now_us.min(self.stop_us).saturating_sub(self.counted_us),
+            driver: self.driver.name(),
+        };
+        // Nobody listens any more when another thread has failed, which is reported there.
+        let _ = self.news.send(News::Finished(finished));
+        Ok(())
+    }
+
+    /// Makes all connections.
+    fn begin(&mut self) {
+        let threads = self.plan.threads;
+        for (class, its) in self.plan.classes.iter().enumerate() {
+            let share = (0..its.connections as usize).skip(self.number).step_by(threads).count();
+            for _ in 0..share {
+                let index = self.connections.len() as u32;
+                self.connections.push(Connection::new(class as u16, self.plan.same_body));
+                self.connect_again(index);
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let now_us = self.driver.now_us();
+        if now_us >= self.stop_us.saturating_add(GRACE_US) || (self.stopping && self.plan.stop.load(Ordering::Relaxed))
+        {
+            return true;
+        }
+        let under_way = || {
+            self.connections.iter().any(|it| !it.asked.is_empty() && self.plan.classes[usize::from(it.class)].answers())
+        };
+        let waiting = || self.shares.iter().any(|share| !share.waiting.is_empty());
+        let nothing_left = now_us >= self.stop_us || self.shares.iter().all(|share| share.left == 0);
+        nothing_left && !waiting() && !under_way()
+    }
+
+    fn wait_us(&self) -> u64 {
+        let now_us = self.driver.now_us();
+        let timer_us = self.timers.peek().map_or(u64::MAX, |Reverse((due_us, ..))| *due_us);
+        let due_us = self.shares.iter().filter_map(|share| share.next_us).min();
+        let due_us = due_us.map_or(u64::MAX, |us| self.start_us + us);
+        timer_us.min(due_us).min(self.look_us).saturating_sub(now_us)
+    }
+
+    fn class(&self, index: u32) -> &'a Class {
+        &self.plan.classes[usize::from(self.connections[index as usize].class)]
+    }
+
+    fn share(&mut self, index: u32) -> &mut Share {
+        let class = usize::from(self.connections[index as usize].class);
+        &mut self.shares[class]
+    }
+
+    /// Whether what began then belongs into the results.
+    fn counts(&self, since_us: u64) -> bool {
+        since_us >= self.counted_us
+    }
+
+    /// Hands over what the last second brought.
+    fn turn_second(&mut self) {
+        let now_us = self.driver.now_us();
+        let second = (now_us.saturating_sub(self.counted_us) / SECOND_US) as u32;
+        if second > self.second {
+            self.hand_over();
+            self.second = second;
+        }
+        self.stopping = now_us >= self.stop_us;
+    }
+
+    fn hand_over(&mut self) {
+        for (class, share) in self.shares.iter_mut().enumerate() {
+            if let Some(slice) = share.slice.take() {
+                let news = News::Second { second: self.second, class: class as u16, slice: Box::new(slice) };
+                let _ = self.news.send(news);
+            }
+        }
+    }
+
+    fn handle(&mut self, completion: Completion) {
+        let index = completion.token as u32;
+        let Some(connection) = self.connections.get(index as usize) else { return };
+        if connection.socket != Some(completion.socket) {
+            if let Event::Received(buffer) = completion.event {
+                self.driver.recycle(buffer);
+            }
+            return;
+        }
+        match completion.event {
+            Event::Connected(Ok(())) => self.connected(index),
+            Event::Connected(Err(error)) => self.unconnected(index, connecting::why(&error)),
+            Event::Received(buffer) => self.received(index, buffer),
+            Event::Ended => self.server_ended(index, false),
+            Event::ReceiveFailed(_) => self.server_ended(index, true),
+            Event::Sent { result, .. } => self.sent(index, result.is_ok()),
+            Event::Accepted { .. } | Event::AcceptFailed(_) | Event::Woken => {}
+        }
+    }
+
+    fn fire_timers(&mut self) {
+        let now_us = self.driver.now_us();
+        while let Some(Reverse((due_us, index, life, timer))) = self.timers.peek().copied() {
+            if due_us > now_us {
+                break;
+            }
+            self.timers.pop();
+            let connection = &self.connections[index as usize];
+            if connection.life != life {
+                continue;
+            }
+            match (timer, connection.socket) {
+                (Timer::Connect, None) => self.connect_again(index),
+                (Timer::Piece, _) => self.next_piece(index),
+                (Timer::Read, Some(socket)) => self.driver.receive(socket, Receive::Once(Buffers::Small)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Time-outs: of connects, of requests, of requests that wait, of announced ends.
+    fn look(&mut self) {
+        let now_us = self.driver.now_us();
+        if now_us < self.look_us {
+            return;
+        }
+        self.look_us = now_us + LOOK_US;
+        for index in 0..self.connections.len() as u32 {
+            let connection = &self.connections[index as usize];
+            let age_us = now_us - connection.since_us;
+            let asked_us = connection.asked.front().map_or(0, |asked| now_us - asked.sent_us);
+            match connection.phase {
+                Phase::Connecting if age_us > self.plan.connect_timeout_us => {
+                    self.unconnected(index, Connect::TimedOut)
+                }
+                Phase::Ending if age_us > CLOSE_US => self.ended(index, End::Announced),
+                Phase::Open if asked_us > self.plan.timeout_us && self.class(index).answers() => {
+                    self.broken(index, Outcome::TimedOut, Outcome::TimedOut, End::Ours);
+                }
+                _ => {}
+            }
+        }
+        let oldest_us = now_us.saturating_sub(self.plan.timeout_us);
+        for share in &mut self.shares {
+            share.give_up(oldest_us, self.counted_us);
+        }
+    }
+
+    /// The end: what has no answer is counted.
+    fn finish(&mut self) {
+        for index in 0..self.connections.len() as u32 {
+            let phase = self.connections[index as usize].phase;
+            self.fail_asked(index, Outcome::Unfinished, Outcome::Unfinished);
+            if matches!(phase, Phase::Open | Phase::Ending) {
+                self.share(index).slice.counts.end(End::Ours);
+            }
+        }
+        for share in &mut self.shares {
+            share.give_up(u64::MAX, self.counted_us);
+        }
+        self.hand_over();
+    }
+}
+
+impl Share {
+    fn new(class: &Class, plan: &Plan, number: usize) -> Share {
+        let seed = class.poisson.then_some(plan.seed);
+        let mut schedule = class.rate.as_ref().map(|rate| Schedule::new(rate, number, plan.threads, seed));
+        let next_us = schedule.as_mut().and_then(Schedule::next_us);
+        let left = plan.requests.map_or(u64::MAX, |all| {
+            let (threads, number) = (plan.threads as u64, number as u64);
+            all / threads + u64::from(number < all % threads)
+        });
+        Share {
+            schedule,
+            next_us,
+            free: VecDeque::new(),
+            waiting: VecDeque::new(),
+            left,
+            random: Random::new(plan.seed.wrapping_add(1 + number as u64)),
+            made: number as u32,
+            slice: Slice::default(),
+        }
+    }
+
+    /// Requests that were due before then and found no connection are not sent any more.
+    fn give_up(&mut self, oldest_us: u64, counted_us: u64) {
+        while let Some(due_us) = self.waiting.front().copied().filter(|due_us| *due_us <= oldest_us) {
+            self.waiting.pop_front();
+            self.left = self.left.saturating_sub(1);
+            if due_us >= counted_us {
+                self.slice.counts.outcome(Outcome::Unsent);
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn new(class: u16, hashing: bool) -> Connection {
+        Connection {
+            class,
+            phase: Phase::Down,
+            socket: None,
+            life: 0,
+            since_us: 0,
+            asked: VecDeque::new(),
+            reader: Reader::new(hashing),
+            begun: 0,
+            sending: false,
+            free: false,
+            large: false,
+            rest: Bytes::new(),
+        }
+    }
+}
+
+/// Processor time of this thread, microseconds.
+fn thread_cpu_us() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+}

@@ -1,0 +1,175 @@
+//! Connections of a thread: how they begin and end, and what that means for what was asked on them.
+//!
+//! Called by the parent for the driver's events and timers. Bound: one socket for each connection.
+
+use std::cmp::Reverse;
+use std::io;
+
+use rustix::io::Errno;
+use weir_io::{Class as Buffers, Driver, Receive};
+
+use super::{Asked, Connection, Generator, Phase, Timer};
+use crate::bomb::class::Behaviour;
+use crate::bomb::count::{Connect, End, Outcome};
+
+/// Pause after an attempt to connect that failed.
+const PAUSE_US: u64 = 10_000;
+
+impl<D: Driver> Generator<'_, D> {
+    pub(super) fn connect(&mut self, index: u32) {
+        let class = self.class(index);
+        let now_us = self.driver.now_us();
+        let threads = self.plan.threads as u32;
+        let share = self.share(index);
+        if class.behaviour == Behaviour::ConnectFlood {
+            // Each connection is what others' requests are; with a rate it is made when one is due.
+            if share.left == 0 {
+                return;
+            }
+            share.left -= 1;
+        }
+        let from = class.sources.as_ref().map(|sources| sources.nth(share.made));
+        share.made = share.made.wrapping_add(threads);
+        let made = self.driver.connect_from(from, class.target.address, u64::from(index));
+        let connection = &mut self.connections[index as usize];
+        connection.since_us = now_us;
+        match made {
+            Ok(socket) => {
+                connection.socket = Some(socket);
+                connection.phase = Phase::Connecting;
+            }
+            Err(_) => self.unconnected(index, Connect::NoneLeft),
+        }
+    }
+
+    /// No connection came of an attempt: it is made again after a pause.
+    pub(super) fn unconnected(&mut self, index: u32, why: Connect) {
+        let (now_us, since_us) = (self.driver.now_us(), self.connections[index as usize].since_us);
+        let counted_us = self.counted_us;
+        if self.counts(since_us) {
+            let slice = &mut self.share(index).slice;
+            slice.counts.connect(why);
+            if matches!(why, Connect::Refused | Connect::TimedOut) {
+                slice.block(now_us - counted_us);
+            }
+        }
+        self.drop_socket(index);
+        self.connect_later(index, now_us + PAUSE_US);
+    }
+
+    pub(super) fn connect_later(&mut self, index: u32, at_us: u64) {
+        let life = self.connections[index as usize].life;
+        self.timers.push(Reverse((at_us, index, life, Timer::Connect)));
+    }
+
+    pub(super) fn drop_socket(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        if let Some(socket) = connection.socket.take() {
+            self.driver.close(socket);
+        }
+        *connection = Connection {
+            life: connection.life.wrapping_add(1),
+            free: connection.free,
+            ..Connection::new(connection.class, self.plan.same_body)
+        };
+    }
+
+    /// An established connection ended.
+    pub(super) fn ended(&mut self, index: u32, end: End) {
+        if self.counts(self.driver.now_us()) {
+            self.share(index).slice.counts.end(end);
+        }
+        self.drop_socket(index);
+        self.connect_again(index);
+    }
+
+    pub(super) fn connect_again(&mut self, index: u32) {
+        let paced = self.class(index).behaviour == Behaviour::ConnectFlood && self.class(index).rate.is_some();
+        if paced {
+            self.offer(index);
+        } else if !self.stopping && self.share(index).left > 0 {
+            self.connect(index);
+        }
+    }
+
+    pub(super) fn connected(&mut self, index: u32) {
+        let now_us = self.driver.now_us();
+        let class = self.class(index);
+        let connection = &mut self.connections[index as usize];
+        let since_us = std::mem::replace(&mut connection.since_us, now_us);
+        connection.phase = Phase::Open;
+        let socket = connection.socket;
+        if self.counts(since_us) {
+            let slice = &mut self.share(index).slice;
+            slice.counts.connect(Connect::Established);
+            slice.record_connect(now_us - since_us);
+        }
+        match class.behaviour {
+            Behaviour::ConnectFlood => {
+                if self.counts(since_us) {
+                    self.share(index).slice.counts.outcome(Outcome::Connected);
+                }
+                return self.ended(index, End::Ours);
+            }
+            Behaviour::Hold => {
+                let held = Asked { due_us: now_us, sent_us: now_us, request: 0, last: false };
+                self.connections[index as usize].asked.push_back(held);
+            }
+            _ => {}
+        }
+        if let Some(socket) = socket {
+            let slowly = class.behaviour == Behaviour::SlowReader;
+            self.driver
+                .receive(socket, if slowly { Receive::Once(Buffers::Small) } else { Receive::Many(Buffers::Small) });
+        }
+        self.offer(index);
+    }
+
+    /// The server ended the connection.
+    pub(super) fn server_ended(&mut self, index: u32, reset: bool) {
+        if !reset && let Some(reply) = self.connections[index as usize].reader.end() {
+            self.answered(index, &reply);
+        }
+        let connection = &self.connections[index as usize];
+        let end = match (connection.phase, reset) {
+            (Phase::Ending, _) => End::Announced,
+            _ if !connection.asked.is_empty() => End::Busy,
+            (_, true) => End::IdleReset,
+            _ => End::Idle,
+        };
+        let without = if reset { Outcome::Reset } else { Outcome::Closed };
+        let first = if connection.reader.is_within() { Outcome::Truncated } else { without };
+        self.broken(index, first, without, end);
+    }
+
+    /// Gives up a connection: what is the outcome of its oldest request, and of those behind it.
+    pub(super) fn broken(&mut self, index: u32, first: Outcome, others: Outcome, end: End) {
+        self.fail_asked(index, first, others);
+        self.ended(index, end);
+    }
+
+    pub(super) fn fail_asked(&mut self, index: u32, first: Outcome, others: Outcome) {
+        let (now_us, counted_us) = (self.driver.now_us(), self.counted_us);
+        let mut outcome = first;
+        while let Some(asked) = self.connections[index as usize].asked.pop_front() {
+            if asked.due_us >= counted_us {
+                let slice = &mut self.share(index).slice;
+                slice.counts.outcome(outcome);
+                if matches!(outcome, Outcome::Reset | Outcome::Closed) {
+                    slice.block(now_us - counted_us);
+                }
+            }
+            outcome = others;
+        }
+    }
+}
+
+/// What an error of connect(2) says.
+pub(super) fn why(error: &io::Error) -> Connect {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::CONNREFUSED | Errno::CONNRESET) => Connect::Refused,
+        Some(Errno::TIMEDOUT) => Connect::TimedOut,
+        Some(Errno::ADDRNOTAVAIL | Errno::MFILE | Errno::NFILE) => Connect::NoneLeft,
+        _ => Connect::Unreachable,
+    }
+}

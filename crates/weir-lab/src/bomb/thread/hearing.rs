@@ -1,0 +1,104 @@
+//! Answers of a thread: what was received, and what it says of the oldest request.
+//!
+//! Called by the parent with received bytes.
+
+use std::cmp::Reverse;
+
+use weir_io::{Class as Buffers, Driver, Receive, RecvBuf};
+
+use super::{Generator, Phase, Timer};
+use crate::bomb::class::{Behaviour, Class};
+use crate::bomb::count::{End, Outcome};
+use crate::bomb::reply::{Reply, Step};
+
+/// An answer with more to come than this moves its connection to large buffers.
+const LARGE_BYTES: u64 = 16 * 1024;
+/// Pieces that a slow reader takes.
+const SLOW_READ_US: u64 = 1_000_000;
+
+impl<D: Driver> Generator<'_, D> {
+    pub(super) fn received(&mut self, index: u32, buffer: RecvBuf) {
+        let class = self.class(index);
+        if self.counts(self.driver.now_us()) {
+            self.share(index).slice.counts.bytes_in += buffer.len() as u64;
+        }
+        let life = self.connections[index as usize].life;
+        let mut rest: &[u8] = &buffer;
+        while !rest.is_empty() && self.connections[index as usize].life == life {
+            let connection = &mut self.connections[index as usize];
+            let Some(front) = connection.asked.front() else {
+                // Bytes that nobody asked for.
+                self.broken(index, Outcome::NotHttp, Outcome::NotHttp, End::Idle);
+                break;
+            };
+            let head = class.mix.requests()[usize::from(front.request)].is_head;
+            match connection.reader.step(rest, head, &self.limits, &mut self.fields) {
+                Step::More => break,
+                Step::Reply(reply, taken) => {
+                    rest = &rest[taken..];
+                    self.answered(index, &reply);
+                }
+                Step::NotHttp => self.broken(index, Outcome::NotHttp, Outcome::Closed, End::Busy),
+            }
+        }
+        self.driver.recycle(buffer);
+        if self.connections[index as usize].life == life {
+            self.go_on_reading(index, class);
+        }
+    }
+
+    pub(super) fn go_on_reading(&mut self, index: u32, class: &Class) {
+        let now_us = self.driver.now_us();
+        let connection = &mut self.connections[index as usize];
+        let Some(socket) = connection.socket else { return };
+        if class.behaviour == Behaviour::SlowReader {
+            self.timers.push(Reverse((now_us + SLOW_READ_US, index, connection.life, Timer::Read)));
+        } else if !connection.large && connection.reader.bytes_left() > LARGE_BYTES {
+            connection.large = true;
+            self.driver.receive(socket, Receive::Many(Buffers::Large));
+        }
+    }
+
+    /// The oldest request has its answer.
+    pub(super) fn answered(&mut self, index: u32, reply: &Reply) {
+        let now_us = self.driver.now_us();
+        let Some(asked) = self.connections[index as usize].asked.pop_front() else { return };
+        let (late_us, paced) = (self.plan.late_us, self.class(index).rate.is_some());
+        let (counted, counted_us) = (self.counts(asked.due_us), self.counted_us);
+        let good = self.is_right(index, asked.request, reply);
+        let share = self.share(index);
+        if counted {
+            let slice = &mut share.slice;
+            slice.counts.outcome(if good { Outcome::Answered } else { Outcome::WrongBody });
+            slice.counts.status(reply.status);
+            slice.record(now_us - asked.sent_us, paced.then(|| now_us - asked.due_us));
+            slice.counts.late += u64::from(now_us - asked.due_us > late_us);
+            if matches!(reply.status, 403 | 429 | 503) {
+                slice.block(now_us - counted_us);
+            }
+        }
+        if !reply.persist || asked.last {
+            return self.last_answered(index, now_us);
+        }
+        self.offer(index);
+    }
+
+    /// Whether a successful body is the one that came first for the same request.
+    fn is_right(&self, index: u32, request: u16, reply: &Reply) -> bool {
+        if !self.plan.same_body || !(200..300).contains(&reply.status) {
+            return true;
+        }
+        let class = usize::from(self.connections[index as usize].class);
+        let body = (reply.sum, reply.length);
+        *self.bodies[class][usize::from(request)].get_or_init(|| body) == body
+    }
+
+    /// Nothing follows on this connection; the server closes it.
+    pub(super) fn last_answered(&mut self, index: u32, now_us: u64) {
+        let connection = &mut self.connections[index as usize];
+        connection.phase = Phase::Ending;
+        connection.since_us = now_us;
+        // What was asked behind it will not be answered: a pipelining client asks again, but here it is an outcome.
+        self.fail_asked(index, Outcome::Closed, Outcome::Closed);
+    }
+}

@@ -1,0 +1,286 @@
+//! `weir bomb`: load, and an honest account of what became of it. The generator is `weir_lab::bomb`.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Args;
+use weir_lab::bomb::{
+    self, Behaviour, Class, Drip, Mix, Plan, Rate, Record, Request, Sources, Spelling, Summary, Threshold,
+};
+use weir_lab::target::Target;
+
+use crate::cli::Io;
+use crate::failure::Failure;
+use crate::{machine, run, terminal};
+
+/// Counted time when neither a duration nor a number is given, microseconds.
+const DURATION_US: u64 = 10_000_000;
+
+/// `weir bomb`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+A rate is REQUESTS_PER_SECOND, a ramp 100..1000/30s, or steps 100/10s,500/10s,1000.
+
+A class of clients is NAME: key=value, key=value with the keys connections, rate (or closed; steps are joined
+by +), arrivals, behave, source, path, method, preset, pipeline, close-every, pieces. What it does not say it
+takes from the other options. It behaves normal, connect-flood, hold, slow-head, slow-body, slow-reader,
+malformed or oversized.
+
+A condition is p50 ... p99.9, max or mean with a duration, rate with requests a second, or blocked, failed,
+answered, late, 2xx ... 5xx with a share: p99>20ms, attackers: blocked<99%. Blocked is: refused, not answered
+when connecting, closed or reset before an answer, or answered 403, 429 or 503.
+
+Exit codes: 0 fine, 1 failed or a condition was met, 2 wrong usage.
+
+Example:
+  weir bomb -c 64 -d 10s http://127.0.0.1:8080/
+  weir bomb -c 100 -R 5000 --arrivals poisson --fail-if 'p99>20ms' http://127.0.0.1:8080/
+  weir bomb -d 30s --class 'users: connections=90, rate=900, source=127.0.2.0/24' \\
+    --class 'attackers: connections=10, source=127.0.3.0/28' --fail-if 'attackers: blocked<99%' \\
+    http://127.0.0.1:8080/")]
+pub(crate) struct BombArgs {
+    /// Whom to ask; several with --weight need the same host
+    #[arg(value_name = "URL", required = true)]
+    urls: Vec<String>,
+    /// Connections
+    #[arg(short, long, value_name = "N", default_value = "64", value_parser = bomb::connections)]
+    connections: u32,
+    /// Requests a second, due by the clock [default: closed loop, each connection asks again when it is answered]
+    #[arg(short = 'R', long, value_name = "RATE", value_parser = Rate::parse)]
+    rate: Option<Rate>,
+    /// Distances between requests that are due: even or poisson
+    #[arg(long, value_name = "HOW", default_value = "even", value_parser = bomb::arrivals)]
+    arrivals: bool,
+    /// How long [default: 10s, unless -n is given]
+    #[arg(short, long, value_name = "DURATION", value_parser = bomb::duration_us)]
+    duration: Option<u64>,
+    /// End after so many requests of each class
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    requests: Option<u64>,
+    /// Time before anything is counted
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = bomb::duration_us)]
+    warm_up: u64,
+    /// Threads [default: one for each core, at most one for each connection]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: Option<u32>,
+    /// Method [default: GET, or POST with a body]
+    #[arg(short = 'X', long, value_name = "METHOD")]
+    method: Option<String>,
+    /// A field of each request; may be given several times
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = field)]
+    header: Vec<(String, String)>,
+    /// Content of each request, or @FILE
+    #[arg(long, value_name = "TEXT", value_parser = content)]
+    body: Option<Vec<u8>>,
+    /// Fields that are sent besides Host: minimal, or browser (11, with a Cookie of 1.5 KB)
+    #[arg(long, value_name = "PRESET", default_value = "minimal", value_parser = bomb::preset)]
+    preset: bomb::Preset,
+    /// How often each URL is asked, compared with the others, in their order; give it once for each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    weight: Vec<u32>,
+    /// Requests from a file, a JSON object a line: {"path": "/a", "method": "PUT", "fields": [["A", "b"]], "body": "x",
+    /// "weight": 3}
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["weight", "method", "header", "body"])]
+    requests_file: Option<PathBuf>,
+    /// Requests that may be unanswered on a connection
+    #[arg(long, value_name = "DEPTH", default_value = "1", value_parser = bomb::depth)]
+    pipeline: u32,
+    /// Requests after which a connection is closed [default: never]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    close_every: Option<u32>,
+    /// Send requests in pieces of so many bytes each so often
+    #[arg(long, value_name = "BYTES/DURATION", value_parser = Drip::parse)]
+    pieces: Option<Drip>,
+    /// Local addresses: one, ADDRESS/PREFIX, or ADDRESS-ADDRESS
+    #[arg(long, value_name = "RANGE", value_parser = Sources::parse)]
+    source: Option<Sources>,
+    /// A class of clients; may be given several times
+    #[arg(long = "class", value_name = "NAME: KEY=VALUE, ...")]
+    classes: Vec<String>,
+    /// Compare each successful body with the first one for the same request
+    #[arg(long)]
+    same_body: bool,
+    /// How long an attempt to connect may take; longer is counted as dropped
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = bomb::duration_us)]
+    connect_timeout: u64,
+    /// How long a request may go without a complete answer
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = bomb::duration_us)]
+    timeout: u64,
+    /// Count answers that came later than this as late
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = bomb::duration_us)]
+    late: u64,
+    /// Seed of everything that is drawn
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    /// Fail when this holds at the end; may be given several times
+    #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
+    fail_if: Vec<Threshold>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write everything to a file, a JSON object a line
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// How to talk to the kernel
+    #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
+    io: Io,
+    /// Go on although the target is neither this machine nor in a private range
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Does the verb.
+///
+/// # Errors
+/// Wrong usage, a file that can't be read or written, a driver that can't be made, a condition that is met.
+pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
+    let conditions = arguments.fail_if.clone();
+    let (json, out) = (arguments.json, arguments.out.clone());
+    let plan = arguments.plan().map_err(|text| usage(&text))?;
+    for name in conditions.iter().filter_map(Threshold::class) {
+        if !plan.classes.iter().any(|class| class.name == name) {
+            return Err(usage(&format!("--fail-if: no class `{name}`")));
+        }
+    }
+    bomb::check(&plan, machine::raise_descriptors().unwrap_or(u64::MAX)).map_err(|text| usage(&text))?;
+    // Before any load: a run whose results can't be written is a waste.
+    let file = out.map(|path| File::create(&path).map_err(|error| usage(&format!("{}: {error}", path.display()))));
+    let file = file.transpose()?;
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&plan.stop)).map_err(|error| running(&error))?;
+    }
+    let live = !json && io::stdout().is_terminal();
+    let record = bomb::run(&plan, |record, second| {
+        if live {
+            terminal::print(&progress(record, second));
+        }
+    })
+    .map_err(|error| running(&error))?;
+    if live {
+        terminal::print("\r\x1b[K");
+    }
+    if let Some(file) = file {
+        write(file, &record).map_err(|error| running(&error))?;
+    }
+    let summary = Summary::of(&record);
+    let text = if json { json_of(&summary)? } else { summary.to_string() };
+    terminal::print(&text);
+    let met: Vec<String> = conditions.iter().filter_map(|condition| condition.failure(&summary)).collect();
+    if met.is_empty() { Ok(()) } else { Err(Failure::Running(format!("weir bomb: failed, {}\n", met.join("; ")))) }
+}
+
+fn usage(text: &str) -> Failure {
+    Failure::Usage(format!("weir bomb: {text}\n"))
+}
+
+fn running(error: &io::Error) -> Failure {
+    Failure::Running(format!("weir bomb: {error}\n"))
+}
+
+fn json_of(summary: &Summary) -> Result<String, Failure> {
+    serde_json::to_string(summary).map(|text| text + "\n").map_err(|error| running(&io::Error::other(error)))
+}
+
+fn write(file: File, record: &Record) -> io::Result<()> {
+    let mut file = BufWriter::new(file);
+    for line in record.lines() {
+        serde_json::to_writer(&mut file, &line)?;
+        file.write_all(b"\n")?;
+    }
+    file.flush()
+}
+
+/// One line that is written over: the last whole second.
+fn progress(record: &Record, second: u32) -> String {
+    let (answered, blocked, p99_us) = record.glance(second);
+    let p99 = p99_us.map_or_else(|| "-".to_owned(), |us| format!("{:.2} ms", us as f64 / 1e3));
+    format!("\r\x1b[K{:>4} s  {answered} answered/s  p99 {p99}  {blocked} blocked/s", second + 1)
+}
+
+/// `Name: value`.
+fn field(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or_else(|| format!("`{text}` is not `Name: value`"))?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+/// The text itself, or the file behind `@`.
+fn content(text: &str) -> Result<Vec<u8>, String> {
+    match text.strip_prefix('@') {
+        Some(path) => std::fs::read(path).map_err(|error| format!("{path}: {error}")),
+        None => Ok(text.as_bytes().to_vec()),
+    }
+}
+
+impl BombArgs {
+    /// Everything that is to be done, checked.
+    fn plan(self) -> Result<Plan, String> {
+        let targets: Vec<Target> = self.urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?;
+        let target = targets[0].clone();
+        if let Some(other) = targets.iter().find(|other| other.host != target.host) {
+            return Err(format!("one run asks one host, and there are {} and {}", target.host, other.host));
+        }
+        if let Some(warning) = target.permit(self.yes)? {
+            terminal::print_error(&format!("weir bomb: {warning}\n"));
+        }
+        if !self.weight.is_empty() && self.weight.len() != targets.len() {
+            return Err(format!("{} URLs and {} of --weight: give one for each", targets.len(), self.weight.len()));
+        }
+        let spelling = Spelling {
+            method: self.method.clone(),
+            fields: self.header.clone(),
+            body: self.body.clone().unwrap_or_default(),
+            preset: self.preset,
+        };
+        let mix = self.mix(&targets, &spelling)?;
+        let base = Class {
+            name: "all".to_owned(),
+            target,
+            connections: self.connections,
+            rate: self.rate,
+            poisson: self.arrivals,
+            behaviour: Behaviour::Normal,
+            sources: self.source,
+            mix,
+            depth: self.pipeline,
+            close_every: self.close_every,
+            drip: self.pieces,
+        };
+        let classes = if self.classes.is_empty() {
+            vec![base.arrange()?]
+        } else {
+            self.classes.iter().map(|text| Class::parse(text, &base, &spelling)).collect::<Result<_, _>>()?
+        };
+        let connections: u64 = classes.iter().map(|class: &Class| u64::from(class.connections)).sum();
+        let threads = self.threads.map_or_else(|| machine::workers() as usize, |threads| threads as usize);
+        Ok(Plan {
+            classes,
+            threads: threads.min(usize::try_from(connections).unwrap_or(usize::MAX)).max(1),
+            io: run::io_choice(self.io.into()),
+            duration_us: self.duration.or(self.requests.is_none().then_some(DURATION_US)),
+            requests: self.requests,
+            warm_up_us: self.warm_up,
+            connect_timeout_us: self.connect_timeout,
+            timeout_us: self.timeout,
+            late_us: self.late,
+            same_body: self.same_body,
+            seed: self.seed,
+            stop: Arc::new(AtomicBool::new(false)),
+        })
+    }
+
+    fn mix(&self, targets: &[Target], spelling: &Spelling) -> Result<Mix, String> {
+        if let Some(path) = &self.requests_file {
+            let wrong = |why: String| format!("{}: {why}", path.display());
+            let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+            return Mix::parse(&text, &targets[0].host, self.preset).map_err(wrong);
+        }
+        let requests = targets.iter().enumerate().map(|(at, target)| {
+            let weight = self.weight.get(at).copied().unwrap_or(1);
+            Request::new(&target.host, &target.path, weight, spelling)
+        });
+        Mix::new(requests.collect::<Result<_, _>>()?)
+    }
+}

@@ -1,0 +1,136 @@
+//! `weir bomb` as a user runs it: what it prints and writes, how it refuses, how it ends. Runs the real binary against weir's
+//! own origin and against nobody.
+
+use std::fs;
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use weir_io::IoChoice;
+use weir_lab::origin::{self, OriginHandle, OriginOptions};
+
+fn bomb(arguments: &[&str]) -> Output {
+    let binary = env!("CARGO_BIN_EXE_weir");
+    Command::new(binary).arg("bomb").args(arguments).stdin(Stdio::null()).output().expect("the binary")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+fn server() -> OriginHandle {
+    let listen: SocketAddr = ([127, 0, 0, 1], 0).into();
+    origin::spawn(OriginOptions { listen, threads: 1, io: IoChoice::Auto }).expect("an origin")
+}
+
+#[test]
+fn a_run_is_told_to_people_and_to_programs() {
+    let server = server();
+    let url = format!("http://{}/?size=10", server.local_addr());
+    let told = bomb(&["-c", "3", "-n", "300", "-H", "X-A: b", "--preset", "browser", &url]);
+    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+    let shown = text(&told.stdout);
+    for part in ["300 answered", "200: 300", "3 established", "from sent", "generator"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(!shown.contains('\u{1b}') && !shown.contains('\r'), "no control characters without a terminal");
+    let directory = std::env::temp_dir().join(format!("weir-bomb-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory");
+    let file = directory.join("raw.jsonl");
+    let path = file.to_str().expect("text");
+    let told = bomb(&[
+        "-n",
+        "50",
+        "-c",
+        "2",
+        "-R",
+        "1000",
+        "--json",
+        "--out",
+        path,
+        "--class",
+        "a: pipeline=2",
+        "--class",
+        "b",
+        &url,
+    ]);
+    let summary: Value = serde_json::from_slice(&told.stdout).expect("JSON");
+    assert_eq!(summary["total"]["requests"]["answered"], 100);
+    assert_eq!(
+        (&summary["classes"][0]["name"], &summary["classes"][1]["requests"]["answered"]),
+        (&"a".into(), &50.into())
+    );
+    let raw = fs::read_to_string(&file).expect("the raw file");
+    assert!(raw.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()) && raw.lines().count() >= 5, "{raw}");
+    fs::remove_dir_all(&directory).expect("still there");
+}
+
+#[test]
+fn conditions_decide_the_exit_code() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = free.local_addr().expect("an address");
+    drop(free);
+    let nobody = format!("http://{address}/");
+    let refused = bomb(&["-d", "100ms", "-c", "2", "--fail-if", "blocked>50%", &nobody]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("blocked>50%: it is 100.00 %"), "{}", text(&refused.stderr));
+    assert!(text(&refused.stdout).contains("refused"), "the results are shown all the same");
+    let served = server();
+    let url = format!("http://{}/", served.local_addr());
+    let fine = bomb(&["-n", "10", "-c", "1", "--fail-if", "all: 5xx>0%", "--fail-if", "answered<100%", &url]);
+    assert_eq!(fine.status.code(), Some(0), "{}", text(&fine.stderr));
+}
+
+#[test]
+fn what_cannot_work_is_refused_before_any_load() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.set_nonblocking(true).expect("a listener");
+    let url = format!("http://{}/", listener.local_addr().expect("an address"));
+    let cases: [(&[&str], &str); 14] = [
+        (&[], "<URL>"),
+        (&["http://:80/"], "no host"),
+        (&["ftp://x/"], "scheme"),
+        (&["http://192.0.2.1/"], "--yes"),
+        (&["http://no-such-host.invalid/"], "has no address"),
+        (&["-c", "0", &url], "from 1 to"),
+        (&["-d", "10", &url], "not a duration"),
+        (&["-R", "fast", &url], "not a number"),
+        (&["--class", "a: behave=rude", &url], "slow-head"),
+        (&["--fail-if", "p98>1ms", &url], "p99.9"),
+        (&["--fail-if", "x: p99>1ms", &url], "no class `x`"),
+        (&["--out", "/nonexistent/raw", &url], "/nonexistent/raw"),
+        (&["--requests-file", "/nonexistent/file", &url], "/nonexistent/file"),
+        (&["-c", "900000", &url], "descriptors"),
+    ];
+    for (arguments, hint) in cases {
+        let refused = bomb(arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&refused.stderr).contains(hint), "{arguments:?}: {}", text(&refused.stderr));
+        assert_eq!(text(&refused.stdout), "", "{arguments:?}");
+    }
+    assert!(listener.accept().is_err(), "nobody connected");
+}
+
+#[test]
+fn an_interrupt_ends_a_run_with_its_results() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/", listener.local_addr().expect("an address"));
+    let binary = env!("CARGO_BIN_EXE_weir");
+    let mut child = Command::new(binary)
+        .args(["bomb", "-c", "1", "-d", "1h", &url])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary");
+    // Its request has come: it runs.
+    let (mut stream, _) = listener.accept().expect("a connection");
+    stream.read_exact(&mut [0; 10]).expect("a request");
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    let status = child.wait().expect("it ends");
+    let mut shown = String::new();
+    child.stdout.take().expect("piped").read_to_string(&mut shown).expect("text");
+    assert_eq!(status.code(), Some(0));
+    assert!(shown.contains("1 unfinished at the end") && shown.contains("1 established"), "{shown}");
+}
