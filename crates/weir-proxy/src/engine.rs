@@ -373,6 +373,8 @@ pub struct Engine {
     suspects: Suspects,
     /// When the next request in quarantine may be sent; never while there is none.
     quarantine_due_us: u64,
+    /// One that this worker has sent may be on another worker's connection.
+    quarantined_away: bool,
     swept_us: u64,
     seed: u64,
     /// Some upstream is balanced by what all workers have at its servers.
@@ -445,6 +447,7 @@ impl Engine {
             serial: 0,
             suspects: Suspects::new(plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum()),
             quarantine_due_us: u64::MAX,
+            quarantined_away: false,
             swept_us: now_us,
             seed: parts.seed,
             shares_loads: false,

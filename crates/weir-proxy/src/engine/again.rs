@@ -210,6 +210,10 @@ impl Engine {
             }
             let exchange = self.exchanges.at_mut(ask.id.index);
             (exchange.asked, exchange.link) = (worker, None);
+            self.quarantined_away |= ask.traits.has(Traits::QUARANTINED);
+        } else {
+            // It gets in line there.
+            self.leave_quarantine(&ask);
         }
         let post = &mut self.posts[usize::from(to)];
         let start = post.bytes.len();

@@ -51,8 +51,14 @@ impl Engine {
             }
             Mail::Small { id, bytes: range } => self.answer_piece(id, Piece::Borrowed(&bytes[range])),
             Mail::Large { id, data } => self.answer_piece(id, Piece::Kept(data)),
-            Mail::End { id, trailers } => self.answer_done(id, &trailers),
-            Mail::Fail { id, failure } => self.answer_fails(id, failure),
+            Mail::End { id, trailers } => {
+                self.quarantined_ended(id);
+                self.answer_done(id, &trailers);
+            }
+            Mail::Fail { id, failure } => {
+                self.quarantined_ended(id);
+                self.answer_fails(id, failure);
+            }
         }
     }
 

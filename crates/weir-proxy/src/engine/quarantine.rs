@@ -71,8 +71,29 @@ impl Engine {
 
     /// A request that was sent from the quarantine was answered or lost.
     pub(super) fn leave_quarantine(&mut self, ask: &Ask) {
-        let group = &mut self.groups[usize::from(ask.upstream)];
-        if let Some(running) = group.quarantine.running.take_if(|running| running.id == ask.id) {
+        self.end_turn_of(usize::from(ask.upstream), ask.id);
+    }
+
+    /// Another worker has answered a request of a client here: the next one may go if it was the one from the quarantine.
+    #[inline]
+    pub(super) fn quarantined_ended(&mut self, id: ExchangeId) {
+        if self.quarantined_away {
+            self.leave_by_name(id);
+        }
+    }
+
+    #[cold]
+    fn leave_by_name(&mut self, id: ExchangeId) {
+        let mut running = self.groups.iter().map(|group| group.quarantine.running);
+        self.quarantined_away = running.clone().flatten().any(|running| running.id != id);
+        if let Some(group) = running.position(|running| running.is_some_and(|running| running.id == id)) {
+            self.end_turn_of(group, id);
+        }
+    }
+
+    fn end_turn_of(&mut self, group: usize, id: ExchangeId) {
+        let group = &mut self.groups[group];
+        if let Some(running) = group.quarantine.running.take_if(|running| running.id == id) {
             // Unless another worker has lost its patience meanwhile.
             let _ = self.hints.take_quarantine(group.servers.start, running.hold, 0);
             self.quarantine_due_us = self.now_us;

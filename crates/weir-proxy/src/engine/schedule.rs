@@ -302,7 +302,9 @@ impl Engine {
         if machine.is_full() {
             return None;
         }
+        // What is in quarantine needs a connection of its own kind.
         if machine.waiting.is_empty()
+            && !ask.traits.has(Traits::QUARANTINED)
             && let Some(position) = self.pick(server, ask)
         {
             return Some(Place::Link(machine.links[position]));

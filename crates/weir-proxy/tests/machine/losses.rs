@@ -151,3 +151,52 @@ fn the_limit_of_a_server_is_learned_and_forgotten() {
     assert!(clients.iter().all(|client| world.clients[*client].replies.len() == 120));
     world.finish();
 }
+
+/// Every server closes after each answer and says nothing of it. What is safe is answered, what is not is sent once; queues and buffers
+/// keep their bounds, which is looked at after each turn; and once it is known that pipelines are cut short, hardly more is sent in
+/// vain than what crosses a close.
+#[test]
+fn all_servers_close_after_each_answer() {
+    for (servers, connections, workers, queue_size) in [(1, 1, 1, 1000), (3, 4, 1, 1000), (3, 4, 2, 40), (2, 1, 3, 200)]
+    {
+        let mut narrow = plan(servers, connections);
+        narrow.upstreams[0].queue_size = queue_size;
+        let mut world = World::started(narrow, workers, 1);
+        let closes = Rc::new(Cell::new(false));
+        for server in &mut world.servers {
+            let closes = Rc::clone(&closes);
+            server.serve = Box::new(move |seen| {
+                let end = if closes.get() { Do::Fin } else { Do::Delay(1) };
+                seen.complete.then(|| vec![Do::Delay(200), Do::Answer(answer(seen.request)), end])
+            });
+        }
+        let clients: Vec<usize> = (0..16).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let resends = |world: &World| world.count(|counters| counters.resends.get());
+        let round = |world: &mut World, n: usize| {
+            // With trust at first, so that there are pipelines to cut.
+            closes.set(n >= 30);
+            for (at, client) in clients.iter().enumerate() {
+                (0..3).for_each(|request| world.get(*client, &format!("{at:02}{n:04}{request:02}")));
+            }
+            world.post(clients[n % 16], &format!("p{n:07}"), b"x");
+            world.run_for(20_000);
+            world.nodes.iter().for_each(|node| node.engine.audit_bytes().unwrap());
+        };
+        (0..150).for_each(|n| round(&mut world, n));
+        let before = resends(&world);
+        assert!(before > 0, "nothing was cut");
+        (150..180).for_each(|n| round(&mut world, n));
+        assert!(resends(&world) - before <= 30 * (16 * 3 + 1), "{} sent again", resends(&world) - before);
+        world.run_for(10_000_000);
+        assert!(clients.iter().all(|client| world.clients[*client].replies.len() >= 180 * 3));
+        let lost = world.count(|counters| counters.refusals.get("upstream-lost"));
+        assert!(
+            lost <= 180 && lost == world.count(|counters| counters.refusals.sum()),
+            "only what may not be repeated"
+        );
+        for request in world.requests().filter(|request| request.method == "POST") {
+            assert_eq!(world.times_served(request.nonce()), 1);
+        }
+        world.finish();
+    }
+}
