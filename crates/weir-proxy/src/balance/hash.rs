@@ -66,7 +66,9 @@ impl Rendezvous {
         let least = failed.map_or(f64::INFINITY, score);
         order.extend((0..weights.len()).filter(|at| Some(*at) != failed));
         order.sort_by(|one, other| score(*other).total_cmp(&score(*one)));
-        order.sort_by_key(|at| (!bound.has_room(loads[*at], weights[*at]), score(*at) > least));
+        // When none is usable, none has more than its share either.
+        let is_busy = |at: usize| bound.weight > 0 && !bound.has_room(loads[at], weights[at]);
+        order.sort_by_key(|at| (is_busy(*at), score(*at) > least));
     }
 
     fn highest(&self, key: u64, weights: &[i64], among: impl Iterator<Item = usize>) -> Option<usize> {
@@ -142,6 +144,9 @@ mod tests {
     fn nobody_is_usable() {
         assert_eq!(servers(3).pick(1, &[1; 3], &[0; 3], |_| false), None);
         assert_eq!(servers(0).pick(1, &[], &[], |_| true), None);
+        let mut order = Vec::new();
+        servers(3).order_behind(1, Some(0), &[1; 3], &[0; 3], |_| false, &mut order);
+        assert_eq!(order.len(), 2, "they may come up");
     }
 
     proptest! {
