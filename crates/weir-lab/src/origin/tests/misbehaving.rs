@@ -20,8 +20,13 @@ fn badly(texts: &str, body: impl Fn(&OriginHandle)) {
 
 /// Asks once on a connection of its own; what came, and how it ended.
 fn ask(origin: &OriginHandle, target: &str) -> (String, Option<ErrorKind>) {
-    let mut stream = connect(origin);
     let mut reply = Vec::new();
+    // A reset may overtake the return from connecting.
+    let mut stream = match TcpStream::connect(origin.local_addr()) {
+        Ok(stream) => stream,
+        Err(error) => return (String::new(), Some(error.kind())),
+    };
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     let outcome = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_end(&mut reply));
     (without_dates(&String::from_utf8(reply).unwrap()), outcome.err().map(|error| error.kind()))
