@@ -1,11 +1,13 @@
-//! The laboratory: test origin, load generator, benchmark harness, the demo's live view.
+//! The laboratory: test origin, load generator, prober, benchmark harness, the demo's live view.
 //!
-//! Called by the verbs `origin`, `bench` and `demo` of the binary, and by end-to-end tests. Runs on the same drivers as the
-//! proxy itself.
+//! Called by the verbs `origin`, `bomb`, `probe`, `bench` and `demo` of the binary, and by end-to-end tests. Runs on the same
+//! drivers as the proxy itself; only the prober blocks.
 
 pub mod bench;
 pub mod bomb;
 mod io;
 pub mod live;
 pub mod origin;
+pub mod probe;
 pub mod target;
+pub mod units;

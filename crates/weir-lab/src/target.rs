@@ -102,7 +102,9 @@ impl Target {
         if is_private(ip) {
             return Ok(None);
         }
-        let what = format!("{} ({ip}) is neither this machine nor in a private range", self.host);
+        let is_said = self.host.contains(&ip.to_string());
+        let who = if is_said { self.host.clone() } else { format!("{} ({ip})", self.host) };
+        let what = format!("{who} is neither this machine nor in a private range");
         if yes {
             return Ok(Some(format!("{what}; requests go there because of --yes")));
         }

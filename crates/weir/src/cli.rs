@@ -41,6 +41,8 @@ pub(crate) enum Verb {
     Reverse(ReverseArgs),
     /// Run the test origin
     Origin(OriginArgs),
+    /// Find slow requests that averages hide: one at a time, each with its phases
+    Probe(crate::probe::ProbeArgs),
     /// Run the test origin and the proxy in front of it, with live figures
     Demo(crate::demo::DemoArgs),
     /// Load a server, and account for every connection and request

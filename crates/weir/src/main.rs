@@ -12,6 +12,7 @@ mod journal;
 mod machine;
 mod names;
 mod origin;
+mod probe;
 mod reverse;
 mod run;
 mod server;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Verb::Server(arguments) => server::server(&arguments),
         Verb::Reverse(arguments) => reverse::reverse(arguments),
         Verb::Origin(arguments) => origin::origin(&arguments),
+        Verb::Probe(arguments) => probe::probe(arguments),
         Verb::Demo(arguments) => demo::demo(&arguments),
         Verb::Bomb(arguments) => bomb::bomb(*arguments),
         Verb::Bench(arguments) => bench::bench(arguments),

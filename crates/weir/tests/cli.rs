@@ -72,6 +72,7 @@ fn help_texts_are_as_stored() {
         "server drain",
         "reverse",
         "origin",
+        "probe",
         "demo",
         "bomb",
         "bench",

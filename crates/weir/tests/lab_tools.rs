@@ -1,6 +1,7 @@
-//! Proves: `weir origin` as a user runs it: it misbehaves as told, its last line counts what clients saw, and a wrong
-//! `--misbehave` ends with code 2 before anything listens. How: the real binary, plain sockets, signals. Every wait is for an
-//! event, with a deadline.
+//! Proves: `weir origin` and `weir probe` as a user runs them. The origin misbehaves as told, and its last line counts what
+//! clients saw; the prober finds a stall, agrees with the origin on failures and with its own lines on percentiles, and ends
+//! cleanly on a signal; wrong usage ends with code 2 before anything is sent. How: the real binary, plain sockets, signals.
+//! Every wait is for an event, with a deadline.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -104,6 +105,119 @@ fn a_wrong_misbehaviour_is_refused_before_anything_listens() {
     ] {
         let output = weir(&["origin", "--misbehave", what]).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    }
+}
+
+/// Lines of JSON.
+fn lines(output: &Output) -> Vec<Value> {
+    text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn probe(origin: &Origin, arguments: &[&str]) -> Output {
+    let url = format!("http://{}/?size=9", origin.address);
+    weir(&[&["probe", &url, "--pause", "0"], arguments].concat()).output().unwrap()
+}
+
+#[test]
+fn a_probe_finds_a_stall_and_counts_failures_as_the_origin_does() {
+    let origin = Origin::start(&["--json", "--misbehave", "stall=300:every=30,reset=10%"]);
+    let output = probe(&origin, &["-n", "100", "--threshold", "299", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "requests failed");
+    let (found, end) = (lines(&output), origin.end_json());
+    let summary = found.last().unwrap();
+    let stalled = found.iter().filter(|line| line["type"] == "slow" && line["slowest"] == "first_byte").count() as u64;
+    assert!(stalled >= end["misbehaved"]["stall"].as_u64().unwrap() && stalled >= 2, "{found:?}");
+    let failed = found.iter().filter(|line| line["type"] == "failed" && line["kind"] == "reset").count() as u64;
+    assert_eq!(end["misbehaved"]["reset"], failed);
+    assert_eq!((&summary["failures"]["reset"], &summary["failed"]), (&failed.into(), &failed.into()));
+    assert_eq!((&summary["requests"], &summary["answered"]), (&100.into(), &(100 - failed).into()));
+    assert_eq!(summary["interrupted"], false);
+    let said = format!("weir probe: {failed} of 100 requests failed\n");
+    assert_eq!(text(&output.stderr), said);
+}
+
+#[test]
+fn percentiles_of_a_probe_agree_with_its_lines() {
+    let origin = Origin::start(&[]);
+    let output = probe(&origin, &["-n", "400", "--threshold", "0", "--close-every", "7", "--json"]);
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    let mut found = lines(&output);
+    let summary = found.pop().unwrap();
+    assert_eq!(summary["connections"], 58);
+    for (phase, connects) in [("total", 400), ("connect", 58), ("first_byte", 400), ("body", 400)] {
+        let mut times: Vec<f64> = found.iter().filter_map(|line| line[format!("{phase}_us")].as_f64()).collect();
+        times.sort_by(f64::total_cmp);
+        assert_eq!(times.len(), connects);
+        for (name, quantile) in [("p50_us", 0.5), ("p90_us", 0.9), ("p99_us", 0.99), ("max_us", 1.0)] {
+            let exact = times[(quantile * times.len() as f64).ceil() as usize - 1];
+            let told = summary["latency"][phase][name].as_f64().unwrap();
+            assert!((told - exact).abs() <= exact * 0.002 + 0.002, "{phase} {name}: {told} and {exact}");
+        }
+    }
+    let bars = summary["histogram"].as_array().unwrap().iter().map(|bar| bar["count"].as_u64().unwrap());
+    assert_eq!(bars.sum::<u64>(), 400);
+}
+
+#[test]
+fn a_signal_ends_a_probe_with_the_results_so_far() {
+    let origin = Origin::start(&["--misbehave", "no-answer:every=4"]);
+    let url = format!("http://{}/", origin.address);
+    let arguments = ["probe", &url, "--pause", "0", "--threshold", "0", "--timeout", "3600s"];
+    let mut child = weir(&arguments).spawn().unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    let mut shown = String::new();
+    while !shown.contains("  #3  slow: ") {
+        assert!(reader.read_line(&mut shown).unwrap() > 0, "{shown}");
+    }
+    // The fourth is never answered.
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    reader.read_to_string(&mut shown).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "nothing failed");
+    assert!(shown.contains("\ninterrupted; so far:\n3 requests in ") && shown.contains(": 3 answered, "), "{shown}");
+    assert!(!shown.contains(['\x1b', '\r']), "no control characters outside of a terminal: {shown}");
+    drop(origin);
+}
+
+#[test]
+fn a_probe_reads_answers_from_a_unix_socket() {
+    let path = std::env::temp_dir().join(format!("weir-probe-e2e-{}.sock", std::process::id()));
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let server = std::thread::spawn(move || {
+        for _ in 0..5 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut line = String::new();
+            BufReader::new(stream.try_clone().unwrap()).read_line(&mut line).unwrap();
+            assert_eq!(line, "GET /v1/status HTTP/1.1\r\n");
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        }
+    });
+    let socket = path.to_str().unwrap();
+    let output = weir(&["probe", "localhost/v1/status", "--unix", socket, "-n", "5", "--pause", "0"]).output().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    assert!(shown.contains(&format!("at {socket}: 5 requests")) && shown.contains(": 5 answered, "), "{shown}");
+    server.join().unwrap();
+}
+
+#[test]
+fn what_a_probe_cannot_ask_is_said_before_it_asks() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    for (arguments, code, why) in [
+        (&[gone.as_str()][..], 1, "Connection refused"),
+        (&["localhost", "--unix", "/no/such.sock"], 1, "/no/such.sock: No such file"),
+        (&["http://no-such-host.invalid/"], 1, "`no-such-host.invalid` has no address"),
+        (&["http://192.0.2.1/"], 2, "if it is yours, add --yes"),
+        (&["https://127.0.0.1/"], 2, "TLS is not spoken here yet"),
+        (&["http://127.0.0.1:x/"], 2, "expected http://HOST[:PORT][/PATH][?QUERY]"),
+        (&["127.0.0.1", "--threshold", "5m"], 2, "expected a time such as"),
+        (&["127.0.0.1", "--timeout", "0"], 2, "expected more than no time"),
+        (&["127.0.0.1", "--close-every", "0"], 2, "expected a number from 1, or never"),
+        (&["127.0.0.1", "--count", "0"], 2, "0 is not in 1.."),
+    ] {
+        let output = weir(&[&["probe"], arguments].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
         assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
     }
 }

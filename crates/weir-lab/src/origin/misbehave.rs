@@ -6,6 +6,8 @@
 
 use std::str::FromStr;
 
+use crate::units::time_us;
+
 /// Longest time that a rule may name: ten minutes.
 const TIME_US_MAX: u64 = 600_000_000;
 /// Largest count that a rule may name.
@@ -372,18 +374,6 @@ fn read_number(text: &str, unit: Unit) -> Result<u64, String> {
         Unit::Time | Unit::Moment => time_us(text),
     };
     read.filter(|value| range.contains(value)).ok_or_else(|| format!("`{text}` is not {what}"))
-}
-
-/// Microseconds of `50`, `50ms`, `2s`, `500us`; a bare number is milliseconds.
-pub(super) fn time_us(text: &str) -> Option<u64> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let factor = match &text[split..] {
-        "us" => 1,
-        "" | "ms" => 1000,
-        "s" => 1_000_000,
-        _ => return None,
-    };
-    text[..split].parse::<u64>().ok()?.checked_mul(factor)
 }
 
 #[cfg(test)]

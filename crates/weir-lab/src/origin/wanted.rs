@@ -2,7 +2,7 @@
 //!
 //! Bound: numbers that don't parse are refused with 400 by the caller, never guessed.
 
-use super::misbehave::time_us;
+use crate::units::time_us;
 
 /// The reply that `/?size=BYTES&status=CODE&delay=MS&burn=MS&every=N&chunked=1&close=1` describes; any part may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

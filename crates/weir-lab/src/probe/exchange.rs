@@ -1,0 +1,486 @@
+//! One request and its answer on a blocking socket, with the time of each phase.
+//!
+//! Called by `mod.rs`, one after the other on one thread: nothing but the kernel stands between the clock and the server.
+//! Bounds: the time-out for the whole exchange, [`HEAD_BYTES_MAX`] of a head; bodies are read and forgotten. RFC 9112 §6, §9.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::net::{RecvFlags, recv};
+use socket2::{Domain, SockAddr, Socket, Type};
+use weir_http::{Chunk, ChunkedDecoder, Fields, Limits, ReplyBody, ReplyContext, ReplyHead, parse_reply};
+
+/// Longest head that is read; also the size of a receive.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// The time-out of a receive is shortened only when so much of it has gone: no system call in an exchange that is fast.
+const SHORTEN_AFTER: Duration = Duration::from_millis(1);
+
+/// Where requests go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// An address.
+    Tcp(SocketAddr),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+/// Where an exchange is, and which part of it took longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Until the connection is there.
+    Connect,
+    /// From then until the first byte of the answer.
+    FirstByte,
+    /// From then until its last byte.
+    Body,
+}
+
+/// Why a request has no good answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Nobody listens.
+    Refused,
+    /// There is no way there.
+    Unreachable,
+    /// The connection was reset.
+    Reset,
+    /// The connection ended before a byte of the answer.
+    Closed,
+    /// It ended in the middle of the answer.
+    Truncated,
+    /// It took longer than allowed.
+    Timeout,
+    /// What came is no answer, or more than one.
+    Malformed,
+    /// The status is 400 or more.
+    Status,
+    /// This machine is out of ports, descriptors or memory.
+    Local,
+    /// Anything else.
+    Other,
+}
+
+/// Nanoseconds of each phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// None: the connection was there already.
+    pub connect_ns: Option<u64>,
+    /// From the request to the first byte.
+    pub first_byte_ns: u64,
+    /// From the first byte to the last.
+    pub body_ns: u64,
+}
+
+/// What came of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// A whole answer with a status under 400.
+    Answered {
+        /// Its status.
+        status: u16,
+        /// How long it took.
+        times: Times,
+    },
+    /// No such answer.
+    Failed {
+        /// Why.
+        kind: Kind,
+        /// When it happened.
+        phase: Phase,
+        /// Since the beginning, nanoseconds.
+        after_ns: u64,
+        /// What exactly.
+        detail: String,
+    },
+}
+
+impl Phase {
+    /// As texts call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Connect => "connect",
+            Phase::FirstByte => "first byte",
+            Phase::Body => "body",
+        }
+    }
+}
+
+impl Kind {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Kind; 10] = [
+        Kind::Refused,
+        Kind::Unreachable,
+        Kind::Reset,
+        Kind::Closed,
+        Kind::Truncated,
+        Kind::Timeout,
+        Kind::Malformed,
+        Kind::Status,
+        Kind::Local,
+        Kind::Other,
+    ];
+
+    /// As texts call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Refused => "refused",
+            Kind::Unreachable => "unreachable",
+            Kind::Reset => "reset",
+            Kind::Closed => "closed",
+            Kind::Truncated => "truncated",
+            Kind::Timeout => "timeout",
+            Kind::Malformed => "malformed",
+            Kind::Status => "status",
+            Kind::Local => "local",
+            Kind::Other => "other",
+        }
+    }
+
+    fn of(error: &io::Error) -> Kind {
+        match error.kind() {
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => Kind::Refused,
+            ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => Kind::Unreachable,
+            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => Kind::Reset,
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => Kind::Timeout,
+            ErrorKind::AddrNotAvailable | ErrorKind::OutOfMemory => Kind::Local,
+            _ if is_out_of_descriptors(error) => Kind::Local,
+            _ => Kind::Other,
+        }
+    }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS))
+}
+
+impl Times {
+    /// All phases.
+    pub fn total_ns(&self) -> u64 {
+        self.connect_ns.unwrap_or(0) + self.first_byte_ns + self.body_ns
+    }
+
+    /// The phase that took longest.
+    pub fn slowest(&self) -> Phase {
+        let connect_ns = self.connect_ns.unwrap_or(0);
+        if connect_ns > self.first_byte_ns.max(self.body_ns) {
+            Phase::Connect
+        } else if self.body_ns > self.first_byte_ns {
+            Phase::Body
+        } else {
+            Phase::FirstByte
+        }
+    }
+}
+
+/// What is left of an answer.
+#[derive(Debug)]
+enum Rest {
+    Head,
+    Sized(u64),
+    Chunked(ChunkedDecoder),
+    UntilClose,
+}
+
+/// A prober's one connection.
+#[derive(Debug)]
+pub(super) struct Prober {
+    place: Place,
+    timeout: Duration,
+    socket: Option<Socket>,
+    /// Its receives have less than the whole time-out.
+    is_short: bool,
+    buffer: Vec<u8>,
+    fields: Fields,
+    limits: Limits,
+}
+
+/// Times taken so far, and where they will be missing if it fails.
+struct Clock {
+    begin: Instant,
+    deadline: Instant,
+    /// The connection was there before.
+    is_kept: bool,
+    connected: Option<Instant>,
+    first_byte: Option<Instant>,
+    phase: Phase,
+}
+
+impl Prober {
+    pub(super) fn new(place: Place, timeout: Duration) -> Prober {
+        let (fields, limits) = (Fields::default(), Limits::default());
+        Prober { place, timeout, socket: None, is_short: false, buffer: vec![0; HEAD_BYTES_MAX], fields, limits }
+    }
+
+    /// Whether a connection is kept for the next request.
+    pub(super) fn is_connected(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Gives a kept connection up that the server has ended or spoilt since. Nobody waits meanwhile.
+    ///
+    /// # Errors
+    /// Bytes came that nobody asked for.
+    pub(super) fn renew(&mut self) -> Result<bool, String> {
+        let Some(socket) = &self.socket else { return Ok(false) };
+        match recv(socket, &mut [0_u8], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Err(rustix::io::Errno::AGAIN) => return Ok(false),
+            Ok((_, 1..)) => {
+                self.socket = None;
+                return Err("bytes behind the last answer that nobody asked for".to_owned());
+            }
+            Ok(_) | Err(_) => {}
+        }
+        self.socket = None;
+        Ok(true)
+    }
+
+    /// Sends a request and waits for its answer. `is_last`: the connection isn't used again.
+    pub(super) fn exchange(&mut self, request: &[u8], is_last: bool) -> Outcome {
+        let kept = self.socket.as_ref().filter(|_| self.is_short);
+        // Refused only for a socket that is none any more, which the exchange will tell.
+        let _ = kept.map(|socket| socket.set_read_timeout(Some(self.timeout)));
+        self.is_short = false;
+        let is_kept = self.socket.is_some();
+        let phase = if is_kept { Phase::FirstByte } else { Phase::Connect };
+        let begin = Instant::now();
+        let deadline = begin + self.timeout;
+        let mut clock =
+            Clock { begin, deadline, is_kept, connected: is_kept.then_some(begin), first_byte: None, phase };
+        let outcome = self.attempt(request, &mut clock);
+        let end = Instant::now();
+        match outcome {
+            Ok(head) => {
+                if is_last || !head.persist {
+                    self.socket = None;
+                }
+                clock.judge(&head, end)
+            }
+            Err(fault) => {
+                self.socket = None;
+                clock.failed(fault, end)
+            }
+        }
+    }
+
+    fn attempt(&mut self, request: &[u8], clock: &mut Clock) -> Result<ReplyHead, Fault> {
+        if self.socket.is_none() {
+            let socket = open(&self.place, self.timeout)?;
+            // Making the socket is no part of connecting.
+            clock.begin = Instant::now();
+            clock.deadline = clock.begin + self.timeout;
+            connect(&socket, &self.place)?;
+            clock.connected = Some(Instant::now());
+            clock.phase = Phase::FirstByte;
+            self.socket = Some(socket);
+        }
+        let Some(socket) = &mut self.socket else { return Err(io::Error::from(ErrorKind::NotConnected).into()) };
+        socket.write_all(request)?;
+        let mut answer = Answer { socket, rest: Rest::Head, final_head: None, held: 0 };
+        loop {
+            self.is_short |= clock.shorten(answer.socket)?;
+            let length = answer.receive(&mut self.buffer, clock)?;
+            if length == 0 {
+                return answer.ended(clock);
+            }
+            let bytes = &mut self.buffer[..answer.held + length];
+            if let Some(head) = answer.take(bytes, &self.limits, &mut self.fields)? {
+                return Ok(head);
+            }
+        }
+    }
+}
+
+/// An answer that is being read.
+struct Answer<'a> {
+    socket: &'a mut Socket,
+    rest: Rest,
+    final_head: Option<ReplyHead>,
+    /// Bytes of an incomplete head at the beginning of the buffer.
+    held: usize,
+}
+
+impl Answer<'_> {
+    /// Receives behind what is held. There is room: the parser refuses heads long before.
+    fn receive(&mut self, buffer: &mut [u8], clock: &mut Clock) -> io::Result<usize> {
+        let length = loop {
+            match self.socket.read(&mut buffer[self.held..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => break other?,
+            }
+        };
+        if clock.first_byte.is_none() && length > 0 {
+            clock.first_byte = Some(Instant::now());
+            clock.phase = Phase::Body;
+        }
+        Ok(length)
+    }
+
+    /// Looks at what is held and what came; the head once the answer is complete.
+    fn take(&mut self, bytes: &mut [u8], limits: &Limits, fields: &mut Fields) -> Result<Option<ReplyHead>, Fault> {
+        let mut at = 0;
+        while at < bytes.len() && !self.is_complete() {
+            let taken = self.step(&bytes[at..], limits, fields)?;
+            if taken == 0 {
+                break;
+            }
+            at += taken;
+        }
+        if self.is_complete() {
+            let is_more = at < bytes.len();
+            return if is_more {
+                Err(malformed("bytes behind the answer that nobody asked for"))
+            } else {
+                Ok(self.final_head)
+            };
+        }
+        bytes.copy_within(at.., 0);
+        self.held = bytes.len() - at;
+        Ok(None)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.final_head.is_some() && matches!(self.rest, Rest::Sized(0))
+    }
+
+    /// Consumes some of it; 0 when more is needed.
+    fn step(&mut self, bytes: &[u8], limits: &Limits, fields: &mut Fields) -> Result<usize, Fault> {
+        match &mut self.rest {
+            Rest::Head => {
+                let parsed = parse_reply(bytes, limits, ReplyContext { head: false }, fields);
+                let Some(head) = parsed.map_err(|error| malformed(&error.to_string()))? else { return Ok(0) };
+                if head.status == 101 {
+                    return Err(malformed("101 without being asked to switch"));
+                }
+                if head.status >= 200 {
+                    self.final_head = Some(head);
+                    self.rest = Rest::of(head.body);
+                }
+                Ok(head.bytes)
+            }
+            Rest::Sized(left) => {
+                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                *left -= taken as u64;
+                Ok(taken)
+            }
+            Rest::Chunked(decoder) => match decoder.decode(bytes).map_err(|error| malformed(&error.to_string()))? {
+                Chunk::More => Ok(bytes.len()),
+                Chunk::Data { end, .. } => Ok(end),
+                Chunk::End { consumed } => {
+                    self.rest = Rest::Sized(0);
+                    Ok(consumed)
+                }
+            },
+            Rest::UntilClose => Ok(bytes.len()),
+        }
+    }
+
+    /// The server sends nothing more: complete only for a body that ends so.
+    fn ended(&self, clock: &Clock) -> Result<ReplyHead, Fault> {
+        match (&self.rest, self.final_head) {
+            (Rest::UntilClose, Some(head)) => Ok(head),
+            _ if clock.first_byte.is_some() => Err(Fault::new(Kind::Truncated, "it ended in the middle of the answer")),
+            _ => Err(Fault::new(Kind::Closed, "it ended without an answer")),
+        }
+    }
+}
+
+impl Rest {
+    fn of(body: ReplyBody) -> Rest {
+        match body {
+            ReplyBody::None => Rest::Sized(0),
+            ReplyBody::Length(length) => Rest::Sized(length),
+            ReplyBody::Chunked => Rest::Chunked(ChunkedDecoder::new(false)),
+            ReplyBody::UntilClose => Rest::UntilClose,
+        }
+    }
+}
+
+/// What went wrong.
+struct Fault {
+    kind: Kind,
+    detail: String,
+}
+
+impl Fault {
+    fn new(kind: Kind, detail: &str) -> Fault {
+        Fault { kind, detail: detail.to_owned() }
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        match Kind::of(&error) {
+            Kind::Timeout => Fault::new(Kind::Timeout, "it did not come in time"),
+            kind => Fault::new(kind, &error.to_string()),
+        }
+    }
+}
+
+impl Clock {
+    /// Leaves the next receive only what is left of the time-out; true if that is less.
+    fn shorten(&self, socket: &Socket) -> io::Result<bool> {
+        let now = Instant::now();
+        if now.saturating_duration_since(self.begin) < SHORTEN_AFTER {
+            return Ok(false);
+        }
+        // Zero would mean for ever, and so does less than a microsecond.
+        let left = self.deadline.saturating_duration_since(now).max(Duration::from_micros(1));
+        socket.set_read_timeout(Some(left)).map(|()| true)
+    }
+
+    fn judge(&self, head: &ReplyHead, end: Instant) -> Outcome {
+        let status = head.status;
+        if status >= 400 {
+            return self.failed(Fault { kind: Kind::Status, detail: format!("status {status}") }, end);
+        }
+        let connected = self.connected.unwrap_or(self.begin);
+        let first_byte = self.first_byte.unwrap_or(end);
+        let times = Times {
+            connect_ns: (!self.is_kept).then(|| ns(self.begin, connected)),
+            first_byte_ns: ns(connected, first_byte),
+            body_ns: ns(first_byte, end),
+        };
+        Outcome::Answered { status, times }
+    }
+
+    fn failed(&self, fault: Fault, end: Instant) -> Outcome {
+        let Fault { kind, detail } = fault;
+        Outcome::Failed { kind, phase: self.phase, after_ns: ns(self.begin, end), detail }
+    }
+}
+
+fn ns(from: Instant, to: Instant) -> u64 {
+    u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn malformed(why: &str) -> Fault {
+    Fault::new(Kind::Malformed, why)
+}
+
+/// A socket that gives up after the time-out: in Linux the one for sending covers connecting, too (socket(7)).
+fn open(place: &Place, timeout: Duration) -> io::Result<Socket> {
+    let domain = match place {
+        Place::Tcp(address) => Domain::for_address(*address),
+        Place::Unix(_) => Domain::UNIX,
+    };
+    let socket = Socket::new(domain, Type::STREAM, None)?;
+    socket.set_write_timeout(Some(timeout))?;
+    socket.set_read_timeout(Some(timeout))?;
+    if matches!(place, Place::Tcp(_)) {
+        socket.set_tcp_nodelay(true)?;
+    }
+    Ok(socket)
+}
+
+fn connect(socket: &Socket, place: &Place) -> io::Result<()> {
+    let address = match place {
+        Place::Tcp(address) => SockAddr::from(*address),
+        Place::Unix(path) => SockAddr::unix(path)?,
+    };
+    let in_progress =
+        |error: &io::Error| rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::INPROGRESS);
+    socket.connect(&address).map_err(|error| if in_progress(&error) { ErrorKind::TimedOut.into() } else { error })
+}
