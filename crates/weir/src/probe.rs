@@ -9,7 +9,7 @@ use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use socket2::SockAddr;
-use weir_lab::probe::{self, Finding, Next, Outcome, Phase, Place, ProbeOptions, Summary};
+use weir_lab::probe::{self, Finding, Kind, Next, Outcome, Phase, Place, ProbeOptions, Summary};
 use weir_lab::target::{Target, Url};
 use weir_lab::units::{show_ns, time_us};
 
@@ -198,7 +198,10 @@ impl View {
     }
 
     fn tell(&mut self, summary: &Summary, finding: Option<&Finding>) -> Next {
-        if let Some(Finding { number: 1, outcome: Outcome::Failed { phase: Phase::Connect, detail, .. }, .. }) = finding
+        // A server that resets connections at once is there.
+        if let Some(Finding { number: 1, outcome: Outcome::Failed { phase: Phase::Connect, kind, detail, .. }, .. }) =
+            finding
+            && *kind != Kind::Reset
         {
             self.unreachable = Some(detail.clone());
             return Next::Stop;

@@ -138,6 +138,16 @@ fn a_probe_finds_a_stall_and_counts_failures_as_the_origin_does() {
 }
 
 #[test]
+fn a_server_that_resets_connections_at_once_is_probed_to_the_end() {
+    let origin = Origin::start(&["--json", "--misbehave", "refuse=every=2"]);
+    let output = probe(&origin, &["-n", "41", "--json"]);
+    let found = lines(&output);
+    let summary = found.last().unwrap();
+    assert_eq!((&summary["answered"], &summary["failures"]["reset"]), (&21.into(), &20.into()), "{found:?}");
+    assert_eq!(origin.end_json()["misbehaved"]["refuse"], 20);
+}
+
+#[test]
 fn percentiles_of_a_probe_agree_with_its_lines() {
     let origin = Origin::start(&[]);
     let output = probe(&origin, &["-n", "400", "--threshold", "0", "--close-every", "7", "--json"]);
