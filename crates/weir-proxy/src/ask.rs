@@ -98,6 +98,8 @@ impl Traits {
     pub const QUARANTINED: Traits = Traits(4096);
     /// Was the oldest unanswered request of its client when it was forwarded: its answer never waits for another one.
     pub const FIRST: Traits = Traits(8192);
+    /// Was with a worker when that lost everything, perhaps because of it: that happens once.
+    pub const WRECKED: Traits = Traits(16384);
 
     /// Whether all of `other` are set.
     pub fn has(self, other: Traits) -> bool {
@@ -190,6 +192,7 @@ mod tests {
             Traits::MOVED,
             Traits::QUARANTINED,
             Traits::FIRST,
+            Traits::WRECKED,
         ];
         assert!(all.iter().all(|one| one.0.is_power_of_two()));
         assert_eq!(all.iter().fold(0, |bits, one| bits | one.0).count_ones() as usize, all.len());

@@ -51,6 +51,7 @@ use crate::counters::Counters;
 use crate::event::{EVENTS_MAX, Event, What};
 use crate::health::Window;
 use crate::histogram::Histogram;
+use crate::keep::Shelf;
 use crate::link::Link;
 use crate::mail::Post;
 use crate::output::{Out, Output, Spare};
@@ -355,6 +356,7 @@ pub struct Engine {
     /// Servers in the order in which one request looks for a second one; kept for its memory.
     order: Vec<usize>,
     spare: Spare,
+    shelf: Shelf,
     wheel: Wheel,
     expired: Vec<u64>,
     actions: VecDeque<Action>,
@@ -431,6 +433,7 @@ impl Engine {
             path: Vec::new(),
             order: Vec::new(),
             spare: Spare::default(),
+            shelf: Shelf::default(),
             wheel: Wheel::new(now_us),
             expired: Vec::new(),
             actions: VecDeque::new(),

@@ -17,6 +17,7 @@ pub mod event;
 pub mod glitch;
 pub mod health;
 pub mod histogram;
+pub mod keep;
 pub mod lifespan;
 pub mod link;
 pub mod log;

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use weir_http::{ChunkedDecoder, HeadScan};
 
 use crate::ask::LinkId;
+use crate::keep::Kept;
 use crate::output::Output;
 use crate::slab::NONE;
 
@@ -197,6 +198,8 @@ pub struct Exchange {
     pub link: Option<LinkId>,
     /// Worker that was asked.
     pub asked: u16,
+    /// A copy of the request while it is with another worker and may be repeated.
+    pub kept: Option<Box<Kept>>,
     /// Facts about the request.
     pub want: Want,
 }

@@ -208,8 +208,6 @@ impl Engine {
             if !self.is_wanted(ask.id) {
                 return;
             }
-            let exchange = self.exchanges.at_mut(ask.id.index);
-            (exchange.asked, exchange.link) = (worker, None);
             self.quarantined_away |= ask.traits.has(Traits::QUARANTINED);
         } else {
             // It gets in line there.
@@ -218,8 +216,12 @@ impl Engine {
         let post = &mut self.posts[usize::from(to)];
         let start = post.bytes.len();
         post.bytes.extend_from_slice(bytes);
-        let bytes = start..post.bytes.len();
-        self.post(to, if is_client_here { Mail::Ask { ask, bytes } } else { Mail::Again { ask, bytes } });
+        if is_client_here {
+            self.mail_ask(to, ask, start);
+        } else {
+            let bytes = start..post.bytes.len();
+            self.post(to, Mail::Again { ask, bytes });
+        }
     }
 
     /// A request of a client here comes back from a worker that can't have it served.
@@ -229,8 +231,7 @@ impl Engine {
             return;
         }
         ask.traits = ask.traits.without(Traits::MAILED);
-        let exchange = self.exchanges.at_mut(ask.id.index);
-        (exchange.asked, exchange.link) = (self.worker, None);
+        self.take_back(ask.id.index);
         let server = self.server_index(&ask);
         self.place_again(ask, bytes.to_vec());
         self.dispatch_group(server);

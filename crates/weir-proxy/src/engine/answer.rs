@@ -83,6 +83,7 @@ impl Engine {
 
     /// The head of the final answer.
     pub(super) fn answer_begin(&mut self, slot: u32, link: LinkId, head: AnswerHead, lines: Lines<'_>) {
+        self.release(slot);
         self.counters.answer(head.status);
         let now_us = self.now_us;
         let draining = self.draining;
@@ -131,6 +132,7 @@ impl Engine {
 
     /// 101: from here on the two connections are one tunnel (RFC 9110 §7.8).
     pub(super) fn answer_switch(&mut self, slot: u32, link: LinkId, upgrade: &[u8], lines: Lines<'_>) {
+        self.release(slot);
         self.counters.answer(101);
         self.counters.tunnels.add(1);
         self.counters.tunnels_opened.add(1);
@@ -227,6 +229,7 @@ impl Engine {
 
     /// The request gets an answer made here. `retry_after_s` is for 503.
     pub(super) fn fail_exchange(&mut self, slot: u32, status: u16, word: &'static str, retry_after_s: Option<u32>) {
+        self.release(slot);
         self.counters.answer(status);
         self.counters.refusals.count(word);
         let exchange = self.exchanges.at_mut(slot);

@@ -145,6 +145,10 @@ impl Engine {
         self.groups.iter().flat_map(|group| &group.quarantine.waiting).for_each(|waiting| carry(waiting.ask.id));
         for slot in self.exchanges.indexes() {
             let (phase, count) = (self.exchanges.at(slot).phase, carried[slot as usize]);
+            let exchange = self.exchanges.at(slot);
+            if exchange.kept.is_some() && (phase != Phase::Waiting || exchange.asked == self.worker) {
+                return Err(format!("request {slot} ({phase:?}) is kept although no other worker has it"));
+            }
             let reading = self.sessions.at(self.exchanges.at(slot).session).reading;
             // A tunnel whose server has ended both directions goes on until its client has everything.
             let awaited = phase == Phase::Waiting || phase == Phase::Answering && reading != Reading::Tunnel;

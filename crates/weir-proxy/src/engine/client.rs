@@ -304,6 +304,7 @@ impl Engine {
             held: Output::default(),
             link: None,
             asked: self.worker,
+            kept: None,
             want,
         };
         let (slot, _) = self.exchanges.insert(exchange);

@@ -3,11 +3,13 @@
 //! The machines of a worker that panicked are in an unknown state, so nothing of them is used again. Other workers hold
 //! names of its requests and connections, and mail that speaks of them may be under way both ways; the new machines will
 //! give the same names to others. So the first thing that each of them hears is [`Mail::Reborn`], upon which they forget
-//! the old names, and whatever they said before their [`Mail::Welcome`] is not listened to. One that is reborn itself meanwhile may
-//! have lost the welcome with everything else; its own [`Mail::Reborn`] says as much. hostile.md K3.
+//! the old names, and whatever they said before their [`Mail::Welcome`] is not listened to. What their clients had asked there goes again if it may
+//! be repeated, from the copies of [`crate::keep`]. One that is reborn itself meanwhile may have lost the welcome with everything
+//! else; its own [`Mail::Reborn`] says as much. hostile.md K3.
 
 use super::{Engine, Parts};
-use crate::ask::{ExchangeId, Failure, LinkId, Traits};
+use crate::ask::{Ask, ExchangeId, Failure, LinkId, Traits};
+use crate::keep::Kept;
 use crate::link::LinkState;
 use crate::mail::Mail;
 use crate::session::Phase;
@@ -42,9 +44,11 @@ impl Engine {
         // Its new life has heard of no name of this worker's former one, and will not before the welcome.
         self.strangers[usize::from(worker)] = false;
         self.forget_clients(worker);
-        self.forget_connections(worker);
+        let mut again = self.take_unheard(worker);
+        again.extend(self.take_lost(worker));
         self.post(worker, Mail::Welcome { life });
         self.tell_suspensions(worker);
+        self.ask_again(again);
     }
 
     /// Nobody waits any more for what this worker's clients asked here.
@@ -85,16 +89,69 @@ impl Engine {
         }
     }
 
-    /// What clients here asked there has no answer.
-    fn forget_connections(&mut self, worker: u16) {
+    /// Requests that it was going to be asked for. Nothing of them was sent.
+    fn take_unheard(&mut self, worker: u16) -> Vec<(Ask, Vec<u8>)> {
+        let post = &mut self.posts[usize::from(worker)];
+        let mut unheard = Vec::new();
+        for mail in std::mem::take(&mut post.mail) {
+            match mail {
+                Mail::Ask { ask, bytes } => unheard.push((ask, post.bytes[bytes].to_vec())),
+                mail => post.mail.push(mail),
+            }
+        }
+        unheard.retain(|(ask, _)| self.is_wanted(ask.id));
+        for (ask, _) in &mut unheard {
+            self.take_back(ask.id.index);
+            // Such moves are not limited.
+            let _ = self.count_repetition(ask, false, true, false);
+        }
+        unheard
+    }
+
+    /// What clients here asked there, and may ask again as after the loss of a connection. The rest has no answer. Once, because a
+    /// request may be what the other worker has died of: it must not go from one to the next.
+    fn take_lost(&mut self, worker: u16) -> Vec<(Ask, Vec<u8>)> {
         let owed = |slot: &u32| {
             let exchange = self.exchanges.at(*slot);
             let at = exchange.link.map_or(exchange.asked, |link| link.worker);
             at == worker && matches!(exchange.phase, Phase::Waiting | Phase::Answering)
         };
         let lost: Vec<ExchangeId> = self.exchanges.indexes().filter(owed).map(|slot| self.exchange_id(slot)).collect();
+        let mut again = Vec::new();
         for id in lost {
-            self.answer_fails(id, Failure::Lost);
+            // The failure of one may have dropped others of its client.
+            let kept = if self.is_gone(id) { None } else { self.exchanges.at_mut(id.index).kept.take() };
+            match kept.map(|kept| self.judge_lost(*kept)) {
+                Some(Ok(request)) => again.push(request),
+                Some(Err(failure)) => self.answer_fails(id, failure),
+                None => self.answer_fails(id, Failure::Lost),
+            }
+        }
+        again
+    }
+
+    fn judge_lost(&mut self, kept: Kept) -> Result<(Ask, Vec<u8>), Failure> {
+        let Kept { mut ask, bytes } = kept;
+        self.leave_quarantine(&ask);
+        if ask.traits.has(Traits::WRECKED) {
+            return Err(Failure::Lost);
+        }
+        ask.traits = ask.traits.without(Traits::TRIAL).with(Traits::WRECKED, true);
+        self.count_repetition(&mut ask, true, false, true)?;
+        self.take_back(ask.id.index);
+        Ok((ask, bytes))
+    }
+
+    /// Places them, so that the oldest is first in line.
+    fn ask_again(&mut self, mut again: Vec<(Ask, Vec<u8>)>) {
+        again.sort_by_key(|(ask, _)| ask.serial);
+        for (ask, bytes) in again.into_iter().rev() {
+            if self.is_wanted(ask.id) {
+                self.place_again(ask, bytes);
+            }
+        }
+        for group in 0..self.groups.len() {
+            self.dispatch_group(self.groups[group].servers.start);
         }
     }
 }

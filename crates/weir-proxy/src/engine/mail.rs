@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::answer::Lines;
 use super::{Engine, Piece};
-use crate::ask::{ExchangeId, Failure, LinkId};
+use crate::ask::{Ask, ExchangeId, Failure, LinkId, Traits};
 use crate::mail::{AnswerHead, Mail, Post};
 use crate::session::{Phase, Reading};
 use crate::trust::Doubt;
@@ -65,6 +65,33 @@ impl Engine {
     pub(super) fn post(&mut self, worker: u16, mail: Mail) {
         self.counters.mail_sent.add(1);
         self.posts[usize::from(worker)].mail.push(mail);
+    }
+
+    /// Asks another worker for the answer to a request of a client here, whose bytes are in its post from `start` on.
+    pub(super) fn mail_ask(&mut self, worker: u16, ask: Ask, start: usize) {
+        let post = &self.posts[usize::from(worker)];
+        let bytes = start..post.bytes.len();
+        let exchange = self.exchanges.at_mut(ask.id.index);
+        (exchange.asked, exchange.link) = (worker, None);
+        if ask.traits.has(Traits::RETRIABLE) && !ask.traits.has(Traits::STREAMING) {
+            exchange.kept = Some(self.shelf.keep(ask, &post.bytes[bytes.clone()]));
+        }
+        self.post(worker, Mail::Ask { ask, bytes });
+    }
+
+    /// A request is here again.
+    pub(super) fn take_back(&mut self, slot: u32) {
+        let exchange = self.exchanges.at_mut(slot);
+        (exchange.asked, exchange.link) = (self.worker, None);
+        self.release(slot);
+    }
+
+    /// The copy of a request is not needed any more.
+    #[inline]
+    pub(super) fn release(&mut self, slot: u32) {
+        if let Some(kept) = self.exchanges.at_mut(slot).kept.take() {
+            self.shelf.give_back(kept);
+        }
     }
 
     // ---- towards the client's side ----

@@ -172,15 +172,10 @@ impl Engine {
                 self.dispatch(server);
             }
             Place::Mail(worker) => {
-                if ask.id.worker == self.worker {
-                    self.exchanges.at_mut(ask.id.index).asked = worker;
-                }
                 let post = &mut self.posts[usize::from(worker)];
                 let start = post.bytes.len();
                 write(&mut post.bytes);
-                let bytes = start..post.bytes.len();
-                post.mail.push(Mail::Ask { ask, bytes });
-                self.counters.mail_sent.add(1);
+                self.mail_ask(worker, ask, start);
             }
             Place::Quarantine => {
                 let mut bytes = Vec::new();

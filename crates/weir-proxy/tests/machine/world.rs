@@ -216,6 +216,8 @@ pub struct Node {
     inbox: VecDeque<(u16, Post)>,
     /// Posts for this worker are held back.
     pub mail_stopped: bool,
+    /// It has no room for posts: they stay with their senders.
+    pub mail_full: bool,
     parts: Parts,
     lives: u32,
 }
@@ -313,6 +315,7 @@ impl World {
                     events: VecDeque::new(),
                     inbox: VecDeque::new(),
                     mail_stopped: false,
+                    mail_full: false,
                     parts,
                     lives: 0,
                 }

@@ -205,7 +205,11 @@ impl World {
         for to in 0..self.nodes.len() {
             if let Some(post) = self.nodes[node].engine.take_post(to as u16) {
                 assert_ne!(to, node, "mail to itself");
-                self.nodes[to].inbox.push_back((node as u16, post));
+                if self.nodes[to].mail_full {
+                    self.nodes[node].engine.return_post(to as u16, post);
+                } else {
+                    self.nodes[to].inbox.push_back((node as u16, post));
+                }
             }
         }
     }
