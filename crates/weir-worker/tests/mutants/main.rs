@@ -142,6 +142,15 @@ const BUGS: &[Bug] = &[
         found_by: "one_worker_keeps",
         seeds: 100,
     },
+    Bug {
+        name: "given-up",
+        story: "what may be repeated is given up with the worker that had it",
+        file: "weir-proxy/src/engine/lives.rs",
+        right: "if ask.traits.has(Traits::WRECKED) {",
+        wrong: "if ask.traits.has(Traits::WRECKED) || $ {",
+        found_by: "k3_a_panic",
+        seeds: 100,
+    },
 ];
 
 const SWITCH: &str = "

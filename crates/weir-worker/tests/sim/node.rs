@@ -1,13 +1,16 @@
 //! One worker of a run, on its driver of the simulated world: exactly the worker that runs on sockets.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_io::sim::{SimDriver, SimWorld};
-use weir_io::{AcceptQueue, Class, Completion, Driver, DriverStats, Payload, Receive, RecvBuf, Socket, Token, Waker};
+use weir_io::{
+    AcceptQueue, Class, Completion, Driver, DriverStats, Event, Payload, Receive, RecvBuf, Socket, Token, Waker,
+};
 use weir_proxy::counters::Counters;
 use weir_proxy::engine::{Engine, Hints, Parts};
 use weir_proxy::histogram::Histogram;
@@ -15,28 +18,69 @@ use weir_proxy::plan::Plan;
 use weir_proxy::stats::ServerStats;
 use weir_worker::{Control, Worker, mailboxes_of};
 
-/// Commands until one panics: that is a bug of weir's, in the middle of whatever its machines are doing.
-pub type Fuse = Rc<Cell<u64>>;
+/// Where a worker is to panic next: that is a bug of weir's, in the middle of whatever its machines are doing.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Fault {
+    #[default]
+    None,
+    /// After so many commands to its driver.
+    Command(u64),
+    /// When it handles an event: what else its driver reports in that turn lies before and behind, as the number has it.
+    Event(u64),
+    /// When it has given mail to another worker, and perhaps not all.
+    Mail,
+}
+
+type Fuse = Rc<Cell<Fault>>;
+
+thread_local! {
+    /// The worker whose turn it is panics when it wakes another.
+    static WAKING_FAILS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// What such a panic says.
 pub const FAULT: &str = "a fault point";
 
-/// A driver whose commands are fault points.
+/// The socket of a client that was never there. Whoever handles it panics.
+const NOBODYS: Socket = Socket { index: u32::MAX, generation: 0 };
+
+/// A driver whose commands, events and wakes are fault points.
 struct Fused {
     inner: SimDriver,
     fuse: Fuse,
+    /// Sockets that are not those of clients.
+    connected: HashSet<Socket>,
+    /// Clients that were connected when the worker panicked.
+    clients_lost: Rc<Cell<u64>>,
 }
 
 impl Fused {
     fn point(&self) {
         match self.fuse.get() {
-            0 => {}
-            1 => {
-                self.fuse.set(0);
-                // Without the message of the panic hook.
-                std::panic::resume_unwind(Box::new(FAULT));
-            }
-            left => self.fuse.set(left - 1),
+            Fault::Command(1) => self.burn(),
+            Fault::Command(left) => self.fuse.set(Fault::Command(left - 1)),
+            _ => {}
+        }
+    }
+
+    fn burn(&self) -> ! {
+        self.fuse.set(Fault::None);
+        burn()
+    }
+}
+
+fn burn() -> ! {
+    // Without the message of the panic hook.
+    std::panic::resume_unwind(Box::new(FAULT))
+}
+
+struct FusedWaker(Arc<dyn Waker>);
+
+impl Waker for FusedWaker {
+    fn wake(&self) {
+        self.0.wake();
+        if WAKING_FAILS.take() {
+            burn();
         }
     }
 }
@@ -52,10 +96,15 @@ impl Driver for Fused {
 
     fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
         self.point();
-        self.inner.connect_from(from, to, token)
+        let socket = self.inner.connect_from(from, to, token)?;
+        self.connected.insert(socket);
+        Ok(socket)
     }
 
     fn set_token(&mut self, socket: Socket, token: Token) {
+        if socket == NOBODYS {
+            self.burn();
+        }
         self.point();
         self.inner.set_token(socket, token);
     }
@@ -81,6 +130,9 @@ impl Driver for Fused {
     }
 
     fn close(&mut self, socket: Socket) {
+        if socket == NOBODYS {
+            self.burn();
+        }
         self.point();
         self.inner.close(socket);
     }
@@ -91,7 +143,13 @@ impl Driver for Fused {
     }
 
     fn streams(&self) -> Vec<Socket> {
-        self.inner.streams()
+        // It begins anew: one panic is enough.
+        WAKING_FAILS.set(false);
+        self.fuse.set(Fault::None);
+        let streams = self.inner.streams();
+        let clients = streams.iter().filter(|socket| !self.connected.contains(socket)).count() as u64;
+        self.clients_lost.set(self.clients_lost.get() + clients);
+        streams
     }
 
     fn recycle(&mut self, buffer: RecvBuf) {
@@ -112,11 +170,19 @@ impl Driver for Fused {
     }
 
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
-        self.inner.turn(wait_us, into)
+        WAKING_FAILS.set(self.fuse.get() == Fault::Mail);
+        self.inner.turn(wait_us, into)?;
+        if let Fault::Event(number) = self.fuse.get()
+            && !into.is_empty()
+        {
+            let event = Event::Accepted { socket: NOBODYS, peer: SocketAddr::from(([10, 9, 9, 9], 9)) };
+            into.insert(number as usize % (into.len() + 1), Completion { token: 0, socket: NOBODYS, event });
+        }
+        Ok(())
     }
 
     fn waker(&self) -> Arc<dyn Waker> {
-        self.inner.waker()
+        Arc::new(FusedWaker(self.inner.waker()))
     }
 
     fn name(&self) -> &'static str {
@@ -135,6 +201,7 @@ pub struct Node {
     control: Arc<Control>,
     waker: Arc<dyn Waker>,
     fuse: Fuse,
+    clients_lost: Rc<Cell<u64>>,
 }
 
 /// So many workers with one configuration, joined by mailboxes. Worker n uses driver n.
@@ -159,10 +226,12 @@ pub fn nodes(world: &SimWorld, plan: &Arc<Plan>, workers: u16, posts_max: usize,
         };
         let listen = |listener: &weir_proxy::plan::ListenerPlan| world.listener(listener.address).expect("a socket");
         let listeners = plan.listeners.iter().map(listen).collect();
-        let driver = Fused { inner: world.driver(), fuse: Rc::clone(&fuse) };
-        let waker = driver.waker();
+        let (connected, clients_lost) = (HashSet::new(), Rc::default());
+        let driver =
+            Fused { inner: world.driver(), fuse: Rc::clone(&fuse), connected, clients_lost: Rc::clone(&clients_lost) };
+        let waker = driver.inner.waker();
         let worker = Worker::new(driver, parts, listeners, mailbox).expect("a worker");
-        Node { worker, counters, servers, control: Arc::default(), waker, fuse }
+        Node { worker, counters, servers, control: Arc::default(), waker, fuse, clients_lost }
     };
     (0..workers).zip(mailboxes_of(workers, posts_max)).map(make).collect()
 }
@@ -177,18 +246,23 @@ impl Node {
         self.worker.engine()
     }
 
-    /// The command after so many that panics; 0 for none.
-    pub fn set_fuse(&self, commands: u64) {
-        self.fuse.set(commands);
+    /// Where it panics next.
+    pub fn set_fault(&self, fault: Fault) {
+        self.fuse.set(fault);
     }
 
-    /// Whether the fuse is still burning.
-    pub fn is_fused(&self) -> bool {
-        self.fuse.get() > 0
+    /// Whether it is going to panic.
+    pub fn is_faulty(&self) -> bool {
+        self.fuse.get() != Fault::None
     }
 
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Clients that were connected to it when it panicked.
+    pub fn clients_lost(&self) -> u64 {
+        self.clients_lost.get()
     }
 
     /// What it counts of each server.

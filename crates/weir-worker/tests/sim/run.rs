@@ -14,7 +14,7 @@ use weir_proxy::stats::ServerStats;
 use super::book::{Book, Entry, Outcome, SharedBook, Traffic};
 use super::client::Client;
 use super::dials;
-use super::node::{Node, nodes};
+use super::node::{Fault, Node, nodes};
 use super::operator::Operator;
 use super::scenario::{Kind, Scenario, listen_address, server_address};
 use super::server::Server;
@@ -46,11 +46,21 @@ pub struct Summary {
     pub trace_hash: u64,
 }
 
-/// Panics that are still to come: so many, each within so many commands of a driver after the one before.
+/// Panics that are still to come: so many, each within so many commands of a driver after the one before, or sooner.
 struct Panics {
     left: u32,
     within: u64,
     rng: Rng,
+}
+
+impl Panics {
+    fn draw(&mut self, workers: u16) -> Fault {
+        match self.rng.below(if workers > 1 { 4 } else { 3 }) {
+            0 => Fault::Event(self.rng.below(1 << 20)),
+            3 => Fault::Mail,
+            _ => Fault::Command(self.rng.between(1, self.within)),
+        }
+    }
 }
 
 /// A run under way.
@@ -133,9 +143,9 @@ impl Run {
         let turn = |index: usize| {
             let node = &mut self.nodes.borrow_mut()[index];
             let panics = &mut *self.panics.borrow_mut();
-            if panics.left > 0 && !node.is_fused() {
+            if panics.left > 0 && !node.is_faulty() {
                 panics.left -= 1;
-                node.set_fuse(panics.rng.between(1, panics.within));
+                node.set_fault(panics.draw(self.scenario.workers));
             }
             node.turn();
             if let Err(text) = node.engine().audit().and_then(|()| node.engine().audit_bytes()) {
@@ -165,12 +175,13 @@ impl Run {
             self.fail(&text);
         }
         self.panics.borrow_mut().left = 0;
-        self.nodes.borrow().iter().for_each(|node| node.set_fuse(0));
+        self.nodes.borrow().iter().for_each(|node| node.set_fault(Fault::None));
         self.world.set_faults(Faults { latency_us: 50, ..Faults::none() });
         self.pass(QUIET_US, || false);
         self.check_panics();
         self.check_book();
         self.check_requests();
+        self.check_cuts();
         let verdict = judge(&self.book.borrow());
         if let Err(text) = verdict {
             self.fail(&text);
@@ -249,7 +260,11 @@ impl Run {
             (Kind::Outages, Outcome::Cut) => entry.delivered,
             (Kind::Outages, outcome) => *outcome == Outcome::Refused(502) && !repeatable,
             // Who has a connection to the worker loses it; what others asked there is not known to be processed.
-            (Kind::Panicking, outcome) => matches!(outcome, Outcome::Refused(502 | 503) | Outcome::Cut),
+            // But what may be repeated is, once.
+            (Kind::Panicking, Outcome::Refused(502)) => {
+                !repeatable || self.count(|counters| counters.rebirths.get()) > 1
+            }
+            (Kind::Panicking, outcome) => matches!(outcome, Outcome::Refused(503) | Outcome::Cut),
             (Kind::Rough, outcome) => matches!(outcome, Outcome::Refused(400 | 408 | 502 | 503 | 504) | Outcome::Cut),
         }
     }
@@ -296,6 +311,23 @@ impl Run {
         }
         if seen != expected {
             self.fail(&format!("weir counted {seen:?}, the others {expected:?}"));
+        }
+    }
+
+    /// A worker that panics takes its own clients with it. Of others it may cut off an answer that had begun, or the body of a
+    /// request.
+    fn check_cuts(&self) {
+        let book = self.book.borrow();
+        let mut firsts = BTreeMap::new();
+        for (nonce, entry) in book.entries.iter().filter(|(_, entry)| entry.outcome != Outcome::Answered) {
+            firsts.entry(&nonce[..4]).or_insert(entry);
+        }
+        let cut = firsts.values().filter(|entry| entry.outcome == Outcome::Cut && !entry.delivered).count() as u64;
+        drop(firsts);
+        let clients = self.nodes.borrow().iter().map(Node::clients_lost).sum();
+        drop(book);
+        if self.scenario.kind == Kind::Panicking && cut > clients {
+            self.fail(&format!("{cut} clients were cut off, {clients} were connected to workers that panicked"));
         }
     }
 
