@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use weir_lab::bomb::{
@@ -124,6 +125,12 @@ pub(crate) struct BombArgs {
     /// Write everything to a file, a JSON object a line
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Write a report with charts, one HTML file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Write the latencies of each second in HdrHistogram's log format
+    #[arg(long, value_name = "FILE")]
+    hdr: Option<PathBuf>,
     /// How to talk to the kernel
     #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
     io: Io,
@@ -138,7 +145,8 @@ pub(crate) struct BombArgs {
 /// Wrong usage, a file that can't be read or written, a driver that can't be made, a condition that is met.
 pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     let conditions = arguments.fail_if.clone();
-    let (json, out) = (arguments.json, arguments.out.clone());
+    let json = arguments.json;
+    let files = [arguments.out.clone(), arguments.report.clone(), arguments.hdr.clone()];
     let plan = arguments.plan().map_err(|text| usage(&text))?;
     for name in conditions.iter().filter_map(Threshold::class) {
         if !plan.classes.iter().any(|class| class.name == name) {
@@ -147,11 +155,11 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     }
     bomb::check(&plan, machine::raise_descriptors().unwrap_or(u64::MAX)).map_err(|text| usage(&text))?;
     // Before any load: a run whose results can't be written is a waste.
-    let file = out.map(|path| File::create(&path).map_err(|error| usage(&format!("{}: {error}", path.display()))));
-    let file = file.transpose()?;
+    let [out, report, hdr] = create(files)?;
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&plan.stop)).map_err(|error| running(&error))?;
     }
+    let began = SystemTime::now() + Duration::from_micros(plan.warm_up_us);
     let live = !json && io::stdout().is_terminal();
     let record = bomb::run(&plan, |record, second| {
         if live {
@@ -162,12 +170,14 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     if live {
         terminal::print("\r\x1b[K");
     }
-    if let Some(file) = file {
-        write(file, &record).map_err(|error| running(&error))?;
-    }
     let summary = Summary::of(&record);
+    let written = write_raw(out, &record)
+        .and_then(|()| write_report(report, &record, &summary))
+        .and_then(|()| hdr.map_or(Ok(()), |file| record.write_hdr_log(&mut BufWriter::new(file), began)));
     let text = if json { json_of(&summary)? } else { summary.to_string() };
+    // First what was found: a full disk must not cost the results.
     terminal::print(&text);
+    written.map_err(|error| running(&error))?;
     let met: Vec<String> = conditions.iter().filter_map(|condition| condition.failure(&summary)).collect();
     if met.is_empty() { Ok(()) } else { Err(Failure::Running(format!("weir bomb: failed, {}\n", met.join("; ")))) }
 }
@@ -184,7 +194,24 @@ fn json_of(summary: &Summary) -> Result<String, Failure> {
     serde_json::to_string(summary).map(|text| text + "\n").map_err(|error| running(&io::Error::other(error)))
 }
 
-fn write(file: File, record: &Record) -> io::Result<()> {
+/// Makes the files, each of which may be wanted or not.
+fn create<const N: usize>(paths: [Option<PathBuf>; N]) -> Result<[Option<File>; N], Failure> {
+    let mut files = [const { None }; N];
+    for (file, path) in files.iter_mut().zip(paths) {
+        let Some(path) = path else { continue };
+        *file = Some(File::create(&path).map_err(|error| usage(&format!("{}: {error}", path.display())))?);
+    }
+    Ok(files)
+}
+
+fn write_report(file: Option<File>, record: &Record, summary: &Summary) -> io::Result<()> {
+    let Some(mut file) = file else { return Ok(()) };
+    let text = bomb::html(record, summary).map_err(io::Error::other)?;
+    file.write_all(text.as_bytes())
+}
+
+fn write_raw(file: Option<File>, record: &Record) -> io::Result<()> {
+    let Some(file) = file else { return Ok(()) };
     let mut file = BufWriter::new(file);
     for line in record.lines() {
         serde_json::to_writer(&mut file, &line)?;

@@ -88,7 +88,7 @@ fn what_cannot_work_is_refused_before_any_load() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.set_nonblocking(true).expect("a listener");
     let url = format!("http://{}/", listener.local_addr().expect("an address"));
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 15] = [
         (&[], "<URL>"),
         (&["http://:80/"], "no host"),
         (&["ftp://x/"], "scheme"),
@@ -101,6 +101,7 @@ fn what_cannot_work_is_refused_before_any_load() {
         (&["--fail-if", "p98>1ms", &url], "p99.9"),
         (&["--fail-if", "x: p99>1ms", &url], "no class `x`"),
         (&["--out", "/nonexistent/raw", &url], "/nonexistent/raw"),
+        (&["--report", "/nonexistent/report", &url], "/nonexistent/report"),
         (&["--requests-file", "/nonexistent/file", &url], "/nonexistent/file"),
         (&["-c", "900000", &url], "descriptors"),
     ];

@@ -9,9 +9,11 @@
 
 mod class;
 mod count;
+mod hdr;
 mod limits;
 mod record;
 mod reply;
+mod report;
 mod requests;
 mod schedule;
 mod slice;
@@ -34,6 +36,7 @@ pub use class::{BEHAVIOURS, Behaviour, Class, Drip, KEYS, arrivals, connections,
 pub use count::{Connect, Counts, CountsDocument, End, Outcome};
 pub use limits::check;
 pub use record::{Line, Record};
+pub use report::html;
 pub use requests::{Mix, Preset, Request, Spelling};
 pub use schedule::Rate;
 pub use slice::{Slice, Times};

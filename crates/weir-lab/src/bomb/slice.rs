@@ -43,6 +43,13 @@ impl Default for Times {
     }
 }
 
+impl Times {
+    /// What a user waited: from due where there is a rate, else from sent.
+    pub(crate) fn latency(&self) -> &Histogram<u64> {
+        if self.corrected.is_empty() { &self.raw } else { &self.corrected }
+    }
+}
+
 impl Slice {
     /// The times, if there are any.
     pub fn times(&self) -> Option<&Times> {

@@ -196,10 +196,14 @@ impl ClassSummary {
         &self.slice.counts
     }
 
+    /// Its times, if there are any.
+    pub(crate) fn times(&self) -> Option<&Times> {
+        self.slice.times()
+    }
+
     /// Time below which so large a share of the answers came, microseconds: from due where there is a rate, else from sent.
     pub fn latency_us(&self, quantile: f64) -> Option<u64> {
-        let times = self.slice.times()?;
-        let histogram = if times.corrected.is_empty() { &times.raw } else { &times.corrected };
+        let histogram = self.slice.times()?.latency();
         (!histogram.is_empty()).then(|| histogram.value_at_quantile(quantile))
     }
 

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use serde_json::Value;
 use weir_io::bind_listener;
 
@@ -317,6 +319,52 @@ fn the_summary_can_be_made_again_from_the_raw_file() {
     assert!(close(&total["blocked"], turned_away as f64 / offered as f64), "{total}");
     // 2,000 in the first second, 250 in the half behind it.
     assert_eq!(offered, 2250);
+}
+
+#[test]
+fn log_and_report_say_what_the_summary_says() {
+    let server = origin_that(&["reset=10%"]);
+    let mut first = class_to(server.local_addr(), "/<b>");
+    (first.name, first.rate) = ("due".to_owned(), Some(Rate::parse("500").unwrap()));
+    let second = Class { name: "closed".to_owned(), rate: None, ..first.clone() };
+    let mut plan = plan(vec![first, second], IoChoice::Auto);
+    (plan.duration_us, plan.requests) = (Some(2_000_000), None);
+    let (record, summary) = run_plan(&plan);
+    let mut log = Vec::new();
+    record.write_hdr_log(&mut log, std::time::SystemTime::now()).unwrap();
+    for class in &summary.classes {
+        let mut read = slice::histogram();
+        let mut deserializer = Deserializer::new();
+        for entry in IntervalLogIterator::new(&log) {
+            let LogEntry::Interval(interval) = entry.unwrap() else { continue };
+            if interval.tag().unwrap().as_str() == class.name {
+                let bytes = base64_decoded(interval.encoded_histogram());
+                read.add(deserializer.deserialize::<u64, _>(&mut &bytes[..]).unwrap()).unwrap();
+            }
+        }
+        assert_eq!(read.len(), class.counted().answered());
+        assert_eq!(Some(read.value_at_quantile(0.99)), class.latency_us(0.99));
+    }
+    let page = html(&record, &summary).unwrap();
+    assert_eq!(page.matches("<svg").count(), 4, "answers, blocked, 99th percentile, percentiles");
+    assert!(page.contains(&summary.total.counted().answered().to_string()), "the counts are in it");
+    assert!(page.contains("/&lt;b&gt;") && !page.contains("<b>"), "what was typed is escaped");
+    assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("href="), "it needs no network");
+}
+
+/// RFC 4648 §4, without a library of its own for a test.
+fn base64_decoded(text: &str) -> Vec<u8> {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bits, mut held, mut out) = (0u32, 0, Vec::new());
+    for byte in text.bytes().filter(|byte| *byte != b'=') {
+        bits = bits << 6 | ALPHABET.iter().position(|letter| *letter == byte).unwrap() as u32;
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            out.push((bits >> held) as u8);
+        }
+    }
+    out
 }
 
 #[test]
