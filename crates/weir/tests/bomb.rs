@@ -114,6 +114,55 @@ fn what_cannot_work_is_refused_before_any_load() {
     assert!(listener.accept().is_err(), "nobody connected");
 }
 
+/// In a network namespace of its own, half of the connections get no answer; the filter counts what it drops.
+const FILTERED: &str = r#"
+set -e
+ip link set lo up
+nft -f - <<RULES
+table inet weir {
+    chain input {
+        type filter hook input priority 0;
+        tcp dport 7301 tcp flags & (syn | ack) == syn numgen random mod 2 == 0 counter drop
+    }
+}
+RULES
+"$WEIR" origin --listen 127.0.0.1:7301 2>"$LOG" & origin=$!
+trap 'kill $origin' EXIT
+until grep -q listening "$LOG"; do kill -0 $origin; done
+"$WEIR" bomb -c 100 -d 1500ms --class 'flood: behave=connect-flood' --connect-timeout 400ms --json http://127.0.0.1:7301/
+nft list ruleset | grep -o 'packets [0-9]*'
+"#;
+
+#[test]
+fn silence_is_counted_as_the_filter_counts_it() {
+    let log = std::env::temp_dir().join(format!("weir-filtered-{}", std::process::id()));
+    let filtered = Command::new("timeout")
+        .args(["30", "unshare", "--net", "--map-root-user", "sh", "-c", FILTERED])
+        .env("WEIR", env!("CARGO_BIN_EXE_weir"))
+        .env("LOG", &log)
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .stdin(Stdio::null())
+        .output()
+        .expect("coreutils and util-linux");
+    let _ = fs::remove_file(&log);
+    let told = text(&filtered.stderr);
+    if !filtered.status.success() && (told.contains("Operation not permitted") || told.contains("not found")) {
+        return eprintln!("not tested: network namespaces or nft can't be used here: {told}");
+    }
+    let shown = text(&filtered.stdout);
+    let mut lines = shown.lines();
+    let summary: Value = serde_json::from_str(lines.next().unwrap_or(&told)).expect("JSON");
+    let packets = lines.next().and_then(|line| line.strip_prefix("packets ")).expect("what nft counted");
+    let by_filter: u64 = packets.parse().expect("a number");
+    let count = |what: &str| summary["total"]["connections"][what].as_u64().unwrap_or(0);
+    // Each attempt ends before its first packet is sent again, so each dropped packet is an attempt.
+    // One that is under way at the end may be among the others.
+    let told = count("dropped") + count("unfinished");
+    assert!(told >= by_filter && told - by_filter <= by_filter / 100 + 1, "{by_filter}: {summary}");
+    assert!(count("dropped") > 100 && count("established") > 100, "{summary}");
+    assert_eq!(summary["total"]["requests"]["connected"], count("established"));
+}
+
 #[test]
 fn an_interrupt_ends_a_run_with_its_results() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -20,6 +20,8 @@ pub enum Connect {
     Unreachable,
     /// This machine had no port or descriptor left: the generator's own limit.
     NoneLeft,
+    /// Neither yet, at the end of the run.
+    Unfinished,
 }
 
 /// What became of a request.
@@ -71,6 +73,7 @@ pub(crate) const CONNECTS: &[Row<Connect>] = &[
     (Connect::TimedOut, "dropped", "no answer (dropped)"),
     (Connect::Unreachable, "unreachable", "unreachable"),
     (Connect::NoneLeft, "none_left", "no local port or descriptor"),
+    (Connect::Unfinished, "unfinished", "unfinished at the end"),
 ];
 
 pub(crate) const OUTCOMES: &[Row<Outcome>] = &[
@@ -171,7 +174,13 @@ impl Counts {
 
     /// What a user would have tried: requests, and attempts to connect that failed.
     pub fn attempts(&self) -> u64 {
-        self.offered() + self.connects.iter().sum::<u64>() - self.connects(Connect::Established)
+        self.offered() + self.unconnected()
+    }
+
+    /// Attempts to connect that failed.
+    fn unconnected(&self) -> u64 {
+        let fine = self.connects(Connect::Established) + self.connects(Connect::Unfinished);
+        self.connects.iter().sum::<u64>() - fine
     }
 
     /// Attempts that somebody turned away: not connected, cut off before an answer, or answered 403, 429 or 503.
@@ -184,7 +193,6 @@ impl Counts {
 
     /// Everything that went wrong on the way: neither answered, nor the generator's own end.
     pub fn failed(&self) -> u64 {
-        let unreached = self.connects.iter().sum::<u64>() - self.connects(Connect::Established);
         let bad = [
             Outcome::WrongBody,
             Outcome::Truncated,
@@ -193,7 +201,7 @@ impl Counts {
             Outcome::Closed,
             Outcome::TimedOut,
         ];
-        unreached + bad.map(|it| self.outcomes(it)).iter().sum::<u64>()
+        self.unconnected() + bad.map(|it| self.outcomes(it)).iter().sum::<u64>()
     }
 
     /// Answers of a class, 1 to 5 (others go to the last).

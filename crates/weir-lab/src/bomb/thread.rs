@@ -363,6 +363,9 @@ impl<'a, D: Driver> Generator<'a, D> {
         for index in 0..self.connections.len() as u32 {
             let phase = self.connections[index as usize].phase;
             self.fail_asked(index, Outcome::Unfinished, Outcome::Unfinished);
+            if phase == Phase::Connecting && self.counts(self.connections[index as usize].since_us) {
+                self.share(index).slice.counts.connect(Connect::Unfinished);
+            }
             if matches!(phase, Phase::Open | Phase::Ending) {
                 self.share(index).slice.counts.end(End::Ours);
             }
