@@ -84,6 +84,8 @@ pub struct Entry {
     pub outcome: Outcome,
     /// The client has seen bytes of the answer.
     pub delivered: bool,
+    /// Until when the script of a trigger says nothing more once it was delivered, by the time of the world.
+    pub quiet_until_us: u64,
     /// For triggers: what the client got, to be judged by the row.
     pub replies: Vec<Reply>,
     /// For triggers: how the connection ended.
@@ -177,7 +179,17 @@ impl Book {
     pub fn ask(&mut self, asked: Asked) {
         let outcome = Outcome::Waiting;
         let (arrivals, replies) = (Vec::new(), Vec::new());
-        let entry = Entry { asked, arrivals, bound: None, broken: 0, outcome, delivered: false, replies, end: None };
+        let entry = Entry {
+            asked,
+            arrivals,
+            bound: None,
+            broken: 0,
+            outcome,
+            delivered: false,
+            quiet_until_us: 0,
+            replies,
+            end: None,
+        };
         let nonce = entry.asked.nonce.clone();
         assert!(self.entries.insert(nonce, entry).is_none(), "nonces are unique");
     }

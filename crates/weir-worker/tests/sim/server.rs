@@ -10,7 +10,7 @@ use weir_check::upstreams::{Closing, Ending, Step, by_id, honest_answer};
 use weir_check::{Request, Rules, StrictRequests};
 use weir_io::sim::{Actor, Conn, Net};
 
-use super::book::{Expected, SharedBook};
+use super::book::{Entry, Expected, SharedBook};
 use super::dials::{HEALTH_PATH, WELL};
 use super::outage::Outage;
 use super::scenario::server_index;
@@ -513,10 +513,12 @@ impl Server {
             match &step {
                 Step::Send(template) => self.send(net, conn, &Step::bytes(template, &nonce)),
                 Step::AwaitDelivered => {
-                    let delivered = self.book.borrow().entries.get(&nonce).is_some_and(|entry| entry.delivered);
-                    if !delivered {
+                    let entry = |entry: &Entry| (entry.delivered, entry.quiet_until_us);
+                    let (delivered, until_us) = self.book.borrow().entries.get(&nonce).map_or((false, 0), entry);
+                    let quiet_us = if delivered { until_us.saturating_sub(net.now_us()) } else { 1_000 };
+                    if quiet_us > 0 {
                         steps.push_front(step);
-                        self.timer(net, 1_000, Due::Go(conn));
+                        self.timer(net, quiet_us, Due::Go(conn));
                         if let Some(connection) = self.conns.get_mut(&conn) {
                             connection.writing = Some(Writing::Script { nonce, steps });
                         }

@@ -10,6 +10,7 @@
 
 mod closings;
 mod forgers;
+mod idle;
 mod killer;
 
 use std::collections::{BTreeMap, VecDeque};
