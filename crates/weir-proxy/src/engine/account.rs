@@ -124,6 +124,13 @@ impl Engine {
         }
     }
 
+    /// The client gets nothing of the answer that had begun.
+    pub(super) fn note_taken_back(&mut self, slot: u32) {
+        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+            (record.status, record.begun_us, record.head_bytes) = (0, None, 0);
+        }
+    }
+
     /// Nothing more comes from the server.
     pub(super) fn note_ended(&mut self, slot: u32) {
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {

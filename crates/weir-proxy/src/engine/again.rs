@@ -203,32 +203,41 @@ impl Engine {
     /// To the connections of another worker: by way of the client's, which knows whether it is still wanted and where to
     /// cancel it, and chooses anew among all servers but the one where it was.
     fn mail_again(&mut self, worker: u16, ask: Ask, bytes: &[u8]) {
-        let (to, is_client_here) = if ask.id.worker == self.worker { (worker, true) } else { (ask.id.worker, false) };
-        if is_client_here {
-            if !self.is_wanted(ask.id) {
-                return;
-            }
+        if ask.id.worker != self.worker {
+            self.mail_back(ask, bytes);
+        } else if self.is_wanted(ask.id) {
             self.quarantined_away |= ask.traits.has(Traits::QUARANTINED);
-        } else {
-            // It gets in line there.
-            self.leave_quarantine(&ask);
+            let start = self.write_to_post(worker, bytes);
+            self.mail_ask(worker, ask, start);
         }
-        let post = &mut self.posts[usize::from(to)];
-        let start = post.bytes.len();
+    }
+
+    /// A request goes back to the worker of its client, which finds another place for it.
+    pub(super) fn mail_back(&mut self, ask: Ask, bytes: &[u8]) {
+        // It gets in line there.
+        self.leave_quarantine(&ask);
+        let start = self.write_to_post(ask.id.worker, bytes);
+        self.post(ask.id.worker, Mail::Again { ask, bytes: start..start + bytes.len() });
+    }
+
+    /// Where they begin in it.
+    fn write_to_post(&mut self, worker: u16, bytes: &[u8]) -> usize {
+        let post = &mut self.posts[usize::from(worker)];
         post.bytes.extend_from_slice(bytes);
-        if is_client_here {
-            self.mail_ask(to, ask, start);
-        } else {
-            let bytes = start..post.bytes.len();
-            self.post(to, Mail::Again { ask, bytes });
-        }
+        post.bytes.len() - bytes.len()
     }
 
     /// A request of a client here comes back from a worker that can't have it served.
     pub(super) fn on_again(&mut self, mut ask: Ask, bytes: &[u8]) {
-        let waits = self.is_wanted(ask.id) && self.exchanges.at(ask.id.index).phase == Phase::Waiting;
-        if !waits {
+        if !self.is_wanted(ask.id) {
             return;
+        }
+        let phase = self.exchanges.at(ask.id.index).phase;
+        match phase {
+            Phase::Waiting => {}
+            Phase::Answering if self.forget_beginning(ask.id.index) => {}
+            Phase::Answering => return self.answer_failed(ask.id.index, Failure::Truncated),
+            Phase::Reading | Phase::Done => return,
         }
         ask.traits = ask.traits.without(Traits::MAILED);
         self.take_back(ask.id.index);

@@ -259,7 +259,7 @@ impl Engine {
 
     /// No server answered, or not to the end.
     pub(super) fn answer_failed(&mut self, slot: u32, failure: Failure) {
-        if self.exchanges.at(slot).phase == Phase::Answering {
+        if self.exchanges.at(slot).phase == Phase::Answering && !self.forget_beginning(slot) {
             self.counters.refusals.count(failure.word());
             self.note_blame(slot, failure.word());
             self.note_ended(slot);
@@ -271,6 +271,20 @@ impl Engine {
             _ => (failure.status() == 503).then_some(1),
         };
         self.fail_exchange(slot, failure.status(), failure.word(), retry_after_s);
+    }
+
+    /// Forgets what has come of an answer, if the client has nothing of it because it waits for its turn.
+    pub(super) fn forget_beginning(&mut self, slot: u32) -> bool {
+        let exchange = self.exchanges.at_mut(slot);
+        let session = self.sessions.at_mut(exchange.session);
+        if session.first == slot || exchange.phase != Phase::Answering {
+            return false;
+        }
+        session.held_bytes -= std::mem::take(&mut exchange.held).len() as u32;
+        exchange.phase = Phase::Waiting;
+        self.take_back(slot);
+        self.note_taken_back(slot);
+        true
     }
 
     /// The rest of a begun answer will not come: the connection ends behind what there is, so that the client notices.

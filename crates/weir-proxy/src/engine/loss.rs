@@ -40,11 +40,11 @@ pub(super) enum Loss {
 
 impl Loss {
     /// Whether a request that was on the connection goes again, and whether that counts as a try; or its failure.
-    /// `begun`: the answer to the oldest one was; `unsent`: nothing of the request was given to the driver, so that all of
+    /// `begun`: its client may have the beginning of the answer; `unsent`: nothing of the request was given to the driver, so that all of
     /// it is still here, also what came of a body that is not kept.
     fn verdict(self, ask: &mut Ask, oldest: bool, begun: bool, unsent: bool) -> Result<bool, Failure> {
         let whole = !ask.traits.has(Traits::STREAMING);
-        if oldest && begun {
+        if begun {
             Err(Failure::Truncated)
         } else if oldest && self == Loss::BadAnswer {
             Err(Failure::BadAnswer)
@@ -256,7 +256,8 @@ impl Engine {
             }
             let oldest = position == 0;
             let mut ask = entry.ask;
-            let verdict = match loss.verdict(&mut ask, oldest, begun, unsent) {
+            let delivered = oldest && begun && !self.may_begin_anew(&ask);
+            let verdict = match loss.verdict(&mut ask, oldest, delivered, unsent) {
                 Ok(_) if refused => Err(Failure::Suspect),
                 Ok(counts) => self.count_repetition(&mut ask, counts, unsent, oldest),
                 Err(failure) => Err(failure),
@@ -267,7 +268,11 @@ impl Engine {
                     if ask.traits.has(Traits::STREAMING) {
                         self.take_body_along(&mut ask, &mut bytes, &body, body_done);
                     }
-                    again.push((ask, bytes));
+                    if oldest && begun && ask.id.worker != self.worker {
+                        self.mail_back(ask, &bytes);
+                    } else {
+                        again.push((ask, bytes));
+                    }
                 }
                 Err(failure) => self.answer_fails(ask.id, failure),
             }
@@ -285,6 +290,15 @@ impl Engine {
             self.evacuate(server);
         }
         self.dispatch_group(server);
+    }
+
+    /// Whether an answer that has broken off may be followed by another one: its client has nothing of it, or that client's worker
+    /// finds out.
+    fn may_begin_anew(&mut self, ask: &Ask) -> bool {
+        if ask.id.worker != self.worker {
+            return ask.traits.has(Traits::RETRIABLE);
+        }
+        self.forget_beginning(ask.id.index)
     }
 
     /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end.

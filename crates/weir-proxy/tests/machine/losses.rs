@@ -72,6 +72,49 @@ fn a_loss_within_an_answer() {
     }
 }
 
+/// The same with an answer of which its client has nothing yet, because an earlier one is awaited: the request goes again, or gets 502
+/// in its place when it may not, and the requests around it are answered.
+#[test]
+fn a_loss_within_an_answer_that_waits_for_its_turn() {
+    for (workers, node, method, status) in
+        [(1, 0, "GET", 200), (2, 0, "GET", 200), (2, 1, "GET", 200), (2, 0, "POST", 502), (2, 1, "POST", 502)]
+    {
+        for framing in ["Content-Length: 100\r\n\r\nhalf", "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"] {
+            // With two workers each has the connection to one of the servers.
+            let mut world = World::started(plan(2, 1), workers, 1);
+            let broken = Rc::new(Cell::new(false));
+            for server in &mut world.servers {
+                let broken = Rc::clone(&broken);
+                server.serve = Box::new(move |seen| match seen.request.nonce() {
+                    "00000001" => Some(vec![Do::Delay(100_000), Do::Answer(answer(seen.request))]),
+                    "00000002" if !broken.replace(true) => {
+                        let interim = "HTTP/1.1 103 Early Hints\r\n\r\n";
+                        let text = format!("{interim}HTTP/1.1 200 OK\r\n{framing}");
+                        Some(vec![Do::Answer(text.into_bytes()), Do::Delay(1_000), Do::Rst])
+                    }
+                    _ => honest(seen),
+                });
+            }
+            let client = world.client_of(node);
+            world.get(client, "00000001");
+            world.ask(client, method, "/v?n=00000002", "");
+            world.get(client, "00000003");
+            world.run_for(1_000_000);
+            assert_eq!(world.clients[client].statuses(), [200, status, 200], "{workers} workers, {method}");
+            check_honest("00000001", &world.clients[client].replies[0]).unwrap();
+            if status == 200 {
+                check_honest("00000002", &world.clients[client].replies[1]).unwrap();
+            }
+            check_honest("00000003", &world.clients[client].replies[2]).unwrap();
+            let line = format!("/v?n=00000002 {status} ");
+            assert!(world.lines.iter().any(|text| text.contains(&line)), "{:?}", world.lines);
+            assert_eq!(world.times_served("00000002"), 1 + usize::from(status == 200));
+            assert!(!world.clients[client].closed);
+            world.finish();
+        }
+    }
+}
+
 /// Connections come back at once, then at growing distances; nothing spins.
 #[test]
 fn reconnects_are_paced() {
