@@ -295,13 +295,14 @@ impl Link {
         (self.closes, self.closed_why) = (self.closes + 1, why);
     }
 
-    /// Forgets everything about the connection that was and ended now; counters that outlive it stay.
+    /// Forgets everything about the connection that was and ended now; counters that outlive it stay, and that the next one follows
+    /// a loss.
     pub fn reset(&mut self, retry_us: u64, now_us: u64) {
         let (backoff, closes, closed_why) = (self.backoff, self.closes, self.closed_why);
-        let dirty = self.dirty;
+        let (dirty, probation) = (self.dirty, self.probation);
         *self = Link::new(self.server, self.position, retry_us);
         (self.backoff, self.closes, self.closed_why) = (backoff, closes, closed_why);
-        (self.dirty, self.since_us) = (dirty, now_us);
+        (self.dirty, self.probation, self.since_us) = (dirty, probation, now_us);
     }
 
     /// Whether it is connected and takes requests.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::PipelineMode;
 
-use crate::world::{Do, World, answer, honest, plan};
+use crate::world::{Do, Door, World, answer, honest, plan};
 
 /// `retry-nonidempotent` makes a POST like any other request; without it it gets 502 and is sent once.
 #[test]
@@ -113,6 +113,40 @@ fn a_loss_within_an_answer_that_waits_for_its_turn() {
             world.finish();
         }
     }
+}
+
+/// What goes again after a connection was lost is not pipelined before the first answer, also when the next connection could only be
+/// made at the second try (RFC 9112 §9.3.2).
+#[test]
+fn the_connection_after_a_failed_connect_begins_with_one_request() {
+    let mut deep = plan(1, 1);
+    deep.upstreams[0].pipeline = PipelineMode::Depth(16);
+    let mut world = World::started(deep, 1, 1);
+    let clients: Vec<usize> = (0..8).map(|_| world.client()).collect();
+    for n in 0..80 {
+        world.get(clients[0], &format!("{n:08}"));
+        world.settle();
+    }
+    // An answer that ends by close: what is behind it goes again, and none of it has to go alone.
+    world.serve(|seen| {
+        let text = "HTTP/1.1 200 OK\r\n\r\n".to_owned();
+        Some(if seen.conn == 0 {
+            vec![Do::Delay(1_000), Do::Answer(text.into_bytes()), Do::Fin]
+        } else {
+            vec![Do::Silence]
+        })
+    });
+    clients.iter().enumerate().for_each(|(n, client)| world.get(*client, &format!("a{n:07}")));
+    world.settle();
+    assert!(world.conns[0].depth > 1, "nothing is behind it");
+    world.servers[0].door = Door::Refuses;
+    world.run_for(5_000);
+    world.servers[0].door = Door::Open;
+    world.run_for(1_000_000);
+    let last = world.open_conns()[0];
+    assert!(last > 1, "no connect failed");
+    assert_eq!(world.conns[last].depth, 1);
+    world.finish();
 }
 
 /// Connections come back at once, then at growing distances; nothing spins.
