@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
@@ -65,7 +66,7 @@ pub(crate) struct BombArgs {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = bomb::duration_us)]
     warm_up: u64,
     /// Threads [default: one for each core, at most one for each connection]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(short, long, overrides_with = "threads", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
     /// Method [default: GET, or POST with a body]
     #[arg(short = 'X', long, value_name = "METHOD")]
@@ -134,6 +135,9 @@ pub(crate) struct BombArgs {
     /// How to talk to the kernel
     #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
     io: Io,
+    /// One of several processes of a run; started by weir itself
+    #[arg(long, hide = true, value_parser = part)]
+    part: Option<(usize, usize)>,
     /// Go on although the target is neither this machine nor in a private range
     #[arg(long)]
     yes: bool,
@@ -145,28 +149,37 @@ pub(crate) struct BombArgs {
 /// Wrong usage, a file that can't be read or written, a driver that can't be made, a condition that is met.
 pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     let conditions = arguments.fail_if.clone();
-    let json = arguments.json;
+    let (json, part) = (arguments.json, arguments.part);
     let files = [arguments.out.clone(), arguments.report.clone(), arguments.hdr.clone()];
-    let plan = arguments.plan().map_err(|text| usage(&text))?;
+    let mut plan = arguments.plan().map_err(|text| usage(&text))?;
     for name in conditions.iter().filter_map(Threshold::class) {
         if !plan.classes.iter().any(|class| class.name == name) {
             return Err(usage(&format!("--fail-if: no class `{name}`")));
         }
     }
-    bomb::check(&plan, machine::raise_descriptors().unwrap_or(u64::MAX)).map_err(|text| usage(&text))?;
+    if let Some((part, parts)) = part {
+        return run_part(&mut plan, part, parts);
+    }
+    let descriptors = machine::raise_descriptors().unwrap_or(u64::MAX);
+    bomb::check(&plan, descriptors).map_err(|text| usage(&text))?;
     // Before any load: a run whose results can't be written is a waste.
     let [out, report, hdr] = create(files)?;
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&plan.stop)).map_err(|error| running(&error))?;
-    }
+    end_on_signals(&plan)?;
     let began = SystemTime::now() + Duration::from_micros(plan.warm_up_us);
     let live = !json && io::stdout().is_terminal();
-    let record = bomb::run(&plan, |record, second| {
-        if live {
-            terminal::print(&progress(record, second));
-        }
-    })
-    .map_err(|error| running(&error))?;
+    let parts = bomb::processes(&plan, descriptors) as usize;
+    let record = if parts > 1 {
+        // Each has the same number of threads.
+        plan.threads = plan.threads.next_multiple_of(parts);
+        bomb::run_parts(&plan, parts, |part| command_of(part, parts, plan.threads))
+    } else {
+        bomb::run(&plan, |record, second| {
+            if live {
+                terminal::print(&progress(record, second));
+            }
+        })
+    };
+    let record = record.map_err(|error| running(&error))?;
     if live {
         terminal::print("\r\x1b[K");
     }
@@ -180,6 +193,38 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     written.map_err(|error| running(&error))?;
     let met: Vec<String> = conditions.iter().filter_map(|condition| condition.failure(&summary)).collect();
     if met.is_empty() { Ok(()) } else { Err(Failure::Running(format!("weir bomb: failed, {}\n", met.join("; ")))) }
+}
+
+fn end_on_signals(plan: &Plan) -> Result<(), Failure> {
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&plan.stop)).map_err(|error| running(&error))?;
+    }
+    Ok(())
+}
+
+/// This program again, with the same arguments, for some of the threads.
+fn command_of(part: usize, parts: usize, threads: usize) -> Command {
+    let program = std::env::current_exe().unwrap_or_else(|_| "weir".into());
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).args(["--threads", &threads.to_string()]);
+    command.args(["--part", &format!("{part}/{parts}")]);
+    command
+}
+
+/// Does the share of one process, and writes the lines of its record to standard output.
+fn run_part(plan: &mut Plan, part: usize, parts: usize) -> Result<(), Failure> {
+    machine::raise_descriptors();
+    let share = plan.threads / parts;
+    plan.own = part * share..(part + 1) * share;
+    end_on_signals(plan)?;
+    let record = bomb::run(plan, |_, _| {}).map_err(|error| running(&error))?;
+    write_lines(io::stdout().lock(), &record).map_err(|error| running(&error))
+}
+
+/// `PART/PARTS`.
+fn part(text: &str) -> Result<(usize, usize), String> {
+    let numbers = text.split_once('/').and_then(|(part, parts)| Some((part.parse().ok()?, parts.parse().ok()?)));
+    numbers.filter(|(part, parts)| part < parts).ok_or_else(|| format!("`{text}` is not PART/PARTS"))
 }
 
 fn usage(text: &str) -> Failure {
@@ -211,8 +256,11 @@ fn write_report(file: Option<File>, record: &Record, summary: &Summary) -> io::R
 }
 
 fn write_raw(file: Option<File>, record: &Record) -> io::Result<()> {
-    let Some(file) = file else { return Ok(()) };
-    let mut file = BufWriter::new(file);
+    file.map_or(Ok(()), |file| write_lines(file, record))
+}
+
+fn write_lines(out: impl io::Write, record: &Record) -> io::Result<()> {
+    let mut file = BufWriter::new(out);
     for line in record.lines() {
         serde_json::to_writer(&mut file, &line)?;
         file.write_all(b"\n")?;
@@ -282,9 +330,11 @@ impl BombArgs {
         };
         let connections: u64 = classes.iter().map(|class: &Class| u64::from(class.connections)).sum();
         let threads = self.threads.map_or_else(|| machine::workers() as usize, |threads| threads as usize);
+        let threads = threads.min(usize::try_from(connections).unwrap_or(usize::MAX)).max(1);
         Ok(Plan {
             classes,
-            threads: threads.min(usize::try_from(connections).unwrap_or(usize::MAX)).max(1),
+            threads,
+            own: 0..threads,
             io: run::io_choice(self.io.into()),
             duration_us: self.duration.or(self.requests.is_none().then_some(DURATION_US)),
             requests: self.requests,

@@ -68,6 +68,20 @@ fn a_run_is_told_to_people_and_to_programs() {
 }
 
 #[test]
+fn a_run_in_several_processes_is_one_run() {
+    let server = server();
+    let url = format!("http://{}/", server.local_addr());
+    let arguments = format!("ulimit -n 100 && exec \"$WEIR\" bomb -c 200 -n 4000 -t 3 --json {url}");
+    let told =
+        Command::new("sh").args(["-c", &arguments]).env("WEIR", env!("CARGO_BIN_EXE_weir")).output().expect("sh");
+    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+    let summary: Value = serde_json::from_slice(&told.stdout).expect("JSON");
+    let total = &summary["total"];
+    assert_eq!((&total["requests"]["answered"], &total["connections"]["established"]), (&4000.into(), &200.into()));
+    assert_eq!((&total["raw"]["count"], &summary["generator"]["threads"]), (&4000.into(), &6.into()));
+}
+
+#[test]
 fn conditions_decide_the_exit_code() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = free.local_addr().expect("an address");
@@ -103,7 +117,7 @@ fn what_cannot_work_is_refused_before_any_load() {
         (&["--out", "/nonexistent/raw", &url], "/nonexistent/raw"),
         (&["--report", "/nonexistent/report", &url], "/nonexistent/report"),
         (&["--requests-file", "/nonexistent/file", &url], "/nonexistent/file"),
-        (&["-c", "900000", &url], "descriptors"),
+        (&["-c", "900000", &url], "local ports"),
     ];
     for (arguments, hint) in cases {
         let refused = bomb(arguments);

@@ -250,6 +250,7 @@ fn open_plan(running: &Running, connections: u32, (rate, seconds): (f64, f64), p
     Ok(Plan {
         classes: vec![class],
         threads: 1,
+        own: 0..1,
         io: weir_io::IoChoice::Auto,
         duration_us: Some((seconds * 1e6) as u64),
         requests: None,

@@ -67,7 +67,7 @@ pub enum End {
 /// A kind, its word, and what people read.
 type Row<T> = (T, &'static str, &'static str);
 
-pub(crate) const CONNECTS: &[Row<Connect>] = &[
+pub(crate) const CONNECTS: &[Row<Connect>; 6] = &[
     (Connect::Established, "established", "established"),
     (Connect::Refused, "refused", "refused"),
     (Connect::TimedOut, "dropped", "no answer (dropped)"),
@@ -76,7 +76,7 @@ pub(crate) const CONNECTS: &[Row<Connect>] = &[
     (Connect::Unfinished, "unfinished", "unfinished at the end"),
 ];
 
-pub(crate) const OUTCOMES: &[Row<Outcome>] = &[
+pub(crate) const OUTCOMES: &[Row<Outcome>; 10] = &[
     (Outcome::Answered, "answered", "answered"),
     (Outcome::WrongBody, "wrong_body", "answered with a wrong body"),
     (Outcome::Truncated, "truncated", "truncated"),
@@ -89,7 +89,7 @@ pub(crate) const OUTCOMES: &[Row<Outcome>] = &[
     (Outcome::Connected, "connected", "connected, nothing asked"),
 ];
 
-pub(crate) const ENDS: &[Row<End>] = &[
+pub(crate) const ENDS: &[Row<End>; 5] = &[
     (End::Ours, "ours", "by the generator"),
     (End::Announced, "announced", "by the server, announced"),
     (End::Idle, "idle", "by the server, while idle"),
@@ -209,6 +209,34 @@ impl Counts {
         self.statuses.iter().filter(|(status, _)| (**status / 100).min(5) == class).map(|(_, count)| count).sum()
     }
 
+    /// What a document says.
+    ///
+    /// # Errors
+    /// A word that is no kind.
+    pub(crate) fn of(document: &CountsDocument) -> Result<Counts, String> {
+        fn read<T, const N: usize>(rows: &[Row<T>; N], named: &BTreeMap<String, u64>) -> Result<[u64; N], String> {
+            let mut counts = [0; N];
+            for (word, count) in named {
+                let at = rows.iter().position(|(_, its, _)| its == word);
+                counts[at.ok_or_else(|| format!("no kind `{word}`"))?] = *count;
+            }
+            Ok(counts)
+        }
+        let status = |(text, count): (&String, &u64)| match text.parse() {
+            Ok(status) => Ok((status, *count)),
+            Err(_) => Err(format!("`{text}` is no status")),
+        };
+        Ok(Counts {
+            connects: read(CONNECTS, &document.connections)?,
+            outcomes: read(OUTCOMES, &document.requests)?,
+            ends: read(ENDS, &document.ends)?,
+            statuses: document.statuses.iter().map(status).collect::<Result<_, _>>()?,
+            late: document.late,
+            bytes_out: document.bytes_out,
+            bytes_in: document.bytes_in,
+        })
+    }
+
     /// As words and numbers, in the order of the tables; zeros are left out.
     pub fn document(&self) -> CountsDocument {
         fn named<T>(rows: &[Row<T>], counts: &[u64]) -> BTreeMap<String, u64> {
@@ -219,7 +247,7 @@ impl Counts {
             connections: named(CONNECTS, &self.connects),
             requests: named(OUTCOMES, &self.outcomes),
             ends: named(ENDS, &self.ends),
-            statuses: self.statuses.clone(),
+            statuses: self.statuses.iter().map(|(status, count)| (status.to_string(), *count)).collect(),
             late: self.late,
             bytes_out: self.bytes_out,
             bytes_in: self.bytes_in,
@@ -237,7 +265,7 @@ pub struct CountsDocument {
     /// Ends of established connections.
     pub ends: BTreeMap<String, u64>,
     /// Complete answers by status.
-    pub statuses: BTreeMap<u16, u64>,
+    pub statuses: BTreeMap<String, u64>,
     /// Complete answers that came late.
     pub late: u64,
     /// Bytes sent.

@@ -7,6 +7,8 @@ use super::{Behaviour, Plan};
 
 /// Descriptors that a process needs besides its connections: standard streams, rings, files.
 const DESCRIPTORS_OTHER: u64 = 64;
+/// Most processes of a run.
+const PROCESSES_MAX: u64 = 64;
 /// Ports of a local address where the range can't be read.
 const PORTS: u64 = 28_232;
 
@@ -28,15 +30,26 @@ pub fn check(plan: &Plan, descriptors: u64) -> Result<(), String> {
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(format!("two classes are called `{}`", pair[0]));
     }
-    let connections: u64 = plan.classes.iter().map(|class| u64::from(class.connections)).sum();
-    if connections + DESCRIPTORS_OTHER > descriptors {
+    let needed = processes(plan, descriptors);
+    if needed > PROCESSES_MAX {
         return Err(format!(
-            "{connections} connections need {} descriptors and this process may have {descriptors}: \
+            "{} connections would take {needed} processes of {descriptors} descriptors: \
              use fewer connections, or raise the limit (ulimit -n, LimitNOFILE=)",
-            connections + DESCRIPTORS_OTHER
+            connections(plan)
         ));
     }
     check_ports(plan, ports())
+}
+
+fn connections(plan: &Plan) -> u64 {
+    plan.classes.iter().map(|class| u64::from(class.connections)).sum()
+}
+
+/// Over how many processes the run must be spread because of their descriptors.
+pub fn processes(plan: &Plan, descriptors: u64) -> u64 {
+    // Connections are dealt out thread by thread, class by class: each may have one more than the others.
+    let uneven = (plan.threads * plan.classes.len()) as u64;
+    (connections(plan) + uneven).div_ceil(descriptors.saturating_sub(DESCRIPTORS_OTHER).max(1))
 }
 
 /// Each connection to one address needs a pair of local address and port.

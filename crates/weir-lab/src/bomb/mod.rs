@@ -11,6 +11,7 @@ mod class;
 mod count;
 mod hdr;
 mod limits;
+mod parts;
 mod record;
 mod reply;
 mod report;
@@ -27,6 +28,7 @@ mod words;
 mod tests;
 
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 
@@ -34,7 +36,8 @@ use weir_io::{IoChoice, Options};
 
 pub use class::{BEHAVIOURS, Behaviour, Class, Drip, KEYS, arrivals, connections, depth, preset};
 pub use count::{Connect, Counts, CountsDocument, End, Outcome};
-pub use limits::check;
+pub use limits::{check, processes};
+pub use parts::run_parts;
 pub use record::{Line, Record};
 pub use report::html;
 pub use requests::{Mix, Preset, Request, Spelling};
@@ -71,6 +74,8 @@ pub struct Plan {
     pub classes: Vec<Class>,
     /// Threads, from 1; connections are dealt out to them in turn.
     pub threads: usize,
+    /// Those of them that this process has; all, unless it is one of several (`parts`).
+    pub own: Range<usize>,
     /// Which driver to run on.
     pub io: IoChoice,
     /// How long requests become due or are begun, after the warm-up, microseconds. None: until `requests` are done.
@@ -108,9 +113,9 @@ enum News {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Finished {
     thread: u32,
-    /// Processor time.
+    /// Processor time, without the warm-up.
     busy_us: u64,
-    /// Time from start to end.
+    /// Time from the end of the warm-up to the end.
     wall_us: u64,
     /// Time in which things were counted.
     counted_us: u64,
@@ -127,7 +132,7 @@ pub fn run(plan: &Plan, mut watch: impl FnMut(&Record, u32)) -> io::Result<Recor
     let bodies: Bodies = requests.map(|count| (0..count).map(|_| OnceLock::new()).collect()).collect();
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
-        for number in 0..plan.threads {
+        for number in plan.own.clone() {
             let (news, bodies) = (sender.clone(), &bodies);
             std::thread::Builder::new().name(format!("bomb-{number}")).spawn_scoped(scope, move || {
                 let thread = Thread { plan, number, bodies, news: news.clone() };

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::count::CountsDocument;
-use super::slice::{Slice, Times, pairs};
+use super::count::{Counts, CountsDocument};
+use super::slice::{Slice, Times, from_pairs, pairs};
 use super::{Finished, Plan};
 
 /// A run and what came of it.
@@ -24,7 +24,7 @@ pub struct Record {
 }
 
 /// One line of the raw file.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {
     /// What was run.
@@ -36,7 +36,7 @@ pub enum Line {
 }
 
 /// What was run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunLine {
     /// Of this form: 1.
     pub version: u32,
@@ -51,7 +51,7 @@ pub struct RunLine {
 }
 
 /// A class of clients.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClassLine {
     /// Its name.
     pub name: String,
@@ -78,7 +78,7 @@ pub struct ClassLine {
 }
 
 /// A second of a class. Histograms are pairs of a value and a count: the value is the highest of its bucket, microseconds.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SecondLine {
     /// From 0, after the warm-up.
     pub second: u32,
@@ -100,18 +100,18 @@ pub struct SecondLine {
 }
 
 /// A thread of the generator.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ThreadLine {
     /// Its number.
     pub thread: u32,
-    /// Processor time that it used.
+    /// Processor time that it used, without the warm-up.
     pub busy_us: u64,
-    /// From its start to its end.
+    /// From the end of the warm-up to its end.
     pub wall_us: u64,
     /// The part of it in which things were counted, until nothing became due any more.
     pub counted_us: u64,
     /// What it ran on.
-    pub driver: &'static str,
+    pub driver: String,
 }
 
 impl Record {
@@ -142,9 +142,26 @@ impl Record {
         self.seconds[class].entry(second).or_default().add(slice);
     }
 
+    /// Adds a line of another record of the same run.
+    ///
+    /// # Errors
+    /// It names a class or a kind that this run does not have.
+    pub(crate) fn add_line(&mut self, line: Line) -> Result<(), String> {
+        match line {
+            Line::Run(_) => {}
+            Line::Thread(thread) => self.threads.push(thread),
+            Line::Second(line) => {
+                let class = self.names.iter().position(|name| *name == line.class);
+                let class = class.ok_or_else(|| format!("no class `{}`", line.class))?;
+                self.add(line.second, class, &slice_of(&line)?);
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn finished(&mut self, finished: Finished) {
         let Finished { thread, busy_us, wall_us, counted_us, driver } = finished;
-        self.threads.push(ThreadLine { thread, busy_us, wall_us, counted_us, driver });
+        self.threads.push(ThreadLine { thread, busy_us, wall_us, counted_us, driver: driver.to_owned() });
     }
 
     /// Time that was to be counted, seconds; None when a number of requests set the end.
@@ -198,6 +215,16 @@ fn class_line(class: &super::Class) -> ClassLine {
         pipeline: class.depth,
         close_every: class.close_every,
     }
+}
+
+fn slice_of(line: &SecondLine) -> Result<Slice, String> {
+    let times = Times {
+        raw: from_pairs(&line.raw_us)?,
+        corrected: from_pairs(&line.corrected_us)?,
+        connect: from_pairs(&line.connect_us)?,
+        lag: from_pairs(&line.lag_us)?,
+    };
+    Ok(Slice::new(Counts::of(&line.counts)?, times, line.first_block_us))
 }
 
 fn second_line(second: u32, class: &str, slice: &Slice) -> SecondLine {

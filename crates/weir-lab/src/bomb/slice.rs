@@ -51,6 +51,10 @@ impl Times {
 }
 
 impl Slice {
+    pub(crate) fn new(counts: Counts, times: Times, first_block_us: Option<u64>) -> Slice {
+        Slice { counts, times: Some(Box::new(times)), first_block_us }
+    }
+
     /// The times, if there are any.
     pub fn times(&self) -> Option<&Times> {
         self.times.as_deref()
@@ -113,4 +117,16 @@ impl Slice {
 /// A histogram as pairs of the highest value of a bucket and its count.
 pub(crate) fn pairs(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     histogram.iter_recorded().map(|value| (value.value_iterated_to(), value.count_since_last_iteration())).collect()
+}
+
+/// What [`pairs`] was made of.
+///
+/// # Errors
+/// A value beyond [`LONGEST_US`].
+pub(crate) fn from_pairs(pairs: &[(u64, u64)]) -> Result<Histogram<u64>, String> {
+    let mut all = histogram();
+    for (value, count) in pairs {
+        all.record_n(*value, *count).map_err(|error| error.to_string())?;
+    }
+    Ok(all)
 }

@@ -39,7 +39,7 @@ pub struct Generator {
     /// Threads.
     pub threads: usize,
     /// What they ran on.
-    pub driver: &'static str,
+    pub driver: String,
     /// The largest share of its time that a thread used a processor, 0 to 1.
     pub busy: f64,
     /// Processor time of all threads for each request, microseconds.
@@ -163,7 +163,7 @@ impl Generator {
         }
         Generator {
             threads: record.threads.len(),
-            driver: record.threads.first().map_or("", |thread| thread.driver),
+            driver: record.threads.first().map_or_else(String::new, |thread| thread.driver.clone()),
             busy,
             cpu_us_per_request: (sum.counts.answered() > 0).then(|| cpu_us as f64 / sum.counts.answered() as f64),
             lag,

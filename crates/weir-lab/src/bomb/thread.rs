@@ -144,6 +144,8 @@ struct Generator<'a, D: Driver> {
     start_us: u64,
     /// What was due or begun before is not counted.
     counted_us: u64,
+    /// Processor time that the thread had used by then.
+    before_us: Option<u64>,
     /// Nothing becomes due from then on.
     stop_us: u64,
     /// The second that slices are filled for.
@@ -169,6 +171,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             limits: Limits::default(),
             start_us: 0,
             counted_us: 0,
+            before_us: None,
             stop_us: 0,
             second: 0,
             look_us: 0,
@@ -183,7 +186,6 @@ impl<'a, D: Driver> Generator<'a, D> {
         self.start_us = self.driver.now_us();
         self.counted_us = self.start_us + self.plan.warm_up_us;
         self.stop_us = self.plan.duration_us.map_or(u64::MAX, |us| self.counted_us + us);
-        let (cpu_us, from_us) = (thread_cpu_us(), self.start_us);
         self.begin();
         while !self.is_over() {
             self.driver.turn(Some(self.wait_us()), &mut completions)?;
@@ -202,8 +204,8 @@ impl<'a, D: Driver> Generator<'a, D> {
         let now_us = self.driver.now_us();
         let finished = Finished {
             thread: self.number as u32,
-            busy_us: thread_cpu_us().saturating_sub(cpu_us),
-            wall_us: now_us - from_us,
+            busy_us: thread_cpu_us() - self.before_us.unwrap_or_else(thread_cpu_us),
+            wall_us: now_us.saturating_sub(self.counted_us),
             counted_us: now_us.min(self.stop_us).saturating_sub(self.counted_us),
             driver: self.driver.name(),
         };
@@ -273,6 +275,9 @@ impl<'a, D: Driver> Generator<'a, D> {
     /// Hands over what the last second brought.
     fn turn_second(&mut self) {
         let now_us = self.driver.now_us();
+        if self.counts(now_us) {
+            self.before_us.get_or_insert_with(thread_cpu_us);
+        }
         let second = (now_us.saturating_sub(self.counted_us) / SECOND_US) as u32;
         if second > self.second {
             self.hand_over();

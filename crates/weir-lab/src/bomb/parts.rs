@@ -1,0 +1,80 @@
+//! A run spread over several processes, because one may not have as many descriptors as there are connections.
+//!
+//! Called by the verb, which starts itself again for each part. A part has some of the threads, and writes the lines of its
+//! record when it ends; together they are the record of the run. Bound: 64 processes.
+
+use std::io::{self, BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Plan;
+use super::record::{Line, Record};
+
+/// Parts that run; those that are left are ended when it is dropped.
+struct Parts(Vec<Child>);
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        for part in &mut self.0 {
+            // One that has ended can't be killed, which is fine.
+            let _ = part.kill();
+            let _ = part.wait();
+        }
+    }
+}
+
+/// How often it is looked whether the run is to end early.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs the parts that `command` makes and adds up what they write to standard output. They end by themselves, and when
+/// `plan.stop` is set are asked to (SIGTERM).
+///
+/// # Errors
+/// A part can't be started or failed; its own message is on standard error.
+pub fn run_parts(plan: &Plan, count: usize, command: impl Fn(usize) -> Command) -> io::Result<Record> {
+    let mut record = Record::new(plan);
+    let mut parts = Parts(Vec::new());
+    for part in 0..count {
+        parts.0.push(command(part).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
+    }
+    let pids: Vec<Pid> = parts.0.iter().map(Pid::from_child).collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| pass_on(plan, &pids, &over));
+        let read = parts.0.iter_mut().enumerate().try_for_each(|(at, part)| {
+            read_part(part, &mut record)
+                .map_err(|error| io::Error::new(error.kind(), format!("part {}: {error}", at + 1)))
+        });
+        over.store(true, Ordering::Relaxed);
+        read
+    })?;
+    Ok(record)
+}
+
+/// A part writes at its end only: while one is read, the others run on, or wait to be read.
+fn read_part(part: &mut Child, record: &mut Record) -> io::Result<()> {
+    let output = part.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
+    for line in BufReader::new(output).lines() {
+        let line: Line = serde_json::from_str(&line?).map_err(io::Error::other)?;
+        record.add_line(line).map_err(io::Error::other)?;
+    }
+    let status = part.wait()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(status.to_string())) }
+}
+
+/// Asks the parts to end when this process is asked to.
+fn pass_on(plan: &Plan, pids: &[Pid], over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        if plan.stop.load(Ordering::Relaxed) {
+            for pid in pids {
+                // One that has ended is a child that was not waited for, or gone: neither is anybody else.
+                let _ = kill_process(*pid, Signal::TERM);
+            }
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
