@@ -70,7 +70,8 @@ pub struct Server {
     pub open: Bits,
     /// Connections with nothing unanswered.
     pub idle: Bits,
-    /// Connections with a request behind which nothing may be sent.
+    /// Connections behind which nothing is put for now: a request that nothing may follow is unanswered, or the answer under way
+    /// is large, late, or taken slowly.
     held: Bits,
     /// Position of the connection that is kept for the request in quarantine that waits here: nothing else is sent on it.
     pub kept: Option<u32>,
@@ -203,7 +204,7 @@ impl Server {
         self.inflight + self.waiting.len() as u32
     }
 
-    /// Whether each connection that is up has a request behind which nothing may be sent.
+    /// Whether nothing is put on any of the connections that are up until the answer under way has ended.
     pub fn is_held(&self) -> bool {
         !self.held.is_empty() && self.held.count() >= self.ready
     }
@@ -239,7 +240,7 @@ impl Server {
             && !link.paused
             && (empty || (!link.probation && self.may_follow(link, now_us)));
         self.idle.set(position, idle);
-        self.held.set(position, up && link.hold);
+        self.held.set(position, up && (link.hold || link.large || link.late || link.paused));
         self.open.set(position, open);
     }
 

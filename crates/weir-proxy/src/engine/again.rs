@@ -171,8 +171,10 @@ impl Engine {
     /// The first of these servers that takes requests on connections of this worker, or of another.
     fn second_up(&self, ask: &Ask, among: &[usize]) -> Option<Second> {
         let first = self.groups[usize::from(ask.upstream)].servers.start;
-        if let Some(index) = among.iter().find(|index| self.may_take(first + **index)) {
-            return Some(Second { server: *index as u16, worker: None });
+        let mut here = among.iter().copied().filter(|index| self.may_take(first + index));
+        let free = here.clone().find(|index| !self.servers[first + index].is_held());
+        if let Some(index) = free.or_else(|| here.next()) {
+            return Some(Second { server: index as u16, worker: None });
         }
         if !self.may_cross(ask) {
             return None;
@@ -264,6 +266,18 @@ impl Engine {
             self.place_again(ask, bytes);
         }
         self.dispatch_group(server);
+    }
+
+    /// What waits for a server none of whose connections takes anything for now goes elsewhere, when another server has room.
+    pub(super) fn relieve_queue(&mut self, server: usize) {
+        let machine = &self.servers[server];
+        if machine.waiting.is_empty() || !machine.is_held() {
+            return;
+        }
+        let mut group = self.groups[usize::from(machine.upstream)].servers.clone();
+        if group.any(|other| other != server && self.servers[other].has_room()) {
+            self.evacuate(server);
+        }
     }
 
     /// Gives out what waits at any server of the same upstream.

@@ -11,7 +11,7 @@ use crate::link::{Link, LinkState};
 
 /// How long an answer may stand still while others need its connection. A client that reads at all clears the
 /// bytes that stopped it sooner than this.
-const STALL_US: u64 = 100_000;
+pub(super) const STALL_US: u64 = 100_000;
 /// Connections of one server set aside at a time.
 const ASIDE_MAX: u32 = 1_000;
 
@@ -36,7 +36,7 @@ impl Engine {
         let link = self.links.at_mut(index);
         link.stall_due_us = u64::MAX;
         if !link.paused {
-            return;
+            return self.check_queue(index);
         }
         let due_us = link.paused_us + STALL_US;
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
@@ -54,7 +54,7 @@ impl Engine {
         }
     }
 
-    fn arm_stall(&mut self, index: u32, due_us: u64) {
+    pub(super) fn arm_stall(&mut self, index: u32, due_us: u64) {
         self.links.at_mut(index).stall_due_us = due_us;
         self.arm_link(index, due_us);
     }

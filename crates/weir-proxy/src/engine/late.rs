@@ -4,10 +4,11 @@
 //! client reads. Nothing more is sent behind it; safe requests that wait behind it are sent again on other connections, and
 //! their answers on this one are thrown away. Each request is moved so at most once, and only a share of all, so that a
 //! server in trouble doesn't get its load multiplied. The late request itself stays: only its own client waits for it.
-//! design.md §5. Slow clients are the business of [`super::aside`].
+//! design.md §5. What waits for a server all of whose connections have such answers, or large ones, goes to another server that
+//! has room. Slow clients are the business of [`super::aside`].
 
 use super::Engine;
-use super::aside::keeps_up;
+use super::aside::{STALL_US, keeps_up};
 use crate::ask::{Ask, Traits};
 use crate::link::{Link, LinkState};
 
@@ -38,9 +39,32 @@ impl Engine {
         }
         link.late = true;
         self.servers[server].refresh(link, self.now_us);
+        self.watch_queue(index);
+        let link = self.links.at(index);
         if link.entries.iter().skip(1).any(|entry| entry.is_movable() && !entry.ask.traits.has(Traits::MOVED)) {
             self.arm_late(index, self.now_us + late_us);
             self.leave_behind(index);
+        }
+    }
+
+    /// The answer under way has its connection for itself. When the others of its server are as busy, what waits for the server can
+    /// wait for long: looks every [`STALL_US`] whether it had better go elsewhere.
+    pub(super) fn watch_queue(&mut self, index: u32) {
+        let link = self.links.at(index);
+        let upstream = usize::from(self.servers[link.server as usize].upstream);
+        let several = self.groups[upstream].servers.len() > 1;
+        if several && link.stall_due_us == u64::MAX {
+            self.arm_stall(index, self.now_us + STALL_US);
+        }
+    }
+
+    /// The time of [`Engine::watch_queue`] is up.
+    pub(super) fn check_queue(&mut self, index: u32) {
+        let link = self.links.at(index);
+        if link.state == LinkState::Ready && (link.large || link.late) {
+            let server = link.server as usize;
+            self.watch_queue(index);
+            self.relieve_queue(server);
         }
     }
 

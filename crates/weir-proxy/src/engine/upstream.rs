@@ -395,6 +395,7 @@ impl Engine {
                 self.counters.exclusive.add(1);
                 let server = &mut self.servers[link.server as usize];
                 server.refresh(link, self.now_us);
+                self.watch_queue(index);
             }
         } else {
             let count = self.links.at(index).interims();
@@ -437,6 +438,7 @@ impl Engine {
             self.counters.exclusive.add(1);
             let server = &mut self.servers[link.server as usize];
             server.refresh(link, self.now_us);
+            self.watch_queue(index);
         }
         if cancelled || self.is_gone(id) {
             return self.discard(index);

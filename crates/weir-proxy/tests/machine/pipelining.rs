@@ -562,6 +562,54 @@ fn large_answers_are_exclusive() {
     }
 }
 
+/// A large answer that never gets on; everything else is answered after a while.
+fn hangs_for(nonce: &'static str, delay_us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
+    move |seen| match seen.request.nonce() == nonce {
+        true => Some(vec![
+            Do::Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n".to_vec()),
+            Do::Bytes(vec![b'l'; 20_000]),
+            Do::Silence,
+        ]),
+        false => Some(vec![Do::Delay(delay_us), Do::Answer(answer(seen.request))]),
+    }
+}
+
+/// All connections of a server are busy with large answers: who asks now goes to another server, and does not wait for their end.
+#[test]
+fn large_answers_keep_nobody_from_other_servers() {
+    let mut world = World::started(plan(2, 1), 1, 1);
+    world.servers.iter_mut().for_each(|server| server.serve = Box::new(hangs_for("l0000001", 1_000)));
+    let client = world.client();
+    world.get(client, "l0000001");
+    world.run_for(10_000);
+    for _ in 0..10 {
+        let clients = burst(&mut world, "GET", 2);
+        world.run_for(10_000);
+        check_burst(&world, &clients);
+    }
+    assert!(world.clients[client].replies.is_empty());
+    world.reset(client);
+    world.run_for(1_000_000);
+    world.finish();
+}
+
+/// Nor does who waited for that server already, as soon as another has room.
+#[test]
+fn who_waits_behind_large_answers_goes_where_there_is_room() {
+    let mut world = World::started(plan(2, 1), 1, 1);
+    world.servers.iter_mut().for_each(|server| server.serve = Box::new(hangs_for("l0000001", 50_000)));
+    let (first, large) = (world.client(), world.client());
+    world.get(first, "00000001");
+    world.get(large, "l0000001");
+    let clients = burst(&mut world, "GET", 8);
+    world.run_for(1_000_000);
+    check_burst(&world, &clients);
+    assert!(world.clients[large].replies.is_empty());
+    world.reset(large);
+    world.run_for(1_000_000);
+    world.finish();
+}
+
 /// Connection-bound authentication makes a connection nobody else's.
 #[test]
 fn e26_connection_bound_authentication() {
