@@ -84,6 +84,8 @@ pub struct Entry {
     pub outcome: Outcome,
     /// The client has seen bytes of the answer.
     pub delivered: bool,
+    /// For triggers: when the script first said something.
+    pub said_us: Option<u64>,
     /// Until when the script of a trigger says nothing more once it was delivered, by the time of the world.
     pub quiet_until_us: u64,
     /// For triggers: what the client got, to be judged by the row.
@@ -186,6 +188,7 @@ impl Book {
             broken: 0,
             outcome,
             delivered: false,
+            said_us: None,
             quiet_until_us: 0,
             replies,
             end: None,
@@ -262,6 +265,13 @@ impl Book {
         let played = self.played.entry(id.to_owned()).or_default();
         played.times += 1;
         played.followed += u64::from(followed);
+    }
+
+    /// The script of a trigger says something.
+    pub fn said(&mut self, nonce: &str, now_us: u64) {
+        if let Some(entry) = self.entries.get_mut(nonce) {
+            entry.said_us.get_or_insert(now_us);
+        }
     }
 
     /// The server announced that it does not act on a request that it has received already.

@@ -22,6 +22,9 @@ pub const KILLER: &str = "e19_killer";
 /// How long the process of a killed server takes to come back, microseconds.
 const RESTART_US: u64 = 5_000;
 
+/// How long a server leaves an answer half said until its client has got some of it: that client may wait for others first.
+const AWAIT_US_MAX: u64 = 1_000_000;
+
 /// What answers to probes carry.
 const PROBE_NONCE: &str = "a probe's";
 
@@ -511,11 +514,13 @@ impl Server {
     fn play(&mut self, net: &mut Net<'_>, conn: Conn, nonce: String, mut steps: VecDeque<Step>) {
         while let Some(step) = steps.pop_front() {
             match &step {
-                Step::Send(template) => self.send(net, conn, &Step::bytes(template, &nonce)),
+                Step::Send(template) => {
+                    self.book.borrow_mut().said(&nonce, net.now_us());
+                    self.send(net, conn, &Step::bytes(template, &nonce));
+                }
                 Step::AwaitDelivered => {
-                    let entry = |entry: &Entry| (entry.delivered, entry.quiet_until_us);
-                    let (delivered, until_us) = self.book.borrow().entries.get(&nonce).map_or((false, 0), entry);
-                    let quiet_us = if delivered { until_us.saturating_sub(net.now_us()) } else { 1_000 };
+                    let now_us = net.now_us();
+                    let quiet_us = self.book.borrow().entries.get(&nonce).map_or(0, |entry| quiet_us(entry, now_us));
                     if quiet_us > 0 {
                         steps.push_front(step);
                         self.timer(net, quiet_us, Due::Go(conn));
@@ -609,6 +614,12 @@ impl Actor for Server {
         self.forget_traffic(conn);
         self.conns.remove(&conn);
     }
+}
+
+/// How long a script waits before it looks again whether it may go on.
+fn quiet_us(entry: &Entry, now_us: u64) -> u64 {
+    let patient = entry.said_us.is_none_or(|said_us| now_us < said_us + AWAIT_US_MAX);
+    if !entry.delivered && patient { 1_000 } else { entry.quiet_until_us.saturating_sub(now_us) }
 }
 
 /// A scripted answer that carries the identifier of its request back, as far as the script's author knows it: only once.
