@@ -172,7 +172,7 @@ impl Engine {
     fn second_up(&self, ask: &Ask, among: &[usize]) -> Option<Second> {
         let first = self.groups[usize::from(ask.upstream)].servers.start;
         let mut here = among.iter().copied().filter(|index| self.may_take(first + index));
-        let free = here.clone().find(|index| !self.servers[first + index].is_held());
+        let free = here.clone().find(|index| !self.servers[first + index].is_held() && !self.is_backup(first + index));
         if let Some(index) = free.or_else(|| here.next()) {
             return Some(Second { server: index as u16, worker: None });
         }
@@ -268,14 +268,20 @@ impl Engine {
         self.dispatch_group(server);
     }
 
-    /// What waits for a server none of whose connections takes anything for now goes elsewhere, when another server has room.
+    fn is_backup(&self, server: usize) -> bool {
+        let machine = &self.servers[server];
+        self.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)].backup
+    }
+
+    /// What waits for a server none of whose connections takes anything for now goes elsewhere, when another server has room that is
+    /// no backup: one that is only busy is no reason for those.
     pub(super) fn relieve_queue(&mut self, server: usize) {
         let machine = &self.servers[server];
         if machine.waiting.is_empty() || !machine.is_held() {
             return;
         }
         let mut group = self.groups[usize::from(machine.upstream)].servers.clone();
-        if group.any(|other| other != server && self.servers[other].has_room()) {
+        if group.any(|other| other != server && self.servers[other].has_room() && !self.is_backup(other)) {
             self.evacuate(server);
         }
     }

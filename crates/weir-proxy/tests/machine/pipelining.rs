@@ -610,6 +610,25 @@ fn who_waits_behind_large_answers_goes_where_there_is_room() {
     world.finish();
 }
 
+/// But a server that is only busy is no reason for a backup.
+#[test]
+fn large_answers_are_no_reason_for_a_backup() {
+    let mut plan = plan(2, 1);
+    plan.upstreams[0].servers[1].backup = true;
+    let mut world = World::started(plan, 1, 1);
+    world.servers[0].serve = Box::new(hangs_for("l0000001", 1_000));
+    let large = world.client();
+    world.get(large, "l0000001");
+    let clients = burst(&mut world, "GET", 8);
+    world.run_for(1_000_000);
+    assert!(world.conns.iter().filter(|conn| conn.server == 1).all(|conn| conn.requests.is_empty()));
+    let conn = world.conns.iter().position(|conn| !conn.requests.is_empty()).unwrap();
+    world.cut(conn, Do::Rst);
+    world.run_for(1_000_000);
+    check_burst(&world, &clients);
+    world.finish();
+}
+
 /// Connection-bound authentication makes a connection nobody else's.
 #[test]
 fn e26_connection_bound_authentication() {
