@@ -12,6 +12,7 @@ use crate::server::Waiting;
 use crate::session::Phase;
 
 /// Where a request goes again: the server within its upstream, and the worker whose connections it takes.
+#[derive(Clone, Copy)]
 struct Second {
     server: u16,
     /// None: this one.
@@ -120,7 +121,7 @@ impl Engine {
     }
 
     /// The first of these servers that takes requests, here or, unless the order is strict, after all that do so here, at another
-    /// worker; else the same one, and if that may keep nothing, one that may come up.
+    /// worker; else the same one, and if that may keep nothing, one that may come up; a suspended one rather than to wait.
     fn second_place_among(&self, ask: &Ask, order: &[usize], strictly: bool) -> Result<Second, Failure> {
         let (first, old) = (self.groups[usize::from(ask.upstream)].servers.start, usize::from(ask.server));
         let here = |index: usize| Second { server: index as u16, worker: None };
@@ -130,17 +131,22 @@ impl Engine {
         }
         let machine = &self.servers[first + old];
         let stays = machine.standing.keeps_waiting();
-        if stays && let Some(found) = self.same_elsewhere(ask) {
+        let same = if stays { self.same_elsewhere(ask) } else { None };
+        let is_up = self.ready_elsewhere(first + old).is_some();
+        if is_up && let Some(found) = same {
             return Ok(found);
         }
-        let mut order = order.iter().copied();
+        let order = order.iter().copied();
         if !stays && let Some(index) = order.clone().find(|index| self.may_await(first + index)) {
             return Ok(here(index));
         }
         if machine.ready == 0
-            && let Some(index) = order.find(|index| self.may_be_burdened(first + index))
+            && let Some(found) = self.second_burdened(ask, order)
         {
-            return Ok(here(index));
+            return Ok(found);
+        }
+        if let Some(found) = same {
+            return Ok(found);
         }
         let may_wait = !machine.links.is_empty() && (machine.ready > 0 || self.may_come_up(first + old));
         if may_wait { Ok(here(old)) } else { Err(self.why_not(ask.upstream)) }
@@ -183,6 +189,21 @@ impl Engine {
         among.iter().filter(takes).find_map(|index| {
             let worker = self.ready_elsewhere(first + index)?;
             Some(Second { server: *index as u16, worker: Some(worker) })
+        })
+    }
+
+    /// A suspended one of these servers, where such may have what nobody else can take: on connections of this worker, or of another.
+    fn second_burdened(&self, ask: &Ask, mut among: impl Iterator<Item = usize> + Clone) -> Option<Second> {
+        let first = self.groups[usize::from(ask.upstream)].servers.start;
+        if let Some(index) = among.clone().find(|index| self.may_be_burdened(first + index)) {
+            return Some(Second { server: index as u16, worker: None });
+        }
+        if !self.may_cross(ask) {
+            return None;
+        }
+        among.find_map(|index| {
+            let worker = self.ready_elsewhere(first + index).filter(|_| self.is_last_resort(first + index))?;
+            Some(Second { server: index as u16, worker: Some(worker) })
         })
     }
 

@@ -452,6 +452,35 @@ fn a_suspended_server_is_awaited_by_all_workers() {
     }
 }
 
+/// What was in flight to the last server that is in use when it dies goes to the suspended one, whichever worker has its connections.
+#[test]
+fn a_suspended_server_gets_what_a_dying_one_had() {
+    for workers in [1, 2] {
+        let mut plan = plan_with_rule(2, 1);
+        plan.upstreams[0].connect_retries = 1;
+        let mut world = World::started(plan, workers, 1);
+        let status = Rc::new(Cell::new(500));
+        switched(&mut world, 0, &status);
+        let clients: Vec<usize> = (0..2).map(|n| world.client_of(n % usize::from(workers))).collect();
+        while !suspended(&world, 0).iter().all(|suspended| *suspended) {
+            round(&mut world, &clients);
+        }
+        status.set(200);
+        world.servers[1].serve = Box::new(|_| Some(vec![Do::Silence]));
+        clients.iter().for_each(|client| world.get(*client, "00000001"));
+        world.run_for(500);
+        assert!(world.count(|counters| counters.in_flight.get()) > 0, "nothing is in flight");
+        world.servers[1].door = Door::Refuses;
+        let dying = world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == 1).collect::<Vec<_>>();
+        dying.into_iter().for_each(|conn| world.cut(conn, Do::Rst));
+        world.run_for(200_000);
+        for client in clients {
+            assert_eq!(world.clients[client].statuses().last(), Some(&200), "{workers} workers");
+        }
+        world.finish();
+    }
+}
+
 /// Of a dead server and a suspended one that is not tried, the answer says what could be done about it.
 #[test]
 fn a_dead_server_beside_a_suspended_one_is_no_full_queue() {
