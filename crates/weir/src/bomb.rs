@@ -13,6 +13,7 @@ use weir_lab::bomb::{
     self, Behaviour, Class, Drip, Mix, Plan, Rate, Record, Request, Sources, Spelling, Summary, Threshold,
 };
 use weir_lab::target::Target;
+use weir_lab::units::{duration_us, show_ns};
 
 use crate::cli::Io;
 use crate::failure::Failure;
@@ -20,6 +21,9 @@ use crate::{machine, run, terminal};
 
 /// Counted time when neither a duration nor a number is given, microseconds.
 const DURATION_US: u64 = 10_000_000;
+
+/// Seconds whose rates are shown while it runs.
+const SPARKS: u32 = 20;
 
 /// `weir bomb`.
 #[derive(Args, Debug)]
@@ -57,13 +61,13 @@ pub(crate) struct BombArgs {
     #[arg(long, value_name = "HOW", default_value = "even", value_parser = bomb::arrivals)]
     arrivals: bool,
     /// How long [default: 10s, unless -n is given]
-    #[arg(short, long, value_name = "DURATION", value_parser = bomb::duration_us)]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration_us)]
     duration: Option<u64>,
     /// End after so many requests of each class
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
     /// Time before anything is counted
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = bomb::duration_us)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration_us)]
     warm_up: u64,
     /// Threads [default: one for each core, at most one for each connection]
     #[arg(short, long, overrides_with = "threads", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -106,13 +110,13 @@ pub(crate) struct BombArgs {
     #[arg(long)]
     same_body: bool,
     /// How long an attempt to connect may take; longer is counted as dropped
-    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = bomb::duration_us)]
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration_us)]
     connect_timeout: u64,
     /// How long a request may go without a complete answer
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = bomb::duration_us)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration_us)]
     timeout: u64,
     /// Count answers that came later than this as late
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = bomb::duration_us)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration_us)]
     late: u64,
     /// Seed of everything that is drawn
     #[arg(long, value_name = "N", default_value = "1")]
@@ -166,6 +170,7 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     let [out, report, hdr] = create(files)?;
     end_on_signals(&plan)?;
     let began = SystemTime::now() + Duration::from_micros(plan.warm_up_us);
+    let seconds = plan.duration_us.map(|us| us as f64 / 1e6);
     let live = !json && io::stdout().is_terminal();
     let parts = bomb::processes(&plan, descriptors) as usize;
     let record = if parts > 1 {
@@ -175,7 +180,7 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     } else {
         bomb::run(&plan, |record, second| {
             if live {
-                terminal::print(&progress(record, second));
+                terminal::print(&progress(record, second, seconds));
             }
         })
     };
@@ -268,11 +273,24 @@ fn write_lines(out: impl io::Write, record: &Record) -> io::Result<()> {
     file.flush()
 }
 
-/// One line that is written over: the last whole second.
-fn progress(record: &Record, second: u32) -> String {
+/// One line that is written over: how far it is, the rates of the last seconds, and the last whole one in figures.
+fn progress(record: &Record, second: u32, seconds: Option<f64>) -> String {
     let (answered, blocked, p99_us) = record.glance(second);
-    let p99 = p99_us.map_or_else(|| "-".to_owned(), |us| format!("{:.2} ms", us as f64 / 1e3));
-    format!("\r\x1b[K{:>4} s  {answered} answered/s  p99 {p99}  {blocked} blocked/s", second + 1)
+    let rates: Vec<u64> = (second.saturating_sub(SPARKS - 1)..=second).map(|second| record.glance(second).0).collect();
+    let p99 = p99_us.map_or_else(|| "-".to_owned(), |us| show_ns(us * 1000));
+    let of = seconds.map_or_else(String::new, |seconds| format!("/{seconds:.0}"));
+    let line =
+        format!("{}{of} s {} {answered} answered/s, p99 {p99}, {blocked} blocked/s", second + 1, sparkline(&rates));
+    // A line that is wider than the terminal, which may have been made smaller, could not be written over.
+    let columns = terminal::size().map_or(usize::MAX, |(columns, _)| columns.saturating_sub(1));
+    format!("\r\x1b[K{}", line.chars().take(columns).collect::<String>())
+}
+
+/// Each number as a bar of eight heights, the largest as the highest.
+fn sparkline(numbers: &[u64]) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = numbers.iter().copied().max().unwrap_or(0).max(1);
+    numbers.iter().map(|number| BARS[(number * 7 / most) as usize]).collect()
 }
 
 /// `Name: value`.
@@ -359,5 +377,17 @@ impl BombArgs {
             Request::new(&target.host, &target.path, weight, spelling)
         });
         Mix::new(requests.collect::<Result<_, _>>()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_high_as_the_numbers() {
+        assert_eq!(sparkline(&[0, 50, 100, 7]), "▁▄█▁");
+        assert_eq!(sparkline(&[0, 0]), "▁▁");
+        assert_eq!(sparkline(&[]), "");
     }
 }

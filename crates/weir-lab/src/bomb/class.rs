@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use super::requests::{Mix, Preset, Request, Spelling};
 use super::schedule::Rate;
 use super::sources::Sources;
-use super::words::{duration_us, number};
 use crate::target::Target;
+use crate::units::{duration_us, number};
 
 /// Most connections of a class.
 const CONNECTIONS_MAX: u32 = 1_000_000;

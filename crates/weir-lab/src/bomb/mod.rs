@@ -22,7 +22,6 @@ mod sources;
 mod summary;
 mod thread;
 mod threshold;
-mod words;
 
 #[cfg(test)]
 mod tests;
@@ -46,26 +45,14 @@ pub use slice::{Slice, Times};
 pub use sources::Sources;
 pub use summary::{ClassSummary, Summary};
 pub use threshold::Threshold;
-pub use words::duration_us;
 
 use crate::io::with_driver;
 use thread::{Bodies, Thread};
 
-/// Buffers of a thread: answers are read at once, so few are enough, but the kernel takes them in bursts.
-const SIZES: Options = Options {
-    small_count: 1024,
-    small_bytes: 4096,
-    large_count: 64,
-    large_bytes: 65_536,
-    small_armed: 64,
-    large_armed: 16,
-    queue_entries: 1024,
-    completion_entries: 4096,
-    completions_per_turn: 512,
-    receives_per_turn: 4,
-    accepts_per_turn: 1,
-    accept_pause_us: 100_000,
-};
+/// Sizes of a thread's driver. Answers are small or read at once: few large buffers are enough.
+fn sizes() -> Options {
+    Options { large_count: 64, ..Options::default() }
+}
 
 /// A run.
 #[derive(Debug, Clone)]
@@ -136,7 +123,7 @@ pub fn run(plan: &Plan, mut watch: impl FnMut(&Record, u32)) -> io::Result<Recor
             let (news, bodies) = (sender.clone(), &bodies);
             std::thread::Builder::new().name(format!("bomb-{number}")).spawn_scoped(scope, move || {
                 let thread = Thread { plan, number, bodies, news: news.clone() };
-                if let Err(error) = with_driver(plan.io, SIZES, thread) {
+                if let Err(error) = with_driver(plan.io, sizes(), thread) {
                     let _ = news.send(News::Failed(error));
                 }
             })?;

@@ -6,7 +6,7 @@
 
 use std::fmt::{self, Display};
 
-use super::words::{duration_us, number};
+use crate::units::{duration_us, number};
 
 /// Highest rate that can be asked for, requests a second.
 const RATE_MAX: f64 = 1e8;

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::count::{CONNECTS, Connect, Counts, CountsDocument, ENDS, OUTCOMES, Outcome};
 use super::record::Record;
 use super::slice::{Slice, Times};
+use crate::units::show_ns;
 
 /// A thread that was busy for a larger share of the time was the limit.
 const BUSY_MAX: f64 = 0.95;
@@ -265,12 +266,7 @@ fn share(of_one: f64) -> String {
 
 /// A time with its unit.
 pub(crate) fn time(us: u64) -> String {
-    match us {
-        0..1_000 => format!("{us} us"),
-        1_000..100_000 => format!("{:.2} ms", us as f64 / 1e3),
-        100_000..10_000_000 => format!("{:.0} ms", us as f64 / 1e3),
-        _ => format!("{:.1} s", us as f64 / 1e6),
-    }
+    show_ns(us * 1000)
 }
 
 impl Display for Percentiles {

@@ -2,7 +2,7 @@
 //! read them) and behind it.
 
 use super::summary::{ClassSummary, Summary, time};
-use super::words::{duration_us, number};
+use crate::units::{duration_us, number};
 
 /// What can be compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
