@@ -381,7 +381,8 @@ pub struct Engine {
     seed: u64,
     /// Some upstream is balanced by what all workers have at its servers.
     shares_loads: bool,
-    draining: bool,
+    /// When draining began.
+    draining_us: Option<u64>,
     /// How often this worker has begun anew.
     life: u32,
     /// By worker: does not know yet of this life.
@@ -454,7 +455,7 @@ impl Engine {
             swept_us: now_us,
             seed: parts.seed,
             shares_loads: false,
-            draining: false,
+            draining_us: None,
             life: 0,
             strangers: vec![false; usize::from(parts.workers)],
             plan: Arc::clone(&plan),
@@ -531,9 +532,9 @@ impl Engine {
         self.exchanges.len()
     }
 
-    /// Finishes what is under way and takes nothing new: idle clients are closed, others after their answers.
+    /// Finishes what is under way and takes nothing new: clients are closed after their answers, idle ones soon.
     pub fn drain(&mut self) {
-        self.draining = true;
+        self.draining_us.get_or_insert(self.now_us);
         let all: Vec<u32> = self.sessions.indexes().collect();
         for index in all {
             self.drain_session(index);
@@ -542,7 +543,12 @@ impl Engine {
 
     /// Whether draining has come to its end.
     pub fn is_drained(&self) -> bool {
-        self.draining && self.sessions.is_empty()
+        self.is_draining() && self.sessions.is_empty()
+    }
+
+    /// Whether clients are closed as soon as they have what they asked for.
+    fn is_draining(&self) -> bool {
+        self.draining_us.is_some()
     }
 
     /// The next thing to do outside, or None when all is done for now.

@@ -86,7 +86,7 @@ impl Engine {
         self.release(slot);
         self.counters.answer(head.status);
         let now_us = self.now_us;
-        let draining = self.draining;
+        let draining = self.is_draining();
         let exchange = self.exchanges.at_mut(slot);
         exchange.phase = Phase::Answering;
         exchange.link = Some(link);
@@ -232,9 +232,10 @@ impl Engine {
         self.release(slot);
         self.counters.answer(status);
         self.counters.refusals.count(word);
+        let draining = self.is_draining();
         let exchange = self.exchanges.at_mut(slot);
         // An error says nothing of keep-alive, without which HTTP/1.0 ends here.
-        let draining = self.draining && exchange.next == NONE;
+        let draining = draining && exchange.next == NONE;
         exchange.want.close |= exchange.want.body_open || exchange.want.old || draining;
         exchange.framing = AnswerFraming::Plain;
         let (close, head, index) = (exchange.want.close, exchange.want.head, exchange.session);

@@ -17,7 +17,7 @@ impl Engine {
     /// A client connected. Returns the token that names it, or None when it is not wanted (then close it).
     pub fn accepted(&mut self, socket: u64, peer: SocketAddr) -> Option<u64> {
         let full = self.plan.client.connections_max.is_some_and(|max| self.sessions.len() >= max as usize);
-        if full || self.draining {
+        if full || self.is_draining() {
             self.counters.connections_refused.add(1);
             return None;
         }
@@ -276,7 +276,7 @@ impl Engine {
         let want = Want {
             head: head.method == Method::Head,
             old: head.version == Version::Http10,
-            close: !head.persist || self.draining,
+            close: !head.persist || self.is_draining(),
             trailers: head.te_trailers,
             upgrade: head.upgrade.is_some(),
             ..Want::default()
@@ -587,7 +587,7 @@ impl Engine {
         exchange
     }
 
-    /// When draining: an idle client is closed, another one after what it asked.
+    /// When draining: a client is closed after what it asked, an idle one soon (`DRAIN_IDLE_US`).
     pub(super) fn drain_session(&mut self, index: u32) {
         let session = self.sessions.at_mut(index);
         if session.reading == Reading::Tunnel {
@@ -595,7 +595,7 @@ impl Engine {
         }
         let begun = session.has_begun_request();
         if session.first == NONE && session.output.is_empty() && !session.flags.sending && !begun {
-            self.close_session(index, "drained");
+            self.arm_session(index);
         } else if session.last != NONE {
             let last = session.last;
             if session.reading == Reading::Head {

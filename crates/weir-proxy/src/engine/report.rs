@@ -20,7 +20,7 @@ impl Engine {
         Report {
             clients: self.sessions.len(),
             exchanges: self.exchanges.len(),
-            draining: self.draining,
+            draining: self.is_draining(),
             servers: servers.map(|((at, server), tunnels)| self.report_server(at, server, tunnels)).collect(),
             suspects: self.suspects(),
         }

@@ -12,6 +12,9 @@ use crate::slab::NONE;
 
 /// How long an answer that ends a connection is given to be read before the connection is closed.
 const LINGER_US: u64 = 2_000_000;
+/// How long an idle client stays when draining begins: what it has sent by then may be on the way, and closing on a request
+/// would lose it. Longer than a round trip nearly everywhere.
+const DRAIN_IDLE_US: u64 = 100_000;
 /// A body slower than the minimum rate is tolerated this long.
 const BODY_RATE_GRACE_US: u64 = 10_000_000;
 
@@ -61,7 +64,10 @@ impl Engine {
         }
         let reading = match session.reading {
             Reading::Head if session.has_begun_request() && !session.flags.stopped => plan.head_timeout_us,
-            Reading::Head if session.first == NONE && !session.flags.sending => plan.idle_timeout_us,
+            Reading::Head if session.first == NONE && !session.flags.sending => {
+                let drained_us = self.draining_us.map_or(u64::MAX, |since_us| since_us + DRAIN_IDLE_US);
+                return due_us.min(session.since_us + plan.idle_timeout_us).min(drained_us);
+            }
             Reading::Body if !session.flags.body_paused => plan.body_timeout_us,
             Reading::Tunnel => plan.tunnel_timeout_us,
             Reading::Linger => LINGER_US,
@@ -134,6 +140,7 @@ impl Engine {
                 self.counters.timeouts.count("body");
                 self.upload_failed(index, 408, "body-timeout");
             }
+            Reading::Head if self.is_draining() => self.close_session(index, "drained"),
             Reading::Head => {
                 self.counters.timeouts.count("idle");
                 self.close_session(index, "idle-timeout");

@@ -486,21 +486,24 @@ fn a_body_over_the_limit_is_413() {
     }
 }
 
-/// Draining: idle clients go at once, others after what they asked; nothing new is taken.
+/// Draining: clients go after what they asked, idle ones soon: what is on its way when draining begins is still answered.
 #[test]
 fn draining_finishes_what_is_under_way() {
     let mut world = World::simple(2);
     world.serve(|seen| Some(vec![Do::Delay(SECOND), Do::Answer(answer(seen.request))]));
     let (idle, busy, double) = (world.client(), world.client(), world.client());
-    let blank = world.client();
+    let (blank, crossing) = (world.client(), world.client());
     world.send(blank, b"\r\n");
     world.get(busy, "00000001");
     world.get(double, "00000002");
     world.get(double, "00000003");
     world.settle();
     world.nodes[0].engine.drain();
-    world.run_for(1);
-    assert!(world.clients[idle].closed && !world.clients[busy].closed);
+    world.run_for(90 * 1000);
+    assert!(!world.clients[idle].closed, "a request of it may be on its way");
+    world.get(crossing, "00000005");
+    world.run_for(20 * 1000);
+    assert!(world.clients[idle].closed && !world.clients[busy].closed && !world.clients[crossing].closed);
     assert!(world.clients[blank].closed, "an empty line is no request");
     // What is asked after the beginning of the drain, behind an answer that says close, is not taken.
     world.get(busy, "00000004");
@@ -509,6 +512,8 @@ fn draining_finishes_what_is_under_way() {
     assert!(world.clients[busy].replies[0].closes && world.clients[busy].closed);
     assert_eq!(world.clients[double].statuses(), [200, 200]);
     assert!(world.clients[double].replies[1].closes && world.clients[double].closed);
+    assert_eq!(world.clients[crossing].statuses(), [200]);
+    assert!(world.clients[crossing].replies[0].closes && world.clients[crossing].closed);
     assert_eq!(world.times_served("00000004"), 0);
     assert!(world.nodes[0].engine.is_drained());
     world.finish();
