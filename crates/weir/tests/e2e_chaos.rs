@@ -182,6 +182,15 @@ fn posts(requests: &[(usize, Request)]) -> Vec<String> {
     posts.map(|request| request.nonce().to_owned()).collect()
 }
 
+/// Stops the clients when it goes, also with a failure, which would wait for them without end.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Asks until told to stop. Each reply is the answer to its request, or for a POST perhaps a 502.
 fn ask_on(address: SocketAddr, mut random: Random, stop: &AtomicBool, answered: &AtomicUsize) {
     let mut client = Client::connect(address);
@@ -211,6 +220,7 @@ fn posts_among_dying_servers_arrive_at_most_once(io: Io) {
     let end = Instant::now() + Duration::from_secs(seconds());
     let mut deaths = 0;
     std::thread::scope(|scope| {
+        let stopping = Stopping(&stop);
         for _ in 0..16 {
             let (random, stop, answered) = (random.fork(), &stop, &answered);
             scope.spawn(move || ask_on(weir.address, random, stop, answered));
@@ -226,7 +236,7 @@ fn posts_among_dying_servers_arrive_at_most_once(io: Io) {
             mortals.revive(victim);
             deaths += 1;
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
     });
     weir.stop();
     let mut arrived = mortals.arrived;

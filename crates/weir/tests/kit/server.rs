@@ -98,9 +98,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one that expects what weir sends by default.
+    /// Starts one that expects what weir sends by default. Its port is none that the kernel gives to connections, one of
+    /// which could have it while the server is dead.
     pub fn start(behaviour: impl Behaviour) -> Server {
-        Server::start_at(([127, 0, 0, 1], 0).into(), behaviour, Rules::default())
+        Server::start_at(([127, 0, 0, 1], super::free_port()).into(), behaviour, Rules::default())
     }
 
     /// Starts one at this address, with these expectations.
