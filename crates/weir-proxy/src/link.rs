@@ -554,8 +554,10 @@ impl Link {
     }
 
     /// After [`Step::End`]: takes the answered request out and gets ready for the next answer.
-    pub fn finish_answer(&mut self) -> Option<Entry> {
+    pub fn finish_answer(&mut self, now_us: u64) -> Option<Entry> {
         let entry = self.entries.pop_front()?;
+        // Now, because the end of an answer may give this connection to the next request at once.
+        self.answered_us = now_us;
         self.reading = Reading::Head;
         self.interims = 0;
         self.blanks = 0;

@@ -175,7 +175,7 @@ impl Engine {
             let behind = link.entries.len() > 1;
             let server = link.server;
             link.large = false;
-            if let Some(entry) = link.finish_answer() {
+            if let Some(entry) = link.finish_answer(self.now_us) {
                 self.answer_ended(index, &entry, &[]);
             }
             if behind {

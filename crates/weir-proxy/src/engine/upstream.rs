@@ -231,7 +231,6 @@ impl Engine {
             }
             self.publish_response(server);
             let link = self.links.at_mut(index);
-            link.answered_us = now_us;
             link.backoff.reset();
             link.release_log();
             self.suspects.on_life(server);
@@ -489,7 +488,7 @@ impl Engine {
         link.large = false;
         let (persist, announced, position, poison) = (link.persist, link.announced, link.position, link.poison);
         let old = link.old;
-        let Some(entry) = link.finish_answer() else { return false };
+        let Some(entry) = link.finish_answer(now_us) else { return false };
         let (server, behind) = (link.server, !link.entries.is_empty());
         link.probation = false;
         let answers = link.answers;
