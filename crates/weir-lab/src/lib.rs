@@ -5,6 +5,7 @@
 
 pub mod bench;
 pub mod bomb;
+mod checksum;
 mod io;
 pub mod live;
 pub mod origin;

@@ -97,8 +97,24 @@ pub(crate) const ENDS: &[Row<End>; 5] = &[
     (End::Busy, "busy", "with requests under way"),
 ];
 
-/// Statuses by which a server says that it turns a client away.
-const BLOCKING: [u16; 3] = [403, 429, 503];
+impl Connect {
+    /// Whether somebody turned the client away so.
+    pub(crate) fn blocks(self) -> bool {
+        matches!(self, Connect::Refused | Connect::TimedOut)
+    }
+}
+
+impl Outcome {
+    /// Whether somebody turned the client away so.
+    pub(crate) fn blocks(self) -> bool {
+        matches!(self, Outcome::Reset | Outcome::Closed)
+    }
+}
+
+/// Whether a server says by this status that it turns a client away.
+pub(crate) fn turns_away(status: u16) -> bool {
+    matches!(status, 403 | 429 | 503)
+}
 
 /// Counts of one class of clients within some time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -185,10 +201,10 @@ impl Counts {
 
     /// Attempts that somebody turned away: not connected, cut off before an answer, or answered 403, 429 or 503.
     pub fn blocked(&self) -> u64 {
-        let refused = [Connect::Refused, Connect::TimedOut].map(|it| self.connects(it)).iter().sum::<u64>();
-        let cut = [Outcome::Reset, Outcome::Closed].map(|it| self.outcomes(it)).iter().sum::<u64>();
-        let told = BLOCKING.iter().filter_map(|status| self.statuses.get(status)).sum::<u64>();
-        refused + cut + told
+        let connects = CONNECTS.iter().filter(|row| row.0.blocks()).map(|row| self.connects(row.0)).sum::<u64>();
+        let requests = OUTCOMES.iter().filter(|row| row.0.blocks()).map(|row| self.outcomes(row.0)).sum::<u64>();
+        let told = self.statuses.iter().filter(|(status, _)| turns_away(**status)).map(|(_, count)| count).sum::<u64>();
+        connects + requests + told
     }
 
     /// Everything that went wrong on the way: neither answered, nor the generator's own end.

@@ -4,6 +4,8 @@
 
 use weir_http::{Chunk, ChunkedDecoder, Fields, Limits, ReplyBody, ReplyContext, parse_reply};
 
+use crate::checksum::{EMPTY, fnv1a};
+
 /// A complete reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reply {
@@ -45,8 +47,7 @@ pub(crate) struct Reader {
     hashing: bool,
 }
 
-const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-const NOTHING: Reply = Reply { status: 0, persist: true, sum: BASIS, length: 0 };
+const NOTHING: Reply = Reply { status: 0, persist: true, sum: EMPTY, length: 0 };
 
 impl Reader {
     pub(crate) fn new(hashing: bool) -> Reader {
@@ -138,8 +139,7 @@ impl Reader {
     fn body(&mut self, bytes: &[u8]) {
         self.reply.length += bytes.len() as u64;
         if self.hashing {
-            let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-            self.reply.sum = bytes.iter().fold(self.reply.sum, step);
+            self.reply.sum = fnv1a(self.reply.sum, bytes);
         }
     }
 

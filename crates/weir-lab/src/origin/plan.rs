@@ -8,6 +8,7 @@ use weir_http::{FieldName, Fields, Method, RequestHead, Version};
 use super::connection::Scene;
 use super::reply::{Answer, Body};
 use super::wanted::Wanted;
+use crate::checksum::{EMPTY, fnv1a};
 
 /// Largest body that `/echo` sends back; over it: 413.
 const ECHO_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -108,16 +109,14 @@ impl Plan {
 
 impl Default for Checksum {
     fn default() -> Checksum {
-        Checksum { length: 0, hash: 0xcbf2_9ce4_8422_2325 }
+        Checksum { length: 0, hash: EMPTY }
     }
 }
 
 impl Checksum {
     fn add(&mut self, bytes: &[u8]) {
         self.length += bytes.len() as u64;
-        for byte in bytes {
-            self.hash = (self.hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
+        self.hash = fnv1a(self.hash, bytes);
     }
 }
 

@@ -50,7 +50,7 @@ impl<D: Driver> Generator<'_, D> {
         }
         let now_us = self.driver.now_us();
         let room = (self.class(index).depth as usize - self.connections[index as usize].asked.len()).min(TOGETHER_MAX);
-        let dues = std::array::from_fn::<u64, TOGETHER_MAX, _>(|_| now_us);
+        let dues = [now_us; TOGETHER_MAX];
         self.begin_requests(index, &dues[..room]);
     }
 

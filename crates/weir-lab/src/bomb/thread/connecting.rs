@@ -49,7 +49,7 @@ impl<D: Driver> Generator<'_, D> {
         if self.counts(since_us) {
             let slice = &mut self.share(index).slice;
             slice.counts.connect(why);
-            if matches!(why, Connect::Refused | Connect::TimedOut) {
+            if why.blocks() {
                 slice.block(now_us - counted_us);
             }
         }
@@ -155,7 +155,7 @@ impl<D: Driver> Generator<'_, D> {
             if asked.due_us >= counted_us {
                 let slice = &mut self.share(index).slice;
                 slice.counts.outcome(outcome);
-                if matches!(outcome, Outcome::Reset | Outcome::Closed) {
+                if outcome.blocks() {
                     slice.block(now_us - counted_us);
                 }
             }
