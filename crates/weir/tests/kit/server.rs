@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_check::upstreams::honest_answer;
 use weir_check::{Request, Rules, StrictRequests};
 
-use super::DEADLINE;
+use super::{DEADLINE, eventually};
 
 /// What a server does with requests. One object serves all its connections.
 pub trait Behaviour: Send + Sync + 'static {
@@ -106,7 +106,13 @@ impl Server {
 
     /// Starts one at this address, with these expectations.
     pub fn start_at(address: SocketAddr, behaviour: impl Behaviour, rules: Rules) -> Server {
-        let listener = TcpListener::bind(address).expect("a free port");
+        // One that was here before may live on for a moment in a program that another test is starting.
+        let mut listener = None;
+        eventually("the address is free", || {
+            listener = TcpListener::bind(address).ok();
+            listener.is_some()
+        });
+        let listener = listener.expect("just bound");
         let address = listener.local_addr().expect("bound");
         let shared = Arc::new(Shared::default());
         let stopping = Arc::new(std::sync::atomic::AtomicBool::new(false));

@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::io::Read;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
+
+use socket2::{Domain, Socket, Type};
 
 use super::{DEADLINE, Scratch, Server, eventually};
 
@@ -42,16 +44,24 @@ pub struct Weir {
     scratch: Scratch,
 }
 
-/// A port that nobody listens on: below the range that the kernel gives to outgoing connections.
+/// A port that nobody listens on: below the range that the kernel gives to outgoing connections. It is found without listening:
+/// a program that another test starts at this moment has a copy of the socket until it runs, and a listening one would be in
+/// the way.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = (std::process::id() % 200) as u16 * 100;
     loop {
         let port = 10_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        if can_be_bound(port) {
             return port;
         }
     }
+}
+
+fn can_be_bound(port: u16) -> bool {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a descriptor");
+    socket.set_reuse_address(true).expect("an option of every socket");
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], port)).into()).is_ok()
 }
 
 /// One upstream `app` with one server, and the route to it; `more` stands inside the upstream.
