@@ -72,6 +72,25 @@ fn bind_without_port(fd: RawFd) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Accepts one connection; waits for it only if the listener blocks.
+pub(crate) fn accept(fd: RawFd, nonblocking: bool) -> io::Result<(RawFd, SocketAddr)> {
+    let mut storage = SockAddrStorage::zeroed();
+    let mut len = storage.size_of();
+    let flags = libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
+    // SAFETY: `storage` is writable for `len` bytes, and both outlive the call.
+    let accepted = unsafe { libc::accept4(fd, (&raw mut storage).cast(), &raw mut len, flags) };
+    if accepted < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel filled `len` bytes of `storage`.
+    let address = unsafe { SockAddr::new(storage, len) };
+    let Some(peer) = address.as_socket() else {
+        close_fd(accepted);
+        return Err(io::Error::from_raw_os_error(libc::EPROTO));
+    };
+    Ok((accepted, peer))
+}
+
 /// The address of the other end of a connected socket.
 pub(crate) fn peer_address(fd: RawFd) -> io::Result<SocketAddr> {
     let mut storage = SockAddrStorage::zeroed();

@@ -39,8 +39,12 @@ pub struct Options {
     pub completions_per_turn: usize,
     /// Receives of one socket in one turn (epoll), so that one busy socket does not starve the rest.
     pub receives_per_turn: u32,
-    /// Connections accepted by one listener in one turn (epoll).
+    /// Connections accepted by one listener in one turn (epoll; io_uring when listeners are shared).
     pub accepts_per_turn: u32,
+    /// Other drivers accept from the same listening sockets (copies of one, not SO_REUSEPORT): a new connection goes to
+    /// whoever turns next, never to one that is busy. epoll does that anyway; io_uring accepts otherwise on behalf of a
+    /// driver whether it turns or not.
+    pub shared_listeners: bool,
     /// Pause after accepting failed for lack of a resource, microseconds.
     pub accept_pause_us: u64,
 }
@@ -59,6 +63,7 @@ impl Default for Options {
             completions_per_turn: 512,
             receives_per_turn: 4,
             accepts_per_turn: 64,
+            shared_listeners: false,
             accept_pause_us: 100_000,
         }
     }

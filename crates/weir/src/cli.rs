@@ -165,6 +165,12 @@ pub(crate) struct OriginArgs {
     /// How to talk to the kernel
     #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
     pub(crate) io: Io,
+    /// Which thread gets a new connection: spread by a hash, busy or not, or shared, one that is idle
+    #[arg(long, value_enum, value_name = "HOW", default_value = "spread")]
+    pub(crate) accept: Accept,
+    /// Append the first line of each request to this file, before it is answered
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
     /// Do this wrong; several with commas, or given several times
     #[arg(long, value_name = "WHAT", allow_hyphen_values = true)]
     pub(crate) misbehave: Vec<String>,
@@ -174,6 +180,22 @@ pub(crate) struct OriginArgs {
     /// Write the statistics as JSON, totals in each line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Which thread of the origin gets a new connection.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accept {
+    Spread,
+    Shared,
+}
+
+impl From<Accept> for weir_lab::origin::Accept {
+    fn from(accept: Accept) -> weir_lab::origin::Accept {
+        match accept {
+            Accept::Spread => weir_lab::origin::Accept::Spread,
+            Accept::Shared => weir_lab::origin::Accept::Shared,
+        }
+    }
 }
 
 impl Io {

@@ -1,13 +1,15 @@
 //! `weir origin`: the test origin of weir-lab until SIGINT or SIGTERM, with its statistics at the end.
 
+use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use weir_lab::origin::{Misbehaviours, OriginHandle, OriginOptions, OriginStats, spawn_misbehaving};
+use weir_lab::origin::{Conduct, Misbehaviours, OriginHandle, OriginOptions, OriginStats, spawn_with};
 
 use crate::cli::OriginArgs;
 use crate::failure::Failure;
@@ -28,7 +30,9 @@ pub(crate) fn origin(arguments: &OriginArgs) -> Result<(), Failure> {
     let threads = arguments.threads.unwrap_or_else(machine::workers) as usize;
     let io = run::io_choice(arguments.io.into());
     let options = OriginOptions { listen: arguments.listen, threads, io };
-    let origin = spawn_misbehaving(options, misbehaviours).map_err(|error| Failure::binding(&error))?;
+    let log = arguments.log.as_deref().map(open_log).transpose()?;
+    let conduct = Conduct { misbehaviours, accept: arguments.accept.into(), log };
+    let origin = spawn_with(options, conduct).map_err(|error| Failure::binding(&error))?;
     let begin = Instant::now();
     eprintln!("weir origin: {}, {threads} threads, listening on {}", origin.driver(), origin.local_addr());
     let every = if arguments.stats { LINE_EVERY } else { Duration::MAX };
@@ -37,6 +41,12 @@ pub(crate) fn origin(arguments: &OriginArgs) -> Result<(), Failure> {
     let line = Line { seconds: begin.elapsed().as_secs_f64(), end: true, stats };
     terminal::print(&if arguments.json { line.json() } else { line.text("in all") });
     Ok(())
+}
+
+/// Appends, so that an origin that is started again goes on in the same file.
+fn open_log(path: &Path) -> Result<File, Failure> {
+    let opened = File::options().append(true).create(true).open(path);
+    opened.map_err(|error| Failure::Usage(format!("weir origin: --log {}: {error}\n", path.display())))
 }
 
 /// Sends each signal that ends it.

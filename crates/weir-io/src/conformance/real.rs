@@ -122,6 +122,33 @@ pub(crate) fn accept_queue<S: Subject>(subject: &S) {
     drop(clients);
 }
 
+/// Of two drivers that share a listener, the one that turns gets the connection, whichever was told of the listener first.
+pub(crate) fn shared_listener<S: Subject>(subject: &S) {
+    let options = Options { shared_listeners: true, ..Options::default() };
+    let mut drivers = [subject.driver(options), subject.driver(options)];
+    let listener = bind_listener(([127, 0, 0, 1], 0).into(), 16).expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let mut completions = Vec::new();
+    for driver in &mut drivers {
+        driver.listen(listener.try_clone().expect("a descriptor"), 1).expect("a listener");
+        driver.turn(Some(0), &mut completions).expect("a turn");
+    }
+    for (round, idle) in [0, 1, 1, 0].into_iter().enumerate() {
+        let client = TcpStream::connect(address).expect("room in the queue");
+        let start = Instant::now();
+        while completions.is_empty() && start.elapsed() < PATIENCE {
+            drivers[idle].turn(Some(PATIENCE.as_micros() as u64), &mut completions).expect("a turn");
+        }
+        assert!(matches!(&completions[..], [only] if matches!(only.event, Event::Accepted { .. })), "{completions:?}");
+        completions.clear();
+        // The other one looks too late, and that is no error.
+        drivers[1 - idle].turn(Some(0), &mut completions).expect("a turn");
+        assert!(completions.is_empty(), "round {round}: {completions:?}");
+        drop(client);
+    }
+    assert!(drivers.iter_mut().all(|driver| driver.stats().accepts == 2));
+}
+
 /// A connection comes from the address that was chosen for it; one that is not of this machine is refused at once.
 pub(crate) fn chosen_source<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
@@ -227,6 +254,7 @@ suite!(
     receiving_core,
     chosen_source,
     accept_queue,
+    shared_listener,
     buffers_dropped_elsewhere,
     bytes_outlive_the_driver,
     dropped_in_full_flight,

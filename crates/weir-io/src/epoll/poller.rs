@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use socket2::{SockAddr, SockAddrStorage};
+use socket2::SockAddr;
 
 use crate::outgoing::SLICES_MAX;
 
@@ -146,22 +146,6 @@ pub(super) unsafe fn send_slices(fd: RawFd, slices: &mut [libc::iovec; SLICES_MA
     message.msg_iovlen = count as _;
     // SAFETY: `message` describes `count` slices that the caller vouches for.
     check_len(unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
-}
-
-/// Accepts one connection.
-pub(super) fn accept(fd: RawFd) -> io::Result<(RawFd, SocketAddr)> {
-    let mut storage = SockAddrStorage::zeroed();
-    let mut len = storage.size_of();
-    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: `storage` is writable for `len` bytes, and both outlive the call.
-    let accepted = check(unsafe { libc::accept4(fd, (&raw mut storage).cast(), &raw mut len, flags) })?;
-    // SAFETY: the kernel filled `len` bytes of `storage`.
-    let address = unsafe { SockAddr::new(storage, len) };
-    let Some(peer) = address.as_socket() else {
-        crate::net::close_fd(accepted);
-        return Err(io::Error::from_raw_os_error(libc::EPROTO));
-    };
-    Ok((accepted, peer))
 }
 
 /// Starts a connect; true when it ended at once.

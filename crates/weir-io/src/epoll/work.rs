@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::net::concerns_one_connection;
+use crate::net::{accept, concerns_one_connection};
 use crate::outgoing::{Next, SLICES_MAX};
 use crate::table::{self, NO_SEND};
 use crate::{Class, Completion, Event, Receive, Socket};
@@ -231,7 +231,7 @@ impl Epoll {
         let (fd, token) = (slot.fd, slot.token);
         for _ in 0..self.options.accepts_per_turn {
             self.stats.syscalls += 1;
-            match poller::accept(fd) {
+            match accept(fd, true) {
                 Ok((accepted, peer)) => {
                     self.stats.accepts += 1;
                     let socket = self.table.insert(accepted, 0);

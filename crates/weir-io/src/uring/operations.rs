@@ -62,9 +62,14 @@ impl Uring {
     pub(super) fn arm_accept(&mut self, socket: Socket) {
         let Some(slot) = self.table.named(socket) else { return };
         slot.set(ACCEPTING);
-        let accept = opcode::AcceptMulti::new(types::Fd(slot.fd)).flags(libc::SOCK_CLOEXEC);
-        let entry = accept.build().user_data(user_data(Kind::Accept, socket));
-        self.push(entry);
+        let fd = types::Fd(slot.fd);
+        let entry = if self.options.shared_listeners {
+            // A pending accept takes the connection at once, also for a driver that doesn't turn; a poll takes nothing.
+            opcode::PollAdd::new(fd, libc::POLLIN as u32).build()
+        } else {
+            opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build()
+        };
+        self.push(entry.user_data(user_data(Kind::Accept, socket)));
     }
 
     /// Brings the receive in flight in line with what is wanted: arms, cancels, or leaves it.

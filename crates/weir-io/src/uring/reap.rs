@@ -4,7 +4,7 @@
 
 use std::io;
 
-use crate::net::{close_fd, concerns_one_connection, peer_address};
+use crate::net::{accept, close_fd, concerns_one_connection, peer_address};
 use crate::table::{self, NO_SEND};
 use crate::{Class, Completion, Event, Receive, RecvBuf, Socket, Token};
 
@@ -183,9 +183,12 @@ impl Uring {
         if !entry.more() {
             slot.clear(ACCEPTING);
         }
-        let (token, closing) = (slot.token, slot.has(table::CLOSING));
-        if entry.result >= 0 {
+        let (fd, token, closing) = (slot.fd, slot.token, slot.has(table::CLOSING));
+        let mut code = -entry.result;
+        if entry.result >= 0 && !self.options.shared_listeners {
             self.on_connection(listener, entry.result, token, closing, into);
+        } else if entry.result >= 0 && !closing {
+            code = self.accept_some(listener, fd, token, into);
         }
         if entry.more() {
             return;
@@ -193,13 +196,27 @@ impl Uring {
         if closing {
             return self.release(listener.index);
         }
-        if entry.result >= 0 || concerns_one_connection(-entry.result) {
+        if code <= 0 || concerns_one_connection(code) {
             return self.arm_accept(listener);
         }
         self.stats.accept_failures += 1;
         self.paused.push((listener, self.now_us + self.options.accept_pause_us));
-        let error = io::Error::from_raw_os_error(-entry.result);
+        let error = io::Error::from_raw_os_error(code);
         into.push(Completion { token, socket: listener, event: Event::AcceptFailed(error) });
+    }
+
+    /// Takes from a shared listener what waits there, up to the limit of a turn. 0, or why accepting failed; that another
+    /// driver was faster is no failure.
+    fn accept_some(&mut self, listener: Socket, fd: i32, token: Token, into: &mut Vec<Completion>) -> i32 {
+        for _ in 0..self.options.accepts_per_turn {
+            self.stats.syscalls += 1;
+            match accept(fd, false) {
+                Ok((accepted, _)) => self.on_connection(listener, accepted, token, false, into),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return 0,
+                Err(error) => return error.raw_os_error().unwrap_or(libc::EIO),
+            }
+        }
+        0
     }
 
     fn on_connection(&mut self, listener: Socket, fd: i32, token: Token, closing: bool, into: &mut Vec<Completion>) {

@@ -300,6 +300,7 @@ fn malformed(host: &str) -> Vec<Request> {
         head_bytes: text.len(),
         last: text.clone().into(),
         bytes: text.into(),
+        serial_at: None,
         is_head: false,
         weight: 1,
     };

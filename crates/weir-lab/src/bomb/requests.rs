@@ -8,6 +8,11 @@ use serde::Deserialize;
 
 use super::schedule::Random;
 
+/// What a path has in place of a number that each request of a run has for itself.
+const SERIAL: &str = "{serial}";
+/// Its digits: three for the thread, nine for the request.
+const SERIAL_DIGITS: usize = 12;
+
 /// Fields that are sent besides Host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Preset {
@@ -61,6 +66,8 @@ pub struct Request {
     pub last: Bytes,
     /// Length of the head in `bytes`; behind it is the body.
     pub head_bytes: usize,
+    /// Where in `bytes` the number of the request belongs, if it has one.
+    pub serial_at: Option<usize>,
     /// The answer has no body (HEAD).
     pub is_head: bool,
     /// How often it is drawn, compared with the others.
@@ -87,7 +94,9 @@ impl Request {
         if !path.starts_with('/') && path != "*" || path.bytes().any(|byte| !byte.is_ascii_graphic()) {
             return Err(format!("`{path}` is not a path; it begins with / and has no white space"));
         }
-        let mut head = format!("{method} {path} HTTP/1.1\r\n");
+        let serial_at = path.find(SERIAL).map(|at| method.len() + 1 + at);
+        let spelled = path.replacen(SERIAL, &"0".repeat(SERIAL_DIGITS), 1);
+        let mut head = format!("{method} {spelled} HTTP/1.1\r\n");
         let given = |name: &str| spelling.fields.iter().any(|(its, _)| its.eq_ignore_ascii_case(name));
         if !given("Host") {
             put(&mut head, "Host", host)?;
@@ -112,10 +121,19 @@ impl Request {
             bytes: bytes(""),
             last,
             head_bytes: head.len() + 2,
+            serial_at,
             is_head: method == "HEAD",
             weight,
         })
     }
+}
+
+/// The bytes of a request with this number in its place.
+pub(crate) fn with_serial(bytes: &[u8], at: usize, thread: usize, nth: u64) -> Bytes {
+    let mut bytes = bytes.to_vec();
+    let digits = format!("{:03}{:09}", thread % 1_000, nth % 1_000_000_000);
+    bytes[at..at + SERIAL_DIGITS].copy_from_slice(digits.as_bytes());
+    bytes.into()
 }
 
 fn put(head: &mut String, name: &str, value: &str) -> Result<(), String> {
@@ -246,5 +264,14 @@ mod tests {
         for wrong in ["", "{}", "{\"path\":\"/\",\"wight\":1}", "{\"path\":\"/\",\"weight\":0}", "nonsense"] {
             assert!(Mix::parse(wrong, "h", Preset::Minimal).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_request_has_its_number_where_the_path_says() {
+        let request = Request::new("h", "/a?id={serial}&x", 1, &Spelling::default()).unwrap();
+        assert_eq!(request.name, "GET /a?id={serial}&x");
+        let bytes = with_serial(&request.last, request.serial_at.unwrap(), 7, 42);
+        assert_eq!(bytes, "GET /a?id=007000000042&x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        assert_eq!(Request::new("h", "/a", 1, &Spelling::default()).unwrap().serial_at, None);
     }
 }

@@ -151,6 +151,8 @@ struct Generator<'a, D: Driver> {
     /// The second that slices are filled for.
     second: u32,
     look_us: u64,
+    /// Numbers given to requests that want one.
+    serial: u64,
     stopping: bool,
 }
 
@@ -174,6 +176,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             before_us: None,
             stop_us: 0,
             second: 0,
+            serial: 0,
             look_us: 0,
             stopping: false,
         }

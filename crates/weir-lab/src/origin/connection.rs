@@ -34,6 +34,8 @@ pub(super) struct Scene<'a> {
     pub(super) totals: &'a dyn Fn() -> OriginStats,
     /// What to do wrong, if anything.
     pub(super) mischief: Option<&'a Mischief>,
+    /// Where the first line of each request goes, if anywhere.
+    pub(super) lines: Option<&'a mut Vec<u8>>,
 }
 
 /// Where the connection is in the current request.
@@ -265,6 +267,9 @@ impl Connection {
             Ok(Some(head)) => {
                 self.scan = None;
                 scene.counts.requests += 1;
+                if let Some(lines) = &mut scene.lines {
+                    note_line(lines, &rest[..head.bytes]);
+                }
                 self.begin(scene, rest, &head);
                 head.bytes
             }
@@ -387,4 +392,12 @@ impl Connection {
         weir_http::encode_error_reply(&mut self.out, status, word, true, false, None);
         self.stage = Stage::Closing;
     }
+}
+
+/// The first line of a head, for the log.
+fn note_line(lines: &mut Vec<u8>, head: &[u8]) {
+    let head = head.trim_ascii_start();
+    let end = memchr::memchr2(b'\r', b'\n', head).unwrap_or(head.len());
+    lines.extend_from_slice(&head[..end]);
+    lines.push(b'\n');
 }

@@ -31,6 +31,7 @@ mod wanted;
 #[cfg(test)]
 mod tests;
 
+use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,15 +52,37 @@ use stats::ThreadStats;
 /// Length of the accept queue asked of the kernel (which caps it at net.core.somaxconn).
 const BACKLOG: u32 = 65_535;
 
+/// Which thread gets a new connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Accept {
+    /// Each has a listener of its own, and the kernel chooses by a hash of the addresses (SO_REUSEPORT), busy or not.
+    #[default]
+    Spread,
+    /// All have the same listener, and one that is idle takes the connection, as with servers that fork workers.
+    Shared,
+}
+
 /// How to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OriginOptions {
     /// Where to accept connections; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Threads, each with its own listener (SO_REUSEPORT) and driver; at least 1.
+    /// Threads, each with its own driver; at least 1.
     pub threads: usize,
     /// Which driver to run on.
     pub io: IoChoice,
+}
+
+/// How it behaves; by default well, and nothing is written down.
+#[derive(Debug, Default)]
+pub struct Conduct {
+    /// What it does wrong.
+    pub misbehaviours: Misbehaviours,
+    /// Which thread gets a new connection.
+    pub accept: Accept,
+    /// Gets the first line of each request before that is answered: what is there was received, even if the process is
+    /// killed the next moment.
+    pub log: Option<File>,
 }
 
 /// What the threads share.
@@ -67,6 +90,7 @@ struct Shared {
     stop: AtomicBool,
     threads: Vec<ThreadStats>,
     mischief: Option<Mischief>,
+    log: Option<File>,
 }
 
 impl Shared {
@@ -101,21 +125,43 @@ pub fn spawn(options: OriginOptions) -> io::Result<OriginHandle> {
 /// # Errors
 /// As [`spawn`].
 pub fn spawn_misbehaving(options: OriginOptions, misbehaviours: Misbehaviours) -> io::Result<OriginHandle> {
+    spawn_with(options, Conduct { misbehaviours, ..Conduct::default() })
+}
+
+/// The same, and says everything about its conduct.
+///
+/// # Errors
+/// As [`spawn`].
+pub fn spawn_with(options: OriginOptions, conduct: Conduct) -> io::Result<OriginHandle> {
+    let Conduct { misbehaviours, accept, log } = conduct;
     let count = options.threads.max(1);
     let first = bind_listener(options.listen, BACKLOG)?;
     let local = first.local_addr()?;
     let mut listeners = vec![first];
     while listeners.len() < count {
-        listeners.push(bind_listener(local, BACKLOG)?);
+        listeners.push(match accept {
+            Accept::Spread => bind_listener(local, BACKLOG)?,
+            Accept::Shared => listeners[0].try_clone()?,
+        });
     }
     let threads = (0..count).map(|_| ThreadStats::default()).collect();
     let mischief = Mischief::new(misbehaviours);
-    let shared = Arc::new(Shared { stop: AtomicBool::new(false), threads, mischief });
+    let shared = Arc::new(Shared { stop: AtomicBool::new(false), threads, mischief, log });
     let mut handle = OriginHandle { local, driver: "", shared, wakers: Vec::new(), joins: Vec::new() };
     for (thread, listener) in listeners.into_iter().enumerate() {
-        handle.start(options.io, thread, listener)?;
+        handle.start(options.io, accept, thread, listener)?;
     }
     Ok(handle)
+}
+
+impl Accept {
+    /// A shared listener is emptied by one connection a turn, so that the rest goes to others.
+    fn driver_options(self) -> Options {
+        match self {
+            Accept::Spread => Options::default(),
+            Accept::Shared => Options { shared_listeners: true, accepts_per_turn: 1, ..Options::default() },
+        }
+    }
 }
 
 impl OriginHandle {
@@ -151,12 +197,13 @@ impl OriginHandle {
         self.join()
     }
 
-    fn start(&mut self, io: IoChoice, thread: usize, listener: TcpListener) -> io::Result<()> {
+    fn start(&mut self, io: IoChoice, accept: Accept, thread: usize, listener: TcpListener) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let (report, reported) = mpsc::sync_channel::<Started>(1);
-        let join = std::thread::Builder::new()
-            .name(format!("origin-{thread}"))
-            .spawn(move || with_driver(io, Options::default(), Thread { shared, thread, listener, report }))?;
+        let join = std::thread::Builder::new().name(format!("origin-{thread}")).spawn(move || {
+            let user = Thread { shared, thread, listener, report };
+            with_driver(io, accept.driver_options(), user)
+        })?;
         self.joins.push(join);
         match reported.recv() {
             Ok(Ok((waker, driver))) => {

@@ -4,7 +4,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -56,6 +56,8 @@ pub(super) struct Server<D: Driver> {
     limits: Limits,
     counts: OriginStats,
     spare: Vec<Vec<u8>>,
+    /// First lines of requests that are not yet in the log; None without one.
+    lines: Option<Vec<u8>>,
     date_line: Vec<u8>,
     date_s: u64,
     shared: Arc<Shared>,
@@ -65,6 +67,7 @@ pub(super) struct Server<D: Driver> {
 impl<D: Driver> Server<D> {
     pub(super) fn new(driver: D, shared: Arc<Shared>, thread: usize) -> Server<D> {
         Server {
+            lines: shared.log.as_ref().map(|_| Vec::new()),
             driver,
             slots: Vec::new(),
             free: Vec::new(),
@@ -204,9 +207,25 @@ impl<D: Driver> Server<D> {
             counts: &mut self.counts,
             totals: &|| shared.stats(),
             mischief: shared.mischief.as_ref(),
+            lines: self.lines.as_mut(),
         };
         act(slot, &mut scene);
+        if self.lines.as_ref().is_some_and(|lines| !lines.is_empty()) {
+            self.write_lines();
+        }
         self.act(index);
+    }
+
+    /// Writes to the log before what was asked is answered. A log that can't be written is given up, and that is said.
+    fn write_lines(&mut self) {
+        let (Some(lines), Some(log)) = (&mut self.lines, &self.shared.log) else { return };
+        match (&*log).write_all(lines) {
+            Ok(()) => lines.clear(),
+            Err(error) => {
+                eprintln!("origin: the log can't be written any more: {error}");
+                self.lines = None;
+            }
+        }
     }
 
     /// Turns what the connection wants into operations.

@@ -236,3 +236,39 @@ fn a_taken_port_is_refused_clearly_and_stop_ends_open_connections() {
         until(origin, |stats| stats.connects == 1);
     });
 }
+
+#[test]
+fn with_a_shared_listener_an_idle_thread_takes_new_connections() {
+    for io in [IoChoice::Epoll, IoChoice::Uring] {
+        let options = OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, io };
+        let origin = match spawn_with(options, Conduct { accept: Accept::Shared, ..Conduct::default() }) {
+            Ok(origin) => origin,
+            Err(error) if io == IoChoice::Uring => return eprintln!("skipped on io_uring: {error}"),
+            Err(error) => panic!("{error}"),
+        };
+        let mut busy = connect(&origin);
+        busy.write_all(b"GET /?burn=1500 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        until(&origin, |stats| stats.connects == 1);
+        // By a hash half of these would wait for the busy thread; one of 2^16 runs finds none of them.
+        for _ in 0..16 {
+            assert!(exchange(&origin, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").ends_with("ok\n"));
+        }
+        busy.set_nonblocking(true).unwrap();
+        let silent = busy.read(&mut [0]).unwrap_err();
+        assert_eq!(silent.kind(), io::ErrorKind::WouldBlock, "all were answered while one thread was busy");
+    }
+}
+
+#[test]
+fn the_log_has_each_request_that_was_answered() {
+    let path = std::env::temp_dir().join(format!("weir-origin-log-{}", std::process::id()));
+    let options = OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, io: IoChoice::Auto };
+    let log = Some(File::options().append(true).create(true).open(&path).unwrap());
+    let origin = spawn_with(options, Conduct { log, ..Conduct::default() }).unwrap();
+    exchange(
+        &origin,
+        b"POST /a?id=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhiGET /b HTTP/1.1\r\nHost: a\r\n\r\n",
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "POST /a?id=1 HTTP/1.1\nGET /b HTTP/1.1\n");
+    std::fs::remove_file(path).unwrap();
+}

@@ -10,6 +10,7 @@ use weir_io::{Driver, Payload, Socket};
 
 use super::{Asked, Generator, Phase, Timer};
 use crate::bomb::class::Behaviour;
+use crate::bomb::requests::with_serial;
 use crate::bomb::schedule::Schedule;
 
 /// Requests that are sent together on a connection, at most.
@@ -70,7 +71,14 @@ impl<D: Driver> Generator<'_, D> {
             let last = class.close_every == Some(connection.begun);
             connection.asked.push_back(Asked { due_us: *due_us, sent_us: now_us, request, last });
             let spelled = &class.mix.requests()[usize::from(request)];
-            parts.push(if last { spelled.last.clone() } else { spelled.bytes.clone() });
+            let bytes = if last { &spelled.last } else { &spelled.bytes };
+            parts.push(match spelled.serial_at {
+                None => bytes.clone(),
+                Some(at) => {
+                    self.serial += 1;
+                    with_serial(bytes, at, self.number, self.serial)
+                }
+            });
         }
         if count == 0 {
             return 0;
