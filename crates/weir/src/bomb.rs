@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use weir_lab::bomb::{
     self, Behaviour, Class, Drip, Mix, Plan, Rate, Record, Request, Sources, Spelling, Summary, Threshold,
 };
@@ -58,7 +58,7 @@ pub(crate) struct BombArgs {
     #[arg(short = 'R', long, value_name = "RATE", value_parser = Rate::parse)]
     rate: Option<Rate>,
     /// Distances between requests that are due: even or poisson
-    #[arg(long, value_name = "HOW", default_value = "even", value_parser = bomb::arrivals)]
+    #[arg(long, action = ArgAction::Set, value_name = "HOW", default_value = "even", value_parser = bomb::arrivals)]
     arrivals: bool,
     /// How long [default: 10s, unless -n is given]
     #[arg(short, long, value_name = "DURATION", value_parser = duration_us)]

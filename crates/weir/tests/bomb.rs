@@ -47,6 +47,8 @@ fn a_run_is_told_to_people_and_to_programs() {
         "2",
         "-R",
         "1000",
+        "--arrivals",
+        "poisson",
         "--json",
         "--out",
         path,
