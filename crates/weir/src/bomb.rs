@@ -31,7 +31,7 @@ const SPARKS: u32 = 20;
 A rate is REQUESTS_PER_SECOND, a ramp 100..1000/30s, or steps 100/10s,500/10s,1000.
 
 A class of clients is NAME: key=value, key=value with the keys connections, rate (or closed; steps are joined
-by +), arrivals, behave, source, path, method, preset, pipeline, close-every, pieces. What it does not say it
+by +), arrivals, behave, source, path, method, body, preset, pipeline, close-every, pieces. What it does not say it
 takes from the other options. It behaves normal, connect-flood, hold, slow-head, slow-body, slow-reader,
 malformed or oversized.
 

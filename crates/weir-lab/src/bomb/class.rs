@@ -98,6 +98,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("source", "ADDRESS, ADDRESS/PREFIX or ADDRESS-ADDRESS"),
     ("path", "/PATH"),
     ("method", "METHOD"),
+    ("body", "TEXT"),
     ("preset", "minimal or browser"),
     ("pipeline", "N"),
     ("close-every", "N, or never"),
@@ -197,7 +198,7 @@ impl Class {
     }
 
     fn set(&mut self, key: &str, value: &str, own: &mut OwnRequests) -> Result<(), String> {
-        own.changed |= matches!(key, "path" | "method" | "preset");
+        own.changed |= matches!(key, "path" | "method" | "body" | "preset");
         match key {
             "connections" => self.connections = connections(value)?,
             "rate" if value == "closed" => self.rate = None,
@@ -208,6 +209,7 @@ impl Class {
             "source" => self.sources = Some(Sources::parse(value)?),
             "path" => own.path = value.to_owned(),
             "method" => own.spelling.method = Some(value.to_owned()),
+            "body" => own.spelling.body = value.as_bytes().to_vec(),
             "preset" => own.spelling.preset = preset(value)?,
             "pipeline" => self.depth = depth(value)?,
             "close-every" if value == "never" => self.close_every = None,

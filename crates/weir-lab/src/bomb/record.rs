@@ -97,6 +97,9 @@ pub struct SecondLine {
     pub lag_us: Vec<(u64, u64)>,
     /// When a client was first blocked, from the beginning of the results.
     pub first_block_us: Option<u64>,
+    /// When a client last got no answer or one of 500 and more, from the beginning of the results.
+    #[serde(default)]
+    pub last_failure_us: Option<u64>,
 }
 
 /// A thread of the generator.
@@ -224,7 +227,9 @@ fn slice_of(line: &SecondLine) -> Result<Slice, String> {
         connect: from_pairs(&line.connect_us)?,
         lag: from_pairs(&line.lag_us)?,
     };
-    Ok(Slice::new(Counts::of(&line.counts)?, times, line.first_block_us))
+    let mut slice = Slice::new(Counts::of(&line.counts)?, times);
+    (slice.first_block_us, slice.last_failure_us) = (line.first_block_us, line.last_failure_us);
+    Ok(slice)
 }
 
 fn second_line(second: u32, class: &str, slice: &Slice) -> SecondLine {
@@ -240,5 +245,6 @@ fn second_line(second: u32, class: &str, slice: &Slice) -> SecondLine {
         connect_us: of(|times| &times.connect),
         lag_us: of(|times| &times.lag),
         first_block_us: slice.first_block_us,
+        last_failure_us: slice.last_failure_us,
     }
 }

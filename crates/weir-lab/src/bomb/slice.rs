@@ -22,6 +22,8 @@ pub struct Slice {
     times: Option<Box<Times>>,
     /// When a client of the class was first blocked, from the beginning of the results, microseconds.
     pub first_block_us: Option<u64>,
+    /// When a client last got no answer or one of 500 and more, from the beginning of the results, microseconds.
+    pub last_failure_us: Option<u64>,
 }
 
 /// Times of answered requests and of connects, microseconds.
@@ -51,8 +53,8 @@ impl Times {
 }
 
 impl Slice {
-    pub(crate) fn new(counts: Counts, times: Times, first_block_us: Option<u64>) -> Slice {
-        Slice { counts, times: Some(Box::new(times)), first_block_us }
+    pub(crate) fn new(counts: Counts, times: Times) -> Slice {
+        Slice { counts, times: Some(Box::new(times)), ..Slice::default() }
     }
 
     /// The times, if there are any.
@@ -86,6 +88,10 @@ impl Slice {
         self.first_block_us.get_or_insert(at_us);
     }
 
+    pub(crate) fn fail(&mut self, at_us: u64) {
+        self.last_failure_us = self.last_failure_us.max(Some(at_us));
+    }
+
     /// What was filled since the last call, if anything.
     pub(crate) fn take(&mut self) -> Option<Slice> {
         let empty = self.times.is_none() && self.counts == Counts::default();
@@ -111,6 +117,7 @@ impl Slice {
             (Some(mine), Some(its)) => Some(mine.min(its)),
             (mine, its) => mine.or(its),
         };
+        self.last_failure_us = self.last_failure_us.max(other.last_failure_us);
     }
 }
 

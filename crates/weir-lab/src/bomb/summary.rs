@@ -69,6 +69,8 @@ pub struct ClassSummary {
     pub blocked: f64,
     /// When a client was first blocked, seconds from the beginning.
     pub first_block_seconds: Option<f64>,
+    /// When a client last got no answer or one of 500 and more, seconds from the beginning.
+    pub last_failure_seconds: Option<f64>,
     /// From due to answered; None in a closed loop.
     pub corrected: Option<Percentiles>,
     /// From sent to answered.
@@ -185,6 +187,7 @@ impl ClassSummary {
             answered_per_second: counts.answered() as f64 / seconds,
             blocked: counts.blocked() as f64 / counts.attempts().max(1) as f64,
             first_block_seconds: slice.first_block_us.map(|us| us as f64 / 1e6),
+            last_failure_seconds: slice.last_failure_us.map(|us| us as f64 / 1e6),
             corrected: of(|times| &times.corrected),
             raw: of(|times| &times.raw),
             connect: of(|times| &times.connect),
@@ -232,6 +235,9 @@ impl ClassSummary {
         }
         if let Some(seconds) = self.first_block_seconds {
             put(out, "first block", &format!("after {seconds:.3} s"));
+        }
+        if let Some(seconds) = self.last_failure_seconds {
+            put(out, "last failure", &format!("after {seconds:.3} s"));
         }
         for (name, percentiles) in [("from due", self.corrected), ("from sent", self.raw), ("connect", self.connect)] {
             if let Some(percentiles) = percentiles {

@@ -203,6 +203,25 @@ fn classes_have_their_own_addresses_rates_and_results() {
 }
 
 #[test]
+fn the_last_failure_has_its_moment_and_the_waiting_of_slow_clients_is_none() {
+    let server = origin_that(&["stall=400ms:every=2"]);
+    let base = class_to(server.local_addr(), "/");
+    let parse = |text: &str| Class::parse(text, &base, &Spelling::default()).unwrap();
+    let classes = vec![
+        parse("posts: method=POST, body=x=1, path=/a?id={serial}, connections=1"),
+        parse("good: connections=1, path=/__stats"),
+        parse("held: behave=hold, connections=1"),
+    ];
+    let mut plan = plan(classes, IoChoice::Auto);
+    (plan.duration_us, plan.requests, plan.timeout_us) = (Some(300_000), None, 100_000);
+    let (_, summary) = run_plan(&plan);
+    let of = |name: &str| summary.class(name).unwrap();
+    assert!(of("posts").counted().outcomes(Outcome::TimedOut) >= 1, "{summary}");
+    assert!((0.1..5.0).contains(&of("posts").last_failure_seconds.unwrap()), "{summary}");
+    assert_eq!((of("good").last_failure_seconds, of("held").last_failure_seconds), (None, None), "{summary}");
+}
+
+#[test]
 fn slow_and_broken_clients_send_what_they_say() {
     let server = origin_that(&[]);
     let base = class_to(server.local_addr(), "/sum");

@@ -362,12 +362,13 @@ impl<'a, D: Driver> Generator<'a, D> {
         }
         let oldest_us = now_us.saturating_sub(self.plan.timeout_us);
         for share in &mut self.shares {
-            share.give_up(oldest_us, self.counted_us);
+            share.give_up(now_us, oldest_us, self.counted_us);
         }
     }
 
     /// The end: what has no answer is counted.
     fn finish(&mut self) {
+        let now_us = self.driver.now_us();
         for index in 0..self.connections.len() as u32 {
             let phase = self.connections[index as usize].phase;
             self.fail_asked(index, Outcome::Unfinished, Outcome::Unfinished);
@@ -379,7 +380,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             }
         }
         for share in &mut self.shares {
-            share.give_up(u64::MAX, self.counted_us);
+            share.give_up(now_us, u64::MAX, self.counted_us);
         }
         self.hand_over();
     }
@@ -407,12 +408,13 @@ impl Share {
     }
 
     /// Requests that were due before then and found no connection are not sent any more.
-    fn give_up(&mut self, oldest_us: u64, counted_us: u64) {
+    fn give_up(&mut self, now_us: u64, oldest_us: u64, counted_us: u64) {
         while let Some(due_us) = self.waiting.front().copied().filter(|due_us| *due_us <= oldest_us) {
             self.waiting.pop_front();
             self.left = self.left.saturating_sub(1);
             if due_us >= counted_us {
                 self.slice.counts.outcome(Outcome::Unsent);
+                self.slice.fail(now_us - counted_us);
             }
         }
     }

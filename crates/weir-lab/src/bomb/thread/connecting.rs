@@ -150,11 +150,15 @@ impl<D: Driver> Generator<'_, D> {
 
     pub(super) fn fail_asked(&mut self, index: u32, first: Outcome, others: Outcome) {
         let (now_us, counted_us) = (self.driver.now_us(), self.counted_us);
+        let expected = self.class(index).answers();
         let mut outcome = first;
         while let Some(asked) = self.connections[index as usize].asked.pop_front() {
             if asked.due_us >= counted_us {
                 let slice = &mut self.share(index).slice;
                 slice.counts.outcome(outcome);
+                if expected || outcome != Outcome::Unfinished {
+                    slice.fail(now_us - counted_us);
+                }
                 if outcome.blocks() {
                     slice.block(now_us - counted_us);
                 }

@@ -73,6 +73,9 @@ impl<D: Driver> Generator<'_, D> {
             slice.counts.status(reply.status);
             slice.record(now_us - asked.sent_us, paced.then(|| now_us - asked.due_us));
             slice.counts.late += u64::from(now_us - asked.due_us > late_us);
+            if !good || reply.status >= 500 {
+                slice.fail(now_us - counted_us);
+            }
             if turns_away(reply.status) {
                 slice.block(now_us - counted_us);
             }
