@@ -3,7 +3,8 @@
 #   make demo             origin and proxy on 127.0.0.1:8080 with live figures; DEMO_SECONDS=n ends it by itself
 #   make test             formatting, lints, all tests, licences
 #   make sim SEEDS=2000   the simulation with many seeds, and how often each hostile row was played
-#   make bench            measures against nginx and HAProxy; QUICK=1 takes under 5 minutes; BENCH="--only NAME" picks
+#   make bench            measures against nginx and HAProxy; QUICK=1 takes under 5 minutes; BENCH="--only NAME" picks;
+#                         EXPERIMENT=NAME runs another experiment, `weir bench list` shows them
 #   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers
 #   make icount           instructions for each operation (valgrind); ICOUNT=--cost shows what counting costs
 #   make fuzz             fuzz targets for FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
@@ -18,6 +19,7 @@ DEMO_SECONDS ?= 0
 DEMO_LISTEN ?= 127.0.0.1:8080
 FUZZ_SECONDS ?= 60
 SEEDS ?= 2000
+EXPERIMENT ?= targets
 
 CHAOS_SECONDS ?= 60
 
@@ -41,7 +43,7 @@ sim: setup
 
 bench: setup
 	@$(MAKE) --no-print-directory build PROFILE=$(if $(QUICK),bench-fast,$(PROFILE))
-	@exec $(WEIR) bench $(if $(QUICK),--quick) $(BENCH)
+	@exec $(WEIR) bench $(EXPERIMENT) $(if $(QUICK),--quick) $(BENCH)
 
 chaos: setup
 	WEIR_CHAOS_SECONDS=$(CHAOS_SECONDS) $(CARGO) test --locked --package weir --test e2e_chaos -- --test-threads 1

@@ -1,4 +1,4 @@
-//! `weir bench`: measures weir against no proxy, nginx and HAProxy, with the harness of weir-lab.
+//! `weir bench`: experiments that compare weir with no proxy, nginx, HAProxy and others, with the harness of weir-lab.
 
 use std::path::PathBuf;
 
@@ -11,43 +11,55 @@ use crate::{machine, terminal};
 /// `weir bench`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Needs wrk, nginx and haproxy. Ratios within one run count; an absolute rate says more about the machine.
+Needs nginx, which serves the files, and the rivals that are to take part; one that is not installed is left out.
+Ratios within one run count; an absolute rate says more about the machine.
 
 Example:
-  weir bench --only c64 --only c4000 --rounds 3 --seconds 2")]
+  weir bench list
+  weir bench targets --quick
+  weir bench sweep --connections 64,4096 --requests browser --bodies 3,64k --rounds 3")]
 pub(crate) struct BenchArgs {
-    /// Short rounds of what the targets need, in a few minutes
+    /// What is asked; `list` shows all experiments with their cells
+    #[arg(value_name = "EXPERIMENT")]
+    experiment: String,
+    /// Few and short rounds of less, in a few minutes
     #[arg(long)]
     quick: bool,
+    /// Client connections, of experiments that go through several
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = bench::connections)]
+    connections: Vec<u32>,
+    /// How requests look, of sweep: minimal, browser (11 fields, with a Cookie of 1.5 KB), close (a connection for each)
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    requests: Vec<String>,
+    /// Lengths of answers, of sweep: 3, 64k, 1m
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = bench::body)]
+    bodies: Vec<u64>,
     /// Measure only this cell; may be given several times
-    #[arg(long, value_name = "CELL")]
+    #[arg(long, value_name = "CELL", value_delimiter = ',')]
     only: Vec<String>,
     /// Measure only this contender; may be given several times
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     contender: Vec<String>,
-    /// Rounds of each cell [default: 5, quick 3]
+    /// Rounds of each cell [default: 3 or 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Seconds of each run [default: 6, quick 1 to 2]
+    /// Seconds of each run [default: 2 to 6, quick 1 to 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
     /// Serve from weir's own test origin in place of nginx
     #[arg(long)]
     weir_origin: bool,
-    /// Directory for latest.md and latest.jsonl
+    /// Directory for the table and the raw data: EXPERIMENT.md and EXPERIMENT.jsonl
     #[arg(long, value_name = "DIRECTORY", default_value = "bench/results")]
     out: PathBuf,
-    /// List cells and contenders, and end
-    #[arg(long)]
-    list: bool,
 }
 
 /// Does the verb.
 ///
 /// # Errors
-/// A cell or contender that doesn't exist, a program that is missing, an interrupt.
+/// An experiment, cell or contender that doesn't exist, a program that doesn't start, an interrupt.
 pub(crate) fn bench(arguments: BenchArgs) -> Result<(), Failure> {
-    if arguments.list {
+    if arguments.experiment == "list" {
         terminal::print(&bench::list());
         return Ok(());
     }
@@ -55,7 +67,11 @@ pub(crate) fn bench(arguments: BenchArgs) -> Result<(), Failure> {
     let weir = std::env::current_exe().map_err(|error| failure(&error))?;
     let options = BenchOptions {
         weir,
+        experiment: arguments.experiment,
         quick: arguments.quick,
+        connections: arguments.connections,
+        requests: arguments.requests,
+        bodies: arguments.bodies,
         only: arguments.only,
         contenders: arguments.contender,
         rounds: arguments.rounds,

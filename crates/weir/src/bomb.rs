@@ -31,8 +31,8 @@ const SPARKS: u32 = 20;
 A rate is REQUESTS_PER_SECOND, a ramp 100..1000/30s, or steps 100/10s,500/10s,1000.
 
 A class of clients is NAME: key=value, key=value with the keys connections, rate (or closed; steps are joined
-by +), arrivals, behave, source, path, method, body, preset, pipeline, close-every, pieces. What it does not say it
-takes from the other options. It behaves normal, connect-flood, hold, slow-head, slow-body, slow-reader,
+by +), arrivals, behave, source, to (ADDRESS:PORT in place of the URL's), path, method, body, preset, pipeline,
+close-every, pieces. What it does not say it takes from the other options. It behaves normal, connect-flood, hold, slow-head, slow-body, slow-reader,
 malformed or oversized.
 
 A condition is p50 ... p99.9, max or mean with a duration, rate with requests a second, or blocked, failed,
@@ -315,9 +315,6 @@ impl BombArgs {
         if let Some(other) = targets.iter().find(|other| other.host != target.host) {
             return Err(format!("one run asks one host, and there are {} and {}", target.host, other.host));
         }
-        if let Some(warning) = target.permit(self.yes)? {
-            terminal::print_error(&format!("weir bomb: {warning}\n"));
-        }
         if !self.weight.is_empty() && self.weight.len() != targets.len() {
             return Err(format!("{} URLs and {} of --weight: give one for each", targets.len(), self.weight.len()));
         }
@@ -346,6 +343,13 @@ impl BombArgs {
         } else {
             self.classes.iter().map(|text| Class::parse(text, &base, &spelling)).collect::<Result<_, _>>()?
         };
+        let mut asked: Vec<&Target> = classes.iter().map(|class: &Class| &class.target).collect();
+        asked.dedup_by_key(|target| target.address);
+        for target in asked {
+            if let Some(warning) = target.permit(self.yes)? {
+                terminal::print_error(&format!("weir bomb: {warning}\n"));
+            }
+        }
         let connections: u64 = classes.iter().map(|class: &Class| u64::from(class.connections)).sum();
         let threads = self.threads.map_or_else(|| machine::workers() as usize, |threads| threads as usize);
         let threads = threads.min(usize::try_from(connections).unwrap_or(usize::MAX)).max(1);

@@ -1,14 +1,14 @@
 //! The verbs `demo` and `bench` as a user runs them: what they print and write, how they end, and that nothing is left behind.
 //!
-//! Every wait is for an event, with a deadline. `bench` needs wrk and nginx, which scripts/setup installs; where they are
-//! missing its test says so and passes.
+//! Every wait is for an event, with a deadline. `bench` needs nginx, and one test wrk, which scripts/setup installs; where they
+//! are missing a test says so and passes.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -102,60 +102,126 @@ fn is_installed(program: &str) -> bool {
     path.split(':').any(|directory| Path::new(directory).join(program).exists())
 }
 
+/// Whether nginx is there, which serves the files; says so if not.
+fn can_bench() -> bool {
+    let can = is_installed("nginx");
+    if !can {
+        eprintln!("skipped: nginx is not installed (scripts/setup installs it)");
+    }
+    can
+}
+
+/// Runs an experiment to its end with these words; what it printed, and the lines of its raw file behind the first.
+fn run_bench(name: &str, words: &[&str]) -> (String, Vec<serde_json::Value>) {
+    let out = Directory(std::env::temp_dir().join(format!("weir-lab-{name}-{}", std::process::id())));
+    let directory = out.0.to_str().unwrap();
+    let mut bench = Weir::start(&[&["bench", name, "--out", directory], words].concat());
+    let scratch = format!("weir-bench-{}-", bench.child.id());
+    let printed: Vec<String> = bench.lines.by_ref().map(Result::unwrap).collect();
+    let printed = printed.join("\n") + "\n";
+    assert!(bench.child.wait().unwrap().success());
+    let left = fs::read_dir(std::env::temp_dir()).unwrap().filter_map(Result::ok);
+    let left: Vec<_> = left.filter(|entry| entry.file_name().to_string_lossy().starts_with(&scratch)).collect();
+    assert!(left.is_empty(), "configurations and logs are removed: {left:?}");
+
+    assert_eq!(fs::read_to_string(out.0.join(format!("{name}.md"))).unwrap(), printed);
+    let raw = fs::read_to_string(out.0.join(format!("{name}.jsonl"))).unwrap();
+    let mut lines = raw.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let machine = lines.next().unwrap();
+    assert_eq!((&machine["kind"], &machine["experiment"]), (&"machine".into(), &name.into()));
+    assert!(machine["cores"].as_u64().unwrap() > 0, "{machine}");
+    (printed, lines.collect())
+}
+
 #[test]
 fn a_short_bench_writes_table_and_raw_data_and_leaves_nothing_behind() {
-    if !is_installed("wrk") || !is_installed("nginx") {
-        eprintln!("skipped: wrk or nginx is not installed (scripts/setup installs them)");
+    if !can_bench() {
         return;
     }
-    let out = Directory(std::env::temp_dir().join(format!("weir-lab-out-{}", std::process::id())));
-    let directory = out.0.to_str().unwrap();
-    let short = ["--rounds", "1", "--seconds", "1", "--out", directory, "--only", "c8"];
-    let contenders = ["--contender", "direct", "--contender", "nginx", "--contender", "weir"];
-    let mut bench = Weir::start(&[&["bench"], &short[..], &contenders[..]].concat());
-    let scratch = std::env::temp_dir().join(format!("weir-bench-{}-nginx", bench.child.id()));
-    bench.line_with("## c8: 8 connections");
+    let words = ["--connections=8", "--requests=minimal", "--bodies=3k", "--contender=direct,nginx,weir"];
+    let (printed, records) = run_bench("sweep", &[&words[..], &["--rounds=1", "--seconds=1"]].concat());
+    assert!(printed.contains("## c8-minimal-3kb: 8 connections, minimal, 3 KB\n"), "{printed}");
     for name in ["direct", "nginx", "weir"] {
-        bench.line_with(&format!("| {name} |"));
+        assert!(printed.contains(&format!("\n| {name} | ")), "{printed}");
     }
-    assert!(bench.lines.by_ref().last().is_some());
-    assert!(bench.child.wait().unwrap().success());
-    assert!(!scratch.exists(), "configurations and logs are removed");
-
-    assert!(fs::read_to_string(out.0.join("latest.md")).unwrap().starts_with("# weir bench\n"));
-    let raw = fs::read_to_string(out.0.join("latest.jsonl")).unwrap();
-    let records: Vec<serde_json::Value> = raw.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(records.len(), 3);
     for record in &records {
+        assert_eq!(record["kind"], "run");
         assert!(record["requests"].as_u64().unwrap() > 0, "{record}");
-        assert_eq!(record["errors"]["status"], 0, "{record}");
+        assert_eq!(record["errors"], serde_json::json!({}), "{record}");
+        let bytes = record["bytes"].as_u64().unwrap() / record["requests"].as_u64().unwrap();
+        assert!((3072..4096).contains(&bytes), "a body and a head: {record}");
         let proxy_us = record["proxy_us"].as_f64().unwrap();
         assert_eq!(proxy_us > 0.0, record["contender"] != "direct", "{record}");
         assert!(record["origin_us"].as_f64().unwrap() > 0.0 && record["generator_us"].as_f64().unwrap() > 0.0);
     }
-    // The origin sees the generator's own connections (and wrk's first look); a proxy keeps those it has.
-    assert!(records[0]["upstream_connections"].as_u64().unwrap() >= 8, "{raw}");
-    assert_eq!(records[2]["upstream_connections"], 0, "{raw}");
+    // The origin sees the generator's own connections, and those that weir makes beforehand; a proxy keeps those it has.
+    assert!(records[0]["upstream_connections"].as_u64().unwrap() >= 8, "{}", records[0]);
+    assert_eq!(records[2]["upstream_connections"], 0, "{}", records[2]);
+}
+
+#[test]
+fn both_generators_are_asked_what_a_stall_did_to_them() {
+    if !is_installed("wrk") {
+        eprintln!("skipped: wrk is not installed (scripts/setup installs it)");
+        return;
+    }
+    let (printed, records) = run_bench("generator", &["--only=stall", "--rounds=1"]);
+    let of = |name: &str| records.iter().find(|record| record["contender"] == name).unwrap();
+    let (wrk, bomb) = (of("wrk"), of("bomb"));
+    for record in [wrk, bomb] {
+        assert!(record["latency"]["max_us"].as_u64().unwrap() > 900_000, "it stood still: {record}");
+    }
+    // A hundredth of 10,000 requests that were due within a second of standstill waited for nearly all of it.
+    let p99_us = |of: &serde_json::Value| of["p99_us"].as_u64().unwrap();
+    assert!(p99_us(&bomb["latency"]) > 850_000, "{bomb}");
+    assert!(p99_us(&bomb["sent"]) < p99_us(&bomb["latency"]) / 2, "{bomb}");
+    assert!(wrk["sent"].is_null() && printed.contains("p99 from sent"), "{printed}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_said_before_anything_starts() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["proxyng"], "did you mean `proxying`?"),
+        (&["targets", "--only=c65"], "no cell called `c65`"),
+        (&["targets", "--contender=wrk"], "no contender called `wrk`"),
+        (&["targets", "--connections=8"], "--connections: the experiment `targets` has its own"),
+        (&["sweep", "--requests=tiny"], "`tiny` is not minimal, browser or close"),
+        (&["sweep", "--bodies=1g"], "`1g` is not a length"),
+        (&["sweep", "--connections=4096", "--bodies=1m"], "don't fit"),
+        (&["late", "--out", "/dev/null/x"], "/dev/null/x: "),
+    ];
+    for (words, expected) in cases {
+        let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("bench").args(*words).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(expected), "{words:?}: {said}");
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{words:?}");
+    }
 }
 
 #[test]
 fn an_interrupted_bench_ends_its_processes() {
-    if !is_installed("wrk") || !is_installed("nginx") {
-        eprintln!("skipped: wrk or nginx is not installed (scripts/setup installs them)");
+    if !can_bench() {
         return;
     }
     let out = Directory(std::env::temp_dir().join(format!("weir-lab-stop-{}", std::process::id())));
     let directory = out.0.to_str().unwrap();
-    let long = ["--rounds", "9", "--seconds", "60", "--out", directory, "--only", "c8", "--contender", "weir"];
+    let long = ["targets", "--rounds=9", "--seconds=60", "--out", directory, "--only=c64", "--contender=weir"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let mut bench = command.arg("bench").args(long).stderr(Stdio::piped()).spawn().unwrap();
     let mut errors = BufReader::new(bench.stderr.take().unwrap());
     let mut line = String::new();
     errors.read_line(&mut line).unwrap();
-    assert!(line.starts_with("c8:"), "{line}");
+    assert!(line.starts_with("c64:"), "{line}");
     let scratch = std::env::temp_dir().join(format!("weir-bench-{}-nginx", bench.id()));
-    assert!(scratch.exists());
-    let origin = fs::read_to_string(scratch.join("origin.pid")).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let origin = loop {
+        match fs::read_to_string(scratch.join("origin.pid")) {
+            Ok(pid) if pid.ends_with('\n') => break pid,
+            _ => assert!(Instant::now() < deadline, "the origin starts"),
+        }
+        std::thread::yield_now();
+    };
     kill_process(Pid::from_child(&bench), Signal::TERM).unwrap();
     assert_eq!(bench.wait().unwrap().code(), Some(1));
     assert!(!scratch.exists(), "configurations and logs are removed");

@@ -1,37 +1,42 @@
-//! Loads that answer "how fast and at what cost": wrk in a closed loop, and the harness's own generator at a fixed rate.
+//! Loads that answer "how fast and at what cost": `weir bomb` as a process of its own, and wrk where the two are compared.
 //!
-//! Called by `mod.rs` for each run. A run is bounded by its seconds; it reads the processes of proxy and origin before and
-//! after, so what is measured is exactly the window of the generator.
+//! Called by `mod.rs` for each run. A run is bounded by its seconds. The processes of proxy and origin are read when the
+//! warm-up is over and when the time is, so what is measured is the window in which the generator counts.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use super::cells::{Closed, RequestKind, STALL_CONNECTIONS};
 use super::process::{self, Machine};
 use super::record::{Errors, Latency, Record};
-use super::stage::{Running, Stage};
-use crate::bomb::{self, Behaviour, Class, Mix, Outcome, Plan, Rate, Request, Spelling, Summary};
-use crate::target::Target;
+use super::stage::{Generator, Running, Stage};
+use crate::bomb::{self, Percentiles, Summary};
 
-/// Time in which connections are made before anything counts, microseconds.
-const CONNECTING_US: u64 = 200_000;
-/// How long an answer may take, as with wrk.
-const TIMEOUT_US: u64 = 10_000_000;
+/// How long an answer may take, for both generators.
+const TIMEOUT: &str = "10s";
+/// How long after its time a generator may go on: it waits for answers, and writes its results.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a contender may go on with what is left of a run, and how long it has to be still (a twentieth of a core) to be
+/// done with it.
+const SETTLING: Duration = Duration::from_secs(10);
+const SETTLED: Duration = Duration::from_millis(100);
+/// Connections from which on one local address has too few ports.
+const PORTS_OF_ADDRESS: u32 = 20_000;
 
-/// What the generator does for one run.
+/// Times of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Closed {
-    /// Client connections.
-    pub(super) connections: u32,
-    /// Target of each request.
-    pub(super) target: &'static str,
-    /// Words for wrk.lua: `browser`, `close`.
-    pub(super) words: &'static [&'static str],
+pub(super) struct Times {
+    /// Before anything counts, seconds.
+    pub(super) warm_up: f64,
+    /// That are counted.
+    pub(super) seconds: f64,
 }
 
 /// The line that wrk.lua prints.
@@ -78,74 +83,186 @@ pub(super) fn pause(time: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// What is read before and after a run.
+/// Waits until a contender has done what the last run left it with, but not for ever.
+///
+/// # Errors
+/// As [`check_interrupt`].
+pub(super) fn settle(running: &Running) -> io::Result<()> {
+    let pids = running.pids();
+    let deadline = Instant::now() + SETTLING;
+    let mut before = process::cpu_us(&pids);
+    loop {
+        pause(SETTLED)?;
+        let now = process::cpu_us(&pids);
+        if now.saturating_sub(before) * 20 < SETTLED.as_micros() as u64 || Instant::now() > deadline {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+/// What is read at both ends of the counted time.
 struct Readings {
     machine: Machine,
     proxy_pids: Vec<u32>,
     origin_pids: Vec<u32>,
     proxy_us: u64,
     origin_us: u64,
-    own_us: u64,
-    reaped_us: u64,
-    accepts: u64,
     at: Instant,
 }
 
 impl Readings {
-    fn take(stage: &Stage, running: &Running) -> io::Result<Readings> {
-        let accepts = stage.origin_accepts()?;
+    fn take(stage: &Stage, running: &Running) -> Readings {
         let (proxy_pids, origin_pids) = (running.pids(), stage.origin_pids());
-        Ok(Readings {
+        Readings {
             machine: Machine::now(),
             proxy_us: process::cpu_us(&proxy_pids),
             origin_us: process::cpu_us(&origin_pids),
             proxy_pids,
             origin_pids,
-            own_us: process::own_cpu_us(),
-            reaped_us: process::reaped_cpu_us(),
-            accepts,
             at: Instant::now(),
-        })
+        }
     }
 
     /// What happened since, in a record that lacks only what the generator saw.
-    fn finish(&self, stage: &Stage, generator_is_own: bool) -> io::Result<Record> {
-        let wall_us = self.at.elapsed().as_micros() as f64;
+    fn finish(&self) -> Record {
         let (idle, stolen) = Machine::now().shares_since(self.machine);
-        let proxy_us = process::cpu_us(&self.proxy_pids) - self.proxy_us;
-        let origin_us = process::cpu_us(&self.origin_pids) - self.origin_us;
-        let generator_us = if generator_is_own {
-            process::own_cpu_us() - self.own_us
-        } else {
-            process::reaped_cpu_us() - self.reaped_us
-        };
-        Ok(Record {
-            wall_us,
-            proxy_us: proxy_us as f64,
-            origin_us: origin_us as f64,
-            generator_us: generator_us as f64,
+        Record {
+            wall_us: self.at.elapsed().as_micros() as f64,
+            proxy_us: (process::cpu_us(&self.proxy_pids) - self.proxy_us) as f64,
+            origin_us: (process::cpu_us(&self.origin_pids) - self.origin_us) as f64,
             idle,
             stolen,
             pss_bytes: process::pss_bytes(&self.proxy_pids),
-            // The second look is itself a connection.
-            upstream_connections: (stage.origin_accepts()? - self.accepts).saturating_sub(1),
             ..Record::default()
-        })
+        }
     }
 }
 
-/// One run of wrk against a contender.
+/// One run in a closed loop against a contender.
 ///
 /// # Errors
-/// wrk is missing or fails, a process can't be read, or the user interrupts.
-pub(super) fn closed(stage: &Stage, running: &Running, load: Closed, seconds: u32) -> io::Result<Record> {
-    let before = Readings::take(stage, running)?;
-    let result = wrk(&stage.script(), running, load, seconds)?;
-    let mut record = before.finish(stage, false)?;
+/// The generator is missing or fails, a process can't be read, or the user interrupts.
+pub(super) fn closed(stage: &Stage, running: &Running, load: Closed, times: Times) -> io::Result<Record> {
+    let url = format!("http://{}{}", running.address(), stage.path(load.body));
+    if running.generator == Generator::Wrk {
+        return with_wrk(stage, running, &url, load, times);
+    }
+    let mut words = connections(running, load.connections);
+    match load.kind {
+        RequestKind::Minimal => {}
+        RequestKind::Browser => words.push("--preset=browser".to_owned()),
+        RequestKind::Close => words.push("--close-every=1".to_owned()),
+    }
+    with_bomb(stage, running, &url, &words, times)
+}
+
+/// How many connections, to which addresses, from where.
+fn connections(running: &Running, connections: u32) -> Vec<String> {
+    let addresses = running.addresses.len() as u32;
+    let mut words = vec![format!("-c{connections}")];
+    if addresses > 1 {
+        let classes = running.addresses.iter().zip(0..).map(|(to, at)| {
+            let share = connections / addresses + u32::from(at < connections % addresses);
+            format!("--class=p{at}: to={to}, connections={share}")
+        });
+        words = classes.collect();
+    }
+    if connections / addresses > PORTS_OF_ADDRESS {
+        words.push("--source=127.0.1.0/24".to_owned());
+    }
+    words
+}
+
+/// One run at a fixed rate, requests a second, by the clock. One thread is enough for half of a proxy's rate, and leaves it
+/// the rest of the machine.
+///
+/// # Errors
+/// As [`closed`].
+pub(super) fn open(
+    stage: &Stage,
+    running: &Running,
+    connections: u32,
+    (rate, path): (f64, &str),
+    times: Times,
+) -> io::Result<Record> {
+    let words = [format!("-c{connections}"), format!("-R{rate:.3}"), "-t1".to_owned()];
+    with_bomb(stage, running, &format!("http://{}{path}", running.address()), &words, times)
+}
+
+/// Ten seconds at 1,000 requests a second against an origin that answers in 10 ms and stands still for a second. wrk can't
+/// be told a rate: ten connections make it so many.
+///
+/// # Errors
+/// As [`closed`].
+pub(super) fn stall(stage: &Stage, running: &Running) -> io::Result<Record> {
+    let url = format!("http://{}/?delay=10", running.address());
+    let times = Times { warm_up: 0.0, seconds: 10.0 };
+    if running.generator == Generator::Wrk {
+        let load = Closed { connections: 10, body: 3, kind: RequestKind::Minimal };
+        return with_wrk(stage, running, &url, load, times);
+    }
+    let words = [format!("-c{STALL_CONNECTIONS}"), "-R1000".to_owned(), "-t1".to_owned()];
+    with_bomb(stage, running, &url, &words, times)
+}
+
+/// Runs `weir bomb` and reads what it wrote.
+fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], times: Times) -> io::Result<Record> {
+    let is_measured = matches!(running.generator, Generator::MeasuredBomb(_));
+    // What is compared with wrk, which has no warm-up, is counted from its first connection on.
+    let warm_up = if is_measured { 0.0 } else { times.warm_up };
+    let out = stage.scratch("bomb.jsonl");
+    let mut command = process::bound_command(stage.weir());
+    command.args(["bomb", url, "--timeout", TIMEOUT, "--late", TIMEOUT]).args(words);
+    command.args([format!("-d{}ms", (times.seconds * 1e3) as u64), format!("--warm-up={}ms", (warm_up * 1e3) as u64)]);
+    if let Generator::MeasuredBomb(io) = running.generator {
+        command.args(["--io", io]);
+    }
+    command.arg("--out").arg(&out);
+    let (mut record, _) = watch(stage, running, &mut command, warm_up, times.seconds)?;
+    let text = fs::read_to_string(&out)?;
+    let summary = Summary::of(&bomb::Record::read(&text).map_err(io::Error::other)?);
+    let total = &summary.total;
+    record.requests = total.counted().answered();
+    record.rate = total.answered_per_second;
+    record.bytes = total.counted().bytes_in;
+    record.errors = total.counted().troubles();
+    record.generator_limit = summary.generator.limit.clone();
+    if !is_measured {
+        record.generator_us = summary.generator.cpu_us_per_request.unwrap_or(0.0) * record.requests as f64;
+    }
+    if let Some(percentiles) = total.corrected.or(total.raw) {
+        record.latency = latency(&percentiles);
+    }
+    record.sent = total.corrected.and(total.raw).map(|percentiles| latency(&percentiles));
+    Ok(record)
+}
+
+fn latency(of: &Percentiles) -> Latency {
+    Latency { p50_us: of.p50_us, p95_us: of.p95_us, p99_us: of.p99_us, p999_us: of.p999_us, max_us: of.max_us }
+}
+
+fn with_wrk(stage: &Stage, running: &Running, url: &str, load: Closed, times: Times) -> io::Result<Record> {
+    let threads = load.connections.min(stage.cores() as u32);
+    let seconds = times.seconds.ceil();
+    let mut command = process::bound_command(Path::new("wrk"));
+    command
+        .args([format!("-t{threads}"), format!("-c{}", load.connections), format!("-d{seconds}s")])
+        .args(["--timeout", TIMEOUT, "-s"])
+        .arg(stage.scratch("wrk.lua"))
+        .args([url, "--"]);
+    match load.kind {
+        RequestKind::Minimal => {}
+        RequestKind::Browser | RequestKind::Close => drop(command.arg(load.kind.name())),
+    }
+    let (mut record, lines) = watch(stage, running, &mut command, 0.0, seconds)?;
+    let json = lines.iter().find_map(|line| line.strip_prefix("result "));
+    let json = json.ok_or_else(|| io::Error::other("wrk printed no result"))?;
+    let result: WrkResult = serde_json::from_str(json).map_err(io::Error::other)?;
     record.requests = result.requests;
     record.rate = result.requests as f64 / (result.duration_us.max(1) as f64 / 1e6);
     record.bytes = result.bytes;
-    record.errors = result.errors;
+    record.errors = result.errors.into_iter().filter(|(_, count)| *count > 0).collect();
     record.latency = Latency {
         p50_us: result.p50_us,
         p95_us: result.p95_us,
@@ -156,110 +273,58 @@ pub(super) fn closed(stage: &Stage, running: &Running, load: Closed, seconds: u3
     Ok(record)
 }
 
-fn wrk(script: &Path, running: &Running, load: Closed, seconds: u32) -> io::Result<WrkResult> {
-    let threads = load.connections.min(2);
-    let mut child = process::bound_command(&PathBuf::from("wrk"))
-        .args([format!("-t{threads}"), format!("-c{}", load.connections), format!("-d{seconds}s")])
-        .args(["--timeout", "10s", "-s"])
-        .arg(script)
-        .arg(format!("http://{}{}", running.address, load.target))
-        .arg("--")
-        .args(load.words)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let output = child.stdout.take().ok_or_else(|| io::Error::other("wrk has no output"))?;
-    // wrk writes a few lines only at its end: they fit into the pipe, so waiting first can't block it.
-    let deadline = Instant::now() + Duration::from_secs(u64::from(seconds) + 30);
-    loop {
-        if child.try_wait()?.is_some() {
-            break;
-        }
-        if Instant::now() > deadline || check_interrupt().is_err() {
-            child.kill()?;
-            child.wait()?;
-            check_interrupt()?;
-            return Err(io::Error::other("wrk didn't end in time"));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    for line in BufReader::new(output).lines() {
-        if let Some(json) = line?.strip_prefix("result ") {
-            return serde_json::from_str(json).map_err(io::Error::other);
-        }
-    }
-    Err(io::Error::other("wrk printed no result"))
-}
-
-/// One run at a fixed rate (requests a second, for so many seconds) against a contender.
-///
-/// # Errors
-/// The generator can't run, a process can't be read, or the user interrupts.
-pub(super) fn open(
+/// Runs a generator, reads the other processes at both ends of the time that it counts, and gives the lines that it wrote.
+/// Its own processor time is that of the whole process.
+fn watch(
     stage: &Stage,
     running: &Running,
-    connections: u32,
-    (rate, seconds): (f64, f64),
-    target: &str,
-) -> io::Result<Record> {
-    let before = Readings::take(stage, running)?;
-    let plan = open_plan(running, connections, (rate, seconds), target)?;
-    let summary = Summary::of(&bomb::run(&plan, |_, _| {})?);
-    check_interrupt()?;
-    let mut record = before.finish(stage, true)?;
-    let (total, counts) = (&summary.total, summary.total.counted());
-    record.requests = counts.answered();
-    record.rate = total.answered_per_second;
-    record.errors = Errors {
-        read: counts.failed() - counts.outcomes(Outcome::TimedOut),
-        status: counts.answered() - counts.status_class(2),
-        timeout: counts.outcomes(Outcome::TimedOut)
-            + counts.outcomes(Outcome::Unfinished)
-            + counts.outcomes(Outcome::Unsent),
-        ..Errors::default()
-    };
-    let latency = total.corrected.ok_or_else(|| io::Error::other("nothing was answered"))?;
-    record.latency = Latency {
-        p50_us: latency.p50_us,
-        p95_us: latency.p95_us,
-        p99_us: latency.p99_us,
-        p999_us: latency.p999_us,
-        max_us: latency.max_us,
-    };
-    Ok(record)
+    command: &mut Command,
+    warm_up: f64,
+    seconds: f64,
+) -> io::Result<(Record, Vec<String>)> {
+    let (accepts, reaped_us) = (stage.origin_accepts()?, process::reaped_cpu_us());
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut child = Bound(child);
+    pause(Duration::from_secs_f64(warm_up))?;
+    let before = Readings::take(stage, running);
+    pause(Duration::from_secs_f64(seconds))?;
+    let mut record = before.finish();
+    let lines = child.finish()?;
+    record.generator_us = (process::reaped_cpu_us() - reaped_us) as f64;
+    // The second look is itself a connection.
+    record.upstream_connections = (stage.origin_accepts()? - accepts).saturating_sub(1);
+    Ok((record, lines))
 }
 
-/// One thread, which is enough for half of a proxy's rate and leaves it the rest of the machine.
-fn open_plan(running: &Running, connections: u32, (rate, seconds): (f64, f64), path: &str) -> io::Result<Plan> {
-    let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
-    let target = Target { address: running.address, host: running.address.to_string(), path: path.to_owned() };
-    let request = Request::new(&target.host, path, 1, &Spelling::default()).map_err(invalid)?;
-    let class = Class {
-        name: "all".to_owned(),
-        target,
-        connections,
-        rate: Some(Rate::parse(&format!("{rate:.3}")).map_err(invalid)?),
-        poisson: false,
-        behaviour: Behaviour::Normal,
-        sources: None,
-        mix: Mix::new(vec![request]).map_err(invalid)?,
-        depth: 1,
-        close_every: None,
-        drip: None,
-    };
-    Ok(Plan {
-        classes: vec![class],
-        threads: 1,
-        own: 0..1,
-        io: weir_io::IoChoice::Auto,
-        duration_us: Some((seconds * 1e6) as u64),
-        requests: None,
-        warm_up_us: CONNECTING_US,
-        connect_timeout_us: TIMEOUT_US,
-        timeout_us: TIMEOUT_US,
-        late_us: TIMEOUT_US,
-        same_body: false,
-        seed: 1,
-        stop: Arc::clone(interrupted()),
-    })
+/// A generator that runs; it is ended and waited for when this is dropped.
+struct Bound(Child);
+
+impl Bound {
+    /// Waits for its end; the lines of its output, which fit into a pipe.
+    fn finish(&mut self) -> io::Result<Vec<String>> {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.0.try_wait()? {
+                break status;
+            }
+            check_interrupt()?;
+            if Instant::now() > deadline {
+                return Err(io::Error::other("the generator didn't end in time"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        if !status.success() {
+            let text = self.0.stderr.take().map(io::read_to_string).transpose()?.unwrap_or_default();
+            return Err(io::Error::other(format!("the generator failed ({status}): {}", text.trim())));
+        }
+        self.0.stdout.take().map_or(Ok(Vec::new()), |output| BufReader::new(output).lines().collect())
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        // One that has ended can't be killed, which is fine.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -26,10 +26,10 @@ const SLOW_READ_EVERY: Duration = Duration::from_millis(100);
 /// A connection fails, or the user interrupts.
 pub(super) fn idle(running: &Running, connections: u32) -> io::Result<Record> {
     let pids = running.pids();
-    drop(hold(running.address, WARM_UP)?);
+    drop(hold(running.address(), WARM_UP)?);
     pause(REST)?;
     let before = pss_bytes(&pids);
-    let held = hold(running.address, connections)?;
+    let held = hold(running.address(), connections)?;
     pause(REST)?;
     let after = pss_bytes(&pids);
     let alive = held.iter().filter(|stream| is_open(stream)).count() as u64;
@@ -38,9 +38,13 @@ pub(super) fn idle(running: &Running, connections: u32) -> io::Result<Record> {
         pss_bytes: after,
         memory_bytes: after as f64 - before as f64,
         bytes_per_connection: (after as f64 - before as f64) / f64::from(connections),
-        errors: Errors { read: u64::from(connections) - alive, ..Errors::default() },
+        errors: lost(u64::from(connections) - alive),
         ..Record::default()
     })
+}
+
+fn lost(count: u64) -> Errors {
+    (count > 0).then(|| ("lost".to_owned(), count)).into_iter().collect()
 }
 
 /// That many connections, each with one request answered.
@@ -77,13 +81,13 @@ fn is_open(stream: &TcpStream) -> bool {
 /// A connection fails, or the user interrupts.
 pub(super) fn slow(running: &Running, clients: u32, target: &str, seconds: f64) -> io::Result<Record> {
     let pids = running.pids();
-    drop(hold(running.address, WARM_UP)?);
+    drop(hold(running.address(), WARM_UP)?);
     pause(REST)?;
     let before = resident_bytes(&pids);
-    let request = format!("GET {target} HTTP/1.1\r\nHost: {}\r\n\r\n", running.address);
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {}\r\n\r\n", running.address());
     let mut streams = Vec::new();
     for _ in 0..clients {
-        let mut stream = TcpStream::connect(running.address)?;
+        let mut stream = TcpStream::connect(running.address())?;
         stream.write_all(request.as_bytes())?;
         stream.set_nonblocking(true)?;
         streams.push(stream);
@@ -116,7 +120,7 @@ pub(super) fn slow(running: &Running, clients: u32, target: &str, seconds: f64) 
         rate: bytes as f64 / seconds,
         pss_bytes: pss_bytes(&pids),
         memory_bytes: highest as f64 - before as f64,
-        errors: Errors { read: ended, ..Errors::default() },
+        errors: lost(ended),
         ..Record::default()
     })
 }

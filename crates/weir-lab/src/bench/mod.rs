@@ -1,253 +1,368 @@
-//! The benchmark harness: weir against no proxy, nginx and HAProxy, in alternating rounds of one run.
+//! The benchmark harness: experiments in which weir is compared with no proxy, nginx, HAProxy and others, in alternating
+//! rounds of one run.
 //!
-//! Called by `weir bench` (and so by `make bench`). Calls wrk, nginx and haproxy as processes, writes one line of JSON a run
-//! and a Markdown table. Method: only ratios inside one run count, and medians of them; the generator must not be the
-//! limit, and where it was the table says so. Bounds: each run is limited in time and each process ends with the harness.
+//! Called by `weir bench` (and so by `make bench`). `experiments` says what is asked, `cells` in which situations,
+//! `contenders` and `settings` who takes part, `targets` what has to be reached; `stage` starts programs, `load` and `memory`
+//! measure them, `report` shows the `record`s. Method: only ratios inside one run count, and medians of them; where the
+//! generator was the limit, the row says so. Bounds: each run is limited in time and each process ends with the harness.
 
 mod cells;
+mod circumstances;
+mod contenders;
+mod experiments;
 mod load;
 mod memory;
 mod process;
 mod record;
 mod report;
+mod settings;
 mod stage;
+mod targets;
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use cells::{CELLS, Cell, Load};
+use serde::Serialize;
+
+use cells::{Axes, Axis, Cell, Closed, Load, Origin};
+use circumstances::Circumstances;
+use contenders::{CONTENDERS, Contender};
+use experiments::{EXPERIMENTS, Experiment};
+use load::Times;
 use record::{Metric, Record, median};
 use report::Report;
-use stage::{CONTENDERS, Contender, Running, Stage};
+use stage::{Running, Stage};
+
+pub use cells::{body, connections};
 
 /// What to measure and where to write it.
 #[derive(Debug, Clone)]
 pub struct BenchOptions {
     /// The `weir` binary to measure, usually the running one.
     pub weir: PathBuf,
-    /// Three short rounds of what the targets need, in a few minutes.
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Short rounds of less, in a few minutes.
     pub quick: bool,
-    /// Names of cells; empty means all that the targets need.
+    /// Client connections to measure with; empty means those of the experiment.
+    pub connections: Vec<u32>,
+    /// How requests look: minimal, browser, close; empty means all.
+    pub requests: Vec<String>,
+    /// Lengths of bodies, bytes; empty means those of the experiment.
+    pub bodies: Vec<u64>,
+    /// Names of cells; empty means all.
     pub only: Vec<String>,
     /// Names of contenders; empty means all of each cell.
     pub contenders: Vec<String>,
-    /// Rounds in place of 5 (quick: 3).
+    /// Rounds in place of the experiment's (quick: 3).
     pub rounds: Option<u32>,
-    /// Seconds of each run in place of 6 (quick: 1, and 2 from 1,000 connections on).
+    /// Seconds of each run in place of the experiment's (quick: 1, and 2 from 1,000 connections on).
     pub seconds: Option<u32>,
     /// Serve from weir's own origin in place of nginx.
     pub weir_origin: bool,
-    /// Directory for `latest.jsonl` and `latest.md`.
+    /// Directory for `EXPERIMENT.jsonl` and `EXPERIMENT.md`.
     pub out: PathBuf,
 }
 
-/// Lists cells and contenders, one a line.
+/// Lists experiments with their cells, and contenders.
 pub fn list() -> String {
-    let mut text = String::from("cells:\n");
-    for cell in CELLS {
-        let extra = if cell.extra { " (only when named)" } else { "" };
-        text.push_str(&format!("  {:<15} {}{extra}\n", cell.name, cell.title));
+    let mut text = String::new();
+    for experiment in EXPERIMENTS {
+        text.push_str(&format!("{:<11}{}\n", experiment.name, experiment.title));
+        let cells = (experiment.cells)(&Axes::default());
+        let lines = if cells.len() > CELLS_LISTED { &[] } else { &cells[..] };
+        lines.iter().for_each(|cell| text.push_str(&format!("  {:<16} {}\n", cell.name, cell.title)));
+        if lines.is_empty() {
+            text.push_str(&format!("  {} cells, {} to {}\n", cells.len(), cells[0].name, cells[cells.len() - 1].name));
+        }
     }
     let names: Vec<&str> = CONTENDERS.iter().map(|contender| contender.name).collect();
-    text.push_str(&format!("contenders:\n  {}\n", names.join(" ")));
+    text.push_str(&format!("contenders\n  {}\n", names.join(" ")));
     text
 }
+
+/// Experiments with more cells are listed by the first and the last.
+const CELLS_LISTED: usize = 12;
 
 /// Measures everything that was selected. Progress goes to standard error; the table is returned and written beside the
 /// raw data.
 ///
 /// # Errors
-/// A name that doesn't exist ([`io::ErrorKind::InvalidInput`]), a program that is missing or doesn't start, a file that
-/// can't be written, SIGINT or SIGTERM ([`io::ErrorKind::Interrupted`]). Every process is ended in any case.
+/// A name that doesn't exist ([`io::ErrorKind::InvalidInput`]), a program that doesn't start, a file that can't be written,
+/// SIGINT or SIGTERM ([`io::ErrorKind::Interrupted`]). Every process is ended in any case.
 pub fn run(options: &BenchOptions) -> io::Result<String> {
-    let cells = selected_cells(options)?;
-    check_contenders(options)?;
+    let experiment = experiment(&options.experiment)?;
+    let cells = selected_cells(experiment, options)?;
+    check_contenders(options, &cells)?;
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(load::interrupted()))?;
     }
-    fs::create_dir_all(&options.out)?;
-    let raw = fs::File::create(options.out.join("latest.jsonl"))?;
-    let stage = Stage::open(&options.weir, options.weir_origin)?;
-    let mut bench = Bench { options, stage, raw, records: Vec::new(), said: Vec::new() };
+    let file = |ending: &str| options.out.join(format!("{}.{ending}", experiment.name));
+    let written =
+        |path: &PathBuf, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    fs::create_dir_all(&options.out).map_err(|error| written(&options.out, error))?;
+    let raw = file("jsonl");
+    let raw = fs::File::create(&raw).map_err(|error| written(&raw, error))?;
+    let table = file("md");
+    let mut table_file = fs::File::create(&table).map_err(|error| written(&table, error))?;
+    let circumstances = Circumstances::now(&programs(&cells, options));
+    let mut bench = Bench { experiment, options, stage: None, raw, circumstances, records: Vec::new() };
+    bench.write(&Line::Machine { experiment: experiment.name, circumstances: &bench.circumstances.clone() })?;
     for cell in &cells {
         bench.measure(cell)?;
     }
-    let text = Report { options, cells: &cells, records: &bench.records, said: &bench.said }.text();
-    fs::write(options.out.join("latest.md"), &text)?;
+    let Bench { circumstances, records, .. } = bench;
+    let text = Report { experiment, options, cells: &cells, records: &records, circumstances: &circumstances }.text();
+    table_file.write_all(text.as_bytes())?;
     Ok(text)
 }
 
-fn selected_cells(options: &BenchOptions) -> io::Result<Vec<Cell>> {
-    if options.only.is_empty() {
-        return Ok(CELLS.iter().copied().filter(|cell| !cell.extra).collect());
+/// A line of the raw file.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Line<'a> {
+    /// The first: where it was run.
+    Machine {
+        experiment: &'a str,
+        #[serde(flatten)]
+        circumstances: &'a Circumstances,
+    },
+    /// Each run.
+    Run(&'a Record),
+}
+
+fn experiment(name: &str) -> io::Result<&'static Experiment> {
+    EXPERIMENTS.iter().find(|experiment| experiment.name == name).ok_or_else(|| {
+        let near = EXPERIMENTS.iter().map(|other| (strsim::jaro_winkler(name, other.name), other.name));
+        let near = near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75);
+        let hint = near.map_or_else(String::new, |(_, near)| format!(", did you mean `{near}`?"));
+        invalid(format!("there is no experiment called `{name}`{hint}; `weir bench list` shows all"))
+    })
+}
+
+fn selected_cells(experiment: &Experiment, options: &BenchOptions) -> io::Result<Vec<Cell>> {
+    let given = [
+        (Axis::Connections, "--connections", options.connections.is_empty()),
+        (Axis::Requests, "--requests", options.requests.is_empty()),
+        (Axis::Bodies, "--bodies", options.bodies.is_empty()),
+    ];
+    for (axis, flag, is_empty) in given {
+        if !is_empty && !experiment.axes.contains(&axis) {
+            return Err(invalid(format!("{flag}: the experiment `{}` has its own", experiment.name)));
+        }
     }
-    let find =
-        |name: &String| CELLS.iter().copied().find(|cell| cell.name == name).ok_or_else(|| unknown("cell", name));
+    let kinds = options.requests.iter().map(|word| cells::kind(word)).collect::<Result<_, _>>().map_err(invalid)?;
+    let (connections, bodies) = (options.connections.clone(), options.bodies.clone());
+    let all = (experiment.cells)(&Axes { quick: options.quick, connections, kinds, bodies });
+    if all.is_empty() {
+        return Err(invalid("that leaves nothing: answers of that length on so many connections don't fit".to_owned()));
+    }
+    if options.only.is_empty() {
+        return Ok(all);
+    }
+    let find = |name: &String| {
+        let cell = all.iter().find(|cell| cell.name == *name).cloned();
+        cell.ok_or_else(|| unknown(experiment, "cell", name))
+    };
     options.only.iter().map(find).collect()
 }
 
-fn check_contenders(options: &BenchOptions) -> io::Result<()> {
-    let known = |name: &&String| CONTENDERS.iter().any(|contender| contender.name == **name);
+fn check_contenders(options: &BenchOptions, cells: &[Cell]) -> io::Result<()> {
+    let known = |name: &&String| cells.iter().any(|cell| cell.contenders.contains(&name.as_str()));
     match options.contenders.iter().find(|name| !known(name)) {
-        Some(name) => Err(unknown("contender", name)),
+        Some(name) => Err(invalid(format!("there is no contender called `{name}` in what was selected"))),
         None => Ok(()),
     }
 }
 
-fn unknown(what: &str, name: &str) -> io::Error {
-    let text = format!("there is no {what} called `{name}`; `weir bench --list` shows all");
+/// Programs that take part, each once.
+fn programs(cells: &[Cell], options: &BenchOptions) -> Vec<&'static str> {
+    let usual = cells.iter().any(|cell| cell.origin == Origin::Usual) && !options.weir_origin;
+    let mut programs: Vec<&str> = if usual { vec!["nginx"] } else { Vec::new() };
+    let taking_part = |name: &str| options.contenders.is_empty() || options.contenders.iter().any(|one| one == name);
+    for name in cells.iter().flat_map(|cell| &cell.contenders).filter(|name| taking_part(name)) {
+        let program = contender(name).and_then(|contender| contender.what.program());
+        programs.extend(program.filter(|program| !programs.contains(program)));
+    }
+    programs
+}
+
+fn contender(name: &str) -> Option<Contender> {
+    CONTENDERS.iter().copied().find(|contender| contender.name == name)
+}
+
+fn unknown(experiment: &Experiment, what: &str, name: &str) -> io::Error {
+    invalid(format!("the experiment `{}` has no {what} called `{name}`; `weir bench list` shows all", experiment.name))
+}
+
+fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
 /// The state of a whole run.
 struct Bench<'a> {
+    experiment: &'static Experiment,
     options: &'a BenchOptions,
-    stage: Stage,
+    /// What the last cell ran on, and whether its origin was weir's.
+    stage: Option<(Stage, bool)>,
     raw: fs::File,
+    circumstances: Circumstances,
     records: Vec<Record>,
-    /// What each contender said at its first start.
-    said: Vec<(&'static str, String)>,
 }
 
 impl Bench<'_> {
     /// All rounds of one cell. The contenders run side by side all the time, one of them with load.
     fn measure(&mut self, cell: &Cell) -> io::Result<()> {
         eprintln!("{}: {}", cell.name, cell.title);
-        if matches!(cell.load, Load::Fixed { .. }) && !self.options.weir_origin {
-            // Only weir's own origin can be late on request.
-            let usual = std::mem::replace(&mut self.stage, Stage::open(&self.options.weir, true)?);
-            let outcome = self.measure_here(cell);
-            self.stage = usual;
-            return outcome;
-        }
-        self.measure_here(cell)
+        let origin_is_weir = self.options.weir_origin || cell.origin != Origin::Usual;
+        // One stage at a time, and the same one as long as it will do.
+        let stage = match self.stage.take().filter(|(_, is_weir)| *is_weir == origin_is_weir) {
+            Some((stage, _)) => stage,
+            None => Stage::open(&self.options.weir, origin_is_weir, &self.bodies())?,
+        };
+        let outcome = self.measure_on(&stage, cell);
+        self.stage = Some((stage, origin_is_weir));
+        outcome
     }
 
-    fn measure_here(&mut self, cell: &Cell) -> io::Result<()> {
-        // Memory is counted from a fresh start; there the contenders are started one by one in each round.
-        let fresh = matches!(cell.load, Load::Idle(_) | Load::Slow(..));
-        let contenders = self.contenders(cell);
+    /// Lengths of all bodies of the experiment as it was asked for.
+    fn bodies(&self) -> Vec<u64> {
+        let cells = selected_cells(self.experiment, self.options).unwrap_or_default();
+        let bodies = cells.iter().filter_map(|cell| match cell.load {
+            Load::Closed(Closed { body, .. }) | Load::Slow { body, .. } => Some(body),
+            _ => None,
+        });
+        bodies.collect()
+    }
+
+    fn measure_on(&mut self, stage: &Stage, cell: &Cell) -> io::Result<()> {
+        let contenders = self.startable(stage, cell)?;
         let mut running = Vec::new();
-        if !fresh {
+        if !cell.load.is_fresh() {
             for contender in &contenders {
-                running.push(self.stage.start(*contender)?);
+                running.push(stage.start(*contender, cell)?);
             }
-            self.warm_up(cell, &running)?;
         }
-        let rate = self.fixed_rate(cell)?;
-        for round in 1..=self.rounds(fresh) {
+        let rate = self.fixed_rate(stage, cell)?;
+        for round in 1..=self.rounds(cell) {
             for (at, contender) in contenders.iter().enumerate() {
                 let started;
                 let one = if let Some(one) = running.get(at) {
                     one
                 } else {
-                    started = self.stage.start(*contender)?;
+                    started = stage.start(*contender, cell)?;
                     &started
                 };
-                let record = self.run_once(cell, one, rate)?;
+                let record = self.run_once(stage, cell, one, rate)?;
+                load::settle(one)?;
                 self.listen_to(*contender, one);
-                self.keep(cell, contender, round, record)?;
+                self.keep(cell, contender.name, round, record)?;
             }
         }
         Ok(())
     }
 
+    /// Who can take part here; a record says why the others can't.
+    fn startable(&mut self, stage: &Stage, cell: &Cell) -> io::Result<Vec<Contender>> {
+        let mut startable = Vec::new();
+        for contender in self.contenders(cell) {
+            match stage.obstacle(contender, cell) {
+                None => startable.push(contender),
+                Some(why) => self.keep(cell, contender.name, 1, Record { not_run: Some(why), ..Record::default() })?,
+            }
+        }
+        Ok(startable)
+    }
+
     /// Remembers what a contender says of itself.
     fn listen_to(&mut self, contender: Contender, running: &Running) {
-        if !self.said.iter().any(|(name, _)| *name == contender.name)
+        let said = &mut self.circumstances.said;
+        if !said.iter().any(|(name, _)| name == contender.name)
             && let Some(line) = running.says()
         {
-            self.said.push((contender.name, line));
+            said.push((contender.name.to_owned(), line));
         }
     }
 
     /// Who takes part: those that were named, or in a quick run those that targets need, or all.
     fn contenders(&self, cell: &Cell) -> Vec<Contender> {
         let named = &self.options.contenders;
-        let wanted = |name: &str| match (named.is_empty(), self.options.quick && !cell.extra) {
+        let targets = self.experiment.targets;
+        let only_targets = self.options.quick && targets.iter().any(|target| target.cell == cell.name);
+        let wanted = |name: &str| match (named.is_empty(), only_targets) {
             (false, _) => named.iter().any(|one| one == name),
-            (true, true) => cells::is_target(cell, name),
+            (true, true) => targets::is_needed(targets, &cell.name, name),
             (true, false) => true,
         };
-        let find = |name: &&str| CONTENDERS.iter().copied().find(|contender| contender.name == *name);
-        cell.contenders.iter().filter(|name| wanted(name)).filter_map(find).collect()
+        cell.contenders.iter().filter(|name| wanted(name)).filter_map(|name| contender(name)).collect()
     }
 
-    fn rounds(&self, fresh: bool) -> u32 {
-        let usual = if fresh || self.options.quick { 3 } else { 5 };
-        // Memory hardly varies between rounds: once is enough when time is short.
-        let usual = if fresh && self.options.quick { 1 } else { usual };
+    fn rounds(&self, cell: &Cell) -> u32 {
+        let usual = match (self.options.quick, cell.load.is_fresh()) {
+            (false, false) => self.experiment.rounds,
+            (false, true) => 3,
+            (true, false) => 3,
+            // Memory hardly varies between rounds: once is enough when time is short.
+            (true, true) => 1,
+        };
         self.options.rounds.unwrap_or(usual)
     }
 
-    fn seconds(&self, connections: u32) -> u32 {
+    fn times(&self, connections: u32) -> Times {
         let quick = if connections >= 1000 { 2 } else { 1 };
-        self.options.seconds.unwrap_or(if self.options.quick { quick } else { 6 })
-    }
-
-    fn warm_up(&self, cell: &Cell, running: &[Running]) -> io::Result<()> {
-        for one in running {
-            match cell.load {
-                Load::Closed(closed) => load::closed(&self.stage, one, closed, 1)?,
-                Load::Fixed { connections, rate, target } => {
-                    load::open(&self.stage, one, connections, (f64::from(rate), 1.0), target)?
-                }
-                _ => load::open(&self.stage, one, 64, (1000.0, 0.5), stage::SMALL)?,
-            };
-        }
-        Ok(())
+        let seconds = self.options.seconds.unwrap_or(if self.options.quick { quick } else { self.experiment.seconds });
+        // Thousands of connections have to be made first.
+        let connecting = f64::from(connections) / 10_000.0;
+        let warm_up = if self.options.quick { 0.3 } else { 1.0 } + connecting;
+        Times { warm_up, seconds: f64::from(seconds) }
     }
 
     /// Half of what nginx reached in the named cell; measured now when that cell wasn't part of this run.
-    fn fixed_rate(&self, cell: &Cell) -> io::Result<f64> {
-        let Load::HalfOfNginx(of, connections) = cell.load else { return Ok(0.0) };
-        let rates: Vec<f64> = self
-            .records
-            .iter()
-            .filter(|record| record.cell == of && record.contender == "nginx")
-            .map(|record| Metric::Rate.of(record))
-            .collect();
+    fn fixed_rate(&self, stage: &Stage, cell: &Cell) -> io::Result<f64> {
+        let Load::HalfOfNginx { of, connections } = cell.load else { return Ok(0.0) };
+        let known = self.records.iter().filter(|record| record.cell == of && record.contender == "nginx");
+        let rates: Vec<f64> = known.map(|record| Metric::Rate.of(record)).collect();
         if !rates.is_empty() {
             return Ok(median(rates) / 2.0);
         }
-        let nginx = CONTENDERS.iter().find(|contender| contender.name == "nginx").copied();
-        let running = self.stage.start(nginx.ok_or_else(|| unknown("contender", "nginx"))?)?;
-        let closed = load::Closed { connections, target: stage::SMALL, words: &[] };
-        load::closed(&self.stage, &running, closed, 1)?;
-        Ok(load::closed(&self.stage, &running, closed, 3)?.rate / 2.0)
+        let nginx = contender("nginx").ok_or_else(|| unknown(self.experiment, "contender", "nginx"))?;
+        let running = stage.start(nginx, cell)?;
+        let load = Closed { connections, body: 3, kind: cells::RequestKind::Minimal };
+        Ok(load::closed(stage, &running, load, Times { warm_up: 1.0, seconds: 3.0 })?.rate / 2.0)
     }
 
-    fn run_once(&self, cell: &Cell, running: &Running, rate: f64) -> io::Result<Record> {
-        // A moment of rest, so that the end of one run is not part of the next.
-        load::pause(Duration::from_millis(100))?;
+    fn run_once(&self, stage: &Stage, cell: &Cell, running: &Running, rate: f64) -> io::Result<Record> {
+        let times = self.times(cell.load.connections());
         match cell.load {
-            Load::Closed(closed) => load::closed(&self.stage, running, closed, self.seconds(closed.connections)),
-            Load::HalfOfNginx(_, connections) => {
-                let seconds = f64::from(self.seconds(connections));
-                load::open(&self.stage, running, connections, (rate, seconds), stage::SMALL)
+            Load::Closed(closed) => load::closed(stage, running, closed, times),
+            Load::HalfOfNginx { connections, .. } => {
+                load::open(stage, running, connections, (rate, stage::SMALL), times)
             }
-            Load::Fixed { connections, rate, target } => {
-                let seconds = f64::from(self.seconds(connections));
-                load::open(&self.stage, running, connections, (f64::from(rate), seconds), target)
+            Load::Fixed { connections, rate, path } => {
+                load::open(stage, running, connections, (f64::from(rate), path), times)
             }
+            Load::Stall => load::stall(stage, running),
             Load::Idle(connections) => memory::idle(running, connections),
-            Load::Slow(clients, target) => {
+            Load::Slow { clients, body } => {
                 let seconds = if self.options.quick { 3.0 } else { 8.0 };
-                memory::slow(running, clients, target, seconds)
+                memory::slow(running, clients, &stage.path(body), seconds)
             }
         }
     }
 
-    fn keep(&mut self, cell: &Cell, contender: &Contender, round: u32, mut record: Record) -> io::Result<()> {
-        record.cell = cell.name.to_owned();
-        record.contender = contender.name.to_owned();
+    fn keep(&mut self, cell: &Cell, contender: &str, round: u32, mut record: Record) -> io::Result<()> {
+        record.cell = cell.name.clone();
+        record.contender = contender.to_owned();
         record.round = round;
-        writeln!(self.raw, "{}", serde_json::to_string(&record).map_err(io::Error::other)?)?;
+        self.write(&Line::Run(&record))?;
         eprintln!("  {round} {}", report::progress(cell, &record));
         self.records.push(record);
         Ok(())
+    }
+
+    fn write(&mut self, line: &Line) -> io::Result<()> {
+        writeln!(self.raw, "{}", serde_json::to_string(line).map_err(io::Error::other)?)
     }
 }

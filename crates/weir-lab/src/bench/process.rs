@@ -6,11 +6,11 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
 
 /// How long a process may take to listen, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,6 +24,7 @@ const TICK_US: u64 = 10_000;
 pub(super) struct Process {
     child: Child,
     name: String,
+    log: PathBuf,
 }
 
 impl Process {
@@ -41,19 +42,18 @@ impl Process {
             .stderr(output)
             .spawn()
             .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
-        Ok(Process { child, name })
+        Ok(Process { child, name, log: log.to_owned() })
     }
 
     /// Waits until something listens on the address.
     ///
     /// # Errors
     /// The process ended (with what it wrote), or nothing listens within 10 s.
-    pub(super) fn await_listening(&mut self, address: SocketAddr, log: &Path) -> io::Result<()> {
+    pub(super) fn await_listening(&mut self, address: SocketAddr) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait()? {
-                let text = fs::read_to_string(log).unwrap_or_default();
-                return Err(io::Error::other(format!("{} ended at its start ({status}): {text}", self.name)));
+                return Err(io::Error::other(format!("{} ended at its start ({status}): {}", self.name, self.said())));
             }
             if TcpStream::connect_timeout(&address, LOOK).is_ok() {
                 return Ok(());
@@ -63,6 +63,11 @@ impl Process {
             }
             std::thread::sleep(LOOK);
         }
+    }
+
+    /// What it has written.
+    pub(super) fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// Process numbers of it and all its descendants.
@@ -85,6 +90,11 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Descriptors that a process may have.
+pub(super) fn descriptors() -> u64 {
+    getrlimit(Resource::Nofile).maximum.unwrap_or(1 << 20)
 }
 
 /// A command whose process gets SIGTERM when we die, however we die.
@@ -142,11 +152,6 @@ fn tick_cpu_us(pid: u32) -> u64 {
     let pid = pid.to_string();
     let ticks = stat_field(&pid, 14).unwrap_or(0) + stat_field(&pid, 15).unwrap_or(0);
     ticks * TICK_US
-}
-
-/// User and system time of this process's own threads, microseconds, by ticks (threads come and go).
-pub(super) fn own_cpu_us() -> u64 {
-    (stat_field("self", 14).unwrap_or(0) + stat_field("self", 15).unwrap_or(0)) * TICK_US
 }
 
 /// User and system time of children that ended and were waited for, microseconds.

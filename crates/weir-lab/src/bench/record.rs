@@ -2,38 +2,12 @@
 //!
 //! Written by `load.rs` and `memory.rs`, kept as one line of JSON each, summarised by `report.rs`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-/// Errors by kind. What each generator counts is what the client saw.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Errors {
-    /// Connects that failed.
-    pub(super) connect: u64,
-    /// Connections that broke or ended while a reply was due (memory runs: connections lost).
-    pub(super) read: u64,
-    /// Sends that failed.
-    pub(super) write: u64,
-    /// Replies that took longer than 10 s (fixed rate: that never came).
-    pub(super) timeout: u64,
-    /// Replies with a status of 400 or more (fixed rate: other than 200).
-    pub(super) status: u64,
-}
-
-impl Errors {
-    /// All kinds together.
-    pub(super) fn total(&self) -> u64 {
-        self.connect + self.read + self.write + self.timeout + self.status
-    }
-
-    /// Adds another run's.
-    pub(super) fn add(&mut self, other: &Errors) {
-        self.connect += other.connect;
-        self.read += other.read;
-        self.write += other.write;
-        self.timeout += other.timeout;
-        self.status += other.status;
-    }
-}
+/// What went wrong, by kind: the words of `weir bomb` (`reset`, `timed_out`, ...) and `status 502`; nothing is lumped together.
+pub(super) type Errors = BTreeMap<String, u64>;
 
 /// From the request (fixed rate: from the time it was due) to its reply, microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,8 +41,10 @@ pub(super) struct Record {
     pub(super) bytes: u64,
     /// Length of the window in microseconds.
     pub(super) wall_us: f64,
-    /// What clients saw.
+    /// What clients saw: by the clock from when a request was due, in a closed loop from when it was sent.
     pub(super) latency: Latency,
+    /// By the clock: the same from when requests were sent.
+    pub(super) sent: Option<Latency>,
     /// What went wrong.
     pub(super) errors: Errors,
     /// Connections that the origin accepted in the window (direct: the generator's own).
@@ -79,6 +55,10 @@ pub(super) struct Record {
     pub(super) generator_us: f64,
     /// That of the origin.
     pub(super) origin_us: f64,
+    /// Why the generator was the limit, if it was.
+    pub(super) generator_limit: Option<String>,
+    /// Why nothing was measured, if so.
+    pub(super) not_run: Option<String>,
     /// Share of the window in which the cores were idle.
     pub(super) idle: f64,
     /// Share of the window that the host gave to other guests.
@@ -92,7 +72,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The proxy's time for each request, microseconds.
+    /// The proxy's time for each request, microseconds; NaN where there is none.
     pub(super) fn proxy_us_per_request(&self) -> f64 {
         self.per_request(self.proxy_us)
     }
@@ -108,7 +88,7 @@ impl Record {
     }
 
     fn per_request(&self, us: f64) -> f64 {
-        if self.requests == 0 { f64::NAN } else { us / self.requests as f64 }
+        if self.requests == 0 || us == 0.0 { f64::NAN } else { us / self.requests as f64 }
     }
 }
 
@@ -119,8 +99,14 @@ pub(super) enum Metric {
     Rate,
     /// Proxy CPU for each request.
     Cpu,
-    /// 99th percentile of latency.
+    /// Generator CPU for each request.
+    GeneratorCpu,
+    /// 99th percentile of latency, microseconds.
     P99,
+    /// The same, milliseconds.
+    P99Ms,
+    /// By the clock: the same from when requests were sent, milliseconds.
+    SentP99Ms,
     /// Bytes for each idle connection.
     IdleBytes,
     /// Megabytes above idle.
@@ -133,7 +119,10 @@ impl Metric {
         match self {
             Metric::Rate => record.rate,
             Metric::Cpu => record.proxy_us_per_request(),
+            Metric::GeneratorCpu => record.generator_us_per_request(),
             Metric::P99 => record.latency.p99_us as f64,
+            Metric::P99Ms => record.latency.p99_us as f64 / 1e3,
+            Metric::SentP99Ms => record.sent.map_or(f64::NAN, |sent| sent.p99_us as f64 / 1e3),
             Metric::IdleBytes => record.bytes_per_connection,
             Metric::MemoryMb => record.memory_bytes / 1e6,
         }
@@ -151,13 +140,34 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// Median over the rounds of the ratio between two contenders' figures in the same round.
-pub(super) fn median_ratio(records: &[&Record], metric: Metric, subject: &str, against: &str) -> f64 {
-    let ratios = records.iter().filter(|record| record.contender == subject).filter_map(|mine| {
-        let other = records.iter().find(|record| record.contender == against && record.round == mine.round)?;
-        Some(metric.of(mine) / metric.of(other))
-    });
-    median(ratios.collect())
+/// A figure over several rounds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Spread {
+    /// The lowest.
+    pub(super) low: f64,
+    /// The median.
+    pub(super) median: f64,
+    /// The highest.
+    pub(super) high: f64,
+}
+
+impl Spread {
+    /// Of these figures, without those that are no numbers; None when there are no others.
+    pub(super) fn of(values: impl Iterator<Item = f64>) -> Option<Spread> {
+        let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+        let low = values.iter().copied().reduce(f64::min)?;
+        let high = values.iter().copied().reduce(f64::max)?;
+        Some(Spread { low, median: median(values), high })
+    }
+
+    /// Of the ratios between two contenders' figures, each within a round.
+    pub(super) fn of_ratios(records: &[&Record], metric: Metric, subject: &str, against: &str) -> Option<Spread> {
+        let mine = records.iter().filter(|record| record.contender == subject);
+        Spread::of(mine.filter_map(|mine| {
+            let other = records.iter().find(|record| record.contender == against && record.round == mine.round)?;
+            Some(metric.of(mine) / metric.of(other))
+        }))
+    }
 }
 
 #[cfg(test)]
@@ -186,7 +196,8 @@ mod tests {
             record("a", 4, 1.0),
         ];
         let all: Vec<&Record> = records.iter().collect();
-        assert_eq!(median_ratio(&all, Metric::Rate, "a", "b"), 3.0);
-        assert!(median_ratio(&all, Metric::Rate, "a", "c").is_nan());
+        let spread = Spread::of_ratios(&all, Metric::Rate, "a", "b");
+        assert_eq!(spread, Some(Spread { low: 2.0, median: 3.0, high: 4.0 }));
+        assert_eq!(Spread::of_ratios(&all, Metric::Rate, "a", "c"), None);
     }
 }

@@ -3,13 +3,13 @@
 //! Called by `mod.rs`. Figures are medians over the rounds; ratios are taken within a round before their median is.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::BenchOptions;
-use super::cells::{Bound, Cell, Load, TARGETS, Target};
-use super::record::{Errors, Metric, Record, median, median_ratio};
+use super::cells::{Cell, Load};
+use super::circumstances::Circumstances;
+use super::experiments::{Compared, Experiment};
+use super::record::{Errors, Metric, Record, Spread, median};
+use super::targets::{Bound, Target};
 
 /// Below this share of idle time the cores are the limit, whoever uses them.
 const IDLE_MIN: f64 = 0.05;
@@ -21,21 +21,18 @@ const FOREIGN_MAX: f64 = 0.1;
 
 /// Everything that is reported.
 pub(super) struct Report<'a> {
+    pub(super) experiment: &'a Experiment,
     pub(super) options: &'a BenchOptions,
     pub(super) cells: &'a [Cell],
     pub(super) records: &'a [Record],
-    pub(super) said: &'a [(&'static str, String)],
+    pub(super) circumstances: &'a Circumstances,
 }
 
 impl Report<'_> {
     /// The whole text.
     pub(super) fn text(&self) -> String {
-        let mut text = String::from("# weir bench\n\n");
+        let mut text = format!("# weir bench {}: {}\n\n", self.experiment.name, self.experiment.title);
         text.push_str(&self.circumstances());
-        for (name, line) in self.said {
-            let _ = writeln!(text, "- {name}: {line}");
-        }
-        text.push('\n');
         text.push_str(&self.targets());
         for cell in self.cells {
             text.push_str(&self.cell(cell));
@@ -45,31 +42,23 @@ impl Report<'_> {
     }
 
     fn circumstances(&self) -> String {
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let date = String::from_utf8_lossy(&weir_http::http_date(seconds)).into_owned();
-        let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
-        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let origin = if self.options.weir_origin { "weir origin" } else { "nginx" };
-        let speed = if self.options.quick {
-            " Quick: short rounds of what the targets need, so expect more noise."
-        } else {
-            ""
-        };
-        format!(
-            "{date}. {cores} cores ({}), Linux {}; generator, proxy and origin share them. Origin: {origin}. {}; {}; {}.{speed}\n\n",
-            model.trim_start_matches([' ', '\t', ':']).trim(),
-            kernel.trim(),
-            version("/usr/sbin/nginx", "-v"),
-            version("haproxy", "-v"),
-            version("wrk", "-v"),
-        )
+        let speed = if self.options.quick { " Quick: few and short rounds, so expect more noise." } else { "" };
+        let mut text = format!("{} Origin: {origin}.{speed}\n\n", self.circumstances.text());
+        for (name, line) in &self.circumstances.said {
+            let _ = writeln!(text, "- {name}: {line}");
+        }
+        text.push('\n');
+        text
     }
 
     fn targets(&self) -> String {
-        let measured: Vec<&Target> =
-            TARGETS.iter().filter(|target| self.cells.iter().any(|cell| cell.name == target.cell)).collect();
+        let measured: Vec<&Target> = self
+            .experiment
+            .targets
+            .iter()
+            .filter(|target| self.cells.iter().any(|cell| cell.name == target.cell))
+            .collect();
         if measured.is_empty() {
             return String::new();
         }
@@ -89,13 +78,14 @@ impl Report<'_> {
 
     fn value(&self, target: &Target) -> f64 {
         let records = self.of_cell(target.cell);
-        match target.against {
-            Some(against) => median_ratio(&records, target.metric, target.subject, against),
+        let spread = match target.against {
+            Some(against) => Spread::of_ratios(&records, target.metric, target.subject, against),
             None => {
                 let own = records.iter().filter(|record| record.contender == target.subject);
-                median(own.map(|record| target.metric.of(record)).collect())
+                Spread::of(own.map(|record| target.metric.of(record)))
             }
-        }
+        };
+        spread.map_or(f64::NAN, |spread| spread.median)
     }
 
     fn verdict(&self, target: &Target, value: f64) -> String {
@@ -104,8 +94,9 @@ impl Report<'_> {
         }
         let mut verdict = if target.bound.holds(value) { "pass".to_owned() } else { "**miss**".to_owned() };
         let errors = self.errors(target.cell, target.subject);
-        if errors.total() > 0 {
-            let _ = write!(verdict, ", but {} errors", errors.total());
+        let count: u64 = errors.values().sum();
+        if count > 0 {
+            let _ = write!(verdict, ", but {count} errors");
         }
         let limited = self
             .of_cell(target.cell)
@@ -124,76 +115,122 @@ impl Report<'_> {
     fn errors(&self, cell: &str, contender: &str) -> Errors {
         let mut errors = Errors::default();
         for record in self.records.iter().filter(|record| record.cell == cell && record.contender == contender) {
-            errors.add(&record.errors);
+            for (kind, count) in &record.errors {
+                *errors.entry(kind.clone()).or_default() += count;
+            }
         }
         errors
     }
 
     fn cell(&self, cell: &Cell) -> String {
-        let records = self.of_cell(cell.name);
+        let records = self.of_cell(&cell.name);
         let rounds = records.iter().map(|record| record.round).max().unwrap_or(0);
-        let mut text = format!("## {}: {}\n\n", cell.name, cell.title);
-        text.push_str(match cell.load {
-            Load::Idle(_) => "| | PSS, MiB | bytes for each connection | connections lost |\n|---|---|---|---|\n",
-            Load::Slow(..) => "| | resident, MB above idle | read by the clients, MB/s | connections lost |\n|---|---|---|---|\n",
-            _ => {
-                "| | rate /s | p50 | p95 | p99 | p99.9 | max, ms | errors | upstream conns | CPU µs: proxy | generator | origin | idle | PSS, MiB | limit |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
-            }
+        let compared: &[_] = if is_memory(cell.load) { &[] } else { self.experiment.compared };
+        let mut columns = columns(cell.load).to_vec();
+        columns.splice(1..1, compared.iter().map(|(head, ..)| *head));
+        let mut text = format!("## {}: {}\n\n| |", cell.name, cell.title);
+        columns.iter().for_each(|column| {
+            let _ = write!(text, " {column} |");
         });
-        for contender in cell.contenders {
+        let _ = writeln!(text, "\n|{}", "---|".repeat(columns.len() + 1));
+        for contender in &cell.contenders {
             let own: Vec<&Record> = records.iter().copied().filter(|record| record.contender == *contender).collect();
-            if !own.is_empty() {
-                text.push_str(&self.row(cell, contender, &own));
+            match own.first() {
+                None => {}
+                Some(Record { not_run: Some(why), .. }) => {
+                    let _ = writeln!(text, "| {contender} | not run: {why} |{}", " |".repeat(columns.len() - 1));
+                }
+                Some(_) => {
+                    let mut row = self.row(cell, contender, &own);
+                    row.splice(1..1, compared.iter().map(|column| self.ratios(cell, column, contender)));
+                    let _ = writeln!(text, "| {contender} | {} |", row.join(" | "));
+                }
             }
         }
         let _ = writeln!(text, "\nMedians of {rounds} rounds.\n");
         text
     }
 
-    fn row(&self, cell: &Cell, contender: &str, own: &[&Record]) -> String {
+    fn row(&self, cell: &Cell, contender: &str, own: &[&Record]) -> Vec<String> {
         let of = |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
-        let errors = self.errors(cell.name, contender);
+        let errors = error_text(&self.errors(&cell.name, contender));
         match cell.load {
-            Load::Idle(_) => format!(
-                "| {contender} | {:.1} | {:.0} | {} |\n",
-                of(&|r| r.pss_bytes as f64) / 1048576.0,
-                of(&|r| r.bytes_per_connection),
-                errors.total()
-            ),
-            Load::Slow(..) => format!(
-                "| {contender} | {:.1} | {:.1} | {} |\n",
-                of(&|r| r.memory_bytes) / 1e6,
-                of(&|r| r.rate) / 1e6,
-                errors.total()
-            ),
-            _ => format!(
-                "| {contender} | {:.0} | {} | {} | {} | {} | {} | {} | {:.0} | {:.2} | {:.2} | {:.2} | {:.0} % | {:.1} | {} |\n",
-                of(&|r| r.rate),
+            Load::Idle(_) => vec![
+                format!("{:.1}", of(&|r| r.pss_bytes as f64) / 1048576.0),
+                format!("{:.0}", of(&|r| r.bytes_per_connection)),
+                errors,
+            ],
+            Load::Slow { .. } => {
+                vec![format!("{:.1}", of(&|r| r.memory_bytes) / 1e6), format!("{:.1}", of(&|r| r.rate) / 1e6), errors]
+            }
+            _ => vec![
+                format!("{:.0}", of(&|r| r.rate)),
                 ms(of(&|r| r.latency.p50_us as f64)),
-                ms(of(&|r| r.latency.p95_us as f64)),
                 ms(of(&|r| r.latency.p99_us as f64)),
                 ms(of(&|r| r.latency.p999_us as f64)),
                 ms(of(&|r| r.latency.max_us as f64)),
-                error_text(&errors),
-                of(&|r| r.upstream_connections as f64),
-                of(&Record::proxy_us_per_request),
-                of(&Record::generator_us_per_request),
-                of(&Record::origin_us_per_request),
-                of(&|r| r.idle) * 100.0,
-                of(&|r| r.pss_bytes as f64) / 1048576.0,
-                limit(of(&|r| r.idle), of(&others_share), of(&foreign_share)),
-            ),
+                ms(of(&|r| r.sent.map_or(f64::NAN, |sent| sent.p99_us as f64))),
+                errors,
+                format!("{:.0}", of(&|r| r.upstream_connections as f64)),
+                microseconds(of(&Record::proxy_us_per_request)),
+                microseconds(of(&Record::generator_us_per_request)),
+                microseconds(of(&Record::origin_us_per_request)),
+                format!("{:.0} %", of(&|r| r.idle) * 100.0),
+                format!("{:.1}", of(&|r| r.pss_bytes as f64) / 1048576.0),
+                limit(own),
+            ],
         }
+    }
+
+    /// The median of the ratios, with the lowest and the highest.
+    fn ratios(&self, cell: &Cell, &(_, metric, against): &Compared, subject: &str) -> String {
+        let spread = Spread::of_ratios(&self.of_cell(&cell.name), metric, subject, against);
+        spread.filter(|_| subject != against).map_or_else(
+            || "-".to_owned(),
+            |spread| format!("{:.2} ({:.2}-{:.2})", spread.median, spread.low, spread.high),
+        )
+    }
+}
+
+/// Whether it is memory that counts.
+fn is_memory(load: Load) -> bool {
+    matches!(load, Load::Idle(_) | Load::Slow { .. })
+}
+
+/// Heads of a cell's table, without that of the first column and the ratios, which follow the second.
+fn columns(load: Load) -> &'static [&'static str] {
+    match load {
+        Load::Idle(_) => &["PSS, MiB", "bytes for each connection", "connections lost"],
+        Load::Slow { .. } => &["resident, MB above idle", "read by the clients, MB/s", "connections lost"],
+        _ => &[
+            "rate /s",
+            "p50",
+            "p99",
+            "p99.9",
+            "max, ms",
+            "p99 from sent",
+            "errors",
+            "upstream conns",
+            "CPU µs: proxy",
+            "generator",
+            "origin",
+            "idle",
+            "PSS, MiB",
+            "limit",
+        ],
     }
 }
 
 /// One line for somebody who waits.
 pub(super) fn progress(cell: &Cell, record: &Record) -> String {
     let name = &record.contender;
-    let errors = record.errors.total();
+    let errors: u64 = record.errors.values().sum();
+    if let Some(why) = &record.not_run {
+        return format!("{name:<11} not run: {why}");
+    }
     match cell.load {
         Load::Idle(_) => format!("{name:<11} {:>8.0} B a connection, {errors} lost", record.bytes_per_connection),
-        Load::Slow(..) => format!("{name:<11} {:>8.1} MB above idle, {errors} lost", record.memory_bytes / 1e6),
+        Load::Slow { .. } => format!("{name:<11} {:>8.1} MB above idle, {errors} lost", record.memory_bytes / 1e6),
         _ => format!(
             "{name:<11} {:>8.0}/s, CPU {:>6.2} µs, p99 {:>7} ms, idle {:>3.0} %, {} upstream connections, {errors} errors",
             record.rate,
@@ -222,36 +259,42 @@ fn share(record: &Record, us: f64) -> f64 {
 }
 
 /// What kept the rate from being higher.
-fn limit(idle: f64, others: f64, foreign: f64) -> String {
+fn limit(own: &[&Record]) -> String {
+    let of = |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
+    let (others, foreign) = (of(&others_share), of(&foreign_share));
     let percent = others * 100.0;
-    let mut text = if idle > IDLE_MIN {
-        String::new()
-    } else if others > OTHERS_MAX {
-        format!("generator and origin ({percent:.0} % of the machine): the rate is a floor")
-    } else {
-        format!("all cores, shared ({percent:.0} % by generator and origin)")
-    };
-    if foreign > FOREIGN_MAX {
-        let _ = write!(text, " **not quiet: {:.0} % went to other programs**", foreign * 100.0);
+    let mut causes = Vec::new();
+    if of(&|record| record.idle) <= IDLE_MIN {
+        causes.push(if others > OTHERS_MAX {
+            format!("generator and origin ({percent:.0} % of the machine): the rate is a floor")
+        } else {
+            format!("all cores, shared ({percent:.0} % by generator and origin)")
+        });
     }
-    text
+    if let Some(cause) = own.iter().find_map(|record| record.generator_limit.as_ref()) {
+        causes.push(format!("**the generator**: {cause}"));
+    }
+    if foreign > FOREIGN_MAX {
+        causes.push(format!("**not quiet: {:.0} % went to other programs**", foreign * 100.0));
+    }
+    causes.join("; ")
 }
 
 fn error_text(errors: &Errors) -> String {
-    let kinds = [
-        ("connect", errors.connect),
-        ("read", errors.read),
-        ("write", errors.write),
-        ("timeout", errors.timeout),
-        ("status", errors.status),
-    ];
-    let named: Vec<String> =
-        kinds.iter().filter(|(_, count)| *count > 0).map(|(kind, count)| format!("{kind} {count}")).collect();
+    let named: Vec<String> = errors.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     if named.is_empty() { "0".to_owned() } else { named.join(", ") }
 }
 
 fn ms(us: f64) -> String {
-    if us < 10_000.0 { format!("{:.2}", us / 1000.0) } else { format!("{:.0}", us / 1000.0) }
+    match us {
+        _ if !us.is_finite() => "-".to_owned(),
+        _ if us < 10_000.0 => format!("{:.2}", us / 1000.0),
+        _ => format!("{:.0}", us / 1000.0),
+    }
+}
+
+fn microseconds(us: f64) -> String {
+    if us.is_finite() && us > 0.0 { format!("{us:.2}") } else { "-".to_owned() }
 }
 
 /// Enough digits for a ratio, not too many for bytes.
@@ -265,42 +308,43 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// The first line of what a program says about itself.
-fn version(program: &str, flag: &str) -> String {
-    let Ok(output) = Command::new(program).arg(flag).output() else { return format!("{program} missing") };
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text);
-    let line = text.lines().next().unwrap_or_default();
-    line.split(" - ").next().unwrap_or_default().split(" Copyright").next().unwrap_or_default().trim().to_owned()
-}
-
 const METHOD: &str = "## Method
 
-Contenders take turns within each round (A B C A B C ...). Ratios are taken within a round, then their median is. CPU is user
-and system time of all processes and threads of the program in the window of the run, divided by the replies of that
-window. Upstream connections are those that the origin accepted in the window. In closed-loop cells latency counts from the
-send; at the fixed rate it counts from the time a request was due. Idle memory is the growth of the proportional set size
-(PSS); with slow clients it is the highest resident size above that before the load.
+Contenders take turns within each round (A B C A B C ...). Ratios are taken within a round; their median is shown, with the
+lowest and the highest. `weir bomb` makes the load, from a process of its own; it connects and warms up before anything counts.
+CPU is user and system time of all processes and threads of the program in the counted time, divided by the answers of that time.
+Upstream connections are those that the origin accepted in the run. In a closed loop latency counts from the send, by the clock
+from the time a request was due; `p99 from sent` is what a generator shows that waits for its server. Idle memory is the growth
+of the proportional set size (PSS); with slow clients it is the highest resident size above that before the load. A row names its
+limit when the cores were all busy, when generator and origin used most of them, and when the generator says that it was the limit.
 
 Settings. Origin and proxy nginx: a worker a core, pinned, epoll, multi_accept on, accept_mutex off, reuseport, backlog 65535,
-logs off, keepalive_requests 10^9; origin with open_file_cache and sendfile; proxy with 4,096 kept upstream connections,
+logs off, keepalive_requests 10^9; origin with open_file_cache and sendfile; proxy with 4,096 kept upstream connections a worker,
 HTTP/1.1 upstream, proxy_buffers 16 32k, no temporary files. HAProxy: a thread a core, pinned, a listener a thread, http-reuse
-always, no log. weir: default settings (32 connections to the server) but for `-epoll` (driver), `-128`, `-256` and `-one`
-(connections to the server; the last with queue-size 10000), `-off` (pipeline off) and `-stay` (escape=off).
+always, no log. Envoy: a worker a core, no log, no request ids, circuit breakers that never open. weir: default settings (32
+connections to the server; from 1,000 clients on `queue-size` is their number) but for `-epoll` (driver), `-1`, `-8`, `-128` and
+`-256` (connections to the server), `-off` (pipeline off) and `-stay` (escape=off). Where a process may not have enough
+descriptors for its clients (and their servers), there are several: nginx gets more workers, the others more processes, which
+share the address (SO_REUSEPORT).
 ";
 
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::cells::CELLS;
+    use super::super::cells::Axes;
+    use super::super::experiments::EXPERIMENTS;
     use super::super::record::Latency;
     use super::*;
 
     fn options() -> BenchOptions {
         BenchOptions {
             weir: PathBuf::from("weir"),
+            experiment: "targets".to_owned(),
             quick: true,
+            connections: Vec::new(),
+            requests: Vec::new(),
+            bodies: Vec::new(),
             only: Vec::new(),
             contenders: Vec::new(),
             rounds: None,
@@ -328,8 +372,12 @@ mod tests {
     }
 
     fn text(records: &[Record]) -> String {
-        let cells: Vec<Cell> = CELLS.iter().copied().filter(|cell| cell.name == "c64" || cell.name == "idle").collect();
-        Report { options: &options(), cells: &cells, records, said: &[("weir", "weir: io_uring".to_owned())] }.text()
+        let experiment = &EXPERIMENTS[0];
+        let mut cells = (experiment.cells)(&Axes::default());
+        cells.retain(|cell| cell.name == "c64" || cell.name == "idle");
+        let said = vec![("weir".to_owned(), "weir: io_uring".to_owned())];
+        let circumstances = &Circumstances { said, ..Circumstances::default() };
+        Report { experiment, options: &options(), cells: &cells, records, circumstances }.text()
     }
 
     #[test]
@@ -344,21 +392,34 @@ mod tests {
         assert!(text.contains("| CPU a request, 64 connections, against nginx | ≤ 0.50 | 0.44 | pass |"), "{text}");
         assert!(text.contains("| epoll: CPU a request, 64 connections, against nginx | ≤ 0.65 | 0.80 | **miss** |"));
         assert!(text.contains("| user memory for an idle connection, bytes | ≤ 512 | - | not measured |"), "{text}");
-        assert!(!text.contains("4,000 connections"), "that cell was not selected");
+        assert!(!text.contains("4,000 connections"), "that cell was not selected: {text}");
         assert!(text.contains("- weir: weir: io_uring\n"));
     }
 
     #[test]
     fn a_row_says_what_limited_it_and_which_errors_there_were() {
         let mut limited = record("c64", "weir", 1, 4.0);
-        limited.errors.timeout = 3;
+        limited.errors.insert("timed_out".to_owned(), 3);
+        limited.generator_limit = Some("a thread was busy".to_owned());
         let mut disturbed = record("c64", "nginx", 1, 10.0);
         disturbed.generator_us = 0.0;
         let text = text(&[limited, disturbed]);
         let row = |name: &str| text.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap().to_owned();
-        assert!(row("weir").starts_with("| weir | 1000 | 0.40 | 0.90 | 12 | 20 | 30 | timeout 3 |"), "{}", row("weir"));
-        assert!(row("weir").contains("the rate is a floor"), "{}", row("weir"));
+        let cells: Vec<String> = row("weir").split('|').map(|cell| cell.trim().to_owned()).collect();
+        assert_eq!(cells[1..6], ["weir", "1000", "-", "1.00 (1.00-1.00)", "0.40 (0.40-0.40)"]);
+        assert_eq!(cells[6..12], ["0.40", "12", "20", "30", "-", "timed_out 3"]);
+        assert!(row("weir").contains("the rate is a floor; **the generator**: a thread was busy |"), "{}", row("weir"));
         assert!(row("nginx").contains("**not quiet: "), "{}", row("nginx"));
         assert!(text.contains("pass, but 3 errors |"), "{text}");
+    }
+
+    #[test]
+    fn a_contender_that_was_not_run_says_why_and_has_no_figures() {
+        let stopped = Record { not_run: Some("no ports".to_owned()), ..record("c64", "haproxy", 1, 1.0) };
+        let text = text(&[record("c64", "nginx", 1, 10.0), stopped]);
+        let row = text.lines().find(|line| line.starts_with("| haproxy |")).unwrap();
+        assert!(row.starts_with("| haproxy | not run: no ports |"), "{row}");
+        let head = text.lines().find(|line| line.starts_with("| | rate /s |")).unwrap();
+        assert_eq!(row.matches('|').count(), head.matches('|').count());
     }
 }

@@ -1,7 +1,7 @@
-//! Everything a benchmark runs against: the origin, the rivals tuned as their own experts would, and weir.
+//! Everything a benchmark runs against: the origin, and the contenders in front of it, started and ended.
 //!
 //! Called by `mod.rs`. Configurations are written to a directory of our own that is removed at the end; all traffic stays
-//! on 127.0.0.1. The settings are those of measuring.md and are repeated in the report.
+//! on loopback. `settings.rs` has the texts.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -9,81 +9,56 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::process::Process;
+use super::cells::{Cell, Load};
+use super::contenders::{Contender, What};
+use super::process::{Process, descriptors};
+use super::settings::{self, Shape, WEIR};
 
-/// Name of the file with a body of three bytes; also what `/` gives.
+/// What `/` gives: a body of three bytes.
 pub(super) const SMALL: &str = "/";
-/// Files beside it: name and length.
-const FILES: [(&str, u64); 6] = [
-    ("3k", 3 * 1024),
-    ("8k", 8 * 1024),
-    ("16k", 16 * 1024),
-    ("64k", 64 * 1024),
-    ("1m", 1024 * 1024),
-    ("100m", 100_000_000),
-];
+/// Addresses of the origin: a proxy with a connection for each of its clients needs more ports than one address has.
+const ORIGIN_ADDRESSES: u8 = 2;
+/// Length of that body.
+const SMALL_BYTES: u64 = 3;
 
-/// Something that is measured.
+/// What puts load on a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Contender {
-    /// Its name in tables and on the command line.
-    pub(super) name: &'static str,
-    /// What it is and how it is set.
-    pub(super) what: What,
+pub(super) enum Generator {
+    /// `weir bomb`, measured beside the contender.
+    Bomb,
+    /// `weir bomb` on this driver, which is the contender itself.
+    MeasuredBomb(&'static str),
+    /// wrk, which is the contender itself.
+    Wrk,
 }
-
-/// The programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
-    /// No proxy.
-    Direct,
-    /// nginx as reverse proxy.
-    Nginx,
-    /// HAProxy.
-    Haproxy,
-    /// weir with default settings, in front of servers that close each connection after 100 requests.
-    WeirClosing,
-    /// weir, with the driver's name, connections to the server, queue size, and what stands behind `pipeline`.
-    Weir(&'static str, u32, u32, &'static str),
-}
-
-/// All contenders. `weir` has default settings.
-pub(super) const CONTENDERS: [Contender; 11] = [
-    Contender { name: "direct", what: What::Direct },
-    Contender { name: "nginx", what: What::Nginx },
-    Contender { name: "haproxy", what: What::Haproxy },
-    Contender { name: "weir", what: What::Weir("auto", 32, 1000, "adaptive") },
-    Contender { name: "weir-epoll", what: What::Weir("epoll", 32, 1000, "adaptive") },
-    Contender { name: "weir-128", what: What::Weir("auto", 128, 1000, "adaptive") },
-    Contender { name: "weir-256", what: What::Weir("auto", 256, 1000, "adaptive") },
-    // 4,000 clients wait for one connection: the queue has to hold them all.
-    Contender { name: "weir-one", what: What::Weir("auto", 1, 10_000, "adaptive") },
-    Contender { name: "weir-closing", what: What::WeirClosing },
-    Contender { name: "weir-off", what: What::Weir("auto", 32, 1000, "off") },
-    Contender { name: "weir-stay", what: What::Weir("auto", 32, 1000, "adaptive escape=off") },
-];
 
 /// A started contender.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// Where it listens.
-    pub(super) address: SocketAddr,
-    log: PathBuf,
-    process: Option<Process>,
+    /// Where it listens; several when it is several processes that don't share an address.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// What asks it.
+    pub(super) generator: Generator,
+    processes: Vec<Process>,
     /// The server behind it, where it has one of its own.
     _origin: Option<Process>,
 }
 
 impl Running {
+    /// Where it listens, or the first of several.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
     /// What weir wrote when it started: which driver runs and why. None for the others.
     pub(super) fn says(&self) -> Option<String> {
-        let text = fs::read_to_string(&self.log).ok()?;
+        let text = self.processes.first()?.said();
         text.lines().find(|line| line.starts_with("weir: ")).map(str::to_owned)
     }
 
     /// Its processes; none for direct.
     pub(super) fn pids(&self) -> Vec<u32> {
-        self.process.as_ref().map(Process::family).unwrap_or_default()
+        self.processes.iter().flat_map(Process::family).collect()
     }
 }
 
@@ -92,96 +67,208 @@ impl Running {
 pub(super) struct Stage {
     directory: PathBuf,
     cores: usize,
+    descriptors: u64,
     weir: PathBuf,
     origin: Process,
-    /// Where the origin listens.
-    pub(super) origin_address: SocketAddr,
+    /// Where the origin listens: the same port on one address or two.
+    addresses: Vec<SocketAddr>,
     origin_is_weir: bool,
 }
 
 impl Stage {
-    /// Writes the files and starts the origin: nginx, or weir's own.
+    /// Writes files of these lengths and starts the origin: nginx, or weir's own.
     ///
     /// # Errors
     /// A program is missing or doesn't start.
-    pub(super) fn open(weir: &Path, origin_is_weir: bool) -> io::Result<Stage> {
+    pub(super) fn open(weir: &Path, origin_is_weir: bool, bodies: &[u64]) -> io::Result<Stage> {
         let directory = std::env::temp_dir().join(format!(
             "weir-bench-{}-{}",
             std::process::id(),
             if origin_is_weir { "weir" } else { "nginx" }
         ));
         fs::create_dir_all(directory.join("www"))?;
-        write_files(&directory.join("www"))?;
+        write_files(&directory.join("www"), bodies)?;
         fs::write(directory.join("wrk.lua"), include_str!("wrk.lua"))?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let address = free_address()?;
+        let descriptors = descriptors();
         let log = directory.join("origin.log");
-        let threads = cores.to_string();
-        let mut origin = if origin_is_weir {
-            let listen = address.to_string();
-            Process::start(weir, &["origin", "--listen", &listen, "--threads", &threads], &log)?
+        let (mut origin, addresses) = if origin_is_weir {
+            let address = free_address()?;
+            (start_origin(weir, address, cores, &[], &log)?, vec![address])
         } else {
+            let addresses = free_addresses(ORIGIN_ADDRESSES)?;
             let path = directory.join("origin.conf");
-            fs::write(&path, nginx_origin(&directory, "origin", address, cores))?;
-            start_nginx(&path, &directory, &log)?
+            let workers = (cores as u64, descriptors);
+            fs::write(&path, settings::nginx_origin(&directory, "origin", &addresses, workers, false))?;
+            (start_nginx(&path, &directory, &log)?, addresses)
         };
-        origin.await_listening(address, &log)?;
+        origin.await_listening(addresses[0])?;
         let weir = weir.to_owned();
-        Ok(Stage { directory, cores, weir, origin, origin_address: address, origin_is_weir })
+        Ok(Stage { directory, cores, descriptors, weir, origin, addresses, origin_is_weir })
+    }
+
+    /// The binary that is measured, and that measures.
+    pub(super) fn weir(&self) -> &Path {
+        &self.weir
+    }
+
+    /// Cores that all share.
+    pub(super) fn cores(&self) -> usize {
+        self.cores
+    }
+
+    /// What stands in the way of measuring this contender in this cell, if something does.
+    pub(super) fn obstacle(&self, contender: Contender, cell: &Cell) -> Option<String> {
+        if let Some(program) = contender.what.program()
+            && program_path(program).is_none()
+        {
+            return Some(format!("{program} is not installed"));
+        }
+        let clients = cell.load.connections();
+        let servers = settings::shape(u64::from(clients), self.descriptors, self.cores).map(|shape| shape.processes);
+        if !self.origin_is_weir && servers.as_ref().is_ok_and(|processes| *processes > self.cores as u64) {
+            return Some(format!("{clients} connections would take an origin of more processes than cores"));
+        }
+        if self.origin_is_weir && contender.what == What::Direct && servers != Ok(1) {
+            return Some(format!(
+                "{clients} connections are more than the {} descriptors of weir origin",
+                self.descriptors
+            ));
+        }
+        settings::shape(contender.what.descriptors(clients), self.descriptors, self.cores).err()
     }
 
     /// Starts a contender and waits until it listens.
     ///
     /// # Errors
-    /// It is missing or doesn't start.
-    pub(super) fn start(&self, contender: Contender) -> io::Result<Running> {
-        if contender.what == What::Direct {
-            return Ok(Running { address: self.origin_address, log: PathBuf::new(), process: None, _origin: None });
+    /// It doesn't start.
+    pub(super) fn start(&self, contender: Contender, cell: &Cell) -> io::Result<Running> {
+        if cell.load == Load::Stall {
+            return self.start_stalling(contender);
         }
         let address = free_address()?;
         let log = self.directory.join(format!("{}.log", contender.name));
-        let file = self.directory.join(format!("{}.conf", contender.name));
+        let clients = cell.load.connections();
         let mut origin = None;
-        let mut process = match contender.what {
-            What::Direct | What::Nginx => {
-                fs::write(&file, nginx_proxy(&self.directory, address, self.origin_address, self.cores))?;
-                start_nginx(&file, &self.directory, &log)?
+        let mut addresses = vec![address];
+        let processes = match contender.what {
+            What::Direct | What::Wrk | What::Bomb(_) => {
+                addresses = vec![self.addresses[0]];
+                Vec::new()
             }
-            What::Haproxy => {
-                fs::write(&file, haproxy(address, self.origin_address, self.cores))?;
-                Process::start(Path::new("haproxy"), &["-db", "-f", &file.to_string_lossy()], &log)?
+            What::Origin(io) => vec![start_origin(&self.weir, address, self.cores, &["--io", io], &log)?],
+            What::Nginx => {
+                let workers = (self.shape(contender, clients)?.processes.max(self.cores as u64), self.descriptors);
+                let text = settings::nginx_proxy(&self.directory, address, &self.addresses, workers);
+                vec![start_nginx(&self.file(contender, &text)?, &self.directory, &log)?]
             }
             What::WeirClosing => {
                 let (closing, to) = self.start_closing()?;
                 origin = Some(closing);
-                let text = weir_config(address, to, self.cores, ("auto", 32, 1000, "adaptive"));
-                fs::write(&file, text)?;
-                Process::start(&self.weir, &["run", "-c", &file.to_string_lossy()], &log)?
+                vec![self.start_weir(contender.name, &settings::weir(address, to, self.cores, WEIR), &log)?]
             }
-            What::Weir(io, connections, queue, pipeline) => {
-                let text = weir_config(address, self.origin_address, self.cores, (io, connections, queue, pipeline));
-                fs::write(&file, text)?;
-                Process::start(&self.weir, &["run", "--admin", "off", "-c", &file.to_string_lossy()], &log)?
+            What::Weir(weir) => {
+                let shape = self.shape(contender, clients)?;
+                addresses = free_addresses(shape.processes as u8)?;
+                let text = |at| settings::weir(at, self.addresses[0], shape.threads, weir.for_clients(clients));
+                let started = addresses.iter().enumerate().map(|(nth, at)| {
+                    let log = self.directory.join(format!("{}.{nth}.log", contender.name));
+                    self.start_weir(&format!("{}.{nth}", contender.name), &text(*at), &log)
+                });
+                started.collect::<io::Result<_>>()?
             }
+            What::Haproxy | What::Envoy => self.start_sharing(contender, clients, address, &log)?,
         };
-        process.await_listening(address, &log)?;
-        Ok(Running { address, log, process: Some(process), _origin: origin })
+        self.await_all(Running { addresses, generator: generator(contender), processes, _origin: origin })
+    }
+
+    /// How many processes a contender needs for so many clients.
+    fn shape(&self, contender: Contender, clients: u32) -> io::Result<Shape> {
+        settings::shape(contender.what.descriptors(clients), self.descriptors, self.cores).map_err(io::Error::other)
+    }
+
+    /// As many processes as descriptors ask for, all on one address.
+    fn start_sharing(
+        &self,
+        contender: Contender,
+        clients: u32,
+        address: SocketAddr,
+        log: &Path,
+    ) -> io::Result<Vec<Process>> {
+        let shape = self.shape(contender, clients)?;
+        let is_envoy = contender.what == What::Envoy;
+        let text = if is_envoy {
+            settings::envoy(address, &self.addresses)
+        } else {
+            settings::haproxy(address, &self.addresses, shape, self.descriptors)
+        };
+        let file = self.file(contender, &text)?;
+        let (path, threads) = (file.to_string_lossy(), shape.threads.to_string());
+        let start = |_| match is_envoy {
+            true => {
+                let words = ["-c", &path, "--concurrency", &threads, "-l", "off", "--disable-hot-restart"];
+                start_program("envoy", &words, log)
+            }
+            false => start_program("haproxy", &["-db", "-f", &path], log),
+        };
+        (0..shape.processes).map(start).collect()
+    }
+
+    /// An origin of its own that stands still once, five seconds after the first request.
+    fn start_stalling(&self, contender: Contender) -> io::Result<Running> {
+        let address = free_address()?;
+        let log = self.directory.join("stalling.log");
+        let stall = ["--misbehave", "freeze=1000:at=5000"];
+        let origin = start_origin(&self.weir, address, 1, &stall, &log)?;
+        let processes = vec![origin];
+        let addresses = vec![address];
+        self.await_all(Running { addresses, generator: generator(contender), processes, _origin: None })
+    }
+
+    fn await_all(&self, mut running: Running) -> io::Result<Running> {
+        let Running { addresses, processes, .. } = &mut running;
+        let addresses = addresses.iter().cycle();
+        processes.iter_mut().zip(addresses).try_for_each(|(process, at)| process.await_listening(*at))?;
+        Ok(running)
+    }
+
+    fn file(&self, contender: Contender, text: &str) -> io::Result<PathBuf> {
+        let file = self.directory.join(format!("{}.conf", contender.name));
+        // Envoy tells its formats apart by their endings.
+        let file = if contender.what == What::Envoy { file.with_extension("json") } else { file };
+        fs::write(&file, text)?;
+        Ok(file)
+    }
+
+    fn start_weir(&self, name: &str, text: &str, log: &Path) -> io::Result<Process> {
+        let file = self.directory.join(format!("{name}.kdl"));
+        fs::write(&file, text)?;
+        Process::start(&self.weir, &["run", "--admin", "off", "-c", &file.to_string_lossy()], log)
     }
 
     /// Another origin, which closes each connection after 100 requests.
     fn start_closing(&self) -> io::Result<(Process, SocketAddr)> {
         let address = free_address()?;
         let (path, log) = (self.directory.join("closing.conf"), self.directory.join("closing.log"));
-        let often = nginx_origin(&self.directory, "closing", address, self.cores);
-        fs::write(&path, often.replace(KEEP_ALIVE, "keepalive_requests 100;"))?;
+        let workers = (self.cores as u64, self.descriptors);
+        fs::write(&path, settings::nginx_origin(&self.directory, "closing", &[address], workers, true))?;
         let mut process = start_nginx(&path, &self.directory, &log)?;
-        process.await_listening(address, &log)?;
+        process.await_listening(address)?;
         Ok((process, address))
     }
 
-    /// The script that wrk runs.
-    pub(super) fn script(&self) -> PathBuf {
-        self.directory.join("wrk.lua")
+    /// Target of a request for a body of so many bytes.
+    pub(super) fn path(&self, bytes: u64) -> String {
+        match (bytes, self.origin_is_weir) {
+            (SMALL_BYTES, _) => SMALL.to_owned(),
+            (_, true) => format!("/?size={bytes}"),
+            (_, false) => format!("/{bytes}"),
+        }
+    }
+
+    /// A file of ours, removed at the end.
+    pub(super) fn scratch(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
     }
 
     /// The origin's processes.
@@ -194,7 +281,7 @@ impl Stage {
     /// # Errors
     /// The origin doesn't answer.
     pub(super) fn origin_accepts(&self) -> io::Result<u64> {
-        let text = get(self.origin_address, "/__stats")?;
+        let text = get(self.addresses[0], "/__stats")?;
         let number = if self.origin_is_weir {
             text.split("\"connects\":").nth(1)
         } else {
@@ -209,6 +296,14 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn generator(contender: Contender) -> Generator {
+    match contender.what {
+        What::Wrk => Generator::Wrk,
+        What::Bomb(io) => Generator::MeasuredBomb(io),
+        _ => Generator::Bomb,
     }
 }
 
@@ -227,140 +322,50 @@ fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-fn write_files(www: &Path) -> io::Result<()> {
+/// A port that was free a moment ago on so many addresses, from 127.0.0.1 on.
+fn free_addresses(count: u8) -> io::Result<Vec<SocketAddr>> {
+    let mut refused = None;
+    for _ in 0..100 {
+        let first = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = first.local_addr()?.port();
+        let bind = |last| TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), port));
+        match (2..=count).map(bind).collect::<io::Result<Vec<TcpListener>>>() {
+            Ok(others) => return std::iter::once(&first).chain(&others).map(TcpListener::local_addr).collect(),
+            Err(error) => refused = Some(error),
+        }
+    }
+    Err(refused.unwrap_or_else(|| io::Error::other("no free port")))
+}
+
+fn write_files(www: &Path, bodies: &[u64]) -> io::Result<()> {
     fs::write(www.join("index.html"), "ok\n")?;
-    for (name, length) in FILES {
+    for length in bodies {
         // A file without blocks: its zeros come from the page cache and take no disk.
-        fs::File::create(www.join(name))?.set_len(length)?;
+        fs::File::create(www.join(length.to_string()))?.set_len(*length)?;
     }
     Ok(())
 }
 
+/// Where a program is: in the path, or where Debian has servers.
+pub(super) fn program_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    directories.map(|directory| directory.join(name)).find(|file| file.is_file())
+}
+
+fn start_program(name: &str, words: &[&str], log: &Path) -> io::Result<Process> {
+    let missing =
+        || io::Error::new(io::ErrorKind::NotFound, format!("{name} is not installed (scripts/setup installs it)"));
+    Process::start(&program_path(name).ok_or_else(missing)?, words, log)
+}
+
 fn start_nginx(file: &Path, directory: &Path, log: &Path) -> io::Result<Process> {
-    let nginx = if Path::new("/usr/sbin/nginx").exists() { "/usr/sbin/nginx" } else { "nginx" };
     let (file, directory) = (file.to_string_lossy(), directory.to_string_lossy());
-    Process::start(Path::new(nginx), &["-p", &directory, "-e", "stderr", "-c", &file], log)
+    start_program("nginx", &["-p", &directory, "-e", "stderr", "-c", &file], log)
 }
 
-/// A connection that is never closed for its age.
-const KEEP_ALIVE: &str = "keepalive_requests 1000000000;";
-
-/// What both uses of nginx share: one worker a core, nothing logged, connections that are never closed.
-fn nginx_frame(directory: &Path, name: &str, cores: usize, http: &str) -> String {
-    let directory = directory.display();
-    format!(
-        "daemon off;
-master_process on;
-worker_processes {cores};
-worker_cpu_affinity auto;
-worker_rlimit_nofile 20000;
-pid {directory}/{name}.pid;
-error_log stderr crit;
-events {{ use epoll; worker_connections 19000; multi_accept on; accept_mutex off; }}
-http {{
-    access_log off;
-    default_type text/plain;
-    client_body_temp_path {directory}/{name}-body;
-    proxy_temp_path {directory}/{name}-proxy;
-    fastcgi_temp_path {directory}/{name}-fastcgi;
-    uwsgi_temp_path {directory}/{name}-uwsgi;
-    scgi_temp_path {directory}/{name}-scgi;
-    keepalive_timeout 1h;
-    {KEEP_ALIVE}
-    tcp_nodelay on;
-{http}}}
-"
-    )
-}
-
-fn nginx_origin(directory: &Path, name: &str, listen: SocketAddr, cores: usize) -> String {
-    let http = format!(
-        "    sendfile on;
-    open_file_cache max=100 inactive=1h;
-    open_file_cache_valid 1h;
-    server {{
-        listen {listen} reuseport backlog=65535;
-        root {}/www;
-        location = /__stats {{ stub_status; }}
-    }}
-",
-        directory.display()
-    );
-    nginx_frame(directory, name, cores, &http)
-}
-
-fn nginx_proxy(directory: &Path, listen: SocketAddr, to: SocketAddr, cores: usize) -> String {
-    let http = format!(
-        "    upstream app {{
-        server {to};
-        keepalive 4096;
-        keepalive_requests 1000000000;
-        keepalive_timeout 1h;
-    }}
-    proxy_buffers 16 32k;
-    proxy_max_temp_file_size 0;
-    server {{
-        listen {listen} reuseport backlog=65535;
-        location / {{
-            proxy_pass http://app;
-            proxy_http_version 1.1;
-            proxy_set_header Connection \"\";
-        }}
-    }}
-"
-    );
-    nginx_frame(directory, "nginx", cores, &http)
-}
-
-fn haproxy(listen: SocketAddr, to: SocketAddr, cores: usize) -> String {
-    let last = cores - 1;
-    format!(
-        "global
-    nbthread {cores}
-    cpu-map auto:1/1-{cores} 0-{last}
-    maxconn 15000
-    no strict-limits
-    tune.maxaccept 500
-defaults
-    mode http
-    timeout connect 5s
-    timeout client 1h
-    timeout server 1h
-    timeout http-request 1h
-    timeout http-keep-alive 1h
-    option http-keep-alive
-    http-reuse always
-    maxconn 15000
-frontend in
-    bind {listen} backlog 65535 shards by-thread
-    default_backend app
-backend app
-    server one {to} pool-purge-delay 1h
-"
-    )
-}
-
-fn weir_config(
-    listen: SocketAddr,
-    to: SocketAddr,
-    cores: usize,
-    (io, connections, queue_size, pipeline): (&str, u32, u32, &str),
-) -> String {
-    format!(
-        "workers {cores}
-io \"{io}\"
-listen \"{listen}\"
-client {{
-    idle-timeout \"1h\"
-}}
-upstream \"app\" {{
-    queue-size {queue_size}
-    pipeline {pipeline}
-    server \"{to}\" connections={connections}
-}}
-route host=\"*\" path=\"/\" {{
-    proxy \"app\"
-}}
-"
-    )
+fn start_origin(weir: &Path, address: SocketAddr, threads: usize, more: &[&str], log: &Path) -> io::Result<Process> {
+    let (listen, threads) = (address.to_string(), threads.to_string());
+    let words = ["origin", "--listen", &listen, "--threads", &threads];
+    Process::start(weir, &[&words[..], more].concat(), log)
 }

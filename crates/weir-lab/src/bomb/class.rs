@@ -95,6 +95,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("rate", "RATE, or closed"),
     ("arrivals", "even or poisson"),
     ("behave", "a behaviour"),
+    ("to", "ADDRESS:PORT in place of the URL's"),
     ("source", "ADDRESS, ADDRESS/PREFIX or ADDRESS-ADDRESS"),
     ("path", "/PATH"),
     ("method", "METHOD"),
@@ -214,6 +215,9 @@ impl Class {
             "pipeline" => self.depth = depth(value)?,
             "close-every" if value == "never" => self.close_every = None,
             "close-every" => self.close_every = Some(count(value, u32::MAX)?),
+            "to" => {
+                self.target.address = value.parse().map_err(|_| format!("`{value}` is not ADDRESS:PORT"))?;
+            }
             "pieces" => self.drip = Some(Drip::parse(value)?),
             _ => {
                 let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();

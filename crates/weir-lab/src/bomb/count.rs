@@ -220,6 +220,21 @@ impl Counts {
         self.unconnected() + bad.map(|it| self.outcomes(it)).iter().sum::<u64>()
     }
 
+    /// Everything but answers with a status below 400 and connections that were had, by kind; statuses as `status 502`.
+    pub fn troubles(&self) -> BTreeMap<String, u64> {
+        let fine = [OUTCOMES[Outcome::Answered as usize].1, OUTCOMES[Outcome::Connected as usize].1];
+        let document = self.document();
+        let outcomes = document.requests.into_iter().filter(|(word, _)| !fine.contains(&word.as_str()));
+        let connects = document.connections.into_iter().filter(|(word, _)| word != CONNECTS[0].1);
+        // Requests have that word, too.
+        let unfinished = CONNECTS[Connect::Unfinished as usize].1;
+        let connects =
+            connects.map(|(word, count)| (if word == unfinished { "unconnected".to_owned() } else { word }, count));
+        let statuses = self.statuses.iter().filter(|(status, _)| **status >= 400);
+        let statuses = statuses.map(|(status, count)| (format!("status {status}"), *count));
+        outcomes.chain(connects).chain(statuses).collect()
+    }
+
     /// Answers of a class, 1 to 5 (others go to the last).
     pub fn status_class(&self, class: u16) -> u64 {
         self.statuses.iter().filter(|(status, _)| (**status / 100).min(5) == class).map(|(_, count)| count).sum()

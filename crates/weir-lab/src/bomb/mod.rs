@@ -43,7 +43,7 @@ pub use requests::{Mix, Preset, Request, Spelling};
 pub use schedule::Rate;
 pub use slice::{Slice, Times};
 pub use sources::Sources;
-pub use summary::{ClassSummary, Summary};
+pub use summary::{ClassSummary, Percentiles, Summary};
 pub use threshold::Threshold;
 
 use crate::io::with_driver;

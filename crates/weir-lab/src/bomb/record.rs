@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::count::{Counts, CountsDocument};
 use super::slice::{Slice, Times, from_pairs, pairs};
-use super::{Finished, Plan};
+use super::{Finished, Plan, Rate};
 
 /// A run and what came of it.
 #[derive(Debug)]
@@ -42,6 +42,8 @@ pub struct RunLine {
     pub version: u32,
     /// Counted time, seconds; None when a number of requests set the end.
     pub seconds: Option<f64>,
+    /// Time before it that is left out, seconds.
+    pub warm_up: f64,
     /// Requests of each class, if that set the end.
     pub requests: Option<u64>,
     /// Threads.
@@ -119,26 +121,45 @@ pub struct ThreadLine {
 
 impl Record {
     pub(crate) fn new(plan: &Plan) -> Record {
-        let seconds = plan.duration_us.map(|us| us as f64 / 1e6);
-        let warm_up = plan.warm_up_us as f64 / 1e6;
-        let expected = plan.classes.iter().map(|class| {
-            let rate = class.rate.as_ref()?;
-            seconds.map(|seconds| rate.expected(warm_up + seconds) - rate.expected(warm_up))
-        });
         let head = RunLine {
             version: 1,
-            seconds,
+            seconds: plan.duration_us.map(|us| us as f64 / 1e6),
+            warm_up: plan.warm_up_us as f64 / 1e6,
             requests: plan.requests,
             threads: plan.threads,
             classes: plan.classes.iter().map(class_line).collect(),
         };
+        Record::of(head, plan.classes.iter().map(|class| class.rate.clone()))
+    }
+
+    /// An empty record of a run, with the rates of its classes.
+    fn of(head: RunLine, rates: impl Iterator<Item = Option<Rate>>) -> Record {
+        let counted = |rate: Rate| {
+            head.seconds.map(|seconds| rate.expected(head.warm_up + seconds) - rate.expected(head.warm_up))
+        };
         Record {
-            names: plan.classes.iter().map(|class| class.name.clone()).collect(),
-            expected: expected.collect(),
-            head,
-            seconds: vec![BTreeMap::new(); plan.classes.len()],
+            names: head.classes.iter().map(|class| class.name.clone()).collect(),
+            expected: rates.map(|rate| rate.and_then(counted)).collect(),
+            seconds: vec![BTreeMap::new(); head.classes.len()],
             threads: Vec::new(),
+            head,
         }
+    }
+
+    /// Reads what [`Record::lines`] wrote, an object of JSON a line.
+    ///
+    /// # Errors
+    /// It isn't that, or lacks its first line.
+    pub fn read(text: &str) -> Result<Record, String> {
+        let mut lines = text.lines().map(|line| serde_json::from_str::<Line>(line).map_err(|error| error.to_string()));
+        let Some(Line::Run(head)) = lines.next().transpose()? else {
+            return Err("the first line is not that of a run".to_owned());
+        };
+        let rates = head.classes.iter().map(|class| class.rate.as_deref().map(Rate::parse).transpose());
+        let rates = rates.collect::<Result<Vec<_>, _>>()?;
+        let mut record = Record::of(head, rates.into_iter());
+        lines.try_for_each(|line| record.add_line(line?))?;
+        Ok(record)
     }
 
     pub(crate) fn add(&mut self, second: u32, class: usize, slice: &Slice) {

@@ -307,6 +307,8 @@ fn the_summary_can_be_made_again_from_the_raw_file() {
     let file: Vec<String> = record.lines().map(|line| serde_json::to_string(&line).unwrap()).collect();
     let lines: Vec<Value> = file.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let summary = serde_json::to_value(&summary).unwrap();
+    let again = Summary::of(&Record::read(&file.join("\n")).unwrap());
+    assert_eq!(serde_json::to_value(&again).unwrap(), summary);
     let total = &summary["total"];
     let recount = recount(&lines);
     let mut words = BTreeMap::new();

@@ -1,0 +1,85 @@
+//! Who is measured: programs and how they are set. Called by `experiments.rs` by name, and by `stage.rs`, which starts them.
+
+use super::settings::{WEIR, WeirSettings};
+
+/// Something that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Contender {
+    /// Its name in tables and on the command line.
+    pub(super) name: &'static str,
+    /// What it is and how it is set.
+    pub(super) what: What,
+}
+
+/// The programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    /// No proxy: the origin itself.
+    Direct,
+    /// nginx as reverse proxy.
+    Nginx,
+    /// HAProxy.
+    Haproxy,
+    /// Envoy.
+    Envoy,
+    /// weir.
+    Weir(WeirSettings),
+    /// weir, in front of servers that close each connection after 100 requests.
+    WeirClosing,
+    /// weir's own origin in place of the usual one, on this driver.
+    Origin(&'static str),
+    /// No proxy; the generator is what is measured: wrk.
+    Wrk,
+    /// weir's own generator, on this driver.
+    Bomb(&'static str),
+}
+
+impl What {
+    /// The program that it needs, if it isn't weir itself, and where else than in the path it may be.
+    pub(super) fn program(self) -> Option<&'static str> {
+        match self {
+            What::Nginx => Some("nginx"),
+            What::Haproxy => Some("haproxy"),
+            What::Envoy => Some("envoy"),
+            What::Wrk => Some("wrk"),
+            What::WeirClosing => Some("nginx"),
+            What::Direct | What::Weir(_) | What::Origin(_) | What::Bomb(_) => None,
+        }
+    }
+
+    /// Descriptors that it needs for so many clients: those proxies need one more for each, to the server.
+    pub(super) fn descriptors(self, clients: u32) -> u64 {
+        match self {
+            What::Nginx | What::Haproxy | What::Envoy => 2 * u64::from(clients),
+            What::Weir(settings) => u64::from(clients + settings.connections),
+            _ => u64::from(clients),
+        }
+    }
+}
+
+const fn weir(name: &'static str, settings: WeirSettings) -> Contender {
+    Contender { name, what: What::Weir(settings) }
+}
+
+/// All contenders. `weir` has default settings.
+pub(super) const CONTENDERS: &[Contender] = &[
+    Contender { name: "direct", what: What::Direct },
+    Contender { name: "nginx", what: What::Nginx },
+    Contender { name: "haproxy", what: What::Haproxy },
+    Contender { name: "envoy", what: What::Envoy },
+    weir("weir", WEIR),
+    weir("weir-epoll", WeirSettings { io: "epoll", ..WEIR }),
+    weir("weir-8", WeirSettings { connections: 8, ..WEIR }),
+    weir("weir-128", WeirSettings { connections: 128, ..WEIR }),
+    weir("weir-256", WeirSettings { connections: 256, ..WEIR }),
+    weir("weir-1", WeirSettings { connections: 1, ..WEIR }),
+    weir("weir-off", WeirSettings { pipeline: "off", ..WEIR }),
+    weir("weir-stay", WeirSettings { pipeline: "adaptive escape=off", ..WEIR }),
+    Contender { name: "weir-closing", what: What::WeirClosing },
+    Contender { name: "nginx-file", what: What::Direct },
+    Contender { name: "weir-origin", what: What::Origin("auto") },
+    Contender { name: "weir-origin-epoll", what: What::Origin("epoll") },
+    Contender { name: "wrk", what: What::Wrk },
+    Contender { name: "bomb", what: What::Bomb("auto") },
+    Contender { name: "bomb-epoll", what: What::Bomb("epoll") },
+];

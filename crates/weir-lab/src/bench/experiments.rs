@@ -1,0 +1,296 @@
+//! The experiments: what each asks, its cells, and the targets that it is judged by.
+//!
+//! Called by `mod.rs`. A row of [`EXPERIMENTS`] is all that a new experiment needs, unless its load is a new one.
+
+use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind};
+use super::record::Metric;
+use super::targets::{self, Target};
+
+/// One experiment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Experiment {
+    /// Its name on the command line, and of its files.
+    pub(super) name: &'static str,
+    /// What it asks, for people.
+    pub(super) title: &'static str,
+    /// Its cells.
+    pub(super) cells: fn(&Axes) -> Vec<Cell>,
+    /// Rounds, unless something else is said.
+    pub(super) rounds: u32,
+    /// Seconds of each run, likewise.
+    pub(super) seconds: u32,
+    /// What users may choose: nothing, or some of the axes.
+    pub(super) axes: &'static [Axis],
+    /// Ratios that its tables show.
+    pub(super) compared: &'static [Compared],
+    /// Figures that have to be reached.
+    pub(super) targets: &'static [Target],
+}
+
+/// A column of ratios: its head, what is divided, and by whose.
+pub(super) type Compared = (&'static str, Metric, &'static str);
+
+const PROXIES: &[Compared] = &[
+    ("rate / direct", Metric::Rate, "direct"),
+    ("rate / nginx", Metric::Rate, "nginx"),
+    ("CPU / nginx", Metric::Cpu, "nginx"),
+];
+const GENERATORS: &[Compared] = &[("rate / wrk", Metric::Rate, "wrk"), ("CPU / wrk", Metric::GeneratorCpu, "wrk")];
+const ORIGINS: &[Compared] = &[("rate / nginx", Metric::Rate, "nginx-file")];
+
+/// All of them.
+pub(super) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "targets",
+        title: "the figures that weir promises, against no proxy, nginx and HAProxy",
+        cells: targets,
+        rounds: 5,
+        seconds: 6,
+        axes: &[],
+        compared: PROXIES,
+        targets: targets::PROXY,
+    },
+    Experiment {
+        name: "proxying",
+        title: "what a proxy costs, from one connection to as many as descriptors allow",
+        cells: proxying,
+        rounds: 3,
+        seconds: 4,
+        axes: &[Axis::Connections],
+        compared: PROXIES,
+        targets: &[],
+    },
+    Experiment {
+        name: "sweep",
+        title: "connections x requests (minimal, browser, close) x bodies",
+        cells: sweep,
+        rounds: 3,
+        seconds: 2,
+        axes: &[Axis::Connections, Axis::Requests, Axis::Bodies],
+        compared: PROXIES,
+        targets: &[],
+    },
+    Experiment {
+        name: "late",
+        title: "one answer in 100 takes 200 ms: what it does to the others",
+        cells: late,
+        rounds: 5,
+        seconds: 6,
+        axes: &[],
+        compared: PROXIES,
+        targets: &[],
+    },
+    Experiment {
+        name: "generator",
+        title: "weir bomb against wrk: its cost, and what each says when the server stands still",
+        cells: generator,
+        rounds: 5,
+        seconds: 6,
+        axes: &[],
+        compared: GENERATORS,
+        targets: targets::GENERATOR,
+    },
+    Experiment {
+        name: "origin",
+        title: "weir origin against nginx with a file of three bytes",
+        cells: origin,
+        rounds: 5,
+        seconds: 6,
+        axes: &[],
+        compared: ORIGINS,
+        targets: targets::ORIGIN,
+    },
+];
+
+const ALL: &[&str] = &["direct", "nginx", "haproxy", "weir", "weir-epoll"];
+
+fn closed(connections: u32) -> Load {
+    Load::Closed(Closed { connections, body: 3, kind: RequestKind::Minimal })
+}
+
+fn targets(_: &Axes) -> Vec<Cell> {
+    let of = |body, kind| Load::Closed(Closed { connections: 64, body, kind });
+    vec![
+        Cell::new("c4000", "4,000 connections, 3 B", closed(4000), ALL).with(&["weir-128", "weir-1"]),
+        Cell::new("c64", "64 connections, 3 B", closed(64), ALL).with(&["weir-128", "weir-closing"]),
+        Cell::new("browser", "64 connections, browser's fields and 1.5 KB cookie", of(3, RequestKind::Browser), ALL),
+        Cell::new("body-64k", "64 connections, 64 KB bodies", of(65_536, RequestKind::Minimal), ALL),
+        Cell::new("body-1m", "64 connections, 1 MB bodies", of(1 << 20, RequestKind::Minimal), ALL),
+        Cell::new("new-connection", "64 at a time, a new connection for each request", of(3, RequestKind::Close), ALL),
+        Cell::new(
+            "fixed-rate",
+            "64 connections, half of nginx's rate, latency from the due time",
+            Load::HalfOfNginx { of: "c64", connections: 64 },
+            ALL,
+        ),
+        Cell::new(
+            "idle",
+            "10,000 idle keep-alive connections",
+            Load::Idle(10_000),
+            &["nginx", "haproxy", "weir", "weir-epoll"],
+        ),
+        Cell::new(
+            "slow",
+            "200 slow clients, a 100 MB reply each",
+            Load::Slow { clients: 200, body: 100_000_000 },
+            &["nginx", "haproxy", "weir-256"],
+        ),
+    ]
+}
+
+/// Client connections of `proxying` when nothing is said.
+const PROXYING: &[u32] = &[1, 8, 64, 512, 2048, 4096, 8192, 16_384, 32_768];
+const PROXYING_QUICK: &[u32] = &[1, 64, 4096];
+
+fn proxying(axes: &Axes) -> Vec<Cell> {
+    let contenders = &["direct", "nginx", "haproxy", "envoy", "weir-1", "weir-8", "weir-128", "weir"];
+    let connections = axes.connections_or(if axes.quick { PROXYING_QUICK } else { PROXYING });
+    let cell = |connections: u32| {
+        let title = format!("{}, 3 B", clients(connections));
+        Cell::new(&format!("c{connections}"), &title, closed(connections), contenders)
+            .on("3 B by connections", f64::from(connections))
+    };
+    connections.into_iter().map(cell).collect()
+}
+
+/// What `sweep` goes through when nothing is said.
+const SWEEP: (&[u32], &[u64]) = (&[1, 64, 1024, 4096, 32_768], &[3, 3 << 10, 64 << 10]);
+const SWEEP_QUICK: (&[u32], &[u64]) = (&[64, 4096], &[3]);
+/// Bytes of answers under way at a time, at most: more would measure the machine's memory.
+const UNDER_WAY_MAX: u64 = 320 << 20;
+
+fn sweep(axes: &Axes) -> Vec<Cell> {
+    let (connections, bodies) = if axes.quick { SWEEP_QUICK } else { SWEEP };
+    let mut cells = Vec::new();
+    for kind in axes.kinds() {
+        for body in axes.bodies_or(bodies) {
+            for connections in axes.connections_or(connections) {
+                if u64::from(connections) * body > UNDER_WAY_MAX {
+                    continue;
+                }
+                let (size, word) = (size(body), kind.name());
+                let title = format!("{}, {word}, {size}", clients(connections));
+                let load = Load::Closed(Closed { connections, body, kind });
+                let name = format!("c{connections}-{word}-{}", size.replace(' ', "").to_lowercase());
+                let cell = Cell::new(&name, &title, load, &["direct", "nginx", "haproxy", "weir"]);
+                cells.push(cell.on(&format!("{word}, {size} by connections"), f64::from(connections)));
+            }
+        }
+    }
+    cells
+}
+
+fn late(_: &Axes) -> Vec<Cell> {
+    let load = Load::Fixed { connections: 64, rate: 4000, path: "/?delay=200&every=100" };
+    let contenders = &["direct", "nginx", "haproxy", "weir", "weir-stay", "weir-off"];
+    let title = "64 connections, 4,000 requests a second, one answer in 100 takes 200 ms (weir's origin)";
+    vec![Cell::new("late", title, load, contenders).from(Origin::Weir)]
+}
+
+fn generator(_: &Axes) -> Vec<Cell> {
+    let contenders = &["wrk", "bomb", "bomb-epoll"];
+    vec![
+        Cell::new("g64", "64 connections, 3 B, no proxy", closed(64), contenders),
+        Cell::new("g4000", "4,000 connections, 3 B, no proxy", closed(4000), contenders),
+        Cell::new(
+            "stall",
+            "1,000 requests a second to an origin that answers in 10 ms and stands still once for 1 s of 10",
+            Load::Stall,
+            &["wrk", "bomb"],
+        )
+        .from(Origin::None),
+    ]
+}
+
+fn origin(_: &Axes) -> Vec<Cell> {
+    let contenders = &["nginx-file", "weir-origin", "weir-origin-epoll"];
+    vec![
+        Cell::new("o64", "64 connections, 3 B", closed(64), contenders),
+        Cell::new("o4000", "4,000 connections, 3 B", closed(4000), contenders),
+    ]
+}
+
+/// `1 connection`, `32,768 connections`.
+fn clients(connections: u32) -> String {
+    format!("{} connection{}", with_commas(connections), if connections == 1 { "" } else { "s" })
+}
+
+/// `32,768`.
+fn with_commas(number: u32) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `3 B`, `64 KB`, `1 MB`: binary where it is whole.
+fn size(bytes: u64) -> String {
+    match bytes {
+        _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MB", bytes >> 20),
+        _ if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KB", bytes >> 10),
+        _ => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::contenders::CONTENDERS;
+    use super::*;
+
+    fn all_axes() -> [Axes; 2] {
+        [false, true].map(|quick| Axes { quick, ..Axes::default() })
+    }
+
+    #[test]
+    fn cells_have_names_of_their_own_and_contenders_that_exist() {
+        for experiment in EXPERIMENTS {
+            for axes in all_axes() {
+                let cells = (experiment.cells)(&axes);
+                let names: BTreeSet<&str> = cells.iter().map(|cell| cell.name.as_str()).collect();
+                assert_eq!(names.len(), cells.len(), "{}", experiment.name);
+                for name in cells.iter().flat_map(|cell| &cell.contenders) {
+                    assert!(CONTENDERS.iter().any(|contender| contender.name == *name), "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_target_is_measured_by_its_experiment() {
+        for experiment in EXPERIMENTS {
+            let cells = (experiment.cells)(&Axes::default());
+            for target in experiment.targets {
+                let cell = cells.iter().find(|cell| cell.name == target.cell).unwrap();
+                assert!(cell.contenders.contains(&target.subject), "{}", target.title);
+                assert!(target.against.is_none_or(|name| cell.contenders.contains(&name)), "{}", target.title);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sweep_has_the_rows_that_it_was_asked_for_and_none_that_measures_memory_only() {
+        let axes = Axes {
+            connections: vec![10, 32_768],
+            kinds: vec![RequestKind::Browser],
+            bodies: vec![3, 1 << 20],
+            ..Axes::default()
+        };
+        let names: Vec<String> = sweep(&axes).into_iter().map(|cell| cell.name).collect();
+        assert_eq!(names, ["c10-browser-3b", "c32768-browser-3b", "c10-browser-1mb"]);
+        assert!(sweep(&Axes::default()).iter().any(|cell| cell.name == "c32768-minimal-3b"));
+    }
+
+    #[test]
+    fn numbers_are_written_as_people_do() {
+        assert_eq!([1, 999, 1000, 32_768, 1_000_000].map(with_commas), ["1", "999", "1,000", "32,768", "1,000,000"]);
+        assert_eq!([1, 1000].map(clients), ["1 connection", "1,000 connections"]);
+        assert_eq!([3, 1000, 3072, 1 << 20].map(size), ["3 B", "1000 B", "3 KB", "1 MB"]);
+    }
+}

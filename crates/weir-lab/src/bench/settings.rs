@@ -1,0 +1,271 @@
+//! How each program is set, as its own experts would set it, and how many processes it needs for so many clients.
+//!
+//! Called by `stage.rs`, which starts them. The settings are repeated in the report's last section. Bound: four processes
+//! a core.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// Descriptors that a process needs besides those of clients and servers.
+const DESCRIPTORS_OTHER: u64 = 1000;
+/// Most processes of a contender for each core.
+const PROCESSES_PER_CORE: u64 = 4;
+/// Connections that an nginx keeps to its upstream, a worker.
+const KEPT: u32 = 4096;
+/// A connection that is never closed for its age.
+const KEEP_ALIVE: &str = "keepalive_requests 1000000000;";
+
+/// Processes of a contender, and threads of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// From 1.
+    pub(super) processes: u64,
+    /// From 1.
+    pub(super) threads: usize,
+}
+
+/// Spreads `needed` descriptors over processes that may have `limit` each; one process with a thread a core where that is
+/// enough.
+///
+/// # Errors
+/// What stands in the way, when it would take too many.
+pub(super) fn shape(needed: u64, limit: u64, cores: usize) -> Result<Shape, String> {
+    let room = limit.saturating_sub(DESCRIPTORS_OTHER).max(1);
+    let processes = needed.div_ceil(room).max(1);
+    if processes > PROCESSES_PER_CORE * cores as u64 {
+        return Err(format!(
+            "{needed} descriptors would take {processes} processes of {limit} on {cores} cores; raise the limit (ulimit -n)"
+        ));
+    }
+    Ok(Shape { processes, threads: cores.div_ceil(processes as usize) })
+}
+
+/// What both uses of nginx share: a worker a core, nothing logged, connections that are never closed.
+fn nginx_frame(directory: &Path, name: &str, workers: u64, descriptors: u64, http: &str) -> String {
+    let directory = directory.display();
+    let connections = descriptors.saturating_sub(DESCRIPTORS_OTHER).max(512);
+    format!(
+        "daemon off;
+master_process on;
+worker_processes {workers};
+worker_cpu_affinity auto;
+worker_rlimit_nofile {descriptors};
+pid {directory}/{name}.pid;
+error_log stderr crit;
+events {{ use epoll; worker_connections {connections}; multi_accept on; accept_mutex off; }}
+http {{
+    access_log off;
+    default_type text/plain;
+    client_body_temp_path {directory}/{name}-body;
+    proxy_temp_path {directory}/{name}-proxy;
+    fastcgi_temp_path {directory}/{name}-fastcgi;
+    uwsgi_temp_path {directory}/{name}-uwsgi;
+    scgi_temp_path {directory}/{name}-scgi;
+    keepalive_timeout 1h;
+    {KEEP_ALIVE}
+    tcp_nodelay on;
+{http}}}
+"
+    )
+}
+
+/// An nginx that serves files; `often` closes each connection after 100 answers.
+pub(super) fn nginx_origin(
+    directory: &Path,
+    name: &str,
+    listen: &[SocketAddr],
+    (workers, descriptors): (u64, u64),
+    often: bool,
+) -> String {
+    let listen: String =
+        listen.iter().map(|address| format!("        listen {address} reuseport backlog=65535;\n")).collect();
+    let http = format!(
+        "    sendfile on;
+    open_file_cache max=100 inactive=1h;
+    open_file_cache_valid 1h;
+    server {{
+{listen}        root {}/www;
+        location = /__stats {{ stub_status; }}
+    }}
+",
+        directory.display()
+    );
+    let text = nginx_frame(directory, name, workers, descriptors, &http);
+    if often { text.replace(KEEP_ALIVE, "keepalive_requests 100;") } else { text }
+}
+
+/// nginx as a reverse proxy.
+pub(super) fn nginx_proxy(
+    directory: &Path,
+    listen: SocketAddr,
+    to: &[SocketAddr],
+    (workers, descriptors): (u64, u64),
+) -> String {
+    let servers: String = to.iter().map(|address| format!("        server {address};\n")).collect();
+    let http = format!(
+        "    upstream app {{
+{servers}        keepalive {KEPT};
+        keepalive_requests 1000000000;
+        keepalive_timeout 1h;
+    }}
+    proxy_buffers 16 32k;
+    proxy_max_temp_file_size 0;
+    server {{
+        listen {listen} reuseport backlog=65535;
+        location / {{
+            proxy_pass http://app;
+            proxy_http_version 1.1;
+            proxy_set_header Connection \"\";
+        }}
+    }}
+"
+    );
+    nginx_frame(directory, "nginx", workers, descriptors, &http)
+}
+
+/// HAProxy, a process of it.
+pub(super) fn haproxy(listen: SocketAddr, to: &[SocketAddr], shape: Shape, descriptors: u64) -> String {
+    let threads = shape.threads;
+    // Several processes would all be pinned to the same first cores.
+    let pinned =
+        if shape.processes > 1 { String::new() } else { format!("    cpu-map auto:1/1-{threads} 0-{}\n", threads - 1) };
+    // It wants two descriptors for each of its connections.
+    let most = descriptors.saturating_sub(DESCRIPTORS_OTHER) * 3 / 4;
+    let servers: String =
+        to.iter().enumerate().map(|(at, to)| format!("    server s{at} {to} pool-purge-delay 1h\n")).collect();
+    format!(
+        "global
+    nbthread {threads}
+{pinned}    maxconn {most}
+    no strict-limits
+    tune.maxaccept 500
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+    timeout http-request 1h
+    timeout http-keep-alive 1h
+    option http-keep-alive
+    http-reuse always
+    maxconn {most}
+frontend in
+    bind {listen} backlog 65535 shards by-thread
+    default_backend app
+backend app
+{servers}"
+    )
+}
+
+/// Envoy, as JSON: no access log, no statistics by request, circuit breakers that never open.
+pub(super) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
+    let address = |at: &SocketAddr| serde_json::json!({"socket_address": {"address": at.ip().to_string(), "port_value": at.port()}});
+    let endpoints: Vec<_> = to.iter().map(|at| serde_json::json!({"endpoint": {"address": address(at)}})).collect();
+    let manager =
+        "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+    let many = 1_000_000_000;
+    serde_json::json!({"static_resources": {
+        "listeners": [{
+            "address": address(&listen),
+            "enable_reuse_port": true,
+            "tcp_backlog_size": 65535,
+            "filter_chains": [{"filters": [{
+                "name": "envoy.filters.network.http_connection_manager",
+                "typed_config": {
+                    "@type": manager,
+                    "stat_prefix": "in",
+                    "generate_request_id": false,
+                    "stream_idle_timeout": "0s",
+                    "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+                        {"match": {"prefix": "/"}, "route": {"cluster": "app", "timeout": "0s"}}]}]},
+                    "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {
+                        "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+                        "dynamic_stats": false, "suppress_envoy_headers": true}}],
+                },
+            }]}],
+        }],
+        "clusters": [{
+            "name": "app",
+            "type": "STATIC",
+            "connect_timeout": "5s",
+            "circuit_breakers": {"thresholds": [{"max_connections": many, "max_pending_requests": many,
+                "max_requests": many}]},
+            "load_assignment": {"cluster_name": "app", "endpoints": [{"lb_endpoints": endpoints}]},
+        }],
+    }})
+    .to_string()
+}
+
+/// How weir is set where it differs from its defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WeirSettings {
+    /// Driver.
+    pub(super) io: &'static str,
+    /// Connections to the server.
+    pub(super) connections: u32,
+    /// Requests that may wait for one.
+    pub(super) queue: u32,
+    /// What stands behind `pipeline`.
+    pub(super) pipeline: &'static str,
+}
+
+impl WeirSettings {
+    /// With room in the queue for that many requests at a time.
+    pub(super) fn for_clients(self, clients: u32) -> WeirSettings {
+        WeirSettings { queue: self.queue.max(clients), ..self }
+    }
+}
+
+/// weir with default settings.
+pub(super) const WEIR: WeirSettings = WeirSettings { io: "auto", connections: 32, queue: 1000, pipeline: "adaptive" };
+
+/// weir's configuration file, for a process of it.
+pub(super) fn weir(listen: SocketAddr, to: SocketAddr, workers: usize, settings: WeirSettings) -> String {
+    let WeirSettings { io, connections, queue, pipeline } = settings;
+    format!(
+        "workers {workers}
+io \"{io}\"
+listen \"{listen}\"
+client {{
+    idle-timeout \"1h\"
+}}
+upstream \"app\" {{
+    queue-size {queue}
+    pipeline {pipeline}
+    server \"{to}\" connections={connections}
+}}
+route host=\"*\" path=\"/\" {{
+    proxy \"app\"
+}}
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_enough_until_its_descriptors_are_not() {
+        assert_eq!(shape(4000, 20_000, 2), Ok(Shape { processes: 1, threads: 2 }));
+        assert_eq!(shape(32_768, 20_000, 2), Ok(Shape { processes: 2, threads: 1 }));
+        assert_eq!(shape(65_536, 20_000, 8), Ok(Shape { processes: 4, threads: 2 }));
+        let stopped = shape(65_536, 1024, 2).unwrap_err();
+        assert!(stopped.contains("1024") && stopped.contains("ulimit -n"), "{stopped}");
+    }
+
+    #[test]
+    fn an_address_of_each_server_stands_in_each_configuration() {
+        let (listen, to) = (SocketAddr::from(([127, 0, 0, 1], 1)), SocketAddr::from(([127, 0, 0, 1], 65_000)));
+        let shape = Shape { processes: 1, threads: 2 };
+        let all = [
+            nginx_proxy(Path::new("/d"), listen, &[to], (2, 20_000)),
+            haproxy(listen, &[to], shape, 20_000),
+            envoy(listen, &[to]),
+            weir(listen, to, 2, WEIR),
+        ];
+        for text in all {
+            assert!(text.contains("65000"), "{text}");
+        }
+    }
+}

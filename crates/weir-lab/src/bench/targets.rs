@@ -1,0 +1,194 @@
+//! The figures that have to be reached. Called by `experiments.rs` and judged by `report.rs`.
+
+use super::record::Metric;
+
+/// A figure that has to be reached.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target {
+    /// For people.
+    pub(super) title: &'static str,
+    /// Where it is measured.
+    pub(super) cell: &'static str,
+    /// What is compared.
+    pub(super) metric: Metric,
+    /// Whose figure.
+    pub(super) subject: &'static str,
+    /// Divided by whose; None: the figure itself.
+    pub(super) against: Option<&'static str>,
+    /// What it has to be.
+    pub(super) bound: Bound,
+}
+
+/// Which side of the bound is good.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Bound {
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+}
+
+impl Bound {
+    /// Whether a figure is good; NaN (not measured) never is.
+    pub(super) fn holds(self, value: f64) -> bool {
+        match self {
+            Bound::AtLeast(bound) => value >= bound,
+            Bound::AtMost(bound) => value <= bound,
+        }
+    }
+}
+
+const fn target(
+    title: &'static str,
+    cell: &'static str,
+    metric: Metric,
+    subject: &'static str,
+    against: &'static str,
+    bound: Bound,
+) -> Target {
+    Target { title, cell, metric, subject, against: Some(against), bound }
+}
+
+use Bound::{AtLeast, AtMost};
+use Metric::{Cpu, GeneratorCpu, IdleBytes, MemoryMb, P99, P99Ms, Rate, SentP99Ms};
+
+/// Those of the proxy.
+pub(super) const PROXY: &[Target] = &[
+    target("rate, 4,000 connections, against direct", "c4000", Rate, "weir", "direct", AtLeast(0.90)),
+    target("rate, 4,000 connections, against nginx", "c4000", Rate, "weir", "nginx", AtLeast(2.0)),
+    target("rate, 4,000 connections, against HAProxy", "c4000", Rate, "weir", "haproxy", AtLeast(4.0)),
+    target("CPU a request, 4,000 connections, against nginx", "c4000", Cpu, "weir", "nginx", AtMost(0.35)),
+    target("CPU a request, 64 connections, against nginx", "c64", Cpu, "weir", "nginx", AtMost(0.50)),
+    target(
+        "servers that close after 100 requests: CPU a request, 64 connections, against such as never close",
+        "c64",
+        Cpu,
+        "weir-closing",
+        "weir",
+        AtMost(1.25),
+    ),
+    target(
+        "`connections=128`: CPU a request, 64 connections, against nginx",
+        "c64",
+        Cpu,
+        "weir-128",
+        "nginx",
+        AtMost(0.60),
+    ),
+    target(
+        "`connections=128`: CPU a request, 4,000 connections, against nginx",
+        "c4000",
+        Cpu,
+        "weir-128",
+        "nginx",
+        AtMost(0.40),
+    ),
+    target(
+        "`connections=1`: rate, 4,000 connections, against weir with 128",
+        "c4000",
+        Rate,
+        "weir-1",
+        "weir-128",
+        AtLeast(0.95),
+    ),
+    target(
+        "browser-sized requests: CPU a request, 64 connections, against nginx",
+        "browser",
+        Cpu,
+        "weir",
+        "nginx",
+        AtMost(0.55),
+    ),
+    target("64 KB bodies: rate against nginx", "body-64k", Rate, "weir", "nginx", AtLeast(1.0)),
+    target("1 MB bodies: rate against nginx", "body-1m", Rate, "weir", "nginx", AtLeast(1.0)),
+    target(
+        "new connection for each request: CPU a request, against nginx",
+        "new-connection",
+        Cpu,
+        "weir",
+        "nginx",
+        AtMost(0.85),
+    ),
+    target("epoll: CPU a request, 64 connections, against nginx", "c64", Cpu, "weir-epoll", "nginx", AtMost(0.65)),
+    target("epoll: CPU a request, 4,000 connections, against nginx", "c4000", Cpu, "weir-epoll", "nginx", AtMost(0.50)),
+    target(
+        "p99 at half of nginx's rate, 64 connections, against nginx",
+        "fixed-rate",
+        P99,
+        "weir",
+        "nginx",
+        AtMost(1.0),
+    ),
+    Target {
+        title: "user memory for an idle connection, bytes",
+        cell: "idle",
+        metric: IdleBytes,
+        subject: "weir",
+        against: None,
+        bound: AtMost(512.0),
+    },
+    Target {
+        title: "resident memory with 200 slow clients, MB above idle",
+        cell: "slow",
+        metric: MemoryMb,
+        subject: "weir-256",
+        against: None,
+        bound: AtMost(64.0),
+    },
+];
+
+/// Those of `weir bomb`. A contender's CPU is there the generator's.
+pub(super) const GENERATOR: &[Target] = &[
+    target("64 connections: CPU a request, against wrk", "g64", GeneratorCpu, "bomb", "wrk", AtMost(0.8)),
+    target("64 connections: rate, against wrk", "g64", Rate, "bomb", "wrk", AtLeast(1.0)),
+    target("4,000 connections: CPU a request, against wrk", "g4000", GeneratorCpu, "bomb", "wrk", AtMost(0.8)),
+    target("4,000 connections: rate, against wrk", "g4000", Rate, "bomb", "wrk", AtLeast(1.0)),
+    Target {
+        title: "an origin that stands still for 1 s: 99th percentile from the due time, ms",
+        cell: "stall",
+        metric: P99Ms,
+        subject: "bomb",
+        against: None,
+        bound: AtLeast(850.0),
+    },
+    Target {
+        title: "the same from when requests were sent, ms",
+        cell: "stall",
+        metric: SentP99Ms,
+        subject: "bomb",
+        against: None,
+        bound: AtMost(100.0),
+    },
+];
+
+/// Those of `weir origin`.
+pub(super) const ORIGIN: &[Target] = &[
+    target("64 connections: rate, against nginx", "o64", Rate, "weir-origin", "nginx-file", AtLeast(1.3)),
+    target("4,000 connections: rate, against nginx", "o4000", Rate, "weir-origin", "nginx-file", AtLeast(1.3)),
+    target("epoll, 64 connections: rate, against nginx", "o64", Rate, "weir-origin-epoll", "nginx-file", AtLeast(1.3)),
+    target(
+        "epoll, 4,000 connections: rate, against nginx",
+        "o4000",
+        Rate,
+        "weir-origin-epoll",
+        "nginx-file",
+        AtLeast(1.3),
+    ),
+];
+
+/// Whether a target needs this contender's figure in this cell.
+pub(super) fn is_needed(targets: &[Target], cell: &str, contender: &str) -> bool {
+    let needs = |target: &Target| target.subject == contender || target.against == Some(contender);
+    targets.iter().any(|target| target.cell == cell && needs(target))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_that_was_not_measured_is_a_miss() {
+        assert!(!AtLeast(0.0).holds(f64::NAN) && !AtMost(1.0).holds(f64::NAN));
+        assert!(AtLeast(1.0).holds(1.0) && AtMost(1.0).holds(1.0));
+    }
+}
