@@ -161,6 +161,7 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
             return Err(usage(&format!("--fail-if: no class `{name}`")));
         }
     }
+    bomb::spread(&mut plan);
     if let Some((part, parts)) = part {
         return run_part(&mut plan, part, parts);
     }

@@ -62,13 +62,18 @@ fn watch_signals() -> io::Result<Receiver<()>> {
     Ok(receiver)
 }
 
-/// Shows a line each so often until a signal comes.
+/// How often it is looked whether a thread of the origin has failed.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Shows a line each so often until a signal comes or a thread fails.
 fn watch(origin: &OriginHandle, signals: &Receiver<()>, begin: Instant, every: Duration, json: bool) {
     let mut before = OriginStats::default();
     let mut due = every;
     loop {
         let wait = due.saturating_sub(begin.elapsed());
-        match signals.recv_timeout(wait) {
+        match signals.recv_timeout(wait.min(LOOK)) {
+            Err(RecvTimeoutError::Timeout) if origin.has_failed() => return,
+            Err(RecvTimeoutError::Timeout) if begin.elapsed() < due => continue,
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
         }

@@ -119,7 +119,7 @@ fn what_cannot_work_is_refused_before_any_load() {
         (&["--out", "/nonexistent/raw", &url], "/nonexistent/raw"),
         (&["--report", "/nonexistent/report", &url], "/nonexistent/report"),
         (&["--requests-file", "/nonexistent/file", &url], "/nonexistent/file"),
-        (&["-c", "900000", &url], "local ports"),
+        (&["-c", "900000", "--source", "127.0.0.1", &url], "local ports"),
     ];
     for (arguments, hint) in cases {
         let refused = bomb(arguments);

@@ -27,8 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// done with it.
 const SETTLING: Duration = Duration::from_secs(10);
 const SETTLED: Duration = Duration::from_millis(100);
-/// Connections from which on one local address has too few ports.
-const PORTS_OF_ADDRESS: u32 = 20_000;
 
 /// Times of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -167,9 +165,6 @@ fn connections(running: &Running, connections: u32) -> Vec<String> {
             format!("--class=p{at}: to={to}, connections={share}")
         });
         words = classes.collect();
-    }
-    if connections / addresses > PORTS_OF_ADDRESS {
-        words.push("--source=127.0.1.0/24".to_owned());
     }
     words
 }

@@ -232,9 +232,9 @@ pub(super) fn progress(cell: &Cell, record: &Record) -> String {
         Load::Idle(_) => format!("{name:<11} {:>8.0} B a connection, {errors} lost", record.bytes_per_connection),
         Load::Slow { .. } => format!("{name:<11} {:>8.1} MB above idle, {errors} lost", record.memory_bytes / 1e6),
         _ => format!(
-            "{name:<11} {:>8.0}/s, CPU {:>6.2} µs, p99 {:>7} ms, idle {:>3.0} %, {} upstream connections, {errors} errors",
+            "{name:<11} {:>8.0}/s, CPU {:>6} µs, p99 {:>7} ms, idle {:>3.0} %, {} upstream connections, {errors} errors",
             record.rate,
-            record.proxy_us_per_request(),
+            microseconds(record.proxy_us_per_request()),
             ms(record.latency.p99_us as f64),
             record.idle * 100.0,
             record.upstream_connections,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::{Behaviour, Plan};
+use super::{Behaviour, Plan, Sources};
 
 /// Descriptors that a process needs besides its connections: standard streams, rings, files.
 const DESCRIPTORS_OTHER: u64 = 64;
@@ -50,6 +50,20 @@ pub fn processes(plan: &Plan, descriptors: u64) -> u64 {
     // Connections are dealt out thread by thread, class by class: each may have one more than the others.
     let uneven = (plan.threads * plan.classes.len()) as u64;
     (connections(plan) + uneven).div_ceil(descriptors.saturating_sub(DESCRIPTORS_OTHER).max(1))
+}
+
+/// Addresses of loopback that connections to it may come from when one has not enough ports.
+const LOOPBACK: &str = "127.0.0.0/24";
+
+/// Gives classes that ask this machine, and don't say from where, enough local addresses for their connections.
+pub fn spread(plan: &mut Plan) {
+    if check_ports(plan, ports()).is_ok() {
+        return;
+    }
+    let own = |address: SocketAddr| address.is_ipv4() && address.ip().is_loopback();
+    for class in plan.classes.iter_mut().filter(|class| class.sources.is_none() && own(class.target.address)) {
+        class.sources = Sources::parse(LOOPBACK).ok();
+    }
 }
 
 /// Each connection to one address needs a pair of local address and port.

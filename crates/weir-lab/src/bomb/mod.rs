@@ -35,7 +35,7 @@ use weir_io::{IoChoice, Options};
 
 pub use class::{BEHAVIOURS, Behaviour, Class, Drip, KEYS, arrivals, connections, depth, preset};
 pub use count::{Connect, Counts, CountsDocument, End, Outcome};
-pub use limits::{check, processes};
+pub use limits::{check, processes, spread};
 pub use parts::run_parts;
 pub use record::{Line, Record};
 pub use report::html;

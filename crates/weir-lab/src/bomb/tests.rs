@@ -424,3 +424,22 @@ fn what_cannot_work_is_said_before_any_load() {
         Class::parse("a: rate=100/1s+200, behave=normal, close-every=never", &base, &Spelling::default()).unwrap();
     assert_eq!((class.rate.unwrap().expected(2.0), class.close_every), (300.0, None));
 }
+
+#[test]
+fn connections_to_this_machine_come_from_as_many_addresses_as_their_ports_ask_for() {
+    let of = |address: &str, connections, sources: Option<&str>| Class {
+        connections,
+        sources: sources.map(|text| Sources::parse(text).unwrap()),
+        ..class_to(address.parse().unwrap(), "/")
+    };
+    let spread = |class: Class| {
+        let mut plan = plan(vec![class], IoChoice::Auto);
+        super::spread(&mut plan);
+        plan.classes[0].sources.map(|sources| sources.count())
+    };
+    // No range of ports is as large as this.
+    assert_eq!(spread(of("127.0.0.1:1", 70_000, None)), Some(254));
+    assert_eq!(spread(of("127.0.0.1:1", 64, None)), None, "enough of them");
+    assert_eq!(spread(of("10.0.0.1:1", 70_000, None)), None, "addresses of others are not taken");
+    assert_eq!(spread(of("127.0.0.1:1", 70_000, Some("127.0.0.9"))), Some(1), "what was said holds");
+}

@@ -180,6 +180,11 @@ impl OriginHandle {
         self.shared.stats()
     }
 
+    /// Whether a thread has ended, which it does by itself only on an error; [`OriginHandle::stop`] then says which.
+    pub fn has_failed(&self) -> bool {
+        self.joins.iter().any(JoinHandle::is_finished)
+    }
+
     /// Ends all threads at once, open connections with them. The counts afterwards are complete.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! Where the kernel or a container forbids io_uring, those runs are skipped with a line that says so.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -271,4 +271,23 @@ fn the_log_has_each_request_that_was_answered() {
     );
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "POST /a?id=1 HTTP/1.1\nGET /b HTTP/1.1\n");
     std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_thread_that_fails_is_noticed_and_its_error_is_told() {
+    let options = OriginOptions { listen: "127.0.0.1:0".parse().unwrap(), threads: 1, io: IoChoice::Epoll };
+    let mut origin = spawn(options).unwrap();
+    assert!(!origin.has_failed());
+    let (sender, ended) = mpsc::channel::<()>();
+    origin.joins.push(std::thread::spawn(move || {
+        drop(sender);
+        Err(io::Error::other("no memory"))
+    }));
+    assert!(ended.recv().is_err());
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !origin.has_failed() {
+        assert!(Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    assert_eq!(origin.stop().unwrap_err().to_string(), "no memory");
 }
