@@ -18,7 +18,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-pub(crate) use axis::{Across, Unit, figure, grouped};
+pub(crate) use axis::{Across, Unit};
 pub(crate) use bars::{Bar, Bars, Group};
 use legend::Legend;
 pub(crate) use lines::{Lines, Point, Series};
@@ -39,7 +39,7 @@ const GRID: RGBColor = RGBColor(232, 232, 232);
 /// Size of labels in plotters' units, which are 1.24 to the pixel.
 const LABEL_SIZE: f64 = 15.0;
 /// What a hollow mark says.
-const LIMITED: &str = "hollow: the generator was the limit";
+const LIMITED: &str = "hollow: generator or origin was the limit";
 
 /// A chart that could not be drawn, which would be a bug.
 type Failed = DrawingAreaErrorKind<io::Error>;
@@ -77,7 +77,7 @@ fn label(size: f64, anchor: HPos) -> TextStyle<'static> {
 
 /// About how wide a label is, pixels. No font is at hand; browsers' sans-serif letters are this wide on average.
 fn width_px(text: &str) -> i32 {
-    (text.chars().count() as f64 * LABEL_SIZE / 1.24 * 0.56).ceil() as i32
+    (text.chars().count() as f64 * LABEL_SIZE / 1.24 * 0.6).ceil() as i32
 }
 
 /// The beginning of a text that would be wider than that.

@@ -5,13 +5,11 @@
 
 pub mod bench;
 pub mod bomb;
-#[allow(dead_code, unused_imports, reason = "bars are for the harness")]
 mod chart;
 mod checksum;
 mod io;
 pub mod live;
 pub mod origin;
-#[allow(dead_code, reason = "marked rows are for the harness")]
 mod page;
 pub mod probe;
 pub mod target;

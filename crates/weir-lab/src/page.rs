@@ -5,11 +5,11 @@
 use std::fmt::Write as _;
 
 const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:900px;margin:2em auto;padding:0 1em;color:#222;\
-    background:#fff}h2{margin-top:2em}.wide{overflow-x:auto}\
+    background:#fff}h2{margin-top:2em}h3{margin:1.5em 0 0}.wide{overflow-x:auto}\
     table{border-collapse:collapse;margin:1em 0}td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}\
     td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto;margin:.5em 0}\
     .limit{color:#b00;font-weight:600}tr.limited td{color:#767676;font-style:italic}\
-    .pass{color:#060}.miss{color:#b00;font-weight:600}.note{color:#555;font-size:13px}\
+    .pass td:last-child{color:#060}.miss td:last-child{color:#b00;font-weight:600}.note{color:#555;font-size:13px}\
     pre{background:#f5f5f5;padding:.8em;overflow:auto}";
 
 /// A page that grows from top to bottom.
@@ -32,6 +32,11 @@ impl Page {
         let _ = writeln!(self.html, "<h2>{}</h2>", escaped(text));
     }
 
+    /// A heading of the third order.
+    pub(crate) fn subheading(&mut self, text: &str) {
+        let _ = writeln!(self.html, "<h3>{}</h3>", escaped(text));
+    }
+
     /// A paragraph.
     pub(crate) fn paragraph(&mut self, text: &str) {
         let _ = writeln!(self.html, "<p>{}</p>", escaped(text));
@@ -40,6 +45,12 @@ impl Page {
     /// A paragraph of a class of the style: `limit` or `note`.
     pub(crate) fn paragraph_of(&mut self, class: &str, text: &str) {
         let _ = writeln!(self.html, "<p class=\"{}\">{}</p>", escaped(class), escaped(text));
+    }
+
+    /// A paragraph that ends with a link to a file beside the page.
+    pub(crate) fn link(&mut self, text: &str, file: &str) {
+        let file = escaped(file);
+        let _ = writeln!(self.html, "<p>{}<a href=\"{file}\">{file}</a>.</p>", escaped(text));
     }
 
     /// A text as it is, with its line ends.
@@ -118,9 +129,11 @@ mod tests {
         page.paragraph(evil);
         page.paragraph_of(evil, evil);
         page.verbatim(evil);
+        page.subheading(evil);
+        page.link(evil, evil);
         page.table(&table);
         let html = page.finish();
-        assert_eq!(html.matches(shown).count(), 11, "{html}");
+        assert_eq!(html.matches(shown).count(), 15, "{html}");
         assert!(!html.contains("<script"), "{html}");
     }
 }

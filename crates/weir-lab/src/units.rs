@@ -1,4 +1,4 @@
-//! Times and numbers as people write and read them. Called by the origin's rules and by the verbs of the laboratory.
+//! Times and numbers as people write and read them. Called by the origin's rules, by reports and by the verbs of the laboratory.
 
 /// Microseconds of `50`, `50ms`, `2s`, `500us`; a bare number is milliseconds. None when it is nothing of this.
 pub fn time_us(text: &str) -> Option<u64> {
@@ -26,6 +26,19 @@ pub fn show_ns(ns: u64) -> String {
         _ => 0,
     };
     format!("{value:.digits$} {unit}")
+}
+
+/// A whole number with commas between the thousands.
+pub(crate) fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 /// A day.
@@ -96,6 +109,11 @@ mod tests {
         ] {
             assert_eq!(show_ns(ns), expected, "{ns}");
         }
+    }
+
+    #[test]
+    fn thousands_are_set_apart() {
+        assert_eq!([0, 999, 1000, 32_768, 1_000_000].map(grouped), ["0", "999", "1,000", "32,768", "1,000,000"]);
     }
 
     #[test]

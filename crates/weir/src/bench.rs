@@ -49,7 +49,7 @@ pub(crate) struct BenchArgs {
     /// Serve from weir's own test origin in place of nginx
     #[arg(long)]
     weir_origin: bool,
-    /// Directory for the table and the raw data: EXPERIMENT.md and EXPERIMENT.jsonl
+    /// Directory for the page with charts, the table and the raw data: EXPERIMENT.html, .md and .jsonl
     #[arg(long, value_name = "DIRECTORY", default_value = "bench/results")]
     out: PathBuf,
 }

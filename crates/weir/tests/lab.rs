@@ -125,6 +125,8 @@ fn run_bench(name: &str, words: &[&str]) -> (String, Vec<serde_json::Value>) {
     assert!(left.is_empty(), "configurations and logs are removed: {left:?}");
 
     assert_eq!(fs::read_to_string(out.0.join(format!("{name}.md"))).unwrap(), printed);
+    let page = fs::read_to_string(out.0.join(format!("{name}.html"))).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n") && page.contains("<svg"), "{page}");
     let raw = fs::read_to_string(out.0.join(format!("{name}.jsonl"))).unwrap();
     let mut lines = raw.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let machine = lines.next().unwrap();

@@ -5,6 +5,7 @@
 use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind};
 use super::record::Metric;
 use super::targets::{self, Target};
+use crate::units::grouped;
 
 /// One experiment.
 #[derive(Debug, Clone, Copy)]
@@ -212,20 +213,7 @@ fn origin(_: &Axes) -> Vec<Cell> {
 
 /// `1 connection`, `32,768 connections`.
 fn clients(connections: u32) -> String {
-    format!("{} connection{}", with_commas(connections), if connections == 1 { "" } else { "s" })
-}
-
-/// `32,768`.
-fn with_commas(number: u32) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    format!("{} connection{}", grouped(u64::from(connections)), if connections == 1 { "" } else { "s" })
 }
 
 /// `3 B`, `64 KB`, `1 MB`: binary where it is whole.
@@ -289,7 +277,6 @@ mod tests {
 
     #[test]
     fn numbers_are_written_as_people_do() {
-        assert_eq!([1, 999, 1000, 32_768, 1_000_000].map(with_commas), ["1", "999", "1,000", "32,768", "1,000,000"]);
         assert_eq!([1, 1000].map(clients), ["1 connection", "1,000 connections"]);
         assert_eq!([3, 1000, 3072, 1 << 20].map(size), ["3 B", "1000 B", "3 KB", "1 MB"]);
     }

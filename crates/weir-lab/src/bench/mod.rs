@@ -3,15 +3,18 @@
 //!
 //! Called by `weir bench` (and so by `make bench`). `experiments` says what is asked, `cells` in which situations,
 //! `contenders` and `settings` who takes part, `targets` what has to be reached; `stage` starts programs, `load` and `memory`
-//! measure them, `report` shows the `record`s. Method: only ratios inside one run count, and medians of them; where the
+//! measure them, `report` and `page` show the `record`s. Method: only ratios inside one run count, and medians of them; where the
 //! generator was the limit, the row says so. Bounds: each run is limited in time and each process ends with the harness.
 
 mod cells;
 mod circumstances;
 mod contenders;
+mod drawing;
 mod experiments;
 mod load;
 mod memory;
+mod method;
+mod page;
 mod process;
 mod record;
 mod report;
@@ -62,7 +65,7 @@ pub struct BenchOptions {
     pub seconds: Option<u32>,
     /// Serve from weir's own origin in place of nginx.
     pub weir_origin: bool,
-    /// Directory for `EXPERIMENT.jsonl` and `EXPERIMENT.md`.
+    /// Directory for `EXPERIMENT.jsonl`, `EXPERIMENT.md` and `EXPERIMENT.html`.
     pub out: PathBuf,
 }
 
@@ -87,7 +90,7 @@ pub fn list() -> String {
 const CELLS_LISTED: usize = 12;
 
 /// Measures everything that was selected. Progress goes to standard error; the table is returned and written beside the
-/// raw data.
+/// raw data, as is a page with charts.
 ///
 /// # Errors
 /// A name that doesn't exist ([`io::ErrorKind::InvalidInput`]), a program that doesn't start, a file that can't be written,
@@ -107,6 +110,8 @@ pub fn run(options: &BenchOptions) -> io::Result<String> {
     let raw = fs::File::create(&raw).map_err(|error| written(&raw, error))?;
     let table = file("md");
     let mut table_file = fs::File::create(&table).map_err(|error| written(&table, error))?;
+    let page = file("html");
+    let mut page_file = fs::File::create(&page).map_err(|error| written(&page, error))?;
     let circumstances = Circumstances::now(&programs(&cells, options));
     let mut bench = Bench { experiment, options, stage: None, raw, circumstances, records: Vec::new() };
     bench.write(&Line::Machine { experiment: experiment.name, circumstances: &bench.circumstances.clone() })?;
@@ -114,8 +119,10 @@ pub fn run(options: &BenchOptions) -> io::Result<String> {
         bench.measure(cell)?;
     }
     let Bench { circumstances, records, .. } = bench;
-    let text = Report { experiment, options, cells: &cells, records: &records, circumstances: &circumstances }.text();
+    let report = Report { experiment, options, cells: &cells, records: &records, circumstances: &circumstances };
+    let text = report.text();
     table_file.write_all(text.as_bytes())?;
+    page_file.write_all(page::html(&report).map_err(io::Error::other)?.as_bytes())?;
     Ok(text)
 }
 

@@ -1,13 +1,16 @@
-//! Turns records into a Markdown text: the targets, then a table for each cell, then how everything was set.
+//! Turns records into figures as text, and these into Markdown: the targets, then a table for each cell, then how everything
+//! was set.
 //!
-//! Called by `mod.rs`. Figures are medians over the rounds; ratios are taken within a round before their median is.
+//! Called by `mod.rs`, and by `page.rs`, which shows the same figures as HTML. Figures are medians over the rounds; ratios are taken within a round before their median is.
 
 use std::fmt::Write as _;
 
 use super::BenchOptions;
 use super::cells::{Cell, Load};
 use super::circumstances::Circumstances;
+use super::contenders::What;
 use super::experiments::{Compared, Experiment};
+use super::method::METHOD;
 use super::record::{Errors, Metric, Record, Spread, median};
 use super::targets::{Bound, Target};
 
@@ -19,6 +22,9 @@ const OTHERS_MAX: f64 = 0.5;
 /// Other programs with more than this share disturb the figures. The kernel's own threads stay below it.
 const FOREIGN_MAX: f64 = 0.1;
 
+/// The contender that stands for the usual origin where origins are measured.
+const ORIGIN_OF_OTHERS: &str = "nginx-file";
+
 /// Everything that is reported.
 pub(super) struct Report<'a> {
     pub(super) experiment: &'a Experiment,
@@ -26,6 +32,36 @@ pub(super) struct Report<'a> {
     pub(super) cells: &'a [Cell],
     pub(super) records: &'a [Record],
     pub(super) circumstances: &'a Circumstances,
+}
+
+/// A target with what came of it, for people.
+pub(super) struct Judged {
+    pub(super) title: &'static str,
+    /// `≥ 2.00`.
+    pub(super) bound: String,
+    pub(super) measured: String,
+    /// None: not measured.
+    pub(super) is_met: Option<bool>,
+    /// What to know of it: errors, or that it is a floor. Empty: nothing.
+    pub(super) remark: String,
+}
+
+/// The table of a cell.
+pub(super) struct Sheet {
+    /// Without the first, which names contenders.
+    pub(super) columns: Vec<&'static str>,
+    pub(super) rows: Vec<Row>,
+    /// From 0: nothing was measured.
+    pub(super) rounds: u32,
+}
+
+/// A contender in the table of a cell.
+pub(super) struct Row {
+    pub(super) contender: &'static str,
+    /// Its figures as text, one for each column; or why there are none.
+    pub(super) figures: Result<Vec<String>, String>,
+    /// What keeps its rate from being its own.
+    pub(super) is_limited: bool,
 }
 
 impl Report<'_> {
@@ -37,14 +73,19 @@ impl Report<'_> {
         for cell in self.cells {
             text.push_str(&self.cell(cell));
         }
-        text.push_str(METHOD);
+        let _ = write!(text, "## Method\n\n{METHOD}");
         text
     }
 
-    fn circumstances(&self) -> String {
+    /// Machine, programs, and how it was run.
+    pub(super) fn setting(&self) -> String {
         let origin = if self.options.weir_origin { "weir origin" } else { "nginx" };
         let speed = if self.options.quick { " Quick: few and short rounds, so expect more noise." } else { "" };
-        let mut text = format!("{} Origin: {origin}.{speed}\n\n", self.circumstances.text());
+        format!("{} Origin: {origin}.{speed}", self.circumstances.text())
+    }
+
+    fn circumstances(&self) -> String {
+        let mut text = self.setting() + "\n\n";
         for (name, line) in &self.circumstances.said {
             let _ = writeln!(text, "- {name}: {line}");
         }
@@ -53,27 +94,38 @@ impl Report<'_> {
     }
 
     fn targets(&self) -> String {
-        let measured: Vec<&Target> = self
-            .experiment
-            .targets
-            .iter()
-            .filter(|target| self.cells.iter().any(|cell| cell.name == target.cell))
-            .collect();
-        if measured.is_empty() {
+        let judged = self.judged();
+        if judged.is_empty() {
             return String::new();
         }
         let mut text = String::from("## Targets\n\n| | target | measured | |\n|---|---|---|---|\n");
-        for target in measured {
-            let value = self.value(target);
-            let bound = match target.bound {
-                Bound::AtLeast(bound) => format!("≥ {}", figure(bound)),
-                Bound::AtMost(bound) => format!("≤ {}", figure(bound)),
+        for Judged { title, bound, measured, is_met, remark } in judged {
+            let verdict = match is_met {
+                None => "not measured",
+                Some(true) => "pass",
+                Some(false) => "**miss**",
             };
-            let verdict = self.verdict(target, value);
-            let _ = writeln!(text, "| {} | {bound} | {} | {verdict} |", target.title, figure(value));
+            let _ = writeln!(text, "| {title} | {bound} | {measured} | {verdict}{remark} |");
         }
         text.push('\n');
         text
+    }
+
+    /// The targets of cells that were selected.
+    pub(super) fn judged(&self) -> Vec<Judged> {
+        let selected = |target: &&Target| self.cells.iter().any(|cell| cell.name == target.cell);
+        self.experiment.targets.iter().filter(selected).map(|target| self.judge(target)).collect()
+    }
+
+    fn judge(&self, target: &Target) -> Judged {
+        let value = self.value(target);
+        let bound = match target.bound {
+            Bound::AtLeast(bound) => format!("≥ {}", figure(bound)),
+            Bound::AtMost(bound) => format!("≤ {}", figure(bound)),
+        };
+        let is_met = value.is_finite().then(|| target.bound.holds(value));
+        let remark = if is_met.is_some() { self.remark(target) } else { String::new() };
+        Judged { title: target.title, bound, measured: figure(value), is_met, remark }
     }
 
     fn value(&self, target: &Target) -> f64 {
@@ -88,27 +140,24 @@ impl Report<'_> {
         spread.map_or(f64::NAN, |spread| spread.median)
     }
 
-    fn verdict(&self, target: &Target, value: f64) -> String {
-        if !value.is_finite() {
-            return "not measured".to_owned();
-        }
-        let mut verdict = if target.bound.holds(value) { "pass".to_owned() } else { "**miss**".to_owned() };
-        let errors = self.errors(target.cell, target.subject);
-        let count: u64 = errors.values().sum();
-        if count > 0 {
-            let _ = write!(verdict, ", but {count} errors");
+    fn remark(&self, target: &Target) -> String {
+        let mut remark = String::new();
+        let errors: u64 = self.errors(target.cell, target.subject).values().sum();
+        if errors > 0 {
+            let _ = write!(remark, ", but {errors} errors");
         }
         let limited = self
             .of_cell(target.cell)
             .into_iter()
             .any(|record| record.contender == target.subject && others_share(record) > OTHERS_MAX);
         if target.metric == Metric::Rate && limited {
-            verdict.push_str(" (generator and origin took most of the machine: a floor)");
+            remark.push_str(" (others took most of the machine: a floor)");
         }
-        verdict
+        remark
     }
 
-    fn of_cell(&self, cell: &str) -> Vec<&Record> {
+    /// What was measured in a cell.
+    pub(super) fn of_cell(&self, cell: &str) -> Vec<&Record> {
         self.records.iter().filter(|record| record.cell == cell).collect()
     }
 
@@ -123,60 +172,70 @@ impl Report<'_> {
     }
 
     fn cell(&self, cell: &Cell) -> String {
-        let records = self.of_cell(&cell.name);
-        let rounds = records.iter().map(|record| record.round).max().unwrap_or(0);
-        let compared: &[_] = if is_memory(cell.load) { &[] } else { self.experiment.compared };
-        let mut columns = columns(cell.load).to_vec();
-        columns.splice(1..1, compared.iter().map(|(head, ..)| *head));
+        let Sheet { columns, rows, rounds } = self.sheet(cell);
         let mut text = format!("## {}: {}\n\n| |", cell.name, cell.title);
         columns.iter().for_each(|column| {
             let _ = write!(text, " {column} |");
         });
         let _ = writeln!(text, "\n|{}", "---|".repeat(columns.len() + 1));
-        for contender in &cell.contenders {
-            let own: Vec<&Record> = records.iter().copied().filter(|record| record.contender == *contender).collect();
-            match own.first() {
-                None => {}
-                Some(Record { not_run: Some(why), .. }) => {
-                    let _ = writeln!(text, "| {contender} | not run: {why} |{}", " |".repeat(columns.len() - 1));
-                }
-                Some(_) => {
-                    let mut row = self.row(cell, contender, &own);
-                    row.splice(1..1, compared.iter().map(|column| self.ratios(cell, column, contender)));
-                    let _ = writeln!(text, "| {contender} | {} |", row.join(" | "));
-                }
-            }
+        for Row { contender, figures, .. } in rows {
+            let figures = figures.map(|figures| figures.join(" | "));
+            let figures =
+                figures.unwrap_or_else(|why| format!("not run: {why} |{}", " |".repeat(columns.len() - 2) + " "));
+            let _ = writeln!(text, "| {contender} | {figures} |");
         }
         let _ = writeln!(text, "\nMedians of {rounds} rounds.\n");
         text
     }
 
+    /// The figures of a cell.
+    pub(super) fn sheet(&self, cell: &Cell) -> Sheet {
+        let records = self.of_cell(&cell.name);
+        let compared: &[_] = if is_memory(cell.load) { &[] } else { self.experiment.compared };
+        let mut columns = columns(cell.load).to_vec();
+        columns.splice(1..1, compared.iter().map(|(head, ..)| *head));
+        let row = |contender: &&'static str| {
+            let own: Vec<&Record> = records.iter().copied().filter(|record| record.contender == *contender).collect();
+            let figures = match own.first()?.not_run.clone() {
+                Some(why) => Err(why),
+                None => {
+                    let mut row = self.row(cell, contender, &own);
+                    row.splice(1..1, compared.iter().map(|column| self.ratios(cell, column, contender)));
+                    Ok(row)
+                }
+            };
+            Some(Row { contender, figures, is_limited: !is_memory(cell.load) && is_floor(&own) })
+        };
+        let rounds = records.iter().map(|record| record.round).max().unwrap_or(0);
+        Sheet { columns, rows: cell.contenders.iter().filter_map(row).collect(), rounds }
+    }
+
     fn row(&self, cell: &Cell, contender: &str, own: &[&Record]) -> Vec<String> {
-        let of = |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
+        let of = |read: &dyn Fn(&Record) -> f64| middle(own, read);
         let errors = error_text(&self.errors(&cell.name, contender));
         match cell.load {
             Load::Idle(_) => vec![
-                format!("{:.1}", of(&|r| r.pss_bytes as f64) / 1048576.0),
-                format!("{:.0}", of(&|r| r.bytes_per_connection)),
+                number(of(&|r| r.pss_bytes as f64) / 1048576.0, 1),
+                number(of(&|r| r.bytes_per_connection), 0),
                 errors,
             ],
             Load::Slow { .. } => {
-                vec![format!("{:.1}", of(&|r| r.memory_bytes) / 1e6), format!("{:.1}", of(&|r| r.rate) / 1e6), errors]
+                vec![number(of(&|r| r.memory_bytes) / 1e6, 1), number(of(&|r| r.rate) / 1e6, 1), errors]
             }
             _ => vec![
-                format!("{:.0}", of(&|r| r.rate)),
+                number(of(&|r| r.rate), 0),
                 ms(of(&|r| r.latency.p50_us as f64)),
                 ms(of(&|r| r.latency.p99_us as f64)),
                 ms(of(&|r| r.latency.p999_us as f64)),
                 ms(of(&|r| r.latency.max_us as f64)),
                 ms(of(&|r| r.sent.map_or(f64::NAN, |sent| sent.p99_us as f64))),
                 errors,
-                format!("{:.0}", of(&|r| r.upstream_connections as f64)),
+                number(of(&|r| r.upstream_connections as f64), 0),
                 microseconds(of(&Record::proxy_us_per_request)),
                 microseconds(of(&Record::generator_us_per_request)),
                 microseconds(of(&Record::origin_us_per_request)),
-                format!("{:.0} %", of(&|r| r.idle) * 100.0),
-                format!("{:.1}", of(&|r| r.pss_bytes as f64) / 1048576.0),
+                format!("{} %", number(of(&|r| r.idle) * 100.0, 0)),
+                number(of(&|r| if r.proxy_us > 0.0 { r.pss_bytes as f64 } else { f64::NAN }) / 1048576.0, 1),
                 limit(own),
             ],
         }
@@ -193,7 +252,7 @@ impl Report<'_> {
 }
 
 /// Whether it is memory that counts.
-fn is_memory(load: Load) -> bool {
+pub(super) fn is_memory(load: Load) -> bool {
     matches!(load, Load::Idle(_) | Load::Slow { .. })
 }
 
@@ -242,9 +301,20 @@ pub(super) fn progress(cell: &Cell, record: &Record) -> String {
     }
 }
 
-/// Share of all cores' time that generator and origin used.
+/// Processor time of those who are there for the contender, and who they are: an origin or a generator may be a contender
+/// itself.
+fn others(record: &Record) -> (f64, &'static str) {
+    match super::contender(&record.contender).map(|contender| contender.what) {
+        _ if record.contender == ORIGIN_OF_OTHERS => (record.generator_us, "the generator"),
+        Some(What::Origin(_)) => (record.generator_us, "the generator"),
+        Some(What::Wrk | What::Bomb(_)) => (record.origin_us, "the origin"),
+        _ => (record.generator_us + record.origin_us, "generator and origin"),
+    }
+}
+
+/// Share of all cores' time that they used.
 fn others_share(record: &Record) -> f64 {
-    share(record, record.generator_us + record.origin_us)
+    share(record, others(record).0)
 }
 
 /// Share of all cores' time that neither we nor idleness account for: other programs, and other guests of the host.
@@ -258,20 +328,33 @@ fn share(record: &Record, us: f64) -> f64 {
     if record.wall_us == 0.0 { 0.0 } else { us / (record.wall_us * cores) }
 }
 
+/// Whether the rate says little about the contender, because generator and origin used most of the cores, or the generator
+/// says that it was the limit.
+pub(super) fn is_floor(own: &[&Record]) -> bool {
+    is_full_of_others(own) || generator_limit(own).is_some()
+}
+
+/// Why the generator was the limit, in the first round in which it was.
+pub(super) fn generator_limit<'a>(own: &[&'a Record]) -> Option<&'a str> {
+    own.iter().find_map(|record| record.generator_limit.as_deref())
+}
+
+fn is_full_of_others(own: &[&Record]) -> bool {
+    middle(own, &|record| record.idle) <= IDLE_MIN && middle(own, &others_share) > OTHERS_MAX
+}
+
 /// What kept the rate from being higher.
 fn limit(own: &[&Record]) -> String {
-    let of = |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
-    let (others, foreign) = (of(&others_share), of(&foreign_share));
+    let (others, foreign) = (middle(own, &others_share), middle(own, &foreign_share));
     let percent = others * 100.0;
+    let who = own.first().map_or("", |record| self::others(record).1);
     let mut causes = Vec::new();
-    if of(&|record| record.idle) <= IDLE_MIN {
-        causes.push(if others > OTHERS_MAX {
-            format!("generator and origin ({percent:.0} % of the machine): the rate is a floor")
-        } else {
-            format!("all cores, shared ({percent:.0} % by generator and origin)")
-        });
+    if is_full_of_others(own) {
+        causes.push(format!("{who} ({percent:.0} % of the machine): the rate is a floor"));
+    } else if middle(own, &|record| record.idle) <= IDLE_MIN {
+        causes.push(format!("all cores, shared ({percent:.0} % by {who})"));
     }
-    if let Some(cause) = own.iter().find_map(|record| record.generator_limit.as_ref()) {
+    if let Some(cause) = generator_limit(own) {
         causes.push(format!("**the generator**: {cause}"));
     }
     if foreign > FOREIGN_MAX {
@@ -280,9 +363,19 @@ fn limit(own: &[&Record]) -> String {
     causes.join("; ")
 }
 
+/// The median over rounds.
+fn middle(own: &[&Record], read: &dyn Fn(&Record) -> f64) -> f64 {
+    median(own.iter().map(|record| read(record)).collect())
+}
+
 fn error_text(errors: &Errors) -> String {
     let named: Vec<String> = errors.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     if named.is_empty() { "0".to_owned() } else { named.join(", ") }
+}
+
+/// With so many digits after the point; `-` when it is not known.
+fn number(value: f64, digits: usize) -> String {
+    if value.is_finite() { format!("{value:.digits$}") } else { "-".to_owned() }
 }
 
 fn ms(us: f64) -> String {
@@ -299,34 +392,8 @@ fn microseconds(us: f64) -> String {
 
 /// Enough digits for a ratio, not too many for bytes.
 fn figure(value: f64) -> String {
-    if !value.is_finite() {
-        "-".to_owned()
-    } else if value.abs() < 10.0 {
-        format!("{value:.2}")
-    } else {
-        format!("{value:.0}")
-    }
+    number(value, if value.abs() < 10.0 { 2 } else { 0 })
 }
-
-const METHOD: &str = "## Method
-
-Contenders take turns within each round (A B C A B C ...). Ratios are taken within a round; their median is shown, with the
-lowest and the highest. `weir bomb` makes the load, from a process of its own; it connects and warms up before anything counts.
-CPU is user and system time of all processes and threads of the program in the counted time, divided by the answers of that time.
-Upstream connections are those that the origin accepted in the run. In a closed loop latency counts from the send, by the clock
-from the time a request was due; `p99 from sent` is what a generator shows that waits for its server. Idle memory is the growth
-of the proportional set size (PSS); with slow clients it is the highest resident size above that before the load. A row names its
-limit when the cores were all busy, when generator and origin used most of them, and when the generator says that it was the limit.
-
-Settings. Origin and proxy nginx: a worker a core, pinned, epoll, multi_accept on, accept_mutex off, reuseport, backlog 65535,
-logs off, keepalive_requests 10^9; origin with open_file_cache and sendfile; proxy with 4,096 kept upstream connections a worker,
-HTTP/1.1 upstream, proxy_buffers 16 32k, no temporary files. HAProxy: a thread a core, pinned, a listener a thread, http-reuse
-always, no log. Envoy: a worker a core, no log, no request ids, circuit breakers that never open. weir: default settings (32
-connections to the server; from 1,000 clients on `queue-size` is their number) but for `-epoll` (driver), `-1`, `-8`, `-128` and
-`-256` (connections to the server), `-off` (pipeline off) and `-stay` (escape=off). Where a process may not have enough
-descriptors for its clients (and their servers), there are several: nginx gets more workers, the others more processes, which
-share the address (SO_REUSEPORT).
-";
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ use std::ops::Range;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
 use super::width_px;
+use crate::units::grouped;
 
 /// Free space between two labels beside each other, pixels.
 const LABEL_GAP: i32 = 12;
@@ -187,7 +188,7 @@ fn thousands(of: f64) -> (f64, &'static str) {
 }
 
 /// A figure with three digits: `0.44`, `12.3`, `4,096`, `78.1k`, `1.50M`; `-` when it is not known.
-pub(crate) fn figure(value: f64) -> String {
+pub(super) fn figure(value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();
     }
@@ -200,19 +201,6 @@ pub(crate) fn figure(value: f64) -> String {
         ..999.5 => format!("{scaled:.0}{unit}"),
         _ => grouped(value.round().max(0.0) as u64),
     }
-}
-
-/// A whole number with commas between the thousands.
-pub(crate) fn grouped(value: u64) -> String {
-    let digits = value.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// A size in the largest unit that divides it, binary or decimal.

@@ -124,17 +124,15 @@ impl Bars {
             area.draw_text(&name, &heading(), (LEFT, top + NAME_HEIGHT / 2))?;
         }
         let first = top + group.name_height();
-        self.put_grid(area, scale, first, first + group.bars.len() as i32 * ROW_HEIGHT)?;
+        let bottom = first + group.bars.len() as i32 * ROW_HEIGHT;
+        put_grid(area, scale, first, bottom)?;
         let rows = (first + ROW_HEIGHT / 2..).step_by(ROW_HEIGHT as usize);
-        group.bars.iter().zip(rows).try_for_each(|(bar, y)| bar.put(area, scale, y))
+        group.bars.iter().zip(rows).try_for_each(|(bar, y)| bar.put(area, scale, y))?;
+        self.put_reference(area, scale, first, bottom)
     }
 
-    /// Lines behind the bars of a group, between two heights.
-    fn put_grid(&self, area: &Area<'_>, scale: &Scale, top: i32, bottom: i32) -> Result<(), Failed> {
-        for (value, _) in &scale.axis.ticks {
-            let x = scale.at(*value);
-            area.draw(&PathElement::new([(x, top), (x, bottom)], if *value == 0.0 { PALE } else { GRID }))?;
-        }
+    /// A line over the bars of a group.
+    fn put_reference(&self, area: &Area<'_>, scale: &Scale, top: i32, bottom: i32) -> Result<(), Failed> {
         let Some(reference) = self.reference.map(|value| scale.at(value)) else { return Ok(()) };
         let line = [(reference, top), (reference, bottom)];
         area.draw(&DashedPathElement::new(line, 5, 4, INK.stroke_width(1)))
@@ -177,6 +175,14 @@ impl Bar {
         let outline = [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)];
         area.draw(&PathElement::new(outline, self.look.colour.stroke_width(2)))
     }
+}
+
+/// Lines behind the bars of a group, between two heights.
+fn put_grid(area: &Area<'_>, scale: &Scale, top: i32, bottom: i32) -> Result<(), Failed> {
+    scale.axis.ticks.iter().try_for_each(|(value, _)| {
+        let x = scale.at(*value);
+        area.draw(&PathElement::new([(x, top), (x, bottom)], if *value == 0.0 { PALE } else { GRID }))
+    })
 }
 
 /// Style of a group's name.

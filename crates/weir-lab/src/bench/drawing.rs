@@ -1,0 +1,313 @@
+//! Charts of an experiment: lines over connections or sizes of bodies where cells are points of one, else bars.
+//!
+//! Called by `page.rs`. Values are medians over the rounds with the lowest and the highest; a contender looks the same in all
+//! charts. A figure that generator or origin kept down is hollow.
+
+use super::cells::{Cell, Closed, Load};
+use super::experiments::Compared;
+use super::record::{Metric, Record, Spread};
+use super::report::{Report, generator_limit, is_floor, is_memory};
+use crate::chart::{Across, Bar, Bars, Group, Lines, Palette, Point, Series, Unit};
+use crate::units::grouped;
+
+/// Charts that belong together, under a heading of their own if it isn't empty.
+pub(super) struct Section {
+    pub(super) heading: String,
+    pub(super) lines: Vec<Lines>,
+    pub(super) bars: Vec<Bars>,
+}
+
+/// Who gets the first colours, which differ most, if they take part.
+const FIRST: [&str; 7] = ["weir", "bomb", "weir-origin", "nginx", "nginx-file", "wrk", "haproxy"];
+
+/// A figure that is drawn.
+#[derive(Clone, Copy)]
+struct Figure {
+    title: &'static str,
+    unit: &'static str,
+    of: fn(&Record) -> f64,
+    /// Whether a row that is limited says little of it: a busy machine keeps down rates only, a busy generator all.
+    is_limited: fn(&[&Record]) -> bool,
+}
+
+const RATE: Figure = Figure { title: "Rate", unit: "answers/s", of: |record| record.rate, is_limited: is_floor };
+const P99: Figure = Figure {
+    title: "99th percentile of the latency",
+    unit: "ms",
+    of: |record| record.latency.p99_us as f64 / 1e3,
+    is_limited: is_generator_limited,
+};
+const P99_FROM_SENT: Figure =
+    Figure { of: |record| record.sent.map_or(f64::NAN, |sent| sent.p99_us as f64 / 1e3), ..P99 };
+const ERRORS: Figure = Figure {
+    title: "Errors",
+    unit: "in 1,000 requests",
+    of: |record| {
+        let errors = record.errors.values().sum::<u64>() as f64;
+        errors * 1000.0 / (record.requests as f64 + errors)
+    },
+    is_limited: |_| false,
+};
+/// The first that was measured is drawn.
+const PROCESSOR: [Figure; 3] = [
+    Figure {
+        title: "Processor time of the proxy",
+        unit: "µs a request",
+        of: Record::proxy_us_per_request,
+        is_limited: |_| false,
+    },
+    Figure {
+        title: "Processor time of the generator",
+        unit: "µs a request",
+        of: Record::generator_us_per_request,
+        is_limited: |_| false,
+    },
+    Figure {
+        title: "Processor time of the origin",
+        unit: "µs a request",
+        of: Record::origin_us_per_request,
+        is_limited: |_| false,
+    },
+];
+const IDLE: Figure = Figure {
+    title: "Memory of the proxy for each idle connection",
+    unit: "bytes",
+    of: |record| record.bytes_per_connection,
+    is_limited: |_| false,
+};
+const SLOW: Figure = Figure {
+    title: "Memory of the proxy with slow clients",
+    unit: "MB above idle",
+    of: |record| record.memory_bytes / 1e6,
+    is_limited: |_| false,
+};
+
+fn is_generator_limited(own: &[&Record]) -> bool {
+    generator_limit(own).is_some()
+}
+
+/// All charts of a report.
+pub(super) fn sections(report: &Report<'_>) -> Vec<Section> {
+    let names = FIRST.iter().copied().chain(report.records.iter().map(|record| record.contender.as_str()));
+    let known = names.filter(|name| report.records.iter().any(|record| record.contender == *name));
+    let drawing = Drawing { report, palette: Palette::new(known), over: Over::best(report.cells) };
+    let mut sections = drawing.over_axis();
+    sections.push(drawing.by_cell());
+    sections.retain(|section| !section.lines.is_empty() || !section.bars.is_empty());
+    sections
+}
+
+/// What lies on the axis across.
+#[derive(Clone, Copy, PartialEq)]
+enum Over {
+    Connections,
+    Bodies,
+}
+
+impl Over {
+    /// That of which there are more.
+    fn best(cells: &[Cell]) -> Over {
+        let loads = cells.iter().filter(|cell| cell.point.is_some()).filter_map(|cell| match cell.load {
+            Load::Closed(closed) => Some(closed),
+            _ => None,
+        });
+        let (mut connections, mut bodies) = (Vec::new(), Vec::new());
+        loads.for_each(|load| {
+            connections.push(load.connections);
+            bodies.push(load.body);
+        });
+        connections.sort_unstable();
+        connections.dedup();
+        bodies.sort_unstable();
+        bodies.dedup();
+        if bodies.len() > connections.len() { Over::Bodies } else { Over::Connections }
+    }
+
+    /// The charts of a cell, and where it stands in them.
+    fn place(self, cell: &Cell) -> Option<(String, f64)> {
+        let (chart, across) = cell.point.as_ref()?;
+        match (self, cell.load) {
+            (Over::Bodies, Load::Closed(Closed { connections, body, kind })) => {
+                let connections = grouped(u64::from(connections));
+                Some((format!("{}, {connections} connections by length of the body", kind.name()), body as f64))
+            }
+            _ => Some((chart.clone(), *across)),
+        }
+    }
+
+    fn axis(self) -> (Across, &'static str) {
+        match self {
+            Over::Connections => (Across::Logarithmic(Unit::Count), "connections"),
+            Over::Bodies => (Across::Logarithmic(Unit::Bytes), "length of the body"),
+        }
+    }
+}
+
+struct Drawing<'a> {
+    report: &'a Report<'a>,
+    palette: Palette,
+    over: Over,
+}
+
+/// A cell that is a point of charts, and where.
+type Placed<'a> = (&'a Cell, f64);
+
+impl Drawing<'_> {
+    /// A section for each group of cells that lie on one axis.
+    fn over_axis(&self) -> Vec<Section> {
+        let mut groups: Vec<(String, Vec<Placed<'_>>)> = Vec::new();
+        for cell in self.report.cells {
+            let Some((chart, across)) = self.over.place(cell) else { continue };
+            match groups.iter_mut().find(|(name, _)| *name == chart) {
+                Some((_, cells)) => cells.push((cell, across)),
+                None => groups.push((chart, vec![(cell, across)])),
+            }
+        }
+        groups.into_iter().map(|(heading, cells)| self.over_axis_of(heading, cells)).collect()
+    }
+
+    fn over_axis_of(&self, heading: String, mut cells: Vec<Placed<'_>>) -> Section {
+        cells.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let all = || cells.iter().map(|(cell, _)| *cell);
+        let mut figures = vec![RATE];
+        figures.extend(self.processor(all()));
+        figures.push(P99);
+        figures.extend(self.has_errors(all()).then_some(ERRORS));
+        let lines = figures.into_iter().map(|figure| self.lines(figure, &cells));
+        Section { heading, lines: lines.filter(|lines| !lines.is_empty()).collect(), bars: Vec::new() }
+    }
+
+    fn lines(&self, figure: Figure, cells: &[Placed<'_>]) -> Lines {
+        let (across, across_name) = self.over.axis();
+        let mut names: Vec<&'static str> = Vec::new();
+        for name in cells.iter().flat_map(|(cell, _)| &cell.contenders) {
+            if !names.contains(name) {
+                names.push(name);
+            }
+        }
+        let line = |name: &'static str| {
+            let points: Vec<Point> = cells.iter().map(|(cell, x)| self.point(figure, cell, name, *x)).collect();
+            let is_known = points.iter().any(|point| point.y.is_finite());
+            is_known.then(|| Series { name: name.to_owned(), look: self.palette.look(name), points })
+        };
+        let series = names.into_iter().filter_map(line).collect();
+        Lines { title: figure.title.to_owned(), across, across_name, up_name: figure.unit, series }
+    }
+
+    fn point(&self, figure: Figure, cell: &Cell, contender: &str, x: f64) -> Point {
+        let own = self.own(cell, contender);
+        let spread = Spread::of(own.iter().map(|record| (figure.of)(record)));
+        Point {
+            x,
+            y: spread.map_or(f64::NAN, |spread| spread.median),
+            spread: spread.map(|spread| (spread.low, spread.high)),
+            limited: (figure.is_limited)(&own),
+        }
+    }
+
+    /// Bars for the cells that lie on no axis. What cells of different loads have in common is a ratio.
+    fn by_cell(&self) -> Section {
+        let cells = || self.report.cells.iter().filter(|cell| cell.point.is_none());
+        let ratios = self.report.experiment.compared.iter().map(|compared| self.ratios(compared, cells()));
+        let clocked = cells().filter(|cell| is_by_the_clock(cell.load));
+        let idle = cells().filter(|cell| matches!(cell.load, Load::Idle(_)));
+        let slow = cells().filter(|cell| matches!(cell.load, Load::Slow { .. }));
+        let figures = [self.latencies(clocked), self.bars(IDLE, idle), self.bars(SLOW, slow)];
+        let bars = ratios.chain(figures).filter(|bars| !bars.is_empty()).collect();
+        Section { heading: String::new(), lines: Vec::new(), bars }
+    }
+
+    /// What everybody needs or reaches as a multiple of one contender.
+    fn ratios<'a>(&self, compared: &Compared, cells: impl Iterator<Item = &'a Cell>) -> Bars {
+        let &(_, metric, against) = compared;
+        let is_rate = metric == Metric::Rate;
+        // By the clock all have the same rate.
+        let cells = cells.filter(|cell| !(is_memory(cell.load) || is_rate && is_by_the_clock(cell.load)));
+        let bar = |cell: &Cell, contender: &'static str| {
+            let spread = Spread::of_ratios(&self.report.of_cell(&cell.name), metric, contender, against);
+            self.bar(contender, spread, is_rate && is_floor(&self.own(cell, contender)))
+        };
+        let better = if is_rate { "more is better" } else { "less is better" };
+        let what = if is_rate { "Rate" } else { "Processor time a request" };
+        let title = format!("{what}, {against} = 1 ({better})");
+        let mut bars = Bars { title, across_name: "ratio", groups: Vec::new(), reference: Some(1.0) };
+        bars.groups = self.groups(cells, |cell, name| (name != against).then(|| bar(cell, name)));
+        bars
+    }
+
+    fn bars<'a>(&self, figure: Figure, cells: impl Iterator<Item = &'a Cell>) -> Bars {
+        let bar = |cell: &Cell, contender: &'static str| {
+            let own = self.own(cell, contender);
+            let spread = Spread::of(own.iter().map(|record| (figure.of)(record)));
+            self.bar(contender, spread, (figure.is_limited)(&own))
+        };
+        let groups = self.groups(cells, |cell, name| Some(bar(cell, name)));
+        Bars { title: figure.title.to_owned(), across_name: figure.unit, groups, reference: None }
+    }
+
+    /// From when requests were due; where the origin stands still, also what a generator would show that waits for it.
+    fn latencies<'a>(&self, cells: impl Iterator<Item = &'a Cell>) -> Bars {
+        let cells: Vec<&Cell> = cells.collect();
+        let mut bars = self.bars(P99, cells.iter().copied());
+        let sent = self.bars(P99_FROM_SENT, cells.iter().copied());
+        for (cell, (group, sent)) in cells.iter().zip(bars.groups.iter_mut().zip(sent.groups)) {
+            let known = sent.bars.into_iter().filter(|bar| cell.load == Load::Stall && bar.value.is_finite());
+            group.bars.extend(known.map(|bar| Bar { name: format!("{}, from sent", bar.name), ..bar }));
+        }
+        bars
+    }
+
+    fn bar(&self, contender: &str, spread: Option<Spread>, limited: bool) -> Bar {
+        Bar {
+            name: contender.to_owned(),
+            look: self.palette.look(contender),
+            value: spread.map_or(f64::NAN, |spread| spread.median),
+            spread: spread.map(|spread| (spread.low, spread.high)),
+            limited,
+        }
+    }
+
+    /// A group for each cell of which something is known, with those who should have taken part. Who took part and has no such
+    /// figure in any of them, as the origin has no proxy's, is left out.
+    fn groups<'a>(
+        &self,
+        cells: impl Iterator<Item = &'a Cell>,
+        bar: impl Fn(&'a Cell, &'static str) -> Option<Bar>,
+    ) -> Vec<Group> {
+        let group = |cell: &'a Cell| {
+            let records = self.report.of_cell(&cell.name);
+            let asked = |name: &&&str| records.iter().any(|record| record.contender == **name);
+            let bars = cell.contenders.iter().filter(asked).filter_map(|name| bar(cell, name)).collect();
+            Group { name: cell.title.clone(), bars }
+        };
+        let is_known = |bar: &Bar| bar.value.is_finite();
+        let mut groups: Vec<Group> = cells.map(group).filter(|group| group.bars.iter().any(is_known)).collect();
+        let all = groups.iter().flat_map(|group| &group.bars);
+        let known: Vec<String> = all.filter(|bar| is_known(bar)).map(|bar| bar.name.clone()).collect();
+        let stopped: Vec<&Record> = self.report.records.iter().filter(|record| record.not_run.is_some()).collect();
+        let not_run = |bar: &Bar| stopped.iter().any(|record| record.contender == bar.name);
+        groups.iter_mut().for_each(|group| group.bars.retain(|bar| known.contains(&bar.name) || not_run(bar)));
+        groups
+    }
+
+    /// Whose processor time counts: that of the first program that all this is about.
+    fn processor<'a>(&self, cells: impl Iterator<Item = &'a Cell>) -> Option<Figure> {
+        let records: Vec<&Record> = cells.flat_map(|cell| self.report.of_cell(&cell.name)).collect();
+        PROCESSOR.into_iter().find(|figure| records.iter().any(|record| (figure.of)(record).is_finite()))
+    }
+
+    fn has_errors<'a>(&self, mut cells: impl Iterator<Item = &'a Cell>) -> bool {
+        cells.any(|cell| self.report.of_cell(&cell.name).iter().any(|record| !record.errors.is_empty()))
+    }
+
+    /// The rounds of a contender in a cell, without those that could not be run.
+    fn own(&self, cell: &Cell, contender: &str) -> Vec<&Record> {
+        let mut own = self.report.of_cell(&cell.name);
+        own.retain(|record| record.contender == contender && record.not_run.is_none());
+        own
+    }
+}
+
+fn is_by_the_clock(load: Load) -> bool {
+    matches!(load, Load::HalfOfNginx { .. } | Load::Fixed { .. } | Load::Stall)
+}

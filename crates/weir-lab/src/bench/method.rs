@@ -1,0 +1,20 @@
+//! How everything is measured and set: the last section of each report. Called by `report.rs` and `page.rs`.
+
+/// Paragraphs, with empty lines between them.
+pub(super) const METHOD: &str = "Contenders take turns within each round (A B C A B C ...). Ratios are taken within a round; their median is shown, with the
+lowest and the highest. `weir bomb` makes the load, from a process of its own; it connects and warms up before anything counts.
+CPU is user and system time of all processes and threads of the program in the counted time, divided by the answers of that time.
+Upstream connections are those that the origin accepted in the run. In a closed loop latency counts from the send, by the clock
+from the time a request was due; `p99 from sent` is what a generator shows that waits for its server. Idle memory is the growth
+of the proportional set size (PSS); with slow clients it is the highest resident size above that before the load. A row names its
+limit when the cores were all busy, when generator and origin used most of them, and when the generator says that it was the limit.
+
+Settings. Origin and proxy nginx: a worker a core, pinned, epoll, multi_accept on, accept_mutex off, reuseport, backlog 65535,
+logs off, keepalive_requests 10^9; origin with open_file_cache and sendfile; proxy with 4,096 kept upstream connections a worker,
+HTTP/1.1 upstream, proxy_buffers 16 32k, no temporary files. HAProxy: a thread a core, pinned, a listener a thread, http-reuse
+always, no log. Envoy: a worker a core, no log, no request ids, circuit breakers that never open. weir: default settings (32
+connections to the server; from 1,000 clients on `queue-size` is their number) but for `-epoll` (driver), `-1`, `-8`, `-128` and
+`-256` (connections to the server), `-off` (pipeline off) and `-stay` (escape=off). Where a process may not have enough
+descriptors for its clients (and their servers), there are several: nginx gets more workers, the others more processes, which
+share the address (SO_REUSEPORT).
+";
