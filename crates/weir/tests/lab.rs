@@ -182,6 +182,54 @@ fn both_generators_are_asked_what_a_stall_did_to_them() {
 }
 
 #[test]
+fn servers_die_and_freeze_on_time_and_no_post_comes_twice() {
+    let words = ["--only=killed,frozen", "--contender=weir", "--rounds=1", "--seconds=3"];
+    let (printed, records) = run_bench("failover", &words);
+    assert!(printed.contains("## killed: ") && printed.contains("| POSTs answered 2xx |"), "{printed}");
+    let cells: Vec<&str> = records.iter().map(|record| record["cell"].as_str().unwrap()).collect();
+    assert_eq!(cells, ["killed", "frozen"]);
+    for record in &records {
+        let run = &record["failover"];
+        assert_eq!((&run["reads"]["offered"], &run["writes"]["offered"]), (&6000.into(), &600.into()), "{run}");
+        assert!(run["reads"]["good"].as_u64().unwrap() > 3000, "{run}");
+        assert_eq!(run["writes_twice"], 0, "{run}");
+        assert!(run["writes_reached"].as_u64().unwrap() >= run["writes"]["good"].as_u64().unwrap(), "{run}");
+        let seconds = run["timeline"].as_array().unwrap();
+        let good: u64 = seconds.iter().map(|second| second["good"].as_u64().unwrap()).sum();
+        assert_eq!(record["requests"], good, "{run}");
+        let events = run["events"].as_array().unwrap();
+        let words: Vec<&str> = events.iter().map(|event| event["what"].as_str().unwrap()).collect();
+        let same = events[0]["process"] == events[1]["process"];
+        match record["cell"].as_str() {
+            Some("killed") => assert!(words == ["killed", "started"] && !same, "{run}"),
+            _ => assert!(words == ["frozen", "thawed"] && same, "{run}"),
+        }
+        for event in events {
+            assert!(!Path::new("/proc").join(event["process"].to_string()).exists(), "left behind: {event}");
+        }
+    }
+}
+
+#[test]
+fn the_probe_asks_a_server_whose_workers_are_all_busy() {
+    let words = ["--only=idle,close-2", "--contender=direct,weir", "--rounds=1", "--seconds=1"];
+    let (printed, records) = run_bench("keepalive", &words);
+    assert!(printed.contains("| slower than 20 ms, of 10,000 |"), "{printed}");
+    assert_eq!(records.len(), 4);
+    for record in &records {
+        let run = &record["probed"];
+        assert_eq!((&run["requests"], &run["failed"]), (&190.into(), &0.into()), "{run}");
+        assert!(run["slow"].as_u64().unwrap() <= 190 && record["latency"]["p50_us"].as_u64().unwrap() > 0, "{record}");
+        let busy: Vec<f64> = run["busy"].as_array().unwrap().iter().map(|share| share.as_f64().unwrap()).collect();
+        let answered = run["load_answered"].as_u64().unwrap();
+        match record["cell"].as_str() {
+            Some("idle") => assert!(answered == 0 && busy[1] < 0.1, "{run}"),
+            _ => assert!(answered > 10 && busy[0] > 0.05, "each worker has its half: {run}"),
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_said_before_anything_starts() {
     let cases: &[(&[&str], &str)] = &[
         (&["proxyng"], "did you mean `proxying`?"),

@@ -1,5 +1,8 @@
 //! A cell: one situation in which contenders are compared. Made by `experiments.rs`, run by `mod.rs`, shown by `report.rs`.
 
+use super::failover::{self, Fault};
+use super::keepalive::Probing;
+
 /// One situation in which contenders are compared.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cell {
@@ -66,6 +69,10 @@ pub(super) enum Load {
     },
     /// Ten seconds against an origin that stands still for one of them.
     Stall,
+    /// By the clock, while servers die.
+    Failover(Fault),
+    /// One request at a time to a server with busy workers.
+    Probe(Probing),
     /// Idle keep-alive connections.
     Idle(u32),
     /// Clients that each read a large reply slowly.
@@ -87,13 +94,16 @@ impl Load {
             | Load::Idle(connections) => connections,
             Load::Slow { clients, .. } => clients,
             Load::Stall => STALL_CONNECTIONS,
+            Load::Failover(_) => failover::CONNECTIONS,
+            Load::Probe(_) => 1,
         }
     }
 
     /// Whether each run begins with newly started programs: memory is counted from a fresh start, and an origin stands
     /// still only once.
     pub(super) fn is_fresh(self) -> bool {
-        matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall)
+        let own = matches!(self, Load::Failover(_) | Load::Probe(_));
+        own || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall)
     }
 }
 

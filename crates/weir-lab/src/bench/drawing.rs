@@ -5,6 +5,7 @@
 
 use super::cells::{Cell, Closed, Load};
 use super::experiments::Compared;
+use super::keepalive::Probed;
 use super::record::{Metric, Record, Spread};
 use super::report::{Report, generator_limit, is_floor, is_memory};
 use crate::chart::{Across, Bar, Bars, Group, Lines, Palette, Point, Series, Unit};
@@ -79,6 +80,13 @@ const SLOW: Figure = Figure {
     title: "Memory of the proxy with slow clients",
     unit: "MB above idle",
     of: |record| record.memory_bytes / 1e6,
+    is_limited: |_| false,
+};
+
+const SLOW_ANSWERS: Figure = Figure {
+    title: "Answers slower than 20 ms",
+    unit: "in 10,000 requests",
+    of: |record| record.probed.as_ref().map_or(f64::NAN, Probed::slow_in_10_000),
     is_limited: |_| false,
 };
 
@@ -212,7 +220,16 @@ impl Drawing<'_> {
         let clocked = cells().filter(|cell| is_by_the_clock(cell.load));
         let idle = cells().filter(|cell| matches!(cell.load, Load::Idle(_)));
         let slow = cells().filter(|cell| matches!(cell.load, Load::Slow { .. }));
-        let figures = [self.latencies(clocked), self.bars(IDLE, idle), self.bars(SLOW, slow)];
+        let dying = || cells().filter(|cell| matches!(cell.load, Load::Failover(_)));
+        let probed = cells().filter(|cell| matches!(cell.load, Load::Probe(_)));
+        let figures = [
+            self.latencies(clocked),
+            self.bars(ERRORS, dying()),
+            self.bars(P99, dying()),
+            self.bars(SLOW_ANSWERS, probed),
+            self.bars(IDLE, idle),
+            self.bars(SLOW, slow),
+        ];
         let bars = ratios.chain(figures).filter(|bars| !bars.is_empty()).collect();
         Section { heading: String::new(), lines: Vec::new(), bars }
     }

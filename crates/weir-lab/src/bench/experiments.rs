@@ -5,6 +5,7 @@
 use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind};
 use super::record::Metric;
 use super::targets::{self, Target};
+use super::{failover, keepalive};
 use crate::units::grouped;
 
 /// One experiment.
@@ -79,6 +80,26 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         seconds: 6,
         axes: &[],
         compared: PROXIES,
+        targets: &[],
+    },
+    Experiment {
+        name: "keepalive",
+        title: "slow requests that kept connections make: the probe against busy workers",
+        cells: |_| keepalive::cells(),
+        rounds: 5,
+        seconds: 10,
+        axes: &[],
+        compared: &[],
+        targets: &[],
+    },
+    Experiment {
+        name: "failover",
+        title: "what clients see while servers die",
+        cells: |_| failover::cells(),
+        rounds: 3,
+        seconds: 8,
+        axes: &[],
+        compared: &[],
         targets: &[],
     },
     Experiment {

@@ -6,11 +6,12 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
 use super::cells::{Closed, RequestKind, STALL_CONNECTIONS};
@@ -233,7 +234,7 @@ fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], time
     Ok(record)
 }
 
-fn latency(of: &Percentiles) -> Latency {
+pub(super) fn latency(of: &Percentiles) -> Latency {
     Latency { p50_us: of.p50_us, p95_us: of.p95_us, p99_us: of.p99_us, p999_us: of.p999_us, max_us: of.max_us }
 }
 
@@ -278,8 +279,7 @@ fn watch(
     seconds: f64,
 ) -> io::Result<(Record, Vec<String>)> {
     let (accepts, reaped_us) = (stage.origin_accepts()?, process::reaped_cpu_us());
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let mut child = Bound(child);
+    let mut child = Bound::start(command)?;
     pause(Duration::from_secs_f64(warm_up))?;
     let before = Readings::take(stage, running);
     pause(Duration::from_secs_f64(seconds))?;
@@ -292,25 +292,57 @@ fn watch(
 }
 
 /// A generator that runs; it is ended and waited for when this is dropped.
-struct Bound(Child);
+pub(super) struct Bound(Child);
 
 impl Bound {
-    /// Waits for its end; the lines of its output, which fit into a pipe.
-    fn finish(&mut self) -> io::Result<Vec<String>> {
-        let deadline = Instant::now() + PATIENCE;
-        let status = loop {
+    /// Starts it; what it writes is read at its end and has to fit into a pipe.
+    pub(super) fn start(command: &mut Command) -> io::Result<Bound> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map(Bound)
+    }
+
+    /// Starts it; what it writes to standard output goes to a file.
+    pub(super) fn writing(command: &mut Command, file: &Path) -> io::Result<Bound> {
+        let output = fs::File::create(file)?;
+        command.stdin(Stdio::null()).stdout(output).stderr(Stdio::piped()).spawn().map(Bound)
+    }
+
+    /// Asks it to end, which gives the results so far.
+    pub(super) fn interrupt(&self) {
+        // A child that is not waited for keeps its number; one that has ended needs no signal.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// It takes longer than this, or the user interrupts.
+    pub(super) fn wait(&mut self, patience: Duration) -> io::Result<ExitStatus> {
+        let begin = Instant::now();
+        loop {
             if let Some(status) = self.0.try_wait()? {
-                break status;
+                return Ok(status);
             }
             check_interrupt()?;
-            if Instant::now() > deadline {
+            if begin.elapsed() > patience {
                 return Err(io::Error::other("the generator didn't end in time"));
             }
             std::thread::sleep(Duration::from_millis(5));
-        };
+        }
+    }
+
+    /// What it wrote to standard error; ask when it has ended.
+    pub(super) fn said(&mut self) -> String {
+        self.0.stderr.take().and_then(|stderr| io::read_to_string(stderr).ok()).unwrap_or_default()
+    }
+
+    /// Waits for its end; the lines of its output.
+    ///
+    /// # Errors
+    /// It failed, it takes too long, or the user interrupts.
+    pub(super) fn finish(&mut self) -> io::Result<Vec<String>> {
+        let status = self.wait(PATIENCE)?;
         if !status.success() {
-            let text = self.0.stderr.take().map(io::read_to_string).transpose()?.unwrap_or_default();
-            return Err(io::Error::other(format!("the generator failed ({status}): {}", text.trim())));
+            return Err(io::Error::other(format!("the generator failed ({status}): {}", self.said().trim())));
         }
         self.0.stdout.take().map_or(Ok(Vec::new()), |output| BufReader::new(output).lines().collect())
     }

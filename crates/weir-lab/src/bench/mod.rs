@@ -11,6 +11,9 @@ mod circumstances;
 mod contenders;
 mod drawing;
 mod experiments;
+mod failover;
+mod failover_settings;
+mod keepalive;
 mod load;
 mod memory;
 mod method;
@@ -18,6 +21,7 @@ mod page;
 mod process;
 mod record;
 mod report;
+mod servers;
 mod settings;
 mod stage;
 mod targets;
@@ -255,6 +259,11 @@ impl Bench<'_> {
         let rate = self.fixed_rate(stage, cell)?;
         for round in 1..=self.rounds(cell) {
             for (at, contender) in contenders.iter().enumerate() {
+                if let Some((one, record)) = self.run_on_its_own(stage, cell, *contender)? {
+                    self.listen_to(*contender, &one);
+                    self.keep(cell, contender.name, round, record)?;
+                    continue;
+                }
                 let started;
                 let one = if let Some(one) = running.get(at) {
                     one
@@ -269,6 +278,24 @@ impl Bench<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A run of a load that starts servers and proxy itself.
+    fn run_on_its_own(
+        &self,
+        stage: &Stage,
+        cell: &Cell,
+        contender: Contender,
+    ) -> io::Result<Option<(Running, Record)>> {
+        let seconds = |quick| {
+            let usual = if self.options.quick { quick } else { self.experiment.seconds };
+            self.options.seconds.unwrap_or(usual)
+        };
+        match cell.load {
+            Load::Failover(fault) => failover::run(stage, contender, fault, seconds(6)).map(Some),
+            Load::Probe(probing) => keepalive::run(stage, contender, probing, seconds(4)).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Who can take part here; a record says why the others can't.
@@ -352,6 +379,7 @@ impl Bench<'_> {
             }
             Load::Stall => load::stall(stage, running),
             Load::Idle(connections) => memory::idle(running, connections),
+            Load::Failover(_) | Load::Probe(_) => Err(io::Error::other("such a run starts everything itself")),
             Load::Slow { clients, body } => {
                 let seconds = if self.options.quick { 3.0 } else { 8.0 };
                 memory::slow(running, clients, &stage.path(body), seconds)

@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use super::cells::Cell;
 use super::drawing::{Section, sections};
 use super::experiments::Compared;
-use super::method::METHOD;
 use super::record::{Metric, Spread};
 use super::report::{Judged, Report, Row, is_memory};
 use crate::page::{Page, Table};
@@ -146,7 +145,7 @@ fn put_row(table: &mut Table, row: &Row, columns: usize) {
 
 fn put_method(page: &mut Page, report: &Report<'_>) {
     page.heading("Method");
-    METHOD.trim().split("\n\n").for_each(|paragraph| page.paragraph(&plain(paragraph)));
+    report.method().trim().split("\n\n").for_each(|paragraph| page.paragraph(&plain(paragraph)));
     for (name, line) in &report.circumstances.said {
         page.paragraph_of("note", &format!("{name}: {line}"));
     }

@@ -148,6 +148,19 @@ fn exact_cpu_us(pid: u32) -> Option<u64> {
     Some(total_ns / 1000)
 }
 
+/// User and system time of each thread whose name begins so, microseconds, in the order of their names.
+pub(super) fn threads_us(pid: u32, name: &str) -> Vec<u64> {
+    let thread = |task: fs::DirEntry| {
+        let its = fs::read_to_string(task.path().join("comm")).ok().filter(|its| its.starts_with(name))?;
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        Some((its, text.split(' ').next()?.parse::<u64>().ok()? / 1000))
+    };
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut threads: Vec<(String, u64)> = tasks.filter_map(thread).collect();
+    threads.sort();
+    threads.into_iter().map(|(_, us)| us).collect()
+}
+
 fn tick_cpu_us(pid: u32) -> u64 {
     let pid = pid.to_string();
     let ticks = stat_field(&pid, 14).unwrap_or(0) + stat_field(&pid, 15).unwrap_or(0);

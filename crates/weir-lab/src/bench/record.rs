@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::failover::Failover;
+use super::keepalive::Probed;
+
 /// What went wrong, by kind: the words of `weir bomb` (`reset`, `timed_out`, ...) and `status 502`; nothing is lumped together.
 pub(super) type Errors = BTreeMap<String, u64>;
 
@@ -69,6 +72,12 @@ pub(super) struct Record {
     pub(super) memory_bytes: f64,
     /// Idle connections: growth for each.
     pub(super) bytes_per_connection: f64,
+    /// What clients saw while servers died.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failover: Option<Failover>,
+    /// What the probe saw.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) probed: Option<Probed>,
 }
 
 impl Record {

@@ -5,14 +5,14 @@
 
 use std::fmt::Write as _;
 
-use super::BenchOptions;
-use super::cells::{Cell, Load};
+use super::cells::{Cell, Load, Origin};
 use super::circumstances::Circumstances;
 use super::contenders::What;
 use super::experiments::{Compared, Experiment};
 use super::method::METHOD;
 use super::record::{Errors, Metric, Record, Spread, median};
 use super::targets::{Bound, Target};
+use super::{BenchOptions, failover, keepalive};
 
 /// Below this share of idle time the cores are the limit, whoever uses them.
 const IDLE_MIN: f64 = 0.05;
@@ -73,13 +73,23 @@ impl Report<'_> {
         for cell in self.cells {
             text.push_str(&self.cell(cell));
         }
-        let _ = write!(text, "## Method\n\n{METHOD}");
+        let _ = write!(text, "## Method\n\n{}", self.method());
         text
+    }
+
+    /// How it was measured, and how everything was set.
+    pub(super) fn method(&self) -> String {
+        match self.cells.first().map(|cell| cell.load) {
+            Some(Load::Failover(_)) => failover::method(),
+            Some(Load::Probe(_)) => keepalive::method(),
+            _ => METHOD.to_owned(),
+        }
     }
 
     /// Machine, programs, and how it was run.
     pub(super) fn setting(&self) -> String {
-        let origin = if self.options.weir_origin { "weir origin" } else { "nginx" };
+        let own = self.cells.iter().any(|cell| cell.origin != Origin::Usual);
+        let origin = if self.options.weir_origin || own { "weir origin" } else { "nginx" };
         let speed = if self.options.quick { " Quick: few and short rounds, so expect more noise." } else { "" };
         format!("{} Origin: {origin}.{speed}", self.circumstances.text())
     }
@@ -214,6 +224,8 @@ impl Report<'_> {
         let of = |read: &dyn Fn(&Record) -> f64| middle(own, read);
         let errors = error_text(&self.errors(&cell.name, contender));
         match cell.load {
+            Load::Failover(_) => failover::row(own),
+            Load::Probe(_) => keepalive::row(own),
             Load::Idle(_) => vec![
                 number(of(&|r| r.pss_bytes as f64) / 1048576.0, 1),
                 number(of(&|r| r.bytes_per_connection), 0),
@@ -259,6 +271,8 @@ pub(super) fn is_memory(load: Load) -> bool {
 /// Heads of a cell's table, without that of the first column and the ratios, which follow the second.
 fn columns(load: Load) -> &'static [&'static str] {
     match load {
+        Load::Failover(_) => failover::COLUMNS,
+        Load::Probe(_) => keepalive::COLUMNS,
         Load::Idle(_) => &["PSS, MiB", "bytes for each connection", "connections lost"],
         Load::Slow { .. } => &["resident, MB above idle", "read by the clients, MB/s", "connections lost"],
         _ => &[
@@ -288,6 +302,8 @@ pub(super) fn progress(cell: &Cell, record: &Record) -> String {
         return format!("{name:<11} not run: {why}");
     }
     match cell.load {
+        Load::Failover(_) => format!("{name:<11} {}", failover::progress(record)),
+        Load::Probe(_) => format!("{name:<11} {}", keepalive::progress(record)),
         Load::Idle(_) => format!("{name:<11} {:>8.0} B a connection, {errors} lost", record.bytes_per_connection),
         Load::Slow { .. } => format!("{name:<11} {:>8.1} MB above idle, {errors} lost", record.memory_bytes / 1e6),
         _ => format!(
@@ -344,7 +360,7 @@ fn is_full_of_others(own: &[&Record]) -> bool {
 }
 
 /// What kept the rate from being higher.
-fn limit(own: &[&Record]) -> String {
+pub(super) fn limit(own: &[&Record]) -> String {
     let (others, foreign) = (middle(own, &others_share), middle(own, &foreign_share));
     let percent = others * 100.0;
     let who = own.first().map_or("", |record| self::others(record).1);
@@ -368,7 +384,7 @@ fn middle(own: &[&Record], read: &dyn Fn(&Record) -> f64) -> f64 {
     median(own.iter().map(|record| read(record)).collect())
 }
 
-fn error_text(errors: &Errors) -> String {
+pub(super) fn error_text(errors: &Errors) -> String {
     let named: Vec<String> = errors.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     if named.is_empty() { "0".to_owned() } else { named.join(", ") }
 }
@@ -378,7 +394,7 @@ fn number(value: f64, digits: usize) -> String {
     if value.is_finite() { format!("{value:.digits$}") } else { "-".to_owned() }
 }
 
-fn ms(us: f64) -> String {
+pub(super) fn ms(us: f64) -> String {
     match us {
         _ if !us.is_finite() => "-".to_owned(),
         _ if us < 10_000.0 => format!("{:.2}", us / 1000.0),
@@ -386,7 +402,7 @@ fn ms(us: f64) -> String {
     }
 }
 
-fn microseconds(us: f64) -> String {
+pub(super) fn microseconds(us: f64) -> String {
     if us.is_finite() && us > 0.0 { format!("{us:.2}") } else { "-".to_owned() }
 }
 

@@ -45,6 +45,11 @@ pub(super) struct Running {
 }
 
 impl Running {
+    /// No proxy: the server at this address.
+    pub(super) fn direct(address: SocketAddr) -> Running {
+        Running { addresses: vec![address], generator: Generator::Bomb, processes: Vec::new(), _origin: None }
+    }
+
     /// Where it listens, or the first of several.
     pub(super) fn address(&self) -> SocketAddr {
         self.addresses[0]
@@ -182,6 +187,23 @@ impl Stage {
         self.await_all(Running { addresses, generator: generator(contender), processes, _origin: origin })
     }
 
+    /// Starts a proxy with a configuration of its own and waits until it listens.
+    ///
+    /// # Errors
+    /// It doesn't start, or is none.
+    pub(super) fn start_with(&self, contender: Contender, listen: SocketAddr, text: &str) -> io::Result<Running> {
+        let log = self.directory.join(format!("{}.log", contender.name));
+        let process = match contender.what {
+            What::Nginx => start_nginx(&self.file(contender, text)?, &self.directory, &log)?,
+            What::Haproxy => {
+                start_program("haproxy", &["-db", "-f", &self.file(contender, text)?.to_string_lossy()], &log)?
+            }
+            What::Weir(_) => self.start_weir(contender.name, text, &log)?,
+            _ => return Err(io::Error::other(format!("{} can't be set so", contender.name))),
+        };
+        self.await_all(Running { processes: vec![process], ..Running::direct(listen) })
+    }
+
     /// How many processes a contender needs for so many clients.
     fn shape(&self, contender: Contender, clients: u32) -> io::Result<Shape> {
         settings::shape(contender.what.descriptors(clients), self.descriptors, self.cores).map_err(io::Error::other)
@@ -266,6 +288,16 @@ impl Stage {
         }
     }
 
+    /// Where configurations and logs are.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Descriptors that a process may have.
+    pub(super) fn descriptors(&self) -> u64 {
+        self.descriptors
+    }
+
     /// A file of ours, removed at the end.
     pub(super) fn scratch(&self, name: &str) -> PathBuf {
         self.directory.join(name)
@@ -318,7 +350,7 @@ pub(super) fn get(address: SocketAddr, target: &str) -> io::Result<String> {
 }
 
 /// A port that was free a moment ago.
-fn free_address() -> io::Result<SocketAddr> {
+pub(super) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
@@ -364,7 +396,14 @@ fn start_nginx(file: &Path, directory: &Path, log: &Path) -> io::Result<Process>
     start_program("nginx", &["-p", &directory, "-e", "stderr", "-c", &file], log)
 }
 
-fn start_origin(weir: &Path, address: SocketAddr, threads: usize, more: &[&str], log: &Path) -> io::Result<Process> {
+/// Starts weir's origin with so many threads, and what else is said.
+pub(super) fn start_origin(
+    weir: &Path,
+    address: SocketAddr,
+    threads: usize,
+    more: &[&str],
+    log: &Path,
+) -> io::Result<Process> {
     let (listen, threads) = (address.to_string(), threads.to_string());
     let words = ["origin", "--listen", &listen, "--threads", &threads];
     Process::start(weir, &[&words[..], more].concat(), log)

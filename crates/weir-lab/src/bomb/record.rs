@@ -188,6 +188,11 @@ impl Record {
         self.threads.push(ThreadLine { thread, busy_us, wall_us, counted_us, driver: driver.to_owned() });
     }
 
+    /// What each class saw in each second, in no particular order.
+    pub(crate) fn slices(&self) -> impl Iterator<Item = (u32, &Slice)> {
+        self.seconds.iter().flatten().map(|(second, slice)| (*second, slice))
+    }
+
     /// Time that was to be counted, seconds; None when a number of requests set the end.
     pub(crate) fn head_seconds(&self) -> Option<f64> {
         self.head.seconds

@@ -1,0 +1,413 @@
+//! Slow requests that kept connections make: the probe asks a server whose workers are busy, one request at a time.
+//!
+//! Called by `mod.rs` for each run of the experiment `keepalive`, and by `report.rs` for its table. A kept connection stays
+//! with its worker, also when that is busy; a new one is taken by a worker that is idle. The server accepts so
+//! (`weir origin --accept shared`). Each run starts server and proxy anew, for which worker has which connections is luck.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::cells::{Cell, Load, Origin};
+use super::contenders::{Contender, What};
+use super::load::{Bound, pause};
+use super::process::{self, Machine, Process, bound_command};
+use super::record::{Latency, Record, median};
+use super::report::{limit, microseconds, ms};
+use super::settings::{self, WEIR};
+use super::stage::{Running, Stage, free_address, get, start_origin};
+
+/// Threads of the server.
+const WORKERS: usize = 2;
+/// What a request of the load costs a worker, milliseconds of processor time.
+const BURN_MS: u64 = 25;
+/// Such requests a second: each worker is busy for about 35 % of the time.
+const BURNS: u32 = 28;
+/// Connections of the load.
+const CONNECTIONS: u32 = 8;
+/// What makes a worker busy while the load of the other one connects, milliseconds of processor time.
+const OCCUPY_MS: u64 = 500;
+/// Between two looks whether it has.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long that may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Requests of the probe for each second that a run shall last: a pause of 5 ms, and an answer.
+const PROBES_A_SECOND: u64 = 190;
+/// What is slow, in the words of the probe.
+const THRESHOLD: &str = "20ms";
+/// How long the load runs before the probe does.
+const WARM_UP: Duration = Duration::from_millis(500);
+/// Longest run of the load, which is ended when the probe is.
+const LOAD_MAX: &str = "1h";
+
+/// How the server is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Probing {
+    /// Requests of the probe for each connection; None: it is kept.
+    close_every: Option<u32>,
+    /// What keeps the workers busy.
+    busy: Busy,
+}
+
+/// What keeps the workers busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Busy {
+    /// Nothing: what is slow then is the machine.
+    No,
+    /// Requests that come to the server past the proxy.
+    Beside,
+    /// Requests that come through the proxy like the probe.
+    Through,
+}
+
+/// All cells.
+pub(super) fn cells() -> Vec<Cell> {
+    let cell = |name: &str, title: &str, close_every, busy| {
+        let load = Load::Probe(Probing { close_every, busy });
+        Cell::new(name, title, load, &["direct", "nginx", "haproxy", "weir"]).from(Origin::None)
+    };
+    vec![
+        cell("idle", "a connection for each request, idle workers: the machine's own noise", Some(1), Busy::No),
+        cell("close-1", "a connection for each request, busy workers", Some(1), Busy::Beside),
+        cell("close-2", "a connection for two requests, busy workers", Some(2), Busy::Beside),
+        cell("close-5", "a connection for five requests, busy workers", Some(5), Busy::Beside),
+        cell("never", "one connection, busy workers", None, Busy::Beside),
+        cell(
+            "through",
+            "a connection for two requests, workers busy with what comes the same way",
+            Some(2),
+            Busy::Through,
+        ),
+    ]
+}
+
+/// What the probe saw.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Probed {
+    /// Requests.
+    pub(super) requests: u64,
+    /// Answers slower than 20 ms, connecting included.
+    pub(super) slow: u64,
+    /// Requests without a good answer.
+    pub(super) failed: u64,
+    /// Shares of the time that each worker of the server was busy, the least busy first.
+    pub(super) busy: Vec<f64>,
+    /// Connecting, where there was something to connect.
+    pub(super) connect: Option<Latency>,
+    /// From the request to the first byte of the answer.
+    pub(super) first_byte: Option<Latency>,
+    /// Requests of the load that were answered.
+    pub(super) load_answered: u64,
+    /// Those that were not, in time or at all.
+    pub(super) load_failed: u64,
+}
+
+impl Probed {
+    /// How many slow answers there would be in the published number of requests.
+    pub(super) fn slow_in_10_000(&self) -> f64 {
+        self.slow as f64 / self.requests.max(1) as f64 * 1e4
+    }
+}
+
+/// The last line of `weir probe --json`.
+#[derive(Debug, Deserialize)]
+struct Told {
+    requests: u64,
+    slow: u64,
+    failed: u64,
+    seconds: f64,
+    answered: u64,
+    latency: Phases,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Phases {
+    connect: Option<Phase>,
+    first_byte: Option<Phase>,
+    total: Option<Phase>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Phase {
+    p50_us: f64,
+    p99_us: f64,
+    p99_9_us: f64,
+    max_us: f64,
+}
+
+impl Phase {
+    fn latency(&self) -> Latency {
+        Latency {
+            p50_us: self.p50_us as u64,
+            p95_us: 0,
+            p99_us: self.p99_us as u64,
+            p999_us: self.p99_9_us as u64,
+            max_us: self.max_us as u64,
+        }
+    }
+}
+
+/// One run of about so many seconds.
+///
+/// # Errors
+/// Something can't be started, the probe or the load fails, or the user interrupts.
+pub(super) fn run(
+    stage: &Stage,
+    contender: Contender,
+    probing: Probing,
+    seconds: u32,
+) -> io::Result<(Running, Record)> {
+    let address = free_address()?;
+    let log = stage.scratch("busy.log");
+    let mut server = start_origin(stage.weir(), address, WORKERS, &["--accept", "shared"], &log)?;
+    server.await_listening(address)?;
+    let running = start_proxy(stage, contender, address)?;
+    let load = match probing.busy {
+        Busy::No => None,
+        Busy::Through if running.address() != address => Some(Burning::start(stage, running.address())?),
+        Busy::Through | Busy::Beside => Some(Burning::start_evenly(stage, address)?),
+    };
+    pause(WARM_UP)?;
+    let (machine, begin, pids) = (Machine::now(), Instant::now(), running.pids());
+    let (cpu_us, busy_us) = (process::cpu_us(&pids), workers_us(&server));
+    let told = probe(stage, &running, probing, u64::from(seconds) * PROBES_A_SECOND)?;
+    let (idle, stolen) = Machine::now().shares_since(machine);
+    let wall_us = begin.elapsed().as_micros() as f64;
+    let mut busy: Vec<f64> =
+        workers_us(&server).iter().zip(&busy_us).map(|(after, before)| (after - before) as f64 / wall_us).collect();
+    busy.sort_by(f64::total_cmp);
+    let mut record = Record {
+        wall_us,
+        proxy_us: process::cpu_us(&pids).saturating_sub(cpu_us) as f64,
+        origin_us: busy.iter().sum::<f64>() * wall_us,
+        idle,
+        stolen,
+        pss_bytes: process::pss_bytes(&pids),
+        ..Record::default()
+    };
+    let (load_answered, load_failed) = load.map_or(Ok((0, 0)), Burning::end)?;
+    record.requests = told.answered;
+    record.rate = told.requests as f64 / told.seconds.max(1e-6);
+    record.latency = told.latency.total.as_ref().map(Phase::latency).unwrap_or_default();
+    if told.failed > 0 {
+        record.errors.insert("failed".to_owned(), told.failed);
+    }
+    record.probed = Some(Probed {
+        requests: told.requests,
+        slow: told.slow,
+        failed: told.failed,
+        busy,
+        connect: told.latency.connect.as_ref().map(Phase::latency),
+        first_byte: told.latency.first_byte.as_ref().map(Phase::latency),
+        load_answered,
+        load_failed,
+    });
+    Ok((running, record))
+}
+
+fn start_proxy(stage: &Stage, contender: Contender, to: SocketAddr) -> io::Result<Running> {
+    let (listen, cores) = (free_address()?, stage.cores());
+    let text = match contender.what {
+        What::Direct => return Ok(Running::direct(to)),
+        What::Nginx => settings::nginx_proxy(stage.directory(), listen, &[to], (cores as u64, stage.descriptors())),
+        What::Haproxy => {
+            let shape = settings::Shape { processes: 1, threads: cores };
+            settings::haproxy(listen, &[to], shape, stage.descriptors())
+        }
+        _ => settings::weir(listen, to, cores, WEIR),
+    };
+    stage.start_with(contender, listen, &text)
+}
+
+/// Processor time of each worker of the server so far, microseconds.
+fn workers_us(server: &Process) -> Vec<u64> {
+    server.family().iter().flat_map(|pid| process::threads_us(*pid, "origin-")).collect()
+}
+
+/// The requests that keep the workers busy.
+struct Burning {
+    bombs: Vec<Bound>,
+}
+
+impl Burning {
+    /// One load for whoever gets it.
+    fn start(stage: &Stage, to: SocketAddr) -> io::Result<Burning> {
+        Ok(Burning { bombs: vec![bomb(stage, to, (CONNECTIONS, BURNS), 1)?] })
+    }
+
+    /// Half of the load for each worker: its connections are made while the other worker has no time for them. Left to
+    /// themselves idle workers don't share alike: nearly always the same one is the first to accept.
+    fn start_evenly(stage: &Stage, to: SocketAddr) -> io::Result<Burning> {
+        let half = (CONNECTIONS / 2, BURNS / 2);
+        let mut one = TcpStream::connect(to)?;
+        occupy(&mut one, to)?;
+        let mut other = TcpStream::connect(to)?;
+        let first = connected(stage, to, half, 1)?;
+        freed(&mut one)?;
+        occupy(&mut other, to)?;
+        let second = connected(stage, to, half, 2)?;
+        freed(&mut other)?;
+        Ok(Burning { bombs: vec![first, second] })
+    }
+
+    /// Ends it; how many were answered, and how many were not.
+    fn end(mut self) -> io::Result<(u64, u64)> {
+        self.bombs.iter().for_each(Bound::interrupt);
+        let mut sums = (0, 0);
+        for bomb in &mut self.bombs {
+            let text = bomb.finish()?.join("\n");
+            let summary: serde_json::Value = serde_json::from_str(&text).map_err(io::Error::other)?;
+            let kinds = summary["total"]["requests"].as_object().into_iter().flatten();
+            for (kind, count) in kinds.map(|(kind, count)| (kind.as_str(), count.as_u64().unwrap_or(0))) {
+                match kind {
+                    "answered" => sums.0 += count,
+                    // What was under way when it ended is neither.
+                    "unfinished" => {}
+                    _ => sums.1 += count,
+                }
+            }
+        }
+        Ok(sums)
+    }
+}
+
+fn bomb(stage: &Stage, to: SocketAddr, (connections, rate): (u32, u32), seed: u32) -> io::Result<Bound> {
+    let mut command = bound_command(stage.weir());
+    command.args(["bomb", &format!("http://{to}/?burn={BURN_MS}"), "-t1", "--arrivals", "poisson", "--json"]);
+    command.args([format!("-c{connections}"), format!("-R{rate}"), format!("--seed={seed}"), format!("-d{LOAD_MAX}")]);
+    Bound::start(&mut command)
+}
+
+/// Such a load once all its connections are made.
+fn connected(stage: &Stage, to: SocketAddr, half: (u32, u32), seed: u32) -> io::Result<Bound> {
+    let before = connects(to)?;
+    let bomb = bomb(stage, to, half, seed)?;
+    let deadline = Instant::now() + PATIENCE;
+    for look in 1.. {
+        // Each look is a connection too.
+        if connects(to)? >= before + look + u64::from(half.0) {
+            break;
+        }
+        if Instant::now() > deadline {
+            return Err(io::Error::other("the load doesn't connect"));
+        }
+        pause(LOOK)?;
+    }
+    Ok(bomb)
+}
+
+/// Connections that the server has accepted.
+fn connects(to: SocketAddr) -> io::Result<u64> {
+    let text = get(to, "/__stats")?;
+    let digits = text.split("\"connects\":").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok());
+    digits.ok_or_else(|| io::Error::other(format!("the server's counters can't be read: {text}")))
+}
+
+/// Makes the worker that has this connection busy.
+fn occupy(stream: &mut TcpStream, to: SocketAddr) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "GET /?burn={OCCUPY_MS} HTTP/1.1\r\nHost: {to}\r\n\r\n")?;
+    // Else it might accept the next connection before it reads this.
+    pause(LOOK)
+}
+
+/// Waits until it is done with that.
+fn freed(stream: &mut TcpStream) -> io::Result<()> {
+    stream.read(&mut [0; 4096]).map(drop)
+}
+
+/// Runs the probe; what it told at its end.
+fn probe(stage: &Stage, running: &Running, probing: Probing, count: u64) -> io::Result<Told> {
+    let out = stage.scratch("probe.json");
+    let close_every = probing.close_every.map_or_else(|| "never".to_owned(), |every| every.to_string());
+    let mut command = bound_command(stage.weir());
+    command.args(["probe", &format!("http://{}/", running.address()), "--json", "--pause", "5ms"]);
+    command.args(["--threshold", THRESHOLD, "--close-every", &close_every, "--count", &count.to_string()]);
+    let mut child = Bound::writing(&mut command, &out)?;
+    // As long as it takes: each request has a limit of its own.
+    child.wait(Duration::MAX)?;
+    let text = fs::read_to_string(&out)?;
+    // Failed requests are part of the result, and its exit code is 1 then.
+    let last = text.lines().last().ok_or_else(|| io::Error::other(format!("the probe failed: {}", child.said())))?;
+    serde_json::from_str(last).map_err(io::Error::other)
+}
+
+/// Heads of the table, without the first.
+pub(super) const COLUMNS: &[&str] = &[
+    "slower than 20 ms, of 10,000",
+    "of",
+    "failed",
+    "p50",
+    "p99",
+    "p99.9",
+    "longest, ms",
+    "first byte p99.9",
+    "workers busy",
+    "load answered",
+    "not",
+    "CPU µs",
+    "idle",
+    "limit",
+];
+
+/// A contender's row: sums of counts, medians of times, the longest of all rounds.
+pub(super) fn row(own: &[&Record]) -> Vec<String> {
+    let of = |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
+    let probed: Vec<&Probed> = own.iter().filter_map(|record| record.probed.as_ref()).collect();
+    let sum = |read: fn(&Probed) -> u64| probed.iter().map(|run| read(run)).sum::<u64>();
+    let (slow, requests) = (sum(|run| run.slow), sum(|run| run.requests));
+    let busy = |pick: fn(&[f64]) -> Option<&f64>| {
+        median(probed.iter().filter_map(|run| pick(&run.busy)).map(|share| share * 100.0).collect())
+    };
+    let first_byte = |record: &Record| {
+        let latency = record.probed.as_ref().and_then(|run| run.first_byte);
+        latency.map_or(f64::NAN, |latency| latency.p999_us as f64)
+    };
+    vec![
+        format!("{:.1}", slow as f64 / requests.max(1) as f64 * 1e4),
+        format!("{slow} of {requests}"),
+        sum(|run| run.failed).to_string(),
+        ms(of(&|record| record.latency.p50_us as f64)),
+        ms(of(&|record| record.latency.p99_us as f64)),
+        ms(of(&|record| record.latency.p999_us as f64)),
+        ms(own.iter().map(|record| record.latency.max_us).max().unwrap_or(0) as f64),
+        ms(of(&first_byte)),
+        format!("{:.0} and {:.0} %", busy(<[f64]>::first), busy(<[f64]>::last)),
+        sum(|run| run.load_answered).to_string(),
+        sum(|run| run.load_failed).to_string(),
+        microseconds(of(&Record::proxy_us_per_request)),
+        format!("{:.0} %", of(&|record| record.idle) * 100.0),
+        limit(own),
+    ]
+}
+
+/// For somebody who waits.
+pub(super) fn progress(record: &Record) -> String {
+    let Some(run) = &record.probed else { return String::new() };
+    let busy: Vec<String> = run.busy.iter().map(|share| format!("{:.0} %", share * 100.0)).collect();
+    format!(
+        "{:>4} of {} slow, {} failed, p99 {:>7} ms, workers busy {}",
+        run.slow,
+        run.requests,
+        run.failed,
+        ms(record.latency.p99_us as f64),
+        busy.join(" and ")
+    )
+}
+
+/// For the last section of the report.
+pub(super) fn method() -> String {
+    format!(
+        "`weir probe` asks one request at a time and pauses 5 ms behind each answer. The server has {WORKERS} workers that share a
+listening socket, so that an idle one takes a new connection. Requests that cost a worker {BURN_MS} ms of processor time keep
+them busy: {BURNS} a second at random times (Poisson) on {CONNECTIONS} kept connections. They come to the server directly, half of
+them to each worker, or in the last cell through the contender, whose connections then decide which worker has how much. Counts of slow answers are sums over the rounds,
+times are medians, the longest is that of all rounds. Proxies keep connections to the server whatever their client does. `workers
+busy` is the processor time of the less and of the more busy one; `CPU` is the proxy's for an answer of the probe, and in the
+last cell also what the load takes. What is slow in the first cell is the machine's own noise.
+"
+    )
+}
