@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::{ArgAction, Args};
 use weir_lab::bomb::{
-    self, Behaviour, Class, Drip, Mix, Plan, Rate, Record, Request, Sources, Spelling, Summary, Threshold,
+    self, Behaviour, Class, Drip, Line, Mix, Plan, Rate, Record, Request, Sources, Spelling, Summary, Threshold,
 };
 use weir_lab::target::Target;
 use weir_lab::units::{duration_us, show_ns};
@@ -174,16 +174,17 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     let seconds = plan.duration_us.map(|us| us as f64 / 1e6);
     let live = !json && io::stdout().is_terminal();
     let parts = bomb::processes(&plan, descriptors) as usize;
+    let watch = |record: &Record, second: u32| {
+        if live {
+            terminal::print(&progress(record, second, seconds));
+        }
+    };
     let record = if parts > 1 {
         // Each has the same number of threads.
         plan.threads = plan.threads.next_multiple_of(parts);
-        bomb::run_parts(&plan, parts, |part| command_of(part, parts, plan.threads))
+        bomb::run_parts(&plan, parts, |part| command_of(part, parts, plan.threads), watch)
     } else {
-        bomb::run(&plan, |record, second| {
-            if live {
-                terminal::print(&progress(record, second, seconds));
-            }
-        })
+        bomb::run(&plan, watch)
     };
     let record = record.map_err(|error| running(&error))?;
     if live {
@@ -217,14 +218,20 @@ fn command_of(part: usize, parts: usize, threads: usize) -> Command {
     command
 }
 
-/// Does the share of one process, and writes the lines of its record to standard output.
+/// Does the share of one process, and writes what it has to tell to standard output, a line at a time.
 fn run_part(plan: &mut Plan, part: usize, parts: usize) -> Result<(), Failure> {
     machine::raise_descriptors();
     let share = plan.threads / parts;
     plan.own = part * share..(part + 1) * share;
     end_on_signals(plan)?;
-    let record = bomb::run(plan, |_, _| {}).map_err(|error| running(&error))?;
-    write_lines(io::stdout().lock(), &record).map_err(|error| running(&error))
+    let mut out = io::stdout().lock();
+    let mut written = Ok(());
+    let run = bomb::run_part(plan, |line| {
+        if written.is_ok() {
+            written = write_line(&mut out, &line);
+        }
+    });
+    run.and(written).map_err(|error| running(&error))
 }
 
 /// `PART/PARTS`.
@@ -267,11 +274,14 @@ fn write_raw(file: Option<File>, record: &Record) -> io::Result<()> {
 
 fn write_lines(out: impl io::Write, record: &Record) -> io::Result<()> {
     let mut file = BufWriter::new(out);
-    for line in record.lines() {
-        serde_json::to_writer(&mut file, &line)?;
-        file.write_all(b"\n")?;
-    }
+    record.lines().try_for_each(|line| write_line(&mut file, &line))?;
     file.flush()
+}
+
+fn write_line(out: &mut impl io::Write, line: &Line) -> io::Result<()> {
+    let mut text = serde_json::to_string(line)?;
+    text.push('\n');
+    out.write_all(text.as_bytes())
 }
 
 /// One line that is written over: how far it is, the rates of the last seconds, and the last whole one in figures.

@@ -92,8 +92,6 @@ enum News {
     Second { second: u32, class: u16, slice: Box<Slice> },
     /// This was the last.
     Finished(Finished),
-    /// The thread can't go on.
-    Failed(io::Error),
 }
 
 /// What a thread says of itself at its end.
@@ -115,6 +113,32 @@ pub(crate) struct Finished {
 /// A driver can't be made, or a thread can't be started.
 pub fn run(plan: &Plan, mut watch: impl FnMut(&Record, u32)) -> io::Result<Record> {
     let mut record = Record::new(plan);
+    let mut seen = 0;
+    run_threads(plan, |news| match news {
+        News::Second { second, class, slice } => {
+            record.add(second, usize::from(class), &slice);
+            // All threads hand over a second within moments; it is shown when the next one begins.
+            if second > seen {
+                watch(&record, seen);
+                seen = second;
+            }
+        }
+        News::Finished(finished) => record.finished(finished),
+    })?;
+    Ok(record)
+}
+
+/// Runs the threads that this process has of a run of several, and gives `write` a line of the record whenever one of them
+/// has something to tell.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_part(plan: &Plan, mut write: impl FnMut(Line)) -> io::Result<()> {
+    run_threads(plan, |news| write(Line::of(plan, news)))
+}
+
+/// Runs the threads of this process and hears what they tell.
+fn run_threads(plan: &Plan, mut hear: impl FnMut(News)) -> io::Result<()> {
     let requests = plan.classes.iter().map(|class| class.mix.requests().len());
     let bodies: Bodies = requests.map(|count| (0..count).map(|_| OnceLock::new()).collect()).collect();
     let (sender, receiver) = mpsc::channel();
@@ -124,32 +148,22 @@ pub fn run(plan: &Plan, mut watch: impl FnMut(&Record, u32)) -> io::Result<Recor
             std::thread::Builder::new().name(format!("bomb-{number}")).spawn_scoped(scope, move || {
                 let thread = Thread { plan, number, bodies, news: news.clone() };
                 if let Err(error) = with_driver(plan.io, sizes(), thread) {
-                    let _ = news.send(News::Failed(error));
+                    let _ = news.send(Err(error));
                 }
             })?;
         }
         drop(sender);
-        let mut seen = 0;
         let mut failure = None;
         // Ends when the last thread has dropped its sender.
         for news in receiver {
             match news {
-                News::Second { second, class, slice } => {
-                    record.add(second, usize::from(class), &slice);
-                    // All threads hand over a second within moments; it is shown when the next one begins.
-                    if second > seen {
-                        watch(&record, seen);
-                        seen = second;
-                    }
-                }
-                News::Finished(finished) => record.finished(finished),
-                News::Failed(error) => {
+                Ok(news) => hear(news),
+                Err(error) => {
                     plan.stop.store(true, Ordering::Relaxed);
                     failure.get_or_insert(error);
                 }
             }
         }
         failure.map_or(Ok(()), Err)
-    })?;
-    Ok(record)
+    })
 }

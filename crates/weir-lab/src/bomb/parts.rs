@@ -1,11 +1,12 @@
 //! A run spread over several processes, because one may not have as many descriptors as there are connections.
 //!
-//! Called by the verb, which starts itself again for each part. A part has some of the threads, and writes the lines of its
-//! record when it ends; together they are the record of the run. Bound: 64 processes.
+//! Called by the verb, which starts itself again for each part. A part has some of the threads, and writes a line
+//! whenever one of them has something to tell; together they are the record of the run. Bound: 64 processes.
 
 use std::io::{self, BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,12 +30,17 @@ impl Drop for Parts {
 /// How often it is looked whether the run is to end early.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Runs the parts that `command` makes and adds up what they write to standard output. They end by themselves, and when
-/// `plan.stop` is set are asked to (SIGTERM).
+/// Runs the parts that `command` makes and adds up what they write to standard output; `watch` is called as by
+/// [`super::run`]. They end by themselves, and when `plan.stop` is set are asked to (SIGTERM).
 ///
 /// # Errors
 /// A part can't be started or failed; its own message is on standard error.
-pub fn run_parts(plan: &Plan, count: usize, command: impl Fn(usize) -> Command) -> io::Result<Record> {
+pub fn run_parts(
+    plan: &Plan,
+    count: usize,
+    command: impl Fn(usize) -> Command,
+    mut watch: impl FnMut(&Record, u32),
+) -> io::Result<Record> {
     let mut record = Record::new(plan);
     let mut parts = Parts(Vec::new());
     for part in 0..count {
@@ -42,24 +48,57 @@ pub fn run_parts(plan: &Plan, count: usize, command: impl Fn(usize) -> Command) 
     }
     let pids: Vec<Pid> = parts.0.iter().map(Pid::from_child).collect();
     let over = AtomicBool::new(false);
+    let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| pass_on(plan, &pids, &over));
-        let read = parts.0.iter_mut().enumerate().try_for_each(|(at, part)| {
-            read_part(part, &mut record)
-                .map_err(|error| io::Error::new(error.kind(), format!("part {}: {error}", at + 1)))
-        });
-        over.store(true, Ordering::Relaxed);
-        read
+        for (at, part) in parts.0.iter_mut().enumerate() {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                let part_of = |error: io::Error| io::Error::new(error.kind(), format!("part {}: {error}", at + 1));
+                let failed = read_part(part, &sender).err();
+                // The receiver hears all parts out.
+                failed.map(|error| sender.send(Err(part_of(error))));
+            });
+        }
+        drop(sender);
+        let heard = hear(&receiver, &mut record, &mut watch);
+        // What is left of them would be of no use: then they are asked to end.
+        plan.stop.store(heard.is_err() || plan.stop.load(Ordering::Relaxed), Ordering::Relaxed);
+        over.store(heard.is_ok(), Ordering::Relaxed);
+        heard
     })?;
     Ok(record)
 }
 
-/// A part writes at its end only: while one is read, the others run on, or wait to be read.
-fn read_part(part: &mut Child, record: &mut Record) -> io::Result<()> {
+/// Adds what the parts tell until the last has ended; the first thing that went wrong ends all.
+fn hear(
+    lines: &Receiver<io::Result<Line>>,
+    record: &mut Record,
+    watch: &mut impl FnMut(&Record, u32),
+) -> io::Result<()> {
+    let mut seen = 0;
+    for line in lines {
+        let line = line?;
+        let second = if let Line::Second(line) = &line { line.second } else { seen };
+        record.add_line(line).map_err(io::Error::other)?;
+        // Processes are not as close together as threads: a second is whole when one of them is two further.
+        if second > seen + 1 {
+            watch(record, seen);
+            seen += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Hands on what a part writes until it ends.
+fn read_part(part: &mut Child, lines: &Sender<io::Result<Line>>) -> io::Result<()> {
     let output = part.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
     for line in BufReader::new(output).lines() {
         let line: Line = serde_json::from_str(&line?).map_err(io::Error::other)?;
-        record.add_line(line).map_err(io::Error::other)?;
+        // Nobody listens any more when another part has failed.
+        if lines.send(Ok(line)).is_err() {
+            break;
+        }
     }
     let status = part.wait()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(status.to_string())) }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::count::{Counts, CountsDocument};
 use super::slice::{Slice, Times, from_pairs, pairs};
-use super::{Finished, Plan, Rate};
+use super::{Finished, News, Plan, Rate};
 
 /// A run and what came of it.
 #[derive(Debug)]
@@ -184,8 +184,7 @@ impl Record {
     }
 
     pub(crate) fn finished(&mut self, finished: Finished) {
-        let Finished { thread, busy_us, wall_us, counted_us, driver } = finished;
-        self.threads.push(ThreadLine { thread, busy_us, wall_us, counted_us, driver: driver.to_owned() });
+        self.threads.push(thread_line(finished));
     }
 
     /// What each class saw in each second, in no particular order.
@@ -227,6 +226,23 @@ impl Record {
         let threads = self.threads.iter().cloned().map(Line::Thread);
         std::iter::once(Line::Run(self.head.clone())).chain(seconds).chain(threads)
     }
+}
+
+impl Line {
+    /// What a thread tells, of this run.
+    pub(super) fn of(plan: &Plan, news: News) -> Line {
+        match news {
+            News::Second { second, class, slice } => {
+                Line::Second(second_line(second, &plan.classes[usize::from(class)].name, &slice))
+            }
+            News::Finished(finished) => Line::Thread(thread_line(finished)),
+        }
+    }
+}
+
+fn thread_line(finished: Finished) -> ThreadLine {
+    let Finished { thread, busy_us, wall_us, counted_us, driver } = finished;
+    ThreadLine { thread, busy_us, wall_us, counted_us, driver: driver.to_owned() }
 }
 
 fn class_line(class: &super::Class) -> ClassLine {

@@ -115,7 +115,7 @@ pub(super) struct Thread<'a> {
     pub(super) plan: &'a Plan,
     pub(super) number: usize,
     pub(super) bodies: &'a Bodies,
-    pub(super) news: std::sync::mpsc::Sender<News>,
+    pub(super) news: std::sync::mpsc::Sender<std::io::Result<News>>,
 }
 
 impl UseDriver for Thread<'_> {
@@ -135,7 +135,7 @@ struct Generator<'a, D: Driver> {
     plan: &'a Plan,
     number: usize,
     bodies: &'a Bodies,
-    news: std::sync::mpsc::Sender<News>,
+    news: std::sync::mpsc::Sender<std::io::Result<News>>,
     shares: Vec<Share>,
     connections: Vec<Connection>,
     timers: BinaryHeap<Reverse<(u64, u32, u32, Timer)>>,
@@ -213,7 +213,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             driver: self.driver.name(),
         };
         // Nobody listens any more when another thread has failed, which is reported there.
-        let _ = self.news.send(News::Finished(finished));
+        let _ = self.news.send(Ok(News::Finished(finished)));
         Ok(())
     }
 
@@ -293,7 +293,7 @@ impl<'a, D: Driver> Generator<'a, D> {
         for (class, share) in self.shares.iter_mut().enumerate() {
             if let Some(slice) = share.slice.take() {
                 let news = News::Second { second: self.second, class: class as u16, slice: Box::new(slice) };
-                let _ = self.news.send(news);
+                let _ = self.news.send(Ok(news));
             }
         }
     }
