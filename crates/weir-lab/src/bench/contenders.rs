@@ -22,6 +22,8 @@ pub(super) enum What {
     Haproxy,
     /// Envoy.
     Envoy,
+    /// Pingora, as the program of `bench/pingora`.
+    Pingora,
     /// weir.
     Weir(WeirSettings),
     /// weir, in front of servers that close each connection after 100 requests.
@@ -41,6 +43,7 @@ impl What {
             What::Nginx => Some("nginx"),
             What::Haproxy => Some("haproxy"),
             What::Envoy => Some("envoy"),
+            What::Pingora => Some("weir-bench-pingora"),
             What::Wrk => Some("wrk"),
             What::WeirClosing => Some("nginx"),
             What::Direct | What::Weir(_) | What::Origin(_) | What::Bomb(_) => None,
@@ -50,7 +53,7 @@ impl What {
     /// Descriptors that it needs for so many clients: those proxies need one more for each, to the server.
     pub(super) fn descriptors(self, clients: u32) -> u64 {
         match self {
-            What::Nginx | What::Haproxy | What::Envoy => 2 * u64::from(clients),
+            What::Nginx | What::Haproxy | What::Envoy | What::Pingora => 2 * u64::from(clients),
             What::Weir(settings) => u64::from(clients + settings.connections),
             _ => u64::from(clients),
         }
@@ -67,6 +70,7 @@ pub(super) const CONTENDERS: &[Contender] = &[
     Contender { name: "nginx", what: What::Nginx },
     Contender { name: "haproxy", what: What::Haproxy },
     Contender { name: "envoy", what: What::Envoy },
+    Contender { name: "pingora", what: What::Pingora },
     weir("weir", WEIR),
     weir("weir-epoll", WeirSettings { io: "epoll", ..WEIR }),
     weir("weir-8", WeirSettings { connections: 8, ..WEIR }),

@@ -165,7 +165,7 @@ const PROXYING: &[u32] = &[1, 8, 64, 512, 2048, 4096, 8192, 16_384, 32_768];
 const PROXYING_QUICK: &[u32] = &[1, 64, 4096];
 
 fn proxying(axes: &Axes) -> Vec<Cell> {
-    let contenders = &["direct", "nginx", "haproxy", "envoy", "weir-1", "weir-8", "weir-128", "weir"];
+    let contenders = &["direct", "nginx", "haproxy", "envoy", "pingora", "weir-1", "weir-8", "weir-128", "weir"];
     let connections = axes.connections_or(if axes.quick { PROXYING_QUICK } else { PROXYING });
     let cell = |connections: u32| {
         let title = format!("{}, 3 B", clients(connections));

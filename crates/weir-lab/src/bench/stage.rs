@@ -140,7 +140,12 @@ impl Stage {
                 self.descriptors
             ));
         }
-        settings::shape(contender.what.descriptors(clients), self.descriptors, self.cores).err()
+        match settings::shape(contender.what.descriptors(clients), self.descriptors, self.cores) {
+            Ok(shape) if contender.what == What::Pingora && shape.processes > 1 => {
+                Some(format!("{} descriptors for one process", self.descriptors))
+            }
+            shape => shape.err(),
+        }
     }
 
     /// Starts a contender and waits until it listens.
@@ -181,6 +186,13 @@ impl Stage {
                     self.start_weir(&format!("{}.{nth}", contender.name), &text(*at), &log)
                 });
                 started.collect::<io::Result<_>>()?
+            }
+            What::Pingora => {
+                let words = [address.to_string(), self.cores.to_string()];
+                let words: Vec<String> =
+                    words.into_iter().chain(self.addresses.iter().map(ToString::to_string)).collect();
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                vec![start_program("weir-bench-pingora", &words, &log)?]
             }
             What::Haproxy | What::Envoy => self.start_sharing(contender, clients, address, &log)?,
         };
