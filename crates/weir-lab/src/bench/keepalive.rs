@@ -36,6 +36,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Requests of the probe for each second that a run shall last: a pause of 5 ms, and an answer.
 const PROBES_A_SECOND: u64 = 190;
+/// The probe is ended after so many times that.
+const SECONDS_MAX: u64 = 3;
 /// What is slow, in the words of the probe.
 const THRESHOLD: &str = "20ms";
 /// How long the load runs before the probe does.
@@ -173,7 +175,7 @@ pub(super) fn run(
     pause(WARM_UP)?;
     let (machine, begin, pids) = (Machine::now(), Instant::now(), running.pids());
     let (cpu_us, busy_us) = (process::cpu_us(&pids), workers_us(&server));
-    let told = probe(stage, &running, probing, u64::from(seconds) * PROBES_A_SECOND)?;
+    let told = probe(stage, &running, probing, u64::from(seconds))?;
     let (idle, stolen) = Machine::now().shares_since(machine);
     let wall_us = begin.elapsed().as_micros() as f64;
     let mut busy: Vec<f64> =
@@ -320,15 +322,19 @@ fn freed(stream: &mut TcpStream) -> io::Result<()> {
 }
 
 /// Runs the probe; what it told at its end.
-fn probe(stage: &Stage, running: &Running, probing: Probing, count: u64) -> io::Result<Told> {
+fn probe(stage: &Stage, running: &Running, probing: Probing, seconds: u64) -> io::Result<Told> {
+    let count = seconds * PROBES_A_SECOND;
     let out = stage.scratch("probe.json");
     let close_every = probing.close_every.map_or_else(|| "never".to_owned(), |every| every.to_string());
     let mut command = bound_command(stage.weir());
     command.args(["probe", &format!("http://{}/", running.address()), "--json", "--pause", "5ms"]);
     command.args(["--threshold", THRESHOLD, "--close-every", &close_every, "--count", &count.to_string()]);
     let mut child = Bound::writing(&mut command, &out)?;
-    // As long as it takes: each request has a limit of its own.
-    child.wait(Duration::MAX)?;
+    // With answers that take so long, fewer of them will do.
+    if child.wait(Duration::from_secs(SECONDS_MAX * seconds))?.is_none() {
+        child.interrupt();
+        child.wait(PATIENCE)?;
+    }
     let text = fs::read_to_string(&out)?;
     // Failed requests are part of the result, and its exit code is 1 then.
     let last = text.lines().last().ok_or_else(|| io::Error::other(format!("the probe failed: {}", child.said())))?;

@@ -312,19 +312,19 @@ impl Bound {
         let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
     }
 
-    /// Waits for its end.
+    /// Waits for its end; None when it takes longer than this.
     ///
     /// # Errors
-    /// It takes longer than this, or the user interrupts.
-    pub(super) fn wait(&mut self, patience: Duration) -> io::Result<ExitStatus> {
+    /// The user interrupts.
+    pub(super) fn wait(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         let begin = Instant::now();
         loop {
             if let Some(status) = self.0.try_wait()? {
-                return Ok(status);
+                return Ok(Some(status));
             }
             check_interrupt()?;
             if begin.elapsed() > patience {
-                return Err(io::Error::other("the generator didn't end in time"));
+                return Ok(None);
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -340,7 +340,8 @@ impl Bound {
     /// # Errors
     /// It failed, it takes too long, or the user interrupts.
     pub(super) fn finish(&mut self) -> io::Result<Vec<String>> {
-        let status = self.wait(PATIENCE)?;
+        let late = || io::Error::other("the generator didn't end in time");
+        let status = self.wait(PATIENCE)?.ok_or_else(late)?;
         if !status.success() {
             return Err(io::Error::other(format!("the generator failed ({status}): {}", self.said().trim())));
         }
