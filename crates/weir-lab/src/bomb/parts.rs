@@ -55,9 +55,10 @@ pub fn run_parts(
             let sender = sender.clone();
             scope.spawn(move || {
                 let part_of = |error: io::Error| io::Error::new(error.kind(), format!("part {}: {error}", at + 1));
-                let failed = read_part(part, &sender).err();
-                // The receiver hears all parts out.
-                failed.map(|error| sender.send(Err(part_of(error))));
+                if let Err(error) = read_part(part, &sender) {
+                    // The receiver hears all parts out.
+                    let _ = sender.send(Err(part_of(error)));
+                }
             });
         }
         drop(sender);
