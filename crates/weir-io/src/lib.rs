@@ -25,5 +25,5 @@ pub use epoll::Epoll;
 pub use net::bind_listener;
 pub use options::{IoChoice, Options};
 pub use probe::{DriverKind, Probe, choose, probe};
-pub use thread::{Policy, policy_of, set_policy};
+pub use thread::{Policy, available_cores, pin_to, policy_of, set_policy};
 pub use uring::Uring;

@@ -1,6 +1,22 @@
-//! How the kernel schedules a thread. Called by weir-worker for the threads of its workers. sched(7).
+//! How the kernel schedules a thread, and where. Called by weir-worker for the threads of its workers, and by weir-lab for those
+//! of the origin. sched(7).
 
 use std::io;
+
+use rustix::thread::CpuSet;
+
+/// Cores that this process may use.
+pub fn available_cores() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None);
+    set.map(|set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()).unwrap_or_default()
+}
+
+/// Binds the thread that calls to a core. Where that is forbidden (false), the kernel's choice is good enough.
+pub fn pin_to(core: usize) -> bool {
+    let mut set = CpuSet::new();
+    set.set(core);
+    rustix::thread::sched_setaffinity(None, &set).is_ok()
+}
 
 /// Whether a thread that is woken may take its core from whoever runs there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,5 +56,20 @@ pub fn set_policy(thread: i32, policy: Policy) -> io::Result<()> {
     match unsafe { libc::sched_setscheduler(thread, number, &raw const priority) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: a thread that is bound to a core may use no other. How: a thread binds itself to the last one of this process.
+
+    use super::*;
+
+    #[test]
+    fn a_thread_is_bound_to_one_core_and_no_other_thread_with_it() {
+        let all = available_cores();
+        let last = *all.last().unwrap();
+        let inside = std::thread::spawn(move || (pin_to(last), available_cores())).join().unwrap();
+        assert_eq!((inside, available_cores()), ((true, vec![last]), all));
     }
 }

@@ -7,8 +7,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use rustix::thread::CpuSet;
-use weir_io::{Driver, DriverKind, Epoll, Options, Uring, Waker, bind_listener};
+use weir_io::{Driver, DriverKind, Epoll, Options, Uring, Waker, available_cores, bind_listener, pin_to};
 use weir_proxy::counters::Counters;
 use weir_proxy::engine::{Hints, Parts};
 use weir_proxy::event::Event;
@@ -247,19 +246,6 @@ fn secret() -> io::Result<[u64; 2]> {
     }
     let value = u128::from_ne_bytes(bytes);
     Ok([value as u64, (value >> 64) as u64])
-}
-
-/// Cores that this process may use.
-fn available_cores() -> Vec<usize> {
-    let set = rustix::thread::sched_getaffinity(None);
-    set.map(|set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()).unwrap_or_default()
-}
-
-/// Binds this thread to a core. Where that is forbidden (false), the kernel's choice is good enough.
-fn pin_to(core: usize) -> bool {
-    let mut set = CpuSet::new();
-    set.set(core);
-    rustix::thread::sched_setaffinity(None, &set).is_ok()
 }
 
 /// What a worker's thread brings along.

@@ -497,6 +497,15 @@ mod tests {
     }
 
     #[test]
+    fn a_generator_that_is_measured_is_no_limit_to_itself() {
+        let floor = |contender: &str| is_floor(&[&record("g64", contender, 1, 0.0)]);
+        assert!(floor("direct") && floor("weir-origin") && floor("nginx-file"));
+        assert!(!floor("bomb") && !floor("wrk"));
+        let busy = Record { origin_us: 1e9, ..record("g64", "bomb", 1, 0.0) };
+        assert!(is_floor(&[&busy]), "but the origin is");
+    }
+
+    #[test]
     fn a_contender_that_was_not_run_says_why_and_has_no_figures() {
         let stopped = Record { not_run: Some("no ports".to_owned()), ..record("c64", "haproxy", 1, 1.0) };
         let text = text(&[record("c64", "nginx", 1, 10.0), stopped]);

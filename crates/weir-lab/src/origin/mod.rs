@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use weir_io::{Driver, IoChoice, Options, Waker, bind_listener};
+use weir_io::{Driver, IoChoice, Options, Waker, available_cores, bind_listener, pin_to};
 
 pub use misbehave::{Kind, Misbehaviours, help as misbehaviours_help};
 pub use reply::pattern_byte;
@@ -148,8 +148,9 @@ pub fn spawn_with(options: OriginOptions, conduct: Conduct) -> io::Result<Origin
     let mischief = Mischief::new(misbehaviours);
     let shared = Arc::new(Shared { stop: AtomicBool::new(false), threads, mischief, log });
     let mut handle = OriginHandle { local, driver: "", shared, wakers: Vec::new(), joins: Vec::new() };
+    let cores = accept.cores(count);
     for (thread, listener) in listeners.into_iter().enumerate() {
-        handle.start(options.io, accept, thread, listener)?;
+        handle.start(options.io, accept, (thread, cores.get(thread).copied()), listener)?;
     }
     Ok(handle)
 }
@@ -161,6 +162,13 @@ impl Accept {
             Accept::Spread => Options::default(),
             Accept::Shared => Options { shared_listeners: true, accepts_per_turn: 1, ..Options::default() },
         }
+    }
+
+    /// Each thread's core, when there is one for each: threads that the kernel moves about share one at times, while another is
+    /// idle. Those that share a listener stay where the kernel puts them, as the workers of a forking server do.
+    fn cores(self, threads: usize) -> Vec<usize> {
+        let cores = available_cores();
+        if self == Accept::Spread && cores.len() == threads { cores } else { Vec::new() }
     }
 }
 
@@ -202,10 +210,17 @@ impl OriginHandle {
         self.join()
     }
 
-    fn start(&mut self, io: IoChoice, accept: Accept, thread: usize, listener: TcpListener) -> io::Result<()> {
+    fn start(
+        &mut self,
+        io: IoChoice,
+        accept: Accept,
+        (thread, core): (usize, Option<usize>),
+        listener: TcpListener,
+    ) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let (report, reported) = mpsc::sync_channel::<Started>(1);
         let join = std::thread::Builder::new().name(format!("origin-{thread}")).spawn(move || {
+            core.map(pin_to);
             let user = Thread { shared, thread, listener, report };
             with_driver(io, accept.driver_options(), user)
         })?;

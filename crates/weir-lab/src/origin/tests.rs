@@ -291,3 +291,10 @@ fn a_thread_that_fails_is_noticed_and_its_error_is_told() {
     }
     assert_eq!(origin.stop().unwrap_err().to_string(), "no memory");
 }
+
+#[test]
+fn threads_keep_to_their_cores_when_there_is_one_for_each() {
+    let all = available_cores();
+    assert_eq!(Accept::Spread.cores(all.len()), all);
+    assert!(Accept::Spread.cores(all.len() + 1).is_empty() && Accept::Shared.cores(all.len()).is_empty());
+}
