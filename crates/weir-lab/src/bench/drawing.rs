@@ -35,7 +35,7 @@ const RATE: Figure = Figure { title: "Rate", unit: "answers/s", of: |record| rec
 const P99: Figure = Figure {
     title: "99th percentile of the latency",
     unit: "ms",
-    of: |record| record.latency.p99_us as f64 / 1e3,
+    of: |record| record.latency_us(|latency| latency.p99_us) / 1e3,
     is_limited: is_generator_limited,
 };
 const P99_FROM_SENT: Figure =

@@ -241,7 +241,7 @@ fn fill(record: &mut Record, bombed: &bomb::Record, events: Vec<Event>, servers:
     record.requests = failover.reads.good + failover.writes.good;
     record.rate = record.requests as f64 / summary.seconds;
     record.errors = summary.total.counted().troubles();
-    record.latency = failover.reads.latency;
+    record.latency = Some(failover.reads.latency);
     record.generator_limit = summary.generator.limit.clone();
     record.failover = Some(failover);
     Ok(())

@@ -193,7 +193,7 @@ pub(super) fn run(
     let (load_answered, load_failed) = load.map_or(Ok((0, 0)), Burning::end)?;
     record.requests = told.answered;
     record.rate = told.requests as f64 / told.seconds.max(1e-6);
-    record.latency = told.latency.total.as_ref().map(Phase::latency).unwrap_or_default();
+    record.latency = told.latency.total.as_ref().map(Phase::latency);
     if told.failed > 0 {
         record.errors.insert("failed".to_owned(), told.failed);
     }
@@ -376,10 +376,10 @@ pub(super) fn row(own: &[&Record]) -> Vec<String> {
         format!("{:.1}", slow as f64 / requests.max(1) as f64 * 1e4),
         format!("{slow} of {requests}"),
         sum(|run| run.failed).to_string(),
-        ms(of(&|record| record.latency.p50_us as f64)),
-        ms(of(&|record| record.latency.p99_us as f64)),
-        ms(of(&|record| record.latency.p999_us as f64)),
-        ms(own.iter().map(|record| record.latency.max_us).max().unwrap_or(0) as f64),
+        ms(of(&|record| record.latency_us(|latency| latency.p50_us))),
+        ms(of(&|record| record.latency_us(|latency| latency.p99_us))),
+        ms(of(&|record| record.latency_us(|latency| latency.p999_us))),
+        ms(own.iter().map(|record| record.latency_us(|latency| latency.max_us)).fold(f64::NAN, f64::max)),
         ms(of(&first_byte)),
         format!("{:.0} and {:.0} %", busy(<[f64]>::first), busy(<[f64]>::last)),
         sum(|run| run.load_answered).to_string(),
@@ -399,7 +399,7 @@ pub(super) fn progress(record: &Record) -> String {
         run.slow,
         run.requests,
         run.failed,
-        ms(record.latency.p99_us as f64),
+        ms(record.latency_us(|latency| latency.p99_us)),
         busy.join(" and ")
     )
 }

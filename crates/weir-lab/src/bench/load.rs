@@ -223,13 +223,15 @@ fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], time
     record.rate = total.answered_per_second;
     record.bytes = total.counted().bytes_in;
     record.errors = total.counted().troubles();
+    if record.requests == 0 {
+        // What was begun before the counted time and not over at its end is counted nowhere.
+        record.errors.entry("nothing_answered".to_owned()).or_insert(1);
+    }
     record.generator_limit = summary.generator.limit.clone();
     if !is_measured {
         record.generator_us = summary.generator.cpu_us_per_request.unwrap_or(0.0) * record.requests as f64;
     }
-    if let Some(percentiles) = total.corrected.or(total.raw) {
-        record.latency = latency(&percentiles);
-    }
+    record.latency = total.corrected.or(total.raw).as_ref().map(latency);
     record.sent = total.corrected.and(total.raw).map(|percentiles| latency(&percentiles));
     Ok(record)
 }
@@ -259,13 +261,13 @@ fn with_wrk(stage: &Stage, running: &Running, url: &str, load: Closed, times: Ti
     record.rate = result.requests as f64 / (result.duration_us.max(1) as f64 / 1e6);
     record.bytes = result.bytes;
     record.errors = result.errors.into_iter().filter(|(_, count)| *count > 0).collect();
-    record.latency = Latency {
+    record.latency = (result.requests > 0).then_some(Latency {
         p50_us: result.p50_us,
         p95_us: result.p95_us,
         p99_us: result.p99_us,
         p999_us: result.p999_us,
         max_us: result.max_us,
-    };
+    });
     Ok(record)
 }
 

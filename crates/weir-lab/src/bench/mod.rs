@@ -347,8 +347,8 @@ impl Bench<'_> {
     fn times(&self, connections: u32) -> Times {
         let quick = if connections >= 1000 { 2 } else { 1 };
         let seconds = self.options.seconds.unwrap_or(if self.options.quick { quick } else { self.experiment.seconds });
-        // Thousands of connections have to be made first.
-        let connecting = f64::from(connections) / 10_000.0;
+        // Thousands of connections have to be made first, each with one to the server behind it.
+        let connecting = f64::from(connections) / if connections > 10_000 { 4_000.0 } else { 10_000.0 };
         let warm_up = if self.options.quick { 0.3 } else { 1.0 } + connecting;
         Times { warm_up, seconds: f64::from(seconds) }
     }

@@ -44,8 +44,9 @@ pub(super) struct Record {
     pub(super) bytes: u64,
     /// Length of the window in microseconds.
     pub(super) wall_us: f64,
-    /// What clients saw: by the clock from when a request was due, in a closed loop from when it was sent.
-    pub(super) latency: Latency,
+    /// What clients saw: by the clock from when a request was due, in a closed loop from when it was sent. None when nothing was
+    /// answered.
+    pub(super) latency: Option<Latency>,
     /// By the clock: the same from when requests were sent.
     pub(super) sent: Option<Latency>,
     /// What went wrong.
@@ -96,6 +97,11 @@ impl Record {
         self.per_request(self.origin_us)
     }
 
+    /// A figure of the latency, microseconds; NaN where nothing was answered.
+    pub(super) fn latency_us(&self, of: fn(&Latency) -> u64) -> f64 {
+        self.latency.as_ref().map_or(f64::NAN, |latency| of(latency) as f64)
+    }
+
     fn per_request(&self, us: f64) -> f64 {
         if self.requests == 0 || us == 0.0 { f64::NAN } else { us / self.requests as f64 }
     }
@@ -129,8 +135,8 @@ impl Metric {
             Metric::Rate => record.rate,
             Metric::Cpu => record.proxy_us_per_request(),
             Metric::GeneratorCpu => record.generator_us_per_request(),
-            Metric::P99 => record.latency.p99_us as f64,
-            Metric::P99Ms => record.latency.p99_us as f64 / 1e3,
+            Metric::P99 => record.latency_us(|latency| latency.p99_us),
+            Metric::P99Ms => record.latency_us(|latency| latency.p99_us) / 1e3,
             Metric::SentP99Ms => record.sent.map_or(f64::NAN, |sent| sent.p99_us as f64 / 1e3),
             Metric::IdleBytes => record.bytes_per_connection,
             Metric::MemoryMb => record.memory_bytes / 1e6,

@@ -236,10 +236,10 @@ impl Report<'_> {
             }
             _ => vec![
                 number(of(&|r| r.rate), 0),
-                ms(of(&|r| r.latency.p50_us as f64)),
-                ms(of(&|r| r.latency.p99_us as f64)),
-                ms(of(&|r| r.latency.p999_us as f64)),
-                ms(of(&|r| r.latency.max_us as f64)),
+                ms(of(&|r| r.latency_us(|latency| latency.p50_us))),
+                ms(of(&|r| r.latency_us(|latency| latency.p99_us))),
+                ms(of(&|r| r.latency_us(|latency| latency.p999_us))),
+                ms(of(&|r| r.latency_us(|latency| latency.max_us))),
                 ms(of(&|r| r.sent.map_or(f64::NAN, |sent| sent.p99_us as f64))),
                 errors,
                 number(of(&|r| r.upstream_connections as f64), 0),
@@ -310,7 +310,7 @@ pub(super) fn progress(cell: &Cell, record: &Record) -> String {
             "{name:<11} {:>8.0}/s, CPU {:>6} µs, p99 {:>7} ms, idle {:>3.0} %, {} upstream connections, {errors} errors",
             record.rate,
             microseconds(record.proxy_us_per_request()),
-            ms(record.latency.p99_us as f64),
+            ms(record.latency_us(|latency| latency.p99_us)),
             record.idle * 100.0,
             record.upstream_connections,
         ),
@@ -449,7 +449,7 @@ mod tests {
             wall_us: 1e6,
             proxy_us: cpu_us * 1000.0,
             generator_us: 1e6 * cores - cpu_us * 1000.0,
-            latency: Latency { p50_us: 400, p95_us: 900, p99_us: 12_345, p999_us: 20_000, max_us: 30_000 },
+            latency: Some(Latency { p50_us: 400, p95_us: 900, p99_us: 12_345, p999_us: 20_000, max_us: 30_000 }),
             ..Record::default()
         }
     }

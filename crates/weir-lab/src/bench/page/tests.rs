@@ -44,7 +44,7 @@ fn record(cell: &str, contender: &str, round: u32, rate: f64, cpu_us: f64) -> Re
         generator_us: 2000.0,
         origin_us: 3000.0,
         idle: 0.5,
-        latency: Latency { p50_us: 400, p95_us: 900, p99_us: 12_345, p999_us: 20_000, max_us: 30_000 },
+        latency: Some(Latency { p50_us: 400, p95_us: 900, p99_us: 12_345, p999_us: 20_000, max_us: 30_000 }),
         ..Record::default()
     }
 }
