@@ -25,10 +25,10 @@ use crate::units::grouped;
 
 /// Servers behind the proxy.
 const SERVERS: usize = 3;
-/// GETs a second, and the connections that they come on.
-const READS: (u32, u32) = (2000, 1024);
+/// GETs a second, and the connections that they come on: more than wait at a time when a third of them waits for 2 s.
+const READS: (u32, u32) = (2000, 2048);
 /// POSTs a second, and the connections that they come on.
-const WRITES: (u32, u32) = (200, 128);
+const WRITES: (u32, u32) = (200, 256);
 /// All client connections.
 pub(super) const CONNECTIONS: u32 = READS.1 + WRITES.1;
 /// Between the first request and the first that counts.
