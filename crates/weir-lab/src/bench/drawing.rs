@@ -3,6 +3,8 @@
 //! Called by `page.rs`. Values are medians over the rounds with the lowest and the highest; a contender looks the same in all
 //! charts. A figure that generator or origin kept down is hollow.
 
+mod seconds;
+
 use super::cells::{Cell, Closed, Load};
 use super::experiments::Compared;
 use super::keepalive::Probed;
@@ -101,6 +103,7 @@ pub(super) fn sections(report: &Report<'_>) -> Vec<Section> {
     let drawing = Drawing { report, palette: Palette::new(known), over: Over::best(report.cells) };
     let mut sections = drawing.over_axis();
     sections.push(drawing.by_cell());
+    sections.extend(drawing.over_time());
     sections.retain(|section| !section.lines.is_empty() || !section.bars.is_empty());
     sections
 }
