@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use weir_http::Limits;
 use weir_proxy::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::balance::{Key, Method, Statistic};
-use weir_proxy::health::Codes;
+use weir_proxy::health::{Codes, Symptom};
 use weir_proxy::plan::{
     AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode, Plan, ServerPlan,
     Share, UpstreamPlan,
@@ -336,8 +336,8 @@ impl Compiler<'_> {
         let rules = upstream.all("failover").take(FAILOVER_MAX);
         rules
             .filter_map(|block| {
-                let codes = Codes::parse(block.text("code"))?;
-                Some(FailoverRule { codes, limit: narrow(block.number("limit")), window_us: block.number("window") })
+                let symptom = Symptom::parse(block.text("code"))?;
+                Some(FailoverRule { symptom, limit: narrow(block.number("limit")), window_us: block.number("window") })
             })
             .collect()
     }

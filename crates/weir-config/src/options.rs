@@ -397,12 +397,13 @@ const NONIDEMPOTENT: Block = Block {
 
 const FAILOVER: Block = Block {
     name: "failover",
-    help: "Answers after which a server is suspended: it gets nothing new until it has shown that it works again.",
+    help: "What a server is suspended for: it gets nothing new until it has shown that it works again.",
     positional: &[row(
         "code",
-        Kind::Text("a status such as 503, or 5xx", texts::codes),
+        Kind::Text("a status such as 503, or 5xx, or lost", texts::symptom),
         Default::Required,
-        "Which answers, as the server gave them.",
+        "Answers with this status, as the server gave them; `lost`: connections that it resets, or closes within an answer or \
+         before the first one, while a request is unanswered.",
     )],
     options: &[
         row("limit", Kind::Count(1, 10_000), Default::Is("10"), "How many of them, over all workers."),

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use weir_proxy::access::{Escape, Name, Template, TemplateError};
-use weir_proxy::health::Codes;
+use weir_proxy::health::{Codes, Symptom};
 use weir_proxy::plan::BodyCheck;
 
 use crate::problem::nearest;
@@ -81,6 +81,16 @@ pub(crate) fn codes(text: &str) -> Result<String, String> {
         Some(codes) => Ok(codes.to_string()),
         None => Err(format!(
             "`{text}` is no status: write one such as 503, a class such as 5xx, or a range such as 500-504"
+        )),
+    }
+}
+
+/// What a `failover` rule counts.
+pub(crate) fn symptom(text: &str) -> Result<String, String> {
+    match Symptom::parse(text) {
+        Some(symptom) => Ok(symptom.to_string()),
+        None => Err(format!(
+            "`{text}` is no status: write one such as 503, a class such as 5xx, a range such as 500-504, or lost"
         )),
     }
 }

@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-use crate::plan::{Plan, UpstreamPlan};
+use crate::health::Symptom;
+use crate::plan::{FailoverRule, Plan, UpstreamPlan};
 use crate::standing::{Cause, Order};
 use crate::trust::Doubt;
 
@@ -69,13 +70,17 @@ struct Told<'a> {
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.what {
-            What::Suspended(Cause::Answers { rule }) => match self.upstream.failover.get(usize::from(rule)) {
-                Some(rule) => {
-                    let window = Seconds(rule.window_us);
-                    write!(f, "suspended: {} answers {} within {window}", rule.limit, rule.codes)
+            What::Suspended(cause @ (Cause::Answers { rule } | Cause::Losses { rule })) => {
+                match self.upstream.failover.get(usize::from(rule)) {
+                    Some(FailoverRule { symptom: Symptom::Status(codes), limit, window_us }) => {
+                        write!(f, "suspended: {limit} answers {codes} within {}", Seconds(*window_us))
+                    }
+                    Some(FailoverRule { symptom: Symptom::Lost, limit, window_us }) => {
+                        write!(f, "suspended: {limit} connections lost within {}", Seconds(*window_us))
+                    }
+                    None => write!(f, "suspended for its {}", cause.word()),
                 }
-                None => f.write_str("suspended for its answers"),
-            },
+            }
             What::Suspended(Cause::Probe { fault }) => {
                 let fall = self.upstream.health.as_ref().map_or(0, |health| health.fall);
                 write!(f, "suspended: {fall} probes in a row failed, the last one with: {fault}")
@@ -115,7 +120,7 @@ mod tests {
 
     use super::*;
     use crate::health::Codes;
-    use crate::plan::{FailoverRule, HealthPlan, ServerPlan};
+    use crate::plan::{HealthPlan, ServerPlan};
     use crate::probe::ProbeFault;
 
     #[test]
@@ -128,12 +133,18 @@ mod tests {
         };
         let codes = Codes { first: 500, last: 599 };
         let mut app = upstream("app", &["a:1", "b:2"]);
-        app.failover = vec![FailoverRule { codes, limit: 10, window_us: 2_500_000 }];
+        let rule = |symptom, limit| FailoverRule { symptom, limit, window_us: 2_500_000 };
+        app.failover = vec![rule(Symptom::Status(codes), 10), rule(Symptom::Lost, 5)];
         let other = UpstreamPlan { health: Some(HealthPlan::default()), ..upstream("other", &["c:3"]) };
         let plan = Plan { upstreams: vec![app, other], ..Plan::default() };
         let line = |server, what| Event { server, what }.line(&plan);
         for (server, what, expected) in [
             (1, What::Suspended(Cause::Answers { rule: 0 }), "server app b:2 suspended: 10 answers 5xx within 2500 ms"),
+            (
+                1,
+                What::Suspended(Cause::Losses { rule: 1 }),
+                "server app b:2 suspended: 5 connections lost within 2500 ms",
+            ),
             (
                 2,
                 What::Suspended(Cause::Probe { fault: ProbeFault::Status(503) }),

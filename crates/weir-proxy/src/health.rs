@@ -58,7 +58,40 @@ impl fmt::Display for Codes {
     }
 }
 
-/// When the answers came that a `failover` rule counts.
+/// What a `failover` rule counts against a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Symptom {
+    /// An answer with one of these statuses.
+    Status(Codes),
+    /// A connection that it reset, or closed within an answer or before the first one, while a request was unanswered.
+    Lost,
+}
+
+impl Symptom {
+    /// Reads `lost`, or what [`Codes::parse`] reads.
+    pub fn parse(text: &str) -> Option<Symptom> {
+        if text == "lost" { Some(Symptom::Lost) } else { Codes::parse(text).map(Symptom::Status) }
+    }
+
+    /// The statuses that it is about.
+    pub fn codes(self) -> Option<Codes> {
+        match self {
+            Symptom::Status(codes) => Some(codes),
+            Symptom::Lost => None,
+        }
+    }
+}
+
+impl fmt::Display for Symptom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Symptom::Status(codes) => codes.fmt(f),
+            Symptom::Lost => f.write_str("lost"),
+        }
+    }
+}
+
+/// When that happened which a `failover` rule counts.
 #[derive(Debug, Clone)]
 pub struct Window {
     limit: usize,
@@ -67,12 +100,12 @@ pub struct Window {
 }
 
 impl Window {
-    /// Full with `limit` (at least 1) answers within `window_us`.
+    /// Full with `limit` (at least 1) events within `window_us`.
     pub fn new(limit: u32, window_us: u64) -> Window {
         Window { limit: limit.max(1) as usize, window_us, times: VecDeque::new() }
     }
 
-    /// Counts an answer. True: with it the window is full, and begins anew.
+    /// Counts one. True: with it the window is full, and begins anew.
     pub fn note(&mut self, now_us: u64) -> bool {
         while self.times.front().is_some_and(|time_us| now_us.saturating_sub(*time_us) >= self.window_us) {
             self.times.pop_front();

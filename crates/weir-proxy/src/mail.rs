@@ -140,7 +140,7 @@ pub enum Mail {
         /// From its [`Mail::Reborn`].
         life: u32,
     },
-    /// To the judge of a server: it gave an answer that a `failover` rule counts.
+    /// To the judge of a server: it did what a `failover` rule counts.
     Fault {
         /// Index of the server in every engine.
         server: u32,

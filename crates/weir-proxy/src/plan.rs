@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::access::AccessPlan;
 use crate::balance::Method;
-use crate::health::Codes;
+use crate::health::{Codes, Symptom};
 use crate::route::RouteTable;
 use crate::rules::Rules;
 use crate::sticky::Sticky;
@@ -135,7 +135,7 @@ pub struct UpstreamPlan {
     pub glitches_max: Option<u32>,
     /// Requests that must not be pipelined although their method is safe.
     pub nonidempotent: Rules,
-    /// Answers that suspend a server, at most [`FAILOVER_MAX`] rules. Default none.
+    /// What suspends a server, at most [`FAILOVER_MAX`] rules. Default none.
     pub failover: Vec<FailoverRule>,
     /// How servers are probed; None, the default: not at all.
     pub health: Option<HealthPlan>,
@@ -146,11 +146,11 @@ pub struct UpstreamPlan {
 /// Most `failover` rules of an upstream.
 pub const FAILOVER_MAX: usize = 16;
 
-/// One `failover` of an upstream: the server that gives so many such answers is suspended.
+/// One `failover` of an upstream: a server of which that happens so often is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailoverRule {
-    /// Which answers.
-    pub codes: Codes,
+    /// What counts.
+    pub symptom: Symptom,
     /// How many, over all workers, 1-10,000.
     pub limit: u32,
     /// Within this time.
@@ -229,7 +229,7 @@ impl UpstreamPlan {
     /// The lowest status that health wants to know of; above all statuses when there is none.
     pub fn notable_from(&self) -> u16 {
         let good = self.health.as_ref().filter(|health| health.expect_body.is_none());
-        let bad = self.failover.iter().map(|rule| rule.codes.first);
+        let bad = self.failover.iter().filter_map(|rule| rule.symptom.codes()).map(|codes| codes.first);
         bad.chain(good.map(|health| health.expect_status.first)).min().unwrap_or(u16::MAX)
     }
 }

@@ -95,7 +95,7 @@ pub struct Server {
     pub told_unreachable: bool,
     /// Answers with a status from here on are looked at by health; above all of them where nothing of that is configured.
     pub notable_from: u16,
-    /// By `failover` rule: the answers that it counted; only used by the worker that judges the server.
+    /// By `failover` rule: what it counted; only used by the worker that judges the server.
     pub windows: Vec<Window>,
     /// Trials in vain since it was suspended; only used there.
     pub trials: u32,

@@ -48,6 +48,11 @@ pub enum Cause {
         /// Which rule of its upstream.
         rule: u8,
     },
+    /// As many of its connections were lost as a `failover` rule allows.
+    Losses {
+        /// Which rule of its upstream.
+        rule: u8,
+    },
     /// As many probes failed as `fall` says.
     Probe {
         /// What the last one had against it.
@@ -60,6 +65,7 @@ impl Cause {
     pub fn word(self) -> &'static str {
         match self {
             Cause::Answers { .. } => "answers",
+            Cause::Losses { .. } => "losses",
             Cause::Probe { fault } => fault.word(),
         }
     }

@@ -105,6 +105,7 @@ upstream \"app\" {{
     forward-timeout \"6s\"
     health interval=\"1s\" timeout=\"1s\" fall=2 rise=2
     failover \"5xx\"
+    failover \"lost\"
 {servers}}}
 route {{
     proxy \"app\"

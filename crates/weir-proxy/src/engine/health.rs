@@ -10,7 +10,7 @@ use super::orders::NEVER_US;
 use super::schedule::Place;
 use crate::ask::{Ask, NOBODY, Traits};
 use crate::event::What;
-use crate::health::{TRIAL_CHOICE_US, TRIAL_PATIENCE_US, pause_us};
+use crate::health::{Symptom, TRIAL_CHOICE_US, TRIAL_PATIENCE_US, pause_us};
 use crate::mail::Mail;
 use crate::plan::AllDown;
 use crate::standing::{Cause, Suspension};
@@ -30,7 +30,7 @@ impl Engine {
     pub(super) fn on_notable_answer(&mut self, index: u32, ask: &Ask, status: u16) {
         let server = self.links.at(index).server;
         let rules = &self.plan.upstreams[usize::from(ask.upstream)].failover;
-        let rule = rules.iter().position(|rule| rule.codes.contain(status));
+        let rule = rules.iter().position(|rule| rule.symptom.codes().is_some_and(|codes| codes.contain(status)));
         if ask.traits.has(Traits::TRIAL) {
             let good = rule.is_none() && status < 500;
             self.trial_ended(server, good);
@@ -56,19 +56,32 @@ impl Engine {
         }
     }
 
-    /// A server gave an answer that a rule counts.
+    /// A connection with a request on it was lost through the server's doing.
+    pub(super) fn note_loss(&mut self, server: usize) {
+        let rules = &self.plan.upstreams[usize::from(self.servers[server].upstream)].failover;
+        if let Some(rule) = rules.iter().position(|rule| rule.symptom == Symptom::Lost)
+            && self.servers[server].standing.suspension().is_none()
+        {
+            self.fault(server as u32, rule as u8);
+        }
+    }
+
+    /// A server did what a rule counts.
     fn fault(&mut self, server: u32, rule: u8) {
         let judge = self.judge_of(server);
         if judge == self.worker { self.on_fault(server, rule) } else { self.post(judge, Mail::Fault { server, rule }) }
     }
 
-    /// Counts such an answer, as the judge.
+    /// Counts it, as the judge.
     pub(super) fn on_fault(&mut self, server: u32, rule: u8) {
         let now_us = self.now_us;
         let machine = &mut self.servers[server as usize];
         let full = machine.windows.get_mut(usize::from(rule)).is_some_and(|window| window.note(now_us));
         if full && machine.standing.suspension().is_none() {
-            self.suspend(server, Cause::Answers { rule });
+            let upstream = usize::from(self.servers[server as usize].upstream);
+            let symptom = self.plan.upstreams[upstream].failover.get(usize::from(rule)).map(|rule| rule.symptom);
+            let lost = symptom == Some(Symptom::Lost);
+            self.suspend(server, if lost { Cause::Losses { rule } } else { Cause::Answers { rule } });
         }
     }
 

@@ -277,6 +277,9 @@ impl Engine {
                 Err(failure) => self.answer_fails(ask.id, failure),
             }
         }
+        if loss == Loss::Died && front_us.is_some() {
+            self.note_loss(server);
+        }
         // The oldest goes to the front last, so that it is first.
         for (ask, bytes) in again.into_iter().rev() {
             self.place_again(ask, bytes);

@@ -3,10 +3,11 @@
 //! a suspension, with requests in flight, on one worker and on two. semantics.md §6.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use weir_proxy::event::What;
-use weir_proxy::health::Codes;
+use weir_proxy::health::{Codes, Symptom};
 use weir_proxy::plan::{AllDown, FailoverRule, HealthPlan, Plan};
 use weir_proxy::probe::ProbeFault;
 use weir_proxy::standing::{Cause, Order, State};
@@ -176,7 +177,7 @@ fn orders_outlive_a_worker() {
 fn plan_with_rule(servers: usize, connections: u32) -> Plan {
     let mut plan = plan(servers, connections);
     let codes = Codes::parse("5xx").unwrap();
-    plan.upstreams[0].failover = vec![FailoverRule { codes, limit: 3, window_us: 1_000_000 }];
+    plan.upstreams[0].failover = vec![FailoverRule { symptom: Symptom::Status(codes), limit: 3, window_us: 1_000_000 }];
     plan
 }
 
@@ -222,6 +223,43 @@ fn a_server_that_answers_badly_is_suspended() {
         world.finish();
     }
 }
+
+/// A server that resets connections with requests on them is suspended by a rule for that, counted over all workers, and by
+/// no other rule; one that closes between two answers is not.
+#[test]
+fn a_server_that_loses_connections_is_suspended() {
+    for workers in [1, 2, 3] {
+        for (symptom, end, expected) in
+            [(Symptom::Lost, Do::Rst, true), (Symptom::Lost, Do::Fin, false), (STATUS, Do::Rst, false)]
+        {
+            let mut plan = plan(2, 6);
+            plan.upstreams[0].failover = vec![FailoverRule { symptom, limit: 3, window_us: 60_000_000 }];
+            let mut world = World::started(plan, workers, 1);
+            let bad = Rc::new(Cell::new(true));
+            let switch = Rc::clone(&bad);
+            let mut answered = HashSet::new();
+            // The first request of each connection is answered, the second one ends it.
+            world.servers[0].serve = Box::new(move |seen| {
+                let ends = seen.complete && switch.get() && !answered.insert(seen.conn);
+                if ends { Some(vec![end.clone(), Do::Silence]) } else { honest(seen) }
+            });
+            let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
+            for _ in 0..40 {
+                assert_eq!(round(&mut world, &clients), [200; 6], "asked again elsewhere");
+                world.run_for(10_000);
+            }
+            assert_eq!(suspended(&world, 0), vec![expected; usize::from(workers)], "{symptom:?} {workers}");
+            assert_eq!(suspended(&world, 1), vec![false; usize::from(workers)]);
+            let told = events(&mut world);
+            assert_eq!(told.contains(&(0, What::Suspended(Cause::Losses { rule: 0 }))), expected, "{told:?}");
+            bad.set(false);
+            world.finish();
+        }
+    }
+}
+
+/// A rule that counts answers.
+const STATUS: Symptom = Symptom::Status(Codes { first: 500, last: 599 });
 
 /// What the workers tell of servers since they were last asked.
 fn events(world: &mut World) -> Vec<(u32, What)> {

@@ -5,7 +5,7 @@
 
 use weir_io::sim::Rng;
 use weir_proxy::balance::{Key, Method, Statistic};
-use weir_proxy::health::Codes;
+use weir_proxy::health::{Codes, Symptom};
 use weir_proxy::plan::{AllDown, BodyCheck, FailoverRule, HealthPlan, UpstreamPlan};
 use weir_proxy::standing::Order;
 use weir_proxy::sticky::{Cookie, Sticky};
@@ -113,9 +113,11 @@ fn sticky(upstream: &UpstreamPlan, allow_failover: bool) -> Sticky {
 }
 
 fn rule(rng: &mut Rng) -> FailoverRule {
-    let (first, last) = *rng.pick(&[(500, 599), (503, 503), (404, 404), (500, 500)]);
+    let codes = [(500, 599), (503, 503), (404, 404), (500, 500)].map(|(first, last)| Codes { first, last });
+    let symptoms = codes.map(Symptom::Status);
+    let symptom = if rng.chance(250) { Symptom::Lost } else { *rng.pick(&symptoms) };
     let (limit, window_us) = (rng.between(1, 6) as u32, *rng.pick(&[10_000, 1_000_000, 60_000_000]));
-    FailoverRule { codes: Codes { first, last }, limit, window_us }
+    FailoverRule { symptom, limit, window_us }
 }
 
 fn health(rng: &mut Rng) -> HealthPlan {
