@@ -10,7 +10,7 @@ use weir_proxy::balance::{Key, Method, Statistic};
 use weir_proxy::health::{Codes, Symptom};
 use weir_proxy::plan::{
     AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode, Plan, ServerPlan,
-    Share, UpstreamPlan,
+    Serves, Share, UpstreamPlan,
 };
 use weir_proxy::route::{HostMatch, Route, RouteTable};
 use weir_proxy::rules::{Rule, Rules, TargetMatch};
@@ -44,6 +44,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         routes: compiler.routes(document),
         client: document.all("client").next().map_or_else(ClientPlan::default, |client| compiler.client(client)),
         access_log: document.all("access-log").next().and_then(|log| compiler.access_log(log)),
+        forward: None,
     };
     let io = match document.word("io") {
         "uring" => IoChoice::Uring,
@@ -92,7 +93,7 @@ impl Compiler<'_> {
                 self.push(problem);
             }
             seen.push((address, block.place("address")));
-            listeners.push(ListenerPlan { address, backlog: narrow(block.number("backlog")) });
+            listeners.push(ListenerPlan { address, backlog: narrow(block.number("backlog")), serves: Serves::Reverse });
         }
         listeners
     }

@@ -3,10 +3,14 @@
 //! All times are microseconds, all sizes bytes. Defaults are those of the documentation; `Default` gives them.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use bytes::Bytes;
 
 use crate::access::AccessPlan;
 use crate::balance::Method;
 use crate::health::{Codes, Symptom};
+use crate::policy::Policy;
 use crate::route::RouteTable;
 use crate::rules::Rules;
 use crate::sticky::Sticky;
@@ -24,6 +28,8 @@ pub struct Plan {
     pub client: ClientPlan,
     /// The access log; None, the default: there is none.
     pub access_log: Option<AccessPlan>,
+    /// What clients of listeners that serve [`Serves::Forward`] may do; None: there are no such listeners.
+    pub forward: Option<ForwardPlan>,
 }
 
 /// One address that clients connect to.
@@ -33,6 +39,73 @@ pub struct ListenerPlan {
     pub address: SocketAddr,
     /// Length of the accept queue asked of the kernel (which caps it at net.core.somaxconn). Default 65535.
     pub backlog: u32,
+    /// What its clients may ask for. Default [`Serves::Reverse`].
+    pub serves: Serves,
+}
+
+/// What the clients of a listener may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Serves {
+    /// What a route leads to an upstream. The default.
+    #[default]
+    Reverse,
+    /// Any destination that [`ForwardPlan::policy`] allows (RFC 9110 §3.7: a proxy).
+    Forward,
+}
+
+/// A forward proxy: requests in absolute-form, and CONNECT.
+#[derive(Debug)]
+pub struct ForwardPlan {
+    /// Index in [`Plan::upstreams`] of the one that stands for all destinations. It has one server, whose address is not used, and
+    /// no route leads to it.
+    pub upstream: usize,
+    /// Which destinations may be used.
+    pub policy: Policy,
+    /// File with the names and hashed passwords of users, as `weir passwd` writes it; None, the default: nobody is asked.
+    pub users: Option<PathBuf>,
+    /// What the challenge calls itself (RFC 9110 §11.5). Default `weir`.
+    pub realm: String,
+    /// Upstream connections of one client, 1-1,000; the least recently used one is closed for another. Default 16.
+    pub destinations_max: u32,
+    /// Client connections of one user over all workers; with more: 429. None, the default: any number.
+    pub user_connections_max: Option<u32>,
+    /// Requests a second of one user over all workers, with as many at once; with more: 429. None, the default: any number.
+    pub user_rate_max: Option<u32>,
+    /// Name servers that are asked; none, the default: those of the system (resolv.conf, and /etc/hosts first).
+    pub resolvers: Vec<SocketAddr>,
+    /// What `/proxy.pac` answers to clients that ask the proxy itself. None, the default: 404.
+    pub pac: Option<Bytes>,
+}
+
+/// `pool` of an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pool {
+    /// Requests of all clients follow each other on few connections. The default.
+    #[default]
+    Pipelined,
+    /// A connection has one request at a time, whoever's.
+    Shared,
+    /// Each client connection has one upstream connection, for as long as it lives, and shares it with nobody.
+    Pinned,
+    /// Each request has an upstream connection of its own.
+    PerRequest,
+}
+
+impl Pool {
+    /// The word of the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Pool::Pipelined => "pipelined",
+            Pool::Shared => "shared",
+            Pool::Pinned => "pinned",
+            Pool::PerRequest => "per-request",
+        }
+    }
+
+    /// Whether connections belong to clients or requests, and are made when those need them.
+    pub fn is_private(self) -> bool {
+        matches!(self, Pool::Pinned | Pool::PerRequest)
+    }
 }
 
 /// Limits and behaviour towards clients.
@@ -107,7 +180,9 @@ pub struct UpstreamPlan {
     pub slow_start_us: u64,
     /// Binds sessions to servers; None: they are not.
     pub sticky: Option<Sticky>,
-    /// How deep requests may follow each other on one connection.
+    /// Whose requests use which connections.
+    pub pool: Pool,
+    /// How deep requests may follow each other on one connection. Only with [`Pool::Pipelined`].
     pub pipeline: PipelineMode,
     /// Whose requests may follow each other on one connection.
     pub share: Share,
@@ -301,6 +376,7 @@ impl Default for UpstreamPlan {
             balance: Method::Ratio,
             slow_start_us: 0,
             sticky: None,
+            pool: Pool::Pipelined,
             pipeline: PipelineMode::Adaptive,
             share: Share::All,
             echo: None,
@@ -325,7 +401,7 @@ impl Default for UpstreamPlan {
 impl ListenerPlan {
     /// A listener with the default backlog.
     pub fn new(address: SocketAddr) -> ListenerPlan {
-        ListenerPlan { address, backlog: 65535 }
+        ListenerPlan { address, backlog: 65535, serves: Serves::Reverse }
     }
 }
 
