@@ -7,6 +7,7 @@
 #![allow(unreachable_pub)] // `pub` here means: for the tests
 
 mod client;
+pub mod names;
 mod server;
 mod tools;
 mod weir;

@@ -1,0 +1,248 @@
+//! One question to name servers: the addresses of one kind of a name, by hickory-resolver. Called by `names`.
+//!
+//! Names are absolute: no search domain of resolv.conf is appended, so that nobody's `intranet` becomes somebody else's. Aliases
+//! (CNAME) are followed, at most [`ALIASES_MAX`] of them. What is kept, and for how long, is decided by `names`; nothing is kept here.
+//!
+//! Bounds: a datagram is sent again after a third of a second, up to three times, within [`PATIENCE`]; then once more to
+//! whoever else there is.
+
+use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
+use hickory_resolver::system_conf::read_system_conf;
+
+use super::order::{Found, LIST_MAX, Missing};
+use super::stamp::Stamp;
+
+/// The name servers of the system.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+/// How often it is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// For one name server to answer. Two rounds end within the time that a name has.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Aliases on the way to an address.
+const ALIASES_MAX: usize = 16;
+/// Questions at once on a connection (after a truncated answer): as many as `names` asks.
+const AT_ONCE_MAX: usize = 1024;
+
+/// Who is asked.
+#[derive(Debug)]
+pub(crate) struct Dns {
+    /// Given ones stay; those of the system are read again when they have changed.
+    is_system: bool,
+    servers: RefCell<Servers>,
+}
+
+#[derive(Debug)]
+struct Servers {
+    resolver: TokioResolver,
+    stamp: Option<Stamp>,
+    looked: Instant,
+}
+
+/// A kind of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    V4,
+    V6,
+}
+
+impl Dns {
+    /// The name servers of the system, or these. Call it within a tokio runtime.
+    ///
+    /// # Errors
+    /// What hickory-resolver has against them.
+    pub(crate) fn new(given: &[SocketAddr]) -> Result<Dns, NetError> {
+        let stamp = Stamp::at(Path::new(RESOLV_CONF)).ok();
+        let config = if given.is_empty() { system() } else { of(given) };
+        let servers = Servers { resolver: resolver(config)?, stamp, looked: Instant::now() };
+        Ok(Dns { is_system: given.is_empty(), servers: RefCell::new(servers) })
+    }
+
+    /// Asks for the addresses of one kind that a name has.
+    pub(crate) async fn ask(&self, name: &Name, kind: Kind) -> Result<Found, Missing> {
+        let record_type = match kind {
+            Kind::V4 => RecordType::A,
+            Kind::V6 => RecordType::AAAA,
+        };
+        let resolver = self.resolver();
+        match resolver.lookup(name.clone(), record_type).await {
+            Ok(lookup) => select(name, lookup.answers()).ok_or(Missing::Kind(None)),
+            Err(error) => Err(missing(&error)),
+        }
+    }
+
+    /// Whom to ask now.
+    fn resolver(&self) -> TokioResolver {
+        let mut servers = self.servers.borrow_mut();
+        if self.is_system && servers.looked.elapsed() >= LOOK_EVERY {
+            servers.looked = Instant::now();
+            let stamp = Stamp::at(Path::new(RESOLV_CONF)).ok();
+            // A file that is being replaced is looked at again.
+            if stamp != servers.stamp
+                && let Ok(resolver) = resolver(system())
+            {
+                (servers.resolver, servers.stamp) = (resolver, stamp);
+            }
+        }
+        servers.resolver.clone()
+    }
+}
+
+/// Name servers of the system; without any the one on this host (resolv.conf(5)).
+fn system() -> ResolverConfig {
+    match read_system_conf() {
+        Ok((config, _)) => ResolverConfig::from_parts(None, Vec::new(), config.name_servers().to_vec()),
+        Err(_) => of(&[SocketAddr::from(([127, 0, 0, 1], 53))]),
+    }
+}
+
+fn of(servers: &[SocketAddr]) -> ResolverConfig {
+    let config = |server: &SocketAddr| {
+        let mut config = NameServerConfig::udp_and_tcp(server.ip());
+        config.connections.iter_mut().for_each(|connection: &mut ConnectionConfig| connection.port = server.port());
+        config
+    };
+    ResolverConfig::from_parts(None, Vec::new(), servers.iter().map(config).collect())
+}
+
+fn resolver(config: ResolverConfig) -> Result<TokioResolver, NetError> {
+    let mut options = ResolverOpts::default();
+    options.cache_size = 0;
+    options.use_hosts_file = ResolveHosts::Never;
+    options.preserve_intermediates = true;
+    options.timeout = PATIENCE;
+    options.attempts = 1;
+    options.max_active_requests = AT_ONCE_MAX;
+    TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).with_options(options).build()
+}
+
+/// The addresses that belong to a name by the aliases of an answer, and the shortest time of all that leads to them.
+fn select(name: &Name, answers: &[Record]) -> Option<Found> {
+    let mut found = Found { list: Vec::new(), ttl: Duration::MAX };
+    let mut owner = name;
+    for _ in 0..=ALIASES_MAX {
+        let of_owner = || answers.iter().filter(|record| record.name == *owner);
+        for record in of_owner() {
+            let address = match &record.data {
+                RData::A(address) => IpAddr::V4(address.0),
+                RData::AAAA(address) => IpAddr::V6(address.0).to_canonical(),
+                _ => continue,
+            };
+            found.ttl = found.ttl.min(Duration::from_secs(record.ttl.into()));
+            if found.list.len() < LIST_MAX {
+                found.list.push(address);
+            }
+        }
+        if !found.list.is_empty() {
+            return Some(found);
+        }
+        let alias = of_owner().find_map(|record| match &record.data {
+            RData::CNAME(target) => Some((&target.0, record.ttl)),
+            _ => None,
+        });
+        let (target, ttl) = alias?;
+        found.ttl = found.ttl.min(Duration::from_secs(ttl.into()));
+        owner = target;
+    }
+    None
+}
+
+fn missing(error: &NetError) -> Missing {
+    match error {
+        NetError::Dns(DnsError::NoRecordsFound(no)) => {
+            let ttl = no.negative_ttl.map(|seconds| Duration::from_secs(seconds.into()));
+            match no.response_code {
+                ResponseCode::NXDomain => Missing::Name(ttl),
+                ResponseCode::NoError => Missing::Kind(ttl),
+                _ => Missing::Failed,
+            }
+        }
+        NetError::Timeout => Missing::TimedOut,
+        _ => Missing::Failed,
+    }
+}
+
+/// A name as DNS has it; None: there can't be such a name. The text is in lower case and without a dot at its end.
+///
+/// What looks like an IPv4 address to some programs (`127.1`, `0x7f.0.0.1`, `2130706433`) is no name: no top-level domain is a
+/// number (RFC 3696 §2).
+pub(crate) fn absolute(text: &str) -> Option<Name> {
+    let usual = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    let last = text.rsplit('.').next()?;
+    let is_number = last.bytes().all(|byte| byte.is_ascii_digit())
+        || last.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let fits = text.len() <= 253 && text.split('.').all(|label| (1..=63).contains(&label.len()));
+    if is_number || !fits || !text.bytes().all(|byte| usual(byte) || byte == b'.') {
+        return None;
+    }
+    let mut name = Name::from_labels(text.split('.').map(str::as_bytes)).ok()?;
+    name.set_fqdn(true);
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what can't be a name is none, and addresses are only taken from those to whom the aliases lead. How: records as
+    //! they come. Whole answers are tested in `names`.
+
+    use super::*;
+    use hickory_resolver::proto::rr::rdata::{A, CNAME};
+
+    #[test]
+    fn numbers_and_odd_labels_are_no_names() {
+        for text in ["example.org", "localhost", "a", "xn--mnchen-3ya.de", "_dmarc.example.org", "0x7f.example"] {
+            let name = absolute(text).unwrap();
+            assert!(name.is_fqdn() && name.to_ascii() == format!("{text}."), "{name}");
+        }
+        let long = format!("{}.org", "a".repeat(64));
+        let longer = vec!["a".repeat(60); 5].join(".");
+        for text in [
+            "",
+            "127.1",
+            "2130706433",
+            "0x7f.1",
+            "127.0.0.0x1",
+            "0x",
+            ".",
+            "a..b",
+            "a.",
+            ".a",
+            "a b",
+            "a\\.b",
+            "m\u{fc}.de",
+            &long,
+            &longer,
+        ] {
+            assert_eq!(absolute(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_chain_counts() {
+        let name = |text: &str| absolute(text).unwrap();
+        let a = |owner: &str, last: u8, ttl| Record::from_rdata(name(owner), ttl, RData::A(A::new(192, 0, 2, last)));
+        let alias =
+            |owner: &str, target: &str, ttl| Record::from_rdata(name(owner), ttl, RData::CNAME(CNAME(name(target))));
+        let chain = [
+            a("evil.org", 66, 9),
+            alias("www.org", "cdn.net", 50),
+            alias("cdn.net", "edge.net", 40),
+            a("edge.net", 1, 60),
+        ];
+        let found = select(&name("www.org"), &chain).unwrap();
+        assert_eq!((found.list.len(), found.ttl), (1, Duration::from_secs(40)));
+        assert_eq!(found.list[0], IpAddr::from([192, 0, 2, 1]));
+        assert_eq!(select(&name("other.org"), &chain), None);
+        let circle = [alias("a.org", "b.org", 1), alias("b.org", "a.org", 1)];
+        assert_eq!(select(&name("a.org"), &circle), None);
+    }
+}

@@ -1,0 +1,299 @@
+//! The file of users, as `weir passwd` writes it: lines `name:hash`; empty ones and those that begin with `#` don't count. Called by
+//! `verify` and `passwd`.
+//!
+//! Bounds: [`BYTES_MAX`] of the file, [`NAME_BYTES_MAX`] of a name.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir_proxy::errand::User;
+
+use super::hash::scheme_of;
+use super::stamp::Stamp;
+
+/// Bytes of the file; about 100,000 users.
+const BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a name.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+/// Errors of one file that are told.
+const ERRORS_MAX: usize = 10;
+
+/// What is wrong with a file: a line for each error, with the way out.
+#[derive(Debug)]
+pub(crate) struct BadUsers(Vec<String>);
+
+impl fmt::Display for BadUsers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|line| writeln!(f, "weir: {line}"))
+    }
+}
+
+/// Somebody with his hash.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) hash: Arc<str>,
+    pub(crate) user: Arc<User>,
+}
+
+/// A file as it was at some time.
+#[derive(Debug, Default)]
+pub(crate) struct Users {
+    entries: HashMap<Box<str>, Entry>,
+    /// Who has connections yet and is in the file no more: he is the same when he comes back.
+    gone: HashMap<Box<str>, Arc<User>>,
+    /// Of somebody in the file; what unknown names are compared with, so that they take as long as known ones.
+    dummy: Option<Arc<str>>,
+    stamp: Option<Stamp>,
+    /// Others than the owner and his group may read it.
+    pub(crate) is_open: bool,
+}
+
+impl Users {
+    /// Reads a file. Who is also in `before` stays the same object, so that his limits go on.
+    ///
+    /// # Errors
+    /// All that is wrong with it, up to [`ERRORS_MAX`].
+    pub(crate) fn read(path: &Path, before: &Users) -> Result<Users, BadUsers> {
+        let failed = |error: io::Error| BadUsers(vec![format!("cannot read the users in {}: {error}", path.display())]);
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let mut text = String::new();
+        let bytes = file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+        if bytes as u64 > BYTES_MAX {
+            let text = format!("the users in {} are more than {} MiB", path.display(), BYTES_MAX >> 20);
+            return Err(BadUsers(vec![text]));
+        }
+        let mut users = parse(&text, path, before)?;
+        users.stamp = Some(Stamp::of(&metadata));
+        users.is_open = metadata.mode() & 0o004 != 0;
+        Ok(users)
+    }
+
+    /// Somebody by his name.
+    pub(crate) fn find(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name)
+    }
+
+    /// A hash to compare with where there is none. None: the file is empty.
+    pub(crate) fn dummy(&self) -> Option<&Arc<str>> {
+        self.dummy.as_ref()
+    }
+
+    /// The object of a name, as far as there is one.
+    fn known(&self, name: &str) -> Option<&Arc<User>> {
+        self.entries.get(name).map(|entry| &entry.user).or_else(|| self.gone.get(name))
+    }
+}
+
+/// What is wrong with a name; None: nothing.
+pub(crate) fn name_error(name: &str) -> Option<String> {
+    if name.is_empty() {
+        Some("the name is empty".to_owned())
+    } else if name.len() > NAME_BYTES_MAX {
+        Some(format!("the name has {} bytes, of {NAME_BYTES_MAX} that it may have", name.len()))
+    } else if name.contains(':') || name.chars().any(char::is_control) || name.starts_with('#') {
+        Some("a name has no colon and no control characters, and does not begin with #".to_owned())
+    } else {
+        None
+    }
+}
+
+/// The text of a file.
+fn parse(text: &str, path: &Path, before: &Users) -> Result<Users, BadUsers> {
+    let mut users = Users::default();
+    let mut errors = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Err(what) = add(line, &mut users, before) {
+            let way_out = format!("make it anew with `weir passwd {} NAME`, or delete the line", path.display());
+            errors.push(format!("{} line {}: {what}; {way_out}", path.display(), at + 1));
+        }
+    }
+    if errors.is_empty() {
+        let all = before.entries.iter().map(|(name, entry)| (name, &entry.user)).chain(&before.gone);
+        let gone = all.filter(|(name, user)| user.connections() > 0 && !users.entries.contains_key(*name));
+        users.gone = gone.map(|(name, user)| (name.clone(), Arc::clone(user))).collect();
+        return Ok(users);
+    }
+    if errors.len() > ERRORS_MAX {
+        let more = errors.len() - ERRORS_MAX;
+        errors.truncate(ERRORS_MAX);
+        errors.push(format!("{} has {more} more errors", path.display()));
+    }
+    Err(BadUsers(errors))
+}
+
+fn add(line: &str, users: &mut Users, before: &Users) -> Result<(), String> {
+    let Some((name, hash)) = line.split_once(':') else {
+        return Err("there is no colon between a name and a hash".to_owned());
+    };
+    if let Some(error) = name_error(name) {
+        return Err(error);
+    }
+    let hash = hash.trim_end();
+    scheme_of(hash).map_err(|what| format!("the hash of `{name}` {what}"))?;
+    if users.entries.contains_key(name) {
+        return Err(format!("`{name}` was in the file before"));
+    }
+    let hash: Arc<str> = hash.into();
+    users.dummy.get_or_insert_with(|| Arc::clone(&hash));
+    let user = before.known(name).map_or_else(|| Arc::new(User::new(name)), Arc::clone);
+    users.entries.insert(name.into(), Entry { hash, user });
+    Ok(())
+}
+
+/// A file that is read again when it changes.
+#[derive(Debug)]
+pub(crate) struct Source {
+    path: PathBuf,
+    pub(crate) now: Arc<Users>,
+    /// The version of the file (None: it was gone) that is bad, and of which that was told.
+    bad: Option<Option<Stamp>>,
+}
+
+impl Source {
+    /// Reads the file for the first time.
+    ///
+    /// # Errors
+    /// See [`Users::read`].
+    pub(crate) fn open(path: &Path) -> Result<Source, BadUsers> {
+        let now = Arc::new(Users::read(path, &Users::default())?);
+        Ok(Source { path: path.to_path_buf(), now, bad: None })
+    }
+
+    /// Reads the file again if it has changed; gives what is to be told then. A bad file is told once, and the users stay as
+    /// they were.
+    pub(crate) fn look(&mut self) -> Option<String> {
+        let stamp = Stamp::at(&self.path).ok();
+        if stamp == self.now.stamp {
+            self.bad = None;
+            return None;
+        }
+        if self.bad == Some(stamp) {
+            return None;
+        }
+        match Users::read(&self.path, &self.now) {
+            Ok(users) => {
+                let count = users.entries.len();
+                (self.now, self.bad) = (Arc::new(users), None);
+                Some(format!("weir: read the users in {} again: {count}\n", self.path.display()))
+            }
+            Err(bad) => {
+                self.bad = Some(stamp);
+                Some(format!("{bad}weir: the users stay as they were before\n"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what a file may contain, what is said of the rest, and that users outlive changes of it. How: texts and real files.
+
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    const HASH: &str = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW";
+
+    /// A file that goes with the test.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str, text: &str) -> Scratch {
+            let path = std::env::temp_dir().join(format!("weir-users-{}-{name}", std::process::id()));
+            std::fs::write(&path, text).unwrap();
+            Scratch(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn lines_are_names_and_hashes() {
+        let text = format!("# users\n\nann:{HASH}\r\nb\u{f6}b s:{HASH}\n");
+        let users = parse(&text, Path::new("u"), &Users::default()).unwrap();
+        assert_eq!(&*users.find("ann").unwrap().hash, HASH);
+        assert_eq!(&*users.find("b\u{f6}b s").unwrap().user.name, "b\u{f6}b s");
+        assert!(users.find("# users").is_none() && users.find("").is_none());
+        assert_eq!(users.dummy().map(|hash| &**hash), Some(HASH));
+        assert!(parse("", Path::new("u"), &Users::default()).unwrap().dummy().is_none());
+    }
+
+    #[test]
+    fn each_error_has_its_line_and_the_way_out() {
+        let text = format!("ann:{HASH}\nbob\ncat:$apr1$x$y\nann:{HASH}\n:{HASH}\n");
+        let errors = parse(&text, Path::new("/etc/u"), &Users::default()).unwrap_err().to_string();
+        for part in [
+            "/etc/u line 2: there is no colon",
+            "/etc/u line 3: the hash of `cat` is MD5",
+            "/etc/u line 4: `ann` was in the file before",
+            "/etc/u line 5: the name is empty",
+            "weir passwd /etc/u NAME",
+        ] {
+            assert!(errors.contains(part), "{part} in {errors}");
+        }
+        let many = parse(&"x\n".repeat(50), Path::new("u"), &Users::default()).unwrap_err().to_string();
+        assert!(many.lines().count() == 11 && many.contains("40 more"), "{many}");
+    }
+
+    #[test]
+    fn names_are_limited() {
+        let long = "a".repeat(256);
+        for bad in ["", "a:b", "a\nb", "a\u{7f}", "#a", &long] {
+            assert!(name_error(bad).is_some(), "{bad:?}");
+        }
+        for good in ["a", "a b", "ann@example.org", "m\u{fc}ller", &long[1..]] {
+            assert_eq!(name_error(good), None, "{good:?}");
+        }
+    }
+
+    #[test]
+    fn users_outlive_changes_and_bad_files() {
+        let file = Scratch::new("change", &format!("ann:{HASH}\nbob:{HASH}\n"));
+        let mut source = Source::open(&file.0).unwrap();
+        let (ann, bob) = ["ann", "bob"].map(|name| Arc::clone(&source.now.find(name).unwrap().user)).into();
+        assert!(ann.enter(None));
+        assert_eq!(source.look(), None);
+
+        std::fs::write(&file.0, format!("bob:{HASH}\ncat:{HASH}\n# longer\n")).unwrap();
+        assert!(source.look().unwrap().contains("again: 2"));
+        assert!(source.now.find("ann").is_none());
+        assert!(Arc::ptr_eq(&source.now.find("bob").unwrap().user, &bob));
+
+        std::fs::write(&file.0, "bob:secret\n").unwrap();
+        let told = source.look().unwrap();
+        assert!(told.contains("line 1") && told.contains("stay as they were"), "{told}");
+        assert_eq!(source.look(), None, "told once");
+        assert!(source.now.find("cat").is_some());
+
+        std::fs::remove_file(&file.0).unwrap();
+        assert!(source.look().unwrap().contains("No such file"));
+        assert_eq!(source.look(), None, "told once");
+
+        std::fs::write(&file.0, format!("ann:{HASH}\n")).unwrap();
+        assert!(source.look().unwrap().contains("again: 1"));
+        assert!(Arc::ptr_eq(&source.now.find("ann").unwrap().user, &ann), "he had a connection all the time");
+        assert_eq!(source.look(), None);
+    }
+
+    #[test]
+    fn who_else_may_read_the_file_is_seen() {
+        let file = Scratch::new("mode", &format!("ann:{HASH}\n"));
+        for (mode, is_open) in [(0o600, false), (0o640, false), (0o644, true), (0o604, true)] {
+            std::fs::set_permissions(&file.0, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(Users::read(&file.0, &Users::default()).unwrap().is_open, is_open, "{mode:o}");
+        }
+        assert!(Source::open(Path::new("/does/not/exist")).unwrap_err().to_string().contains("/does/not/exist"));
+    }
+}

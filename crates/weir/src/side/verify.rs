@@ -1,0 +1,282 @@
+//! Whether credentials are good, for all workers. Called by the side thread for each
+//! [`Errand::Verify`](weir_proxy::errand::Errand).
+//!
+//! Comparing takes tens of milliseconds by intent, so it is done on threads of its own, one for four cores, which give way to
+//! workers (nice 10). Credentials that were good are good at once for [`GOOD_FOR`], by a digest under a key that only this
+//! process knows; the same ones asked several times at once are compared once. The file of users is looked at again, at most
+//! once in [`LOOK_EVERY`], before anything else is believed.
+//!
+//! What does not match is told [`REFUSED_AFTER`] the question, whether the name exists or not, was compared or found no room, so
+//! that the time tells nothing, and guessing is slow. Bounds: see `lanes` for comparisons, [`TURN_MAX`] for how long one waits,
+//! [`LATE_MAX`] refusals that are held back (further ones are told at once), [`GOOD_MAX`] good credentials.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{Mutex, Semaphore};
+use weir_proxy::errand::{Credentials, News, User};
+
+use super::Tell;
+use super::cache::Cache;
+use super::hash;
+use super::lanes::{Lane, Lanes};
+use super::users::{Entry, Source, Users};
+
+/// How long credentials that were good are good.
+const GOOD_FOR: Duration = Duration::from_secs(600);
+/// Good credentials that are kept.
+const GOOD_MAX: usize = 10_000;
+/// How often the file is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// From a question to its refusal, at least.
+const REFUSED_AFTER: Duration = Duration::from_secs(1);
+/// Refusals that are held back at once.
+const LATE_MAX: u32 = 512;
+/// Workers that wait for one comparison; further ones are refused at once.
+const JOIN_MAX: usize = 1024;
+/// For a comparison to begin; then it is a refusal.
+const TURN_MAX: Duration = Duration::from_secs(5);
+/// How much the threads that compare give way to others.
+const NICE: i32 = 10;
+
+/// Times of one service; tests have shorter ones.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) look_every: Duration,
+    pub(crate) refused_after: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Times {
+        Times { look_every: LOOK_EVERY, refused_after: REFUSED_AFTER }
+    }
+}
+
+/// Name, password and hash in one number.
+type Mark = [u8; 32];
+
+/// Compares passwords.
+pub(crate) struct Verifier {
+    /// Key of the marks.
+    key: [u8; 32],
+    times: Times,
+    /// None only while another thread reads the file.
+    source: Mutex<Option<Source>>,
+    users: RefCell<Arc<Users>>,
+    looked: Cell<Instant>,
+    good: RefCell<Cache<Mark, Arc<User>>>,
+    /// Who waits for a comparison: worker and token.
+    open: RefCell<HashMap<Mark, Vec<(u16, u64)>>>,
+    lanes: RefCell<Lanes>,
+    turns: Semaphore,
+    late: Cell<u32>,
+    /// Comparisons so far.
+    compared: Cell<u64>,
+    tell: Tell,
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Verifier {{ open: {} }}", self.open.borrow().len())
+    }
+}
+
+impl Verifier {
+    /// Of the users in a file. `key` is unpredictable; `threads` compare at once.
+    pub(crate) fn new(source: Source, key: [u8; 32], threads: usize, times: Times, tell: Tell) -> Rc<Verifier> {
+        let users = RefCell::new(Arc::clone(&source.now));
+        Rc::new(Verifier {
+            key,
+            times,
+            source: Mutex::new(Some(source)),
+            users,
+            looked: Cell::new(Instant::now()),
+            good: RefCell::new(Cache::new(GOOD_MAX)),
+            open: RefCell::default(),
+            lanes: RefCell::default(),
+            turns: Semaphore::new(threads),
+            late: Cell::new(0),
+            compared: Cell::new(0),
+            tell,
+        })
+    }
+
+    /// A worker asks: it is told. Call it within a local set of tokio.
+    pub(crate) fn ask(self: &Rc<Verifier>, worker: u16, token: u64, credentials: Credentials) {
+        // Whatever happens to the task, the worker is told.
+        let debt = Debt { verifier: Rc::clone(self), worker, token, is_paid: false };
+        tokio::task::spawn_local(Rc::clone(self).verify(debt, credentials));
+    }
+
+    async fn verify(self: Rc<Verifier>, mut debt: Debt, credentials: Credentials) {
+        let asked = Instant::now();
+        self.look().await;
+        let users = Arc::clone(&self.users.borrow());
+        let entry = users.find(&credentials.name);
+        let mark = self.mark(&credentials, entry);
+        let good = self.good.borrow_mut().find(&mark, Instant::now()).map(|(user, _)| Arc::clone(user));
+        if good.is_some() {
+            return debt.pay(good);
+        }
+        if !self.join(mark, &mut debt) {
+            return;
+        }
+        let mut ending = Ending { verifier: Rc::clone(&self), mark, user: None };
+        if self.compare(&credentials, entry, &users).await {
+            ending.user = entry.map(|entry| Arc::clone(&entry.user));
+        } else {
+            self.hold_back(asked).await;
+        }
+    }
+
+    /// Comparisons so far.
+    #[cfg(test)]
+    pub(crate) fn compared(&self) -> u64 {
+        self.compared.get()
+    }
+
+    /// Leaves it to the one who compares the same to tell the worker. True: nobody does yet.
+    fn join(&self, mark: Mark, debt: &mut Debt) -> bool {
+        let mut open = self.open.borrow_mut();
+        let waiting = open.entry(mark).or_default();
+        if waiting.len() < JOIN_MAX {
+            waiting.push((debt.worker, debt.token));
+            debt.is_paid = true;
+        }
+        debt.is_paid && waiting.len() == 1
+    }
+
+    fn mark(&self, credentials: &Credentials, entry: Option<&Entry>) -> Mark {
+        let mut digest = Sha256::new_with_prefix(self.key);
+        let hash = entry.map_or("", |entry| &entry.hash);
+        for part in [credentials.name.as_bytes(), &credentials.password, hash.as_bytes()] {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        }
+        digest.finalize().into()
+    }
+
+    /// Has the file looked at, unless that was done lately. All who come meanwhile wait for it.
+    async fn look(&self) {
+        if self.looked.get().elapsed() < self.times.look_every {
+            return;
+        }
+        let mut place = self.source.lock().await;
+        if self.looked.get().elapsed() < self.times.look_every {
+            return;
+        }
+        let Some(mut source) = place.take() else { return };
+        // A file system can be slow, so it is another thread that asks it.
+        let looking = tokio::task::spawn_blocking(move || {
+            let told = source.look();
+            (source, told)
+        });
+        let Ok((source, told)) = looking.await else { return };
+        self.looked.set(Instant::now());
+        if let Some(told) = told {
+            crate::terminal::print_error(&told);
+            self.good.borrow_mut().clear();
+            *self.users.borrow_mut() = Arc::clone(&source.now);
+        }
+        *place = Some(source);
+    }
+
+    /// Whether the password is right; a name that nobody has is compared with somebody's hash, in vain.
+    async fn compare(&self, credentials: &Credentials, entry: Option<&Entry>, users: &Users) -> bool {
+        let lane: Lane = entry.map(|_| credentials.name.clone());
+        let Some(hash) = entry.map(|entry| &entry.hash).or(users.dummy()) else { return false };
+        if !self.lanes.borrow_mut().enter(&lane) {
+            return false;
+        }
+        let leaving = Leaving { verifier: self, lane };
+        let Ok(Ok(_turn)) = tokio::time::timeout(TURN_MAX, self.turns.acquire()).await else { return false };
+        self.compared.set(self.compared.get() + 1);
+        let (password, hash) = (credentials.password.clone(), Arc::clone(hash));
+        let comparing = tokio::task::spawn_blocking(move || {
+            give_way();
+            hash::matches(&password, &hash)
+        });
+        let is_right = comparing.await.unwrap_or(false);
+        drop(leaving);
+        is_right && entry.is_some()
+    }
+
+    /// Waits until a refusal may be told.
+    async fn hold_back(&self, asked: Instant) {
+        if self.late.get() < LATE_MAX {
+            self.late.set(self.late.get() + 1);
+            tokio::time::sleep(self.times.refused_after.saturating_sub(asked.elapsed())).await;
+            self.late.set(self.late.get() - 1);
+        }
+    }
+}
+
+/// Once for each thread: lets others go first.
+fn give_way() {
+    thread_local!(static GAVE_WAY: Cell<bool> = const { Cell::new(false) });
+    if !GAVE_WAY.replace(true) {
+        // Refused only where threads have no priorities.
+        let _ = rustix::process::nice(NICE);
+    }
+}
+
+/// A worker that is to be told, also when the task ends early.
+struct Debt {
+    verifier: Rc<Verifier>,
+    worker: u16,
+    token: u64,
+    is_paid: bool,
+}
+
+impl Debt {
+    fn pay(&mut self, user: Option<Arc<User>>) {
+        if !std::mem::replace(&mut self.is_paid, true) {
+            (self.verifier.tell)(self.worker, News::Verified { token: self.token, user });
+        }
+    }
+}
+
+impl Drop for Debt {
+    fn drop(&mut self) {
+        self.pay(None);
+    }
+}
+
+/// A comparison that has its place.
+struct Leaving<'a> {
+    verifier: &'a Verifier,
+    lane: Lane,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.verifier.lanes.borrow_mut().leave(&self.lane);
+    }
+}
+
+/// The end of a comparison: all who wait for it are told, and what was good is kept.
+struct Ending {
+    verifier: Rc<Verifier>,
+    mark: Mark,
+    user: Option<Arc<User>>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(user) = &self.user {
+            self.verifier.good.borrow_mut().insert(self.mark, Arc::clone(user), Instant::now() + GOOD_FOR);
+        }
+        let waiting = self.verifier.open.borrow_mut().remove(&self.mark).unwrap_or_default();
+        for (worker, token) in waiting {
+            (self.verifier.tell)(worker, News::Verified { token, user: self.user.clone() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

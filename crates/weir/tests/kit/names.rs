@@ -1,0 +1,260 @@
+//! A scripted name server on loopback: answers of a name in the order of a script, of which the last one is repeated; counts what
+//! is asked. Names that it doesn't know don't exist. UDP only, so nothing longer than a datagram.
+//!
+//! Uses nothing of the kit, because tests inside the crate have it too. Nothing waits by sleeping: what is slow is slow until
+//! [`NameServer::release`].
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hickory_proto::op::{Message, Query, ResponseCode};
+use hickory_proto::rr::rdata::{CNAME, SOA};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+
+/// How long any single event may take before the test fails.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// IPv4 addresses.
+    A,
+    /// IPv6 addresses.
+    Aaaa,
+}
+
+/// One answer.
+#[derive(Debug, Clone)]
+pub enum Reply {
+    /// These addresses, for so many seconds.
+    Addresses(Vec<IpAddr>, u32),
+    /// Another name has them, for so many seconds; with what is known of that, if it is told at once.
+    Alias(&'static str, u32, Option<Box<Reply>>),
+    /// There is no such name, for so many seconds.
+    NoSuchName(u32),
+    /// The name has no addresses of this kind, for so many seconds.
+    Nothing(u32),
+    /// SERVFAIL.
+    Failure,
+    /// No answer.
+    Silence,
+    /// This, when the name is released.
+    Held(Box<Reply>),
+    /// Datagrams that are no answer to the question, then this.
+    Garbage(Box<Reply>),
+}
+
+impl Reply {
+    /// Addresses as text with spaces between them.
+    ///
+    /// # Panics
+    /// A word is none.
+    pub fn of(addresses: &str, ttl_s: u32) -> Reply {
+        Reply::Addresses(addresses.split_whitespace().map(|word| word.parse().expect("an address")).collect(), ttl_s)
+    }
+
+    /// The same when it is released.
+    pub fn held(self) -> Reply {
+        Reply::Held(Box::new(self))
+    }
+}
+
+/// A running name server.
+#[derive(Debug)]
+pub struct NameServer {
+    /// Where it answers.
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    socket: UdpSocket,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    scripts: HashMap<(String, Kind), VecDeque<Reply>>,
+    /// Message identifiers by question: a question that is sent again has the same.
+    asked: HashMap<(String, Kind), HashSet<u16>>,
+    held: Vec<(String, Message, Reply, SocketAddr)>,
+    released: HashSet<String>,
+    ending: bool,
+}
+
+impl NameServer {
+    /// Starts without any names.
+    pub fn start() -> NameServer {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let address = socket.local_addr().expect("bound");
+        let shared = Arc::new(Shared { socket, state: Mutex::default(), changed: Condvar::new() });
+        let work = Arc::clone(&shared);
+        let thread = Some(std::thread::spawn(move || work.work()));
+        NameServer { address, shared, thread }
+    }
+
+    /// Says what becomes of questions for a name: one reply each, the last one for all further ones.
+    pub fn script(&self, name: &str, kind: Kind, replies: impl IntoIterator<Item = Reply>) {
+        self.shared.state().scripts.insert((name.to_owned(), kind), replies.into_iter().collect());
+    }
+
+    /// How often something was asked; a question that is only sent again counts once.
+    pub fn asked(&self, name: &str, kind: Kind) -> usize {
+        self.shared.state().asked.get(&(name.to_owned(), kind)).map_or(0, HashSet::len)
+    }
+
+    /// Waits until something has been asked so often.
+    ///
+    /// # Panics
+    /// It isn't in time.
+    pub fn wait_for(&self, name: &str, kind: Kind, times: usize) {
+        let end = Instant::now() + DEADLINE;
+        let key = (name.to_owned(), kind);
+        let mut state = self.shared.state();
+        while state.asked.get(&key).map_or(0, HashSet::len) < times {
+            let patience = end.saturating_duration_since(Instant::now());
+            assert!(patience > Duration::ZERO, "{name} was not asked for {times} times");
+            state = self.shared.changed.wait_timeout(state, patience).expect("no panic").0;
+        }
+    }
+
+    /// Sends what was held of a name, and holds nothing of it any more.
+    pub fn release(&self, name: &str) {
+        let mut state = self.shared.state();
+        state.released.insert(name.to_owned());
+        let (due, held): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.held).into_iter().partition(|held| held.0 == name);
+        state.held = held;
+        drop(state);
+        for (_, question, reply, to) in due {
+            self.shared.answer(&question, &reply, to);
+        }
+    }
+}
+
+impl Drop for NameServer {
+    fn drop(&mut self) {
+        self.shared.state().ending = true;
+        let _ = self.shared.socket.send_to(&[], self.address);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic")
+    }
+
+    fn work(&self) {
+        let mut buffer = [0; 4096];
+        loop {
+            let received = self.socket.recv_from(&mut buffer);
+            if self.state().ending {
+                return;
+            }
+            if let Ok((length, from)) = received
+                && let Ok(question) = Message::from_vec(&buffer[..length])
+            {
+                self.serve(&question, from);
+            }
+        }
+    }
+
+    fn serve(&self, question: &Message, from: SocketAddr) {
+        let Some(query) = question.queries.first() else { return };
+        let name = query.name().to_ascii().trim_end_matches('.').to_ascii_lowercase();
+        let kind = match query.query_type() {
+            RecordType::A => Kind::A,
+            RecordType::AAAA => Kind::Aaaa,
+            _ => return,
+        };
+        let mut state = self.state();
+        let is_new = state.asked.entry((name.clone(), kind)).or_default().insert(question.metadata.id);
+        let is_known = [Kind::A, Kind::Aaaa].iter().any(|kind| state.scripts.contains_key(&(name.clone(), *kind)));
+        let reply = match state.scripts.get_mut(&(name.clone(), kind)) {
+            Some(replies) if replies.len() > 1 && is_new => replies.pop_front(),
+            Some(replies) => replies.front().cloned(),
+            None => Some(if is_known { Reply::Nothing(60) } else { Reply::NoSuchName(60) }),
+        };
+        let reply = reply.unwrap_or(Reply::Silence);
+        if let Reply::Held(reply) = &reply
+            && !state.released.contains(&name)
+        {
+            state.held.push((name, question.clone(), (**reply).clone(), from));
+            drop(state);
+        } else {
+            drop(state);
+            self.answer(question, &reply, from);
+        }
+        self.changed.notify_all();
+    }
+
+    fn answer(&self, question: &Message, reply: &Reply, to: SocketAddr) {
+        let Some(query) = question.queries.first() else { return };
+        let mut message = Message::response(question.metadata.id, question.metadata.op_code);
+        message.metadata.recursion_desired = question.metadata.recursion_desired;
+        message.metadata.recursion_available = true;
+        message.add_query(query.clone());
+        if self.fill(&mut message, query, reply, to) {
+            let _ = self.socket.send_to(&message.to_vec().expect("a short message"), to);
+        }
+    }
+
+    /// False: there is nothing to send.
+    fn fill(&self, message: &mut Message, query: &Query, reply: &Reply, to: SocketAddr) -> bool {
+        match reply {
+            Reply::Silence => return false,
+            Reply::Failure => message.metadata.response_code = ResponseCode::ServFail,
+            Reply::Nothing(ttl_s) => nothing(message, *ttl_s),
+            Reply::NoSuchName(ttl_s) => {
+                message.metadata.response_code = ResponseCode::NXDomain;
+                nothing(message, *ttl_s);
+            }
+            Reply::Addresses(list, ttl_s) => addresses(message, query.name(), list, *ttl_s),
+            Reply::Alias(target, ttl_s, then) => {
+                let target = Name::from_ascii(format!("{target}.")).expect("a name");
+                let alias = RData::CNAME(CNAME(target.clone()));
+                message.add_answer(Record::from_rdata(query.name().clone(), *ttl_s, alias));
+                if let Some(Reply::Addresses(list, ttl_s)) = then.as_deref() {
+                    addresses(message, &target, list, *ttl_s);
+                }
+            }
+            Reply::Held(reply) => return self.fill(message, query, reply, to),
+            Reply::Garbage(reply) => {
+                let mut other = message.clone();
+                other.metadata.id = message.metadata.id.wrapping_add(1);
+                addresses(&mut other, query.name(), &[IpAddr::from([198, 51, 100, 66])], 60);
+                for bytes in [Vec::new(), vec![0], vec![7; 40], other.to_vec().expect("a short message")] {
+                    let _ = self.socket.send_to(&bytes, to);
+                }
+                return self.fill(message, query, reply, to);
+            }
+        }
+        true
+    }
+}
+
+fn addresses(message: &mut Message, owner: &Name, list: &[IpAddr], ttl_s: u32) {
+    for address in list {
+        let data = match *address {
+            IpAddr::V4(address) => RData::A(address.into()),
+            IpAddr::V6(address) => RData::AAAA(address.into()),
+        };
+        message.add_answer(Record::from_rdata(owner.clone(), ttl_s, data));
+    }
+}
+
+/// No answer, for so long (RFC 2308 §5: the smaller one of two times).
+fn nothing(message: &mut Message, ttl_s: u32) {
+    let zone = Name::from_ascii("test.").expect("a name");
+    let soa = SOA::new(zone.clone(), zone.clone(), 1, 3600, 600, 86_400, ttl_s);
+    message.add_authority(Record::from_rdata(zone, 3600, RData::SOA(soa)));
+}
