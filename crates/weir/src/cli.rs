@@ -39,6 +39,8 @@ pub(crate) enum Verb {
     Server(crate::server::ServerArgs),
     /// Run a reverse proxy without a configuration file
     Reverse(ReverseArgs),
+    /// Write, delete or check a user of the forward proxy
+    Passwd(crate::passwd::PasswdArgs),
     /// Run the test origin
     Origin(OriginArgs),
     /// Find slow requests that averages hide: one at a time, each with its phases

@@ -12,6 +12,7 @@ mod journal;
 mod machine;
 mod names;
 mod origin;
+mod passwd;
 mod probe;
 mod reverse;
 mod run;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Verb::Status(arguments) => status::status(&arguments),
         Verb::Server(arguments) => server::server(&arguments),
         Verb::Reverse(arguments) => reverse::reverse(arguments),
+        Verb::Passwd(arguments) => passwd::passwd(&arguments),
         Verb::Origin(arguments) => origin::origin(&arguments),
         Verb::Probe(arguments) => probe::probe(arguments),
         Verb::Demo(arguments) => demo::demo(&arguments),

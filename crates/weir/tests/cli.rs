@@ -71,6 +71,7 @@ fn help_texts_are_as_stored() {
         "server",
         "server drain",
         "reverse",
+        "passwd",
         "origin",
         "probe",
         "demo",
