@@ -16,6 +16,13 @@ struct Asked {
     upgrade: bool,
 }
 
+impl Asked {
+    /// Whether an answer with this status makes a tunnel (RFC 9110 §9.3.6).
+    fn is_connected(&self, status: u16) -> bool {
+        self.method == "CONNECT" && (200..300).contains(&status)
+    }
+}
+
 /// Reads one client connection from its first byte on.
 ///
 /// Name each request with [`StrictReplies::ask`] before it is sent, feed all that arrives, take complete replies with
@@ -89,7 +96,7 @@ impl StrictReplies {
         &self.interim
     }
 
-    /// Bytes behind a 101 that arrived since the last call.
+    /// Bytes behind a 101, or a 2xx to CONNECT, that arrived since the last call.
     pub fn take_tunnel(&mut self) -> Vec<u8> {
         self.tunnel.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -151,10 +158,10 @@ impl StrictReplies {
             self.interim.push(reply.status);
             return;
         }
-        self.asked.pop_front();
+        let connected = self.asked.pop_front().is_some_and(|asked| asked.is_connected(reply.status));
         reply.interim = std::mem::take(&mut self.interim);
         self.closing = reply.closes;
-        if reply.status == 101 {
+        if reply.status == 101 || connected {
             self.tunnel = Some(Vec::new());
         }
         self.open = Some((reply, reader));
@@ -181,7 +188,10 @@ fn head(head: &[u8], asked: &Asked, offset: u64) -> Result<(Reply, BodyReader), 
         return Err("101 that nobody asked for".to_owned());
     }
     let closes = check_connection(&fields, status)? || asked.version_10 && !keeps_alive(&fields);
-    let bodiless = interim || status == 204 || status == 304 || asked.method == "HEAD";
+    if asked.is_connected(status) && declared != Declared::Nothing {
+        return Err("a framing field in front of a tunnel".to_owned());
+    }
+    let bodiless = interim || asked.is_connected(status) || status == 204 || status == 304 || asked.method == "HEAD";
     let reader = match declared {
         _ if bodiless => BodyReader::Done,
         Declared::Length(length) => BodyReader::length(length),
@@ -218,7 +228,9 @@ fn check_connection(fields: &Fields, status: u16) -> Result<bool, String> {
         }
     }
     let forbidden = ["keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authentication-info", "te"];
-    if let Some(name) = forbidden.iter().find(|name| fields.has(name)) {
+    // The challenge of the proxy itself (RFC 9110 §11.7.1).
+    let own = |name: &str| status == 407 && name == "proxy-authenticate";
+    if let Some(name) = forbidden.iter().find(|name| fields.has(name) && !own(name)) {
         return Err(format!("hop-by-hop field {name}"));
     }
     if list(&fields.all("via")).iter().filter(|via| via.ends_with(" weir")).count() > 1 {

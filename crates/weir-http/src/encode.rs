@@ -32,6 +32,8 @@ pub struct RequestEdits<'a> {
     pub host: &'a [u8],
     /// How the body is sent.
     pub framing: Framing,
+    /// Say that the connection ends behind the answer: `Connection: close`.
+    pub close: bool,
     /// Ask for this upgrade: `Connection: upgrade` and the value of Upgrade.
     pub upgrade: Option<&'a [u8]>,
     /// Say that trailers are welcome: `TE: trailers` and `Connection: TE`.
@@ -187,8 +189,11 @@ pub(crate) fn put_framing(out: &mut Vec<u8>, framing: Framing) {
 }
 
 fn put_connection(out: &mut Vec<u8>, edits: &RequestEdits<'_>) {
+    // An upgrade is a wish for the connection to go on.
     match (edits.upgrade, edits.te_trailers) {
+        (None, false) if edits.close => return out.extend_from_slice(b"Connection: close\r\n"),
         (None, false) => return,
+        (None, true) if edits.close => out.extend_from_slice(b"Connection: close, TE\r\n"),
         (None, true) => out.extend_from_slice(b"Connection: TE\r\n"),
         (Some(_), false) => out.extend_from_slice(b"Connection: upgrade\r\n"),
         (Some(_), true) => out.extend_from_slice(b"Connection: upgrade, TE\r\n"),

@@ -110,6 +110,7 @@ pub fn encode_error_reply(
     close: bool,
     head_only: bool,
     retry_after_s: Option<u32>,
+    extra: &[u8],
 ) {
     let status_bytes = status_digits(status);
     let reason = reason(status).as_bytes();
@@ -126,10 +127,23 @@ pub fn encode_error_reply(
         put_decimal(out, u64::from(seconds));
         out.extend_from_slice(b"\r\n");
     }
+    out.extend_from_slice(extra);
     let persistence = if close { Persistence::Close } else { Persistence::Implied };
     finish_reply_head(out, Framing::Length(body_bytes as u64), persistence);
     if !head_only {
         body.iter().for_each(|part| out.extend_from_slice(part));
+    }
+}
+
+/// Appends a complete 200 that weir makes itself, with content of this media type; without the content for HEAD.
+pub fn encode_content_reply(out: &mut Vec<u8>, media_type: &str, content: &[u8], close: bool, head_only: bool) {
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\nServer: weir\r\nContent-Type: ");
+    out.extend_from_slice(media_type.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    let persistence = if close { Persistence::Close } else { Persistence::Implied };
+    finish_reply_head(out, Framing::Length(content.len() as u64), persistence);
+    if !head_only {
+        out.extend_from_slice(content);
     }
 }
 

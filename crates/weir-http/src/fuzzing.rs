@@ -126,6 +126,7 @@ fn encode_plain(data: &[u8], head: &RequestHead, fields: &Fields) -> Vec<u8> {
             RequestBody::Length(length) => Framing::Length(length),
             RequestBody::Chunked => Framing::Chunked,
         },
+        close: false,
         upgrade: head.upgrade.map(|span| span.of(data)),
         te_trailers: head.te_trailers,
         via: false,

@@ -35,8 +35,8 @@ pub use chunked::{Chunk, ChunkError, ChunkedDecoder};
 pub use date::http_date;
 pub use encode::{Forwarded, Framing, RequestEdits, encode_request};
 pub use encode_reply::{
-    CHUNK_TAIL, Persistence, encode_chunk_head, encode_error_reply, encode_last_chunk, encode_reply_head,
-    finish_reply_head, reason,
+    CHUNK_TAIL, Persistence, encode_chunk_head, encode_content_reply, encode_error_reply, encode_last_chunk,
+    encode_reply_head, finish_reply_head, reason,
 };
 pub use field::{Field, FieldName, Fields};
 pub use head_scan::HeadScan;

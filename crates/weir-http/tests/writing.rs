@@ -12,6 +12,7 @@ fn edits() -> RequestEdits<'static> {
         path: b"/p",
         host: b"h",
         framing: Framing::None,
+        close: false,
         upgrade: None,
         te_trailers: false,
         via: false,
@@ -191,7 +192,7 @@ fn reply_ends() {
 fn replies_of_our_own() {
     let error = |close, head_only, retry| {
         let mut out = Vec::new();
-        encode_error_reply(&mut out, 503, "no-server", close, head_only, retry);
+        encode_error_reply(&mut out, 503, "no-server", close, head_only, retry, b"");
         String::from_utf8(out).unwrap()
     };
     let body = "503 Service Unavailable: no-server\n";

@@ -98,6 +98,8 @@ impl Traits {
     pub const QUARANTINED: Traits = Traits(4096);
     /// Was the oldest unanswered request of its client when it was forwarded: its answer never waits for another one.
     pub const FIRST: Traits = Traits(8192);
+    /// CONNECT: nothing is sent; the connection becomes a tunnel as soon as it is there.
+    pub const TUNNEL: Traits = Traits(32768);
     /// Was with a worker when that lost everything, perhaps because of it: that happens once.
     pub const WRECKED: Traits = Traits(16384);
 
@@ -127,6 +129,10 @@ impl Traits {
 pub enum Failure {
     /// No server can be reached: 502.
     NoServer,
+    /// None of the destination's addresses accepts a connection: 502.
+    ConnectFailed,
+    /// None of the destination's addresses has answered in time: 504.
+    ConnectTimeout,
     /// Every server is suspended or out of use by order: 503 with Retry-After.
     NoHealthyServer,
     /// Every queue is full: 503 with Retry-After.
@@ -149,6 +155,7 @@ impl Failure {
     /// Status of the answer that stands in for the server's.
     pub fn status(self) -> u16 {
         match self {
+            Failure::ConnectTimeout => 504,
             Failure::NoHealthyServer | Failure::QueueFull | Failure::Suspect => 503,
             _ => 502,
         }
@@ -158,6 +165,8 @@ impl Failure {
     pub fn word(self) -> &'static str {
         match self {
             Failure::NoServer => "no-server",
+            Failure::ConnectFailed => "connect-failed",
+            Failure::ConnectTimeout => "connect-timeout",
             Failure::NoHealthyServer => "no-healthy-server",
             Failure::QueueFull => "queue-full",
             Failure::Lost => "upstream-lost",
@@ -193,6 +202,7 @@ mod tests {
             Traits::QUARANTINED,
             Traits::FIRST,
             Traits::WRECKED,
+            Traits::TUNNEL,
         ];
         assert!(all.iter().all(|one| one.0.is_power_of_two()));
         assert_eq!(all.iter().fold(0, |bits, one| bits | one.0).count_ones() as usize, all.len());

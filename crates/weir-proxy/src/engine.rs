@@ -18,6 +18,7 @@ mod audit;
 mod choose;
 mod client;
 mod connect;
+mod forward;
 mod glitches;
 mod health;
 mod late;
@@ -25,6 +26,7 @@ mod lives;
 mod loss;
 mod mail;
 mod orders;
+mod private;
 mod probes;
 mod quarantine;
 mod report;
@@ -48,12 +50,14 @@ use crate::ask::{ExchangeId, LinkId};
 use crate::balance::{Balance, Measure, Shared};
 use crate::budget::Budget;
 use crate::counters::Counters;
+use crate::errand::Errand;
 use crate::event::{EVENTS_MAX, Event, What};
 use crate::health::Window;
 use crate::histogram::Histogram;
 use crate::keep::Shelf;
 use crate::link::Link;
 use crate::mail::Post;
+use crate::names::Names;
 use crate::output::{Out, Output, Spare};
 use crate::plan::Plan;
 use crate::server::Server;
@@ -381,6 +385,14 @@ pub struct Engine {
     seed: u64,
     /// Some upstream is balanced by what all workers have at its servers.
     shares_loads: bool,
+    /// Some upstream has connections of single clients or requests.
+    has_private: bool,
+    /// Of destinations of the forward proxy.
+    names: Names,
+    /// For the side thread.
+    errands: VecDeque<Errand>,
+    /// The clock on the wall less the engine's time, microseconds.
+    wall_offset_us: i64,
     /// When draining began.
     draining_us: Option<u64>,
     /// How often this worker has begun anew.
@@ -455,6 +467,10 @@ impl Engine {
             swept_us: now_us,
             seed: parts.seed,
             shares_loads: false,
+            names: Names::default(),
+            errands: VecDeque::new(),
+            wall_offset_us: 0,
+            has_private: plan.upstreams.iter().any(|upstream| upstream.pool.is_private()),
             draining_us: None,
             life: 0,
             strangers: vec![false; usize::from(parts.workers)],
@@ -483,13 +499,15 @@ impl Engine {
         let plan = &self.plan.upstreams[upstream];
         let server = self.servers.len() as u32;
         let workers = u32::from(self.workers);
+        let connections = if plan.pool.is_private() { 0 } else { connections };
         let mine = (0..connections).filter(|n| (n + server) % workers == u32::from(self.worker)).count() as u32;
         let now_us = self.now_us;
         let links = (0..mine).map(|position| self.links.insert(Link::new(server, position, now_us)).0).collect();
-        let (pipeline, share, queue_size) = (plan.pipeline, plan.share, plan.queue_size);
+        let (pool, pipeline, share, queue_size) = (plan.pool, plan.pipeline, plan.share, plan.queue_size);
         let mut machine =
-            Server::new(upstream as u16, index as u16, stats, links, connections, pipeline, share, queue_size);
+            Server::new(upstream as u16, index as u16, stats, links, connections, pool, pipeline, share, queue_size);
         machine.standing = Standing::new(self.hints.order(server as usize));
+        machine.anywhere = self.is_anywhere(upstream as u16);
         machine.usual = Usual::new(plan.escape);
         machine.notable_from = plan.notable_from();
         machine.windows = plan.failover.iter().map(|rule| Window::new(rule.limit, rule.window_us)).collect();

@@ -43,10 +43,21 @@ pub enum LinkState {
     },
     /// Takes requests.
     Ready,
-    /// Joined with a client after 101.
+    /// Joined with a client after 101, or for CONNECT.
     Tunnel,
     /// Left the pool with an answer whose client takes it slowly.
     Aside,
+}
+
+/// Whose connection it is, where it belongs to no pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// Slot of the client's session in the engine.
+    pub session: u32,
+    /// Occupant of the slot.
+    pub generation: u32,
+    /// For one request, not for the client's next ones.
+    pub once: bool,
 }
 
 /// One request on a connection.
@@ -113,8 +124,10 @@ pub enum Step {
 pub struct Link {
     /// Index of the server in the engine.
     pub server: u32,
-    /// Position among the server's connections on this worker.
+    /// Position among the server's connections on this worker; meaningless with an owner.
     pub position: u32,
+    /// Whose it is; None: the pool's.
+    pub owner: Option<Owner>,
     /// The driver's name for it.
     pub socket: Option<u64>,
     /// Where it stands.
@@ -230,6 +243,7 @@ impl Link {
         Link {
             server,
             position,
+            owner: None,
             socket: None,
             state: LinkState::Down { retry_us },
             log: Log::default(),
@@ -288,6 +302,19 @@ impl Link {
             searching: false,
             stash: Vec::new(),
         }
+    }
+
+    /// A connection of one client, or of one request, whose connect begins now.
+    pub fn of_owner(server: u32, owner: Owner, deadline_us: u64, now_us: u64) -> Link {
+        let mut link = Link::new(server, u32::MAX, now_us);
+        link.owner = Some(owner);
+        link.state = LinkState::Connecting { deadline_us };
+        link
+    }
+
+    /// It is joined with a client before anything was sent on it (CONNECT).
+    pub fn join(&mut self, client: ExchangeId) {
+        (self.state, self.reading, self.peer) = (LinkState::Tunnel, Reading::Tunnel, Some(client));
     }
 
     /// Notes that it ended or could not be established, for status.

@@ -15,7 +15,7 @@ use crate::depth::Depth;
 use crate::health::Window;
 use crate::lifespan::Lifespan;
 use crate::link::{Link, LinkState};
-use crate::plan::{PipelineMode, Share};
+use crate::plan::{PipelineMode, Pool, Share};
 use crate::stamina::Stamina;
 use crate::standing::{Order, Standing};
 use crate::stats::ServerStats;
@@ -129,6 +129,12 @@ pub struct Server {
     pub capacity: u32,
     /// Until when it gets acknowledgements at once.
     acknowledged_until_us: u64,
+    /// Stands for all destinations of the forward proxy.
+    pub anywhere: bool,
+    /// Its connections belong to clients or requests and are made when those need them: [`Pool::is_private`].
+    pub private: bool,
+    /// Until when a private one is not chosen while another server can be: a connect has failed.
+    pub away_until_us: u64,
     /// Configured to send one request at a time.
     pub pipeline_off: bool,
     /// Only requests of one client follow each other.
@@ -143,6 +149,7 @@ impl Server {
         stats: Arc<ServerStats>,
         links: Vec<u32>,
         total: u32,
+        pool: Pool,
         mode: PipelineMode,
         share: Share,
         queue_size: u32,
@@ -181,9 +188,12 @@ impl Server {
             failures: 0,
             unreachable: false,
             was_down: false,
-            capacity: queue_size.saturating_mul(count as u32),
+            capacity: if pool.is_private() { u32::MAX } else { queue_size.saturating_mul(count as u32) },
             acknowledged_until_us: 0,
-            pipeline_off: mode == PipelineMode::Off || queue_size == 1,
+            anywhere: false,
+            private: pool.is_private(),
+            away_until_us: 0,
+            pipeline_off: pool != Pool::Pipelined || mode == PipelineMode::Off || queue_size == 1,
             share_client: share == Share::Client,
             links,
         }
@@ -216,8 +226,8 @@ impl Server {
 
     /// Recomputes what a connection may take. Call after anything about it changed.
     pub fn refresh(&mut self, link: &mut Link, now_us: u64) {
-        if link.state == LinkState::Aside {
-            // Its position belongs to its successor.
+        if link.state == LinkState::Aside || link.owner.is_some() {
+            // Its position belongs to its successor, or it has none.
             return;
         }
         let position = link.position as usize;
@@ -339,7 +349,7 @@ mod tests {
     use super::*;
 
     fn server(mode: PipelineMode) -> Server {
-        Server::new(0, 0, Arc::default(), vec![0], 1, mode, Share::All, 1000)
+        Server::new(0, 0, Arc::default(), vec![0], 1, Pool::Pipelined, mode, Share::All, 1000)
     }
 
     /// A batch is what fills a receive: many small answers, one large one; a fixed depth stays what it is.

@@ -10,6 +10,7 @@ use weir_http::{ChunkedDecoder, HeadScan};
 use crate::ask::LinkId;
 use crate::keep::Kept;
 use crate::output::Output;
+use crate::own::Own;
 use crate::slab::NONE;
 
 /// Where a client connection is in reading.
@@ -19,8 +20,9 @@ pub enum Reading {
     Head,
     /// Within a request body.
     Body,
-    /// Behind a request to change protocols, until that is answered.
-    AwaitSwitch,
+    /// In front of a request that can't be taken before everything asked earlier is answered, or before something is known; or behind
+    /// one that may make a tunnel of the connection.
+    Await,
     /// Joined with an upstream connection.
     Tunnel,
     /// Nothing more is read as requests: after the last answer the connection is closed.
@@ -62,6 +64,8 @@ pub struct Session {
     pub upload: Option<Box<Upload>>,
     /// Upstream connections that were told to stop for this client.
     pub paused: Option<Box<Paused>>,
+    /// What belongs to it alone.
+    pub own: Option<Box<Own>>,
     /// Where it is in reading.
     pub reading: Reading,
     /// Small facts.
@@ -98,6 +102,8 @@ pub struct Flags {
     pub tunnel_ended: bool,
     /// The upstream connection asked to hold the request body back.
     pub body_paused: bool,
+    /// A client of the forward proxy.
+    pub proxied: bool,
 }
 
 /// Input that waits.
@@ -217,6 +223,8 @@ pub struct Want {
     pub trailers: bool,
     /// Asks for another protocol.
     pub upgrade: bool,
+    /// CONNECT: what follows it is meant for the tunnel, also when there is none.
+    pub connect: bool,
     /// Its body is not completely received.
     pub body_open: bool,
     /// Its answer, which ends by close, lacks its end: only a reset can say so.
@@ -266,6 +274,7 @@ impl Session {
             stash: None,
             upload: None,
             paused: None,
+            own: None,
             reading: Reading::Head,
             flags: Flags::default(),
         }

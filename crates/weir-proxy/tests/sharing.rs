@@ -108,7 +108,10 @@ impl Bench {
 
     fn client(&mut self) -> u64 {
         self.sockets += 1;
-        let token = self.engine.accepted(self.sockets, SocketAddr::from(([198, 51, 100, 7], 999))).unwrap();
+        let token = self
+            .engine
+            .accepted(self.sockets, SocketAddr::from(([198, 51, 100, 7], 999)), weir_proxy::plan::Serves::Reverse)
+            .unwrap();
         self.tokens.insert(self.sockets, token);
         self.sockets
     }

@@ -13,6 +13,7 @@ use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socke
 use weir_proxy::engine::{Action, Engine, Input, Parts, token_is_link};
 use weir_proxy::event::Event as ServerEvent;
 use weir_proxy::output::Out;
+use weir_proxy::plan::Serves;
 use weir_proxy::standing::Order;
 
 use crate::doing::{Doing, Step};
@@ -403,7 +404,7 @@ impl<D: Driver> Worker<D> {
                     self.engine.client_sent(token, spare, ok);
                 }
             }
-            Event::Accepted { socket, peer } => match self.engine.accepted(pack(socket), peer) {
+            Event::Accepted { socket, peer } => match self.engine.accepted(pack(socket), peer, self.serves(token)) {
                 Some(token) => {
                     self.driver.set_token(socket, token);
                     self.driver.receive(socket, Receive::Many(Class::Small));
@@ -418,6 +419,11 @@ impl<D: Driver> Worker<D> {
             Event::ReceiveFailed(_) => self.engine.client_failed(token),
             Event::Woken => {}
         }
+    }
+
+    /// What the listener that a token names serves.
+    fn serves(&self, token: u64) -> Serves {
+        self.parts.plan.listeners.get((token & !LISTENER) as usize).map_or(Serves::Reverse, |listener| listener.serves)
     }
 
     fn received(&mut self, token: u64, buffer: RecvBuf) {

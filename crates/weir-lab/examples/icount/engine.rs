@@ -61,7 +61,9 @@ impl Harness {
         }
         let peer: SocketAddr = ([10, 0, 0, 3], 4000).into();
         for socket in 0..clients as u64 {
-            harness.clients.push(harness.engine.accepted(socket, peer).expect("there is room"));
+            harness
+                .clients
+                .push(harness.engine.accepted(socket, peer, weir_proxy::plan::Serves::Reverse).expect("there is room"));
         }
         harness.step();
         harness

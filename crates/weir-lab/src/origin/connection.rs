@@ -389,7 +389,7 @@ impl Connection {
 
     /// A short error reply and the end of the connection.
     fn refuse(&mut self, status: u16, word: &str) {
-        weir_http::encode_error_reply(&mut self.out, status, word, true, false, None);
+        weir_http::encode_error_reply(&mut self.out, status, word, true, false, None, b"");
         self.stage = Stage::Closing;
     }
 }

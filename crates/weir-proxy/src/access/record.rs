@@ -46,8 +46,18 @@ impl Party {
         match reason {
             "" | "done" | "tunnel-ended" => Party::None,
             "client-reset" | "client-closed" | "body-truncated" => Party::Client,
-            "no-server" | "no-healthy-server" | "upstream-lost" | "retries-exceeded" | "retry-budget"
-            | "bad-answer" | "truncated" => Party::Server,
+            "connect-failed"
+            | "connect-timeout"
+            | "no-such-name"
+            | "name-servers-failed"
+            | "name-servers-timeout"
+            | "no-server"
+            | "no-healthy-server"
+            | "upstream-lost"
+            | "retries-exceeded"
+            | "retry-budget"
+            | "bad-answer"
+            | "truncated" => Party::Server,
             _ => Party::Weir,
         }
     }

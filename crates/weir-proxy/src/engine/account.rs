@@ -16,8 +16,9 @@ use crate::session::{Phase, Reading};
 
 impl Engine {
     /// What the clock on the wall shows: its microseconds since 1970 less the engine's time, and how many seconds the zone
-    /// is east of Greenwich. For the access log; call it when it changes.
+    /// is east of Greenwich. For the access log and for rules that hold at times; call it when it changes.
     pub fn set_wall(&mut self, offset_us: i64, zone_s: i32) {
+        self.wall_offset_us = offset_us;
         if let Some(access) = &mut self.access {
             access.set_wall(offset_us, zone_s);
         }
@@ -87,7 +88,8 @@ impl Engine {
             server: link.server,
             sent_us: self.now_us,
             connected_us: link.connected_us,
-            before: link.answers + link.entries.len() as u64 - 1,
+            // A tunnel has no request on its connection.
+            before: (link.answers + link.entries.len() as u64).saturating_sub(1),
         };
         if id.worker == self.worker {
             self.on_placed(id, placed);

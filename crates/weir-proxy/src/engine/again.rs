@@ -32,7 +32,7 @@ impl Engine {
         if counts {
             ask.tries = ask.tries.saturating_add(1);
             ask.traits = ask.traits.with(Traits::ALONE, true);
-            ask.traits = ask.traits.with(Traits::QUARANTINED, ask.tries > 1);
+            ask.traits = ask.traits.with(Traits::QUARANTINED, ask.tries > 1 && !self.is_private(ask.upstream));
             if u32::from(ask.tries) > self.plan.upstreams[usize::from(ask.upstream)].forward_retries {
                 return Err(Failure::RetriesExceeded);
             }
@@ -63,6 +63,9 @@ impl Engine {
 
     /// A piece of the body of a request that lost its connection and waits for another.
     pub(super) fn body_to_waiting(&mut self, id: ExchangeId, piece: &Piece<'_>, end: bool) {
+        if self.body_to_approach(id, piece, end) {
+            return;
+        }
         let quarantined = self.groups.iter_mut().flat_map(|group| &mut group.quarantine.waiting);
         let mut all = self.servers.iter_mut().flat_map(|server| &mut server.waiting).chain(quarantined);
         let Some(waiting) = all.find(|waiting| waiting.ask.id == id && waiting.ask.traits.has(Traits::STREAMING))
@@ -77,7 +80,9 @@ impl Engine {
 
     /// A request goes again after its connection was lost, or its server can't be reached: first in line.
     pub(super) fn place_again(&mut self, ask: Ask, bytes: Vec<u8>) {
-        if ask.traits.has(Traits::QUARANTINED) {
+        if self.is_private(ask.upstream) {
+            self.approach_again(ask, bytes);
+        } else if ask.traits.has(Traits::QUARANTINED) {
             self.quarantine(ask, bytes);
         } else {
             self.place_second(ask, bytes);

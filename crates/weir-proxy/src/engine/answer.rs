@@ -11,6 +11,9 @@ use crate::session::{AnswerFraming, Exchange, Phase, Reading, Session};
 use crate::slab::{NONE, Slab};
 use crate::suspects::REFUSED_US;
 
+/// Media type of the file that tells browsers how to use the proxy.
+const PAC_TYPE: &str = "application/x-ns-proxy-autoconfig";
+
 /// Status line and end-to-end fields of an answer.
 #[derive(Clone, Copy)]
 pub(super) enum Lines<'a> {
@@ -132,21 +135,33 @@ impl Engine {
 
     /// 101: from here on the two connections are one tunnel (RFC 9110 §7.8).
     pub(super) fn answer_switch(&mut self, slot: u32, link: LinkId, upgrade: &[u8], lines: Lines<'_>) {
+        let via = self.plan.client.via;
+        self.join_tunnel(slot, link, 101, |out| {
+            lines.write(out, via);
+            weir_http::finish_reply_head(out, Framing::None, Persistence::Upgrade(upgrade));
+        });
+    }
+
+    /// The connection that CONNECT wants is there: the two are one tunnel (RFC 9110 §9.3.6).
+    pub(super) fn answer_connect(&mut self, slot: u32, link: LinkId) {
+        let line = b"HTTP/1.1 200 Connection established\r\n\r\n";
+        self.join_tunnel(slot, link, 200, |out| out.extend_from_slice(line));
+    }
+
+    fn join_tunnel(&mut self, slot: u32, link: LinkId, status: u16, write: impl FnOnce(&mut Vec<u8>)) {
         self.release(slot);
-        self.counters.answer(101);
+        self.counters.answer(status);
         self.counters.tunnels.add(1);
         self.counters.tunnels_opened.add(1);
         let exchange = self.exchanges.at_mut(slot);
         exchange.phase = Phase::Answering;
         exchange.link = Some(link);
         let index = exchange.session;
-        let via = self.plan.client.via;
         let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
         let start = out.len();
-        lines.write(out, via);
-        weir_http::finish_reply_head(out, Framing::None, Persistence::Upgrade(upgrade));
+        write(out);
         let bytes = out.len() - start;
-        self.note_begun(slot, 101, bytes);
+        self.note_begun(slot, status, bytes);
         let now_us = self.now_us;
         let session = self.sessions.at_mut(index);
         session.reading = Reading::Tunnel;
@@ -236,13 +251,17 @@ impl Engine {
         let exchange = self.exchanges.at_mut(slot);
         // An error says nothing of keep-alive, without which HTTP/1.0 ends here.
         let draining = draining && exchange.next == NONE;
-        exchange.want.close |= exchange.want.body_open || exchange.want.old || draining;
+        exchange.want.close |= exchange.want.body_open || exchange.want.old || exchange.want.connect || draining;
         exchange.framing = AnswerFraming::Plain;
         let (close, head, index) = (exchange.want.close, exchange.want.head, exchange.session);
-        let before = exchange.held.len();
+        let (extra, pac) = (self.proxy_lines(index, status, word), self.pac(word));
+        let before = self.held_len(slot);
         let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
         let start = out.len();
-        weir_http::encode_error_reply(out, status, word, close, head, retry_after_s);
+        match pac {
+            Some(pac) => weir_http::encode_content_reply(out, PAC_TYPE, &pac, close, head),
+            None => weir_http::encode_error_reply(out, status, word, close, head, retry_after_s, &extra),
+        }
         let head_bytes = if self.access.is_some() { head_len(&out[start..]) } else { 0 };
         self.note_error(slot, status, word, head_bytes);
         self.exchanges.at_mut(slot).phase = Phase::Done;
@@ -318,7 +337,7 @@ impl Engine {
             closing = done.want.close;
             let session = self.sessions.at_mut(index);
             session.flags.reset |= done.want.cut;
-            if session.first == NONE && session.reading == Reading::AwaitSwitch {
+            if session.first == NONE && session.reading == Reading::Await {
                 // An upgrade was refused, or one that waits for its turn may be parsed now.
                 session.reading = Reading::Head;
             }

@@ -26,7 +26,10 @@ impl Engine {
     pub(super) fn watch_stall(&mut self, index: u32) {
         let link = self.links.at_mut(index);
         link.paused_us = self.now_us;
-        if link.stall_due_us == u64::MAX && matches!(link.state, LinkState::Ready | LinkState::Aside) {
+        if link.owner.is_none()
+            && link.stall_due_us == u64::MAX
+            && matches!(link.state, LinkState::Ready | LinkState::Aside)
+        {
             self.arm_stall(index, self.now_us + STALL_US);
         }
     }

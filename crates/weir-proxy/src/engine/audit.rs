@@ -32,6 +32,7 @@ impl Engine {
         }
         equal("requests of all clients", exchanges, self.exchanges.len())?;
         self.audit_carriers()?;
+        self.audit_own()?;
         self.audit_gauges()
     }
 
@@ -143,6 +144,7 @@ impl Engine {
         }
         self.servers.iter().flat_map(|server| &server.waiting).for_each(|waiting| carry(waiting.ask.id));
         self.groups.iter().flat_map(|group| &group.quarantine.waiting).for_each(|waiting| carry(waiting.ask.id));
+        self.approaches().for_each(|approach| carry(approach.waiting.ask.id));
         for slot in self.exchanges.indexes() {
             let (phase, count) = (self.exchanges.at(slot).phase, carried[slot as usize]);
             let exchange = self.exchanges.at(slot);
@@ -160,9 +162,29 @@ impl Engine {
         Ok(())
     }
 
+    /// Connections of clients are known to their clients, and only to those.
+    fn audit_own(&self) -> Result<(), String> {
+        for index in self.links.indexes() {
+            let (link, name) = (self.links.at(index), (index, self.links.generation(index)));
+            let Some(owner) = link.owner.filter(|_| link.state != LinkState::Tunnel) else { continue };
+            if !self.sessions.holds(owner.session, owner.generation) {
+                return Err(format!("upstream connection {index} has outlived its client"));
+            }
+            let own = self.sessions.at(owner.session).own.as_deref();
+            let kept = own.is_some_and(|own| own.links.iter().any(|link| (link.index, link.generation) == name));
+            let tried = own.and_then(|own| own.approach.as_ref()).is_some_and(|one| one.attempts.contains(&name));
+            if !(kept || tried) {
+                return Err(format!("upstream connection {index} is unknown to its client"));
+            }
+        }
+        Ok(())
+    }
+
     fn audit_gauges(&self) -> Result<(), String> {
         let quarantined: usize = self.groups.iter().map(|group| group.quarantine.waiting.len()).sum();
-        let waiting = quarantined + self.servers.iter().map(|server| server.waiting.len()).sum::<usize>();
+        let waiting = quarantined
+            + self.approaches().count()
+            + self.servers.iter().map(|server| server.waiting.len()).sum::<usize>();
         let asked: usize = self.servers.iter().map(|server| server.inflight as usize).sum();
         let ready: usize = self.servers.iter().map(|server| server.ready as usize).sum();
         equal("queue_waiting", self.counters.queue_waiting.get() as usize, waiting)?;

@@ -7,6 +7,7 @@ use weir_http::{Fields, Method, RequestBody, RequestError, RequestHead, TargetFo
 
 use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, token};
 use crate::output::{Out, Output};
+use crate::plan::Serves;
 use crate::session::{AnswerFraming, Exchange, Phase, Reading, Session, Stash, Want};
 use crate::slab::NONE;
 
@@ -14,8 +15,8 @@ use crate::slab::NONE;
 const STASH_BYTES_MAX: usize = 64 * 1024;
 
 impl Engine {
-    /// A client connected. Returns the token that names it, or None when it is not wanted (then close it).
-    pub fn accepted(&mut self, socket: u64, peer: SocketAddr) -> Option<u64> {
+    /// A client connected to a listener that serves this. Returns the token that names it, or None when it is not wanted (then close it).
+    pub fn accepted(&mut self, socket: u64, peer: SocketAddr, serves: Serves) -> Option<u64> {
         let full = self.plan.client.connections_max.is_some_and(|max| self.sessions.len() >= max as usize);
         if full || self.is_draining() {
             self.counters.connections_refused.add(1);
@@ -24,6 +25,7 @@ impl Engine {
         self.counters.accepted.add(1);
         self.counters.client_connections.add(1);
         let (index, generation) = self.sessions.insert(Session::new(socket, peer, self.now_us));
+        self.sessions.at_mut(index).flags.proxied = serves == Serves::Forward;
         self.note_client(index, peer);
         self.arm_session(index);
         Some(token(Owner::Client, index, generation))
@@ -174,9 +176,10 @@ impl Engine {
         let parsed = weir_http::parse_request(rest, &self.plan.client.head, &mut fields);
         let used = match parsed {
             Ok(None) => 0,
-            Ok(Some(head)) if head.upgrade.is_some() && self.sessions.at(index).first != NONE => {
-                // Its answer may make a tunnel of the connection: everything asked before is answered first.
-                self.sessions.at_mut(index).reading = Reading::AwaitSwitch;
+            Ok(Some(head)) if self.must_wait(index, &head, &fields, rest) => {
+                let session = self.sessions.at_mut(index);
+                (session.reading, session.since_us) = (Reading::Await, self.now_us);
+                self.arm_session(index);
                 0
             }
             Ok(Some(head)) => {
@@ -192,6 +195,21 @@ impl Engine {
         used
     }
 
+    /// Whether everything asked before is answered first, because the answer to this request may make a tunnel of the connection, or
+    /// what serves it has one request of a client at a time; or something has to be known first of a client of the forward proxy.
+    fn must_wait(&mut self, index: u32, head: &RequestHead, fields: &Fields, bytes: &[u8]) -> bool {
+        let session = self.sessions.at(index);
+        match (session.first == NONE, session.flags.proxied) {
+            (true, true) => !self.decide(index, head, fields, bytes),
+            (false, true) => true,
+            (true, false) => false,
+            (false, false) => {
+                let to = if self.has_private { self.route(index, head, bytes).ok() } else { None };
+                head.upgrade.is_some() || to.is_some_and(|to| self.is_private(to as u16))
+            }
+        }
+    }
+
     fn refuse_head(&mut self, index: u32, error: RequestError, bytes: &[u8]) {
         self.refuse(index, error.status(), error.word(), bytes, self.now_us);
     }
@@ -200,16 +218,22 @@ impl Engine {
     fn request_parsed(&mut self, index: u32, head: &RequestHead, fields: &Fields, input: &Input<'_>, at: usize) {
         self.counters.requests.add(1);
         let bytes = &input.bytes[at..];
-        let upstream = match self.route(head, bytes) {
+        let upstream = match self.route(index, head, bytes) {
             Ok(upstream) => upstream,
             Err((status, word)) => return self.answer_locally(index, head, fields, bytes, status, word),
         };
         let exchange = self.add_exchange(index, head, fields, bytes);
+        if head.method == Method::Connect {
+            self.sessions.at_mut(index).reading = Reading::Await;
+            self.open_tunnel(exchange, upstream);
+            self.arm_session(index);
+            return;
+        }
         match head.body {
             RequestBody::None | RequestBody::Length(0) => {
                 if head.upgrade.is_some() {
                     // Before it is forwarded: it may be answered at once.
-                    self.sessions.at_mut(index).reading = Reading::AwaitSwitch;
+                    self.sessions.at_mut(index).reading = Reading::Await;
                 }
                 self.forward(exchange, upstream, head, fields, bytes, &[], None);
             }
@@ -222,11 +246,17 @@ impl Engine {
     }
 
     /// The upstream for a request, or the status and word that refuse it.
-    pub(super) fn route(&mut self, head: &RequestHead, bytes: &[u8]) -> Result<usize, (u16, &'static str)> {
+    pub(super) fn route(
+        &mut self,
+        session: u32,
+        head: &RequestHead,
+        bytes: &[u8],
+    ) -> Result<usize, (u16, &'static str)> {
+        let proxied = self.sessions.at(session).flags.proxied;
         if head.via_loop {
             return Err((508, "loop"));
         }
-        if head.method == Method::Connect || head.form == TargetForm::Authority {
+        if !proxied && (head.method == Method::Connect || head.form == TargetForm::Authority) {
             return Err((405, "connect-refused"));
         }
         if head.max_forwards == Some(0) && matches!(head.method, Method::Trace | Method::Options) {
@@ -236,6 +266,9 @@ impl Engine {
             && length > max
         {
             return Err((413, "body-too-large"));
+        }
+        if proxied {
+            return self.decided(session);
         }
         let path = head.path.of(bytes);
         let path = if path.is_empty() { b"/" } else { path };
@@ -258,9 +291,7 @@ impl Engine {
         word: &'static str,
     ) {
         let exchange = self.add_exchange(index, head, fields, bytes);
-        // What follows a refused CONNECT may be meant for the tunnel.
-        let has_more =
-            !matches!(head.body, RequestBody::None | RequestBody::Length(0)) || head.method == Method::Connect;
+        let has_more = !head.body.is_empty() || head.method == Method::Connect;
         let slot = self.exchanges.at_mut(exchange);
         slot.want.close |= has_more;
         slot.want.body_open = has_more;
@@ -279,6 +310,7 @@ impl Engine {
             close: !head.persist || self.is_draining(),
             trailers: head.te_trailers,
             upgrade: head.upgrade.is_some(),
+            connect: head.method == Method::Connect,
             ..Want::default()
         };
         let exchange = self.push_exchange(index, want);
@@ -336,9 +368,9 @@ impl Engine {
         let session = self.sessions.at(index);
         let stashed = session.stash.as_ref().map_or(0, |stash| stash.bytes.len() - stash.start);
         let wanted = match session.reading {
-            Reading::Head | Reading::AwaitSwitch => {
+            Reading::Head | Reading::Await => {
                 stashed < STASH_BYTES_MAX
-                    && (session.reading == Reading::AwaitSwitch || stashed == 0 || self.may_take_request(session))
+                    && (session.reading == Reading::Await || stashed == 0 || self.may_take_request(session))
             }
             Reading::Body | Reading::Tunnel => !session.flags.body_paused,
             Reading::Closing | Reading::Linger => true,
@@ -369,7 +401,7 @@ impl Engine {
             Reading::Tunnel => self.tunnel_client_ended(index),
             Reading::Linger => self.close_session(index, self.orderly_end(index)),
             Reading::Body if session.stash.is_none() => self.upload_failed(index, 400, "body-truncated"),
-            Reading::Body | Reading::AwaitSwitch => {}
+            Reading::Body | Reading::Await => {}
             Reading::Head | Reading::Closing => {
                 let waits = session.stash.is_some() && !self.may_take_request(self.sessions.at(index));
                 let session = self.sessions.at_mut(index);
@@ -545,6 +577,7 @@ impl Engine {
         self.note_closed(index, why);
         self.drop_exchanges(index, why);
         let client = self.client_name(index);
+        self.end_own(index);
         let session = self.sessions.remove(index);
         for link in session.paused.map_or_else(Vec::new, |paused| paused.links) {
             self.flow(link, client, false);

@@ -56,6 +56,9 @@ impl Engine {
             self.connect_failed(index);
             return;
         }
+        if self.links.at(index).owner.is_some() {
+            return self.own_connected(index);
+        }
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         let Some(socket) = link.socket else { return };
@@ -91,6 +94,9 @@ impl Engine {
     }
 
     pub(super) fn connect_failed(&mut self, index: u32) {
+        if self.links.at(index).owner.is_some() {
+            return self.own_failed(index);
+        }
         self.counters.upstream_connect_failures.add(1);
         let link = self.links.at_mut(index);
         link.note_close("connect-failed");
@@ -108,7 +114,7 @@ impl Engine {
     }
 
     /// Has the log say that a server can't be reached, once, by the worker that judges it.
-    fn tell_unreachable(&mut self, server: usize) {
+    pub(super) fn tell_unreachable(&mut self, server: usize) {
         let judged = self.judge_of(server as u32) == self.worker;
         let machine = &self.servers[server];
         let news = judged && machine.unreachable && !machine.told_unreachable;
@@ -181,6 +187,10 @@ impl Engine {
     }
 
     pub(super) fn publish_ready(&self, server: usize) {
+        if self.servers[server].private {
+            // No other worker may use them.
+            return;
+        }
         self.hints.set_ready(server, usize::from(self.worker), self.servers[server].ready);
     }
 }

@@ -179,6 +179,9 @@ impl Engine {
     /// A connection with nothing else on it, here or at another worker.
     fn trial_place(&self, server: usize, trial: &Ask) -> Option<Place> {
         let machine = &self.servers[server];
+        if machine.private {
+            return Some(Place::Private(server));
+        }
         match machine.pick(trial, |_| None) {
             Some(position) => Some(Place::Link(machine.links[position])),
             None if machine.ready == 0 => self.ready_elsewhere(server).map(Place::Mail),

@@ -205,6 +205,7 @@ impl Engine {
         let server = link.server as usize;
         let was_ready = link.is_ready();
         let aside = link.state == LinkState::Aside;
+        let owner = link.owner;
         let fruitless = link.answers == 0 && self.now_us.saturating_sub(link.connected_us) < FRUITLESS_US;
         link.note_close(why);
         if !fruitless {
@@ -230,11 +231,13 @@ impl Engine {
         self.publish_ready(server);
         if aside {
             self.remove_aside(index);
+        } else if owner.is_some() {
+            self.remove_own(index);
         } else {
             self.disconnect(index);
             self.links.at_mut(index).probation = loss != Loss::Announced;
         }
-        let may_be_death = matches!(loss, Loss::Died | Loss::Closed);
+        let may_be_death = matches!(loss, Loss::Died | Loss::Closed) && owner.is_none();
         let crash = front_us.filter(|_| may_be_death).and_then(|us| self.crash_of(server, connected_us, us));
         let mut again = Vec::new();
         for (position, mut entry) in entries.into_iter().enumerate() {
@@ -306,6 +309,9 @@ impl Engine {
 
     /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end.
     pub(super) fn cancel_here(&mut self, id: ExchangeId, hard: bool) {
+        if self.cancel_approach(id) {
+            return;
+        }
         for server in 0..self.servers.len() {
             let waiting = &mut self.servers[server].waiting;
             if let Some(position) = waiting.iter().position(|waiting| waiting.ask.id == id) {

@@ -16,17 +16,27 @@ impl Engine {
             let link = self.links.at(index);
             tunnels[link.server as usize] += u32::from(link.state == LinkState::Tunnel);
         }
-        let servers = self.servers.iter().enumerate().zip(tunnels);
+        let mut waiting: Vec<u32> = self.servers.iter().map(|server| server.waiting.len() as u32).collect();
+        if self.has_private {
+            self.approaches().for_each(|approach| waiting[approach.server as usize] += 1);
+        }
+        let servers = self.servers.iter().enumerate().zip(tunnels.into_iter().zip(waiting));
         Report {
             clients: self.sessions.len(),
             exchanges: self.exchanges.len(),
             draining: self.is_draining(),
-            servers: servers.map(|((at, server), tunnels)| self.report_server(at, server, tunnels)).collect(),
+            servers: servers
+                .map(|((at, server), (tunnels, waiting))| ServerReport {
+                    tunnels,
+                    waiting,
+                    ..self.report_server(at, server)
+                })
+                .collect(),
             suspects: self.suspects(),
         }
     }
 
-    fn report_server(&self, at: usize, server: &Server, tunnels: u32) -> ServerReport {
+    fn report_server(&self, at: usize, server: &Server) -> ServerReport {
         let trust = server.trust.state(self.now_us);
         let penalty_us = match trust {
             TrustState::Penalty { until_us } => until_us.saturating_sub(self.now_us),
@@ -47,7 +57,7 @@ impl Engine {
             unanswered: server.inflight,
             capacity: server.capacity,
             aside: server.aside,
-            tunnels,
+            tunnels: 0,
             failures: server.failures,
             trust,
             penalty_us,

@@ -6,6 +6,7 @@ use super::{Engine, GENERATION_MASK};
 use crate::ask::{Ask, ExchangeId, Failure, LinkId, NOBODY, Traits};
 use crate::link::Entry;
 use crate::mail::Mail;
+use crate::plan::Pool;
 use crate::server::Waiting;
 use crate::session::Phase;
 use crate::suspects::Verdict;
@@ -17,6 +18,8 @@ pub(super) enum Place {
     Link(u32),
     /// Into the queue of this server.
     Queue(usize),
+    /// Onto a new connection to this server, which belongs to the client or the request.
+    Private(usize),
     /// To this worker.
     Mail(u16),
     /// Into the quarantine of its upstream.
@@ -43,9 +46,16 @@ impl Engine {
             RequestBody::Length(0) => (Framing::Length(0), false),
             _ => (Framing::None, false),
         });
+        let private = upstream_plan.pool.is_private();
+        let anywhere = self.is_anywhere(upstream as u16);
         let method = head.method_span.of(bytes);
         let target = head.path.of(bytes);
-        let path = if target.is_empty() { b"/" } else { target };
+        let path: &[u8] = match target.is_empty() {
+            // RFC 9112 §3.2.4.
+            true if head.method == weir_http::Method::Options && anywhere => b"*",
+            true => b"/",
+            false => target,
+        };
         let plain = !upstream_plan.nonidempotent.matches(method, path);
         // Servers that overlook the body of a GET would take it for the next request: nothing may be behind it.
         let bodyless = matches!(framing, Framing::None | Framing::Length(0));
@@ -65,7 +75,7 @@ impl Engine {
             .with(Traits::STREAMING, streaming);
         let authority = head.authority.of(bytes);
         let host = if authority.is_empty() { upstream_plan.servers[0].name.as_bytes() } else { authority };
-        let verdict = match self.suspects.is_empty() {
+        let verdict = match self.suspects.is_empty() || private {
             true => Verdict::Free,
             false => self.verdict_of_new(upstream, method, path, host),
         };
@@ -125,11 +135,13 @@ impl Engine {
             path,
             host,
             framing,
+            close: upstream_plan.pool == Pool::PerRequest,
             upgrade: head.upgrade.map(|span| span.of(bytes)),
             te_trailers: head.te_trailers,
             via,
             underscores: plan.client.underscores,
-            forwarded: Some(Forwarded {
+            // Who the clients of a forward proxy are is not the destinations' affair.
+            forwarded: (!anywhere).then(|| Forwarded {
                 client: peer,
                 proto: b"http",
                 host,
@@ -170,6 +182,11 @@ impl Engine {
                 self.servers[server].waiting.push_back(Waiting { ask, bytes });
                 self.counters.queue_waiting.add(1);
                 self.dispatch(server);
+            }
+            Place::Private(server) => {
+                let mut bytes = Vec::new();
+                write(&mut bytes);
+                self.approach(server, Waiting { ask, bytes });
             }
             Place::Mail(worker) => {
                 let post = &mut self.posts[usize::from(worker)];
@@ -225,18 +242,27 @@ impl Engine {
     /// Whether a connection to this server is up and not all are full.
     pub(super) fn is_reachable(&self, server: usize) -> bool {
         let here = &self.servers[server];
+        if here.private {
+            return self.now_us >= here.away_until_us;
+        }
         here.ready > 0 && !here.is_full() || self.ready_elsewhere(server).is_some()
     }
 
     /// Whether one of this worker's own connections to a server may have a request of another server.
     pub(super) fn may_take(&self, server: usize) -> bool {
         let here = &self.servers[server];
+        if here.private {
+            return here.standing.takes_new() && self.now_us >= here.away_until_us;
+        }
         here.standing.takes_new() && here.ready > 0 && !here.is_full()
     }
 
     /// Whether a request may wait for this server's next connect.
     pub(super) fn may_come_up(&self, server: usize) -> bool {
         let machine = &self.servers[server];
+        if machine.private {
+            return machine.standing.keeps_connections();
+        }
         let retries = self.plan.upstreams[usize::from(machine.upstream)].connect_retries;
         machine.standing.keeps_connections() && !machine.is_full() && machine.failures < retries.max(1)
     }
@@ -261,6 +287,11 @@ impl Engine {
 
     /// Chooses the server, then what happens there.
     fn place(&mut self, ask: &mut Ask) -> Place {
+        if self.is_private(ask.upstream)
+            && let Some(place) = self.place_on_own(ask)
+        {
+            return place;
+        }
         if self.groups[usize::from(ask.upstream)].suspended > 0
             && let Some(place) = self.place_trial(ask)
         {
@@ -282,12 +313,16 @@ impl Engine {
     pub(super) fn owner_elsewhere(&self, server: usize) -> Option<u16> {
         // Connection 0 of server s belongs to worker s mod workers.
         let owner = (server % usize::from(self.workers)) as u16;
-        (self.servers[server].links.is_empty() && owner != self.worker).then_some(owner)
+        let machine = &self.servers[server];
+        (machine.links.is_empty() && !machine.private && owner != self.worker).then_some(owner)
     }
 
     /// What this worker's own connections to a server can do for a request; None: ask another worker.
     fn place_here(&self, server: usize, ask: &Ask) -> Option<Place> {
         let machine = &self.servers[server];
+        if machine.private {
+            return Some(Place::Private(server));
+        }
         if machine.links.is_empty() {
             return None;
         }
@@ -346,7 +381,7 @@ impl Engine {
     }
 
     /// Notes a request on a connection whose log already has its bytes from `start` on.
-    fn push_to_link(&mut self, index: u32, ask: Ask, start: u64) {
+    pub(super) fn push_to_link(&mut self, index: u32, ask: Ask, start: u64) {
         let link = self.links.at_mut(index);
         if !link.entries.is_empty() {
             self.counters.pipelined.add(1);

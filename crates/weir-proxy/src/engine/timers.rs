@@ -6,6 +6,7 @@
 use super::orders::NEVER_US;
 use super::{Engine, Owner, token, token_is_link};
 use crate::ask::Failure;
+use crate::errand::ERRAND_US;
 use crate::link::LinkState;
 use crate::session::{Exchange, Phase, Reading, Session};
 use crate::slab::NONE;
@@ -17,6 +18,8 @@ const LINGER_US: u64 = 2_000_000;
 const DRAIN_IDLE_US: u64 = 100_000;
 /// A body slower than the minimum rate is tolerated this long.
 const BODY_RATE_GRACE_US: u64 = 10_000_000;
+/// Time beyond that of an errand after which its answer is not waited for any more.
+const GRACE_US: u64 = 1_000_000;
 
 impl Engine {
     pub(super) fn run_timers(&mut self) {
@@ -70,6 +73,7 @@ impl Engine {
             }
             Reading::Body if !session.flags.body_paused => plan.body_timeout_us,
             Reading::Tunnel => plan.tunnel_timeout_us,
+            Reading::Await if session.first == NONE => ERRAND_US + GRACE_US,
             Reading::Linger => LINGER_US,
             _ => return due_us,
         };
@@ -150,7 +154,13 @@ impl Engine {
                 self.close_session(index, "tunnel-timeout");
             }
             Reading::Linger => self.close_session(index, self.orderly_end(index)),
-            Reading::AwaitSwitch | Reading::Closing => self.arm_session(index),
+            Reading::Await if session.first == NONE => {
+                self.counters.timeouts.count("errand");
+                let stash = self.sessions.at_mut(index).stash.take().unwrap_or_default();
+                let since_us = self.sessions.at(index).since_us;
+                self.refuse(index, 504, "errand-timeout", &stash.bytes[stash.start..], since_us);
+            }
+            Reading::Await | Reading::Closing => self.arm_session(index),
         }
         if self.session_alive(index) {
             self.arm_session(index);
@@ -180,6 +190,10 @@ impl Engine {
             LinkState::Down { retry_us } if retry_us <= self.now_us => self.connect(index),
             LinkState::Down { retry_us } => self.arm_link(index, retry_us),
             LinkState::Connecting { deadline_us } if deadline_us <= self.now_us => self.connect_timed_out(index),
+            LinkState::Connecting { deadline_us } if self.links.at(index).owner.is_some() => {
+                self.try_next_address(index);
+                self.arm_link(index, deadline_us);
+            }
             LinkState::Connecting { deadline_us } => self.arm_link(index, deadline_us),
             LinkState::Tunnel if self.links.at(index).give_up_us <= self.now_us => self.end_tunnel(index),
             LinkState::Ready | LinkState::Aside => {

@@ -12,13 +12,16 @@ impl Engine {
         let link = self.links.at_mut(index);
         link.peer = Some(id);
         link.entries.clear();
-        let (server, position) = (link.server as usize, link.position);
+        let (server, position, owner) = (link.server as usize, link.position, link.owner);
         let machine = &mut self.servers[server];
         machine.inflight -= 1;
         machine.ready -= 1;
         self.counters.in_flight.sub(1);
         self.counters.upstream_connections.sub(1);
-        self.replace_link(server, position, "upgraded");
+        match owner {
+            Some(owner) => self.disown(owner, index),
+            None => self.replace_link(server, position, "upgraded"),
+        }
     }
 
     pub(super) fn tunnel_link_ended(&mut self, index: u32) {

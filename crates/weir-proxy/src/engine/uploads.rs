@@ -206,7 +206,8 @@ impl Engine {
         let mut fields = std::mem::take(&mut self.fields);
         let parsed = weir_http::parse_request(bytes, &self.plan.client.head, &mut fields);
         if let Ok(Some(head)) = parsed {
-            match self.route(&head, bytes) {
+            let session = self.exchanges.at(exchange).session;
+            match self.route(session, &head, bytes) {
                 Ok(upstream) => {
                     self.forward(exchange, upstream, &head, &fields, bytes, body, Some((framing, streaming)));
                 }

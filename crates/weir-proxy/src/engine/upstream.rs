@@ -223,7 +223,7 @@ impl Engine {
         let link = self.links.at_mut(index);
         let answered = (link.answers - before) as u32;
         if answered > 0 {
-            if before == 0 {
+            if before == 0 && self.links.at(index).owner.is_none() {
                 self.locate(index);
                 if self.servers[server].was_down {
                     self.follow_scout(server);
@@ -300,6 +300,9 @@ impl Engine {
         let link = self.links.at_mut(index);
         if link.state == LinkState::Tunnel {
             return;
+        }
+        if link.owner.is_some() {
+            return self.own_answered(index, server);
         }
         if link.pipelined && link.entries.is_empty() && self.servers[server].share_client {
             // The next request may be another client's. Should the server still owe an answer to this one, it must not get it.
@@ -384,11 +387,14 @@ impl Engine {
                 // The answer is good without the body that it announces; what follows it is not.
                 link.poison = Some(Doubt::ForbiddenBody);
             }
-            if head.connection_auth {
+            if head.connection_auth && link.owner.is_none() {
                 // The connection now speaks for one client (NTLM, Negotiate): it is nobody else's.
                 link.persist = false;
             }
             let large = matches!(head.body, ReplyBody::Length(length) if length > LARGE_BYTES);
+            if link.owner.is_some_and(|owner| owner.once) {
+                link.persist = false;
+            }
             link.large = large || matches!(head.body, ReplyBody::UntilClose);
             if link.large {
                 self.counters.exclusive.add(1);
@@ -487,7 +493,8 @@ impl Engine {
         let early = streaming && (!link.body_done || !link.body.is_empty());
         link.large = false;
         let (persist, announced, position, poison) = (link.persist, link.announced, link.position, link.poison);
-        let old = link.old;
+        let (old, pooled) = (link.old, link.owner.is_none());
+        let once = link.owner.is_some_and(|owner| owner.once);
         let Some(entry) = link.finish_answer(now_us) else { return false };
         let (server, behind) = (link.server, !link.entries.is_empty());
         link.probation = false;
@@ -498,7 +505,7 @@ impl Engine {
         } else if announced && !old {
             machine.lifespan.on_announced(answers);
         }
-        if persist && !old && !early && poison.is_none() {
+        if persist && !old && !early && poison.is_none() && pooled {
             machine.trust.on_clean_answer(now_us, position, entry.ask.traits.invites_body());
         }
         self.answer_ended(index, &entry, &trailers);
@@ -524,8 +531,11 @@ impl Engine {
                 self.doubt_server(server, Some(Doubt::NotPersistent));
             }
             // That weir won't go on with it says nothing about what the server did behind this answer.
-            let ending =
-                if announced { (Loss::Announced, "server-said-close") } else { (Loss::Orderly, "not-reusable") };
+            let ending = match announced {
+                _ if once => (Loss::Ours, "per-request"),
+                true => (Loss::Announced, "server-said-close"),
+                false => (Loss::Orderly, "not-reusable"),
+            };
             self.lose_link(index, ending.0, ending.1);
             return false;
         }

@@ -553,7 +553,7 @@ fn too_many_clients_are_refused() {
     let mut world = World::started(limited, 1, 1);
     let (first, _second) = (world.client(), world.client());
     let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-    assert!(world.nodes[0].engine.accepted(77, peer).is_none());
+    assert!(world.nodes[0].engine.accepted(77, peer, world.serves).is_none());
     world.reset(first);
     world.settle();
     world.client();

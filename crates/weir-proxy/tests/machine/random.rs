@@ -1,10 +1,10 @@
 //! Proves: whatever the order of events, each client gets its own answers, in order and exactly once, what must not be
 //! repeated reaches a server at most once, bodies arrive whole, and nothing is left behind. Seeds are printed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_check::{Body, End};
-use weir_proxy::plan::{PipelineMode, Share};
+use weir_proxy::plan::{PipelineMode, Pool, Share};
 
 use crate::world::{Cut, Do, Door, Rng, Seen, World, answer, plan};
 
@@ -105,12 +105,17 @@ fn ask(world: &mut World, client: usize, number: usize) -> Asked {
 }
 
 fn run(seed: u64, faults: Faults) {
+    run_pool(seed, faults, Pool::Pipelined);
+}
+
+fn run_pool(seed: u64, faults: Faults, pool: Pool) {
     let mut rng = Rng(seed);
     let mut limited = plan(1 + rng.below(2) as usize, 1 + rng.below(4) as u32);
     let modes = [PipelineMode::Off, PipelineMode::Depth(4), PipelineMode::Depth(64), PipelineMode::Adaptive];
     limited.upstreams[0].pipeline = modes[rng.below(4) as usize];
     limited.upstreams[0].share = if rng.one_in(4) { Share::Client } else { Share::All };
     limited.upstreams[0].forward_retries = 50;
+    limited.upstreams[0].pool = pool;
     let workers = 1 + rng.below(2) as u16;
     let servers = limited.upstreams[0].servers.len();
     let connections = limited.upstreams[0].servers.iter().map(|server| server.connections as usize).sum::<usize>();
@@ -136,13 +141,16 @@ fn run(seed: u64, faults: Faults) {
     let clients: Vec<usize> =
         (0..1 + rng.below(8)).map(|n| world.client_of(n as usize % usize::from(workers))).collect();
     let mut asked = Vec::new();
+    let mut ended = BTreeSet::new();
     for round in 0..1 + rng.below(20) {
         for client in &clients {
-            for _ in 0..rng.below(6) {
+            let count = rng.below(6);
+            for _ in 0..if ended.contains(client) { 0 } else { count } {
                 asked.push(ask(&mut world, *client, asked.len()));
             }
             if rng.one_in(30) && round > 2 {
                 world.half_close(*client);
+                ended.insert(*client);
             }
             if rng.one_in(60) {
                 world.reset(*client);
@@ -162,22 +170,29 @@ fn run(seed: u64, faults: Faults) {
     clients.iter().for_each(|client| world.stall(*client, false));
     world.servers[0].door = Door::Open;
     world.run_for(40_000_000);
-    judge(&world, &clients, &asked, faults, seed);
+    judge(&world, &clients, &asked, faults, pool, seed);
     let left = world.count(|counters| counters.in_flight.get() + counters.queue_waiting.get());
     assert_eq!(left, 0, "seed {seed}: requests are left behind");
-    assert_eq!(world.open_conns().len(), connections, "seed {seed}: connections");
-    assert_eq!(world.count(|counters| counters.upstream_connections.get()), connections as u64, "seed {seed}");
+    let open = world.open_conns().len();
+    match pool {
+        Pool::Pipelined | Pool::Shared => assert_eq!(open, connections, "seed {seed}: connections"),
+        Pool::Pinned => assert!(open <= world.clients.len(), "seed {seed}: {open} connections"),
+        Pool::PerRequest => assert_eq!(open, 0, "seed {seed}: connections"),
+    }
+    assert_eq!(world.count(|counters| counters.upstream_connections.get()), open as u64, "seed {seed}");
     assert_eq!(world.count(|counters| counters.demotions.get() + counters.surplus.get()), 0, "seed {seed}: blamed");
     world.finish();
 }
 
-fn judge(world: &World, clients: &[usize], asked: &[Asked], faults: Faults, seed: u64) {
+fn judge(world: &World, clients: &[usize], asked: &[Asked], faults: Faults, pool: Pool, seed: u64) {
     for client in clients {
         let state = &world.clients[*client];
         let own: Vec<&Asked> = asked.iter().filter(|asked| asked.client == *client).collect();
         assert!(state.replies.len() <= own.len(), "seed {seed}: client {client} got answers too many");
         for (asked, reply) in own.iter().zip(&state.replies) {
-            let excused = reply.status == 502 && faults.closes + faults.cuts > 0 && asked.method != "GET";
+            let lost = faults.closes + faults.cuts > 0 && asked.method != "GET";
+            // Where connections are made for requests, nobody waits for a server that refuses.
+            let excused = reply.status == 502 && (lost || pool.is_private());
             let right = reply.status == 200 && reply.fields.first("x-nonce") == Some(&asked.nonce);
             assert!(right || excused, "seed {seed}: {} {} got {reply:?}", asked.method, asked.nonce);
             let letters = Body::of(&asked.nonce.bytes().cycle().take(reply.body.length as usize).collect::<Vec<u8>>());
@@ -214,6 +229,15 @@ fn servers_that_close_between_answers() {
 }
 
 #[test]
+fn other_pools() {
+    for (n, pool) in [Pool::Shared, Pool::Pinned, Pool::PerRequest].into_iter().enumerate() {
+        for faults in [Faults { closes: 0, cuts: 0 }, Faults { closes: 10, cuts: 0 }, Faults { closes: 20, cuts: 20 }] {
+            (0..SEEDS / 3).for_each(|seed| run_pool(seed * 3 + n as u64, faults, pool));
+        }
+    }
+}
+
+#[test]
 fn servers_that_break_off() {
     (0..SEEDS).for_each(|seed| run(seed, Faults { closes: 20, cuts: 20 }));
 }
@@ -237,7 +261,7 @@ fn ten_thousand_requests() {
         }
     }
     world.run_for(60_000_000);
-    judge(&world, &clients, &asked, Faults { closes: 50, cuts: 0 }, 7);
+    judge(&world, &clients, &asked, Faults { closes: 50, cuts: 0 }, Pool::Pipelined, 7);
     assert!(clients.iter().all(|client| world.clients[*client].replies.len() == 500));
     world.finish();
 }

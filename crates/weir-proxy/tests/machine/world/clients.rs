@@ -14,7 +14,8 @@ impl World {
         let number = self.clients.len();
         let port = 10_000 + number as u16;
         let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), port);
-        let token = self.nodes[node].engine.accepted(CLIENT_SOCKETS + number as u64, peer).expect("accepted");
+        let token =
+            self.nodes[node].engine.accepted(CLIENT_SOCKETS + number as u64, peer, self.serves).expect("accepted");
         self.clients.push(Client {
             node,
             port,

@@ -169,6 +169,7 @@ impl World {
     }
 
     pub(super) fn connect(&mut self, node: usize, token: u64, address: SocketAddr) {
+        self.connects.push(address);
         let server = usize::from(address.port() - PORT);
         let number = self.conns.len();
         self.conns.push(Conn {
@@ -182,7 +183,7 @@ impl World {
             requests: Vec::new(),
             depth: 0,
             tunnel: Vec::new(),
-            tunnelling: false,
+            tunnelling: self.raw,
             script: VecDeque::new(),
             wait_until_us: 0,
             incoming: VecDeque::new(),
@@ -193,6 +194,9 @@ impl World {
             head_answered: false,
             deaf_send: false,
         });
+        if self.raw {
+            self.conns[number].judge.upgraded();
+        }
         if !self.nodes[node].engine.link_started(token, number as u64) {
             self.conns[number].closed = true;
             return;

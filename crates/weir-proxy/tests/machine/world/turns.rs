@@ -195,6 +195,9 @@ impl World {
         while let Some(action) = self.nodes[node].engine.poll_action() {
             self.perform(node, action);
         }
+        while let Some(errand) = self.nodes[node].engine.take_errand() {
+            self.errands.push((node, errand));
+        }
         let lines = &mut self.lines;
         self.nodes[node].engine.take_lines(|text, count| {
             let text = std::str::from_utf8(text).expect("lines are ASCII");

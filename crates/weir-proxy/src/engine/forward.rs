@@ -1,0 +1,392 @@
+//! What becomes of a request of a client of the forward proxy: who asks, where to, and whether that may be (stage route).
+//!
+//! Everything that has to be known first is asked for while the request waits unparsed: credentials and names are looked at on the
+//! side thread ([`Errand`]). Then [`Proxied::decision`](crate::own::Proxied) says where it goes; each request is decided anew. The
+//! address that was checked is the one that is connected to. semantics.md §9, RFC 9110 §7.3.2, §9.3.6, §11.7.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use weir_http::{FieldName, Fields, Method, RequestHead, TargetForm};
+
+use super::{Engine, Owner, token};
+use crate::ask::{Ask, NOBODY, Traits};
+use crate::errand::{Credentials, Errand, News, Unresolved, User};
+use crate::names::Lookup;
+use crate::own::{Destination, Proxied, Refused, Seat};
+use crate::plan::ForwardPlan;
+use crate::policy::Wanted;
+use crate::policy::host::{Host, parse as parse_host};
+use crate::server::Waiting;
+use crate::session::{Phase, Reading};
+use crate::slab::NONE;
+
+/// Longest value of Proxy-Authorization that is looked at.
+const CREDENTIALS_BYTES_MAX: usize = 4096;
+/// Where the proxy says how to be used.
+const PAC_PATH: &[u8] = b"/proxy.pac";
+
+/// What a request still waits for.
+enum Pending {
+    /// The side thread.
+    News,
+    /// Nothing: it goes nowhere.
+    Refused(Refused),
+}
+
+impl From<Refused> for Pending {
+    fn from(refused: Refused) -> Pending {
+        Pending::Refused(refused)
+    }
+}
+
+impl Engine {
+    /// Decides where a request of a client of the forward proxy goes. False: that has to wait for the side thread.
+    pub(super) fn decide(&mut self, index: u32, head: &RequestHead, fields: &Fields, bytes: &[u8]) -> bool {
+        let plan = Arc::clone(&self.plan);
+        let Some(forward) = &plan.forward else { return true };
+        let decision = match self.judge(forward, index, head, fields, bytes) {
+            Err(Pending::News) => return false,
+            Err(Pending::Refused(refused)) => Err(refused),
+            Ok(destination) => Ok(destination),
+        };
+        let proxied = self.proxied(index);
+        proxied.verdict = None;
+        proxied.is_counted = false;
+        proxied.decision = Some(decision);
+        true
+    }
+
+    fn judge(
+        &mut self,
+        forward: &ForwardPlan,
+        index: u32,
+        head: &RequestHead,
+        fields: &Fields,
+        bytes: &[u8],
+    ) -> Result<Destination, Pending> {
+        if matches!(head.form, TargetForm::Origin | TargetForm::Asterisk) {
+            return Err(Pending::Refused(asked_itself(forward, head, bytes)));
+        }
+        let user = self.identify(forward, index, fields, bytes)?;
+        let is_tunnel = head.method == Method::Connect;
+        let (host, port) = split_port(head.authority.of(bytes));
+        if !is_tunnel && !head.target.of(bytes)[..5].eq_ignore_ascii_case(b"http:") {
+            // Whoever wants TLS to the destination tunnels it.
+            return Err((501, "scheme").into());
+        }
+        let port = port.unwrap_or(80);
+        if port == 0 {
+            return Err((400, "port").into());
+        }
+        let host = parse_host(host).map_err(|error| (400, error.word()))?;
+        let text = match &host {
+            Host::Name(name) => name.clone().into_owned(),
+            Host::Address(address) => address.to_string(),
+        };
+        let wanted = Wanted {
+            host: text.as_bytes(),
+            literal: if let Host::Address(address) = &host { Some(*address) } else { None },
+            port,
+            method: head.method_span.of(bytes),
+            client: self.sessions.at(index).peer,
+            user: user.as_ref().map(|user| &*user.name),
+            wall_s: self.wall_s(),
+        };
+        forward.policy.check(&wanted).map_err(|refusal| (403, refusal.word()))?;
+        let list: Arc<[IpAddr]> = match host {
+            Host::Address(address) => Arc::from([address]),
+            Host::Name(name) => self.addresses_of(index, &name)?,
+        };
+        let mut refused = None;
+        let allowed = |address: &&IpAddr| match forward.policy.check_address(&wanted, **address) {
+            Ok(()) => true,
+            Err(refusal) => {
+                refused = Some(refusal);
+                false
+            }
+        };
+        let addresses: Vec<SocketAddr> =
+            list.iter().filter(allowed).map(|address| SocketAddr::new(*address, port)).collect();
+        if let (true, Some(refusal)) = (addresses.is_empty(), refused) {
+            return Err((403, refusal.word()).into());
+        }
+        let now_us = self.now_us;
+        if let Some(user) = user
+            && !std::mem::replace(&mut self.proxied(index).is_counted, true)
+            && !user.spend(forward.user_rate_max, now_us)
+        {
+            return Err((429, "user-rate").into());
+        }
+        Ok(Destination { name: SocketName(&text, port).to_string().into(), addresses })
+    }
+
+    /// Who asks, by what stands in Proxy-Authorization; None: nobody is asked who he is.
+    fn identify(
+        &mut self,
+        forward: &ForwardPlan,
+        index: u32,
+        fields: &Fields,
+        bytes: &[u8],
+    ) -> Result<Option<Arc<User>>, Pending> {
+        if forward.users.is_none() {
+            return Ok(None);
+        }
+        let mut lines = fields.all(FieldName::ProxyAuthorization);
+        let Some(field) = lines.next() else { return Err((407, "credentials-missing").into()) };
+        let value = field.value.of(bytes);
+        if lines.next().is_some() || value.len() > CREDENTIALS_BYTES_MAX {
+            return Err((407, "credentials-invalid").into());
+        }
+        let token = token(Owner::Client, index, self.sessions.generation(index));
+        let proxied = self.proxied(index);
+        if *proxied.credentials == *value {
+            if let Some(seat) = &proxied.seat {
+                return Ok(Some(Arc::clone(seat.user())));
+            }
+            match proxied.verdict.take() {
+                Some(Some(user)) => {
+                    let seat = Seat::take(&user, forward.user_connections_max);
+                    proxied.seat = Some(seat.ok_or((429, "user-connections"))?);
+                    return Ok(Some(user));
+                }
+                Some(None) => {
+                    proxied.credentials = Box::default();
+                    return Err((407, "credentials-wrong").into());
+                }
+                // Asked already, and something else woke the client.
+                None => return Err(Pending::News),
+            }
+        }
+        let credentials = read_basic(value).ok_or((407, "credentials-invalid"))?;
+        (proxied.seat, proxied.verdict) = (None, None);
+        proxied.credentials = value.into();
+        self.errands.push_back(Errand::Verify { token, credentials });
+        Err(Pending::News)
+    }
+
+    /// The addresses of a name, if they are known.
+    fn addresses_of(&mut self, index: u32, name: &str) -> Result<Arc<[IpAddr]>, Pending> {
+        let client = (index, self.sessions.generation(index));
+        match self.names.look(name, client, self.now_us) {
+            Lookup::Known(Ok(list)) => Ok(list),
+            Lookup::Known(Err(Unresolved::NoSuchName { .. })) => Err((502, "no-such-name").into()),
+            Lookup::Known(Err(Unresolved::Failed)) => Err((502, "name-servers-failed").into()),
+            Lookup::Known(Err(Unresolved::TimedOut)) => Err((504, "name-servers-timeout").into()),
+            Lookup::Waits => Err(Pending::News),
+            Lookup::Ask => {
+                self.errands.push_back(Errand::Resolve { name: name.into() });
+                Err(Pending::News)
+            }
+        }
+    }
+
+    fn proxied(&mut self, index: u32) -> &mut Proxied {
+        &mut self.sessions.at_mut(index).own.get_or_insert_default().proxied
+    }
+
+    /// What was decided of the request of a client of the forward proxy: the upstream that stands for all destinations.
+    pub(super) fn decided(&self, index: u32) -> Result<usize, Refused> {
+        let decision = self.sessions.at(index).own.as_deref().and_then(|own| own.proxied.decision.as_ref());
+        match (decision, &self.plan.forward) {
+            (Some(Ok(_)), Some(forward)) => Ok(forward.upstream),
+            (Some(Err(refused)), _) => Err(*refused),
+            _ => Err((400, "not-decided")),
+        }
+    }
+
+    /// Where the request of a client of the forward proxy goes.
+    pub(super) fn destination(&self, session: u32) -> Option<&Destination> {
+        let own = self.sessions.at(session).own.as_deref()?;
+        own.proxied.decision.as_ref()?.as_ref().ok()
+    }
+
+    /// Whether an upstream stands for all destinations of the forward proxy.
+    pub(super) fn is_anywhere(&self, upstream: u16) -> bool {
+        self.plan.forward.as_ref().is_some_and(|forward| forward.upstream == usize::from(upstream))
+    }
+
+    /// A tunnel is wanted: its connection is made, and nothing is sent before that is there.
+    pub(super) fn open_tunnel(&mut self, slot: u32, upstream: usize) {
+        let patience_us = self.plan.upstreams[upstream].forward_timeout_us;
+        let deadline_us = self.now_us + patience_us;
+        let exchange = self.exchanges.at_mut(slot);
+        (exchange.phase, exchange.patience_us, exchange.deadline_us) = (Phase::Waiting, patience_us, deadline_us);
+        let (session, received_us) = (exchange.session, exchange.received_us);
+        self.note_forwarded(slot, upstream);
+        self.serial += 1;
+        let ask = Ask {
+            id: self.exchange_id(slot),
+            client: self.client_name(session),
+            serial: self.serial,
+            upstream: upstream as u16,
+            server: 0,
+            key: 0,
+            bound: NOBODY,
+            tries: 0,
+            passed: 0,
+            traits: Traits::TUNNEL.with(Traits::FIRST, true),
+            received_us,
+            echo: Default::default(),
+        };
+        self.approach(self.server_index(&ask), Waiting { ask, bytes: Vec::new() });
+    }
+
+    /// The next thing to be asked of the side thread, if any: call it until None at the end of a turn.
+    pub fn take_errand(&mut self) -> Option<Errand> {
+        self.errands.pop_front()
+    }
+
+    /// What has become of an errand. News that nobody waits for any more are ignored.
+    pub fn on_news(&mut self, news: News) {
+        match news {
+            News::Resolved { name, answer } => {
+                for (index, generation) in self.names.learn(&name, answer, self.now_us) {
+                    if self.sessions.holds(index, generation) {
+                        self.resume_decision(index);
+                    }
+                }
+            }
+            News::Verified { token, user } => {
+                if let Some(index) = self.session_of(token).filter(|index| self.sessions.at(*index).flags.proxied) {
+                    self.proxied(index).verdict = Some(user);
+                    self.resume_decision(index);
+                }
+            }
+        }
+    }
+
+    /// The request of a client that waited for the side thread is looked at again.
+    fn resume_decision(&mut self, index: u32) {
+        let session = self.sessions.at_mut(index);
+        if session.reading == Reading::Await && session.first == NONE {
+            session.reading = Reading::Head;
+            self.to_parse.push_back((index, self.sessions.generation(index)));
+        }
+    }
+
+    /// Fields that an answer of the forward proxy's own has: why (RFC 9209), and how to say who one is (RFC 9110 §11.7.1).
+    pub(super) fn proxy_lines(&self, session: u32, status: u16, word: &'static str) -> Vec<u8> {
+        let mut lines = Vec::new();
+        let Some(forward) = self.plan.forward.as_ref().filter(|_| self.sessions.at(session).flags.proxied) else {
+            return lines;
+        };
+        if let Some(error) = proxy_error(word) {
+            lines.extend_from_slice(format!("Proxy-Status: weir; error={error}; details=\"{word}\"\r\n").as_bytes());
+        }
+        if status == 407 {
+            let realm: String = forward.realm.chars().filter(|c| !matches!(c, '"' | '\\') && !c.is_control()).collect();
+            let line = format!("Proxy-Authenticate: Basic realm=\"{realm}\", charset=\"UTF-8\"\r\n");
+            lines.extend_from_slice(line.as_bytes());
+        }
+        lines
+    }
+
+    /// What the answer says to a client that asks how to use the proxy; None: it asked something else.
+    pub(super) fn pac(&self, word: &'static str) -> Option<Bytes> {
+        self.plan.forward.as_ref().filter(|_| word == "pac")?.pac.clone()
+    }
+
+    fn wall_s(&self) -> i64 {
+        (self.now_us as i64).saturating_add(self.wall_offset_us) / 1_000_000
+    }
+}
+
+/// A request to the proxy itself rather than through it.
+fn asked_itself(forward: &ForwardPlan, head: &RequestHead, bytes: &[u8]) -> Refused {
+    let is_read = matches!(head.method, Method::Get | Method::Head);
+    match head.path.of(bytes) == PAC_PATH && is_read {
+        true if forward.pac.is_some() => (200, "pac"),
+        true => (404, "no-pac"),
+        false => (400, "not-absolute"),
+    }
+}
+
+/// The proxy error type (RFC 9209 §2.3) of a word.
+fn proxy_error(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "no-such-name" | "name-servers-failed" => "dns_error",
+        "name-servers-timeout" => "dns_timeout",
+        "address-not-public" | "own-address" => "destination_ip_prohibited",
+        "denied-by-rule" | "port-not-allowed" => "http_request_denied",
+        "user-rate" | "user-connections" => "http_request_denied",
+        "connect-failed" => "connection_refused",
+        "connect-timeout" => "connection_timeout",
+        "forward-timeout" => "http_response_timeout",
+        "upstream-lost" | "retries-exceeded" | "retry-budget" => "connection_terminated",
+        "bad-answer" => "http_protocol_error",
+        "truncated" => "http_response_incomplete",
+        "loop" => "proxy_loop_detected",
+        "errand-timeout" => "proxy_internal_response",
+        _ => return None,
+    })
+}
+
+/// An authority in two: RFC 3986 §3.2.
+fn split_port(authority: &[u8]) -> (&[u8], Option<u16>) {
+    let digits = authority.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let colon = authority.len() - digits;
+    if colon == 0 || authority[colon - 1] != b':' {
+        return (authority, None);
+    }
+    let port = std::str::from_utf8(&authority[colon..]).ok().and_then(|text| text.parse().ok());
+    (&authority[..colon - 1], port)
+}
+
+/// Credentials of the scheme Basic (RFC 7617 §2).
+fn read_basic(value: &[u8]) -> Option<Credentials> {
+    let (scheme, rest) = value.split_at_checked(6)?;
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return None;
+    }
+    let pair = BASE64_STANDARD.decode(rest.trim_ascii_start()).ok()?;
+    let colon = pair.iter().position(|byte| *byte == b':')?;
+    let name = std::str::from_utf8(&pair[..colon]).ok()?;
+    let clean = !name.is_empty() && !name.chars().any(char::is_control);
+    clean.then(|| Credentials { name: name.into(), password: pair[colon + 1..].into() })
+}
+
+/// Host and port as an authority.
+struct SocketName<'a>(&'a str, u16);
+
+impl std::fmt::Display for SocketName<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.contains(':') {
+            true => write!(f, "[{}]:{}", self.0, self.1),
+            false => write!(f, "{}:{}", self.0, self.1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: authorities and credentials are read as the RFCs have them.
+
+    use super::*;
+
+    #[test]
+    fn authorities() {
+        assert_eq!(split_port(b"a:80"), (&b"a"[..], Some(80)));
+        assert_eq!(split_port(b"a"), (&b"a"[..], None));
+        assert_eq!(split_port(b"80"), (&b"80"[..], None));
+        assert_eq!(split_port(b"[::1]:443"), (&b"[::1]"[..], Some(443)));
+        assert_eq!(split_port(b"[::1]"), (&b"[::1]"[..], None));
+        assert_eq!(SocketName("::1", 80).to_string(), "[::1]:80");
+        assert_eq!(SocketName("a.example", 80).to_string(), "a.example:80");
+    }
+
+    #[test]
+    fn credentials() {
+        // The example of RFC 7617 §2, and one whose password has a colon and is no UTF-8.
+        let aladdin = read_basic(b"Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==").unwrap();
+        assert_eq!((&*aladdin.name, &*aladdin.password), ("Aladdin", &b"open sesame"[..]));
+        let odd = read_basic(b"BASIC   YTo6/w==").unwrap();
+        assert_eq!((&*odd.name, &*odd.password), ("a", &b":\xff"[..]));
+        for bad in ["", "Basic", "Basic ", "Basic YQ==", "Basic Og==", "Basic YQpiOmM=", "Bearer YTpi", "Basic YTpi!"] {
+            assert_eq!(read_basic(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Connections of one client or one request: `pool` pinned and per-request (stages schedule and forward). semantics.md §8.
+//!
+//! They are made when a request needs one and belong to the client's worker. A pinned one lives as long as its client: both end
+//! together, and one that its server ends between requests is made anew by the next request. Requests on them follow the same rules
+//! as on any other connection. Where a server has several addresses they are raced (RFC 8305 §5).
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use super::loss::Loss;
+use super::schedule::Place;
+use super::{Action, Engine, Owner as Table, Piece, token};
+use crate::ask::{Ask, ExchangeId, Failure, Traits};
+use crate::link::{Link, LinkState, Owner};
+use crate::own::{Approach, OwnLink};
+use crate::plan::Pool;
+use crate::server::Waiting;
+
+/// How long one address is waited for before the next one is tried beside it (Connection Attempt Delay, RFC 8305 §8).
+const NEXT_ADDRESS_US: u64 = 250_000;
+/// How long a server that refused a connection is not chosen while another one can be.
+const AWAY_US: u64 = 1_000_000;
+
+impl Engine {
+    /// Whether the connections of an upstream belong to clients or requests.
+    pub(super) fn is_private(&self, upstream: u16) -> bool {
+        self.has_private && self.plan.upstreams[usize::from(upstream)].pool.is_private()
+    }
+
+    /// The client's own connection for a request, if there is one that is good for it.
+    pub(super) fn place_on_own(&mut self, ask: &mut Ask) -> Option<Place> {
+        let session = self.exchanges.at(ask.id.index).session;
+        let own = self.sessions.at(session).own.as_deref()?;
+        let name = match self.is_anywhere(ask.upstream) {
+            true => &*self.destination(session)?.name,
+            false => "",
+        };
+        let is_good = |own: &OwnLink| own.upstream == ask.upstream && *own.destination == *name;
+        let position = own.links.iter().position(is_good)?;
+        let index = own.links[position].index;
+        let link = self.links.at(index);
+        let (server, free) = (link.server as usize, link.is_ready() && link.persist && link.entries.is_empty());
+        if !free || !self.servers[server].standing.accepts_bound() {
+            return None;
+        }
+        ask.server = self.servers[server].index;
+        if let Some(own) = &mut self.sessions.at_mut(session).own {
+            own.touch(position);
+        }
+        Some(Place::Link(index))
+    }
+
+    /// Has a connection to a server made for a request.
+    pub(super) fn approach(&mut self, server: usize, waiting: Waiting) {
+        let machine = &self.servers[server];
+        let plan = &self.plan.upstreams[usize::from(machine.upstream)];
+        let session = self.exchanges.at(waiting.ask.id.index).session;
+        let more: VecDeque<SocketAddr> = match machine.anywhere {
+            true => self.destination(session).map_or_else(VecDeque::new, |to| to.addresses.iter().copied().collect()),
+            false => [plan.servers[usize::from(machine.index)].address].into(),
+        };
+        let approach = Approach { waiting, server: server as u32, more, attempts: Vec::new(), timed_out: false };
+        self.counters.queue_waiting.add(1);
+        self.sessions.at_mut(session).own.get_or_insert_default().approach = Some(approach);
+        self.try_address(session);
+    }
+
+    /// Begins a connect to the next address of what a client waits for. False: there is none.
+    fn try_address(&mut self, session: u32) -> bool {
+        let generation = self.sessions.generation(session);
+        let Some(approach) = self.approach_of(session) else { return false };
+        let Some(address) = approach.more.pop_front() else { return false };
+        let (server, last) = (approach.server, approach.more.is_empty());
+        let machine = &self.servers[server as usize];
+        let upstream = &self.plan.upstreams[usize::from(machine.upstream)];
+        let deadline_us = self.now_us + upstream.connect_timeout_us;
+        let owner = Owner { session, generation, once: upstream.pool == Pool::PerRequest };
+        machine.stats.connects.add(1);
+        self.counters.upstream_connects.add(1);
+        let (index, generation) = self.links.insert(Link::of_owner(server, owner, deadline_us, self.now_us));
+        if let Some(approach) = self.approach_of(session) {
+            approach.attempts.push((index, generation));
+        }
+        let look_us = if last { deadline_us } else { deadline_us.min(self.now_us + NEXT_ADDRESS_US) };
+        self.arm_link(index, look_us);
+        self.actions.push_back(Action::Connect { token: token(Table::Link, index, generation), address });
+        true
+    }
+
+    /// A connect takes its time: the next address is tried beside it, once.
+    pub(super) fn try_next_address(&mut self, index: u32) {
+        let (link, generation) = (self.links.at(index), self.links.generation(index));
+        let late = self.now_us >= link.since_us + NEXT_ADDRESS_US;
+        let Some(owner) = link.owner.filter(|_| late) else { return };
+        let is_newest = |approach: &mut Approach| approach.attempts.last() == Some(&(index, generation));
+        if self.approach_of(owner.session).is_some_and(is_newest) {
+            self.try_address(owner.session);
+        }
+    }
+
+    /// Requests for which connections are being made.
+    pub(super) fn approaches(&self) -> impl Iterator<Item = &Approach> {
+        self.sessions.indexes().filter_map(|index| self.sessions.at(index).own.as_deref()?.approach.as_ref())
+    }
+
+    fn approach_of(&mut self, session: u32) -> Option<&mut Approach> {
+        self.sessions.at_mut(session).own.as_deref_mut()?.approach.as_mut()
+    }
+
+    /// Takes the request out that waits for a connection, and ends all connects for it but `winner`.
+    fn take_approach(&mut self, session: u32, winner: Option<u32>) -> Option<Approach> {
+        let approach = self.sessions.at_mut(session).own.as_deref_mut()?.approach.take()?;
+        self.counters.queue_waiting.sub(1);
+        for (index, generation) in &approach.attempts {
+            if Some(*index) != winner && self.links.holds(*index, *generation) {
+                self.close_own(*index, if winner.is_some() { "lost-race" } else { "cancelled" });
+            }
+        }
+        Some(approach)
+    }
+
+    /// A connection of one client is established.
+    pub(super) fn own_connected(&mut self, index: u32) {
+        let now_us = self.now_us;
+        let link = self.links.at_mut(index);
+        let (Some(owner), Some(socket)) = (link.owner, link.socket) else { return };
+        link.state = LinkState::Ready;
+        (link.connected_us, link.since_us) = (now_us, now_us);
+        link.receiving = true;
+        let server = link.server as usize;
+        self.actions.push_back(Action::ReceiveLink { socket });
+        self.counters.upstream_connections.add(1);
+        let machine = &mut self.servers[server];
+        machine.ready += 1;
+        (machine.unreachable, machine.away_until_us) = (false, 0);
+        if std::mem::take(&mut machine.told_unreachable) {
+            self.note_event(server as u32, crate::event::What::Reachable);
+        }
+        let Some(Approach { waiting, .. }) = self.take_approach(owner.session, Some(index)) else {
+            self.lose_link(index, Loss::Ours, "cancelled");
+            return;
+        };
+        if waiting.ask.traits.has(Traits::TUNNEL) {
+            return self.own_tunnel(index, waiting.ask.id);
+        }
+        self.keep_own(owner.session, index, waiting.ask.upstream);
+        let link = self.links.at_mut(index);
+        let start = link.log.end();
+        link.log.pending().extend_from_slice(&waiting.bytes);
+        self.push_to_link(index, waiting.ask, start);
+    }
+
+    /// The connection of a tunnel is established.
+    fn own_tunnel(&mut self, index: u32, id: ExchangeId) {
+        let link = self.links.at_mut(index);
+        link.join(id);
+        let server = link.server as usize;
+        self.servers[server].ready -= 1;
+        self.servers[server].stats.requests.add(1);
+        self.counters.upstream_connections.sub(1);
+        self.note_placed(id, index);
+        self.answer_connect(id.index, self.link_id(index));
+    }
+
+    /// The connection is the client's, for its next requests too unless it is for one only.
+    fn keep_own(&mut self, session: u32, index: u32, upstream: u16) {
+        let generation = self.links.generation(index);
+        let (mut destination, mut max) = (Box::from(""), usize::MAX);
+        if let Some(forward) = self.plan.forward.as_ref().filter(|forward| forward.upstream == usize::from(upstream)) {
+            destination = self.destination(session).map_or(destination, |to| to.name.clone());
+            max = forward.destinations_max as usize;
+        }
+        let own = self.sessions.at_mut(session).own.get_or_insert_default();
+        own.links.push(OwnLink { index, generation, upstream, destination });
+        // The one that is kept now is the last.
+        let oldest = own.links.iter().find(|_| own.links.len() > max).map(|link| link.index);
+        if let Some(oldest) = oldest {
+            self.lose_link(oldest, Loss::Ours, "least-recently-used");
+        }
+    }
+
+    /// A connect for one client has failed: the next address, another server, or an error.
+    pub(super) fn own_failed(&mut self, index: u32) {
+        self.counters.upstream_connect_failures.add(1);
+        let generation = self.links.generation(index);
+        let link = self.links.at(index);
+        let (owner, server) = (link.owner, link.server as usize);
+        let timed_out = matches!(link.state, LinkState::Connecting { deadline_us } if deadline_us <= self.now_us);
+        self.servers[server].stats.connect_failures.add(1);
+        self.servers[server].stats.closes.count("connect-failed");
+        self.remove_own(index);
+        let Some(session) = owner.map(|owner| owner.session) else { return };
+        let Some(approach) = self.approach_of(session) else { return };
+        approach.attempts.retain(|attempt| *attempt != (index, generation));
+        approach.timed_out |= timed_out;
+        let waits = !approach.attempts.is_empty();
+        if self.try_address(session) || waits {
+            return;
+        }
+        let Some(Approach { waiting: Waiting { mut ask, bytes }, timed_out, .. }) = self.take_approach(session, None)
+        else {
+            return;
+        };
+        let machine = &mut self.servers[server];
+        if machine.anywhere {
+            self.answer_fails(ask.id, if timed_out { Failure::ConnectTimeout } else { Failure::ConnectFailed });
+            return;
+        }
+        machine.away_until_us = self.now_us + AWAY_US;
+        machine.unreachable = machine.ready == 0;
+        self.tell_unreachable(server);
+        ask.tries = ask.tries.saturating_add(1);
+        let plan = &self.plan.upstreams[usize::from(ask.upstream)];
+        if usize::from(ask.tries) < plan.servers.len() && u32::from(ask.tries) <= plan.forward_retries {
+            self.approach_again(ask, bytes);
+        } else {
+            self.end_trial(&ask);
+            self.answer_fails(ask.id, Failure::NoServer);
+        }
+    }
+
+    /// A request that lost its connection, or could have none, gets another one.
+    pub(super) fn approach_again(&mut self, mut ask: Ask, bytes: Vec<u8>) {
+        if !self.is_wanted(ask.id) {
+            return;
+        }
+        match self.choose(&ask) {
+            Some(server) => {
+                ask.server = server;
+                self.approach(self.server_index(&ask), Waiting { ask, bytes });
+            }
+            None => self.answer_fails(ask.id, self.refusal(&ask)),
+        }
+    }
+
+    /// A trial of a suspended server has come to nothing.
+    fn end_trial(&mut self, ask: &Ask) {
+        if ask.traits.has(Traits::TRIAL) {
+            self.trial_ended(self.server_index(ask) as u32, false);
+        }
+    }
+
+    /// An answer on a connection of one client is complete.
+    pub(super) fn own_answered(&mut self, index: u32, server: usize) {
+        let idle = self.links.at(index).entries.is_empty();
+        if idle && !self.servers[server].standing.keeps_connections() {
+            self.lose_link(index, Loss::Ours, "disabled");
+        }
+    }
+
+    /// Nobody wants the answer any more for which a connection is being made. False: none is.
+    pub(super) fn cancel_approach(&mut self, id: ExchangeId) -> bool {
+        if !self.has_private || id.worker != self.worker || !self.exchanges.holds(id.index, id.generation) {
+            return false;
+        }
+        let session = self.exchanges.at(id.index).session;
+        if !self.approach_of(session).is_some_and(|approach| approach.waiting.ask.id == id) {
+            return false;
+        }
+        let approach = self.take_approach(session, None);
+        approach.iter().for_each(|approach| self.end_trial(&approach.waiting.ask));
+        true
+    }
+
+    /// A piece of the body of a request for which a connection is being made. False: none is.
+    pub(super) fn body_to_approach(&mut self, id: ExchangeId, piece: &Piece<'_>, end: bool) -> bool {
+        if !self.has_private || id.worker != self.worker || !self.exchanges.holds(id.index, id.generation) {
+            return false;
+        }
+        let session = self.exchanges.at(id.index).session;
+        let Some(approach) = self.approach_of(session).filter(|approach| approach.waiting.ask.id == id) else {
+            return false;
+        };
+        let waiting = &mut approach.waiting;
+        waiting.bytes.extend_from_slice(piece.bytes());
+        if end {
+            waiting.ask.traits = waiting.ask.traits.without(Traits::STREAMING);
+        }
+        true
+    }
+
+    /// A client leaves: its connections end with it.
+    pub(super) fn end_own(&mut self, session: u32) {
+        if self.sessions.at(session).own.is_none() {
+            return;
+        }
+        self.take_approach(session, None);
+        let own = self.sessions.at_mut(session).own.take().unwrap_or_default();
+        for OwnLink { index, generation, .. } in own.links {
+            if self.links.holds(index, generation) {
+                self.lose_link(index, Loss::Ours, "client-gone");
+            }
+        }
+    }
+
+    /// A connection is not its client's any more, because it became a tunnel or ended.
+    pub(super) fn disown(&mut self, owner: Owner, index: u32) {
+        if self.sessions.holds(owner.session, owner.generation)
+            && let Some(own) = &mut self.sessions.at_mut(owner.session).own
+        {
+            own.forget(index);
+        }
+    }
+
+    /// Ends a connection of one client that was never established.
+    fn close_own(&mut self, index: u32, why: &'static str) {
+        let server = self.links.at(index).server as usize;
+        self.counters.upstream_closes.count(why);
+        self.servers[server].stats.closes.count(why);
+        self.remove_own(index);
+    }
+
+    /// Takes a connection of one client out of the table.
+    pub(super) fn remove_own(&mut self, index: u32) {
+        let link = self.links.remove(index);
+        if let Some(socket) = link.socket {
+            self.actions.push_back(Action::CloseLink { socket });
+        }
+        if let Some(owner) = link.owner {
+            self.disown(owner, index);
+        }
+    }
+}
