@@ -211,6 +211,8 @@ counters! {
     surplus: Total,
     /// Changes of servers that were not written to the log, because too many came at once.
     events_lost: Total,
+    /// Names and credentials that were not looked at, because too many were already.
+    errands_refused: Total,
     /// Servers suspended by health.
     suspensions: Total,
     /// Suspended servers that came back.

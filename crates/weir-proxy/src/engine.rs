@@ -18,6 +18,7 @@ mod audit;
 mod choose;
 mod client;
 mod connect;
+mod errands;
 mod forward;
 mod glitches;
 mod health;

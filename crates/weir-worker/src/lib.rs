@@ -3,6 +3,7 @@
 
 mod doing;
 mod enquiry;
+mod errands;
 mod log_sink;
 mod log_writer;
 mod mailbox;
@@ -13,6 +14,7 @@ mod worker;
 
 pub use doing::{Doing, Step};
 pub use enquiry::{Enquiry, WorkerReport, enquire};
+pub use errands::{ERRANDS_MAX, Errands};
 pub use log_sink::{LOG_RING_BYTES, LogSink, Wall};
 pub use log_writer::LogWriter;
 pub use mailbox::{Mailbox, mailboxes, mailboxes_of};

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use weir_io::{Driver, DriverKind, Epoll, Options, Uring, Waker, available_cores, bind_listener, pin_to};
 use weir_proxy::counters::Counters;
 use weir_proxy::engine::{Hints, Parts};
+use weir_proxy::errand::News;
 use weir_proxy::event::Event;
 use weir_proxy::histogram::Histogram;
 use weir_proxy::plan::Plan;
@@ -17,6 +18,7 @@ use weir_proxy::stats::ServerStats;
 
 use crate::doing::Doing;
 use crate::enquiry::Enquiry;
+use crate::errands::Errands;
 use crate::log_sink::LogSink;
 use crate::log_writer::LogWriter;
 use crate::mailbox::{Mailbox, mailboxes};
@@ -40,6 +42,8 @@ pub struct Setup {
     pub pin: bool,
     /// Makes jitter differ between runs.
     pub seed: u64,
+    /// Who runs errands of workers; None: nobody, they fail.
+    pub errands: Option<Arc<dyn Errands>>,
 }
 
 /// Why starting failed.
@@ -140,6 +144,14 @@ impl Handle {
         }
         Ok(())
     }
+
+    /// Tells a worker what has become of an errand of its; exactly once for each.
+    pub fn tell(&self, worker: u16, news: News) {
+        if let Some((control, waker)) = self.controls.get(usize::from(worker)) {
+            control.news(news);
+            waker.wake();
+        }
+    }
 }
 
 /// Workers that run.
@@ -200,7 +212,8 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
         let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };
         let (ready, events, log) = (ready.clone(), events.clone(), sinks.next());
         let control = Arc::default();
-        let seat = Seat { parts, listeners, mailbox, log, ready, control, enquiry, doing, events };
+        let errands = setup.errands.clone();
+        let seat = Seat { parts, listeners, mailbox, log, ready, control, enquiry, doing, events, errands };
         let control = Arc::clone(&seat.control);
         let driver = setup.driver;
         let thread = std::thread::Builder::new().name(format!("weir-{number}")).spawn(move || {
@@ -260,6 +273,7 @@ struct Seat {
     enquiry: Arc<Enquiry>,
     doing: Arc<Doing>,
     events: SyncSender<Event>,
+    errands: Option<Arc<dyn Errands>>,
 }
 
 impl Seat {
@@ -277,6 +291,7 @@ impl Seat {
                 worker.set_core(core);
                 worker.set_log(self.log);
                 worker.set_events(self.events);
+                worker.set_errands(self.errands);
                 worker.run(&self.control)
             }
             Err(error) => {

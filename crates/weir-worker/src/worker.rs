@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket};
 use weir_proxy::engine::{Action, Engine, Input, Parts, token_is_link};
+use weir_proxy::errand::News;
 use weir_proxy::event::Event as ServerEvent;
 use weir_proxy::output::Out;
 use weir_proxy::plan::Serves;
@@ -18,6 +19,7 @@ use weir_proxy::standing::Order;
 
 use crate::doing::{Doing, Step};
 use crate::enquiry::{Enquiry, WorkerReport};
+use crate::errands::{Errands, Open};
 use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
 
@@ -64,11 +66,14 @@ pub struct Busy;
 pub struct Control {
     told: AtomicU8,
     commands: Mutex<Vec<Command>>,
+    /// At most one for each errand that is open.
+    news: Mutex<Vec<News>>,
 }
 
 const DRAIN: u8 = 1;
 const STOP: u8 = 2;
 const COMMANDS: u8 = 4;
+const NEWS: u8 = 8;
 
 impl Control {
     /// Finish what is under way, take nothing new, then end.
@@ -105,6 +110,18 @@ impl Control {
         self.commands().len() < COMMANDS_MAX
     }
 
+    /// The answer to an errand of this worker.
+    pub fn news(&self, news: News) {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner).push(news);
+        self.told.fetch_or(NEWS, Ordering::Release);
+    }
+
+    fn take_news(&self) -> Vec<News> {
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        self.told.fetch_and(!NEWS, Ordering::AcqRel);
+        std::mem::take(&mut news)
+    }
+
     fn told(&self) -> u8 {
         self.told.load(Ordering::Acquire)
     }
@@ -139,6 +156,8 @@ pub struct Worker<D: Driver> {
     answered: u64,
     /// Takes the lines of the access log, if there is one.
     log: Option<LogSink>,
+    /// What the machines have asked of the side thread.
+    errands: Open,
     /// What new machines are made of.
     parts: Parts,
     /// How often it has begun anew.
@@ -183,6 +202,7 @@ impl<D: Driver> Worker<D> {
             enquiry: Arc::default(),
             answered: 0,
             log: None,
+            errands: Open::default(),
             parts,
             life: 0,
             panics: 0,
@@ -207,6 +227,11 @@ impl<D: Driver> Worker<D> {
         self.events = Some(events);
     }
 
+    /// Sets who runs errands; without that they fail.
+    pub fn set_errands(&mut self, errands: Option<Arc<dyn Errands>>) {
+        self.errands = Open::new(self.parts.worker, errands);
+    }
+
     /// Where the worker tells what it is doing.
     pub fn set_doing(&mut self, doing: Arc<Doing>) {
         self.doing = doing;
@@ -228,6 +253,7 @@ impl<D: Driver> Worker<D> {
                 return Ok(());
             }
             self.obey(control);
+            self.hear(control);
             if told & DRAIN != 0 {
                 if !self.draining {
                     // Perhaps that was all: waiting for an event could take long.
@@ -264,6 +290,23 @@ impl<D: Driver> Worker<D> {
                     Command::Clear { server } => worker.engine.clear_surplus(server as usize),
                     Command::Forgive => worker.engine.forgive_suspects(),
                 }
+            }
+            worker.engine.settle();
+            worker.act();
+        });
+    }
+
+    /// Tells the machines what has become of their errands, if anything has. Those of an earlier life are for nobody.
+    pub fn hear(&mut self, control: &Control) {
+        let told = if control.told() & NEWS == 0 { Vec::new() } else { control.take_news() };
+        let news = self.errands.close(told);
+        if news.is_empty() {
+            return;
+        }
+        self.survive(|worker| {
+            worker.engine.begin_turn(worker.driver.now_us());
+            for news in news {
+                worker.engine.on_news(news);
             }
             worker.engine.settle();
             worker.act();
@@ -388,7 +431,8 @@ impl<D: Driver> Worker<D> {
         let now_us = self.driver.now_us();
         let due_us = self.engine.next_deadline().map(|due_us| due_us.saturating_sub(now_us));
         let mail_us = self.mail_waits.then_some(MAIL_RETRY_US);
-        [wait_max_us, due_us, mail_us].into_iter().flatten().min()
+        let news_us = self.errands.has_failed().then_some(0);
+        [wait_max_us, due_us, mail_us, news_us].into_iter().flatten().min()
     }
 
     fn handle(&mut self, completion: Completion) {
@@ -466,6 +510,11 @@ impl<D: Driver> Worker<D> {
             self.perform(action);
         }
         self.write_log();
+        while let Some(errand) = self.engine.take_errand() {
+            if !self.errands.run(errand) {
+                self.parts.counters.errands_refused.increment();
+            }
+        }
         while let Some(event) = self.engine.take_event() {
             if self.events.as_ref().is_some_and(|events| events.try_send(event).is_err()) {
                 self.parts.counters.events_lost.add(1);

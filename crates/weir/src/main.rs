@@ -17,7 +17,6 @@ mod probe;
 mod reverse;
 mod run;
 mod server;
-#[allow(dead_code)] // no worker knows it yet
 mod side;
 mod status;
 mod terminal;

@@ -18,7 +18,7 @@ use crate::admin::{Doors, Facts};
 use crate::cli::{EngineArgs, Io, RunArgs};
 use crate::failure::Failure;
 use crate::journal::Journal;
-use crate::{admin, machine};
+use crate::{admin, machine, side};
 
 /// How long requests may take to finish after SIGTERM.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
@@ -56,12 +56,14 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
     let doors = Doors::open(&config.admin, config.metrics).map_err(|error| Failure::binding(&error))?;
     let workers = config.workers.unwrap_or_else(machine::workers);
     let plan = Arc::new(config.plan);
+    let opened = plan.forward.as_ref().map(side::open).transpose()?;
     let setup = Setup {
         plan: Arc::clone(&plan),
         workers: u16::try_from(workers).unwrap_or(u16::MAX),
         driver: probe.driver,
         pin: true,
         seed: seed(),
+        errands: opened.as_ref().map(side::Opened::errands),
     };
     let running = weir_worker::start(&setup).map_err(|error| match error {
         StartError::Listen { error, .. } => Failure::binding(&error),
@@ -73,9 +75,15 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
     if let Some(warnings) = &config.warnings {
         warnings.to_string().lines().for_each(|line| eprintln!("weir: warning: {line}"));
     }
-    if let Some(note) = &doors.note {
+    let notes = [&doors.note, opened.as_ref().map_or(&None, |opened| &opened.note)];
+    for note in notes.into_iter().flatten() {
         eprintln!("weir: {note}");
     }
+    let side = opened.map(|opened| opened.start(running.handle())).transpose();
+    let _side = side.map_err(|error| {
+        running.stop();
+        failed("can't start the thread for names and passwords", &error)
+    })?;
     let facts = Facts::of(&probe, &running);
     // Without it the proxy runs as well; its socket goes when this function ends.
     let _admin = admin::start(doors, plan, running.handle(), facts).unwrap_or_else(|error| {

@@ -1,6 +1,8 @@
 //! What workers must not wait for: names are resolved and passwords verified on a thread beside them. semantics.md §9.
 //!
-//! Bounds: each service has its own.
+//! `run::serve` opens the services before the workers start, so that a bad file of users is told at once, and starts them
+//! when the workers run. A worker hands over an [`Errand`] without waiting, and is told [`News`] through its control. Bounds:
+//! each worker has at most so many errands open at once (`weir-worker`), and each service has its own.
 
 pub(crate) mod hash;
 pub(crate) mod users;
@@ -14,9 +16,159 @@ mod order;
 mod stamp;
 mod verify;
 
+use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
 
-use weir_proxy::errand::News;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+use weir_proxy::errand::{Errand, News};
+use weir_proxy::plan::ForwardPlan;
+use weir_worker::{Errands, Handle};
+
+use crate::failure::Failure;
+use dns::Dns;
+use hosts::Hosts;
+use names::{Limits, Names};
+use users::Source;
+use verify::{Times, Verifier};
 
 /// Tells a worker what it asked for.
 pub(crate) type Tell = Rc<dyn Fn(u16, News)>;
+
+/// Cores for each thread that compares passwords.
+const CORES_EACH: usize = 4;
+/// The table of the system.
+const HOSTS: &str = "/etc/hosts";
+
+/// What is needed to start, before anything runs.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    desk: Arc<Desk>,
+    errands: UnboundedReceiver<(u16, Errand)>,
+    source: Option<Source>,
+    /// Key of the marks of good credentials.
+    key: [u8; 32],
+    threads: usize,
+    runtime: Runtime,
+    dns: Dns,
+    /// What the operator should know.
+    pub(crate) note: Option<String>,
+    has_hosts: bool,
+}
+
+/// Where workers hand over errands.
+#[derive(Debug)]
+struct Desk(UnboundedSender<(u16, Errand)>);
+
+impl Errands for Desk {
+    fn run(&self, worker: u16, errand: Errand) -> Result<(), Errand> {
+        self.0.send((worker, errand)).map_err(|refused| refused.0.1)
+    }
+}
+
+/// Running. Ends with its drop.
+#[derive(Debug)]
+pub(crate) struct Side {
+    /// Dropped: the end.
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Reads the users, and makes what workers need to be started with.
+///
+/// # Errors
+/// The file of users is bad: a matter of configuration. What the operating system refuses.
+pub(crate) fn open(plan: &ForwardPlan) -> Result<Opened, Failure> {
+    let source = plan.users.as_deref().map(Source::open).transpose();
+    let source = source.map_err(|bad| Failure::Configuration(bad.to_string()))?;
+    let note = plan.users.as_ref().zip(source.as_ref()).filter(|(_, source)| source.now.is_open).map(|(path, _)| {
+        let path = path.display();
+        format!("everybody on this host may read the hashed passwords in {path}; `chmod o= {path}` ends that")
+    });
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(CORES_EACH);
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        // One more looks at the file of users.
+        .max_blocking_threads(threads + 1)
+        .build()
+        .map_err(|error| Failure::Running(format!("weir: no thread for names and passwords: {error}\n")))?;
+    let dns = {
+        let _context = runtime.enter();
+        Dns::new(&plan.resolvers).map_err(|error| Failure::Running(format!("weir: no name servers: {error}\n")))?
+    };
+    let key = key().map_err(|error| Failure::Running(format!("weir: no randomness: {error}\n")))?;
+    let (sender, errands) = unbounded_channel();
+    let has_hosts = plan.resolvers.is_empty();
+    Ok(Opened { desk: Arc::new(Desk(sender)), errands, source, key, threads, runtime, dns, note, has_hosts })
+}
+
+impl Opened {
+    /// Where workers hand over errands. What comes before the start waits for it.
+    pub(crate) fn errands(&self) -> Arc<dyn Errands> {
+        Arc::clone(&self.desk) as Arc<dyn Errands>
+    }
+
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn start(self, handle: Handle) -> io::Result<Side> {
+        let (end, ended) = oneshot::channel::<()>();
+        let thread = std::thread::Builder::new().name("weir-side".to_owned()).spawn(move || {
+            let Opened { errands, source, key, threads, runtime, dns, has_hosts, .. } = self;
+            let tell: Tell = Rc::new(move |worker, news| handle.tell(worker, news));
+            let hosts = has_hosts.then(|| Hosts::new(HOSTS));
+            let names = Names::new(dns, hosts, Limits::default(), Rc::clone(&tell));
+            let verifier = source.map(|source| Verifier::new(source, key, threads, Times::default(), Rc::clone(&tell)));
+            LocalSet::new().block_on(&runtime, async move {
+                tokio::task::spawn_local(work(errands, names, verifier, tell));
+                // An error: the other end was dropped.
+                let _ = ended.await;
+            });
+            // A comparison that is under way is of no use to anybody.
+            runtime.shutdown_background();
+        })?;
+        Ok(Side { end: Some(end), thread: Some(thread) })
+    }
+}
+
+/// Takes errands until nobody can send any.
+async fn work(
+    mut errands: UnboundedReceiver<(u16, Errand)>,
+    names: Rc<Names>,
+    verifier: Option<Rc<Verifier>>,
+    tell: Tell,
+) {
+    while let Some((worker, errand)) = errands.recv().await {
+        match (errand, &verifier) {
+            (Errand::Resolve { name }, _) => names.ask(worker, name),
+            (Errand::Verify { token, credentials }, Some(verifier)) => verifier.ask(worker, token, credentials),
+            (Errand::Verify { token, .. }, None) => tell(worker, News::Verified { token, user: None }),
+        }
+    }
+}
+
+/// Numbers that nobody can guess.
+fn key() -> io::Result<[u8; 32]> {
+    let mut key = [0; 32];
+    let filled = rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
+    if filled < key.len() {
+        return Err(io::Error::other("the operating system has too little of it"));
+    }
+    Ok(key)
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // Its panic would be told on standard error.
+            let _ = thread.join();
+        }
+    }
+}

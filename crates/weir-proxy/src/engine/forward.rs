@@ -14,15 +14,14 @@ use weir_http::{FieldName, Fields, Method, RequestHead, TargetForm};
 
 use super::{Engine, Owner, token};
 use crate::ask::{Ask, NOBODY, Traits};
-use crate::errand::{Credentials, Errand, News, Unresolved, User};
+use crate::errand::{Credentials, Errand, Unresolved, User};
 use crate::names::Lookup;
 use crate::own::{Destination, Proxied, Refused, Seat};
 use crate::plan::ForwardPlan;
 use crate::policy::Wanted;
 use crate::policy::host::{Host, parse as parse_host};
 use crate::server::Waiting;
-use crate::session::{Phase, Reading};
-use crate::slab::NONE;
+use crate::session::Phase;
 
 /// Longest value of Proxy-Authorization that is looked at.
 const CREDENTIALS_BYTES_MAX: usize = 4096;
@@ -184,7 +183,7 @@ impl Engine {
         }
     }
 
-    fn proxied(&mut self, index: u32) -> &mut Proxied {
+    pub(super) fn proxied(&mut self, index: u32) -> &mut Proxied {
         &mut self.sessions.at_mut(index).own.get_or_insert_default().proxied
     }
 
@@ -233,39 +232,6 @@ impl Engine {
             echo: Default::default(),
         };
         self.approach(self.server_index(&ask), Waiting { ask, bytes: Vec::new() });
-    }
-
-    /// The next thing to be asked of the side thread, if any: call it until None at the end of a turn.
-    pub fn take_errand(&mut self) -> Option<Errand> {
-        self.errands.pop_front()
-    }
-
-    /// What has become of an errand. News that nobody waits for any more are ignored.
-    pub fn on_news(&mut self, news: News) {
-        match news {
-            News::Resolved { name, answer } => {
-                for (index, generation) in self.names.learn(&name, answer, self.now_us) {
-                    if self.sessions.holds(index, generation) {
-                        self.resume_decision(index);
-                    }
-                }
-            }
-            News::Verified { token, user } => {
-                if let Some(index) = self.session_of(token).filter(|index| self.sessions.at(*index).flags.proxied) {
-                    self.proxied(index).verdict = Some(user);
-                    self.resume_decision(index);
-                }
-            }
-        }
-    }
-
-    /// The request of a client that waited for the side thread is looked at again.
-    fn resume_decision(&mut self, index: u32) {
-        let session = self.sessions.at_mut(index);
-        if session.reading == Reading::Await && session.first == NONE {
-            session.reading = Reading::Head;
-            self.to_parse.push_back((index, self.sessions.generation(index)));
-        }
     }
 
     /// Fields that an answer of the forward proxy's own has: why (RFC 9209), and how to say who one is (RFC 9110 §11.7.1).

@@ -1,0 +1,42 @@
+//! Errands of the machines and the news of them: names to be resolved, credentials to be verified. Both are noted in
+//! [`super::forward`].
+
+use super::Engine;
+use crate::errand::{Errand, News};
+use crate::session::Reading;
+use crate::slab::NONE;
+
+impl Engine {
+    /// The next thing to be asked of the side thread, if any: call it until None at the end of a turn.
+    pub fn take_errand(&mut self) -> Option<Errand> {
+        self.errands.pop_front()
+    }
+
+    /// What has become of an errand. News that nobody waits for any more are ignored.
+    pub fn on_news(&mut self, news: News) {
+        match news {
+            News::Resolved { name, answer } => {
+                for (index, generation) in self.names.learn(&name, answer, self.now_us) {
+                    if self.sessions.holds(index, generation) {
+                        self.resume_decision(index);
+                    }
+                }
+            }
+            News::Verified { token, user } => {
+                if let Some(index) = self.session_of(token).filter(|index| self.sessions.at(*index).flags.proxied) {
+                    self.proxied(index).verdict = Some(user);
+                    self.resume_decision(index);
+                }
+            }
+        }
+    }
+
+    /// The request of a client that waited for the side thread is looked at again.
+    fn resume_decision(&mut self, index: u32) {
+        let session = self.sessions.at_mut(index);
+        if session.reading == Reading::Await && session.first == NONE {
+            session.reading = Reading::Head;
+            self.to_parse.push_back((index, self.sessions.generation(index)));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What the machines of one worker have asked of the side thread: name resolution and verification. The worker never waits for
+//! it: errands are handed over at the end of a turn, news are heard before one (`Worker::hear`).
+//!
+//! Bound: [`ERRANDS_MAX`] errands of each kind open at once, also those of an earlier life of the worker; further ones fail at
+//! once, and so do all when nobody runs them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use weir_proxy::errand::{Errand, News, Unresolved};
+
+/// Errands of one kind that one worker may have open. Kinds are counted apart: who guesses passwords hinders no name.
+pub const ERRANDS_MAX: usize = 4096;
+
+/// Who runs the errands of all workers.
+pub trait Errands: fmt::Debug + Send + Sync {
+    /// Takes an errand of a worker without waiting. Exactly one [`News`] follows, by [`crate::Handle::tell`].
+    ///
+    /// # Errors
+    /// The errand, when nobody runs it any more; nothing follows then.
+    fn run(&self, worker: u16, errand: Errand) -> Result<(), Errand>;
+}
+
+/// The errands of one worker.
+#[derive(Debug, Default)]
+pub(crate) struct Open {
+    worker: u16,
+    runner: Option<Arc<dyn Errands>>,
+    /// Names handed over and not answered, at most [`ERRANDS_MAX`].
+    names: usize,
+    /// The same of credentials.
+    credentials: usize,
+    /// Answers to those that were not handed over.
+    failed: Vec<News>,
+}
+
+impl Open {
+    /// None are open.
+    pub(crate) fn new(worker: u16, runner: Option<Arc<dyn Errands>>) -> Open {
+        Open { worker, runner, ..Open::default() }
+    }
+
+    /// Hands over an errand. False: it has failed, as the next news say.
+    pub(crate) fn run(&mut self, errand: Errand) -> bool {
+        let count = match &errand {
+            Errand::Resolve { .. } => &mut self.names,
+            Errand::Verify { .. } => &mut self.credentials,
+        };
+        let refused = match &self.runner {
+            Some(runner) if *count < ERRANDS_MAX => runner.run(self.worker, errand).err(),
+            _ => Some(errand),
+        };
+        let news = match refused {
+            None => {
+                *count += 1;
+                return true;
+            }
+            Some(Errand::Resolve { name }) => News::Resolved { name, answer: Err(Unresolved::Failed) },
+            Some(Errand::Verify { token, .. }) => News::Verified { token, user: None },
+        };
+        self.failed.push(news);
+        false
+    }
+
+    /// What was told, and what has failed without being told.
+    pub(crate) fn close(&mut self, mut told: Vec<News>) -> Vec<News> {
+        for news in &told {
+            let count = match news {
+                News::Resolved { .. } => &mut self.names,
+                News::Verified { .. } => &mut self.credentials,
+            };
+            *count = count.saturating_sub(1);
+        }
+        told.append(&mut self.failed);
+        told
+    }
+
+    /// Whether there are news that nobody tells.
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: each errand has one answer, whether somebody runs it or not, and no more than the bound are open. How: a runner
+    //! that only counts.
+
+    use super::*;
+    use std::sync::Mutex;
+    use weir_proxy::errand::Credentials;
+
+    #[derive(Debug, Default)]
+    struct Counts {
+        taken: Mutex<Vec<(u16, Errand)>>,
+        is_gone: bool,
+    }
+
+    impl Errands for Counts {
+        fn run(&self, worker: u16, errand: Errand) -> Result<(), Errand> {
+            if self.is_gone {
+                return Err(errand);
+            }
+            self.taken.lock().unwrap().push((worker, errand));
+            Ok(())
+        }
+    }
+
+    fn resolve(name: &str) -> Errand {
+        Errand::Resolve { name: name.into() }
+    }
+
+    fn failed(news: &[News]) -> usize {
+        news.iter().filter(|news| matches!(news, News::Resolved { answer: Err(Unresolved::Failed), .. })).count()
+    }
+
+    #[test]
+    fn without_a_runner_everything_fails() {
+        for runner in [None, Some(Arc::new(Counts { is_gone: true, ..Counts::default() }) as Arc<dyn Errands>)] {
+            let mut open = Open::new(0, runner);
+            assert!(!open.has_failed() && !open.run(resolve("a")) && open.has_failed());
+            let news = open.close(Vec::new());
+            assert_eq!((failed(&news), news.len()), (1, 1));
+            assert!(!open.has_failed() && open.close(Vec::new()).is_empty());
+        }
+    }
+
+    #[test]
+    fn so_many_are_open_and_an_answer_makes_room() {
+        let counts = Arc::new(Counts::default());
+        let mut open = Open::new(3, Some(Arc::clone(&counts) as Arc<dyn Errands>));
+        assert!((0..ERRANDS_MAX).all(|n| open.run(resolve(&n.to_string()))));
+        assert!(!open.run(resolve("more")));
+        let told = News::Resolved { name: "0".into(), answer: Err(Unresolved::TimedOut) };
+        let news = open.close(vec![told]);
+        assert_eq!((failed(&news), news.len()), (1, 2));
+        assert!(open.run(resolve("again")) && !open.run(resolve("more")));
+        let credentials = Credentials { name: "ann".into(), password: Box::default() };
+        assert!(open.run(Errand::Verify { token: 1, credentials }), "names leave room for credentials");
+        let taken = counts.taken.lock().unwrap();
+        assert_eq!(taken.len(), ERRANDS_MAX + 2);
+        assert!(taken.iter().all(|(worker, _)| *worker == 3));
+    }
+}
