@@ -11,6 +11,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 use weir_http::{
     BodyOddities, Chunk, ChunkedDecoder, Fields, HeadScan, Limits, ReplyBody, ReplyContext, ReplyError, ReplyHead,
@@ -128,6 +129,8 @@ pub struct Link {
     pub position: u32,
     /// Whose it is; None: the pool's.
     pub owner: Option<Owner>,
+    /// Where it leads to, when the configuration does not say that.
+    pub address: Option<SocketAddr>,
     /// The driver's name for it.
     pub socket: Option<u64>,
     /// Where it stands.
@@ -244,6 +247,7 @@ impl Link {
             server,
             position,
             owner: None,
+            address: None,
             socket: None,
             state: LinkState::Down { retry_us },
             log: Log::default(),

@@ -24,8 +24,10 @@ pub struct Own {
 /// A client of the forward proxy.
 #[derive(Debug, Default)]
 pub struct Proxied {
-    /// Who it has shown to be.
+    /// Who it has shown to be, and is counted as.
     pub seat: Option<Seat>,
+    /// Who made the last request, as verified.
+    pub asker: Option<Arc<User>>,
     /// The credentials of the last request that had to be verified, as they came.
     pub credentials: Box<[u8]>,
     /// What came of that; None: it is not known yet, or there was none.

@@ -273,13 +273,18 @@ impl Writer {
     }
 
     fn look_at_the_clock(&self) {
-        let us = |clock| {
-            let time = clock_gettime(clock);
-            time.tv_sec * 1_000_000 + time.tv_nsec / 1000
-        };
         let zone = jiff::tz::TimeZone::system().to_offset(jiff::Timestamp::now());
-        self.wall.set(us(ClockId::Realtime) - us(ClockId::Monotonic), zone.seconds());
+        self.wall.set(wall_offset_us(), zone.seconds());
     }
+}
+
+/// What the clock on the wall shows in microseconds since 1970, less the monotonic clock.
+pub(crate) fn wall_offset_us() -> i64 {
+    let us = |clock| {
+        let time = clock_gettime(clock);
+        time.tv_sec * 1_000_000 + time.tv_nsec / 1000
+    };
+    us(ClockId::Realtime) - us(ClockId::Monotonic)
 }
 
 /// Whether a write would be taken, at least of [`PIECE_BYTES`]; waits a little.

@@ -377,6 +377,9 @@ impl<D: Driver> Worker<D> {
             worker.engine.begin_turn(worker.driver.now_us());
             if let Some((offset_us, zone_s)) = worker.log.as_ref().map(LogSink::wall) {
                 worker.engine.set_wall(offset_us, zone_s);
+            } else if worker.parts.plan.forward.is_some() {
+                // For rules that hold at times.
+                worker.engine.set_wall(crate::log_writer::wall_offset_us(), 0);
             }
             for completion in completions.drain(..) {
                 worker.doing.set(if token_is_link(completion.token) { Step::Server } else { Step::Client });

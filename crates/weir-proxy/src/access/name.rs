@@ -32,7 +32,7 @@ names! {
     RemoteAddr = "remote_addr",
     /// The client's port.
     RemotePort = "remote_port",
-    /// Always `-`, so that formats of nginx work: weir checks no passwords, and a name that nobody checked is no fact.
+    /// The user of the forward proxy, as verified; otherwise `-`: a name that nobody checked is no fact.
     RemoteUser = "remote_user",
     /// The request line; of a refused request the first line as it came.
     Request = "request",
@@ -70,7 +70,7 @@ names! {
     SendTime = "send_time",
     /// Name of the upstream.
     UpstreamName = "upstream_name",
-    /// Address of the server that the request was last sent to.
+    /// Address of the server that the request was last sent to; of a destination of the forward proxy what its name resolved to.
     UpstreamAddr = "upstream_addr",
     /// The connection that it was last sent on, as `worker:slot:generation`.
     UpstreamConnection = "upstream_connection",

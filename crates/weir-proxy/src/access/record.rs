@@ -3,6 +3,7 @@
 //! Filled by `engine/account.rs`, read by the renderer. Bound: [`LINE_BYTES_MAX`] of the request line, [`VALUE_BYTES_MAX`]
 //! of each field that the format names.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 
 use weir_http::{Fields, RequestHead, Version};
@@ -117,6 +118,8 @@ pub struct Placed {
     pub connected_us: u64,
     /// Requests that the connection had got before.
     pub before: u64,
+    /// Where the connection leads to, when the configuration does not say that (the forward proxy).
+    pub address: Option<SocketAddr>,
 }
 
 /// One exchange. All times are microseconds; None has not happened.
@@ -129,6 +132,7 @@ pub struct Record {
     pub(super) method_bytes: Option<u32>,
     pub(super) version: Option<Version>,
     host: Range<u32>,
+    user: Range<u32>,
     /// As [`super::Template`] names them; empty when absent.
     fields: Vec<Range<u32>>,
     pub(crate) received_us: u64,
@@ -223,6 +227,16 @@ impl Record {
     /// The host; empty when there was none.
     pub(super) fn host(&self) -> &[u8] {
         &self.text[self.host.start as usize..self.host.end as usize]
+    }
+
+    /// Notes who asks, as was verified.
+    pub(crate) fn keep_user(&mut self, name: &[u8]) {
+        self.user = self.keep(name, VALUE_BYTES_MAX);
+    }
+
+    /// Who asks; empty when nobody had to say.
+    pub(super) fn user(&self) -> &[u8] {
+        &self.text[self.user.start as usize..self.user.end as usize]
     }
 
     /// A field of the request; empty when absent.

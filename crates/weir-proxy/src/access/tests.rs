@@ -57,7 +57,7 @@ fn answered(access: &mut Access) {
     record.first_sent_us = Some(9_000_300);
     record.first_connected_us = Some(9_000_250);
     let link = LinkId { worker: 1, index: 7, generation: 2 };
-    record.placed = Some(Placed { link, server: 0, sent_us: 9_100_300, connected_us: 1, before: 41 });
+    record.placed = Some(Placed { link, server: 0, sent_us: 9_100_300, connected_us: 1, before: 41, address: None });
     record.tries = 2;
     record.begun_us = Some(9_200_300);
     record.ended_us = Some(9_300_000);

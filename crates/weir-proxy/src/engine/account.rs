@@ -49,6 +49,17 @@ impl Engine {
         }
     }
 
+    /// Who asks, where that was verified.
+    pub(super) fn note_user(&mut self, slot: u32) {
+        let session = self.exchanges.at(slot).session;
+        let own = self.sessions.at(session).own.as_deref();
+        if let (Some(access), Some(user)) = (&mut self.access, own.and_then(|own| own.proxied.asker.as_ref()))
+            && let Some(record) = access.record(slot)
+        {
+            record.keep_user(user.name.as_bytes());
+        }
+    }
+
     /// Something was refused before it was a request: `bytes` are the beginning of it, the first of them came at `since_us`.
     pub(super) fn note_refused(&mut self, slot: u32, bytes: &[u8], since_us: u64) {
         if let Some(access) = &mut self.access {
@@ -88,6 +99,7 @@ impl Engine {
             server: link.server,
             sent_us: self.now_us,
             connected_us: link.connected_us,
+            address: link.address,
             // A tunnel has no request on its connection.
             before: (link.answers + link.entries.len() as u64).saturating_sub(1),
         };

@@ -315,6 +315,9 @@ impl Engine {
         };
         let exchange = self.push_exchange(index, want);
         self.note_request(exchange, head, fields, bytes);
+        if self.sessions.at(index).flags.proxied {
+            self.note_user(exchange);
+        }
         if !fields.oddities().is_empty() {
             self.odd_request(index, fields.oddities());
         }

@@ -70,7 +70,9 @@ impl Engine {
         if matches!(head.form, TargetForm::Origin | TargetForm::Asterisk) {
             return Err(Pending::Refused(asked_itself(forward, head, bytes)));
         }
+        self.proxied(index).asker = None;
         let user = self.identify(forward, index, fields, bytes)?;
+        self.proxied(index).asker.clone_from(&user);
         let is_tunnel = head.method == Method::Connect;
         let (host, port) = split_port(head.authority.of(bytes));
         if !is_tunnel && !head.target.of(bytes)[..5].eq_ignore_ascii_case(b"http:") {

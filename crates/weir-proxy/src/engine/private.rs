@@ -77,7 +77,9 @@ impl Engine {
         let owner = Owner { session, generation, once: upstream.pool == Pool::PerRequest };
         machine.stats.connects.add(1);
         self.counters.upstream_connects.add(1);
-        let (index, generation) = self.links.insert(Link::of_owner(server, owner, deadline_us, self.now_us));
+        let mut link = Link::of_owner(server, owner, deadline_us, self.now_us);
+        link.address = self.servers[server as usize].anywhere.then_some(address);
+        let (index, generation) = self.links.insert(link);
         if let Some(approach) = self.approach_of(session) {
             approach.attempts.push((index, generation));
         }

@@ -472,6 +472,29 @@ fn limits_of_users() {
     assert_eq!(ann.connections(), 0);
 }
 
+/// The log says who asked, as was verified, and which address was connected to.
+#[test]
+fn lines_of_the_log() {
+    let mut plan = with_users();
+    plan.access_log = Some(crate::world::access_log("$remote_user $request_uri $status $upstream_addr $reason"));
+    let mut world = world(plan);
+    let (client, ann) = (world.client(), Arc::new(User::new("ann")));
+    send(&mut world, client, "GET", "http://a.example:9000/v?n=00000001", ANN);
+    world.run_for(1000);
+    verify(&mut world, Some(&ann));
+    world.errands.clear();
+    resolved(&mut world, "a.example", &[[127, 0, 0, 1]], SECOND_US);
+    send(&mut world, client, "GET", "http://10.0.0.1/", ANN);
+    send(&mut world, client, "GET", "http://127.0.0.1:9000/", "");
+    world.run_for(1000);
+    let lines = [
+        "ann http://a.example:9000/v?n=00000001 200 127.0.0.1:9000 -",
+        "ann http://10.0.0.1/ 403 - address-not-public",
+        "- http://127.0.0.1:9000/ 407 - credentials-missing",
+    ];
+    assert_eq!(world.lines, lines);
+}
+
 /// How to use the proxy is told to everybody who asks, also where users are asked who they are.
 #[test]
 fn pac() {
