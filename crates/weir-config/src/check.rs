@@ -67,13 +67,14 @@ struct Checker<'a> {
 impl Checker<'_> {
     /// Values without a name, in the order of the table.
     fn positional(&mut self, values: &[Value]) {
-        let mut rows = self.block.positional.iter();
-        for value in values {
-            match rows.next() {
-                Some(row) => self.option(row, &value.span, std::slice::from_ref(value)),
-                None => self.surplus(&value.span),
-            }
+        let mut left = values;
+        for row in self.block.positional {
+            let [value, ..] = left else { return };
+            let (mine, others) = left.split_at(if row.kind.is_list() { left.len() } else { 1 });
+            self.option(row, &value.span, mine);
+            left = others;
         }
+        left.iter().for_each(|value| self.surplus(&value.span));
     }
 
     fn surplus(&mut self, span: &Span) {
@@ -95,6 +96,14 @@ impl Checker<'_> {
         } else if let Some(block) = self.block.blocks.iter().find(|block| block.name == entry.name) {
             if !entry.nothing {
                 self.inner(block, entry);
+            }
+        } else if let Some(block) =
+            self.block.blocks.iter().find(|block| block.beginnings().contains(&entry.name.as_str()))
+        {
+            if !entry.nothing {
+                let word = Value { scalar: Scalar::Text(entry.name.clone()), span: entry.name_span.clone() };
+                let values = std::iter::once(word).chain(entry.values.iter().cloned()).collect();
+                self.inner(block, &Entry { values, ..entry.clone() });
             }
         } else {
             self.unknown(entry);
@@ -190,7 +199,13 @@ impl Checker<'_> {
                 std::mem::take(&mut self.blocks).into_iter().partition(|inner| inner.block.name == block.name);
             self.blocks = others;
             let mine: Vec<Checked> = mine;
-            if mine.is_empty() && !block.repeats && !block.needs_something() {
+            if let (Some((option, words)), Some(first)) = (block.with, mine.first())
+                && self.is_one_of(option, words) == Some(false)
+            {
+                self.without_effect(block.name, "", option, words, &first.span);
+            }
+            let fits = block.with.is_none_or(|(option, words)| self.is_one_of(option, words) == Some(true));
+            if mine.is_empty() && fits && !block.repeats && !block.needs_something() {
                 let entry = Entry { name_span: span.clone(), ..Entry::default() };
                 blocks.push(check(block, &entry, self.problems));
             }
@@ -214,13 +229,22 @@ impl Checker<'_> {
             if let Default::With(other, words, _) = row.default
                 && self.is_one_of(other, words) == Some(false)
             {
-                let wanted = words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ");
-                let message = format!("`{}` has an effect only when `{other}` is {wanted}", row.name);
-                self.problems.push(Problem::new("conflict", &place, message));
+                self.without_effect(row.name, "", other, words, &place);
+            }
+            if let Default::Without(other, words, _) = row.default
+                && self.is_one_of(other, words) == Some(true)
+            {
+                self.without_effect(row.name, "not ", other, words, &place);
             }
             return Some(Chosen { row, span: Some(place), settings });
         }
         self.chosen_by_default(row, row.default, span)
+    }
+
+    fn without_effect(&mut self, name: &str, not: &str, other: &str, words: &[&str], place: &Span) {
+        let wanted = words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ");
+        let message = format!("`{name}` has an effect only when `{other}` is {not}{wanted}");
+        self.problems.push(Problem::new("conflict", place, message));
     }
 
     fn chosen_by_default(&mut self, row: &'static Row, default: Default, span: &Span) -> Option<Chosen> {
@@ -228,7 +252,10 @@ impl Checker<'_> {
             Default::With(other, words, default) if self.is_one_of(other, words) == Some(true) => {
                 self.chosen_by_default(row, *default, span)
             }
-            Default::With(..) => None,
+            Default::Without(other, words, default) if self.is_one_of(other, words) == Some(false) => {
+                self.chosen_by_default(row, *default, span)
+            }
+            Default::With(..) | Default::Without(..) => None,
             Default::Required => {
                 let message = format!("`{}` needs `{}`: {}", self.block.name, row.name, row.kind);
                 self.problems.push(Problem::new("missing-value", span, message));
@@ -248,6 +275,7 @@ impl Checker<'_> {
         match (written, self.block.row(name).map(|row| row.default)) {
             (Some((_, _, settings)), _) => match settings.first()? {
                 Setting::Word(word) => Some(words.contains(word)),
+                Setting::Text(text) => Some(words.contains(&text.as_str())),
                 _ => Some(false),
             },
             (None, Some(Default::Is(word))) => Some(words.contains(&word)),
@@ -295,7 +323,10 @@ mod tests {
         assert!(rows.len() > 40);
         for row in rows {
             assert!(row.help.ends_with('.'), "{}", row.name);
-            let default = if let Default::With(_, _, default) = row.default { *default } else { row.default };
+            let default = match row.default {
+                Default::With(_, _, default) | Default::Without(_, _, default) => *default,
+                default => default,
+            };
             if let Default::Is(text) | Default::Unless(text, _) = default {
                 assert_eq!(default_of(row, text).settings.len(), 1, "{}", row.name);
             }

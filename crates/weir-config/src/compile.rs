@@ -2,6 +2,9 @@
 //!
 //! Names of servers are resolved here, once, by the function that the caller gives.
 
+mod forward;
+mod pool;
+
 use std::net::{IpAddr, SocketAddr};
 
 use weir_http::Limits;
@@ -9,8 +12,8 @@ use weir_proxy::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::balance::{Key, Method, Statistic};
 use weir_proxy::health::{Codes, Symptom};
 use weir_proxy::plan::{
-    AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode, Plan, ServerPlan,
-    Serves, Share, UpstreamPlan,
+    AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode, Plan, Pool,
+    ServerPlan, Serves, Share, UpstreamPlan,
 };
 use weir_proxy::route::{HostMatch, Route, RouteTable};
 use weir_proxy::rules::{Rule, Rules, TargetMatch};
@@ -38,13 +41,18 @@ pub(crate) struct Compiled {
 pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<Problem>) -> Compiled {
     let mut compiler = Compiler { world, problems, warnings: Vec::new() };
     compiler.count(document);
+    let listeners = compiler.listeners(document);
+    let mut upstreams = compiler.upstreams(document);
+    let routes = compiler.routes(document, &mut upstreams);
+    compiler.check_private(document);
+    let forward = compiler.forward(document, &listeners, &mut upstreams);
     let plan = Plan {
-        listeners: compiler.listeners(document),
-        upstreams: compiler.upstreams(document),
-        routes: compiler.routes(document),
+        listeners,
+        upstreams,
+        routes,
         client: document.all("client").next().map_or_else(ClientPlan::default, |client| compiler.client(client)),
         access_log: document.all("access-log").next().and_then(|log| compiler.access_log(log)),
-        forward: None,
+        forward,
     };
     let io = match document.word("io") {
         "uring" => IoChoice::Uring,
@@ -71,8 +79,11 @@ impl Compiler<'_> {
 
     /// Whether anything is there to do, and not absurdly much.
     fn count(&mut self, document: &Checked) {
+        let counts = ["listen", "route"].map(|word| document.all(word).count());
+        let only_forwards = counts == [0, 0] && document.all("forward").next().is_some();
         for (word, example) in [("listen", "listen \"127.0.0.1:8080\""), ("route", "route { proxy \"app\" }")] {
             match document.all(word).count() {
+                0 if only_forwards => {}
                 0 => self.push(Problem::of_file("nothing-to-do", format!("no `{word}` at all")).help(example)),
                 many if many > BLOCKS_MAX => {
                     self.push(Problem::of_file("too-many", format!("more than {BLOCKS_MAX} of `{word}`")));
@@ -85,7 +96,9 @@ impl Compiler<'_> {
     fn listeners(&mut self, document: &Checked) -> Vec<ListenerPlan> {
         let mut seen: Vec<(SocketAddr, Span)> = Vec::new();
         let mut listeners = Vec::new();
-        for block in document.all("listen").take(BLOCKS_MAX) {
+        let forward = document.all("forward").flat_map(|forward| forward.all("listen"));
+        let blocks = document.all("listen").map(|block| (block, Serves::Reverse));
+        for (block, serves) in blocks.chain(forward.map(|block| (block, Serves::Forward))).take(BLOCKS_MAX) {
             let Ok(address) = block.text("address").parse::<SocketAddr>() else { continue };
             if let Some((other, span)) = seen.iter().find(|(other, _)| collide(*other, address)) {
                 let message = format!("`{address}` is already listened on by `{other}`");
@@ -93,7 +106,7 @@ impl Compiler<'_> {
                 self.push(problem);
             }
             seen.push((address, block.place("address")));
-            listeners.push(ListenerPlan { address, backlog: narrow(block.number("backlog")), serves: Serves::Reverse });
+            listeners.push(ListenerPlan { address, backlog: narrow(block.number("backlog")), serves });
         }
         listeners
     }
@@ -205,11 +218,14 @@ impl Compiler<'_> {
             health: self.health(block),
             all_down: if block.word("all-down") == "refuse" { AllDown::Refuse } else { AllDown::TryAll },
             nonidempotent: Rules::new(block.all("nonidempotent").filter_map(|rule| self.rule(rule)).collect()),
+            pool: pool::pool(block.word("pool")).unwrap_or_default(),
             ..UpstreamPlan::default()
         };
         match block.all("pipeline").next() {
-            Some(pipeline) => self.pipeline(pipeline, plan),
-            None => plan,
+            Some(pipeline) if plan.pool == Pool::Pipelined => self.pipeline(pipeline, plan),
+            // What stands there without effect has been reported.
+            _ if plan.pool == Pool::Pipelined => plan,
+            _ => UpstreamPlan { pipeline: PipelineMode::Off, ..plan },
         }
     }
 
@@ -389,11 +405,16 @@ impl Compiler<'_> {
         Some(Rule { method: block.text("method").to_owned(), target })
     }
 
-    fn routes(&mut self, document: &Checked) -> RouteTable {
+    /// Those with a pool of their own get an upstream of their own, behind all others.
+    fn routes(&mut self, document: &Checked, upstreams: &mut Vec<UpstreamPlan>) -> RouteTable {
         let names: Vec<&str> = document.all("upstream").map(|upstream| upstream.text("name")).collect();
         let mut routes: Vec<(Route, Span)> = Vec::new();
         for block in document.all("route").take(BLOCKS_MAX) {
             let Some(target) = self.target(block, &names) else { continue };
+            let target = match pool::pool(block.word("pool")) {
+                Some(pool) => pool::derived(upstreams, target, pool),
+                None => target,
+            };
             let methods = block.texts("methods");
             let route = Route {
                 host: host_match(block.text("host")),

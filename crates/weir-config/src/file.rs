@@ -1,6 +1,6 @@
-//! Files: which one is meant, and what is in it. Called by the command line. Bound: [`FILE_BYTES_MAX`].
+//! Files: which one is meant, and what is in it. Called by the command line. Bounds: [`FILE_BYTES_MAX`], [`LIST_BYTES_MAX`].
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::problem::{Errors, Problem};
@@ -8,6 +8,9 @@ use crate::{Config, parse};
 
 /// Largest configuration that is read.
 pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Largest file that a configuration names: some millions of names.
+pub const LIST_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 /// Where a configuration is looked for when neither `-c` nor `$WEIR_CONFIG` says it.
 const PLACES: [&str; 2] = ["weir.kdl", "/etc/weir/weir.kdl"];
@@ -47,12 +50,28 @@ pub fn load(path: &Path) -> Result<Config, Errors> {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Box<Problem>> {
-    let unreadable =
-        |error: std::io::Error| Box::new(Problem::of_file("unreadable", format!("can't be read: {error}")));
-    let file = std::fs::File::open(path).map_err(unreadable)?;
+/// What is in a file that a configuration names.
+///
+/// # Errors
+/// The user's fault: it can't be read, or is larger than [`LIST_BYTES_MAX`].
+pub(crate) fn read_list(path: &Path) -> io::Result<Vec<u8>> {
+    let bytes = read_up_to(path, LIST_BYTES_MAX)?;
+    if bytes.len() as u64 > LIST_BYTES_MAX {
+        return Err(io::Error::other(format!("it is larger than {LIST_BYTES_MAX} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// One byte more than the limit says that there is more.
+fn read_up_to(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    std::fs::File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Box<Problem>> {
+    let unreadable = |error: io::Error| Box::new(Problem::of_file("unreadable", format!("can't be read: {error}")));
+    let bytes = read_up_to(path, FILE_BYTES_MAX).map_err(unreadable)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         let problem = Problem::of_file("too-large", format!("is larger than {FILE_BYTES_MAX} bytes"));
         return Err(Box::new(problem));

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use crate::{Config, World, parse_in};
 
@@ -11,7 +12,7 @@ pub fn config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let variables = |name: &str| (name == "V").then(|| "1${V}".to_owned());
     for name in ["fuzz.kdl", "fuzz.json"] {
-        match parse_in(&text, name, World { variables: &variables, resolve: &stand_in }) {
+        match parse_in(&text, name, World { variables: &variables, resolve: &stand_in, read: &any_file }) {
             Err(errors) => assert!(!errors.render(false, 80).is_empty() && !errors.to_json().is_null()),
             Ok(config) => assert_reads_back(&config),
         }
@@ -23,11 +24,16 @@ fn stand_in(host: &str) -> io::Result<Option<SocketAddr>> {
     Ok(Some(host.parse().unwrap_or_else(|_| SocketAddr::from(([192, 0, 2, 1], 80)))))
 }
 
+/// Every file can be read and has one name in it.
+fn any_file(_: &Path) -> io::Result<Vec<u8>> {
+    Ok(b"# names\nblocked.example\n".to_vec())
+}
+
 /// Panics unless both printed forms give the same plan and the same print.
 pub fn assert_reads_back(config: &Config) {
     let plan = format!("{:?} {:?} {:?}", config.plan, config.workers, config.io);
     for (name, text) in [("printed.kdl", config.tree.to_kdl()), ("printed.json", config.tree.to_json())] {
-        let world = World { variables: &|_| None, resolve: &stand_in };
+        let world = World { variables: &|_| None, resolve: &stand_in, read: &any_file };
         let again = parse_in(&text, name, world).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
         assert_eq!(plan, format!("{:?} {:?} {:?}", again.plan, again.workers, again.io), "{text}");
         assert_eq!(config.tree.to_kdl(), again.tree.to_kdl(), "{text}");

@@ -10,6 +10,7 @@ mod check;
 mod compile;
 mod expand;
 mod file;
+mod forward;
 pub mod fuzzing;
 mod json_text;
 mod kdl_shape;
@@ -26,14 +27,15 @@ mod units;
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use weir_proxy::plan::Plan;
 
-pub use file::{FILE_BYTES_MAX, find_path, load};
+pub use file::{FILE_BYTES_MAX, LIST_BYTES_MAX, find_path, load};
+pub use forward::Forward;
 pub use problem::{Errors, PROBLEMS_MAX, Problem, closest};
 pub use reference::reference;
-pub use reverse::Reverse;
+pub use reverse::{Common, Reverse};
 
 /// A checked configuration.
 #[derive(Debug)]
@@ -119,6 +121,8 @@ pub struct World<'a> {
     pub variables: &'a dyn Fn(&str) -> Option<String>,
     /// The address of `host:port`; None when the name has none.
     pub resolve: &'a dyn Fn(&str) -> io::Result<Option<SocketAddr>>,
+    /// What is in a file that the configuration names, at most [`LIST_BYTES_MAX`].
+    pub read: &'a dyn Fn(&Path) -> io::Result<Vec<u8>>,
 }
 
 /// Checks and compiles a configuration. `name` is what messages call it; one that ends in `.json` holds JSON.
@@ -130,7 +134,7 @@ pub struct World<'a> {
 pub fn parse(text: &str, name: &str) -> Result<Config, Errors> {
     let variables = |variable: &str| std::env::var(variable).ok();
     let resolve = |host: &str| host.to_socket_addrs().map(|mut addresses| addresses.next());
-    parse_in(text, name, World { variables: &variables, resolve: &resolve })
+    parse_in(text, name, World { variables: &variables, resolve: &resolve, read: &file::read_list })
 }
 
 /// Like [`parse`], in a world of the caller's making.

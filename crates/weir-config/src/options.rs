@@ -1,7 +1,9 @@
 //! The option table: every word of the configuration, one row each. Nothing else in weir knows their defaults as text;
-//! a test compares them with `Default` of the plan.
+//! a test compares them with `Default` of the plan. Blocks of the forward proxy are in `options/forward.rs`.
 
-use crate::schema::{Block, Default, Kind, Row};
+mod forward;
+
+use crate::schema::{BLOCK, Block, Default, Kind, Row};
 use crate::texts;
 
 const SECOND: u64 = 1_000_000;
@@ -19,6 +21,9 @@ const LINE: Kind = Kind::Size(64, MIB);
 const HEAD: Kind = Kind::Size(256, MIB);
 /// Numbers of fields.
 const FIELDS: Kind = Kind::Count(1, 10_000);
+
+/// Modes of upstream connections.
+const POOLS: &[&str] = &["pipelined", "shared", "pinned", "per-request"];
 
 const fn row(name: &'static str, kind: Kind, default: Default, help: &'static str) -> Row {
     Row { name, kind, default, help }
@@ -55,13 +60,14 @@ pub(crate) const DOCUMENT: Block = Block {
             "Where `/metrics` (OpenMetrics), `/healthz` and `/readyz` are served to anybody who can connect.",
         ),
     ],
-    blocks: &[LISTEN, CLIENT, ACCESS_LOG, UPSTREAM, ROUTE],
+    blocks: &[LISTEN, CLIENT, ACCESS_LOG, UPSTREAM, ROUTE, forward::FORWARD],
     repeats: false,
+    ..BLOCK
 };
 
 const LISTEN: Block = Block {
     name: "listen",
-    help: "An address that clients connect to. At least one.",
+    help: "An address that clients connect to. At least one, with a `route`, or a `forward`.",
     positional: &[row(
         "address",
         Kind::Text("ADDRESS:PORT", texts::listen_address),
@@ -76,6 +82,7 @@ const LISTEN: Block = Block {
     )],
     blocks: &[],
     repeats: true,
+    ..BLOCK
 };
 
 const CLIENT: Block = Block {
@@ -147,6 +154,7 @@ const CLIENT: Block = Block {
     ],
     blocks: &[],
     repeats: false,
+    ..BLOCK
 };
 
 const ACCESS_LOG: Block = Block {
@@ -174,6 +182,7 @@ const ACCESS_LOG: Block = Block {
     ],
     blocks: &[],
     repeats: false,
+    ..BLOCK
 };
 
 const UPSTREAM: Block = Block {
@@ -181,6 +190,12 @@ const UPSTREAM: Block = Block {
     help: "A named group of servers. At least one server each.",
     positional: &[row("name", Kind::Text("a name", texts::upstream_name), Default::Required, "What routes call it.")],
     options: &[
+        row(
+            "pool",
+            Kind::Word(POOLS),
+            Default::Is("pipelined"),
+            "Whose requests use which connections. `pipelined`: those of all clients follow each other. `shared`: one at a time, of any client. `pinned`: each client connection has one of its own for as long as it lives. `per-request`: each request has one of its own.",
+        ),
         row(
             "queue-size",
             Kind::Count(1, 1_000_000),
@@ -242,6 +257,7 @@ const UPSTREAM: Block = Block {
     ],
     blocks: &[SERVER, BALANCE, STICKY, PIPELINE, NONIDEMPOTENT, FAILOVER, HEALTH],
     repeats: true,
+    ..BLOCK
 };
 
 const SERVER: Block = Block {
@@ -260,6 +276,7 @@ const SERVER: Block = Block {
     ],
     blocks: &[],
     repeats: true,
+    ..BLOCK
 };
 
 const BALANCE: Block = Block {
@@ -299,6 +316,7 @@ const BALANCE: Block = Block {
     ],
     blocks: &[],
     repeats: false,
+    ..BLOCK
 };
 
 const STICKY: Block = Block {
@@ -337,11 +355,12 @@ const STICKY: Block = Block {
     ],
     blocks: &[],
     repeats: false,
+    ..BLOCK
 };
 
 const PIPELINE: Block = Block {
     name: "pipeline",
-    help: "How requests follow each other on a connection before the answers are there.",
+    help: "How requests follow each other on a connection before the answers are there. Only with `pool pipelined`.",
     positional: &[row(
         "mode",
         Kind::Word(&["adaptive", "off"]),
@@ -376,6 +395,8 @@ const PIPELINE: Block = Block {
     ],
     blocks: &[],
     repeats: false,
+    with: Some(("pool", &["pipelined"])),
+    ..BLOCK
 };
 
 const NONIDEMPOTENT: Block = Block {
@@ -393,6 +414,7 @@ const NONIDEMPOTENT: Block = Block {
     ],
     blocks: &[],
     repeats: true,
+    ..BLOCK
 };
 
 const FAILOVER: Block = Block {
@@ -411,6 +433,7 @@ const FAILOVER: Block = Block {
     ],
     blocks: &[],
     repeats: true,
+    ..BLOCK
 };
 
 const HEALTH: Block = Block {
@@ -455,11 +478,12 @@ const HEALTH: Block = Block {
     ],
     blocks: &[],
     repeats: true,
+    ..BLOCK
 };
 
 const ROUTE: Block = Block {
     name: "route",
-    help: "Which requests go where. At least one. The most specific wins: host, then longest path, then method.",
+    help: "Which requests of clients of `listen` go where. The most specific wins: host, then longest path, then method.",
     positional: &[],
     options: &[
         row(
@@ -481,7 +505,14 @@ const ROUTE: Block = Block {
             Default::Required,
             "The upstream that answers.",
         ),
+        row(
+            "pool",
+            Kind::Word(POOLS),
+            Default::Absent,
+            "Another `pool` than the upstream's for these requests: the same servers over connections of their own.",
+        ),
     ],
     blocks: &[],
     repeats: true,
+    ..BLOCK
 };

@@ -30,10 +30,10 @@ fn write_block(out: &mut String, checked: &Checked, depth: usize) {
         .options
         .iter()
         .partition(|chosen| checked.block.positional.iter().any(|row| row.name == chosen.row.name));
-    let _ = write!(out, "{indent}{}", checked.block.name);
-    for option in positional {
-        let _ = write!(out, " {}", values(option));
-    }
+    let named_by = if checked.block.by_word { "" } else { checked.block.name };
+    let words = std::iter::once(named_by.to_owned()).filter(|name| !name.is_empty());
+    let words: Vec<String> = words.chain(positional.into_iter().map(values)).collect();
+    let _ = write!(out, "{indent}{}", words.join(" "));
     if named.len() <= ON_ONE_LINE_MAX
         && checked.blocks.is_empty()
         && named.iter().all(|option| option.settings.len() == 1)

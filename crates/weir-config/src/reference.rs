@@ -13,10 +13,11 @@ pub fn reference() -> String {
 }
 
 fn write_block(out: &mut String, block: &Block, path: &str) {
+    let words = block.beginnings().iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ");
     let heading = match (block.name, path) {
         ("", _) => "The document".to_owned(),
-        (name, "") => format!("`{name}`"),
-        (name, path) => format!("`{name}` in `{path}`"),
+        (_, "") => words,
+        (_, path) => format!("{words} in `{path}`"),
     };
     let times = if block.repeats { "" } else { " May stand once." };
     let once = if block.name.is_empty() { "" } else { times };
@@ -46,6 +47,9 @@ fn default(row: &Row) -> String {
 fn text_of(default: Default) -> String {
     match default {
         Default::With(_, words, default) => format!("{} ({})", text_of(*default), words.join(", ")),
+        Default::Without(other, words, default) => {
+            format!("{} (when `{other}` is not {})", text_of(*default), words.join(", "))
+        }
         Default::Required => "required".to_owned(),
         Default::Absent => "none".to_owned(),
         Default::Is(text) | Default::Unless(text, _) => format!("`{text}`"),

@@ -16,19 +16,26 @@ pub struct Reverse {
     pub connections: Option<u32>,
     /// `adaptive`, `off` or a depth; None leaves the default.
     pub pipeline: Option<String>,
-    /// What stands for `workers`; None leaves the default.
+    /// How to run.
+    pub common: Common,
+}
+
+/// What can be said of each proxy on the command line: how to run. None leaves the default.
+#[derive(Debug, Clone, Default)]
+pub struct Common {
+    /// What stands for `workers`.
     pub workers: Option<u32>,
-    /// What stands for `io`; None leaves the default.
+    /// What stands for `io`.
     pub io: Option<String>,
-    /// What stands for `admin`; None leaves the default.
+    /// What stands for `admin`.
     pub admin: Option<String>,
-    /// What stands for `metrics`; None leaves the default.
+    /// What stands for `metrics`.
     pub metrics: Option<String>,
 }
 
-impl Reverse {
-    /// The configuration as KDL: only what differs from the defaults.
-    pub fn to_kdl(&self) -> String {
+impl Common {
+    /// The lines at the top of a configuration.
+    pub(crate) fn to_kdl(&self) -> String {
         let mut out = String::new();
         if let Some(workers) = self.workers {
             let _ = writeln!(out, "workers {workers}");
@@ -38,6 +45,14 @@ impl Reverse {
                 let _ = writeln!(out, "{name} {}", literal(value));
             }
         }
+        out
+    }
+}
+
+impl Reverse {
+    /// The configuration as KDL: only what differs from the defaults.
+    pub fn to_kdl(&self) -> String {
+        let mut out = self.common.to_kdl();
         for address in &self.listen {
             let _ = writeln!(out, "listen {}", literal(address));
         }
@@ -61,7 +76,7 @@ impl Reverse {
 }
 
 /// A string that is taken as it is: the shell has expanded what there was to expand.
-fn literal(text: &str) -> String {
+pub(crate) fn literal(text: &str) -> String {
     quoted(&escape(text))
 }
 

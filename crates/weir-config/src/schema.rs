@@ -23,7 +23,24 @@ pub(crate) struct Block {
     /// Whether it may stand more than once. One that may not is filled with defaults when it is missing,
     /// unless something must be written in it.
     pub(crate) repeats: bool,
+    /// It has an effect only when this option of the block around it is one of these words; otherwise it may not stand there.
+    pub(crate) with: Option<(&'static str, &'static [&'static str])>,
+    /// The word that begins it is one of those that its first positional row takes: `allow ...`. By its name it is known in JSON,
+    /// where blocks of one name keep their order.
+    pub(crate) by_word: bool,
 }
+
+/// What most blocks are like.
+pub(crate) const BLOCK: Block = Block {
+    name: "",
+    help: "",
+    positional: &[],
+    options: &[],
+    blocks: &[],
+    repeats: false,
+    with: None,
+    by_word: false,
+};
 
 /// One option: this row gives its parser, its default, its help and its documentation.
 #[derive(Debug)]
@@ -48,6 +65,8 @@ pub(crate) enum Default {
     /// The last, when the named other option of the block is one of these words. Otherwise it may not be written, because it
     /// would have no effect.
     With(&'static str, &'static [&'static str], &'static Default),
+    /// The last, unless the named other option is one of these words. Then it may not be written.
+    Without(&'static str, &'static [&'static str], &'static Default),
 }
 
 /// Checks a text and gives its canonical form.
@@ -109,7 +128,15 @@ impl Block {
 
     /// Every word that may stand inside.
     pub(crate) fn words(&self) -> impl Iterator<Item = &'static str> {
-        self.rows().map(|row| row.name).chain(self.blocks.iter().map(|block| block.name))
+        self.rows().map(|row| row.name).chain(self.blocks.iter().flat_map(|block| block.beginnings()))
+    }
+
+    /// The words that it may begin with, as one writes it.
+    pub(crate) fn beginnings(&self) -> Vec<&'static str> {
+        match self.positional.first() {
+            Some(row) if self.by_word => row.kind.words(),
+            _ => vec![self.name],
+        }
     }
 }
 
@@ -163,7 +190,9 @@ impl Kind {
             },
             (Kind::Text(_, check) | Kind::List(_, check), Scalar::Text(text)) => check(text).map(Setting::Text),
             // 503 as well as "503".
-            (Kind::Text(_, check), Scalar::Integer(number)) => check(&number.to_string()).map(Setting::Text),
+            (Kind::Text(_, check) | Kind::List(_, check), Scalar::Integer(number)) => {
+                check(&number.to_string()).map(Setting::Text)
+            }
             _ => Err(self.expected()),
         }
     }

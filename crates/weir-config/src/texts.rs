@@ -2,6 +2,8 @@
 //!
 //! Nothing here touches the network: names of servers are resolved when the plan is compiled.
 
+pub(crate) mod forward;
+
 use std::net::{IpAddr, SocketAddr};
 
 use weir_proxy::access::{Escape, Name, Template, TemplateError};

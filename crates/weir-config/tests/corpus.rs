@@ -27,7 +27,18 @@ fn resolve(host: &str) -> io::Result<Option<SocketAddr>> {
     }
 }
 
-const WORLD: World<'static> = World { variables: &variables, resolve: &resolve };
+/// The files that there are.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    match path.to_str() {
+        Some("/etc/weir/blocked.txt") => Ok(b"# names\nblocked.test # one of them\n\n*.Below.test\r\n".to_vec()),
+        Some("/etc/weir/wrong.txt") => Ok(b"fine.test\n0.0.0.0 ads.test\n10.0.0.1\n*\na..b\nb\xfc.test\n".to_vec()),
+        Some("/etc/weir/users") => Ok(b"ann:$argon2id$...\n".to_vec()),
+        Some("/etc/weir/own.pac") => Ok(b"function FindProxyForURL(url, host) { return \"PROXY a:1\"; }\n".to_vec()),
+        _ => Err(io::ErrorKind::NotFound.into()),
+    }
+}
+
+const WORLD: World<'static> = World { variables: &variables, resolve: &resolve, read: &read };
 
 fn files(kind: &str) -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(kind);
@@ -110,6 +121,7 @@ fn json_and_kdl_of_the_same_configuration_give_the_same_plan() {
         format!("{:?}", parse_in(&text, file, WORLD).unwrap().plan)
     };
     assert_eq!(plan("issue.kdl"), plan("issue.json"));
+    assert_eq!(plan("forward.kdl"), plan("forward.json"));
 }
 
 #[test]
@@ -139,13 +151,17 @@ fn the_reference_page_is_the_option_table() {
 #[test]
 fn examples_of_the_pages_are_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let pages = ["docs/configuration.md", "docs/balancing.md", "README.md"]
+    let pages = ["docs/configuration.md", "docs/balancing.md", "docs/forward.md", "README.md"]
         .map(|page| fs::read_to_string(root.join(page)).unwrap());
     let page = pages.concat();
     let examples: Vec<_> = page.split("```kdl\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(!examples.is_empty());
     for example in examples {
-        let world = World { variables: &|_| Some("8080".to_owned()), resolve: WORLD.resolve };
+        let world = World {
+            variables: &|_| Some("8080".to_owned()),
+            resolve: WORLD.resolve,
+            read: &|_| Ok(b"# names\nblocked.example\n".to_vec()),
+        };
         let config = parse_in(example, "example.kdl", world).unwrap_or_else(|errors| panic!("{errors}\n{example}"));
         assert_reads_back(&config);
     }

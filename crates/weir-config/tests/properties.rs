@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use weir_config::fuzzing::{assert_reads_back, config};
-use weir_config::parse;
+use weir_config::{World, parse_in};
 
 fn time() -> impl Strategy<Value = String> {
     (1u64..80_000, prop::sample::select(vec!["ms", "s"])).prop_map(|(number, unit)| format!("\"{number}{unit}\""))
@@ -87,11 +87,32 @@ fn upstream(index: usize) -> BoxedStrategy<String> {
         .boxed()
 }
 
+/// A forward proxy with some rules, or none at all.
+fn forward() -> BoxedStrategy<String> {
+    let name = "(=|\\*\\.|)[a-z]{1,5}\\.example".prop_map(|name| format!(" \"{name}\"")).boxed();
+    let criterion = prop_oneof![
+        (any::<u32>(), 0u8..33)
+            .prop_map(|(bits, prefix)| format!(" address=\"{}/{prefix}\"", std::net::Ipv4Addr::from_bits(bits))),
+        (1u16..9000, 0u16..99).prop_map(|(port, more)| format!(" port=\"{port}-{}\"", port + more)),
+        (0u32..24, 0u32..60).prop_map(|(hour, minute)| format!(" hours=\"{hour:02}:{minute:02}-24:00\"")),
+        Just(" names-file=\"names.txt\"".to_owned()),
+        Just(" until=\"2026-12-31\" method=CONNECT".to_owned()),
+        Just(" user=\"ann\"".to_owned()),
+    ];
+    let rule = (prop::sample::select(vec!["allow", "deny"]), prop::collection::vec(name, 0..3), criterion);
+    let rule = rule.prop_map(|(verdict, names, criterion)| format!("    {verdict}{}{criterion}\n", names.concat()));
+    let pool = prop::sample::select(vec!["pool pinned; destinations 3", "pool per-request", "pac auto", "realm \"r\""]);
+    let forward = (prop::collection::vec(rule, 0..6), pool).prop_map(|(rules, pool)| {
+        format!("forward {{\n    listen \"127.0.0.2:1\"\n    users \"users\"\n    {pool}\n{}}}\n", rules.concat())
+    });
+    prop_oneof![Just(String::new()), forward].boxed()
+}
+
 fn configuration() -> BoxedStrategy<String> {
     let listeners = prop::collection::btree_set(1u16..u16::MAX, 1..4);
     let routes = prop::collection::btree_map("[a-z]{1,8}", (0usize..2, "[a-zä]{0,4}", any::<bool>()), 0..6);
-    (listeners, client(), upstream(0), upstream(1), routes)
-        .prop_map(|(listeners, client, first, second, routes)| {
+    (listeners, client(), upstream(0), upstream(1), routes, forward())
+        .prop_map(|(listeners, client, first, second, routes, forward)| {
             let listeners: String =
                 listeners.into_iter().map(|port| format!("listen \"127.0.0.1:{port}\"\n")).collect();
             let route = |(host, (target, path, methods)): (String, (usize, String, bool))| {
@@ -99,7 +120,7 @@ fn configuration() -> BoxedStrategy<String> {
                 format!("route host=\"*.{host}.org\" path=\"/{path}\"{methods} proxy=\"u{target}\"\n")
             };
             let routes: String = routes.into_iter().map(route).collect();
-            format!("{listeners}client {{\n{client}\n}}\n{first}{second}{routes}route proxy=u0\n")
+            format!("{listeners}client {{\n{client}\n}}\n{first}{second}{routes}route proxy=u0\nroute path=\"/own\" proxy=u0 pool=pinned\n{forward}")
         })
         .boxed()
 }
@@ -117,6 +138,14 @@ fn word_salad() -> BoxedStrategy<String> {
         "hash",
         "key",
         "nonidempotent",
+        "forward",
+        "allow",
+        "deny",
+        "rule",
+        "port",
+        "address",
+        "names-file",
+        "pool",
         "proxy",
         "depth",
         "workers",
@@ -179,7 +208,10 @@ proptest! {
 
     #[test]
     fn printed_configurations_read_back(text in configuration()) {
-        let parsed = parse(&text, "generated.kdl").map_err(|errors| TestCaseError::fail(format!("{errors}\n{text}")))?;
+        let resolve = |host: &str| Ok(host.parse().ok());
+        let read = |_: &std::path::Path| Ok(b"# names\nblocked.example\n".to_vec());
+        let world = World { variables: &|_| None, resolve: &resolve, read: &read };
+        let parsed = parse_in(&text, "generated.kdl", world).map_err(|errors| TestCaseError::fail(format!("{errors}\n{text}")))?;
         assert_reads_back(&parsed);
     }
 

@@ -168,7 +168,7 @@ impl Network {
 }
 
 /// A named group of servers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct UpstreamPlan {
     /// As written in the configuration.
     pub name: String,

@@ -45,7 +45,7 @@ pub struct Cookie {
 }
 
 /// The cookie of one upstream.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Sticky {
     name: String,
     /// A session whose server can't be used goes to another one and is bound to that. Default true.

@@ -39,6 +39,8 @@ pub(crate) enum Verb {
     Server(crate::server::ServerArgs),
     /// Run a reverse proxy without a configuration file
     Reverse(ReverseArgs),
+    /// Run a forward proxy without a configuration file
+    Forward(Box<ForwardArgs>),
     /// Write, delete or check a user of the forward proxy
     Passwd(crate::passwd::PasswdArgs),
     /// Run the test origin
@@ -77,6 +79,17 @@ pub(crate) struct EngineArgs {
     /// Serve /metrics, /healthz and /readyz there [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<SocketAddr>,
+}
+
+impl From<EngineArgs> for weir_config::Common {
+    fn from(arguments: EngineArgs) -> weir_config::Common {
+        weir_config::Common {
+            workers: arguments.workers,
+            io: arguments.io.map(|io| io.word().to_owned()),
+            admin: arguments.admin,
+            metrics: arguments.metrics.map(|address| address.to_string()),
+        }
+    }
 }
 
 /// How to talk to the kernel. The variants have no texts of their own: clap then lists them in one line.
@@ -140,6 +153,51 @@ pub(crate) struct ReverseArgs {
     /// Requests that follow each other on a connection: adaptive, off, or a depth [default: adaptive]
     #[arg(long, value_name = "MODE", value_parser = pipeline)]
     pub(crate) pipeline: Option<String>,
+    /// Print the configuration that this stands for, and end
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// How to run.
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+}
+
+/// `weir forward`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Tunnels go to ports 443 and 8443, plain HTTP to 80 and 8080, both to public addresses only; flags open more. docs/forward.md \
+says what rules can say.
+
+Example:
+  weir forward --listen 127.0.0.1:3128 & curl -x http://127.0.0.1:3128 https://example.org/
+  weir forward --listen 192.168.0.1:3128 --users /etc/weir/users --allow-address 192.168.0.0/16")]
+pub(crate) struct ForwardArgs {
+    /// Address to accept clients on; may be given several times
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3128")]
+    pub(crate) listen: Vec<String>,
+    /// Ask for name and password; the file is what `weir passwd` writes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) users: Option<String>,
+    /// Only clients of this range may use it; may be given several times, as all that follow
+    #[arg(long, value_name = "RANGE", value_delimiter = ',')]
+    pub(crate) client: Vec<String>,
+    /// Open addresses that are not public, such as 10.0.0.0/8
+    #[arg(long, value_name = "RANGE", value_delimiter = ',')]
+    pub(crate) allow_address: Vec<String>,
+    /// Open an unusual port, or a range such as 8000-8999; plain HTTP only above 1024
+    #[arg(long, value_name = "PORT", value_delimiter = ',')]
+    pub(crate) allow_port: Vec<String>,
+    /// Allow this name and all below it, and no others
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) allow_name: Vec<String>,
+    /// Deny this name and all below it
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) deny_name: Vec<String>,
+    /// Name server [default: those of the system]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    pub(crate) resolver: Vec<String>,
+    /// What /proxy.pac answers: auto, or the path of a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pac: Option<String>,
     /// Print the configuration that this stands for, and end
     #[arg(long)]
     pub(crate) print: bool,

@@ -8,6 +8,7 @@ mod cli;
 mod client;
 mod demo;
 mod failure;
+mod forward;
 mod journal;
 mod machine;
 mod names;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Verb::Status(arguments) => status::status(&arguments),
         Verb::Server(arguments) => server::server(&arguments),
         Verb::Reverse(arguments) => reverse::reverse(arguments),
+        Verb::Forward(arguments) => forward::forward(*arguments),
         Verb::Passwd(arguments) => passwd::passwd(&arguments),
         Verb::Origin(arguments) => origin::origin(&arguments),
         Verb::Probe(arguments) => probe::probe(arguments),

@@ -17,10 +17,7 @@ pub(crate) fn reverse(arguments: ReverseArgs) -> Result<(), Failure> {
         to: arguments.to,
         connections: arguments.connections,
         pipeline: arguments.pipeline,
-        workers: arguments.engine.workers,
-        io: arguments.engine.io.map(|io| io.word().to_owned()),
-        admin: arguments.engine.admin,
-        metrics: arguments.engine.metrics.map(|address| address.to_string()),
+        common: arguments.engine.into(),
     }
     .to_kdl();
     // What is wrong here was wrong on the command line.

@@ -45,13 +45,17 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<(), Failure> {
 ///
 /// # Errors
 /// A listener that can't be bound, a driver that doesn't work here, a worker that failed.
-pub(crate) fn serve(config: Config) -> Result<(), Failure> {
+pub(crate) fn serve(mut config: Config) -> Result<(), Failure> {
     // Before anything else, so that a signal during the start is not lost.
     let signals = watch_signals().map_err(|error| failed("signals", &error))?;
     machine::raise_descriptors();
     let probe = weir_io::choose(io_choice(config.io)).map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
     for listener in &config.plan.listeners {
         check_free(listener.address).map_err(|error| Failure::binding(&error))?;
+    }
+    if let Some(forward) = &mut config.plan.forward {
+        let local = weir_io::local_addresses();
+        forward.policy.add_local(&local.map_err(|error| failed("can't list the addresses of this machine", &error))?);
     }
     let doors = Doors::open(&config.admin, config.metrics).map_err(|error| Failure::binding(&error))?;
     let workers = config.workers.unwrap_or_else(machine::workers);

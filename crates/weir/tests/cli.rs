@@ -71,6 +71,7 @@ fn help_texts_are_as_stored() {
         "server",
         "server drain",
         "reverse",
+        "forward",
         "passwd",
         "origin",
         "probe",
@@ -103,6 +104,8 @@ fn wrong_usage_is_code_2_with_a_suggestion() {
         (&["reverse", "--to", "127.0.0.1"], "port is missing"),
         (&["reverse", "--to", "127.0.0.1:1", "--listen", "here"], "is not an address"),
         (&["reverse", "--to", "127.0.0.1:1", "--metrics", "9100"], "--metrics"),
+        (&["forward", "--allow-name", "10.0.0.1"], "write address="),
+        (&["forward", "--allow-port", "0"], "is neither a port"),
         (&["run", "--admin", "/run/"], "is a directory"),
         (&["server", "dran", "app", "a:1"], "drain"),
         (&["server", "drain", "app"], "<SERVER>"),
@@ -239,6 +242,30 @@ fn reverse_prints_the_configuration_that_it_stands_for() {
                     path=\"/\" { proxy \"app\"; }\n";
     assert_eq!(stdout(&printed), expected);
     let file = Scratch::new("reverse.kdl", expected);
+    assert_eq!(code(&output(&["check", "-c", file.path()])), 0);
+}
+
+#[test]
+fn forward_prints_the_configuration_that_it_stands_for() {
+    let flags = "forward --listen 127.0.0.1:3128 --workers 2 --client 10.0.0.0/8 --allow-address 10.0.0.0/8,192.168.0.0/16 \
+                 --allow-port 22 --deny-name ads.example --deny-name tracker.example --resolver 127.0.0.1 --pac auto --print";
+    let printed = output(&flags.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(code(&printed), 0, "{}", stderr(&printed));
+    let expected = r#"workers 2
+forward {
+    listen "127.0.0.1:3128"
+    pac "auto"
+    resolver "127.0.0.1"
+    deny "ads.example" "tracker.example"
+    allow address="10.0.0.0/8,192.168.0.0/16" port="22" client="10.0.0.0/8"
+    allow address="10.0.0.0/8,192.168.0.0/16" client="10.0.0.0/8"
+    allow port="22" client="10.0.0.0/8"
+    allow client="10.0.0.0/8"
+    deny
+}
+"#;
+    assert_eq!(stdout(&printed), expected);
+    let file = Scratch::new("forward.kdl", expected);
     assert_eq!(code(&output(&["check", "-c", file.path()])), 0);
 }
 

@@ -36,7 +36,7 @@ fn every_key_is_in_the_page_that_the_readme_names() {
 }
 
 /// Verbs that people run weir with; the flags of `demo` and `bench` are for developers and stand in their help.
-const VERBS: [&str; 7] = ["run", "check", "status", "server", "reverse", "origin", "probe"];
+const VERBS: [&str; 8] = ["run", "check", "status", "server", "reverse", "forward", "origin", "probe"];
 
 /// Long flags of a verb, each with its short form if it has one, from the stored help text (another test compares that
 /// with the program).

@@ -1,0 +1,90 @@
+//! `pool` of upstreams and routes: a route with another pool than its upstream has an upstream of its own, derived from that. Called
+//! by [`super::compile`].
+
+use weir_proxy::plan::{PipelineMode, Pool, UpstreamPlan};
+
+use super::Compiler;
+use crate::check::{Checked, Chosen};
+use crate::problem::Problem;
+use crate::schema::{Default, Setting};
+
+/// What a word of the configuration means.
+pub(super) fn pool(word: &str) -> Option<Pool> {
+    [Pool::Pipelined, Pool::Shared, Pool::Pinned, Pool::PerRequest].into_iter().find(|pool| pool.word() == word)
+}
+
+/// The index of the upstream that has the same servers in this mode, added when there is none.
+pub(super) fn derived(upstreams: &mut Vec<UpstreamPlan>, target: usize, pool: Pool) -> usize {
+    let base = &upstreams[target];
+    if base.pool == pool {
+        return target;
+    }
+    // Names of upstreams have neither spaces nor parentheses.
+    let name = format!("{} ({})", base.name, pool.word());
+    if let Some(known) = upstreams.iter().position(|upstream| upstream.name == name) {
+        return known;
+    }
+    let pipeline = if pool == Pool::Pipelined { PipelineMode::Adaptive } else { PipelineMode::Off };
+    let plan = UpstreamPlan { name, pool, pipeline, ..base.clone() };
+    upstreams.push(plan);
+    upstreams.len() - 1
+}
+
+impl Compiler<'_> {
+    /// Options that are for connections that are kept, where none are.
+    pub(super) fn check_private(&mut self, document: &Checked) {
+        for upstream in document.all("upstream") {
+            if !pool(upstream.word("pool")).is_some_and(Pool::is_private) {
+                continue;
+            }
+            let is_kept = |route: &Checked| {
+                route.text("proxy") == upstream.text("name")
+                    && pool(route.word("pool")).is_some_and(|pool| !pool.is_private())
+            };
+            if document.all("route").any(is_kept) {
+                continue;
+            }
+            let servers = upstream.all("server").filter_map(|server| server.chosen("connections"));
+            for chosen in servers.chain(upstream.chosen("queue-size")).filter(|chosen| is_unusual(chosen)) {
+                let message = format!(
+                    "`{}` has no effect with `pool {}`: connections are made when clients need them",
+                    chosen.row.name,
+                    upstream.word("pool")
+                );
+                let place = chosen.span.as_ref().unwrap_or(&upstream.span);
+                self.push(Problem::new("conflict", place, message).help("`client` has `connections` and `queue`"));
+            }
+        }
+    }
+}
+
+/// Whether something else than the default is written. The effective configuration has the defaults.
+fn is_unusual(chosen: &Chosen) -> bool {
+    let (Default::Is(usual), Some(Setting::Count(number))) = (chosen.row.default, chosen.settings.first()) else {
+        return false;
+    };
+    chosen.span.is_some() && number.to_string() != usual
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: each word means its pool, and derived upstreams are made once. How: examples.
+
+    use weir_proxy::plan::ServerPlan;
+
+    use super::*;
+
+    #[test]
+    fn words_and_derived_upstreams() {
+        assert_eq!(pool("pinned"), Some(Pool::Pinned));
+        assert_eq!(pool(""), None);
+        let servers = vec![ServerPlan::new("10.0.0.1:80", "10.0.0.1:80".parse().unwrap())];
+        let mut upstreams = vec![UpstreamPlan { name: "app".to_owned(), servers, ..UpstreamPlan::default() }];
+        assert_eq!(derived(&mut upstreams, 0, Pool::Pipelined), 0);
+        assert_eq!(derived(&mut upstreams, 0, Pool::Pinned), 1);
+        assert_eq!(derived(&mut upstreams, 0, Pool::Shared), 2);
+        assert_eq!(derived(&mut upstreams, 0, Pool::Pinned), 1);
+        assert_eq!((upstreams[1].name.as_str(), upstreams[1].pool), ("app (pinned)", Pool::Pinned));
+        assert_eq!(upstreams[1].servers, upstreams[0].servers);
+    }
+}

@@ -1,0 +1,38 @@
+//! `weir forward`: a forward proxy from flags alone. It writes the configuration that the flags stand for and goes on as
+//! `weir run` would.
+
+use weir_config::{Forward, parse};
+
+use crate::cli::ForwardArgs;
+use crate::failure::Failure;
+use crate::{run, terminal};
+
+/// Does the verb; returns when the proxy has ended.
+///
+/// # Errors
+/// Wrong flags, or what [`run::serve`] says.
+pub(crate) fn forward(arguments: ForwardArgs) -> Result<(), Failure> {
+    let text = Forward {
+        listen: arguments.listen,
+        users: arguments.users,
+        clients: arguments.client,
+        allow_addresses: arguments.allow_address,
+        allow_ports: arguments.allow_port,
+        allow_names: arguments.allow_name,
+        deny_names: arguments.deny_name,
+        resolvers: arguments.resolver,
+        pac: arguments.pac,
+        common: arguments.engine.into(),
+    }
+    .to_kdl();
+    // What is wrong here was wrong on the command line.
+    let config = parse(&text, "(from the command line)").map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
+    if arguments.print {
+        terminal::print(&text);
+        return Ok(());
+    }
+    if let Some(warnings) = &config.warnings {
+        eprint!("{}", terminal::render(warnings));
+    }
+    run::serve(config)
+}
