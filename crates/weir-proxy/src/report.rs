@@ -32,6 +32,8 @@ pub struct ServerReport {
     pub suspended_us: u64,
     /// Connections that take requests.
     pub ready: u32,
+    /// Requests can go there: a connection is up, or they are made when needed and the last connect has not failed.
+    pub reachable: bool,
     /// Requests that wait for a connection.
     pub waiting: u32,
     /// Requests on connections, unanswered.

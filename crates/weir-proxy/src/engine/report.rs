@@ -53,6 +53,7 @@ impl Engine {
             standing,
             suspended_us,
             ready: server.ready,
+            reachable: server.ready > 0 || server.private && !server.unreachable,
             waiting: server.waiting.len() as u32,
             unanswered: server.inflight,
             capacity: server.capacity,

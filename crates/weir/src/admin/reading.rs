@@ -94,6 +94,8 @@ pub(crate) struct Now {
     pub(crate) suspended_us: u64,
     /// Connections that take requests, over all workers.
     pub(crate) ready: u32,
+    /// Requests can go there.
+    pub(crate) reachable: bool,
     /// Requests that wait for a connection.
     pub(crate) waiting: u32,
     /// Requests on connections, unanswered.
@@ -254,6 +256,7 @@ impl Now {
             standing: report.standing,
             suspended_us: report.suspended_us,
             ready: report.ready,
+            reachable: report.reachable,
             waiting: report.waiting,
             unanswered: report.unanswered,
             capacity: report.capacity,
@@ -275,6 +278,7 @@ impl Now {
             self.trust = other.trust;
         }
         self.ready += other.ready;
+        self.reachable |= other.reachable;
         self.waiting += other.waiting;
         self.unanswered += other.unanswered;
         self.capacity = self.capacity.saturating_add(other.capacity);
@@ -289,7 +293,7 @@ impl Now {
 
     /// Whether requests can go there.
     pub(crate) fn is_usable(&self) -> bool {
-        self.ready > 0 && matches!(self.standing, State::Active)
+        self.reachable && matches!(self.standing, State::Active)
     }
 }
 

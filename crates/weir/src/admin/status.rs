@@ -187,7 +187,11 @@ fn server(reading: &ServerReading, plan: &weir_proxy::plan::ServerPlan) -> Serve
 
 /// Connections that are established.
 pub(crate) fn up(reading: &ServerReading) -> u32 {
-    reading.connections.iter().filter(|(_, connection)| connection.state.is_up()).count() as u32
+    match (&reading.now, reading.connections.is_empty()) {
+        // Those of single clients have no rows.
+        (Some(now), true) => now.ready,
+        _ => reading.connections.iter().filter(|(_, connection)| connection.state.is_up()).count() as u32,
+    }
 }
 
 /// In a word, and why.
@@ -197,7 +201,7 @@ pub(crate) fn state(reading: &ServerReading) -> (&'static str, Option<String>) {
         State::Suspended(suspension) => ("suspended", Some(suspension.cause.word().to_owned())),
         State::Draining => ("draining", Some("ordered".to_owned())),
         State::Disabled => ("disabled", Some("ordered".to_owned())),
-        State::Active if now.ready == 0 => {
+        State::Active if !now.reachable => {
             let why = last_problem(reading).map(|problem| problem.word);
             ("down", Some(why.unwrap_or_else(|| "not connected yet".to_owned())))
         }
