@@ -118,7 +118,7 @@ const CLIENT: Block = Block {
             "tunnel-timeout",
             TIMEOUT,
             Default::Is("1h"),
-            "How long an upgraded connection (WebSocket) may stay silent both ways.",
+            "How long a tunnel (CONNECT, WebSocket) may stay silent both ways.",
         ),
         row(
             "queue",
