@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -81,6 +82,9 @@ pub(crate) struct BombArgs {
     /// Content of each request, or @FILE
     #[arg(long, value_name = "TEXT", value_parser = content)]
     body: Option<Vec<u8>>,
+    /// Ask this forward proxy for the URLs, in absolute-form
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    proxy: Option<SocketAddr>,
     /// Fields that are sent besides Host: minimal, or browser (11, with a Cookie of 1.5 KB)
     #[arg(long, value_name = "PRESET", default_value = "minimal", value_parser = bomb::preset)]
     preset: bomb::Preset,
@@ -322,7 +326,7 @@ impl BombArgs {
     /// Everything that is to be done, checked.
     fn plan(self) -> Result<Plan, String> {
         let targets: Vec<Target> = self.urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?;
-        let target = targets[0].clone();
+        let mut target = targets[0].clone();
         if let Some(other) = targets.iter().find(|other| other.host != target.host) {
             return Err(format!("one run asks one host, and there are {} and {}", target.host, other.host));
         }
@@ -334,8 +338,12 @@ impl BombArgs {
             fields: self.header.clone(),
             body: self.body.clone().unwrap_or_default(),
             preset: self.preset,
+            absolute: self.proxy.is_some(),
         };
         let mix = self.mix(&targets, &spelling)?;
+        if let Some(proxy) = self.proxy {
+            target.address = proxy;
+        }
         let base = Class {
             name: "all".to_owned(),
             target,
@@ -354,7 +362,7 @@ impl BombArgs {
         } else {
             self.classes.iter().map(|text| Class::parse(text, &base, &spelling)).collect::<Result<_, _>>()?
         };
-        let mut asked: Vec<&Target> = classes.iter().map(|class: &Class| &class.target).collect();
+        let mut asked: Vec<&Target> = targets.iter().chain(classes.iter().map(|class: &Class| &class.target)).collect();
         asked.dedup_by_key(|target| target.address);
         for target in asked {
             if let Some(warning) = target.permit(self.yes)? {
@@ -385,7 +393,7 @@ impl BombArgs {
         if let Some(path) = &self.requests_file {
             let wrong = |why: String| format!("{}: {why}", path.display());
             let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-            return Mix::parse(&text, &targets[0].host, self.preset).map_err(wrong);
+            return Mix::parse(&text, &targets[0].host, self.preset, self.proxy.is_some()).map_err(wrong);
         }
         let requests = targets.iter().enumerate().map(|(at, target)| {
             let weight = self.weight.get(at).copied().unwrap_or(1);

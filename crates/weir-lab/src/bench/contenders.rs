@@ -18,6 +18,8 @@ pub(super) enum What {
     Direct,
     /// nginx as reverse proxy.
     Nginx,
+    /// nginx as forward proxy: to whatever Host says.
+    NginxForward,
     /// HAProxy.
     Haproxy,
     /// Envoy.
@@ -26,6 +28,8 @@ pub(super) enum What {
     Pingora,
     /// weir.
     Weir(WeirSettings),
+    /// weir as forward proxy, with this pool.
+    WeirForward(&'static str),
     /// weir, in front of servers that close each connection after 100 requests.
     WeirClosing,
     /// weir's own origin in place of the usual one, on this driver.
@@ -40,20 +44,28 @@ impl What {
     /// The program that it needs, if it isn't weir itself, and where else than in the path it may be.
     pub(super) fn program(self) -> Option<&'static str> {
         match self {
-            What::Nginx => Some("nginx"),
+            What::Nginx | What::NginxForward => Some("nginx"),
             What::Haproxy => Some("haproxy"),
             What::Envoy => Some("envoy"),
             What::Pingora => Some("weir-bench-pingora"),
             What::Wrk => Some("wrk"),
             What::WeirClosing => Some("nginx"),
-            What::Direct | What::Weir(_) | What::Origin(_) | What::Bomb(_) => None,
+            What::Direct | What::Weir(_) | What::WeirForward(_) | What::Origin(_) | What::Bomb(_) => None,
         }
+    }
+
+    /// Whether it is asked for the origin's URL, as a forward proxy is.
+    pub(super) fn is_forward(self) -> bool {
+        matches!(self, What::NginxForward | What::WeirForward(_))
     }
 
     /// Descriptors that it needs for so many clients: those proxies need one more for each, to the server.
     pub(super) fn descriptors(self, clients: u32) -> u64 {
         match self {
-            What::Nginx | What::Haproxy | What::Envoy | What::Pingora => 2 * u64::from(clients),
+            What::Nginx | What::NginxForward | What::Haproxy | What::Envoy | What::Pingora | What::WeirForward(_) => {
+                2 * u64::from(clients)
+            }
+            What::Weir(settings) if settings.is_private() => 2 * u64::from(clients),
             What::Weir(settings) => u64::from(clients + settings.connections),
             _ => u64::from(clients),
         }
@@ -79,6 +91,12 @@ pub(super) const CONTENDERS: &[Contender] = &[
     weir("weir-1", WeirSettings { connections: 1, ..WEIR }),
     weir("weir-off", WeirSettings { pipeline: "off", ..WEIR }),
     weir("weir-stay", WeirSettings { pipeline: "adaptive escape=off", ..WEIR }),
+    weir("weir-shared", WeirSettings { pool: "shared", ..WEIR }),
+    weir("weir-pinned", WeirSettings { pool: "pinned", ..WEIR }),
+    weir("weir-per-request", WeirSettings { pool: "per-request", ..WEIR }),
+    Contender { name: "weir-forward", what: What::WeirForward("pinned") },
+    Contender { name: "weir-forward-per-request", what: What::WeirForward("per-request") },
+    Contender { name: "nginx-forward", what: What::NginxForward },
     Contender { name: "weir-closing", what: What::WeirClosing },
     Contender { name: "nginx-file", what: What::Direct },
     Contender { name: "weir-origin", what: What::Origin("auto") },

@@ -37,6 +37,11 @@ const PROXIES: &[Compared] = &[
     ("rate / nginx", Metric::Rate, "nginx"),
     ("CPU / nginx", Metric::Cpu, "nginx"),
 ];
+const FORWARD: &[Compared] = &[
+    ("rate / direct", Metric::Rate, "direct"),
+    ("rate / nginx", Metric::Rate, "nginx-forward"),
+    ("CPU / nginx", Metric::Cpu, "nginx-forward"),
+];
 const GENERATORS: &[Compared] = &[("rate / wrk", Metric::Rate, "wrk"), ("CPU / wrk", Metric::GeneratorCpu, "wrk")];
 const ORIGINS: &[Compared] = &[("rate / nginx", Metric::Rate, "nginx-file")];
 
@@ -103,6 +108,16 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         targets: &[],
     },
     Experiment {
+        name: "forward",
+        title: "a forward proxy whose clients own their connections; and the pool modes of a reverse proxy",
+        cells: forward,
+        rounds: 5,
+        seconds: 6,
+        axes: &[Axis::Connections],
+        compared: FORWARD,
+        targets: targets::FORWARD,
+    },
+    Experiment {
         name: "generator",
         title: "weir bomb against wrk: its cost, and what each says when the server stands still",
         cells: generator,
@@ -158,6 +173,24 @@ fn targets(_: &Axes) -> Vec<Cell> {
             &["nginx", "haproxy", "weir-256"],
         ),
     ]
+}
+
+/// Bytes of an answer of `forward`: a small page.
+const PAGE: u64 = 3600;
+
+fn forward(axes: &Axes) -> Vec<Cell> {
+    let load = |connections| Load::Closed(Closed { connections, body: PAGE, kind: RequestKind::Minimal });
+    let proxies = &["direct", "nginx-forward", "weir-forward", "weir-forward-per-request"];
+    let pools = &["direct", "nginx", "weir", "weir-shared", "weir-pinned", "weir-per-request"];
+    let mut cells = Vec::new();
+    for connections in axes.connections_or(&[100]) {
+        let many = clients(connections);
+        let title = format!("forward: {many}, {PAGE} B");
+        cells.push(Cell::new(&format!("forward-{connections}"), &title, load(connections), proxies));
+        let title = format!("reverse, by pool: {many}, {PAGE} B");
+        cells.push(Cell::new(&format!("pools-{connections}"), &title, load(connections), pools));
+    }
+    cells
 }
 
 /// Client connections of `proxying` when nothing is said.

@@ -143,11 +143,15 @@ impl Readings {
 /// # Errors
 /// The generator is missing or fails, a process can't be read, or the user interrupts.
 pub(super) fn closed(stage: &Stage, running: &Running, load: Closed, times: Times) -> io::Result<Record> {
-    let url = format!("http://{}{}", running.address(), stage.path(load.body));
+    let asked = running.destination.unwrap_or(running.address());
+    let url = format!("http://{asked}{}", stage.path(load.body));
     if running.generator == Generator::Wrk {
         return with_wrk(stage, running, &url, load, times);
     }
     let mut words = connections(running, load.connections);
+    if running.destination.is_some() {
+        words.push(format!("--proxy={}", running.address()));
+    }
     match load.kind {
         RequestKind::Minimal => {}
         RequestKind::Browser => words.push("--preset=browser".to_owned()),

@@ -126,6 +126,8 @@ pub(super) enum Metric {
     IdleBytes,
     /// Megabytes above idle.
     MemoryMb,
+    /// Connections that the origin accepted.
+    Upstream,
 }
 
 impl Metric {
@@ -140,6 +142,7 @@ impl Metric {
             Metric::SentP99Ms => record.sent.map_or(f64::NAN, |sent| sent.p99_us as f64 / 1e3),
             Metric::IdleBytes => record.bytes_per_connection,
             Metric::MemoryMb => record.memory_bytes / 1e6,
+            Metric::Upstream => record.upstream_connections as f64,
         }
     }
 }

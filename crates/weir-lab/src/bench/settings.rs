@@ -207,6 +207,8 @@ pub(super) struct WeirSettings {
     pub(super) queue: u32,
     /// What stands behind `pipeline`.
     pub(super) pipeline: &'static str,
+    /// What stands behind `pool`.
+    pub(super) pool: &'static str,
 }
 
 impl WeirSettings {
@@ -214,14 +216,25 @@ impl WeirSettings {
     pub(super) fn for_clients(self, clients: u32) -> WeirSettings {
         WeirSettings { queue: self.queue.max(clients), ..self }
     }
+
+    /// Whether connections belong to clients or requests.
+    pub(super) fn is_private(self) -> bool {
+        matches!(self.pool, "pinned" | "per-request")
+    }
 }
 
 /// weir with default settings.
-pub(super) const WEIR: WeirSettings = WeirSettings { io: "auto", connections: 32, queue: 1000, pipeline: "adaptive" };
+pub(super) const WEIR: WeirSettings =
+    WeirSettings { io: "auto", connections: 32, queue: 1000, pipeline: "adaptive", pool: "pipelined" };
 
 /// weir's configuration file, for a process of it.
 pub(super) fn weir(listen: SocketAddr, to: SocketAddr, workers: usize, settings: WeirSettings) -> String {
-    let WeirSettings { io, connections, queue, pipeline } = settings;
+    let WeirSettings { io, connections, queue, pipeline, pool } = settings;
+    let (mode, number) = match pool {
+        "pipelined" => (format!("queue-size {queue}\n    pipeline {pipeline}"), format!(" connections={connections}")),
+        "shared" => (format!("queue-size {queue}\n    pool shared"), format!(" connections={connections}")),
+        _ => (format!("pool {pool}"), String::new()),
+    };
     format!(
         "workers {workers}
 io \"{io}\"
@@ -230,15 +243,49 @@ client {{
     idle-timeout \"1h\"
 }}
 upstream \"app\" {{
-    queue-size {queue}
-    pipeline {pipeline}
-    server \"{to}\" connections={connections}
+    {mode}
+    server \"{to}\"{number}
 }}
 route host=\"*\" path=\"/\" {{
     proxy \"app\"
 }}
 "
     )
+}
+
+/// weir as a forward proxy that may reach the origin.
+pub(super) fn weir_forward(listen: SocketAddr, to: SocketAddr, workers: usize, pool: &str) -> String {
+    let (address, port) = (to.ip(), to.port());
+    format!(
+        "workers {workers}
+client {{
+    idle-timeout \"1h\"
+}}
+forward {{
+    listen \"{listen}\"
+    pool {pool}
+    allow address=\"{address}/32\" port={port}
+}}
+"
+    )
+}
+
+/// nginx as a forward proxy: its upstream is what Host says, to which it can't keep connections.
+pub(super) fn nginx_forward(directory: &Path, listen: SocketAddr, (workers, descriptors): (u64, u64)) -> String {
+    let http = format!(
+        "    proxy_buffers 16 32k;
+    proxy_max_temp_file_size 0;
+    server {{
+        listen {listen} reuseport backlog=65535;
+        location / {{
+            proxy_pass http://$http_host$request_uri;
+            proxy_http_version 1.1;
+            proxy_set_header Host $http_host;
+        }}
+    }}
+"
+    );
+    nginx_frame(directory, "nginx-forward", workers, descriptors, &http)
 }
 
 #[cfg(test)]

@@ -39,6 +39,8 @@ pub(super) struct Running {
     pub(super) addresses: Vec<SocketAddr>,
     /// What asks it.
     pub(super) generator: Generator,
+    /// It is asked for this server's URL, as a forward proxy is.
+    pub(super) destination: Option<SocketAddr>,
     processes: Vec<Process>,
     /// The server behind it, where it has one of its own.
     _origin: Option<Process>,
@@ -47,7 +49,8 @@ pub(super) struct Running {
 impl Running {
     /// No proxy: the server at this address.
     pub(super) fn direct(address: SocketAddr) -> Running {
-        Running { addresses: vec![address], generator: Generator::Bomb, processes: Vec::new(), _origin: None }
+        let (addresses, generator) = (vec![address], Generator::Bomb);
+        Running { addresses, generator, destination: None, processes: Vec::new(), _origin: None }
     }
 
     /// Where it listens, or the first of several.
@@ -172,6 +175,15 @@ impl Stage {
                 let text = settings::nginx_proxy(&self.directory, address, &self.addresses, workers);
                 vec![start_nginx(&self.file(contender, &text)?, &self.directory, &log)?]
             }
+            What::NginxForward => {
+                let workers = (self.shape(contender, clients)?.processes.max(self.cores as u64), self.descriptors);
+                let text = settings::nginx_forward(&self.directory, address, workers);
+                vec![start_nginx(&self.file(contender, &text)?, &self.directory, &log)?]
+            }
+            What::WeirForward(pool) => {
+                let text = settings::weir_forward(address, self.addresses[0], self.cores, pool);
+                vec![self.start_weir(contender.name, &text, &log)?]
+            }
             What::WeirClosing => {
                 let (closing, to) = self.start_closing()?;
                 origin = Some(closing);
@@ -196,7 +208,9 @@ impl Stage {
             }
             What::Haproxy | What::Envoy => self.start_sharing(contender, clients, address, &log)?,
         };
-        self.await_all(Running { addresses, generator: generator(contender), processes, _origin: origin })
+        let destination = contender.what.is_forward().then_some(self.addresses[0]);
+        let generator = generator(contender);
+        self.await_all(Running { addresses, generator, destination, processes, _origin: origin })
     }
 
     /// Starts a proxy with a configuration of its own and waits until it listens.
@@ -256,7 +270,8 @@ impl Stage {
         let origin = start_origin(&self.weir, address, 1, &stall, &log)?;
         let processes = vec![origin];
         let addresses = vec![address];
-        self.await_all(Running { addresses, generator: generator(contender), processes, _origin: None })
+        let generator = generator(contender);
+        self.await_all(Running { addresses, generator, destination: None, processes, _origin: None })
     }
 
     fn await_all(&self, mut running: Running) -> io::Result<Running> {

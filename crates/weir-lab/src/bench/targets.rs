@@ -50,7 +50,22 @@ const fn target(
 }
 
 use Bound::{AtLeast, AtMost};
-use Metric::{Cpu, GeneratorCpu, IdleBytes, MemoryMb, P99, P99Ms, Rate, SentP99Ms};
+use Metric::{Cpu, GeneratorCpu, IdleBytes, MemoryMb, P99, P99Ms, Rate, SentP99Ms, Upstream};
+
+/// Those of the forward proxy.
+pub(super) const FORWARD: &[Target] = &[
+    target("rate against direct", "forward-100", Rate, "weir-forward", "direct", AtLeast(0.85)),
+    target("rate against nginx", "forward-100", Rate, "weir-forward", "nginx-forward", AtLeast(1.5)),
+    target("CPU a request, against nginx", "forward-100", Cpu, "weir-forward", "nginx-forward", AtMost(0.6)),
+    Target {
+        title: "connections to the origin, of 100 clients",
+        cell: "forward-100",
+        metric: Upstream,
+        subject: "weir-forward",
+        against: None,
+        bound: AtMost(100.0),
+    },
+];
 
 /// Those of the proxy.
 pub(super) const PROXY: &[Target] = &[

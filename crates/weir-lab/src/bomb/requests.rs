@@ -34,6 +34,8 @@ pub struct Spelling {
     pub body: Vec<u8>,
     /// Which fields are sent anyway.
     pub preset: Preset,
+    /// Targets in absolute-form, as proxies are asked (RFC 9112 §3.2.2).
+    pub absolute: bool,
 }
 
 /// One request of a file: a line of JSON.
@@ -94,9 +96,10 @@ impl Request {
         if !path.starts_with('/') && path != "*" || path.bytes().any(|byte| !byte.is_ascii_graphic()) {
             return Err(format!("`{path}` is not a path; it begins with / and has no white space"));
         }
-        let serial_at = path.find(SERIAL).map(|at| method.len() + 1 + at);
+        let origin = if spelling.absolute { format!("http://{host}") } else { String::new() };
+        let serial_at = path.find(SERIAL).map(|at| method.len() + 1 + origin.len() + at);
         let spelled = path.replacen(SERIAL, &"0".repeat(SERIAL_DIGITS), 1);
-        let mut head = format!("{method} {spelled} HTTP/1.1\r\n");
+        let mut head = format!("{method} {origin}{spelled} HTTP/1.1\r\n");
         let given = |name: &str| spelling.fields.iter().any(|(its, _)| its.eq_ignore_ascii_case(name));
         if !given("Host") {
             put(&mut head, "Host", host)?;
@@ -184,13 +187,14 @@ impl Mix {
     ///
     /// # Errors
     /// The line that is wrong, and why.
-    pub fn parse(text: &str, host: &str, preset: Preset) -> Result<Mix, String> {
+    pub fn parse(text: &str, host: &str, preset: Preset, absolute: bool) -> Result<Mix, String> {
         let mut requests = Vec::new();
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         for (at, line) in lines {
             let wrong = |error: String| format!("line {}: {error}", at + 1);
             let line: Line = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
-            let spelling = Spelling { method: line.method, fields: line.fields, body: line.body.into_bytes(), preset };
+            let body = line.body.into_bytes();
+            let spelling = Spelling { method: line.method, fields: line.fields, body, preset, absolute };
             requests.push(Request::new(host, &line.path, line.weight, &spelling).map_err(wrong)?);
         }
         Mix::new(requests)
@@ -234,6 +238,11 @@ mod tests {
         assert!((1_800..2_300).contains(&text.len()), "{}", text.len());
         let body = Spelling { body: b"abc".to_vec(), ..Spelling::default() };
         assert_eq!(spelled("/", &body), "POST / HTTP/1.1\r\nHost: h:1\r\nContent-Length: 3\r\n\r\nabc");
+        let absolute = Spelling { absolute: true, ..Spelling::default() };
+        assert_eq!(spelled("/a", &absolute), "GET http://h:1/a HTTP/1.1\r\nHost: h:1\r\n\r\n");
+        let numbered = Request::new("h:1", "/?n={serial}", 1, &absolute).unwrap();
+        let at = numbered.serial_at.unwrap();
+        assert_eq!(&numbered.bytes[at - 2..at + 13], b"n=000000000000 ");
         let request = Request::new("h", "/", 1, &body).unwrap();
         assert_eq!(&request.bytes[request.head_bytes..], b"abc");
         assert!(request.last.windows(19).any(|window| window == b"Connection: close\r\n"));
@@ -256,13 +265,13 @@ mod tests {
     #[test]
     fn a_file_of_requests_is_drawn_by_weight() {
         let text = "{\"path\":\"/a\",\"weight\":3}\n\n{\"path\":\"/b\",\"method\":\"PUT\",\"body\":\"x\"}\n";
-        let mix = Mix::parse(text, "h", Preset::Minimal).unwrap();
+        let mix = Mix::parse(text, "h", Preset::Minimal, false).unwrap();
         let mut random = Random::new(1);
         let firsts = (0..10_000).filter(|_| mix.draw(&mut random) == 0).count();
         assert!((7_300..7_700).contains(&firsts), "{firsts}");
         assert_eq!(mix.requests()[1].name, "PUT /b");
         for wrong in ["", "{}", "{\"path\":\"/\",\"wight\":1}", "{\"path\":\"/\",\"weight\":0}", "nonsense"] {
-            assert!(Mix::parse(wrong, "h", Preset::Minimal).is_err(), "{wrong}");
+            assert!(Mix::parse(wrong, "h", Preset::Minimal, false).is_err(), "{wrong}");
         }
     }
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use weir_http::{FieldName, Fields, Method, RequestHead, TargetForm};
 
 use super::{Engine, Owner, token};
-use crate::ask::{Ask, NOBODY, Traits};
+use crate::ask::{Ask, Failure, NOBODY, Traits};
 use crate::errand::{Credentials, Errand, Unresolved, User};
 use crate::names::Lookup;
 use crate::own::{Destination, Proxied, Refused, Seat};
@@ -150,8 +150,12 @@ impl Engine {
             }
             match proxied.verdict.take() {
                 Some(Some(user)) => {
-                    let seat = Seat::take(&user, forward.user_connections_max);
-                    proxied.seat = Some(seat.ok_or((429, "user-connections"))?);
+                    proxied.seat = Seat::take(&user, forward.user_connections_max);
+                    if proxied.seat.is_none() {
+                        // The next request tries again.
+                        proxied.credentials = Box::default();
+                        return Err((429, "user-connections").into());
+                    }
                     return Ok(Some(user));
                 }
                 Some(None) => {
@@ -233,7 +237,11 @@ impl Engine {
             received_us,
             echo: Default::default(),
         };
-        self.approach(self.server_index(&ask), Waiting { ask, bytes: Vec::new() });
+        let server = self.server_index(&ask);
+        match self.servers[server].standing.takes_new() {
+            true => self.approach(server, Waiting { ask, bytes: Vec::new() }),
+            false => self.answer_fails(ask.id, Failure::NoHealthyServer),
+        }
     }
 
     /// Fields that an answer of the forward proxy's own has: why (RFC 9209), and how to say who one is (RFC 9110 §11.7.1).

@@ -472,6 +472,42 @@ fn limits_of_users() {
     assert_eq!(ann.connections(), 0);
 }
 
+/// Somebody who has as many connections as he may is refused on a further one, each time, until one of them ends.
+#[test]
+fn a_refused_connection_of_a_user_may_try_again() {
+    let mut world = world(change(with_users(), |forward| forward.user_connections_max = Some(1)));
+    let (ann, one, two) = (Arc::new(User::new("ann")), world.client(), world.client());
+    let ask = |world: &mut World, client: usize, n: u32| {
+        send(world, client, "GET", &format!("http://127.0.0.1:9000/v?n={n:08}"), ANN);
+        world.run_for(1000);
+        verify(world, Some(&ann));
+    };
+    ask(&mut world, one, 1);
+    ask(&mut world, two, 2);
+    ask(&mut world, two, 3);
+    world.reset(one);
+    world.run_for(1000);
+    ask(&mut world, two, 4);
+    assert_eq!(world.clients[two].statuses(), [429, 429, 200]);
+    world.finish();
+    assert_eq!(ann.connections(), 0);
+}
+
+/// An operator's order holds for tunnels too.
+#[test]
+fn a_disabled_forward_proxy() {
+    use weir_proxy::standing::Order;
+    let mut world = world(forward());
+    world.nodes[0].engine.order(0, Order::Disable);
+    let client = world.client();
+    get(&mut world, client, "127.0.0.1:9000", "00000001");
+    send(&mut world, client, "CONNECT", "127.0.0.1:9000", "");
+    world.run_for(1000);
+    assert_eq!(world.clients[client].statuses(), [503, 503]);
+    assert!(world.connects.is_empty());
+    world.finish();
+}
+
 /// The log says who asked, as was verified, and which address was connected to.
 #[test]
 fn lines_of_the_log() {
