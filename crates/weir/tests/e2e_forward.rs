@@ -144,6 +144,8 @@ fn tunnels_carry_what_they_get(io: Io) {
     let target = listener.local_addr().expect("bound");
     let (weir, proxy) = start(io, &server, &allow(target.port()), "");
     server.wait("weir has its connection to the server", |log| log.accepted == 1);
+    // It answers as soon as everything has started.
+    weir.answer(&["status", "--wait"]);
     let before = weir.descriptors();
     for client_first in [true, false] {
         let mut client = std::net::TcpStream::connect(proxy).expect("weir listens");
@@ -317,6 +319,8 @@ fn pool_modes(io: Io) {
                 assert_eq!(client.reply().status, 200);
             }
         }
+        // Those of a pool are made one after the other.
+        server.wait("all connections", |log| log.accepted >= connections);
         assert_eq!(server.log().accepted, connections, "{mode}");
         weir.stop();
         server.finish();
