@@ -30,6 +30,7 @@ use weir_proxy::plan::ForwardPlan;
 use weir_worker::{Errands, Handle};
 
 use crate::failure::Failure;
+use crate::machine;
 use dns::Dns;
 use hosts::Hosts;
 use names::{Limits, Names};
@@ -41,6 +42,8 @@ pub(crate) type Tell = Rc<dyn Fn(u16, News)>;
 
 /// Cores for each thread that compares passwords.
 const CORES_EACH: usize = 4;
+/// Descriptors that a name takes while nobody answers: two kinds of addresses, each asked of two name servers three times.
+const DESCRIPTORS_EACH: u64 = 12;
 /// The table of the system.
 const HOSTS: &str = "/etc/hosts";
 
@@ -123,7 +126,7 @@ impl Opened {
             let Opened { errands, source, key, threads, runtime, dns, has_hosts, .. } = self;
             let tell: Tell = Rc::new(move |worker, news| handle.tell(worker, news));
             let hosts = has_hosts.then(|| Hosts::new(HOSTS));
-            let names = Names::new(dns, hosts, Limits::default(), Rc::clone(&tell));
+            let names = Names::new(dns, hosts, limits(machine::raise_descriptors()), Rc::clone(&tell));
             let verifier = source.map(|source| Verifier::new(source, key, threads, Times::default(), Rc::clone(&tell)));
             LocalSet::new().block_on(&runtime, async move {
                 tokio::task::spawn_local(work(errands, names, verifier, tell));
@@ -153,6 +156,13 @@ async fn work(
     }
 }
 
+/// Names take at most a quarter of the descriptors (None: there are any number).
+fn limits(descriptors: Option<u64>) -> Limits {
+    let usual = Limits::default();
+    let fit = descriptors.map_or(usual.asked_max as u64, |all| (all / 4 / DESCRIPTORS_EACH).max(1));
+    Limits { asked_max: usual.asked_max.min(fit as usize), ..usual }
+}
+
 /// Numbers that nobody can guess.
 fn key() -> io::Result<[u8; 32]> {
     let mut key = [0; 32];
@@ -170,5 +180,83 @@ impl Drop for Side {
             // Its panic would be told on standard error.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what is wrong is told before anything runs, and the thread ends when it is dropped, whatever is under way. How:
+    //! real files, no workers.
+
+    use super::*;
+    use std::path::{Path, PathBuf};
+    use std::time::{Duration, Instant};
+
+    use weir_proxy::errand::Credentials;
+    use weir_proxy::policy::Policy;
+
+    fn plan(users: Option<&Path>, resolvers: &[&str]) -> ForwardPlan {
+        ForwardPlan {
+            upstream: 0,
+            policy: Policy::default(),
+            users: users.map(Path::to_path_buf),
+            realm: "weir".to_owned(),
+            destinations_max: 16,
+            user_connections_max: None,
+            user_rate_max: None,
+            resolvers: resolvers.iter().map(|text| text.parse().unwrap()).collect(),
+            pac: None,
+        }
+    }
+
+    fn file(name: &str, text: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("weir-side-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_bad_file_of_users_is_a_bad_configuration() {
+        let path = file("bad", "ann:secret\n");
+        let Err(Failure::Configuration(text)) = open(&plan(Some(&path), &[])) else { panic!("it was taken") };
+        assert!(text.contains("line 1") && text.contains("weir passwd"), "{text}");
+        std::fs::remove_file(&path).unwrap();
+        let Err(Failure::Configuration(text)) = open(&plan(Some(&path), &[])) else { panic!("it was taken") };
+        assert!(text.contains("No such file"), "{text}");
+    }
+
+    #[test]
+    fn who_may_read_the_file_is_noted() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = file("open", "");
+        for (mode, noted) in [(0o604, true), (0o640, false)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let opened = open(&plan(Some(&path), &[])).unwrap();
+            assert_eq!(opened.note.is_some_and(|note| note.contains("chmod o=")), noted);
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn it_ends_with_its_drop_and_takes_nothing_then() {
+        // Nobody answers there.
+        let opened = open(&plan(None, &["127.0.0.1:9"])).unwrap();
+        let errands = opened.errands();
+        let resolve = |name: &str| Errand::Resolve { name: name.into() };
+        errands.run(0, resolve("before.test")).unwrap();
+        let side = opened.start(Handle::default()).unwrap();
+        errands.run(0, resolve("after.test")).unwrap();
+        let credentials = Credentials { name: "ann".into(), password: Box::default() };
+        errands.run(0, Errand::Verify { token: 1, credentials }).unwrap();
+        let start = Instant::now();
+        drop(side);
+        assert!(start.elapsed() < Duration::from_secs(5));
+        assert_eq!(errands.run(0, resolve("late.test")), Err(resolve("late.test")));
+    }
+
+    #[test]
+    fn few_descriptors_make_few_names() {
+        let asked = |descriptors| limits(descriptors).asked_max;
+        assert_eq!([None, Some(1 << 20), Some(1024), Some(10)].map(asked), [512, 512, 21, 1]);
     }
 }

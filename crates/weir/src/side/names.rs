@@ -30,7 +30,7 @@ pub(crate) struct Limits {
     pub(crate) deadline: Duration,
     /// How much longer the second kind of addresses may take than the first.
     pub(crate) half: Duration,
-    /// Names that are asked of name servers at once.
+    /// Names that are asked of name servers at once; fewer where descriptors are few.
     pub(crate) asked_max: usize,
     /// Names that are asked or wait for that; further ones fail at once.
     pub(crate) open_max: usize,
