@@ -80,8 +80,37 @@ pub enum Event {
         /// The outcome. After an error an unknown part was sent.
         result: io::Result<()>,
     },
+    /// A relay is over ([`Driver::relay`]). Comes once, for the first of its sockets. Both are still open; nothing is left to do
+    /// with them but to close or reset them.
+    RelayEnded {
+        /// What it moved in all.
+        moved: Relayed,
+        /// Why it is over.
+        how: RelayEnd,
+    },
     /// [`Waker::wake`] was called since the last turn. Comes with token 0.
     Woken,
+}
+
+/// Bytes that a relay has moved: those that the kernel took for the socket they went to. Sends and receives of the time before
+/// it count only as far as the relay itself had to pass on what such a receive brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Relayed {
+    /// From the first socket to the second.
+    pub a_to_b: u64,
+    /// From the second socket to the first.
+    pub b_to_a: u64,
+}
+
+/// Why a relay is over.
+#[derive(Debug)]
+pub enum RelayEnd {
+    /// Both sides ended their sending direction, all their bytes were delivered, and both ends were passed on.
+    Complete,
+    /// The first socket failed, with this error. What had arrived from it was delivered, what was for it is lost.
+    FailedA(io::Error),
+    /// The same with the second.
+    FailedB(io::Error),
 }
 
 /// One event of one socket.
@@ -145,6 +174,29 @@ pub trait Driver {
 
     /// Acknowledges what was received at once instead of together with the next send (TCP_QUICKACK, tcp(7)).
     fn acknowledge(&mut self, socket: Socket);
+
+    /// Hands two connected sockets over to each other: from now on the driver itself moves what arrives from each to the other,
+    /// without copying it where that pays, until both directions have ended. Does nothing if either is closed or relays already.
+    ///
+    /// **Before**: all that was handed out in [`Event::Received`] is the caller's; what of it is for the other side was given to
+    /// [`Driver::send`]. A receive may be armed and a send in flight on each socket. No byte is lost, repeated or moved:
+    /// receives stop, and what they bring that was not handed out yet belongs to the relay, as does an end or an error that
+    /// they find; each direction begins when the send on its sink is over, which is still told by [`Event::Sent`]. A direction
+    /// whose [`Event::Ended`] was handed out has ended for the relay, too.
+    ///
+    /// **Meanwhile** each direction goes on by itself: when its source ends (FIN) and the last byte was delivered, the end is
+    /// passed on (FIN), and the other direction goes on. A slow reader stops the writer on the other side: besides the buffers
+    /// of the kernel's sockets at most [`crate::Options::relay_pipe_bytes`] wait. No event tells of bytes; [`Driver::relayed`]
+    /// does. A turn moves a limited number of bytes and doesn't return for their sake. Of the commands only
+    /// [`Driver::set_token`], [`Driver::acknowledge`], [`Driver::close`] and [`Driver::reset`] have an effect on the two.
+    ///
+    /// **The end** is [`Event::RelayEnded`], with the token of `a`. When one socket fails, what had arrived from it is still
+    /// delivered first. Closing or resetting either socket ends the relay without an event, and what waited in it is lost; the
+    /// other one stays open, and nothing is left to do with it but to close it, too.
+    fn relay(&mut self, a: Socket, b: Socket);
+
+    /// What the relay of a socket has moved so far; None when it has none (any more).
+    fn relayed(&self, socket: Socket) -> Option<Relayed>;
 
     /// Ends everything about the socket. Data already taken by the kernel is still delivered to the other side, unless
     /// received bytes are unread (then the kernel sends RST).
@@ -214,6 +266,10 @@ pub struct DriverStats {
     pub sends: u64,
     /// Sends that the kernel took in more than one part.
     pub partial_sends: u64,
+    /// Bytes that relays moved by copying them.
+    pub relay_copied: u64,
+    /// Bytes that relays moved through pipes, without copying them.
+    pub relay_spliced: u64,
     /// Times that a socket had to wait for a receive buffer (ENOBUFS).
     pub starved: u64,
     /// Times that [`Waker::wake`] made a turn return.

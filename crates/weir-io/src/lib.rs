@@ -14,6 +14,7 @@ mod options;
 mod outgoing;
 mod pool;
 mod probe;
+mod relay;
 pub mod sim;
 mod table;
 mod thread;
@@ -21,7 +22,10 @@ mod uring;
 mod wake;
 
 pub use buffer::RecvBuf;
-pub use driver::{AcceptQueue, Class, Completion, Driver, DriverStats, Event, Payload, Receive, Socket, Token, Waker};
+pub use driver::{
+    AcceptQueue, Class, Completion, Driver, DriverStats, Event, Payload, Receive, RelayEnd, Relayed, Socket, Token,
+    Waker,
+};
 pub use epoll::Epoll;
 pub use local::local_addresses;
 pub use net::bind_listener;

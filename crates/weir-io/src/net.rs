@@ -183,3 +183,35 @@ pub(crate) fn concerns_one_connection(code: i32) -> bool {
             | libc::ENETUNREACH
     )
 }
+
+/// Receives without waiting.
+///
+/// # Safety
+/// `start` must be writable for `len` bytes and referred to by nobody else.
+pub(crate) unsafe fn receive(fd: RawFd, start: *mut u8, len: usize) -> io::Result<usize> {
+    // SAFETY: the caller's promise.
+    check_len(unsafe { libc::recv(fd, start.cast(), len, libc::MSG_DONTWAIT) })
+}
+
+/// Sends one slice without waiting.
+///
+/// # Safety
+/// `start` must be readable for `len` bytes.
+pub(crate) unsafe fn send(fd: RawFd, start: *const u8, len: usize) -> io::Result<usize> {
+    // SAFETY: the caller's promise.
+    check_len(unsafe { libc::send(fd, start.cast(), len, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
+}
+
+/// A count that a call returned, or its error.
+pub(crate) fn check_len(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Makes a descriptor non-blocking, for calls that no flag can keep from waiting.
+pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
+    // SAFETY: no pointers are involved.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    // SAFETY: no pointers are involved.
+    let result = if flags < 0 { flags } else { unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -45,6 +45,15 @@ pub struct Options {
     /// whoever turns next, never to one that is busy. epoll does that anyway; io_uring accepts otherwise on behalf of a
     /// driver whether it turns or not.
     pub shared_listeners: bool,
+    /// Bytes that all relays together move in one turn before others are served (and up to 256 KiB more): they go on in the
+    /// next one.
+    pub relay_bytes_per_turn: u64,
+    /// Pipes that relays may have open at a time, two descriptors each; what finds none is copied. 0: everything is copied. A
+    /// relay holds one for a direction only while its reader is slower than its writer.
+    pub relay_pipes: u32,
+    /// Bytes that a pipe may hold, 64 KiB to 1 MiB. Without privilege Linux gives all pipes of a user together 64 MiB
+    /// (`fs.pipe-user-pages-soft`) and each at most 1 MiB (`fs.pipe-max-size`); when it gives less, 64 KiB will do.
+    pub relay_pipe_bytes: u32,
     /// Pause after accepting failed for lack of a resource, microseconds.
     pub accept_pause_us: u64,
 }
@@ -64,6 +73,9 @@ impl Default for Options {
             receives_per_turn: 4,
             accepts_per_turn: 64,
             shared_listeners: false,
+            relay_bytes_per_turn: 1 << 20,
+            relay_pipes: 128,
+            relay_pipe_bytes: 256 << 10,
             accept_pause_us: 100_000,
         }
     }

@@ -27,8 +27,10 @@ pub(crate) const LISTENER: u32 = 1 << 5;
 pub(crate) const CONNECTING: u32 = 1 << 6;
 /// Waits for a receive buffer.
 pub(crate) const STARVED: u32 = 1 << 7;
+/// Belongs to a relay, or did.
+pub(crate) const RELAYING: u32 = 1 << 8;
 /// First bit that a driver may use for itself.
-pub(crate) const OWN_BITS: u32 = 8;
+pub(crate) const OWN_BITS: u32 = 9;
 
 /// One socket.
 #[derive(Debug)]

@@ -464,7 +464,8 @@ impl<D: Driver> Worker<D> {
             Event::Ended => self.engine.client_ended(token),
             Event::ReceiveFailed(_) if token_is_link(token) => self.engine.link_failed(token),
             Event::ReceiveFailed(_) => self.engine.client_failed(token),
-            Event::Woken => {}
+            // It starts none.
+            Event::RelayEnded { .. } | Event::Woken => {}
         }
     }
 

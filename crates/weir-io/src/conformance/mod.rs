@@ -9,6 +9,7 @@ mod chaos;
 mod faults;
 mod flow;
 mod real;
+mod relay;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -16,7 +17,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use crate::sim::{Settings, SimDriver, SimWorld, Step};
-use crate::{Class, Completion, Driver, Event, Options, Payload, Receive, RecvBuf, Socket};
+use crate::{Class, Completion, Driver, Event, Options, Payload, Receive, RecvBuf, RelayEnd, Relayed, Socket};
 
 /// Time after which a test gives up, microseconds of the driver.
 const DEADLINE_US: u64 = 20_000_000;
@@ -34,6 +35,9 @@ pub(crate) trait Subject {
 
     /// One turn; the simulation makes its network go on first.
     fn turn(&self, driver: &mut Self::Driver, wait_us: u64, into: &mut Vec<Completion>);
+
+    /// Pipes that relays hold.
+    fn pipes_in_use(&self, driver: &Self::Driver) -> usize;
 
     /// Whether a connection of the driver with itself may come from this address.
     fn may_be_client(&self, address: SocketAddr) -> bool {
@@ -53,6 +57,11 @@ impl Subject for UringSubject {
 
     fn turn(&self, driver: &mut crate::Uring, wait_us: u64, into: &mut Vec<Completion>) {
         driver.turn(Some(wait_us), into).expect("a turn");
+    }
+
+    fn pipes_in_use(&self, driver: &crate::Uring) -> usize {
+        let (pipes, unused) = driver.relays.pipes();
+        pipes - unused
     }
 }
 
@@ -77,6 +86,10 @@ impl Subject for TinyUringSubject {
     fn turn(&self, driver: &mut crate::Uring, wait_us: u64, into: &mut Vec<Completion>) {
         UringSubject.turn(driver, wait_us, into);
     }
+
+    fn pipes_in_use(&self, driver: &crate::Uring) -> usize {
+        UringSubject.pipes_in_use(driver)
+    }
 }
 
 /// epoll.
@@ -91,6 +104,11 @@ impl Subject for EpollSubject {
 
     fn turn(&self, driver: &mut crate::Epoll, wait_us: u64, into: &mut Vec<Completion>) {
         driver.turn(Some(wait_us), into).expect("a turn");
+    }
+
+    fn pipes_in_use(&self, driver: &crate::Epoll) -> usize {
+        let (pipes, unused) = driver.relays.pipes();
+        pipes - unused
     }
 }
 
@@ -119,6 +137,10 @@ impl Subject for SimSubject {
         let world = self.world.borrow().clone().expect("a driver was made");
         while world.step() == Step::Event {}
         driver.turn(Some(wait_us), into).expect("a turn");
+    }
+
+    fn pipes_in_use(&self, driver: &SimDriver) -> usize {
+        driver.ledger().relays as usize
     }
 
     fn may_be_client(&self, _: SocketAddr) -> bool {
@@ -169,6 +191,9 @@ pub(crate) struct Seen {
     pub(crate) connected: Option<io::Result<()>>,
     /// Token of the last completion.
     pub(crate) token: u64,
+    /// The end of the relay, told for its first socket.
+    pub(crate) relay_end: Option<(Relayed, RelayEnd)>,
+    relaying: bool,
     class: Option<Class>,
 }
 
@@ -260,6 +285,7 @@ impl<'a, S: Subject> Bench<'a, S> {
         seen.token = token;
         if matches!(event, Event::Received(_) | Event::Ended | Event::ReceiveFailed(_)) {
             assert!(!seen.is_over(), "{event:?} after the end");
+            assert!(!seen.relaying, "{event:?} of a socket that is relayed");
         }
         match event {
             Event::Received(bytes) => {
@@ -277,6 +303,10 @@ impl<'a, S: Subject> Bench<'a, S> {
             Event::Connected(result) => {
                 assert!(seen.connected.is_none(), "a connect ends once");
                 seen.connected = Some(result);
+            }
+            Event::RelayEnded { moved, how } => {
+                assert!(seen.relaying && seen.relay_end.is_none(), "a relay ends once");
+                seen.relay_end = Some((moved, how));
             }
             other => panic!("{other:?}"),
         }
@@ -350,6 +380,17 @@ impl<'a, S: Subject> Bench<'a, S> {
         assert!(self.of(socket).received == bytes, "other bytes than were sent");
     }
 
+    /// Starts a relay; from here on the two sockets must tell nothing else.
+    pub(crate) fn relay(&mut self, a: Socket, b: Socket) {
+        self.of(a).relaying = true;
+        self.of(b).relaying = true;
+        self.driver.relay(a, b);
+    }
+
+    pub(crate) fn is_closed(&self, socket: Socket) -> bool {
+        self.closed.contains(&socket)
+    }
+
     pub(crate) fn close(&mut self, socket: Socket) {
         self.driver.close(socket);
         self.closed.insert(socket);
@@ -377,6 +418,7 @@ impl<'a, S: Subject> Bench<'a, S> {
         }
         let open: Vec<Socket> = self.seen.keys().filter(|socket| !self.closed.contains(socket)).copied().collect();
         open.into_iter().for_each(|socket| self.close(socket));
+        assert_eq!(self.subject.pipes_in_use(&self.driver), 0, "pipes of relays that are gone");
         self.until("all buffers", |bench| {
             let (small, large) = (bench.driver.buffers(Class::Small), bench.driver.buffers(Class::Large));
             small.0 == small.1 && large.0 == large.1

@@ -20,11 +20,12 @@ use crate::net::{
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
+use crate::relay::{Over, Relays, Start};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Driver, DriverStats, Event, Options, Payload, Receive, RecvBuf, Socket, Token,
-    Waker,
+    AcceptQueue, Class, Completion, Driver, DriverStats, Event, Options, Payload, Receive, RecvBuf, Relayed, Socket,
+    Token, Waker,
 };
 
 use poller::{OUT, Poller, Wait};
@@ -64,6 +65,8 @@ pub struct Epoll {
     ready: VecDeque<Socket>,
     paused: Vec<(Socket, u64)>,
     pending: Vec<Completion>,
+    pub(crate) relays: Relays,
+    over: Vec<Over>,
     events: Vec<(u64, u32)>,
     /// The last turn returned without asking the kernel.
     skipped_wait: bool,
@@ -95,6 +98,8 @@ impl Epoll {
             ready: VecDeque::new(),
             paused: Vec::new(),
             pending: Vec::new(),
+            relays: Relays::new(&options),
+            over: Vec::new(),
             events: Vec::new(),
             skipped_wait: false,
             wake,
@@ -160,7 +165,7 @@ impl Epoll {
     }
 
     fn wait(&self, wait_us: Option<u64>, have: bool) -> Wait {
-        if have || !self.ready.is_empty() || !self.unsent.is_empty() {
+        if have || !self.ready.is_empty() || !self.unsent.is_empty() || self.relays.has_work() {
             return Wait::No;
         }
         let resume_us = self.paused.iter().map(|&(_, until_us)| until_us.saturating_sub(self.now_us)).min();
@@ -169,6 +174,71 @@ impl Epoll {
             (None, None) => Wait::Forever,
             (Some(us), None) | (None, Some(us)) => Wait::Us(us.max(1)),
             (Some(us), Some(resume_us)) => Wait::Us(us.min(resume_us).max(1)),
+        }
+    }
+
+    /// Does what can be done without asking the kernel what is ready. True when a relay had something to do.
+    fn perform(&mut self, into: &mut Vec<Completion>) -> bool {
+        self.feed(Class::Small);
+        self.feed(Class::Large);
+        self.go_on_accepting();
+        let now_us = self.now_us;
+        self.pools.iter_mut().for_each(|pool| pool.trim(now_us));
+        into.append(&mut self.pending);
+        self.send_unsent(into);
+        self.receive_ready(into);
+        let relayed = self.relays.has_work();
+        self.relays.run(&mut self.over);
+        for over in self.over.drain(..) {
+            let [socket, _] = over.sockets;
+            let event = Event::RelayEnded { moved: over.moved, how: over.how };
+            into.push(Completion { token: self.table.slot(socket.index).token, socket, event });
+        }
+        relayed
+    }
+
+    /// Asks the kernel what is ready, unless there is enough to tell. True when somebody woke this driver.
+    fn poll_or_not(&mut self, wait_us: Option<u64>, before: usize, into: &mut Vec<Completion>) -> io::Result<bool> {
+        let have = into.len() > before;
+        // What was just done is news enough for one turn: a wait that finds nothing costs as much as one that does. But
+        // only every second time, so that no socket waits for others that always have something.
+        if have && !self.skipped_wait {
+            self.skipped_wait = true;
+            self.now_us = clock_us();
+            return Ok(self.wake.rise());
+        }
+        self.skipped_wait = false;
+        self.poll(self.wait(wait_us, have), into)
+    }
+
+    /// What a relay needs to know of a socket; None when it can't be relayed.
+    fn start_of(&mut self, socket: Socket) -> Option<Start> {
+        let slot = self.table.named(socket).filter(|slot| !slot.has(table::RELAYING | table::LISTENER))?;
+        debug_assert!(!slot.has(table::CONNECTING), "only connected sockets are relayed");
+        let (fd, sending, ended) = (slot.fd, slot.send != NO_SEND, slot.has(table::ENDED));
+        Some(Start { socket, fd, receiving: false, sending, ended })
+    }
+
+    /// The end of receiving that was not handed out yet.
+    fn take_failure(&mut self, socket: Socket) -> Option<io::Error> {
+        let failed = |completion: &mut Completion| {
+            completion.socket == socket && matches!(completion.event, Event::ReceiveFailed(_))
+        };
+        match self.pending.extract_if(.., failed).next()?.event {
+            Event::ReceiveFailed(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Registers a socket for both directions.
+    fn watch_both(&mut self, socket: Socket) -> io::Result<()> {
+        let slot = self.table.slot(socket.index);
+        let known = (slot.has(WATCHED), slot.has(WATCHED_OUT));
+        slot.set(WATCHED | WATCHED_OUT);
+        match known {
+            (_, true) => Ok(()),
+            (true, false) => self.poller.add_out(slot.fd, data_of(socket)),
+            (false, false) => self.poller.add(slot.fd, data_of(socket), OUT),
         }
     }
 
@@ -238,7 +308,7 @@ impl Driver for Epoll {
 
     fn receive(&mut self, socket: Socket, how: Receive) {
         let Some(slot) = self.table.named(socket) else { return };
-        if slot.has(table::ENDED | table::LISTENER) {
+        if slot.has(table::ENDED | table::LISTENER | table::RELAYING) {
             return;
         }
         slot.set_want(how);
@@ -251,6 +321,9 @@ impl Driver for Epoll {
     fn send(&mut self, socket: Socket, payload: Payload) {
         let Some(slot) = self.table.named(socket) else { return };
         debug_assert!(slot.send == NO_SEND, "one send at a time");
+        if slot.has(table::RELAYING) {
+            return;
+        }
         let outgoing = Outgoing::new(payload);
         if matches!(outgoing.next(), Next::Nothing) {
             let event = Event::Sent { payload: outgoing.into_payload(), result: Ok(()) };
@@ -262,7 +335,7 @@ impl Driver for Epoll {
     }
 
     fn shutdown_write(&mut self, socket: Socket) {
-        if let Some(slot) = self.table.named(socket) {
+        if let Some(slot) = self.table.named(socket).filter(|slot| !slot.has(table::RELAYING)) {
             shutdown_write(slot.fd);
         }
     }
@@ -273,7 +346,25 @@ impl Driver for Epoll {
         }
     }
 
+    fn relay(&mut self, a: Socket, b: Socket) {
+        let (Some(first), Some(second)) = (self.start_of(a), self.start_of(b)) else { return };
+        self.relays.start([first, second], true);
+        for socket in [a, b] {
+            self.table.slot(socket.index).set_want(Receive::Off);
+            self.table.slot(socket.index).set(table::RELAYING);
+            let failure = self.watch_both(socket).err().or_else(|| self.take_failure(socket));
+            if let Some(error) = failure {
+                self.relays.failed(socket, &error);
+            }
+        }
+    }
+
+    fn relayed(&self, socket: Socket) -> Option<Relayed> {
+        self.relays.moved(socket)
+    }
+
     fn close(&mut self, socket: Socket) {
+        self.relays.remove(socket);
         let Some(slot) = self.table.named(socket) else { return };
         if slot.send != NO_SEND {
             self.sends.remove(slot.send);
@@ -320,25 +411,18 @@ impl Driver for Epoll {
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
         let before = into.len();
-        self.feed(Class::Small);
-        self.feed(Class::Large);
-        self.go_on_accepting();
-        let now_us = self.now_us;
-        self.pools.iter_mut().for_each(|pool| pool.trim(now_us));
-        into.append(&mut self.pending);
-        self.send_unsent(into);
-        self.receive_ready(into);
-        let have = into.len() > before;
-        // What was just done is news enough for one turn: a wait that finds nothing costs as much as one that does. But
-        // only every second time, so that no socket waits for others that always have something.
-        let woken = if have && !self.skipped_wait {
-            self.skipped_wait = true;
-            self.now_us = clock_us();
-            self.wake.rise()
-        } else {
-            self.skipped_wait = false;
-            self.poll(self.wait(wait_us, have), into)?
-        };
+        let until_us = wait_us.map(|us| self.now_us.saturating_add(us));
+        let mut woken;
+        // What relays move is no news for the caller.
+        loop {
+            let left_us = until_us.map(|until_us| until_us.saturating_sub(self.now_us));
+            let relayed = self.perform(into);
+            woken = self.poll_or_not(left_us, before, into)?;
+            let busy = relayed || self.relays.has_work();
+            if !busy || woken || into.len() > before || until_us.is_some_and(|until_us| self.now_us >= until_us) {
+                break;
+            }
+        }
         if woken {
             self.stats.wakes += 1;
             let socket = Socket { index: 0, generation: 0 };
@@ -357,7 +441,9 @@ impl Driver for Epoll {
     }
 
     fn stats(&self) -> DriverStats {
-        self.stats
+        let mut stats = self.stats;
+        self.relays.count(&mut stats);
+        stats
     }
 }
 

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use socket2::SockAddr;
 
+use crate::net::check_len;
 use crate::outgoing::SLICES_MAX;
 
 /// Events fetched by one wait.
@@ -111,28 +112,6 @@ impl Poller {
 
 fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
-fn check_len(result: isize) -> io::Result<usize> {
-    usize::try_from(result).map_err(|_| io::Error::last_os_error())
-}
-
-/// Receives into a buffer of the pool without waiting.
-///
-/// # Safety
-/// `start` must be writable for `len` bytes and referred to by nobody else.
-pub(super) unsafe fn receive(fd: RawFd, start: *mut u8, len: usize) -> io::Result<usize> {
-    // SAFETY: the caller's promise.
-    check_len(unsafe { libc::recv(fd, start.cast(), len, libc::MSG_DONTWAIT) })
-}
-
-/// Sends one slice without waiting.
-///
-/// # Safety
-/// `start` must be readable for `len` bytes.
-pub(super) unsafe fn send(fd: RawFd, start: *const u8, len: usize) -> io::Result<usize> {
-    // SAFETY: the caller's promise.
-    check_len(unsafe { libc::send(fd, start.cast(), len, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
 
 /// Sends several slices without waiting.

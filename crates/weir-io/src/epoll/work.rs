@@ -5,13 +5,14 @@
 
 use std::io;
 
-use crate::net::{accept, concerns_one_connection};
+use crate::net::{accept, concerns_one_connection, receive, send};
 use crate::outgoing::{Next, SLICES_MAX};
+use crate::relay::Ready;
 use crate::table::{self, NO_SEND};
 use crate::{Class, Completion, Event, Receive, Socket};
 
 use super::poller::{self, BROKEN, HANGUP, IN, OUT};
-use super::{BLOCKED, Epoll, HANGING_UP, QUEUED, READABLE, WATCHED, WATCHED_OUT, data_of};
+use super::{BLOCKED, Epoll, HANGING_UP, QUEUED, READABLE};
 
 /// Calls that one payload may take in one turn.
 const SEND_CALLS_MAX: usize = 16;
@@ -30,6 +31,9 @@ impl Epoll {
     /// Handles one event of epoll.
     pub(super) fn on_ready(&mut self, socket: Socket, mask: u32, into: &mut Vec<Completion>) {
         let Some(slot) = self.table.occupant(socket.index, socket.generation) else { return };
+        if slot.has(table::RELAYING) {
+            self.relays.on_ready(socket, Ready::from_mask(mask));
+        }
         if mask & (IN | HANGUP) != 0 {
             slot.set(READABLE);
         }
@@ -114,7 +118,7 @@ impl Epoll {
         };
         self.stats.syscalls += 1;
         // SAFETY: the buffer is the pool's own until it is lent, and as long as the pool says.
-        let result = unsafe { poller::receive(slot.fd, pool.address(id), pool.size() as usize) };
+        let result = unsafe { receive(slot.fd, pool.address(id), pool.size() as usize) };
         match result {
             Ok(0) => {
                 pool.put(id);
@@ -171,7 +175,7 @@ impl Epoll {
             let (result, offered) = match outgoing.next() {
                 Next::Nothing => return self.finish_send(socket, Ok(()), into),
                 // SAFETY: the range is part of the payload, which stays in `sends`.
-                Next::One(start, len) => (unsafe { poller::send(slot.fd, start, len) }, len),
+                Next::One(start, len) => (unsafe { send(slot.fd, start, len) }, len),
                 Next::Several => {
                     let count = outgoing.fill(&mut slices);
                     let offered = slices[..count].iter().map(|slice| slice.iov_len).sum();
@@ -202,16 +206,7 @@ impl Epoll {
     fn block(&mut self, socket: Socket, into: &mut Vec<Completion>) {
         let slot = self.table.slot(socket.index);
         slot.set(BLOCKED);
-        if slot.has(WATCHED_OUT) {
-            return;
-        }
-        let result = if slot.has(WATCHED) {
-            self.poller.add_out(slot.fd, data_of(socket))
-        } else {
-            self.poller.add(slot.fd, data_of(socket), OUT)
-        };
-        slot.set(WATCHED | WATCHED_OUT);
-        if let Err(error) = result {
+        if let Err(error) = self.watch_both(socket) {
             self.finish_send(socket, Err(error), into);
         }
     }
@@ -222,6 +217,9 @@ impl Epoll {
         let send = std::mem::replace(&mut slot.send, NO_SEND);
         let Some(outgoing) = self.sends.remove(send) else { return };
         self.stats.sends += u64::from(result.is_ok());
+        if slot.has(table::RELAYING) {
+            self.relays.send_is_over(socket, &result);
+        }
         let event = Event::Sent { payload: outgoing.into_payload(), result };
         into.push(Completion { token: slot.token, socket, event });
     }

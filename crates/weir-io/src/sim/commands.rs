@@ -40,14 +40,14 @@ impl World {
         let now_us = self.now_us;
         self.trace
             .line(|| format!("{now_us:>12} driver {driver} socket {}.{} {how:?}", socket.index, socket.generation));
-        if let Some(state) = self.drivers[driver].get_mut(socket) {
+        if let Some(state) = self.drivers[driver].get_mut(socket).filter(|state| !state.relaying) {
             state.receive = how;
             self.arrived(driver, socket);
         }
     }
 
     pub(super) fn driver_send(&mut self, driver: usize, socket: Socket, payload: Payload) {
-        let Some(state) = self.drivers[driver].get_mut(socket) else { return };
+        let Some(state) = self.drivers[driver].get_mut(socket).filter(|state| !state.relaying) else { return };
         let connected = matches!(state.kind, Kind::Stream { connected: true, .. });
         if state.sending.is_some() {
             self.fail("send while a send of the socket is in flight");
@@ -60,7 +60,7 @@ impl World {
     }
 
     pub(super) fn driver_shutdown_write(&mut self, driver: usize, socket: Socket) {
-        let Some(state) = self.drivers[driver].get(socket) else { return };
+        let Some(state) = self.drivers[driver].get(socket).filter(|state| !state.relaying) else { return };
         if state.sending.is_some() {
             self.fail("shutdown_write while a send of the socket is in flight");
         }
@@ -74,6 +74,7 @@ impl World {
         if race {
             self.pump_send(driver, socket);
         }
+        self.drop_relay(driver, socket);
         let Some((state, staged)) = self.drivers[driver].remove(socket) else { return };
         match state.kind {
             Kind::Listener { address, .. } => self.close_listener(driver, socket, address),

@@ -30,11 +30,20 @@ impl World {
 
     /// Something arrived for a socket, or its way of receiving changed.
     pub(super) fn arrived(&mut self, driver: usize, socket: Socket) {
-        if self.settings.lazy {
+        // A relay moves bytes in turns, whatever the style.
+        if self.settings.lazy || self.drivers[driver].get(socket).is_some_and(|state| state.relaying) {
             self.touch(driver, socket);
         } else {
             self.pump_receive(driver, socket);
         }
+    }
+
+    /// There may be room to write.
+    pub(super) fn writable(&mut self, driver: usize, socket: Socket) {
+        if self.drivers[driver].get(socket).is_some_and(|state| state.relaying) {
+            self.touch(driver, socket);
+        }
+        self.pump_send(driver, socket);
     }
 
     pub(super) fn connected(&mut self, driver: usize, socket: Socket, result: io::Result<()>) {
@@ -230,6 +239,9 @@ impl World {
         let driver = &mut self.drivers[driver];
         let Some(payload) = driver.get_mut(socket).and_then(|s| s.sending.as_mut()?.payload.take()) else { return };
         let result = errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)));
+        if let Some(errno) = errno {
+            driver.relay_failed(socket, errno);
+        }
         driver.stage(socket, Event::Sent { payload, result });
     }
 
@@ -265,6 +277,7 @@ impl World {
             self.pump_send(driver, socket);
             self.pump_receive(driver, socket);
             self.pump_accept(driver, socket);
+            self.pump_relay(driver, socket);
         }
         for socket in std::mem::take(&mut self.drivers[driver].starved) {
             self.pump_receive(driver, socket);
@@ -291,10 +304,14 @@ impl World {
         let Some(state) = self.drivers[driver].get_mut(socket) else {
             self.fail("a completion outlived its socket");
         };
-        if matches!(event, Event::Sent { .. }) {
+        let (token, sent) = (state.token, matches!(event, Event::Sent { .. }));
+        if sent {
             state.sending = None;
+            if state.relaying {
+                self.touch(driver, socket);
+            }
         }
-        into.push(Completion { token: state.token, socket, event });
+        into.push(Completion { token, socket, event });
     }
 
     fn trace_event(&mut self, driver: usize, socket: Socket, event: &Event) {
@@ -307,14 +324,26 @@ impl World {
             Event::ReceiveFailed(_) => (6, 0),
             Event::Sent { payload, result } => (7, length(payload) as u64 * 2 + u64::from(result.is_ok())),
             Event::Woken => (8, 0),
+            Event::RelayEnded { moved, .. } => (9, moved.a_to_b + moved.b_to_a),
         };
         for number in [self.now_us, driver as u64, u64::from(socket.index), kind, detail] {
             self.trace.number(number);
         }
         let (now_us, Socket { index, generation }) = (self.now_us, socket);
         self.trace.line(|| {
-            let word = ["", "accepted", "accept failed", "connected", "received", "ended", "failed", "sent", "woken"]
-                [kind as usize];
+            const WORDS: [&str; 10] = [
+                "",
+                "accepted",
+                "accept failed",
+                "connected",
+                "received",
+                "ended",
+                "failed",
+                "sent",
+                "woken",
+                "relay ended",
+            ];
+            let word = WORDS[kind as usize];
             format!("{now_us:>12} driver {driver} socket {index}.{generation} {word} {detail}")
         });
     }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use super::kernel::{Kind, class_index};
 use super::world::World;
-use crate::{AcceptQueue, Class, Completion, Driver, DriverStats, Payload, Receive, RecvBuf, Socket, Token, Waker};
+use crate::{
+    AcceptQueue, Class, Completion, Driver, DriverStats, Payload, Receive, RecvBuf, Relayed, Socket, Token, Waker,
+};
 
 /// One worker's driver in a [`super::SimWorld`].
 ///
@@ -37,6 +39,8 @@ pub struct Ledger {
     pub large_buffers: u32,
     /// Completions made and not handed out.
     pub completions: u32,
+    /// Relays that are not over.
+    pub relays: u32,
 }
 
 impl SimDriver {
@@ -73,6 +77,7 @@ impl World {
             }
             ledger.sends += u32::from(socket.sending.is_some());
         }
+        ledger.relays = state.relays.iter().flatten().count() as u32;
         ledger.small_buffers = state.pools[0].total - state.pools[0].free();
         ledger.large_buffers = state.pools[1].total - state.pools[1].free();
         ledger
@@ -117,6 +122,14 @@ impl Driver for SimDriver {
 
     fn shutdown_write(&mut self, socket: Socket) {
         self.command(|world, driver| world.driver_shutdown_write(driver, socket));
+    }
+
+    fn relay(&mut self, a: Socket, b: Socket) {
+        self.command(|world, driver| world.driver_relay(driver, a, b));
+    }
+
+    fn relayed(&self, socket: Socket) -> Option<Relayed> {
+        self.world.borrow().relayed(self.index, socket)
     }
 
     /// The simulated network has no acknowledgements.

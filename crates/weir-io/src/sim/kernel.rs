@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use bytes::Bytes;
 
 use super::end::EndId;
+use super::relay::SimRelay;
 use crate::{Class, DriverStats, Event, Payload, Receive, RecvBuf, Socket, Token, Waker};
 
 pub(super) struct DriverState {
@@ -22,6 +23,8 @@ pub(super) struct DriverState {
     pub(super) starved: VecDeque<Socket>,
     /// Sockets to look at in the next turn.
     pub(super) touched: Vec<Socket>,
+    /// Relays, by the number that their sockets know.
+    pub(super) relays: Vec<Option<SimRelay>>,
     pub(super) open: u32,
     pub(super) waker: Arc<SimWaker>,
     pub(super) now_us: u64,
@@ -52,6 +55,10 @@ pub(super) struct SocketState {
     /// Nothing more will be received, and that was told.
     pub(super) ended: bool,
     pub(super) sending: Option<Sending>,
+    /// The relay that it belongs to.
+    pub(super) relay: Option<usize>,
+    /// It belongs to a relay, or did.
+    pub(super) relaying: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -157,6 +164,7 @@ impl DriverState {
             pools: [Pool::new(4 << 10, small), Pool::new(64 << 10, large)],
             starved: VecDeque::new(),
             touched: Vec::new(),
+            relays: Vec::new(),
             open: 0,
             waker: Arc::new(SimWaker::default()),
             now_us: 0,
@@ -206,6 +214,8 @@ impl DriverState {
             touched: false,
             ended: false,
             sending: None,
+            relay: None,
+            relaying: false,
         };
         match self.free.pop() {
             Some(index) => {

@@ -21,6 +21,7 @@ mod end;
 mod faults;
 mod kernel;
 mod parties;
+mod relay;
 mod rng;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::{Actor, Conn, Faults, Ledger, Net, Settings, SimDriver, SimWorld, Step};
-use crate::{Class, Completion, Driver, Event, Payload, Receive, Socket};
+use crate::{Class, Completion, Driver, Event, Payload, Receive, Relayed, Socket};
 
 const SERVER: &str = "192.0.2.1:80";
 const SECOND: u64 = 1_000_000;
@@ -157,6 +157,7 @@ fn shape(completions: &[Completion]) -> String {
         Event::ReceiveFailed(error) => format!("failed:{:?}", error.kind()),
         Event::Sent { result: Ok(()), .. } => "sent".to_owned(),
         Event::Sent { result: Err(error), .. } => format!("send:{:?}", error.kind()),
+        Event::RelayEnded { moved: Relayed { a_to_b, b_to_a }, how } => format!("{how:?}:{a_to_b},{b_to_a}"),
         Event::Woken => "woken".to_owned(),
     };
     completions.iter().map(word).collect::<Vec<_>>().join(" ")

@@ -325,7 +325,7 @@ impl World {
         end.blocked = false;
         match end.owner {
             Owner::Actor(_) => self.flush_actor(id),
-            Owner::Driver { driver, socket } => self.pump_send(driver, socket),
+            Owner::Driver { driver, socket } => self.writable(driver, socket),
             Owner::Backlog => {}
         }
     }

@@ -23,11 +23,12 @@ use io_uring::{opcode, squeue, types};
 
 use crate::net::{accept_queue, acknowledge, clock_us, linger_zero, outgoing_socket, receiving_core, shutdown_write};
 use crate::outgoing::{Next, Outgoing, Sends};
+use crate::relay::{Over, Relays, Start};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Driver, DriverStats, Event, Options, Payload, Receive, RecvBuf, Socket, Token,
-    Waker,
+    AcceptQueue, Class, Completion, Driver, DriverStats, Event, Options, Payload, Receive, RecvBuf, Relayed, Socket,
+    Token, Waker,
 };
 
 pub(crate) use group::Group;
@@ -47,6 +48,9 @@ const CANCELLING: u32 = 1 << (OWN_BITS + 3);
 const ACCEPTING: u32 = 1 << (OWN_BITS + 4);
 /// Got bytes since it last queued for a buffer.
 const FED: u32 = 1 << (OWN_BITS + 5);
+
+/// A poll for a relay is in flight.
+const POLLING: u32 = 1 << (OWN_BITS + 6);
 
 /// Time that [`Drop`] waits for the kernel to let go of memory before it leaks it instead.
 const DROP_WAIT_US: u64 = 2_000_000;
@@ -69,6 +73,8 @@ pub struct Uring {
     paused: Vec<(Socket, u64)>,
     /// Completions made without the kernel.
     pending: Vec<Completion>,
+    pub(crate) relays: Relays,
+    over: Vec<Over>,
     /// Cancellations queued since the last system call: each brings a completion at once that nobody waits for.
     cancelled: u32,
     entries: Vec<Entry>,
@@ -101,6 +107,8 @@ impl Uring {
             sated: [Vec::new(), Vec::new()],
             paused: Vec::new(),
             pending: Vec::new(),
+            relays: Relays::new(&options),
+            over: Vec::new(),
             cancelled: 0,
             entries: Vec::new(),
             scratch: Scratch::default(),
@@ -124,7 +132,7 @@ impl Uring {
 
     /// How long the kernel may be waited for.
     fn wait(&mut self, wait_us: Option<u64>, have: bool) -> Wait {
-        if have {
+        if have || self.relays.has_work() {
             return Wait::No;
         }
         let resume_us = self.paused.iter().map(|&(_, until_us)| until_us.saturating_sub(self.now_us)).min();
@@ -176,6 +184,23 @@ impl Uring {
         Ok(())
     }
 
+    fn run_relays(&mut self, into: &mut Vec<Completion>) {
+        self.relays.run(&mut self.over);
+        for over in self.over.drain(..) {
+            let [socket, _] = over.sockets;
+            let event = Event::RelayEnded { moved: over.moved, how: over.how };
+            into.push(Completion { token: self.table.slot(socket.index).token, socket, event });
+        }
+    }
+
+    /// What a relay needs to know of a socket; None when it can't be relayed.
+    fn start_of(&mut self, socket: Socket) -> Option<Start> {
+        let slot = self.table.named(socket).filter(|slot| !slot.has(table::RELAYING | table::LISTENER))?;
+        debug_assert!(!slot.has(table::CONNECTING), "only connected sockets are relayed");
+        let (fd, sending, ended) = (slot.fd, slot.send != NO_SEND, slot.has(table::ENDED));
+        Some(Start { socket, fd, receiving: slot.has(ARMED), sending, ended })
+    }
+
     fn start_socket(&mut self, fd: RawFd, token: Token) -> Socket {
         self.table.insert(fd, token)
     }
@@ -210,13 +235,13 @@ impl Driver for Uring {
     }
 
     fn receive(&mut self, socket: Socket, how: Receive) {
-        let Some(slot) = self.table.named(socket) else { return };
+        let Some(slot) = self.table.named(socket).filter(|slot| !slot.has(table::RELAYING)) else { return };
         slot.set_want(how);
         self.reconcile(socket);
     }
 
     fn send(&mut self, socket: Socket, payload: Payload) {
-        let Some(slot) = self.table.named(socket) else { return };
+        let Some(slot) = self.table.named(socket).filter(|slot| !slot.has(table::RELAYING)) else { return };
         debug_assert!(slot.send == NO_SEND, "one send at a time");
         let outgoing = Outgoing::new(payload);
         if matches!(outgoing.next(), Next::Nothing) {
@@ -229,7 +254,7 @@ impl Driver for Uring {
     }
 
     fn shutdown_write(&mut self, socket: Socket) {
-        if let Some(slot) = self.table.named(socket) {
+        if let Some(slot) = self.table.named(socket).filter(|slot| !slot.has(table::RELAYING)) {
             shutdown_write(slot.fd);
         }
     }
@@ -240,12 +265,30 @@ impl Driver for Uring {
         }
     }
 
+    fn relay(&mut self, a: Socket, b: Socket) {
+        let (Some(first), Some(second)) = (self.start_of(a), self.start_of(b)) else { return };
+        self.relays.start([first, second], false);
+        for socket in [a, b] {
+            let slot = self.table.slot(socket.index);
+            slot.set_want(Receive::Off);
+            slot.set(table::RELAYING);
+            self.reconcile(socket);
+            self.watch_relayed(socket);
+        }
+    }
+
+    fn relayed(&self, socket: Socket) -> Option<Relayed> {
+        self.relays.moved(socket)
+    }
+
     fn close(&mut self, socket: Socket) {
+        self.relays.remove(socket);
         let Some(slot) = self.table.named(socket) else { return };
         slot.set(table::CLOSING);
         let fd = slot.fd;
         let (receiving, cancelling) = (slot.has(ARMED), slot.has(CANCELLING));
         let (sending, connecting, accepting) = (slot.send != NO_SEND, slot.has(table::CONNECTING), slot.has(ACCEPTING));
+        let polling = slot.has(POLLING);
         if receiving && !cancelling {
             self.table.slot(socket.index).set(CANCELLING);
             self.cancel_receive(socket);
@@ -258,6 +301,9 @@ impl Driver for Uring {
         }
         if accepting {
             self.cancel_ignored(Kind::Accept, socket);
+        }
+        if polling {
+            self.cancel_ignored(Kind::Relay, socket);
         }
         // In order behind the cancellations; what is still in flight holds its own reference to the file.
         let close = opcode::Close::new(types::Fd(fd)).build().flags(squeue::Flags::SKIP_SUCCESS);
@@ -303,12 +349,13 @@ impl Driver for Uring {
         let before = into.len();
         let until_us = wait_us.map(|us| self.now_us.saturating_add(us));
         let mut woken = false;
-        // Completions that concern nobody (cancellations, buffers that came back) do not end the wait.
+        // Completions that concern nobody (cancellations, buffers that came back) do not end the wait, nor does what relays move.
         loop {
             let left_us = until_us.map(|until_us| until_us.saturating_sub(self.now_us));
             self.prepare(into);
             let wait = self.wait(left_us, into.len() > before);
             woken |= self.wait_and_reap(wait, before, into)?;
+            self.run_relays(into);
             if woken || into.len() > before || until_us.is_some_and(|until_us| self.now_us >= until_us) {
                 break;
             }
@@ -331,7 +378,9 @@ impl Driver for Uring {
     }
 
     fn stats(&self) -> DriverStats {
-        DriverStats { syscalls: self.ring.syscalls, ..self.stats }
+        let mut stats = DriverStats { syscalls: self.ring.syscalls, ..self.stats };
+        self.relays.count(&mut stats);
+        stats
     }
 }
 

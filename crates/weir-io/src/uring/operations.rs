@@ -1,6 +1,6 @@
 //! The operations that the driver queues, and how they are named. Called by the commands of [`super::Uring`] and by `reap`.
 //!
-//! Bound: one receive, one send, one connect or accept in flight for each socket, and one cancellation of each.
+//! Bound: one receive, one send, one connect, accept or poll in flight for each socket, and one cancellation of each.
 
 use io_uring::{opcode, squeue, types};
 
@@ -8,7 +8,7 @@ use crate::outgoing::Next;
 use crate::table::{self, NO_SEND, STARVED, Slot};
 use crate::{Class, Receive, Socket};
 
-use super::{ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, Uring};
+use super::{ACCEPTING, ARMED, ARMED_LARGE, ARMED_MANY, CANCELLING, POLLING, Uring};
 
 /// What an operation is, in the top bits of its `user_data`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,8 @@ pub(super) enum Kind {
     Wake = 6,
     /// Nobody waits for the outcome.
     Ignored = 7,
+    /// Readiness for a relay.
+    Relay = 8,
 }
 
 /// `user_data`: kind (4 bits), slot (28 bits), generation (32 bits).
@@ -38,6 +40,7 @@ pub(super) fn decode(user_data: u64) -> (Kind, Socket) {
         4 => Kind::Connect,
         5 => Kind::Cancel,
         6 => Kind::Wake,
+        8 => Kind::Relay,
         _ => Kind::Ignored,
     };
     let index = (user_data >> 32) as u32 & ((1 << 28) - 1);
@@ -70,6 +73,15 @@ impl Uring {
             opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build()
         };
         self.push(entry.user_data(user_data(Kind::Accept, socket)));
+    }
+
+    /// Has the kernel tell when a socket of a relay becomes ready; multishot is edge-triggered.
+    pub(super) fn watch_relayed(&mut self, socket: Socket) {
+        let slot = self.table.slot(socket.index);
+        slot.set(POLLING);
+        let events = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
+        let poll = opcode::PollAdd::new(types::Fd(slot.fd), events as u32).multi(true);
+        self.push(poll.build().user_data(user_data(Kind::Relay, socket)));
     }
 
     /// Brings the receive in flight in line with what is wanted: arms, cancels, or leaves it.
@@ -173,7 +185,7 @@ impl Uring {
     /// Frees the slot of a closed socket once nothing of it is in flight.
     pub(super) fn release(&mut self, index: u32) {
         let slot = self.table.slot(index);
-        if slot.send == NO_SEND && !slot.has(ARMED | ACCEPTING | table::CONNECTING) {
+        if slot.send == NO_SEND && !slot.has(ARMED | ACCEPTING | POLLING | table::CONNECTING) {
             self.table.remove(index);
         }
     }

@@ -5,12 +5,13 @@
 use std::io;
 
 use crate::net::{accept, close_fd, concerns_one_connection, peer_address};
+use crate::relay::Ready;
 use crate::table::{self, NO_SEND};
 use crate::{Class, Completion, Event, Receive, RecvBuf, Socket, Token};
 
 use super::operations::{Kind, decode};
 use super::ring::Entry;
-use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, FED, Uring};
+use super::{ACCEPTING, ARMED, ARMED_LARGE, CANCELLING, FED, POLLING, Uring};
 
 impl Uring {
     /// Handles what the kernel has posted, up to the limit of a turn; returns how many.
@@ -26,6 +27,7 @@ impl Uring {
                 Kind::Accept => self.on_accept(socket, entry, into),
                 Kind::Connect => self.on_connect(socket, entry, into),
                 Kind::Cancel => self.on_cancel(socket),
+                Kind::Relay => self.on_relay_ready(socket, entry),
                 Kind::Wake if !entry.more() => self.watch_wake(),
                 Kind::Wake | Kind::Ignored => {}
             }
@@ -46,7 +48,7 @@ impl Uring {
         if !entry.more() {
             slot.clear(ARMED | CANCELLING);
         }
-        let (token, closing) = (slot.token, slot.has(table::CLOSING));
+        let (token, closing, relaying) = (slot.token, slot.has(table::CLOSING), slot.has(table::RELAYING));
         let buffer = self.filled(class, entry, closing);
         if closing {
             if !entry.more() {
@@ -54,7 +56,11 @@ impl Uring {
             }
             return;
         }
-        self.deliver(socket, token, class, entry.result, buffer, into);
+        if relaying {
+            self.deliver_to_relay(socket, entry, buffer);
+        } else {
+            self.deliver(socket, token, class, entry.result, buffer, into);
+        }
         // One that goes on needs nothing: whatever it should be instead, its cancellation is on the way.
         if !entry.more() {
             self.reconcile(socket);
@@ -71,6 +77,43 @@ impl Uring {
             return None;
         }
         Some(group.pool.lend(id, entry.result as u32))
+    }
+
+    /// A receive of the time before the relay.
+    fn deliver_to_relay(&mut self, socket: Socket, entry: Entry, buffer: Option<RecvBuf>) {
+        match (buffer, -entry.result) {
+            (Some(buffer), _) => self.relays.received(socket, buffer),
+            (None, 0) => self.relays.source_ended(socket),
+            (None, libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
+            (None, code) => self.relays.failed(socket, &io::Error::from_raw_os_error(code)),
+        }
+        if !entry.more() {
+            self.relays.receive_is_over(socket);
+        }
+    }
+
+    /// A socket of a relay may be ready.
+    fn on_relay_ready(&mut self, socket: Socket, entry: Entry) {
+        let Some(slot) = self.table.occupant(socket.index, socket.generation) else {
+            debug_assert!(false, "a slot outlives its operations");
+            return;
+        };
+        if !entry.more() {
+            slot.clear(POLLING);
+        }
+        if slot.has(table::CLOSING) {
+            if !entry.more() {
+                self.release(socket.index);
+            }
+            return;
+        }
+        match entry.result {
+            mask if mask >= 0 => self.relays.on_ready(socket, Ready::from_mask(mask as u32)),
+            code => self.relays.failed(socket, &io::Error::from_raw_os_error(-code)),
+        }
+        if !entry.more() && self.relays.moved(socket).is_some() && entry.result >= 0 {
+            self.watch_relayed(socket);
+        }
     }
 
     fn deliver(
@@ -159,10 +202,15 @@ impl Uring {
             code if matches!(-code, libc::EINTR | libc::EAGAIN) => return self.queue_send(socket),
             code => Err(io::Error::from_raw_os_error(-code)),
         };
-        self.table.slot(socket.index).send = NO_SEND;
+        let slot = self.table.slot(socket.index);
+        slot.send = NO_SEND;
+        let relaying = slot.has(table::RELAYING);
         let Some(outgoing) = self.sends.remove(send) else { return };
         if closing {
             return self.release(socket.index);
+        }
+        if relaying {
+            self.relays.send_is_over(socket, &result);
         }
         let event = Event::Sent { payload: outgoing.into_payload(), result };
         into.push(Completion { token, socket, event });

@@ -314,7 +314,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             Event::Ended => self.server_ended(index, false),
             Event::ReceiveFailed(_) => self.server_ended(index, true),
             Event::Sent { result, .. } => self.sent(index, result.is_ok()),
-            Event::Accepted { .. } | Event::AcceptFailed(_) | Event::Woken => {}
+            Event::Accepted { .. } | Event::AcceptFailed(_) | Event::RelayEnded { .. } | Event::Woken => {}
         }
     }
 

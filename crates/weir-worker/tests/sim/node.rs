@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use weir_io::sim::{SimDriver, SimWorld};
 use weir_io::{
-    AcceptQueue, Class, Completion, Driver, DriverStats, Event, Payload, Receive, RecvBuf, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Driver, DriverStats, Event, Payload, Receive, RecvBuf, Relayed, Socket, Token,
+    Waker,
 };
 use weir_proxy::counters::Counters;
 use weir_proxy::engine::{Engine, Hints, Parts};
@@ -127,6 +128,15 @@ impl Driver for Fused {
     fn acknowledge(&mut self, socket: Socket) {
         self.point();
         self.inner.acknowledge(socket);
+    }
+
+    fn relay(&mut self, a: Socket, b: Socket) {
+        self.point();
+        self.inner.relay(a, b);
+    }
+
+    fn relayed(&self, socket: Socket) -> Option<Relayed> {
+        self.inner.relayed(socket)
     }
 
     fn close(&mut self, socket: Socket) {

@@ -1,0 +1,340 @@
+//! Relays: bytes go from each of two sockets to the other without a detour through the caller.
+//!
+//! Used by both real drivers, which tell when a socket is ready and call [`Relays::run`] in each turn. Direct calls of splice(2)
+//! upon readiness: io_uring's own splice always waits for one of its threads (`io_splice` in io_uring/splice.c refuses to be tried
+//! at once). `flow` is one direction, `pipe` the pipes. Bounds: `relay_bytes_per_turn` for all relays together, [`SHARE_BYTES`] for
+//! one direction before others have theirs; pipes as in `pipe`. An idle relay holds no pipe and no buffer.
+
+mod flow;
+mod pipe;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+
+use crate::{DriverStats, Options, RecvBuf, RelayEnd, Relayed, Socket};
+
+use flow::{Flow, Halt, Side, Tools};
+use pipe::Pipes;
+
+/// Bytes of one direction before others have their share.
+const SHARE_BYTES: u64 = 256 << 10;
+
+/// No relay.
+const NONE: u32 = u32::MAX;
+
+/// What is in flight on a socket when its relay is asked for, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    pub(crate) socket: Socket,
+    pub(crate) fd: RawFd,
+    /// A receive is in flight.
+    pub(crate) receiving: bool,
+    /// A send is in flight.
+    pub(crate) sending: bool,
+    /// The end was received.
+    pub(crate) ended: bool,
+}
+
+/// Readiness of a socket.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ready {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) hanging_up: bool,
+}
+
+impl Ready {
+    /// From the events of poll(2), whose numbers are those of epoll.
+    pub(crate) fn from_mask(mask: u32) -> Ready {
+        let any = |bits: i16| mask & bits as u32 != 0;
+        let broken = any(libc::POLLHUP | libc::POLLERR);
+        let hanging_up = broken || any(libc::POLLRDHUP);
+        Ready { readable: any(libc::POLLIN) || hanging_up, writable: any(libc::POLLOUT) || broken, hanging_up }
+    }
+}
+
+/// Two sockets and the directions between them.
+#[derive(Debug)]
+struct Relay {
+    sockets: [Socket; 2],
+    sides: [Side; 2],
+    /// The first leads from the first socket to the second.
+    flows: [Flow; 2],
+    /// The socket that failed first, and its error.
+    failure: Option<(u8, i32)>,
+    /// On the list of those that may have something to do.
+    queued: bool,
+    /// The descriptors are non-blocking, as splicing needs.
+    nonblocking: bool,
+}
+
+const _: () = assert!(size_of::<Relay>() <= 192, "5,000 idle tunnels must stay small");
+
+/// A relay that is over.
+#[derive(Debug)]
+pub(crate) struct Over {
+    /// The sockets, in the order in which they were given.
+    pub(crate) sockets: [Socket; 2],
+    pub(crate) moved: Relayed,
+    pub(crate) how: RelayEnd,
+}
+
+/// The relays of one driver.
+#[derive(Debug)]
+pub(crate) struct Relays {
+    // Boxed, so that memory goes back when a burst of tunnels is over.
+    items: Vec<Option<Box<Relay>>>,
+    free: Vec<u32>,
+    /// By slot of the driver's table.
+    by_slot: Vec<u32>,
+    ready: VecDeque<u32>,
+    tools: Tools,
+    bytes_per_turn: u64,
+}
+
+impl Relays {
+    pub(crate) fn new(options: &Options) -> Relays {
+        let tools = Tools {
+            pipes: Pipes::new(options.relay_pipes, options.relay_pipe_bytes),
+            scratch: Vec::new(),
+            pipe_bytes: options.relay_pipe_bytes,
+            syscalls: 0,
+            copied: 0,
+            spliced: 0,
+        };
+        Relays {
+            items: Vec::new(),
+            free: Vec::new(),
+            by_slot: Vec::new(),
+            ready: VecDeque::new(),
+            tools,
+            bytes_per_turn: options.relay_bytes_per_turn.max(1),
+        }
+    }
+
+    /// Joins two sockets. `nonblocking`: their descriptors are so already.
+    pub(crate) fn start(&mut self, starts: [Start; 2], nonblocking: bool) {
+        debug_assert!(starts[0].socket != starts[1].socket, "a relay joins two sockets");
+        let side = |start: &Start| Side {
+            fd: start.fd,
+            // Not known: the first attempt tells.
+            readable: true,
+            hanging_up: false,
+            writable: true,
+            receiving: start.receiving,
+            sending: start.sending,
+        };
+        let relay = Relay {
+            sockets: starts.map(|start| start.socket),
+            sides: [side(&starts[0]), side(&starts[1])],
+            flows: starts.map(|start| Flow::new(start.ended)),
+            failure: None,
+            queued: false,
+            nonblocking,
+        };
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.items.push(None);
+            (self.items.len() - 1) as u32
+        });
+        self.items[index as usize] = Some(Box::new(relay));
+        for start in starts {
+            let slot = start.socket.index as usize;
+            if self.by_slot.len() <= slot {
+                self.by_slot.resize(slot + 1, NONE);
+            }
+            self.by_slot[slot] = index;
+        }
+        self.enqueue(index);
+    }
+
+    fn enqueue(&mut self, index: u32) {
+        if let Some(relay) = self.items[index as usize].as_mut().filter(|relay| !relay.queued) {
+            relay.queued = true;
+            self.ready.push_back(index);
+        }
+    }
+
+    /// The relay of a socket, and which of the two it is.
+    fn find(&self, socket: Socket) -> Option<(u32, usize)> {
+        let index = *self.by_slot.get(socket.index as usize)?;
+        let relay = self.items.get(index as usize)?.as_ref()?;
+        let side = relay.sockets.iter().position(|&other| other == socket)?;
+        Some((index, side))
+    }
+
+    fn with<R>(&mut self, socket: Socket, act: impl FnOnce(&mut Relay, usize, &mut Tools) -> R) -> Option<R> {
+        let (index, side) = self.find(socket)?;
+        let result = act(self.items[index as usize].as_mut()?, side, &mut self.tools);
+        self.enqueue(index);
+        Some(result)
+    }
+
+    /// A socket may have become ready.
+    pub(crate) fn on_ready(&mut self, socket: Socket, ready: Ready) {
+        self.with(socket, |relay, side, _| {
+            let side = &mut relay.sides[side];
+            side.readable |= ready.readable;
+            side.writable |= ready.writable;
+            side.hanging_up |= ready.hanging_up;
+        });
+    }
+
+    /// A receive of the time before brought bytes.
+    pub(crate) fn received(&mut self, socket: Socket, buffer: RecvBuf) {
+        self.with(socket, |relay, side, _| relay.flows[side].hold(buffer));
+    }
+
+    /// A receive of the time before found the end.
+    pub(crate) fn source_ended(&mut self, socket: Socket) {
+        self.with(socket, |relay, side, _| relay.flows[side].over = true);
+    }
+
+    /// A socket failed.
+    pub(crate) fn failed(&mut self, socket: Socket, error: &io::Error) {
+        self.with(socket, |relay, side, tools| relay.fail(side, error, true, &mut tools.pipes));
+    }
+
+    /// No receive of the time before is in flight any more.
+    pub(crate) fn receive_is_over(&mut self, socket: Socket) {
+        self.with(socket, |relay, side, _| relay.sides[side].receiving = false);
+    }
+
+    /// No send of the time before is in flight any more.
+    pub(crate) fn send_is_over(&mut self, socket: Socket, result: &io::Result<()>) {
+        self.with(socket, |relay, side, tools| {
+            relay.sides[side].sending = false;
+            if let Err(error) = result {
+                relay.fail(side, error, false, &mut tools.pipes);
+            }
+        });
+    }
+
+    /// Forgets the relay of a socket that is being closed.
+    pub(crate) fn remove(&mut self, socket: Socket) {
+        if let Some((index, _)) = self.find(socket) {
+            self.take(index);
+        }
+    }
+
+    fn take(&mut self, index: u32) -> Option<Box<Relay>> {
+        let mut relay = self.items[index as usize].take()?;
+        for flow in &mut relay.flows {
+            flow.abandon(&mut self.tools.pipes);
+        }
+        for socket in relay.sockets {
+            self.by_slot[socket.index as usize] = NONE;
+        }
+        if relay.queued {
+            self.ready.retain(|&other| other != index);
+        }
+        self.free.push(index);
+        Some(relay)
+    }
+
+    /// What the relay of a socket has moved.
+    pub(crate) fn moved(&self, socket: Socket) -> Option<Relayed> {
+        let (index, _) = self.find(socket)?;
+        self.items[index as usize].as_ref().map(|relay| relay.moved())
+    }
+
+    /// Whether [`Relays::run`] would have something to do.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Moves what can be moved, in turn and up to the limit of a turn.
+    pub(crate) fn run(&mut self, over: &mut Vec<Over>) {
+        let moved = |tools: &Tools| tools.copied + tools.spliced;
+        let target = moved(&self.tools).saturating_add(self.bytes_per_turn);
+        // Even those that move nothing have an end: each comes again only after it had a share.
+        while moved(&self.tools) < target {
+            let Some(index) = self.ready.pop_front() else { return };
+            let Some(relay) = &mut self.items[index as usize] else { continue };
+            relay.queued = false;
+            if relay.advance(&mut self.tools) {
+                self.enqueue(index);
+            } else if relay.flows.iter().all(|flow| flow.done)
+                && let Some(relay) = self.take(index)
+            {
+                over.push((*relay).into_over());
+            }
+        }
+    }
+
+    /// Pipes that exist, and those of them that are unused.
+    #[cfg(test)]
+    pub(crate) fn pipes(&self) -> (usize, usize) {
+        self.tools.pipes.count()
+    }
+
+    /// Adds what relays did to the counters of their driver.
+    pub(crate) fn count(&self, stats: &mut DriverStats) {
+        stats.syscalls += self.tools.syscalls;
+        stats.relay_copied += self.tools.copied;
+        stats.relay_spliced += self.tools.spliced;
+    }
+}
+
+impl Relay {
+    fn moved(&self) -> Relayed {
+        Relayed { a_to_b: self.flows[0].moved, b_to_a: self.flows[1].moved }
+    }
+
+    /// Gives each direction its share. True when one of them could go on at once.
+    fn advance(&mut self, tools: &mut Tools) -> bool {
+        self.stop_waiting();
+        let mut again = false;
+        for from in 0..2 {
+            if self.flows[from].done {
+                continue;
+            }
+            let [first, second] = &mut self.sides;
+            let (source, sink) = if from == 0 { (first, second) } else { (second, first) };
+            match self.flows[from].advance(source, sink, tools, self.nonblocking, SHARE_BYTES) {
+                Halt::Waiting => {}
+                Halt::Again => again = true,
+                Halt::Done if self.failure.is_none() => crate::net::shutdown_write(self.sides[1 - from].fd),
+                Halt::Done => {}
+                Halt::SourceFailed(error) => {
+                    self.fail(from, &error, true, &mut tools.pipes);
+                    again = true;
+                }
+                Halt::SinkFailed(error) => {
+                    self.fail(1 - from, &error, false, &mut tools.pipes);
+                    again = true;
+                }
+            }
+        }
+        again
+    }
+
+    /// Splicing needs descriptors that don't block, but operations of the time before must not see that.
+    fn stop_waiting(&mut self) {
+        if !self.nonblocking && self.sides.iter().all(|side| !side.receiving && !side.sending) {
+            self.nonblocking = self.sides.iter().all(|side| crate::net::set_nonblocking(side.fd).is_ok());
+        }
+    }
+
+    /// A socket failed: nothing goes to it any more, and what had arrived from it is still delivered. `silent`: nothing more can
+    /// be read from it.
+    fn fail(&mut self, side: usize, error: &io::Error, silent: bool, pipes: &mut Pipes) {
+        let code = error.raw_os_error().unwrap_or(libc::EIO);
+        self.failure.get_or_insert((side as u8, code));
+        self.flows[1 - side].abandon(pipes);
+        self.flows[side].over |= silent;
+        self.flows[side].last = true;
+    }
+
+    fn into_over(self) -> Over {
+        let moved = self.moved();
+        let how = match self.failure {
+            None => RelayEnd::Complete,
+            Some((0, code)) => RelayEnd::FailedA(io::Error::from_raw_os_error(code)),
+            Some((_, code)) => RelayEnd::FailedB(io::Error::from_raw_os_error(code)),
+        };
+        Over { sockets: self.sockets, moved, how }
+    }
+}

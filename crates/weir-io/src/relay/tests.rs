@@ -1,0 +1,185 @@
+//! Whatever the kernel refuses, bytes arrive. How: a relay of the epoll driver between two clients, on a thread for which a
+//! seccomp filter makes single calls fail, as a sandbox or a limit would; what the filter can't do is set as an option.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+use crate::{Completion, Driver, DriverStats, Epoll, Event, Options, RelayEnd, Relayed, Socket};
+
+/// More than fits into the buffers of a connection.
+const BYTES: usize = 24 << 20;
+
+fn pattern() -> Vec<u8> {
+    (0..BYTES as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+/// What makes a call fail: its number, the argument that is compared and with what, whether they must be equal, the error.
+#[derive(Clone, Copy)]
+struct Refusal {
+    call: libc::c_long,
+    argument: u32,
+    value: u32,
+    when_equal: bool,
+    code: i32,
+}
+
+impl Refusal {
+    fn always(call: libc::c_long, code: i32) -> Refusal {
+        Refusal { call, argument: 0, value: u32::MAX - 1, when_equal: false, code }
+    }
+
+    /// For the calling thread, for ever.
+    fn install(&self) {
+        let instruction = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+        let (hit, miss) = if self.when_equal { (0, 1) } else { (1, 0) };
+        // The number is the first field of the data, arguments of 8 bytes begin at 16; the lower half comes first.
+        let mut filter = [
+            instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+            instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, self.call as u32),
+            instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 16 + 8 * self.argument),
+            instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, hit, miss, self.value),
+            instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | self.code as u32),
+            instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: no pointers; only this thread is concerned.
+        assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+        // SAFETY: the program and its instructions outlive the call, which copies them.
+        assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) }, 0);
+    }
+}
+
+/// An epoll driver with two connections, and their other ends.
+struct Bench {
+    driver: Epoll,
+    near: [Socket; 2],
+    far: [TcpStream; 2],
+}
+
+impl Bench {
+    fn new(options: Options) -> Bench {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let mut driver = Epoll::new(options).expect("a driver");
+        let near = [1, 2].map(|token| driver.connect(address, token).expect("a socket"));
+        let far = [0, 1].map(|_| listener.accept().expect("a connection").0);
+        let mut bench = Bench { driver, near, far };
+        let mut connected = 0;
+        while connected < 2 {
+            connected += bench.turn().iter().filter(|one| matches!(one.event, Event::Connected(Ok(())))).count();
+        }
+        bench
+    }
+
+    fn turn(&mut self) -> Vec<Completion> {
+        let mut completions = Vec::new();
+        self.driver.turn(Some(20_000_000), &mut completions).expect("a turn");
+        assert!(!completions.is_empty(), "waited in vain");
+        completions
+    }
+
+    /// Sends the pattern through a relay, both ways at once.
+    fn run(mut self) -> DriverStats {
+        let [a, b] = self.near;
+        self.driver.relay(a, b);
+        let expected = pattern();
+        let clients: Vec<_> = self.far.iter().map(|far| far.try_clone().expect("a descriptor")).collect();
+        std::thread::scope(|scope| {
+            for mut far in clients {
+                let (mut reader, expected) = (far.try_clone().expect("a descriptor"), &expected);
+                scope.spawn(move || {
+                    far.write_all(expected).expect("a reader");
+                    far.shutdown(std::net::Shutdown::Write).expect("a connection");
+                });
+                scope.spawn(move || {
+                    let mut received = Vec::new();
+                    reader.read_to_end(&mut received).expect("an end");
+                    assert!(&received == expected, "other bytes than were sent");
+                });
+            }
+            let completions = self.turn();
+            let [Completion { token: 1, event: Event::RelayEnded { moved, how: RelayEnd::Complete }, .. }] =
+                &completions[..]
+            else {
+                panic!("{completions:?}");
+            };
+            assert_eq!(*moved, Relayed { a_to_b: BYTES as u64, b_to_a: BYTES as u64 });
+        });
+        assert_eq!(self.driver.relayed(a), None);
+        let (pipes, unused) = self.driver.relays.pipes();
+        assert_eq!(pipes, unused, "every pipe came back");
+        self.driver.stats()
+    }
+}
+
+fn run(options: Options, refusal: Option<Refusal>) -> DriverStats {
+    let thread = std::thread::spawn(move || {
+        if let Some(refusal) = refusal {
+            refusal.install();
+        }
+        let stats = Bench::new(options).run();
+        assert_eq!(stats.relay_copied + stats.relay_spliced, 2 * BYTES as u64);
+        stats
+    });
+    thread.join().expect("bytes arrive")
+}
+
+#[test]
+fn much_is_spliced() {
+    let stats = run(Options::default(), None);
+    assert!(stats.relay_spliced > stats.relay_copied, "{stats:?}");
+}
+
+#[test]
+fn everything_is_copied_without_pipes() {
+    let stats = run(Options { relay_pipes: 0, ..Options::default() }, None);
+    assert_eq!(stats.relay_spliced, 0);
+}
+
+#[test]
+fn everything_is_copied_where_splicing_is_refused() {
+    for code in [libc::EINVAL, libc::ENOSYS, libc::EPERM] {
+        let stats = run(Options::default(), Some(Refusal::always(libc::SYS_splice, code)));
+        assert_eq!(stats.relay_spliced, 0);
+    }
+}
+
+/// Bytes that are in the pipe when the kernel refuses to move them on are not lost.
+#[test]
+fn what_can_not_leave_a_pipe_is_read_out_of_it() {
+    // An odd number of bytes is asked for on the way in, so that the way out can be told from it.
+    let bytes = (100 << 10) + 1;
+    let refusal = Refusal { call: libc::SYS_splice, argument: 4, value: bytes, when_equal: false, code: libc::EINVAL };
+    let stats = run(Options { relay_pipe_bytes: bytes, ..Options::default() }, Some(refusal));
+    assert!(stats.relay_copied > stats.relay_spliced, "only what filled a pipe exactly got through");
+}
+
+#[test]
+fn everything_is_copied_when_descriptors_run_out() {
+    let stats = run(Options::default(), Some(Refusal::always(libc::SYS_pipe2, libc::EMFILE)));
+    assert_eq!(stats.relay_spliced, 0);
+}
+
+/// Beyond `fs.pipe-user-pages-soft` a pipe can't be made larger; the usual size will do.
+#[test]
+fn a_pipe_of_the_usual_size_will_do() {
+    let value = libc::F_SETPIPE_SZ as u32;
+    let refusal = Refusal { call: libc::SYS_fcntl, argument: 1, value, when_equal: true, code: libc::EPERM };
+    assert!(run(Options::default(), Some(refusal)).relay_spliced > 0);
+}
+
+/// One that is smaller will not.
+#[test]
+fn a_pipe_that_holds_little_is_not_used() {
+    let stats = run(Options { relay_pipe_bytes: 8 << 10, ..Options::default() }, None);
+    assert!(stats.relay_spliced > 0, "smaller on purpose is fine");
+    let value = libc::F_SETPIPE_SZ as u32;
+    let refusal = Refusal { call: libc::SYS_fcntl, argument: 1, value: value + 1, when_equal: true, code: libc::EPERM };
+    assert_eq!(value + 1, libc::F_GETPIPE_SZ as u32);
+    // Both sizes are refused, so that the capacity is not known to suffice.
+    let stats = std::thread::spawn(move || {
+        refusal.install();
+        run(Options::default(), Some(Refusal { value, ..refusal }))
+    });
+    assert_eq!(stats.join().expect("bytes arrive").relay_spliced, 0);
+}
