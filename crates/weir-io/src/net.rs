@@ -153,6 +153,15 @@ pub(crate) fn acknowledge(fd: RawFd) {
     unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, (&raw const on).cast(), len) };
 }
 
+/// Leaves urgent bytes where they stand among the others (SO_OOBINLINE; RFC 6093, section 6), else a receive skips them. Errors
+/// mean that there is no connection.
+pub(crate) fn keep_urgent(fd: RawFd) {
+    let on: libc::c_int = 1;
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option value is readable for `len` bytes; a descriptor that is not a socket gives an error.
+    unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, (&raw const on).cast(), len) };
+}
+
 /// Makes the close of a connection a reset. Errors mean that there is no connection to reset.
 pub(crate) fn linger_zero(fd: RawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };

@@ -1,6 +1,8 @@
 //! What only real drivers have: other threads, descriptors, memory that outlives its driver.
 
+use std::io::Write;
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -247,6 +249,35 @@ pub(crate) fn dropped_in_full_flight<S: Subject>(subject: &S) {
     drop(bench);
 }
 
+/// A relay passes bytes that were sent as urgent on where they stand, and what is behind them at once, whether they come alone or
+/// in the middle of much.
+pub(crate) fn relay_with_urgent_bytes<S: Subject>(subject: &S) {
+    for bytes in [3, 3 << 20] {
+        let mut bench = Bench::new(subject);
+        let mut client = TcpStream::connect(bench.address).expect("room in the queue");
+        bench.until("a connection", |bench| !bench.accepted.is_empty());
+        let (a, _) = bench.accepted.remove(0);
+        let (right, b) = bench.pair();
+        bench.receive(right, Receive::Many(Class::Large));
+        bench.relay(a, b);
+        let text = pattern(bytes, 4);
+        let thread = std::thread::spawn(move || {
+            for round in 0..4 {
+                client.write_all(&text).expect("a reader");
+                // SAFETY: one byte is readable.
+                let sent = unsafe { libc::send(client.as_raw_fd(), [b'!'].as_ptr().cast(), 1, libc::MSG_OOB) };
+                assert_eq!(sent, 1, "round {round}");
+            }
+            client.write_all(&text).expect("a reader");
+            (client, text)
+        });
+        bench.until("all bytes", |bench| bench.of(right).received.len() >= 5 * bytes + 4);
+        let (_client, text) = thread.join().expect("no panic");
+        assert!(bench.of(right).received == [&text[..]; 5].join(&b'!'), "other bytes than were sent");
+        bench.finish();
+    }
+}
+
 suite!(
     no_wake_is_lost,
     wakes_of_many_threads,
@@ -258,4 +289,5 @@ suite!(
     buffers_dropped_elsewhere,
     bytes_outlive_the_driver,
     dropped_in_full_flight,
+    relay_with_urgent_bytes,
 );

@@ -21,7 +21,8 @@ pub(super) const HANGUP: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLE
 /// The connection failed or is over in both directions.
 pub(super) const BROKEN: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
 
-const WATCH: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+/// Urgent bytes matter to relays only.
+const WATCH: u32 = (libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 
 /// How long to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

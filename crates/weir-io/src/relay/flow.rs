@@ -41,8 +41,9 @@ pub(super) struct Side {
     pub(super) fd: RawFd,
     /// A receive may find something.
     pub(super) readable: bool,
-    /// The end or an error follows the last byte, so a short receive does not mean that nothing is left.
-    pub(super) hanging_up: bool,
+    /// The end or an error follows the last byte, or one of them is urgent: a receive that stops before it does not mean that
+    /// nothing is left.
+    pub(super) stops_short: bool,
     /// A send may find room.
     pub(super) writable: bool,
     /// A receive of the time before the relay is in flight.
@@ -206,6 +207,8 @@ impl Flow {
         tools.syscalls += 1;
         match pipe.fill(source.fd, tools.pipe_bytes) {
             Ok(bytes) => self.came(bytes),
+            // A splice doesn't get past an urgent byte (`tcp_read_sock`), a receive does.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && source.stops_short => self.streaming = false,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => source.readable = false,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if cannot_splice(&error) => self.copies = true,
@@ -231,7 +234,7 @@ impl Flow {
         self.came(bytes);
         self.streaming = bytes == COPY_BYTES;
         // As the epoll driver does: an edge announces what comes later, but not an end that was announced already.
-        if bytes > 0 && bytes < COPY_BYTES && !source.hanging_up {
+        if bytes > 0 && bytes < COPY_BYTES && !source.stops_short {
             source.readable = false;
         }
         let sent = send(sink, &tools.scratch[..bytes], &mut tools.syscalls).map_err(Halt::SinkFailed)?;

@@ -43,7 +43,7 @@ pub(crate) struct Start {
 pub(crate) struct Ready {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    pub(crate) hanging_up: bool,
+    pub(crate) stops_short: bool,
 }
 
 impl Ready {
@@ -51,8 +51,8 @@ impl Ready {
     pub(crate) fn from_mask(mask: u32) -> Ready {
         let any = |bits: i16| mask & bits as u32 != 0;
         let broken = any(libc::POLLHUP | libc::POLLERR);
-        let hanging_up = broken || any(libc::POLLRDHUP);
-        Ready { readable: any(libc::POLLIN) || hanging_up, writable: any(libc::POLLOUT) || broken, hanging_up }
+        let stops_short = broken || any(libc::POLLRDHUP | libc::POLLPRI);
+        Ready { readable: any(libc::POLLIN) || stops_short, writable: any(libc::POLLOUT) || broken, stops_short }
     }
 }
 
@@ -122,7 +122,7 @@ impl Relays {
             fd: start.fd,
             // Not known: the first attempt tells.
             readable: true,
-            hanging_up: false,
+            stops_short: false,
             writable: true,
             receiving: start.receiving,
             sending: start.sending,
@@ -141,6 +141,7 @@ impl Relays {
         });
         self.items[index as usize] = Some(Box::new(relay));
         for start in starts {
+            crate::net::keep_urgent(start.fd);
             let slot = start.socket.index as usize;
             if self.by_slot.len() <= slot {
                 self.by_slot.resize(slot + 1, NONE);
@@ -178,7 +179,7 @@ impl Relays {
             let side = &mut relay.sides[side];
             side.readable |= ready.readable;
             side.writable |= ready.writable;
-            side.hanging_up |= ready.hanging_up;
+            side.stops_short |= ready.stops_short;
         });
     }
 

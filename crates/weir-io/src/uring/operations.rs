@@ -79,7 +79,7 @@ impl Uring {
     pub(super) fn watch_relayed(&mut self, socket: Socket) {
         let slot = self.table.slot(socket.index);
         slot.set(POLLING);
-        let events = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
+        let events = libc::POLLIN | libc::POLLPRI | libc::POLLOUT | libc::POLLRDHUP;
         let poll = opcode::PollAdd::new(types::Fd(slot.fd), events as u32).multi(true);
         self.push(poll.build().user_data(user_data(Kind::Relay, socket)));
     }
