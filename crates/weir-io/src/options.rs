@@ -73,9 +73,9 @@ impl Default for Options {
             receives_per_turn: 4,
             accepts_per_turn: 64,
             shared_listeners: false,
-            relay_bytes_per_turn: 1 << 20,
+            relay_bytes_per_turn: 1024 * 1024,
             relay_pipes: 128,
-            relay_pipe_bytes: 256 << 10,
+            relay_pipe_bytes: 256 * 1024,
             accept_pause_us: 100_000,
         }
     }

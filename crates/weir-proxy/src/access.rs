@@ -179,8 +179,8 @@ impl Access {
     }
 
     /// The kernel took so many bytes more.
-    pub(crate) fn delivered(&mut self, session: u32, bytes: u32, now_us: u64) {
-        self.clients[session as usize].delivered += u64::from(bytes);
+    pub(crate) fn delivered(&mut self, session: u32, bytes: u64, now_us: u64) {
+        self.clients[session as usize].delivered += bytes;
         self.write_delivered(session, now_us);
     }
 

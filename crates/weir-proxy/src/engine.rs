@@ -30,6 +30,7 @@ mod orders;
 mod private;
 mod probes;
 mod quarantine;
+mod relays;
 mod report;
 mod schedule;
 mod timers;
@@ -140,6 +141,20 @@ pub enum Action {
     ShutdownLink {
         /// The driver's name for the connection.
         socket: u64,
+    },
+    /// Let the driver move the bytes of a tunnel by itself; answer with [`Engine::relay_ended`] when it is over.
+    Relay {
+        /// The driver's name for the client's connection.
+        client: u64,
+        /// The driver's name for the server's connection.
+        server: u64,
+    },
+    /// Find out how much a tunnel has moved; answer with [`Engine::relay_looked`].
+    LookRelay {
+        /// Names the client in the answer.
+        token: u64,
+        /// The driver's name for the client's connection.
+        client: u64,
     },
     /// End a server's connection.
     CloseLink {
@@ -323,6 +338,8 @@ pub struct Parts {
     pub latency: Arc<Histogram>,
     /// One for each server, upstream after upstream; written by this worker only. What is missing is counted for nobody.
     pub servers: Vec<Arc<ServerStats>>,
+    /// The driver moves the bytes of tunnels by itself ([`Action::Relay`]).
+    pub relays: bool,
 }
 
 /// The servers of one upstream.
@@ -388,6 +405,10 @@ pub struct Engine {
     shares_loads: bool,
     /// Some upstream has connections of single clients or requests.
     has_private: bool,
+    /// The driver moves the bytes of tunnels.
+    relays: bool,
+    /// Tunnels whose bytes the driver may move as soon as it has all that came before.
+    to_relay: Vec<(u32, u32)>,
     /// Of destinations of the forward proxy.
     names: Names,
     /// For the side thread.
@@ -468,6 +489,8 @@ impl Engine {
             swept_us: now_us,
             seed: parts.seed,
             shares_loads: false,
+            relays: parts.relays,
+            to_relay: Vec::new(),
             names: Names::default(),
             errands: VecDeque::new(),
             wall_offset_us: 0,
@@ -598,8 +621,16 @@ impl Engine {
                 }
                 continue;
             }
-            let index = self.dirty_sessions.pop()?;
-            if let Some(action) = self.flush_session(index) {
+            if let Some(index) = self.dirty_sessions.pop() {
+                if let Some(action) = self.flush_session(index) {
+                    return Some(action);
+                }
+                continue;
+            }
+            let (index, generation) = self.to_relay.pop()?;
+            if self.sessions.holds(index, generation)
+                && let Some(action) = self.begin_relay(index)
+            {
                 return Some(action);
             }
         }

@@ -43,6 +43,7 @@ impl Bench {
         let plan = Plan { upstreams: vec![upstream], routes, ..Plan::default() };
         let parts = Parts {
             servers: ServerStats::for_plan(&plan),
+            relays: false,
             plan: Arc::new(plan),
             worker: 0,
             workers: 1,

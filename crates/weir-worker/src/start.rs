@@ -207,6 +207,7 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
             counters: Arc::clone(&view.counters),
             latency: Arc::clone(&view.latency),
             servers: view.servers.clone(),
+            relays: true,
         };
         let (enquiry, doing) = (Arc::clone(&view.enquiry), Arc::clone(&view.doing));
         let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket};
+use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
 use weir_proxy::engine::{Action, Engine, Input, Parts, token_is_link};
 use weir_proxy::errand::News;
 use weir_proxy::event::Event as ServerEvent;
@@ -464,8 +464,11 @@ impl<D: Driver> Worker<D> {
             Event::Ended => self.engine.client_ended(token),
             Event::ReceiveFailed(_) if token_is_link(token) => self.engine.link_failed(token),
             Event::ReceiveFailed(_) => self.engine.client_failed(token),
-            // It starts none.
-            Event::RelayEnded { .. } | Event::Woken => {}
+            Event::RelayEnded { moved, how } => {
+                let by_client = matches!(how, RelayEnd::FailedA(_));
+                self.engine.relay_ended(token, moved.a_to_b, moved.b_to_a, by_client);
+            }
+            Event::Woken => {}
         }
     }
 
@@ -548,6 +551,12 @@ impl<D: Driver> Worker<D> {
                 let receiving = self.driver.receiving_core(unpack(socket));
                 let near = self.core.zip(receiving).map(|(core, receiving)| receiving as usize == core);
                 self.engine.link_located(token, near);
+            }
+            Action::Relay { client, server } => self.driver.relay(unpack(client), unpack(server)),
+            Action::LookRelay { token, client } => {
+                if let Some(moved) = self.driver.relayed(unpack(client)) {
+                    self.engine.relay_looked(token, moved.a_to_b, moved.b_to_a);
+                }
             }
             Action::ReceiveLink { socket } => self.driver.receive(unpack(socket), Receive::Once(Class::Large)),
             Action::AcknowledgeLink { socket } => self.driver.acknowledge(unpack(socket)),

@@ -146,7 +146,7 @@ fn tunnels_carry_what_they_get(io: Io) {
     server.wait("weir has its connection to the server", |log| log.accepted == 1);
     // It answers as soon as everything has started.
     weir.answer(&["status", "--wait"]);
-    let before = weir.descriptors();
+    let before = weir.sockets();
     for client_first in [true, false] {
         let mut client = std::net::TcpStream::connect(proxy).expect("weir listens");
         client.set_read_timeout(Some(kit::DEADLINE)).expect("an option");
@@ -190,7 +190,7 @@ fn tunnels_carry_what_they_get(io: Io) {
     drop(far);
     assert!(matches!(client.read(&mut [0; 9]), Ok(0) | Err(_)));
     drop(client);
-    eventually("all descriptors are closed", || weir.descriptors() <= before);
+    eventually("all sockets are closed", || weir.sockets() <= before);
     weir.stop();
     server.finish();
 }

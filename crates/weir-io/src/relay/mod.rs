@@ -20,7 +20,7 @@ use flow::{Flow, Halt, Side, Tools};
 use pipe::Pipes;
 
 /// Bytes of one direction before others have their share.
-const SHARE_BYTES: u64 = 256 << 10;
+const SHARE_BYTES: u64 = 256 * 1024;
 
 /// No relay.
 const NONE: u32 = u32::MAX;

@@ -49,6 +49,7 @@ impl Harness {
             counters: Arc::default(),
             latency: Arc::default(),
             servers: Vec::new(),
+            relays: false,
         };
         let now_us = 1_000_000;
         let engine = Engine::new(parts, now_us);

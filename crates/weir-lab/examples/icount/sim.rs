@@ -76,6 +76,7 @@ pub(crate) fn run(proxied: bool, count: u64) {
             counters: Arc::default(),
             latency: Arc::default(),
             servers: Vec::new(),
+            relays: true,
         };
         let listeners = vec![world.listener(proxy).expect("a socket")];
         let mailbox = mailboxes(1).into_iter().next().expect("one mailbox");

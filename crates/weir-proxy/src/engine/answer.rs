@@ -177,6 +177,7 @@ impl Engine {
         self.mark_session(index);
         self.arm_session(index);
         self.update_receive(index);
+        self.want_relay(index);
     }
 
     /// A piece of the answer's body. Tells the source to stop when this client has too much unsent.

@@ -438,9 +438,10 @@ impl Engine {
         }
         let session = self.sessions.at_mut(index);
         session.flags.sending = false;
+        let tunnel = session.reading == Reading::Tunnel;
         let taken = std::mem::take(&mut session.inflight);
         if let Some(access) = &mut self.access {
-            access.delivered(index, taken, self.now_us);
+            access.delivered(index, taken.into(), self.now_us);
         }
         if !session.output.is_empty() {
             self.mark_session(index);
@@ -450,6 +451,9 @@ impl Engine {
         if self.session_alive(index) {
             self.relieve(index);
             self.arm_awaited(index);
+        }
+        if tunnel && self.session_alive(index) {
+            self.want_relay(index);
         }
     }
 

@@ -149,10 +149,8 @@ impl Engine {
                 self.counters.timeouts.count("idle");
                 self.close_session(index, "idle-timeout");
             }
-            Reading::Tunnel => {
-                self.counters.timeouts.count("tunnel");
-                self.close_session(index, "tunnel-timeout");
-            }
+            Reading::Tunnel if self.is_relayed(index) => self.look_at_relay(index),
+            Reading::Tunnel => self.tunnel_timed_out(index),
             Reading::Linger => self.close_session(index, self.orderly_end(index)),
             Reading::Await if session.first == NONE => {
                 self.counters.timeouts.count("errand");
@@ -206,7 +204,7 @@ impl Engine {
                     self.check_late(index);
                 }
             }
-            LinkState::Tunnel => {}
+            LinkState::Tunnel => self.look_at_relay_of(index),
         }
     }
 }

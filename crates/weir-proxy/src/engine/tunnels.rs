@@ -77,6 +77,12 @@ impl Engine {
         self.mark_session(index);
     }
 
+    /// Nothing was said either way for too long.
+    pub(super) fn tunnel_timed_out(&mut self, index: u32) {
+        self.counters.timeouts.count("tunnel");
+        self.close_session(index, "tunnel-timeout");
+    }
+
     /// The client of a tunnel sent bytes.
     pub(super) fn tunnel_from_client(&mut self, index: u32, piece: Piece<'_>) {
         let session = self.sessions.at_mut(index);

@@ -94,6 +94,11 @@ impl Engine {
         if again {
             self.mark_link(index);
         }
+        if let Some(client) = self.links.at(index).peer.filter(|client| client.worker == self.worker)
+            && self.exchanges.holds(client.index, client.generation)
+        {
+            self.want_relay(self.exchanges.at(client.index).session);
+        }
     }
 
     /// A piece of a request body or tunnel for a connection of this worker.

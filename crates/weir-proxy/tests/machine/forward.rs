@@ -383,6 +383,84 @@ fn a_tunnel_after_requests() {
     world.finish();
 }
 
+/// A tunnel is the driver's as soon as that has everything that was said before; what it moves is counted, in the log too.
+#[test]
+fn tunnels_are_handed_over() {
+    let mut plan = forward();
+    plan.access_log = Some(crate::world::access_log("$request_length $bytes_sent $reason"));
+    let mut world = world(plan);
+    world.let_relay();
+    (world.raw, world.servers[0].deaf) = (true, true);
+    let client = world.client();
+    world.expect(client, "CONNECT", false, false);
+    world.send(client, b"CONNECT 127.0.0.1:9000 HTTP/1.1\r\nHost: x\r\n\r\nearly");
+    world.stall(client, true);
+    world.run_for(1000);
+    assert_eq!(world.relays, [(client, 0)], "what is with the driver may be on its way");
+    world.stall(client, false);
+    world.swallow(0);
+    world.run_for(1000);
+    world.moved = (1000, 50_000);
+    world.end_relay(client, false);
+    world.run_for(1000);
+    assert!(world.clients[client].closed && world.conns[0].closed);
+    assert_eq!(
+        world.lines,
+        ["1049 50039 -"],
+        "head, early bytes and what was relayed; the answer and what was relayed"
+    );
+    assert_eq!(world.count(|counters| counters.upstream_bytes_in.get()), 50_000);
+}
+
+/// More than the driver takes at once waits here, and nothing is handed over before.
+#[test]
+fn a_tunnel_is_not_handed_over_before_its_bytes() {
+    let mut world = world(forward());
+    world.let_relay();
+    (world.raw, world.servers[0].deaf) = (true, true);
+    let client = world.client();
+    world.expect(client, "CONNECT", false, false);
+    world.send(client, b"CONNECT 127.0.0.1:9000 HTTP/1.1\r\nHost: x\r\n\r\nearly");
+    world.send(client, b"more");
+    world.stall(client, true);
+    world.run_for(1000);
+    let early = world.relays.len();
+    world.swallow(0);
+    world.run_for(1000);
+    world.stall(client, false);
+    world.run_for(1000);
+    assert_eq!((early <= 1, world.relays.len()), (true, 1), "once");
+    world.reset(client);
+    world.end_relay(client, true);
+    world.run_for(1000);
+    assert!(world.conns[0].closed);
+}
+
+/// One that moves nothing for its time ends; one that moves something in between goes on.
+#[test]
+fn a_relayed_tunnel_that_is_idle() {
+    let mut plan = forward();
+    // What the test says that was moved, no client gets.
+    plan.access_log = None;
+    let mut world = world(plan);
+    world.let_relay();
+    world.raw = true;
+    let client = world.client();
+    send(&mut world, client, "CONNECT", "127.0.0.1:9000", "");
+    world.run_for(1000);
+    assert_eq!(world.relays.len(), 1);
+    for hour in 1..4 {
+        world.run_for(2000 * SECOND_US);
+        world.moved.1 += 1;
+        world.run_for(1000 * SECOND_US);
+        assert!(!world.clients[client].closed, "after {hour} times");
+    }
+    world.run_for(4600 * SECOND_US);
+    assert!(world.clients[client].closed && world.conns[0].closed);
+    assert_eq!(world.count(|counters| counters.timeouts.get("tunnel")), 1);
+    world.finish();
+}
+
 // ---- users ----
 
 const ANN: &str = "Proxy-Authorization: Basic YW5uOnNlY3JldA==\r\n"; // ann:secret

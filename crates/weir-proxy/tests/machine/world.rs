@@ -252,6 +252,10 @@ pub struct World {
     /// Whether the worker's core receives the packets of a connection (by number). Nobody knows unless this is set.
     pub near: Option<fn(usize) -> bool>,
     timers: BTreeMap<u64, ()>,
+    /// Tunnels that the driver has: client and connection.
+    pub relays: Vec<(usize, usize)>,
+    /// What it says that each of them has moved.
+    pub moved: (u64, u64),
     /// Where engines connected to, in their order.
     pub connects: Vec<SocketAddr>,
     /// What engines asked of the side thread, as far as no test has taken it.
@@ -317,6 +321,7 @@ impl World {
                     counters: Arc::clone(&counters),
                     latency: Arc::new(Histogram::default()),
                     servers: ServerStats::for_plan(&plan),
+                    relays: false,
                 };
                 Node {
                     engine: Engine::new(parts.clone(), now_us),
@@ -344,6 +349,8 @@ impl World {
             shared: true,
             near: None,
             timers: BTreeMap::new(),
+            relays: Vec::new(),
+            moved: (0, 0),
             connects: Vec::new(),
             errands: Vec::new(),
             raw: false,
@@ -362,6 +369,24 @@ impl World {
         let mut world = World::new(plan, workers, seed);
         world.run_for(100_000);
         world
+    }
+
+    /// Drivers move the bytes of tunnels: call it first.
+    pub fn let_relay(&mut self) {
+        for node in &mut self.nodes {
+            node.parts.relays = true;
+            node.engine = Engine::new(node.parts.clone(), self.now_us);
+        }
+    }
+
+    /// The driver tells that a tunnel is over.
+    pub fn end_relay(&mut self, client: usize, by_client: bool) {
+        let (node, token, moved) = (self.clients[client].node, self.clients[client].token, self.moved);
+        let engine = &mut self.nodes[node].engine;
+        engine.begin_turn(self.now_us);
+        engine.relay_ended(token, moved.0, moved.1, by_client);
+        engine.settle();
+        self.act(node);
     }
 
     /// An engine is lost with everything that it had, and another one takes its place.

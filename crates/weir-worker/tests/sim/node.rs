@@ -233,6 +233,7 @@ pub fn nodes(world: &SimWorld, plan: &Arc<Plan>, workers: u16, posts_max: usize,
             counters: Arc::clone(&counters),
             latency: Arc::new(Histogram::default()),
             servers: servers.clone(),
+            relays: true,
         };
         let listen = |listener: &weir_proxy::plan::ListenerPlan| world.listener(listener.address).expect("a socket");
         let listeners = plan.listeners.iter().map(listen).collect();

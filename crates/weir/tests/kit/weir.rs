@@ -139,6 +139,13 @@ impl Weir {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("weir runs").count()
     }
 
+    /// Open sockets.
+    pub fn sockets(&self) -> usize {
+        let all = fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("weir runs");
+        let links = all.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        links.filter(|to| to.to_string_lossy().starts_with("socket:")).count()
+    }
+
     /// Resident memory in bytes, without file pages.
     pub fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("weir runs");

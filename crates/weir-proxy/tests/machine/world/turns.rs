@@ -245,6 +245,8 @@ impl World {
             }
             Action::Connect { token, address } => self.connect(node, token, address),
             Action::SendLink { socket, out } => self.send_link(socket as usize, &out),
+            Action::Relay { client, server } => self.relays.push(((client - CLIENT_SOCKETS) as usize, server as usize)),
+            Action::LookRelay { token, .. } => self.nodes[node].engine.relay_looked(token, self.moved.0, self.moved.1),
             Action::LocateLink { token, socket } => {
                 let near = self.near.map(|near| near(socket as usize));
                 self.nodes[node].engine.link_located(token, near);

@@ -1,0 +1,116 @@
+//! Tunnels whose bytes the driver moves by itself, without copying them to user space where that pays (stages receive and reply).
+//!
+//! A tunnel is handed over as soon as the driver has been given everything that came before; one whose upstream connection is
+//! another worker's, or one side of which has ended by then, stays here (`tunnels.rs`). What the driver moved is counted when the tunnel is looked
+//! at, [`LOOKS`] times in its time-out, and at its end.
+
+use super::{Action, Engine, Owner, token};
+use crate::link::LinkState;
+use crate::session::Reading;
+use crate::slab::NONE;
+
+/// How often a tunnel is looked at in the time that it may stay silent: so much longer than that it may live.
+const LOOKS: u64 = 8;
+
+impl Engine {
+    /// The bytes of a tunnel may be the driver's when it has what came before.
+    pub(super) fn want_relay(&mut self, index: u32) {
+        if self.relays && self.sessions.at(index).reading == Reading::Tunnel && !self.is_relayed(index) {
+            self.to_relay.push((index, self.sessions.generation(index)));
+        }
+    }
+
+    /// The upstream connection of a client's tunnel, when it is this worker's.
+    fn tunnel_link(&self, index: u32) -> Option<u32> {
+        let session = self.sessions.at(index);
+        if session.reading != Reading::Tunnel || session.first == NONE {
+            return None;
+        }
+        let link = self.exchanges.at(session.first).link.filter(|link| link.worker == self.worker)?;
+        let lives =
+            self.links.holds(link.index, link.generation) && self.links.at(link.index).state == LinkState::Tunnel;
+        lives.then_some(link.index)
+    }
+
+    /// Whether the driver moves the bytes of a client's tunnel.
+    pub(super) fn is_relayed(&self, index: u32) -> bool {
+        self.tunnel_link(index).is_some_and(|link| self.links.at(link).relayed.is_some())
+    }
+
+    /// Hands a tunnel over, if the driver has everything that came before and nobody has ended.
+    pub(super) fn begin_relay(&mut self, index: u32) -> Option<Action> {
+        let position = self.tunnel_link(index)?;
+        let session = self.sessions.at(index);
+        let client = session.socket;
+        let client_is_done = session.output.is_empty() && session.stash.is_none() && !session.flags.ended;
+        let link = self.links.at_mut(position);
+        let link_is_done = link.body.is_empty() && link.log.pending_len() == 0 && !link.ended && !link.finish;
+        let server = link.socket?;
+        if !client_is_done || !link_is_done || link.relayed.is_some() {
+            return None;
+        }
+        link.relayed = Some((0, 0));
+        self.arm_look(position);
+        Some(Action::Relay { client, server })
+    }
+
+    fn arm_look(&mut self, link: u32) {
+        let due_us = self.now_us + (self.plan.client.tunnel_timeout_us / LOOKS).max(1);
+        self.arm_link(link, due_us);
+    }
+
+    /// It is time to look at the tunnel of an upstream connection.
+    pub(super) fn look_at_relay_of(&mut self, link: u32) {
+        let peer = self.links.at(link).peer.filter(|_| self.links.at(link).relayed.is_some());
+        if let Some(id) = peer.filter(|id| self.exchanges.holds(id.index, id.generation)) {
+            self.look_at_relay(self.exchanges.at(id.index).session);
+            self.arm_look(link);
+        }
+    }
+
+    /// Asks how much a client's tunnel has moved.
+    pub(super) fn look_at_relay(&mut self, index: u32) {
+        let token = token(Owner::Client, index, self.sessions.generation(index));
+        self.actions.push_back(Action::LookRelay { token, client: self.sessions.at(index).socket });
+    }
+
+    /// So much a tunnel has moved, from its client and to it, since it is the driver's. One that has moved nothing for too long
+    /// ends.
+    pub fn relay_looked(&mut self, token: u64, from_client: u64, to_client: u64) {
+        let Some(index) = self.session_of(token) else { return };
+        if self.count_relayed(index, from_client, to_client) {
+            self.sessions.at_mut(index).since_us = self.now_us;
+        } else if self.sessions.at(index).since_us + self.plan.client.tunnel_timeout_us <= self.now_us {
+            self.tunnel_timed_out(index);
+            return;
+        }
+        self.arm_session(index);
+    }
+
+    /// A tunnel is over. `by_client`: its client broke off, rather than both sides having ended or the server having broken off.
+    pub fn relay_ended(&mut self, token: u64, from_client: u64, to_client: u64, by_client: bool) {
+        let Some(index) = self.session_of(token) else { return };
+        self.count_relayed(index, from_client, to_client);
+        self.close_session(index, if by_client { "client-reset" } else { "tunnel-ended" });
+    }
+
+    /// Counts what the driver has moved since the last time. False: nothing.
+    fn count_relayed(&mut self, index: u32, from_client: u64, to_client: u64) -> bool {
+        let Some(position) = self.tunnel_link(index) else { return false };
+        let link = self.links.at_mut(position);
+        let Some(before) = link.relayed.replace((from_client, to_client)) else { return false };
+        let (up, down) = (from_client.saturating_sub(before.0), to_client.saturating_sub(before.1));
+        let stats = &self.servers[link.server as usize].stats;
+        stats.bytes_out.add(up);
+        stats.bytes_in.add(down);
+        self.counters.client_bytes_in.add(up);
+        self.counters.upstream_bytes_out.add(up);
+        self.counters.upstream_bytes_in.add(down);
+        self.counters.client_bytes_out.add(down);
+        self.note_body(self.sessions.at(index).first, up, false);
+        if let Some(access) = &mut self.access {
+            access.delivered(index, down, self.now_us);
+        }
+        up + down > 0
+    }
+}
