@@ -167,9 +167,9 @@ impl Tunnel {
             }
             Event::Received(bytes) => {
                 let bytes = bytes.into_bytes();
-                self.to_peer(socket, |side| side.waiting.push_back(bytes));
+                self.change_peer(socket, |side| side.waiting.push_back(bytes));
             }
-            Event::Ended => self.to_peer(socket, |side| side.finish = true),
+            Event::Ended => self.change_peer(socket, |side| side.finish = true),
             Event::Sent { result: Ok(()), .. } => {
                 if let Some(side) = self.sides.get_mut(&key(socket)) {
                     side.sending = false;
@@ -190,7 +190,7 @@ impl Tunnel {
         self.sides.get(&key(socket))?.peer
     }
 
-    fn to_peer(&mut self, from: Socket, change: impl FnOnce(&mut Side)) {
+    fn change_peer(&mut self, from: Socket, change: impl FnOnce(&mut Side)) {
         let Some(peer) = self.peer(from) else { return };
         if let Some(side) = self.sides.get_mut(&key(peer)) {
             change(side);
