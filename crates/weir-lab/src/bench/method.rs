@@ -12,8 +12,8 @@ limit when the cores were all busy, when generator and origin used most of them,
 Settings. Origin and proxy nginx: a worker a core, pinned, epoll, multi_accept on, accept_mutex off, reuseport, backlog 65535,
 logs off, keepalive_requests 10^9; origin with open_file_cache and sendfile; proxy with 4,096 kept upstream connections a worker,
 HTTP/1.1 upstream, proxy_buffers 16 32k, no temporary files; `nginx-forward` the same with
-proxy_pass http://$http_host$request_uri, so without kept upstream connections. HAProxy: a thread a core, pinned, a listener a thread, http-reuse
-always, no log. Envoy: a worker a core, no log, no request ids, circuit breakers that never open. Pingora: the program of
+proxy_pass to what Host says, so without kept upstream connections. HAProxy: a thread a core, pinned, a listener a thread,
+http-reuse always, no log. Envoy: a worker a core, no log, no request ids, circuit breakers that never open. Pingora: the program of
 bench/pingora, a thread a core, no work stealing. weir: default settings (32 connections to the server; from 1,000 clients on
 `queue-size` is their number) but for `-epoll` (driver), `-1`, `-8`, `-128` and `-256` (connections to the server), `-off`
 (pipeline off) and `-stay` (escape=off). Where a process may not have enough descriptors for its clients (and their servers),
