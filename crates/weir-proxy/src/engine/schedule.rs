@@ -305,15 +305,8 @@ impl Engine {
         }
         match self.ready_elsewhere(server).or_else(|| self.owner_elsewhere(server)) {
             Some(worker) => Place::Mail(worker),
-            // What another worker had up a moment ago, it has no more.
-            None if self.may_wait_here(server) => Place::Queue(server),
             None => Place::Refused(self.why_not(ask.upstream)),
         }
-    }
-
-    /// Whether this worker has connections to a server for which a request may wait.
-    fn may_wait_here(&self, server: usize) -> bool {
-        !self.servers[server].links.is_empty() && self.may_come_up(server)
     }
 
     /// A worker that owns connections to a server of which this one owns none (they may still be coming up).
