@@ -72,9 +72,16 @@ pub fn app(server: &Server, connections: u32, more: &str) -> String {
     )
 }
 
+/// The addresses that a configuration listens on, those of `metrics` last.
+fn listeners(text: &str) -> Vec<SocketAddr> {
+    let of = |word| text.split(word).skip(1).filter_map(|rest: &str| rest.split_once('"'));
+    let quoted = of("listen \"").chain(of("metrics \""));
+    quoted.map(|(address, _)| address.parse().expect("an address")).collect()
+}
+
 impl Weir {
     /// Starts `weir run` with the driver, the number of workers and the rest of the configuration, and waits until it
-    /// accepts.
+    /// accepts on all addresses.
     pub fn start(io: Io, workers: u32, rest: &str) -> Weir {
         Weir::start_by(io, workers, rest, Command::new(env!("CARGO_BIN_EXE_weir")))
     }
@@ -93,34 +100,34 @@ impl Weir {
         let file = scratch.write("weir.kdl", text.as_bytes());
         command.args(["run", "-c"]).arg(&file).env_remove("WEIR_CONFIG");
         command.env("WEIR_ADMIN", scratch.path("admin.sock"));
-        Weir::watch(command, address, scratch)
+        Weir::watch(command, &listeners(&text), scratch)
     }
 
     /// Starts any command line of weir that listens on `address`.
     pub fn command(arguments: &[&str], address: SocketAddr) -> Weir {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(arguments).env("WEIR_ADMIN", "off");
-        Weir::watch(command, address, Scratch::new())
+        Weir::watch(command, &[address], Scratch::new())
     }
 
-    fn watch(mut command: Command, address: SocketAddr, scratch: Scratch) -> Weir {
+    fn watch(mut command: Command, listeners: &[SocketAddr], scratch: Scratch) -> Weir {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("weir starts");
         let said = Arc::new(Mutex::new(String::new()));
         let pipes: [Box<dyn Read + Send>; 2] =
             [Box::new(child.stdout.take().expect("piped")), Box::new(child.stderr.take().expect("piped"))];
         let readers = pipes.map(|pipe| collect(pipe, Arc::clone(&said))).into();
-        let mut weir = Weir { address, child, said, readers, scratch };
-        weir.wait_until_it_accepts();
+        let mut weir = Weir { address: listeners[0], child, said, readers, scratch };
+        listeners.iter().for_each(|address| weir.wait_until_it_accepts(*address));
         weir
     }
 
-    fn wait_until_it_accepts(&mut self) {
+    fn wait_until_it_accepts(&mut self, address: SocketAddr) {
         eventually("weir accepts", || {
             if let Some(status) = self.child.try_wait().expect("weir is a child") {
                 panic!("weir ended at start with {status}:\n{}", self.said());
             }
-            TcpStream::connect(self.address).is_ok()
+            TcpStream::connect(address).is_ok()
         });
     }
 
