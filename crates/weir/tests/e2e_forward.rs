@@ -2,14 +2,13 @@
 
 mod kit;
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use kit::forward::{allow, start};
 use kit::names::{Kind, NameServer, Reply};
-use kit::{
-    Client, Honest, Io, Nginx, Scratch, Server, Weir, eventually, free_port, nonce, on_both_drivers, pattern, run,
-};
+use kit::{Client, Honest, Io, Nginx, Scratch, Server, Weir, eventually, nonce, on_both_drivers, pattern, run};
 
 on_both_drivers!(
     curl_over_the_proxy,
@@ -22,14 +21,6 @@ on_both_drivers!(
     pool_modes,
 );
 
-/// A proxy, the address of its forward listener, and a reverse route to `app` beside it.
-fn start(io: Io, app: &Server, forward: &str, more: &str) -> (Weir, SocketAddr) {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-    let forward = format!("forward {{\n listen \"{address}\"\n {forward}\n}}\n{more}\n");
-    let weir = Weir::start(io, 2, &(kit::app(app, 1, "") + &forward));
-    (weir, address)
-}
-
 /// What curl printed; it must succeed.
 fn curl(arguments: &[&str]) -> String {
     let output = run("curl", &[&["-sS", "--max-time", "20"], arguments].concat());
@@ -41,10 +32,6 @@ fn curl(arguments: &[&str]) -> String {
 fn status(proxy: SocketAddr, arguments: &[&str]) -> String {
     let proxy = format!("http://{proxy}");
     curl(&[&["-x", &proxy, "-o", "/dev/null", "-w", "%{http_code}"], arguments].concat())
-}
-
-fn allow(port: u16) -> String {
-    format!("allow address=\"127.0.0.0/8,::1/128\" port={port}\n")
 }
 
 /// Absolute-form and CONNECT, HTTP/1.0, uploads, a download of 100 MB that is what it was, IPv6.

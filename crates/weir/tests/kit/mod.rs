@@ -7,6 +7,7 @@
 #![allow(unreachable_pub)] // `pub` here means: for the tests
 
 mod client;
+pub mod forward;
 pub mod names;
 mod server;
 mod tools;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 pub use client::{Client, Ended};
 pub use server::{Behaviour, Gone, Honest, Link, Log, Server};
-pub use tools::{Nginx, Scratch, run};
+pub use tools::{Nginx, Scratch, finish, run};
 pub use weir::{Io, Weir, app, free_port};
 
 /// How long any single event may take before the test fails.

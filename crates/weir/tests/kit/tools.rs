@@ -1,9 +1,12 @@
 //! Programs that users know: run them, and keep their files in a directory that disappears.
 
+use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use super::{eventually, free_port};
 
@@ -40,13 +43,46 @@ impl Drop for Scratch {
     }
 }
 
+/// How long a program may run.
+const RUN_MAX: Duration = Duration::from_secs(90);
+
 /// Runs a program to its end.
 ///
 /// # Panics
-/// It isn't installed (`make setup` does that).
+/// It isn't installed (`make setup` does that), or doesn't end; then it and what it started is killed.
 pub fn run(program: &str, arguments: &[&str]) -> Output {
-    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    output.unwrap_or_else(|error| panic!("{program}: {error} (make setup installs it)"))
+    finish(Command::new(program).args(arguments))
+}
+
+/// The same for a command with an environment.
+pub fn finish(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    // Proxies are what a test says.
+    for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
+        command.env_remove(name).env_remove(name.to_uppercase());
+    }
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error} (make setup installs it)"));
+    let pipes: [Box<dyn Read + Send>; 2] =
+        [Box::new(child.stdout.take().expect("piped")), Box::new(child.stderr.take().expect("piped"))];
+    let [stdout, stderr] = pipes.map(|mut pipe| {
+        std::thread::spawn(move || {
+            let mut all = Vec::new();
+            pipe.read_to_end(&mut all).map(|_| all)
+        })
+    });
+    let end = Instant::now() + RUN_MAX;
+    // Also those whom it started have its pipes.
+    while child.try_wait().expect("a child").is_none() || !stdout.is_finished() || !stderr.is_finished() {
+        if Instant::now() > end {
+            let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status();
+            let _ = child.wait();
+            panic!("{command:?} doesn't end");
+        }
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+    let status = child.wait().expect("a child");
+    let [stdout, stderr] = [stdout, stderr].map(|reader| reader.join().expect("no panic").expect("a pipe can be read"));
+    Output { status, stdout, stderr }
 }
 
 /// nginx as a server of files.
