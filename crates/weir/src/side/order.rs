@@ -2,7 +2,7 @@
 //! RFC 8305 §4 (first of one kind, then of the other, in turn), RFC 2308 (how long "no" holds). Pure, but for
 //! [`Route::has_ipv6`]. Called by `names`.
 //!
-//! Bounds: [`LIST_MAX`] addresses of a name; times between [`TTL_MIN`] and [`TTL_MAX`] or [`NO_TTL_MAX`].
+//! Bounds: [`LIST_MAX`] addresses of a name, of both kinds together; times between [`TTL_MIN`] and [`TTL_MAX`] or [`NO_TTL_MAX`].
 
 use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use weir_proxy::errand::{Addresses, Unresolved};
 pub(crate) type Answer = Result<Addresses, Unresolved>;
 
 /// Addresses of one name; nobody tries more.
-pub(crate) const LIST_MAX: usize = 32;
+pub(crate) const LIST_MAX: usize = 16;
 /// Shortest time that an answer holds, also when its TTL is 0: otherwise each request would ask.
 pub(crate) const TTL_MIN: Duration = Duration::from_secs(1);
 /// Longest time that addresses hold.
@@ -165,8 +165,13 @@ mod tests {
     fn a_list_has_no_doubles_and_an_end() {
         let many: Vec<String> = (0..100).map(|n| format!("192.0.2.{n} 192.0.2.{n}")).collect();
         let answer = join(Err(Missing::Kind(None)), found(&many.join(" "), 5), true).unwrap();
-        assert_eq!(answer.list.len(), LIST_MAX);
+        assert_eq!(answer.list.len(), 16);
         assert_eq!(answer.list[1], list("192.0.2.1")[0]);
+        // Of both kinds together, so that each has its share.
+        let [v6, v4] =
+            ["2001:db8::", "192.0.2."].map(|start| (10..99).map(|n| format!("{start}{n} ")).collect::<String>());
+        let answer = join(found(&v6, 5), found(&v4, 5), true).unwrap();
+        assert_eq!((answer.list.len(), answer.list.iter().filter(|address| address.is_ipv4()).count()), (16, 8));
     }
 
     #[test]
