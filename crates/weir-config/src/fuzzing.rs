@@ -12,12 +12,14 @@ pub fn config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let variables = |name: &str| (name == "V").then(|| "1${V}".to_owned());
     for name in ["fuzz.kdl", "fuzz.json"] {
-        match parse_in(&text, name, World { variables: &variables, resolve: &stand_in, read: &any_file }) {
+        match parse_in(&text, name, World { variables: &variables, ..WORLD }) {
             Err(errors) => assert!(!errors.render(false, 80).is_empty() && !errors.to_json().is_null()),
             Ok(config) => assert_reads_back(&config),
         }
     }
 }
+
+const WORLD: World<'static> = World { variables: &|_| None, resolve: &stand_in, read: &any_file, users: &|_, _| Ok(1) };
 
 /// Every name has the same address.
 fn stand_in(host: &str) -> io::Result<Option<SocketAddr>> {
@@ -33,8 +35,7 @@ fn any_file(_: &Path) -> io::Result<Vec<u8>> {
 pub fn assert_reads_back(config: &Config) {
     let plan = format!("{:?} {:?} {:?}", config.plan, config.workers, config.io);
     for (name, text) in [("printed.kdl", config.tree.to_kdl()), ("printed.json", config.tree.to_json())] {
-        let world = World { variables: &|_| None, resolve: &stand_in, read: &any_file };
-        let again = parse_in(&text, name, world).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        let again = parse_in(&text, name, WORLD).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
         assert_eq!(plan, format!("{:?} {:?} {:?}", again.plan, again.workers, again.io), "{text}");
         assert_eq!(config.tree.to_kdl(), again.tree.to_kdl(), "{text}");
     }

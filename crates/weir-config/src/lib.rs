@@ -123,18 +123,33 @@ pub struct World<'a> {
     pub resolve: &'a dyn Fn(&str) -> io::Result<Option<SocketAddr>>,
     /// What is in a file that the configuration names, at most [`LIST_BYTES_MAX`].
     pub read: &'a dyn Fn(&Path) -> io::Result<Vec<u8>>,
+    /// Whether a file of users is good.
+    pub users: CheckUsers<'a>,
 }
+
+/// How many users are in a file with this content, or what is wrong with it: a line of text for each error, which begins with
+/// path and line. Knowing passwords is the business of whoever asks for them.
+pub type CheckUsers<'a> = &'a dyn Fn(&Path, &[u8]) -> Result<usize, Vec<String>>;
 
 /// Checks and compiles a configuration. `name` is what messages call it; one that ends in `.json` holds JSON.
 ///
-/// Variables come from the environment of the process, addresses from the system's resolver, which may block.
+/// Variables come from the environment of the process, addresses from the system's resolver, which may block. What is in a file
+/// of users is not looked at.
 ///
 /// # Errors
 /// The user's fault: everything that is wrong, with places.
 pub fn parse(text: &str, name: &str) -> Result<Config, Errors> {
+    parse_with_users(text, name, &|_, _| Ok(1))
+}
+
+/// The same with a look into the file of users.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_with_users(text: &str, name: &str, users: CheckUsers<'_>) -> Result<Config, Errors> {
     let variables = |variable: &str| std::env::var(variable).ok();
     let resolve = |host: &str| host.to_socket_addrs().map(|mut addresses| addresses.next());
-    parse_in(text, name, World { variables: &variables, resolve: &resolve, read: &file::read_list })
+    parse_in(text, name, World { variables: &variables, resolve: &resolve, read: &file::read_list, users })
 }
 
 /// Like [`parse`], in a world of the caller's making.

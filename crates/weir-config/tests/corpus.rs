@@ -33,12 +33,22 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
         Some("/etc/weir/blocked.txt") => Ok(b"# names\nblocked.test # one of them\n\n*.Below.test\r\n".to_vec()),
         Some("/etc/weir/wrong.txt") => Ok(b"fine.test\n0.0.0.0 ads.test\n10.0.0.1\n*\na..b\nb\xfc.test\n".to_vec()),
         Some("/etc/weir/users") => Ok(b"ann:$argon2id$...\n".to_vec()),
+        Some("/etc/weir/wrong-users") => Ok(b"ann:$argon2id$...\nbob\n\n".to_vec()),
+        Some("/etc/weir/nobody") => Ok(Vec::new()),
         Some("/etc/weir/own.pac") => Ok(b"function FindProxyForURL(url, host) { return \"PROXY a:1\"; }\n".to_vec()),
         _ => Err(io::ErrorKind::NotFound.into()),
     }
 }
 
-const WORLD: World<'static> = World { variables: &variables, resolve: &resolve, read: &read };
+/// Stands in for whoever knows passwords: each line is wrong that has no colon.
+fn users(path: &Path, bytes: &[u8]) -> Result<usize, Vec<String>> {
+    let text = String::from_utf8_lossy(bytes);
+    let wrong = text.lines().enumerate().filter(|(_, line)| !line.contains(':'));
+    let wrong: Vec<String> = wrong.map(|(at, _)| format!("{}:{}: there is no colon", path.display(), at + 1)).collect();
+    if wrong.is_empty() { Ok(text.lines().count()) } else { Err(wrong) }
+}
+
+const WORLD: World<'static> = World { variables: &variables, resolve: &resolve, read: &read, users: &users };
 
 fn files(kind: &str) -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(kind);
@@ -159,8 +169,9 @@ fn examples_of_the_pages_are_valid() {
     for example in examples {
         let world = World {
             variables: &|_| Some("8080".to_owned()),
-            resolve: WORLD.resolve,
             read: &|_| Ok(b"# names\nblocked.example\n".to_vec()),
+            users: &|_, _| Ok(1),
+            ..WORLD
         };
         let config = parse_in(example, "example.kdl", world).unwrap_or_else(|errors| panic!("{errors}\n{example}"));
         assert_reads_back(&config);

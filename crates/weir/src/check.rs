@@ -5,14 +5,14 @@ use weir_config::{Config, Errors, find_path, load};
 
 use crate::cli::CheckArgs;
 use crate::failure::Failure;
-use crate::terminal;
+use crate::{side, terminal};
 
 /// Does the verb.
 ///
 /// # Errors
 /// The configuration is wrong or can't be read.
 pub(crate) fn check(arguments: &CheckArgs) -> Result<(), Failure> {
-    let loaded = find_path(arguments.config.config.as_deref()).and_then(|path| load(&path));
+    let loaded = find_path(arguments.config.config.as_deref()).and_then(|path| load(&path, &side::users::check));
     match loaded {
         Ok(config) => {
             if let Some(warnings) = config.warnings.as_ref().filter(|_| !arguments.json) {

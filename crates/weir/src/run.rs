@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// # Errors
 /// What is wrong with the configuration, or what [`serve`] says.
 pub(crate) fn run(arguments: &RunArgs) -> Result<(), Failure> {
-    let mut config = find_path(arguments.config.config.as_deref()).and_then(|path| load(&path))?;
+    let mut config = find_path(arguments.config.config.as_deref()).and_then(|path| load(&path, &side::users::check))?;
     let EngineArgs { workers, io, admin, metrics } = &arguments.engine;
     config.workers = workers.or(config.workers);
     config.io = io.map_or(config.io, Into::into);

@@ -219,7 +219,7 @@ mod tests {
     fn a_bad_file_of_users_is_a_bad_configuration() {
         let path = file("bad", "ann:secret\n");
         let Err(Failure::Configuration(text)) = open(&plan(Some(&path), &[])) else { panic!("it was taken") };
-        assert!(text.contains("line 1") && text.contains("weir passwd"), "{text}");
+        assert!(text.contains(":1: ") && text.contains("weir passwd"), "{text}");
         std::fs::remove_file(&path).unwrap();
         let Err(Failure::Configuration(text)) = open(&plan(Some(&path), &[])) else { panic!("it was taken") };
         assert!(text.contains("No such file"), "{text}");

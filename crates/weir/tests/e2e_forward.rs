@@ -16,6 +16,7 @@ on_both_drivers!(
     connections_are_as_many_as_clients,
     tunnels_carry_what_they_get,
     users_and_the_log,
+    a_bad_file_of_users_changes_nothing,
     names,
     a_slow_name_keeps_nobody_up,
     pool_modes,
@@ -232,6 +233,31 @@ fn users_and_the_log(io: Io) {
     lines.sort_unstable();
     assert_eq!(written, lines);
     assert!(server.finish().requests.is_empty());
+}
+
+/// A running weir keeps the users that it has when the file becomes bad, says why, and reads it when it is good again.
+fn a_bad_file_of_users_changes_nothing(io: Io) {
+    let (server, target, scratch) = (Server::start(Honest), Nginx::start(&[("small", b"abc")], ""), Scratch::new());
+    let users = scratch.path("users");
+    passwd(&users, "ann", "a secret");
+    let good = std::fs::read(&users).expect("it was written");
+    let forward = format!("users \"{}\"\n{}", users.display(), allow(target.address.port()));
+    let (weir, proxy) = start(io, &server, &forward, "");
+    let url = format!("http://{}/small", target.address);
+    let ask = |who: &str| status(proxy, &["-U", who, &url]);
+    // At once, so that weir sees nothing in between.
+    let replace = |text: &[u8]| std::fs::rename(scratch.write("new", text), &users).expect("one directory");
+    replace(b"ann:secret\n");
+    let told = format!("{}:1: the hash of `ann`", users.display());
+    eventually("weir says what is wrong", || ask("ann:a secret") == "200" && weir.said().contains(&told));
+    assert!(weir.said().contains("stay as they were"), "{}", weir.said());
+    assert_eq!(ask("ann:a secret"), "200");
+    replace(&good);
+    passwd(&users, "bob", "pw");
+    eventually("bob may pass", || ask("bob:pw") == "200");
+    assert_eq!(weir.said().matches(&told).count(), 1, "told once");
+    weir.stop();
+    server.finish();
 }
 
 /// Names with several addresses of which some are refused or dead; names that change to something private; names without addresses.

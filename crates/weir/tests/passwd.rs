@@ -1,5 +1,5 @@
 //! Proves: `weir passwd` writes, checks and deletes users, keeps what it does not touch, asks on a terminal without showing the
-//! password, and leaves a file alone that it can't change. How: the real binary, on pipes and a pseudo-terminal.
+//! password, and leaves a file alone that it can't change; and what is wrong with a file is found before weir runs. How: the real binary, on pipes and a pseudo-terminal.
 
 mod kit;
 
@@ -178,4 +178,42 @@ fn a_terminal_is_asked_twice_and_shows_nothing() {
     let (code, shown) = on_a_terminal(&file, &["ann"], &[("ann: ", "one\u{3}")]);
     assert!(code == Some(1) && shown.contains("broken off"), "{shown}");
     assert_eq!(outcome(&file, &["ann", "--check"], "secret\n"), done(), "nothing was changed");
+}
+
+/// `weir check` and the start look into the file, and say where and how it is wrong, as with the rest of a configuration.
+#[test]
+fn a_bad_file_is_a_bad_configuration() {
+    let scratch = Scratch::new();
+    let text = format!("ann:{BCRYPT}\nbob\nann:{BCRYPT}\ncat:secret\n");
+    let users = scratch.write("users", text.as_bytes()).display().to_string();
+    let config = format!("forward {{\n listen \"127.0.0.1:0\"\n users \"{users}\"\n}}\n");
+    let config = scratch.write("weir.kdl", config.as_bytes()).display().to_string();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let output = command.args(arguments).env("WEIR_ADMIN", "off").stdin(Stdio::null()).output().expect("weir");
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
+        // Long lines are folded.
+        (
+            output.status.code(),
+            text.split(['\n', ' ', '│']).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" "),
+        )
+    };
+    let wrong =
+        ["users:2: there is no colon", "users:3: `ann` was in the file before", "users:4: the hash of `cat` is"];
+    let verbs: [(&[&str], i32); 4] = [
+        (&["check", "-c", &config], 78),
+        (&["check", "--json", "-c", &config], 78),
+        (&["run", "-c", &config], 78),
+        (&["forward", "--listen", "127.0.0.1:0", "--users", &users], 2),
+    ];
+    for (verb, code) in verbs {
+        let (ended, report) = run(verb);
+        assert_eq!(ended, Some(code), "{report}");
+        for part in wrong.into_iter().chain(["weir passwd"]) {
+            assert!(report.contains(part), "{verb:?}: {part} in {report}");
+        }
+    }
+    scratch.write("users", b"");
+    let (ended, report) = run(&["check", "-c", &config]);
+    assert!(ended == Some(0) && report.contains("has no users: nobody may pass"), "{report}");
 }

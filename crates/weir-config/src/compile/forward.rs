@@ -77,10 +77,23 @@ impl Compiler<'_> {
         }
     }
 
-    /// Whether the file can be read is found out now; what is in it, by whoever asks for passwords.
+    /// What is in the file is looked at now and again when it is used.
     fn users(&mut self, block: &Checked) -> Option<PathBuf> {
         let path = Some(block.text("users")).filter(|path| !path.is_empty())?;
-        self.file(path, &block.place("users"));
+        let place = block.place("users");
+        if let Some(bytes) = self.file(path, &place) {
+            match (self.world.users)(path.as_ref(), &bytes) {
+                Ok(0) => {
+                    let problem = Problem::new("no-users", &place, format!("`{path}` has no users: nobody may pass"));
+                    self.warnings.push(problem.help(format!("weir passwd {path} NAME")));
+                }
+                Ok(_) => {}
+                Err(wrong) => wrong.into_iter().for_each(|line| {
+                    let help = format!("write the line anew with `weir passwd {path} NAME`, or delete it");
+                    self.push(Problem::new("bad-value", &place, line).help(help));
+                }),
+            }
+        }
         Some(path.into())
     }
 

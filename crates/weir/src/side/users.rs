@@ -1,5 +1,5 @@
 //! The file of users, as `weir passwd` writes it: lines `name:hash`; empty ones and those that begin with `#` don't count. Called by
-//! `verify` and `passwd`.
+//! `verify` and `passwd`, and by weir-config for whoever checks a configuration.
 //!
 //! Bounds: [`BYTES_MAX`] of the file, [`NAME_BYTES_MAX`] of a name.
 
@@ -23,9 +23,17 @@ pub(crate) const NAME_BYTES_MAX: usize = 255;
 /// Errors of one file that are told.
 const ERRORS_MAX: usize = 10;
 
-/// What is wrong with a file: a line for each error, with the way out.
+/// What is wrong with a file: a line for each error, which says where.
 #[derive(Debug)]
 pub(crate) struct BadUsers(Vec<String>);
+
+/// How many users a file with this content has.
+///
+/// # Errors
+/// What is wrong with it, up to [`ERRORS_MAX`] and how many more.
+pub(crate) fn check(path: &Path, bytes: &[u8]) -> Result<usize, Vec<String>> {
+    parse(bytes, path, &Users::default()).map(|users| users.entries.len()).map_err(|bad| bad.0)
+}
 
 impl fmt::Display for BadUsers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,13 +70,13 @@ impl Users {
         let failed = |error: io::Error| BadUsers(vec![format!("cannot read the users in {}: {error}", path.display())]);
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
-        let mut text = String::new();
-        let bytes = file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
-        if bytes as u64 > BYTES_MAX {
-            let text = format!("the users in {} are more than {} MiB", path.display(), BYTES_MAX >> 20);
-            return Err(BadUsers(vec![text]));
-        }
-        let mut users = parse(&text, path, before)?;
+        let mut bytes = Vec::new();
+        file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+        let mut users = parse(&bytes, path, before).map_err(|mut bad| {
+            let way_out = format!("write a line anew with `weir passwd {} NAME`, or delete it", path.display());
+            bad.0.push(way_out);
+            bad
+        })?;
         users.stamp = Some(Stamp::of(&metadata));
         users.is_open = metadata.mode() & 0o004 != 0;
         Ok(users)
@@ -103,17 +111,22 @@ pub(crate) fn name_error(name: &str) -> Option<String> {
     }
 }
 
-/// The text of a file.
-fn parse(text: &str, path: &Path, before: &Users) -> Result<Users, BadUsers> {
+/// The content of a file.
+fn parse(bytes: &[u8], path: &Path, before: &Users) -> Result<Users, BadUsers> {
+    let path = path.display();
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(BadUsers(vec![format!("the users in {path} are more than {} MiB", BYTES_MAX >> 20)]));
+    }
     let mut users = Users::default();
     let mut errors = Vec::new();
-    for (at, line) in text.lines().enumerate() {
-        if line.trim().is_empty() || line.starts_with('#') {
-            continue;
-        }
-        if let Err(what) = add(line, &mut users, before) {
-            let way_out = format!("make it anew with `weir passwd {} NAME`, or delete the line", path.display());
-            errors.push(format!("{} line {}: {what}; {way_out}", path.display(), at + 1));
+    for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let added = match std::str::from_utf8(line) {
+            Ok(line) if line.trim().is_empty() || line.starts_with('#') => continue,
+            Ok(line) => add(line, &mut users, before),
+            Err(_) => Err("this is not UTF-8 text".to_owned()),
+        };
+        if let Err(what) = added {
+            errors.push(format!("{path}:{}: {what}", at + 1));
         }
     }
     if errors.is_empty() {
@@ -125,7 +138,7 @@ fn parse(text: &str, path: &Path, before: &Users) -> Result<Users, BadUsers> {
     if errors.len() > ERRORS_MAX {
         let more = errors.len() - ERRORS_MAX;
         errors.truncate(ERRORS_MAX);
-        errors.push(format!("{} has {more} more errors", path.display()));
+        errors.push(format!("{path} has {more} more errors"));
     }
     Err(BadUsers(errors))
 }
@@ -222,29 +235,35 @@ mod tests {
     #[test]
     fn lines_are_names_and_hashes() {
         let text = format!("# users\n\nann:{HASH}\r\nb\u{f6}b s:{HASH}\n");
-        let users = parse(&text, Path::new("u"), &Users::default()).unwrap();
+        let users = parse(text.as_bytes(), Path::new("u"), &Users::default()).unwrap();
         assert_eq!(&*users.find("ann").unwrap().hash, HASH);
         assert_eq!(&*users.find("b\u{f6}b s").unwrap().user.name, "b\u{f6}b s");
         assert!(users.find("# users").is_none() && users.find("").is_none());
         assert_eq!(users.dummy().map(|hash| &**hash), Some(HASH));
-        assert!(parse("", Path::new("u"), &Users::default()).unwrap().dummy().is_none());
+        assert!(parse(b"", Path::new("u"), &Users::default()).unwrap().dummy().is_none());
     }
 
     #[test]
-    fn each_error_has_its_line_and_the_way_out() {
-        let text = format!("ann:{HASH}\nbob\ncat:$apr1$x$y\nann:{HASH}\n:{HASH}\n");
-        let errors = parse(&text, Path::new("/etc/u"), &Users::default()).unwrap_err().to_string();
-        for part in [
-            "/etc/u line 2: there is no colon",
-            "/etc/u line 3: the hash of `cat` is MD5",
-            "/etc/u line 4: `ann` was in the file before",
-            "/etc/u line 5: the name is empty",
-            "weir passwd /etc/u NAME",
-        ] {
-            assert!(errors.contains(part), "{part} in {errors}");
+    fn each_error_has_its_line() {
+        let text = format!("ann:{HASH}\nbob\ncat:$apr1$x$y\nann:{HASH}\n:{HASH}\nd\u{e9}");
+        let mut bytes = text.into_bytes();
+        bytes.pop();
+        let errors = check(Path::new("/etc/u"), &bytes).unwrap_err();
+        for (error, part) in errors.iter().zip([
+            "/etc/u:2: there is no colon",
+            "/etc/u:3: the hash of `cat` is MD5",
+            "/etc/u:4: `ann` was in the file before",
+            "/etc/u:5: the name is empty",
+            "/etc/u:6: this is not UTF-8",
+        ]) {
+            assert!(error.starts_with(part), "{part} in {error}");
         }
-        let many = parse(&"x\n".repeat(50), Path::new("u"), &Users::default()).unwrap_err().to_string();
-        assert!(many.lines().count() == 11 && many.contains("40 more"), "{many}");
+        assert_eq!(errors.len(), 5);
+        let many = check(Path::new("u"), &b"x\n".repeat(50)).unwrap_err();
+        assert!(many.len() == 11 && many[10].contains("40 more"), "{many:?}");
+        assert!(check(Path::new("u"), &vec![b'\n'; 17 << 20]).unwrap_err()[0].contains("16 MiB"));
+        assert_eq!(check(Path::new("u"), format!("ann:{HASH}\nbob:{HASH}").as_bytes()), Ok(2));
+        assert_eq!(check(Path::new("u"), b"# nobody\n"), Ok(0));
     }
 
     #[test]
@@ -273,7 +292,12 @@ mod tests {
 
         std::fs::write(&file.0, "bob:secret\n").unwrap();
         let told = source.look().unwrap();
-        assert!(told.contains("line 1") && told.contains("stay as they were"), "{told}");
+        assert!(
+            told.contains(":1: the hash of `bob`")
+                && told.contains("weir passwd")
+                && told.contains("stay as they were"),
+            "{told}"
+        );
         assert_eq!(source.look(), None, "told once");
         assert!(source.now.find("cat").is_some());
 
