@@ -197,11 +197,13 @@ fn e19_a_killer_request_is_refused_and_its_neighbours_are_answered(io: Io) {
                 }
             });
         }
-        for _ in 0..5 {
+        for again in 0..5 {
             let mut killer = Client::connect(weir.address);
             killer.get("/kill?n=00000000");
             let reply = killer.reply();
-            assert_eq!((reply.status, reply.fields.first("retry-after").is_some()), (503, true));
+            let refused = (reply.status, reply.fields.first("retry-after").is_some()) == (503, true);
+            // On a machine that is far too busy its first tries may be over before enough deaths are laid to it.
+            assert!(refused || again == 0 && reply.status == 502, "try {again}: {reply:?}");
         }
         stop.store(true, Ordering::SeqCst);
     });
