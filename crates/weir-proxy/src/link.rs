@@ -225,8 +225,6 @@ pub struct Link {
     pub ended: bool,
     /// The other side of a tunnel; None when that is gone.
     pub peer: Option<ExchangeId>,
-    /// What the driver has moved of a tunnel, from the client and to it, as far as it is known; None: the driver moves nothing.
-    pub relayed: Option<(u64, u64)>,
     /// When a tunnel whose client is gone gives up sending what that said last.
     pub give_up_us: u64,
     /// Why it was last closed, for status.
@@ -297,7 +295,6 @@ impl Link {
             finished: false,
             ended: false,
             peer: None,
-            relayed: None,
             give_up_us: u64::MAX,
             closed_why: "",
             glitches: 0,

@@ -16,7 +16,7 @@ pub struct Own {
     /// Upstream connections that its requests use, the least recently used one first.
     pub links: Vec<OwnLink>,
     /// The request for which a connection is being made; one at a time.
-    pub approach: Option<Approach>,
+    pub approach: Option<Box<Approach>>,
     /// What it is as a client of the forward proxy.
     pub proxied: Proxied,
 }
@@ -36,6 +36,13 @@ pub struct Proxied {
     pub is_counted: bool,
     /// What was decided of the last request.
     pub decision: Option<Result<Destination, Refused>>,
+}
+
+impl Proxied {
+    /// The last request is done with, and no other one will come: only who the client is remains.
+    pub fn forget_request(&mut self) {
+        *self = Proxied { seat: self.seat.take(), ..Proxied::default() };
+    }
 }
 
 /// Where a request may go.
@@ -101,6 +108,11 @@ pub struct Approach {
 }
 
 impl Own {
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty() && self.approach.is_none() && self.proxied.seat.is_none()
+    }
+
     /// Takes a connection out of those that may be used again.
     pub fn forget(&mut self, index: u32) {
         self.links.retain(|link| link.index != index);

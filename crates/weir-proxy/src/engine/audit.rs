@@ -162,8 +162,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Connections of clients are known to their clients, and only to those.
+    /// Connections of clients are known to their clients, and only to those; a tunnel that the driver moves has no other
+    /// connection.
     fn audit_own(&self) -> Result<(), String> {
+        let mut relays = vec![0; self.servers.len()];
+        for index in self.sessions.indexes() {
+            let Some(relay) = &self.sessions.at(index).relay else { continue };
+            relays[relay.server as usize] += 1;
+            if self.sessions.at(index).reading != Reading::Tunnel || self.tunnel_link(index).is_some() {
+                return Err(format!("the tunnel of client {index} is the driver's and the engine's"));
+            }
+        }
+        let counted: Vec<u32> = self.servers.iter().map(|server| server.relays).collect();
+        if counted != relays {
+            return Err(format!("tunnels of the driver by server: {counted:?}, should be {relays:?}"));
+        }
         for index in self.links.indexes() {
             let (link, name) = (self.links.at(index), (index, self.links.generation(index)));
             let Some(owner) = link.owner.filter(|_| link.state != LinkState::Tunnel) else { continue };

@@ -586,6 +586,7 @@ impl Engine {
         let client = self.client_name(index);
         self.end_own(index);
         let session = self.sessions.remove(index);
+        session.relay.iter().for_each(|relay| self.end_relay(relay));
         for link in session.paused.map_or_else(Vec::new, |paused| paused.links) {
             self.flow(link, client, false);
         }
@@ -609,7 +610,9 @@ impl Engine {
             if matches!(exchange.phase, Phase::Reading | Phase::Waiting) {
                 self.counters.requests_abandoned.add(1);
             }
-            self.cancel_upstream(first, hard);
+            if self.sessions.at(index).relay.is_none() {
+                self.cancel_upstream(first, hard);
+            }
             self.note_abandoned(index, why);
             self.pop_exchange(index);
         }

@@ -61,7 +61,7 @@ impl Engine {
         };
         let approach = Approach { waiting, server: server as u32, more, attempts: Vec::new(), timed_out: false };
         self.counters.queue_waiting.add(1);
-        self.sessions.at_mut(session).own.get_or_insert_default().approach = Some(approach);
+        self.sessions.at_mut(session).own.get_or_insert_default().approach = Some(Box::new(approach));
         self.try_address(session);
     }
 
@@ -102,11 +102,11 @@ impl Engine {
 
     /// Requests for which connections are being made.
     pub(super) fn approaches(&self) -> impl Iterator<Item = &Approach> {
-        self.sessions.indexes().filter_map(|index| self.sessions.at(index).own.as_deref()?.approach.as_ref())
+        self.sessions.indexes().filter_map(|index| self.sessions.at(index).own.as_deref()?.approach.as_deref())
     }
 
     fn approach_of(&mut self, session: u32) -> Option<&mut Approach> {
-        self.sessions.at_mut(session).own.as_deref_mut()?.approach.as_mut()
+        self.sessions.at_mut(session).own.as_deref_mut()?.approach.as_deref_mut()
     }
 
     /// Takes the request out that waits for a connection, and ends all connects for it but `winner`.
@@ -118,7 +118,7 @@ impl Engine {
                 self.close_own(*index, if winner.is_some() { "lost-race" } else { "cancelled" });
             }
         }
-        Some(approach)
+        Some(*approach)
     }
 
     /// A connection of one client is established.

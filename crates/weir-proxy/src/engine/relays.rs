@@ -6,7 +6,7 @@
 
 use super::{Action, Engine, Owner, token};
 use crate::link::LinkState;
-use crate::session::Reading;
+use crate::session::{Reading, Relay};
 use crate::slab::NONE;
 
 /// How often a tunnel is looked at in the time that it may stay silent: so much longer than that it may live.
@@ -15,13 +15,14 @@ const LOOKS: u64 = 8;
 impl Engine {
     /// The bytes of a tunnel may be the driver's when it has what came before.
     pub(super) fn want_relay(&mut self, index: u32) {
-        if self.relays && self.sessions.at(index).reading == Reading::Tunnel && !self.is_relayed(index) {
+        let session = self.sessions.at(index);
+        if self.relays && session.reading == Reading::Tunnel && session.relay.is_none() {
             self.to_relay.push((index, self.sessions.generation(index)));
         }
     }
 
     /// The upstream connection of a client's tunnel, when it is this worker's.
-    fn tunnel_link(&self, index: u32) -> Option<u32> {
+    pub(super) fn tunnel_link(&self, index: u32) -> Option<u32> {
         let session = self.sessions.at(index);
         if session.reading != Reading::Tunnel || session.first == NONE {
             return None;
@@ -32,46 +33,43 @@ impl Engine {
         lives.then_some(link.index)
     }
 
-    /// Whether the driver moves the bytes of a client's tunnel.
-    pub(super) fn is_relayed(&self, index: u32) -> bool {
-        self.tunnel_link(index).is_some_and(|link| self.links.at(link).relayed.is_some())
-    }
-
-    /// Hands a tunnel over, if the driver has everything that came before and nobody has ended.
+    /// Hands a tunnel over, if the driver has everything that came before and nobody has ended. What was needed to make it is
+    /// given up: an idle tunnel is small.
     pub(super) fn begin_relay(&mut self, index: u32) -> Option<Action> {
         let position = self.tunnel_link(index)?;
-        let session = self.sessions.at(index);
-        let client = session.socket;
+        let (session, link) = (self.sessions.at(index), self.links.at(position));
         let client_is_done = session.output.is_empty() && session.stash.is_none() && !session.flags.ended;
-        let link = self.links.at_mut(position);
         let link_is_done = link.body.is_empty() && link.log.pending_len() == 0 && !link.ended && !link.finish;
-        let server = link.socket?;
-        if !client_is_done || !link_is_done || link.relayed.is_some() {
+        let (client, socket) = (session.socket, link.socket?);
+        if !client_is_done || !link_is_done {
             return None;
         }
-        link.relayed = Some((0, 0));
-        self.arm_look(position);
-        Some(Action::Relay { client, server })
-    }
-
-    fn arm_look(&mut self, link: u32) {
-        let due_us = self.now_us + (self.plan.client.tunnel_timeout_us / LOOKS).max(1);
-        self.arm_link(link, due_us);
-    }
-
-    /// It is time to look at the tunnel of an upstream connection.
-    pub(super) fn look_at_relay_of(&mut self, link: u32) {
-        let peer = self.links.at(link).peer.filter(|_| self.links.at(link).relayed.is_some());
-        if let Some(id) = peer.filter(|id| self.exchanges.holds(id.index, id.generation)) {
-            self.look_at_relay(self.exchanges.at(id.index).session);
-            self.arm_look(link);
+        let server = self.links.remove(position).server;
+        self.servers[server as usize].relays += 1;
+        let now_us = self.now_us;
+        let session = self.sessions.at_mut(index);
+        session.relay = Some(Box::new(Relay { socket, server, looked_us: now_us, moved: (0, 0) }));
+        session.own = session.own.take().filter(|own| !own.is_empty());
+        if let Some(own) = &mut session.own {
+            own.proxied.forget_request();
         }
+        self.arm_session(index);
+        Some(Action::Relay { client, server: socket })
+    }
+
+    /// When a tunnel is looked at next.
+    pub(super) fn look_us(&self, relay: &Relay) -> u64 {
+        relay.looked_us + (self.plan.client.tunnel_timeout_us / LOOKS).max(1)
     }
 
     /// Asks how much a client's tunnel has moved.
     pub(super) fn look_at_relay(&mut self, index: u32) {
         let token = token(Owner::Client, index, self.sessions.generation(index));
-        self.actions.push_back(Action::LookRelay { token, client: self.sessions.at(index).socket });
+        let session = self.sessions.at_mut(index);
+        if let Some(relay) = &mut session.relay {
+            relay.looked_us = self.now_us;
+        }
+        self.actions.push_back(Action::LookRelay { token, client: session.socket });
     }
 
     /// So much a tunnel has moved, from its client and to it, since it is the driver's. One that has moved nothing for too long
@@ -82,9 +80,7 @@ impl Engine {
             self.sessions.at_mut(index).since_us = self.now_us;
         } else if self.sessions.at(index).since_us + self.plan.client.tunnel_timeout_us <= self.now_us {
             self.tunnel_timed_out(index);
-            return;
         }
-        self.arm_session(index);
     }
 
     /// A tunnel is over. `by_client`: its client broke off, rather than both sides having ended or the server having broken off.
@@ -96,11 +92,10 @@ impl Engine {
 
     /// Counts what the driver has moved since the last time. False: nothing.
     fn count_relayed(&mut self, index: u32, from_client: u64, to_client: u64) -> bool {
-        let Some(position) = self.tunnel_link(index) else { return false };
-        let link = self.links.at_mut(position);
-        let Some(before) = link.relayed.replace((from_client, to_client)) else { return false };
+        let Some(relay) = &mut self.sessions.at_mut(index).relay else { return false };
+        let before = std::mem::replace(&mut relay.moved, (from_client, to_client));
         let (up, down) = (from_client.saturating_sub(before.0), to_client.saturating_sub(before.1));
-        let stats = &self.servers[link.server as usize].stats;
+        let stats = &self.servers[relay.server as usize].stats;
         stats.bytes_out.add(up);
         stats.bytes_in.add(down);
         self.counters.client_bytes_in.add(up);
@@ -112,5 +107,14 @@ impl Engine {
             access.delivered(index, down, self.now_us);
         }
         up + down > 0
+    }
+
+    /// The client of a tunnel that the driver moves is gone: its upstream connection goes with it.
+    pub(super) fn end_relay(&mut self, relay: &Relay) {
+        let server = &mut self.servers[relay.server as usize];
+        server.relays -= 1;
+        server.stats.closes.count("tunnel-ended");
+        self.counters.upstream_closes.count("tunnel-ended");
+        self.actions.push_back(Action::CloseLink { socket: relay.socket });
     }
 }

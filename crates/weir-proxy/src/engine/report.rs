@@ -11,7 +11,7 @@ use crate::trust::TrustState;
 impl Engine {
     /// What there is now. Visits every upstream connection once.
     pub fn report(&self) -> Report {
-        let mut tunnels = vec![0; self.servers.len()];
+        let mut tunnels: Vec<u32> = self.servers.iter().map(|server| server.relays).collect();
         for index in self.links.indexes() {
             let link = self.links.at(index);
             tunnels[link.server as usize] += u32::from(link.state == LinkState::Tunnel);

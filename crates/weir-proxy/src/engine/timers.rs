@@ -72,7 +72,10 @@ impl Engine {
                 return due_us.min(session.since_us + plan.idle_timeout_us).min(drained_us);
             }
             Reading::Body if !session.flags.body_paused => plan.body_timeout_us,
-            Reading::Tunnel => plan.tunnel_timeout_us,
+            Reading::Tunnel => match &session.relay {
+                Some(relay) => return due_us.min(self.look_us(relay)),
+                None => plan.tunnel_timeout_us,
+            },
             Reading::Await if session.first == NONE => ERRAND_US + GRACE_US,
             Reading::Linger => LINGER_US,
             _ => return due_us,
@@ -149,7 +152,7 @@ impl Engine {
                 self.counters.timeouts.count("idle");
                 self.close_session(index, "idle-timeout");
             }
-            Reading::Tunnel if self.is_relayed(index) => self.look_at_relay(index),
+            Reading::Tunnel if self.sessions.at(index).relay.is_some() => self.look_at_relay(index),
             Reading::Tunnel => self.tunnel_timed_out(index),
             Reading::Linger => self.close_session(index, self.orderly_end(index)),
             Reading::Await if session.first == NONE => {
@@ -194,6 +197,7 @@ impl Engine {
             }
             LinkState::Connecting { deadline_us } => self.arm_link(index, deadline_us),
             LinkState::Tunnel if self.links.at(index).give_up_us <= self.now_us => self.end_tunnel(index),
+            LinkState::Tunnel => {}
             LinkState::Ready | LinkState::Aside => {
                 let link = self.links.at(index);
                 let (stall, late) = (link.stall_due_us <= self.now_us, link.late_due_us <= self.now_us);
@@ -204,7 +208,6 @@ impl Engine {
                     self.check_late(index);
                 }
             }
-            LinkState::Tunnel => self.look_at_relay_of(index),
         }
     }
 }
