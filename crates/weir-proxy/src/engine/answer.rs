@@ -86,7 +86,10 @@ impl Engine {
 
     /// The head of the final answer.
     pub(super) fn answer_begin(&mut self, slot: u32, link: LinkId, head: AnswerHead, lines: Lines<'_>) {
-        self.release(slot);
+        // While the client has nothing of it, the request may still be asked again.
+        if self.sessions.at(self.exchanges.at(slot).session).first == slot {
+            self.release(slot);
+        }
         self.counters.answer(head.status);
         let now_us = self.now_us;
         let draining = self.is_draining();
@@ -226,6 +229,7 @@ impl Engine {
     /// The answer is complete.
     pub(super) fn answer_end(&mut self, slot: u32, trailers: &[u8]) {
         self.note_ended(slot);
+        self.release(slot);
         let exchange = self.exchanges.at_mut(slot);
         let index = exchange.session;
         exchange.phase = Phase::Done;
@@ -343,9 +347,14 @@ impl Engine {
                 session.reading = Reading::Head;
             }
             if session.first != NONE && !closing {
-                let held = std::mem::take(&mut self.exchanges.at_mut(session.first).held);
+                let next = session.first;
+                let exchange = self.exchanges.at_mut(next);
+                let held = std::mem::take(&mut exchange.held);
                 session.held_bytes -= held.len() as u32;
                 session.output.append(held, &mut self.spare);
+                if exchange.phase == Phase::Answering {
+                    self.release(next);
+                }
             }
         }
         if closing {

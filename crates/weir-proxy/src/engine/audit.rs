@@ -148,8 +148,12 @@ impl Engine {
         for slot in self.exchanges.indexes() {
             let (phase, count) = (self.exchanges.at(slot).phase, carried[slot as usize]);
             let exchange = self.exchanges.at(slot);
-            if exchange.kept.is_some() && (phase != Phase::Waiting || exchange.asked == self.worker) {
-                return Err(format!("request {slot} ({phase:?}) is kept although no other worker has it"));
+            let is_first = self.sessions.at(exchange.session).first == slot;
+            let unseen = phase == Phase::Waiting || phase == Phase::Answering && !is_first;
+            if exchange.kept.is_some() && !(unseen && exchange.asked != self.worker) {
+                return Err(format!(
+                    "request {slot} ({phase:?}) is kept although no other worker has it or its client has seen some of the answer"
+                ));
             }
             let reading = self.sessions.at(self.exchanges.at(slot).session).reading;
             // A tunnel whose server has ended both directions goes on until its client has everything.

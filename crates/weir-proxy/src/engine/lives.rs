@@ -121,6 +121,10 @@ impl Engine {
         for id in lost {
             // The failure of one may have dropped others of its client.
             let kept = if self.is_gone(id) { None } else { self.exchanges.at_mut(id.index).kept.take() };
+            if kept.is_some() {
+                // Of an answer that has begun the client has nothing.
+                self.forget_beginning(id.index);
+            }
             match kept.map(|kept| self.judge_lost(*kept)) {
                 Some(Ok(request)) => again.push(request),
                 Some(Err(failure)) => self.answer_fails(id, failure),

@@ -11,6 +11,9 @@ use crate::server::Waiting;
 use crate::session::Phase;
 use crate::suspects::Verdict;
 
+/// How often a server is chosen while other workers' connections go away under the choice.
+const CHOICES_MAX: usize = 4;
+
 /// Where a request goes now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
@@ -297,16 +300,22 @@ impl Engine {
         {
             return place;
         }
-        let Some(index) = self.choose(ask) else { return Place::Refused(self.refusal(ask)) };
-        ask.server = index;
-        let server = self.server_index(ask);
-        if let Some(place) = self.place_here(server, ask) {
-            return place;
+        for _ in 0..CHOICES_MAX {
+            let Some(index) = self.choose(ask) else { return Place::Refused(self.refusal(ask)) };
+            ask.server = index;
+            let server = self.server_index(ask);
+            if let Some(place) = self.place_here(server, ask) {
+                return place;
+            }
+            if let Some(worker) = self.ready_elsewhere(server).or_else(|| self.owner_elsewhere(server)) {
+                return Place::Mail(worker);
+            }
+            if self.servers[server].is_full() {
+                break;
+            }
+            // Another worker lost its last connection since it was asked for one: choose again, knowing that.
         }
-        match self.ready_elsewhere(server).or_else(|| self.owner_elsewhere(server)) {
-            Some(worker) => Place::Mail(worker),
-            None => Place::Refused(self.why_not(ask.upstream)),
-        }
+        Place::Refused(self.why_not(ask.upstream))
     }
 
     /// A worker that owns connections to a server of which this one owns none (they may still be coming up).

@@ -4,7 +4,7 @@
 use weir_check::upstreams::{check_honest, honest_answer};
 
 use crate::tunnels::SWITCH;
-use crate::world::{Do, Door, World, answer, honest, plan};
+use crate::world::{Do, Door, Seen, World, answer, honest, plan};
 
 /// One connection for two workers: both use it, from both sides.
 #[test]
@@ -311,6 +311,29 @@ fn k3_clients_of_other_workers_are_answered_where_that_may_be() {
     assert_eq!(world.count(|counters| counters.retries.get()), 2);
     assert_eq!(world.count(|counters| counters.in_flight.get()), 0);
     assert_eq!(world.open_conns().len(), 1);
+    world.finish();
+}
+
+/// hostile.md K3. An answer that has begun there, but waits for its turn here, is asked for again: its client has nothing of it.
+#[test]
+fn k3_an_answer_that_waits_for_its_turn_is_asked_for_again() {
+    let mut world = World::started(plan(2, 1), 2, 1);
+    let client = world.client_of(0);
+    let late = |seen: &Seen<'_>| Some(vec![Do::Delay(500_000), Do::Answer(answer(seen.request))]);
+    let half = b"HTTP/1.1 200 OK\r\nContent-Length: 90000\r\n\r\nhalf";
+    world.servers[0].serve = Box::new(late);
+    world.servers[1].serve = Box::new(|_| Some(vec![Do::Bytes(half.to_vec()), Do::Silence]));
+    world.get(client, "00000001");
+    world.get(client, "00000002");
+    world.settle();
+    let at = |nonce: &str| world.conns.iter().find(|conn| conn.requests.iter().any(|seen| seen.nonce() == nonce));
+    let workers = [at("00000001"), at("00000002")].map(|conn| conn.unwrap().node);
+    assert_eq!(workers, [0, 1], "each worker has one of them");
+    world.begin_anew(1);
+    world.servers[1].serve = Box::new(honest);
+    world.run_for(2_000_000);
+    assert_eq!(world.clients[client].statuses(), [200, 200]);
+    check_honest("00000002", &world.clients[client].replies[1]).unwrap();
     world.finish();
 }
 
