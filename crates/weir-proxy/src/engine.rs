@@ -37,6 +37,7 @@ mod timers;
 mod tunnels;
 mod uploads;
 mod upstream;
+mod usage;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -69,6 +70,7 @@ use crate::stamp::Stamper;
 use crate::standing::{Order, Standing};
 use crate::stats::ServerStats;
 use crate::suspects::Suspects;
+use crate::usage::Usage;
 use crate::usual::Usual;
 use crate::wheel::Wheel;
 
@@ -411,6 +413,8 @@ pub struct Engine {
     to_relay: Vec<(u32, u32)>,
     /// Of destinations of the forward proxy.
     names: Names,
+    /// What clients of the forward proxy do.
+    usage: Usage,
     /// For the side thread.
     errands: VecDeque<Errand>,
     /// The clock on the wall less the engine's time, microseconds.
@@ -492,6 +496,7 @@ impl Engine {
             relays: parts.relays,
             to_relay: Vec::new(),
             names: Names::default(),
+            usage: Usage::default(),
             errands: VecDeque::new(),
             wall_offset_us: 0,
             has_private: plan.upstreams.iter().any(|upstream| upstream.pool.is_private()),

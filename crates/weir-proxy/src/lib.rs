@@ -43,5 +43,6 @@ pub mod stats;
 pub mod sticky;
 pub mod suspects;
 pub mod trust;
+pub mod usage;
 pub mod usual;
 pub mod wheel;

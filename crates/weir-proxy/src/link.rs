@@ -23,6 +23,7 @@ use crate::log::Log;
 use crate::output::Output;
 use crate::suspects::CRASH_US;
 use crate::trust::Doubt;
+use crate::usage::Account;
 
 /// Bytes of line ends in front of an answer that are ignored (hostile.md E3).
 const BLANKS_MAX: u8 = 4;
@@ -131,6 +132,8 @@ pub struct Link {
     pub owner: Option<Owner>,
     /// Where it leads to, when the configuration does not say that.
     pub address: Option<SocketAddr>,
+    /// To whom its bytes are charged.
+    pub account: Account,
     /// The driver's name for it.
     pub socket: Option<u64>,
     /// Where it stands.
@@ -248,6 +251,7 @@ impl Link {
             position,
             owner: None,
             address: None,
+            account: Account::default(),
             socket: None,
             state: LinkState::Down { retry_us },
             log: Log::default(),

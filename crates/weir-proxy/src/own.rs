@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::errand::User;
 use crate::server::Waiting;
+use crate::usage::Account;
 
 /// What belongs to one client connection.
 #[derive(Debug, Default)]
@@ -34,6 +35,10 @@ pub struct Proxied {
     pub verdict: Option<Option<Arc<User>>>,
     /// The request that is being decided has been counted against the user's rate.
     pub is_counted: bool,
+    /// To whom the last request is charged, as far as that is known.
+    pub account: Account,
+    /// To whom one before was.
+    pub near: Account,
     /// What was decided of the last request.
     pub decision: Option<Result<Destination, Refused>>,
 }

@@ -2,11 +2,15 @@
 //!
 //! Made by [`crate::engine::Engine::report`] in the worker's thread, between two turns, so that all of it belongs together;
 //! read elsewhere. A request pays nothing for it, a report costs a visit to each connection. Times are relative to the
-//! moment of the report, microseconds. Bound: one row for each connection there is.
+//! moment of the report, microseconds. Bound: one row for each connection there is, and
+//! those of [`crate::usage`].
+
+use std::sync::Arc;
 
 use crate::standing::State;
 use crate::suspects::Suspect;
 use crate::trust::{Doubt, TrustState};
+use crate::usage::Use;
 
 /// Everything at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,6 +25,39 @@ pub struct Report {
     pub servers: Vec<ServerReport>,
     /// Requests that were in flight when servers died.
     pub suspects: Vec<Suspect>,
+    /// What clients of the forward proxy do; None: there is none.
+    pub usage: Option<UsageReport>,
+}
+
+/// What clients of the forward proxy do on one worker.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UsageReport {
+    /// By host and port.
+    pub destinations: UsedReport,
+    /// By name.
+    pub users: UsedReport,
+}
+
+/// A table of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UsedReport {
+    /// In no order; at most [`ROWS_MAX`](crate::usage::ROWS_MAX).
+    pub rows: Vec<UsedRow>,
+    /// What those did that have no row any more.
+    pub others: Use,
+    /// Connections that they have now.
+    pub others_connections: u32,
+}
+
+/// A destination or user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsedRow {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Connections to the destination, or of the user, now.
+    pub connections: u32,
+    /// What was done.
+    pub used: Use,
 }
 
 /// One server as one worker sees it.

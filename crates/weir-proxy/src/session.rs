@@ -12,6 +12,7 @@ use crate::keep::Kept;
 use crate::output::Output;
 use crate::own::Own;
 use crate::slab::NONE;
+use crate::usage::Account;
 
 /// Where a client connection is in reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +116,8 @@ pub struct Relay {
     pub socket: u64,
     /// Index of the server in the engine.
     pub server: u32,
+    /// To whom its bytes are charged.
+    pub account: Account,
     /// When it was last looked at.
     pub looked_us: u64,
     /// Bytes that it had moved by then, from the client and to it.

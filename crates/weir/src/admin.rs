@@ -11,6 +11,7 @@ mod reading;
 mod routes;
 mod serve;
 mod status;
+mod usage;
 mod window;
 
 use std::io;

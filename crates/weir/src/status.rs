@@ -4,6 +4,7 @@ pub(crate) mod detail;
 pub(crate) mod figures;
 pub(crate) mod overview;
 pub(crate) mod table;
+mod usage;
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;

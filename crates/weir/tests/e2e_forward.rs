@@ -17,6 +17,7 @@ on_both_drivers!(
     tunnels_carry_what_they_get,
     users_and_the_log,
     a_bad_file_of_users_changes_nothing,
+    status_tells_who_did_what,
     names,
     a_slow_name_keeps_nobody_up,
     pool_modes,
@@ -233,6 +234,47 @@ fn users_and_the_log(io: Io) {
     lines.sort_unstable();
     assert_eq!(written, lines);
     assert!(server.finish().requests.is_empty());
+}
+
+/// `weir status` has the busiest destinations and users, added up over the workers.
+fn status_tells_who_did_what(io: Io) {
+    let large = pattern(100_000);
+    let (server, target, scratch) = (Server::start(Honest), Nginx::start(&[("large", &large)], ""), Scratch::new());
+    let users = scratch.path("users");
+    passwd(&users, "ann", "pw");
+    let forward = format!("users \"{}\"\n{}", users.display(), allow(target.address.port()));
+    let (weir, proxy) = start(io, &server, &forward, "");
+    assert_eq!(usage(&weir)["destinations"]["rows"], serde_json::json!([]));
+    let url = format!("http://{}/large", target.address);
+    for _ in 0..4 {
+        assert_eq!(status(proxy, &["-U", "ann:pw", &url]), "200");
+        assert_eq!(status(proxy, &["-U", "ann:pw", "-p", &url]), "200");
+        assert_eq!(status(proxy, &["-U", "ann:pw", "http://10.0.0.1/"]), "403");
+        assert_eq!(status(proxy, &[&url]), "407");
+    }
+    eventually("all connections have ended", || usage(&weir)["users"]["rows"][0]["connections"] == 0);
+    let told = usage(&weir);
+    let rows = told["destinations"]["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 2, "{told}");
+    assert_eq!(rows[0]["name"], target.address.to_string());
+    assert_eq!((&rows[0]["requests"], &rows[0]["tunnels"]), (&4.into(), &4.into()));
+    assert!(rows[0]["bytes_in"].as_u64().expect("a number") > 800_000, "{told}");
+    assert_eq!((&rows[1]["name"], &rows[1]["requests"]), (&"10.0.0.1:80".into(), &0.into()));
+    assert_eq!(rows[1]["refusals"], serde_json::json!({ "address-not-public": 4 }));
+    let ann = &told["users"]["rows"][0];
+    assert_eq!((&ann["name"], &ann["requests"], &ann["refusals"]), (&"ann".into(), &4.into(), &rows[1]["refusals"]));
+    assert_eq!(ann["bytes_out"], rows[0]["bytes_out"]);
+    let screen = weir.answer(&["status"]);
+    for part in ["DESTINATION ", &target.address.to_string(), "refused: address-not-public 4\n", "USER ", "\n  ann "] {
+        assert!(screen.contains(part), "{part} in {screen}");
+    }
+    weir.stop();
+    server.finish();
+}
+
+fn usage(weir: &Weir) -> serde_json::Value {
+    let document: serde_json::Value = serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
+    document["usage"].clone()
 }
 
 /// A running weir keeps the users that it has when the file becomes bad, says why, and reads it when it is good again.

@@ -251,7 +251,7 @@ impl Engine {
     pub(super) fn fail_exchange(&mut self, slot: u32, status: u16, word: &'static str, retry_after_s: Option<u32>) {
         self.release(slot);
         self.counters.answer(status);
-        self.counters.refusals.count(word);
+        self.count_refusal(slot, word);
         let draining = self.is_draining();
         let exchange = self.exchanges.at_mut(slot);
         // An error says nothing of keep-alive, without which HTTP/1.0 ends here.
@@ -285,7 +285,7 @@ impl Engine {
     /// No server answered, or not to the end.
     pub(super) fn answer_failed(&mut self, slot: u32, failure: Failure) {
         if self.exchanges.at(slot).phase == Phase::Answering && !self.forget_beginning(slot) {
-            self.counters.refusals.count(failure.word());
+            self.count_refusal(slot, failure.word());
             self.note_blame(slot, failure.word());
             self.note_ended(slot);
             self.truncate(slot);

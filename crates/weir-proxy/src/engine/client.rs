@@ -223,6 +223,9 @@ impl Engine {
             Err((status, word)) => return self.answer_locally(index, head, fields, bytes, status, word),
         };
         let exchange = self.add_exchange(index, head, fields, bytes);
+        if self.sessions.at(index).flags.proxied {
+            self.count_use(index, head.method == Method::Connect);
+        }
         if head.method == Method::Connect {
             self.sessions.at_mut(index).reading = Reading::Await;
             self.open_tunnel(exchange, upstream);

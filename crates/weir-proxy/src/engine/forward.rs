@@ -67,11 +67,15 @@ impl Engine {
         fields: &Fields,
         bytes: &[u8],
     ) -> Result<Destination, Pending> {
+        self.begin_account(index);
         if matches!(head.form, TargetForm::Origin | TargetForm::Asterisk) {
             return Err(Pending::Refused(asked_itself(forward, head, bytes)));
         }
         self.proxied(index).asker = None;
         let user = self.identify(forward, index, fields, bytes)?;
+        if let Some(user) = &user {
+            self.charge_user(index, &user.name);
+        }
         self.proxied(index).asker.clone_from(&user);
         let is_tunnel = head.method == Method::Connect;
         let (host, port) = split_port(head.authority.of(bytes));
@@ -88,6 +92,8 @@ impl Engine {
             Host::Name(name) => name.clone().into_owned(),
             Host::Address(address) => address.to_string(),
         };
+        let name = SocketName(&text, port).to_string();
+        self.charge_destination(index, &name);
         let wanted = Wanted {
             host: text.as_bytes(),
             literal: if let Host::Address(address) = &host { Some(*address) } else { None },
@@ -122,7 +128,7 @@ impl Engine {
         {
             return Err((429, "user-rate").into());
         }
-        Ok(Destination { name: SocketName(&text, port).to_string().into(), addresses })
+        Ok(Destination { name: name.into(), addresses })
     }
 
     /// Who asks, by what stands in Proxy-Authorization; None: nobody is asked who he is.
@@ -154,6 +160,7 @@ impl Engine {
                     if proxied.seat.is_none() {
                         // The next request tries again.
                         proxied.credentials = Box::default();
+                        self.charge_user(index, &user.name);
                         return Err((429, "user-connections").into());
                     }
                     return Ok(Some(user));

@@ -160,6 +160,7 @@ impl Engine {
         self.servers[server].ready -= 1;
         self.servers[server].stats.requests.add(1);
         self.counters.upstream_connections.sub(1);
+        self.charge_link(index);
         self.note_placed(id, index);
         self.answer_connect(id.index, self.link_id(index));
     }

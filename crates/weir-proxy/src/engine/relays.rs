@@ -5,7 +5,7 @@
 //! at, [`LOOKS`] times in its time-out, and at its end.
 
 use super::{Action, Engine, Owner, token};
-use crate::link::LinkState;
+use crate::link::{Link, LinkState};
 use crate::session::{Reading, Relay};
 use crate::slab::NONE;
 
@@ -44,11 +44,11 @@ impl Engine {
         if !client_is_done || !link_is_done {
             return None;
         }
-        let server = self.links.remove(position).server;
+        let Link { server, account, .. } = self.links.remove(position);
         self.servers[server as usize].relays += 1;
         let now_us = self.now_us;
         let session = self.sessions.at_mut(index);
-        session.relay = Some(Box::new(Relay { socket, server, looked_us: now_us, moved: (0, 0) }));
+        session.relay = Some(Box::new(Relay { socket, server, account, looked_us: now_us, moved: (0, 0) }));
         session.own = session.own.take().filter(|own| !own.is_empty());
         if let Some(own) = &mut session.own {
             own.proxied.forget_request();
@@ -98,6 +98,7 @@ impl Engine {
         let stats = &self.servers[relay.server as usize].stats;
         stats.bytes_out.add(up);
         stats.bytes_in.add(down);
+        self.usage.moved(relay.account, up, down);
         self.counters.client_bytes_in.add(up);
         self.counters.upstream_bytes_out.add(up);
         self.counters.upstream_bytes_in.add(down);

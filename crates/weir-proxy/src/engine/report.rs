@@ -33,6 +33,7 @@ impl Engine {
                 })
                 .collect(),
             suspects: self.suspects(),
+            usage: self.report_usage(),
         }
     }
 

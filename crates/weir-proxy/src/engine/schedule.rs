@@ -404,6 +404,7 @@ impl Engine {
             self.watch_late(index);
         }
         self.counters.in_flight.add(1);
+        self.charge_link(index);
         self.groups[usize::from(ask.upstream)].budget.on_sent(ask.tries == 0);
         self.mark_link(index);
         if ask.traits.has(Traits::STREAMING) {

@@ -68,6 +68,7 @@ impl Engine {
         self.counters.upstream_sends.add(1);
         self.counters.upstream_bytes_out.add(out.len() as u64);
         self.servers[link.server as usize].stats.bytes_out.add(out.len() as u64);
+        self.usage.moved(link.account, out.len() as u64, 0);
         Some(Action::SendLink { socket, out })
     }
 
@@ -144,6 +145,7 @@ impl Engine {
         let link = self.links.at_mut(index);
         link.receiving = false;
         self.servers[link.server as usize].stats.bytes_in.add(input.bytes.len() as u64);
+        self.usage.moved(link.account, 0, input.bytes.len() as u64);
         if link.has_stash() {
             let server = &self.servers[link.server as usize];
             let limits = &self.plan.upstreams[usize::from(server.upstream)].head;

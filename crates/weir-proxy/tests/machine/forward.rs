@@ -14,7 +14,7 @@ use crate::world::{Do, Door, World};
 const SECOND_US: u64 = 1_000_000;
 
 /// A forward proxy that allows 127.0.0.1-127.0.0.9 with ports from 9000 on; three destinations exist.
-fn forward() -> Plan {
+pub(crate) fn forward() -> Plan {
     let address = SocketAddr::from(([0, 0, 0, 0], 0));
     let server = |n: u16| ServerPlan { connections: 0, ..ServerPlan::new(&format!("none-{n}"), address) };
     let upstream = |name: &str, servers: u16| UpstreamPlan {
@@ -44,28 +44,28 @@ fn forward() -> Plan {
     }
 }
 
-fn change(mut plan: Plan, change: impl FnOnce(&mut ForwardPlan)) -> Plan {
+pub(crate) fn change(mut plan: Plan, change: impl FnOnce(&mut ForwardPlan)) -> Plan {
     change(plan.forward.as_mut().expect("a forward proxy"));
     plan
 }
 
-fn world(plan: Plan) -> World {
+pub(crate) fn world(plan: Plan) -> World {
     let mut world = World::new(plan, 1, 1);
     world.serves = Serves::Forward;
     world
 }
 
 /// A GET in absolute-form.
-fn get(world: &mut World, client: usize, authority: &str, nonce: &str) {
+pub(crate) fn get(world: &mut World, client: usize, authority: &str, nonce: &str) {
     send(world, client, "GET", &format!("http://{authority}/v?n={nonce}"), "");
 }
 
-fn send(world: &mut World, client: usize, method: &str, target: &str, fields: &str) {
+pub(crate) fn send(world: &mut World, client: usize, method: &str, target: &str, fields: &str) {
     world.expect(client, method, false, false);
     world.send(client, format!("{method} {target} HTTP/1.1\r\nHost: ignored.example\r\n{fields}\r\n").as_bytes());
 }
 
-fn resolved(world: &mut World, name: &str, addresses: &[[u8; 4]], ttl_us: u64) {
+pub(crate) fn resolved(world: &mut World, name: &str, addresses: &[[u8; 4]], ttl_us: u64) {
     let list: Arc<[IpAddr]> = addresses.iter().map(|address| IpAddr::from(*address)).collect();
     world.news(0, News::Resolved { name: name.into(), answer: Ok(Addresses { list, ttl_us }) });
     world.run_for(1000);
@@ -463,15 +463,15 @@ fn a_relayed_tunnel_that_is_idle() {
 
 // ---- users ----
 
-const ANN: &str = "Proxy-Authorization: Basic YW5uOnNlY3JldA==\r\n"; // ann:secret
+pub(crate) const ANN: &str = "Proxy-Authorization: Basic YW5uOnNlY3JldA==\r\n"; // ann:secret
 const BOB: &str = "Proxy-Authorization: Basic Ym9iOnB3\r\n"; // bob:pw
 
-fn with_users() -> Plan {
+pub(crate) fn with_users() -> Plan {
     change(forward(), |forward| forward.users = Some("users".into()))
 }
 
 /// Answers the one verification that is open, and tells who was asked for.
-fn verify(world: &mut World, user: Option<&Arc<User>>) -> Credentials {
+pub(crate) fn verify(world: &mut World, user: Option<&Arc<User>>) -> Credentials {
     let (node, errand) = world.errands.pop().expect("a verification");
     assert!(world.errands.is_empty());
     let Errand::Verify { token, credentials } = errand else { panic!("{errand:?}") };

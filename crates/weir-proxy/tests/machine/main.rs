@@ -26,5 +26,6 @@ mod stats;
 mod suspects;
 mod tunnels;
 mod upstreams;
+mod usage;
 mod workers;
 mod world;

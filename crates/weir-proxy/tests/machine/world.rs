@@ -24,6 +24,7 @@ use weir_proxy::plan::{Plan, ServerPlan, Serves, UpstreamPlan};
 use weir_proxy::report::ServerReport;
 use weir_proxy::route::{HostMatch, Route, RouteTable};
 use weir_proxy::stats::ServerStats;
+use weir_proxy::usage::Use;
 
 /// Port of server 0; server n listens on the n-th port behind it.
 const PORT: u16 = 9000;
@@ -476,6 +477,17 @@ impl World {
             self.count(|all| all.upstream_connections.get()),
             "upstream_connections"
         );
+        // Where there is a forward proxy, it is all that there is.
+        let usage: Vec<_> = reports.iter().filter_map(|report| report.usage.as_ref()).collect();
+        let bytes = |of: fn(&Use) -> u64| -> u64 {
+            let tables = || usage.iter().map(|usage| &usage.destinations);
+            let rows = tables().flat_map(|table| &table.rows).map(|row| of(&row.used));
+            rows.chain(tables().map(|table| of(&table.others))).sum()
+        };
+        if !usage.is_empty() {
+            assert_eq!(bytes(|used| used.bytes_in), self.count(|all| all.upstream_bytes_in.get()));
+            assert_eq!(bytes(|used| used.bytes_out), self.count(|all| all.upstream_bytes_out.get()));
+        }
     }
 
     /// All clients leave; nothing may be left behind.

@@ -31,6 +31,8 @@ pub(crate) struct Status {
     pub(crate) workers: Vec<Worker>,
     pub(crate) upstreams: Vec<Upstream>,
     pub(crate) suspects: Vec<Suspect>,
+    /// What clients of the forward proxy do; None: there is none.
+    pub(crate) usage: Option<Usage>,
     /// Every counter, added up over the workers; one with labels is an object.
     pub(crate) totals: BTreeMap<String, serde_json::Value>,
 }
@@ -186,6 +188,37 @@ pub(crate) struct Suspect {
     pub(crate) left_us: u64,
 }
 
+/// What clients of the forward proxy do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Usage {
+    pub(crate) destinations: Uses,
+    pub(crate) users: Uses,
+}
+
+/// The busiest, and all others as one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Uses {
+    pub(crate) rows: Vec<Use>,
+    pub(crate) others: Use,
+}
+
+/// What was done with one destination, or by one user.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Use {
+    /// Host and port, or the user's name.
+    pub(crate) name: String,
+    pub(crate) connections: u64,
+    pub(crate) requests: u64,
+    pub(crate) tunnels: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    /// By word.
+    pub(crate) refusals: BTreeMap<String, u64>,
+}
+
 /// `GET /v1/servers/UPSTREAM/SERVER`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -251,6 +284,10 @@ mod tests {
                 ..Upstream::default()
             }],
             suspects: vec![Suspect::default()],
+            usage: Some(Usage {
+                destinations: Uses { rows: vec![Use::default()], ..Uses::default() },
+                ..Usage::default()
+            }),
             ..Status::default()
         };
         let detail = ServerStatus { rows: vec![Row::default()], ..ServerStatus::default() };

@@ -9,12 +9,14 @@ use weir_proxy::histogram::Snapshot;
 use weir_proxy::plan::Plan;
 use weir_proxy::report::ConnectionReport;
 use weir_proxy::standing::State;
+use weir_worker::WorkerReport;
 
 use super::document::{
     Clients, Connections, Latency, Problem, Row, Server, ServerStatus, Status, Suspect, Upstream, VERSION, Window,
     Worker,
 };
 use super::reading::{Lately, Now, Reading, ServerReading, WorkerReading};
+use super::usage;
 use super::window::{Counts, WINDOW};
 
 /// What doesn't change while weir runs.
@@ -73,6 +75,7 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, uptime: Dura
         workers: reading.workers.iter().enumerate().map(worker).collect(),
         upstreams: plan.upstreams.iter().enumerate().map(upstream).collect(),
         suspects: suspects(reading, plan),
+        usage: usage::usage(reports(reading).filter_map(|report| report.machines.usage.as_ref())),
         totals: totals(&reading.totals),
     }
 }
@@ -109,11 +112,14 @@ fn clients(reading: &Reading) -> Clients {
     }
 }
 
+fn reports(reading: &Reading) -> impl Iterator<Item = &WorkerReport> {
+    reading.workers.iter().filter_map(|worker| worker.report.as_deref())
+}
+
 /// What any worker knows; workers tell each other only of the worse ones.
 fn suspects(reading: &Reading, plan: &Plan) -> Vec<Suspect> {
-    let reports = reading.workers.iter().filter_map(|worker| worker.report.as_ref());
     let mut all: BTreeMap<_, Suspect> = BTreeMap::new();
-    for known in reports.flat_map(|report| &report.machines.suspects) {
+    for known in reports(reading).flat_map(|report| &report.machines.suspects) {
         let upstream = plan.upstreams.get(usize::from(known.upstream)).map_or("", |plan| &plan.name);
         let key = (known.upstream, &known.method, &known.host, &known.path);
         let suspect = all.entry(key).or_default();

@@ -48,6 +48,7 @@ pub(crate) fn overview(status: &Status, look: Look) -> String {
         out.push_str(&heading(upstream, look));
         out.push_str(&layout.table(own));
     }
+    out.push_str(&status.usage.as_ref().map_or_else(String::new, |usage| super::usage::usage(usage, look)));
     out.push_str(&suspects(status, look));
     out
 }

@@ -1,0 +1,100 @@
+//! Who is charged with what clients of the forward proxy do (stage account): see [`crate::usage`].
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use super::Engine;
+use crate::report::{UsageReport, UsedReport, UsedRow};
+use crate::usage::{Account, Place, Table};
+
+impl Engine {
+    /// What the present request of a client is charged to.
+    fn account_of(&self, session: u32) -> Account {
+        self.sessions.at(session).own.as_deref().map_or_else(Account::default, |own| own.proxied.account)
+    }
+
+    /// A request is new: nobody is charged yet. What its destination and user were stays known, for they are often the same.
+    pub(super) fn begin_account(&mut self, session: u32) {
+        let proxied = self.proxied(session);
+        proxied.near = Account {
+            destination: known(proxied.account.destination, proxied.near.destination),
+            user: known(proxied.account.user, proxied.near.user),
+        };
+        proxied.account = Account::default();
+    }
+
+    pub(super) fn charge_destination(&mut self, session: u32, name: &str) {
+        let near = self.proxied(session).near.destination;
+        let place = self.usage.destinations.find(near, name);
+        self.proxied(session).account.destination = place;
+    }
+
+    pub(super) fn charge_user(&mut self, session: u32, name: &str) {
+        let near = self.proxied(session).near.user;
+        let place = self.usage.users.find(near, name);
+        self.proxied(session).account.user = place;
+    }
+
+    /// The request of a client goes to its destination.
+    pub(super) fn count_use(&mut self, session: u32, is_tunnel: bool) {
+        self.usage.requested(self.account_of(session), is_tunnel);
+    }
+
+    /// The request of an exchange got an answer of weir's own, or not all of its answer.
+    pub(super) fn count_refusal(&mut self, slot: u32, word: &'static str) {
+        self.counters.refusals.count(word);
+        let session = self.exchanges.at(slot).session;
+        if self.sessions.at(session).flags.proxied {
+            self.usage.refused(self.account_of(session), word);
+        }
+    }
+
+    /// What a connection carries from now on is charged to whom its client's request is.
+    pub(super) fn charge_link(&mut self, index: u32) {
+        let Some(owner) = self.links.at(index).owner else { return };
+        if self.sessions.holds(owner.session, owner.generation) {
+            self.links.at_mut(index).account = self.account_of(owner.session);
+        }
+    }
+
+    /// What clients of the forward proxy do; None: there is no forward proxy. Visits each client and connection.
+    pub(super) fn report_usage(&self) -> Option<UsageReport> {
+        self.plan.forward.as_ref()?;
+        let mut destinations: HashMap<Place, u32> = HashMap::new();
+        let mut users: HashMap<&str, u32> = HashMap::new();
+        let links = self.links.indexes().map(|index| self.links.at(index).account);
+        let clients = || self.sessions.indexes().map(|index| self.sessions.at(index));
+        let relays = clients().filter_map(|session| session.relay.as_ref()).map(|relay| relay.account);
+        for account in links.chain(relays).filter(|account| account.destination != Place::NOWHERE) {
+            *destinations.entry(account.destination).or_default() += 1;
+        }
+        for seat in clients().filter_map(|session| session.own.as_deref()?.proxied.seat.as_ref()) {
+            *users.entry(&seat.user().name).or_default() += 1;
+        }
+        Some(UsageReport {
+            destinations: rows(&self.usage.destinations, destinations, |place, _| place),
+            users: rows(&self.usage.users, users, |_, name| name),
+        })
+    }
+}
+
+fn known(now: Place, before: Place) -> Place {
+    if now == Place::NOWHERE { before } else { now }
+}
+
+/// All rows with their connections; those whose rows are gone are the others'.
+fn rows<'a, K: Eq + Hash>(
+    table: &'a Table,
+    mut connections: HashMap<K, u32>,
+    key: impl Fn(Place, &'a str) -> K,
+) -> UsedReport {
+    let (rows, others) = table.told();
+    let rows = rows.map(|(place, name, used)| UsedRow {
+        name: Arc::clone(name),
+        connections: connections.remove(&key(place, name)).unwrap_or_default(),
+        used: used.clone(),
+    });
+    let rows = rows.collect();
+    UsedReport { rows, others: others.clone(), others_connections: connections.into_values().sum() }
+}
