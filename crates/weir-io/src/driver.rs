@@ -222,7 +222,7 @@ pub trait Driver {
     fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue>;
 
     /// Submits what was queued, waits at most `wait_us` microseconds (None: until something happens; 0: not at all),
-    /// and appends completions to `into`.
+    /// and appends completions to `into`: maybe none, also earlier, when relays have much to move.
     ///
     /// # Errors
     /// Only what makes the driver unusable.

@@ -1,7 +1,7 @@
 //! What only real drivers have: other threads, descriptors, memory that outlives its driver.
 
-use std::io::Write;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -278,6 +278,35 @@ pub(crate) fn relay_with_urgent_bytes<S: Subject>(subject: &S) {
     }
 }
 
+/// A relay that is never done moving bytes does not keep the turn from ending: its caller has timers to look at.
+pub(crate) fn relay_without_a_pause<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let [writer, reader] = [0, 1].map(|_| TcpStream::connect(bench.address).expect("room in the queue"));
+    bench.until("both connections", |bench| bench.accepted.len() == 2);
+    let (a, b) = (bench.accepted.remove(0).0, bench.accepted.remove(0).0);
+    bench.relay(a, b);
+    let ends = [&writer, &reader].map(|end| end.try_clone().expect("a descriptor"));
+    std::thread::scope(|scope| {
+        let bytes = [1; 256 << 10];
+        // Until the connections are shut down.
+        scope.spawn(move || while (&writer).write(&bytes).is_ok() {});
+        scope.spawn(move || while (&reader).read(&mut [0; 256 << 10]).is_ok_and(|read| read > 0) {});
+        let mut completions = Vec::new();
+        let mut turns: Vec<Duration> = Vec::new();
+        for _ in 0..20 {
+            let begin = Instant::now();
+            bench.driver.turn(Some(PATIENCE.as_micros() as u64), &mut completions).expect("a turn");
+            turns.push(begin.elapsed());
+        }
+        let moved = bench.driver.relayed(a);
+        for end in ends {
+            end.shutdown(Shutdown::Both).expect("a connection");
+        }
+        assert!(turns.iter().all(|turn| *turn < PATIENCE / 2), "{turns:?}");
+        assert!(completions.is_empty() && moved.is_some_and(|moved| moved.a_to_b > 0), "{moved:?}");
+    });
+}
+
 suite!(
     no_wake_is_lost,
     wakes_of_many_threads,
@@ -290,4 +319,5 @@ suite!(
     bytes_outlive_the_driver,
     dropped_in_full_flight,
     relay_with_urgent_bytes,
+    relay_without_a_pause,
 );

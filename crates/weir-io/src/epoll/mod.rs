@@ -20,7 +20,7 @@ use crate::net::{
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
-use crate::relay::{Over, Relays, Start};
+use crate::relay::{Over, Relays, Start, TURN_US};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
@@ -411,15 +411,20 @@ impl Driver for Epoll {
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
         let before = into.len();
-        let until_us = wait_us.map(|us| self.now_us.saturating_add(us));
+        let begun_us = self.now_us;
+        let until_us = wait_us.map(|us| begun_us.saturating_add(us));
         let mut woken;
-        // What relays move is no news for the caller.
+        // What relays move is no news for the caller, for a while.
         loop {
             let left_us = until_us.map(|until_us| until_us.saturating_sub(self.now_us));
             let relayed = self.perform(into);
             woken = self.poll_or_not(left_us, before, into)?;
             let busy = relayed || self.relays.has_work();
-            if !busy || woken || into.len() > before || until_us.is_some_and(|until_us| self.now_us >= until_us) {
+            if !busy
+                || woken
+                || into.len() > before
+                || self.now_us >= until_us.unwrap_or(u64::MAX).min(begun_us + TURN_US)
+            {
                 break;
             }
         }

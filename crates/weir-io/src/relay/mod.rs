@@ -22,6 +22,10 @@ use pipe::Pipes;
 /// Bytes of one direction before others have their share.
 const SHARE_BYTES: u64 = 256 * 1024;
 
+/// A turn of a driver in which bytes were moved ends after this, microseconds, also without news for its caller: who relays all
+/// the time must not be taken for stuck, and its other work must not wait.
+pub(crate) const TURN_US: u64 = 20_000;
+
 /// No relay.
 const NONE: u32 = u32::MAX;
 

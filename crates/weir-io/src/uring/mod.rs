@@ -23,7 +23,7 @@ use io_uring::{opcode, squeue, types};
 
 use crate::net::{accept_queue, acknowledge, clock_us, linger_zero, outgoing_socket, receiving_core, shutdown_write};
 use crate::outgoing::{Next, Outgoing, Sends};
-use crate::relay::{Over, Relays, Start};
+use crate::relay::{Over, Relays, Start, TURN_US};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
@@ -347,16 +347,20 @@ impl Driver for Uring {
     fn turn(&mut self, wait_us: Option<u64>, into: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
         let before = into.len();
-        let until_us = wait_us.map(|us| self.now_us.saturating_add(us));
-        let mut woken = false;
-        // Completions that concern nobody (cancellations, buffers that came back) do not end the wait, nor does what relays move.
+        let begun_us = self.now_us;
+        let until_us = wait_us.map(|us| begun_us.saturating_add(us));
+        let (mut woken, mut relayed) = (false, false);
+        // Completions that concern nobody (cancellations, buffers that came back) do not end the wait, nor does what relays move,
+        // for a while.
         loop {
             let left_us = until_us.map(|until_us| until_us.saturating_sub(self.now_us));
             self.prepare(into);
             let wait = self.wait(left_us, into.len() > before);
             woken |= self.wait_and_reap(wait, before, into)?;
+            relayed |= self.relays.has_work();
             self.run_relays(into);
-            if woken || into.len() > before || until_us.is_some_and(|until_us| self.now_us >= until_us) {
+            let relayed_until_us = if relayed { begun_us + TURN_US } else { u64::MAX };
+            if woken || into.len() > before || self.now_us >= until_us.unwrap_or(u64::MAX).min(relayed_until_us) {
                 break;
             }
         }
