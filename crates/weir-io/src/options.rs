@@ -45,7 +45,7 @@ pub struct Options {
     /// whoever turns next, never to one that is busy. epoll does that anyway; io_uring accepts otherwise on behalf of a
     /// driver whether it turns or not.
     pub shared_listeners: bool,
-    /// Bytes that all relays together move in one turn before others are served (and up to 256 KiB more): they go on in the
+    /// Bytes that all relays together move in one turn before others are served (and up to what a pipe holds more): they go on in the
     /// next one.
     pub relay_bytes_per_turn: u64,
     /// Pipes that relays may have open at a time, two descriptors each; what finds none is copied. 0: everything is copied. A
@@ -74,8 +74,8 @@ impl Default for Options {
             accepts_per_turn: 64,
             shared_listeners: false,
             relay_bytes_per_turn: 1024 * 1024,
-            relay_pipes: 128,
-            relay_pipe_bytes: 256 * 1024,
+            relay_pipes: 32,
+            relay_pipe_bytes: 1024 * 1024,
             accept_pause_us: 100_000,
         }
     }

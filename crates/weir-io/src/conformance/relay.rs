@@ -415,7 +415,7 @@ pub(crate) fn k2_close_a_relay<S: Subject>(subject: &S) {
 
 /// A relay that is always full moves no more in a turn than it may, and others are served in between.
 pub(crate) fn relay_shares_the_turn<S: Subject>(subject: &S) {
-    let options = Options { relay_bytes_per_turn: 128 << 10, ..Options::default() };
+    let options = Options { relay_bytes_per_turn: 128 << 10, relay_pipe_bytes: 256 << 10, ..Options::default() };
     let mut bench = Bench::with(subject, options);
     let lines = [(); 3].map(|()| Line::relayed(&mut bench));
     let (near, far) = bench.pair();

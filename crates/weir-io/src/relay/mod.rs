@@ -19,7 +19,7 @@ use crate::{DriverStats, Options, RecvBuf, RelayEnd, Relayed, Socket};
 use flow::{Flow, Halt, Side, Tools};
 use pipe::Pipes;
 
-/// Bytes of one direction before others have their share.
+/// Bytes of one direction before others have their share; what one pipe holds goes at once.
 const SHARE_BYTES: u64 = 256 * 1024;
 
 /// A turn of a driver in which bytes were moved ends after this, microseconds, also without news for its caller: who relays all
