@@ -232,6 +232,32 @@ fn the_probe_asks_a_server_whose_workers_are_all_busy() {
 }
 
 #[test]
+fn a_tunnel_is_filled_both_ways_and_idle_ones_are_weighed() {
+    let contenders = match is_installed("haproxy") {
+        true => "--contender=direct,haproxy-splice,haproxy-copy,weir-forward,weir-forward-epoll",
+        false => "--contender=direct,weir-forward,weir-forward-epoll",
+    };
+    let words = ["--only=tunnel,tunnel-up,tunnel-idle", contenders, "--rounds=1", "--seconds=1"];
+    let (printed, records) = run_bench("forward", &words);
+    assert!(printed.contains("| CPU s/GB: proxy |") && printed.contains("| bytes for each tunnel |"), "{printed}");
+    assert!(printed.contains("| full tunnel: rate against HAProxy with splice | ≥ 1.00 | "), "{printed}");
+    let of = |cell: &str| records.iter().filter(|record| record["cell"] == cell).collect::<Vec<_>>();
+    let (down, up, idle) = (of("tunnel"), of("tunnel-up"), of("tunnel-idle"));
+    assert!(down.len() >= 3 && up.len() == down.len() && idle.len() >= 2, "{printed}");
+    // What was lost on the way, or a tunnel that ended early, would be an error.
+    assert!(records.iter().all(|record| record["errors"] == serde_json::json!({})), "{printed}");
+    for record in down.iter().chain(&up) {
+        assert!(record["bytes"].as_u64().unwrap() > 0 && record["rate"].as_f64().unwrap() > 0.0, "{record}");
+        assert!(record["generator_us"].as_f64().unwrap() > 0.0, "{record}");
+        let proxy_us = record["proxy_us"].as_f64().unwrap();
+        assert_eq!(proxy_us > 0.0, record["contender"] != "direct", "{record}");
+    }
+    for record in idle {
+        assert!((100.0..20_000.0).contains(&record["bytes_per_connection"].as_f64().unwrap()), "{record}");
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_said_before_anything_starts() {
     let cases: &[(&[&str], &str)] = &[
         (&["proxyng"], "did you mean `proxying`?"),

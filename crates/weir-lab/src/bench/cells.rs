@@ -2,6 +2,7 @@
 
 use super::failover::{self, Fault};
 use super::keepalive::Probing;
+use super::tunnel::Tunnels;
 
 /// One situation in which contenders are compared.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,6 +74,8 @@ pub(super) enum Load {
     Failover(Fault),
     /// One request at a time to a server with busy workers.
     Probe(Probing),
+    /// Through tunnels whose other end is no HTTP server.
+    Tunnel(Tunnels),
     /// Idle keep-alive connections.
     Idle(u32),
     /// Clients that each read a large reply slowly.
@@ -91,18 +94,19 @@ impl Load {
             Load::Closed(Closed { connections, .. })
             | Load::HalfOfNginx { connections, .. }
             | Load::Fixed { connections, .. }
-            | Load::Idle(connections) => connections,
+            | Load::Idle(connections)
+            | Load::Tunnel(Tunnels::Idle(connections)) => connections,
             Load::Slow { clients, .. } => clients,
             Load::Stall => STALL_CONNECTIONS,
             Load::Failover(_) => failover::CONNECTIONS,
-            Load::Probe(_) => 1,
+            Load::Probe(_) | Load::Tunnel(Tunnels::Full(_)) => 1,
         }
     }
 
     /// Whether each run begins with newly started programs: memory is counted from a fresh start, and an origin stands
     /// still only once.
     pub(super) fn is_fresh(self) -> bool {
-        let own = matches!(self, Load::Failover(_) | Load::Probe(_));
+        let own = matches!(self, Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_));
         own || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall)
     }
 }

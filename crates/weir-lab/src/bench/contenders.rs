@@ -1,6 +1,6 @@
 //! Who is measured: programs and how they are set. Called by `experiments.rs` by name, and by `stage.rs`, which starts them.
 
-use super::settings::{WEIR, WeirSettings};
+use super::settings::{TcpPipes, WEIR, WeirSettings};
 
 /// Something that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,14 +22,21 @@ pub(super) enum What {
     NginxForward,
     /// HAProxy.
     Haproxy,
+    /// HAProxy in TCP mode.
+    HaproxyTcp(TcpPipes),
     /// Envoy.
     Envoy,
     /// Pingora, as the program of `bench/pingora`.
     Pingora,
     /// weir.
     Weir(WeirSettings),
-    /// weir as forward proxy, with this pool.
-    WeirForward(&'static str),
+    /// weir as forward proxy.
+    WeirForward {
+        /// What stands behind `pool`.
+        pool: &'static str,
+        /// Driver.
+        io: &'static str,
+    },
     /// weir, in front of servers that close each connection after 100 requests.
     WeirClosing,
     /// weir's own origin in place of the usual one, on this driver.
@@ -45,26 +52,30 @@ impl What {
     pub(super) fn program(self) -> Option<&'static str> {
         match self {
             What::Nginx | What::NginxForward => Some("nginx"),
-            What::Haproxy => Some("haproxy"),
+            What::Haproxy | What::HaproxyTcp(_) => Some("haproxy"),
             What::Envoy => Some("envoy"),
             What::Pingora => Some("weir-bench-pingora"),
             What::Wrk => Some("wrk"),
             What::WeirClosing => Some("nginx"),
-            What::Direct | What::Weir(_) | What::WeirForward(_) | What::Origin(_) | What::Bomb(_) => None,
+            What::Direct | What::Weir(_) | What::WeirForward { .. } | What::Origin(_) | What::Bomb(_) => None,
         }
     }
 
     /// Whether it is asked for the origin's URL, as a forward proxy is.
     pub(super) fn is_forward(self) -> bool {
-        matches!(self, What::NginxForward | What::WeirForward(_))
+        matches!(self, What::NginxForward | What::WeirForward { .. })
     }
 
     /// Descriptors that it needs for so many clients: those proxies need one more for each, to the server.
     pub(super) fn descriptors(self, clients: u32) -> u64 {
         match self {
-            What::Nginx | What::NginxForward | What::Haproxy | What::Envoy | What::Pingora | What::WeirForward(_) => {
-                2 * u64::from(clients)
-            }
+            What::Nginx
+            | What::NginxForward
+            | What::Haproxy
+            | What::HaproxyTcp(_)
+            | What::Envoy
+            | What::Pingora
+            | What::WeirForward { .. } => 2 * u64::from(clients),
             What::Weir(settings) if settings.is_private() => 2 * u64::from(clients),
             What::Weir(settings) => u64::from(clients + settings.connections),
             _ => u64::from(clients),
@@ -76,11 +87,18 @@ const fn weir(name: &'static str, settings: WeirSettings) -> Contender {
     Contender { name, what: What::Weir(settings) }
 }
 
+const fn weir_forward(name: &'static str, pool: &'static str, io: &'static str) -> Contender {
+    Contender { name, what: What::WeirForward { pool, io } }
+}
+
 /// All contenders. `weir` has default settings.
 pub(super) const CONTENDERS: &[Contender] = &[
     Contender { name: "direct", what: What::Direct },
     Contender { name: "nginx", what: What::Nginx },
     Contender { name: "haproxy", what: What::Haproxy },
+    Contender { name: "haproxy-splice", what: What::HaproxyTcp(TcpPipes::Large) },
+    Contender { name: "haproxy-splice-64k", what: What::HaproxyTcp(TcpPipes::Usual) },
+    Contender { name: "haproxy-copy", what: What::HaproxyTcp(TcpPipes::None) },
     Contender { name: "envoy", what: What::Envoy },
     Contender { name: "pingora", what: What::Pingora },
     weir("weir", WEIR),
@@ -94,8 +112,9 @@ pub(super) const CONTENDERS: &[Contender] = &[
     weir("weir-shared", WeirSettings { pool: "shared", ..WEIR }),
     weir("weir-pinned", WeirSettings { pool: "pinned", ..WEIR }),
     weir("weir-per-request", WeirSettings { pool: "per-request", ..WEIR }),
-    Contender { name: "weir-forward", what: What::WeirForward("pinned") },
-    Contender { name: "weir-forward-per-request", what: What::WeirForward("per-request") },
+    weir_forward("weir-forward", "pinned", "auto"),
+    weir_forward("weir-forward-epoll", "pinned", "epoll"),
+    weir_forward("weir-forward-per-request", "per-request", "auto"),
     Contender { name: "nginx-forward", what: What::NginxForward },
     Contender { name: "weir-closing", what: What::WeirClosing },
     Contender { name: "nginx-file", what: What::Direct },

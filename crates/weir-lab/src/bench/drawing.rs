@@ -10,6 +10,7 @@ use super::experiments::Compared;
 use super::keepalive::Probed;
 use super::record::{Metric, Record, Spread};
 use super::report::{Report, generator_limit, is_floor, is_memory};
+use super::tunnel::{self, Tunnels};
 use crate::chart::{Across, Bar, Bars, Group, Lines, Palette, Point, Series, Unit};
 use crate::units::grouped;
 
@@ -78,6 +79,7 @@ const IDLE: Figure = Figure {
     of: |record| record.bytes_per_connection,
     is_limited: |_| false,
 };
+const IDLE_TUNNEL: Figure = Figure { title: "Memory of the proxy for each idle tunnel", ..IDLE };
 const SLOW: Figure = Figure {
     title: "Memory of the proxy with slow clients",
     unit: "MB above idle",
@@ -219,18 +221,24 @@ impl Drawing<'_> {
     /// Bars for the cells that lie on no axis. What cells of different loads have in common is a ratio.
     fn by_cell(&self) -> Section {
         let cells = || self.report.cells.iter().filter(|cell| cell.point.is_none());
-        let ratios = self.report.experiment.compared.iter().map(|compared| self.ratios(compared, cells()));
+        let own = self.report.experiment.compared;
+        let is_tunnel = |cell: &&Cell| matches!(cell.load, Load::Tunnel(_));
+        let others = if cells().any(|cell| is_tunnel(&cell)) { tunnel::COMPARED } else { &[] };
+        let others = others.iter().filter(|compared| !own.contains(compared));
+        let ratios = own.iter().chain(others).map(|compared| self.ratios(compared, cells()));
         let clocked = cells().filter(|cell| is_by_the_clock(cell.load));
         let idle = cells().filter(|cell| matches!(cell.load, Load::Idle(_)));
         let slow = cells().filter(|cell| matches!(cell.load, Load::Slow { .. }));
         let dying = || cells().filter(|cell| matches!(cell.load, Load::Failover(_)));
         let probed = cells().filter(|cell| matches!(cell.load, Load::Probe(_)));
+        let tunnels = cells().filter(|cell| matches!(cell.load, Load::Tunnel(Tunnels::Idle(_))));
         let figures = [
             self.latencies(clocked),
             self.bars(ERRORS, dying()),
             self.bars(P99, dying()),
             self.bars(SLOW_ANSWERS, probed),
             self.bars(IDLE, idle),
+            self.bars(IDLE_TUNNEL, tunnels),
             self.bars(SLOW, slow),
         ];
         let bars = ratios.chain(figures).filter(|bars| !bars.is_empty()).collect();
@@ -248,7 +256,11 @@ impl Drawing<'_> {
             self.bar(contender, spread, is_rate && is_floor(&self.own(cell, contender)))
         };
         let better = if is_rate { "more is better" } else { "less is better" };
-        let what = if is_rate { "Rate" } else { "Processor time a request" };
+        let what = match metric {
+            Metric::Rate => "Rate",
+            Metric::CpuGigabyte => "Processor time a gigabyte",
+            _ => "Processor time a request",
+        };
         let title = format!("{what}, {against} = 1 ({better})");
         let mut bars = Bars { title, across_name: "ratio", groups: Vec::new(), reference: Some(1.0) };
         bars.groups = self.groups(cells, |cell, name| (name != against).then(|| bar(cell, name)));

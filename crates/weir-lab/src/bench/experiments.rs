@@ -5,7 +5,7 @@
 use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind};
 use super::record::Metric;
 use super::targets::{self, Target};
-use super::{failover, keepalive};
+use super::{failover, keepalive, tunnel};
 use crate::units::grouped;
 
 /// One experiment.
@@ -109,7 +109,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "forward",
-        title: "a forward proxy whose clients own their connections; and the pool modes of a reverse proxy",
+        title: "a forward proxy whose clients own their connections, its tunnels, and the pool modes of a reverse proxy",
         cells: forward,
         rounds: 5,
         seconds: 6,
@@ -190,6 +190,7 @@ fn forward(axes: &Axes) -> Vec<Cell> {
         let title = format!("reverse, by pool: {many}, {PAGE} B");
         cells.push(Cell::new(&format!("pools-{connections}"), &title, load(connections), pools));
     }
+    cells.extend(tunnel::cells(axes.quick));
     cells
 }
 

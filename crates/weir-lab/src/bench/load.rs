@@ -101,7 +101,7 @@ pub(super) fn settle(running: &Running) -> io::Result<()> {
 }
 
 /// What is read at both ends of the counted time.
-struct Readings {
+pub(super) struct Readings {
     machine: Machine,
     proxy_pids: Vec<u32>,
     origin_pids: Vec<u32>,
@@ -111,7 +111,7 @@ struct Readings {
 }
 
 impl Readings {
-    fn take(stage: &Stage, running: &Running) -> Readings {
+    pub(super) fn take(stage: &Stage, running: &Running) -> Readings {
         let (proxy_pids, origin_pids) = (running.pids(), stage.origin_pids());
         Readings {
             machine: Machine::now(),
@@ -124,12 +124,12 @@ impl Readings {
     }
 
     /// What happened since, in a record that lacks only what the generator saw.
-    fn finish(&self) -> Record {
+    pub(super) fn finish(&self) -> Record {
         let (idle, stolen) = Machine::now().shares_since(self.machine);
         Record {
             wall_us: self.at.elapsed().as_micros() as f64,
-            proxy_us: (process::cpu_us(&self.proxy_pids) - self.proxy_us) as f64,
-            origin_us: (process::cpu_us(&self.origin_pids) - self.origin_us) as f64,
+            proxy_us: process::cpu_us(&self.proxy_pids).saturating_sub(self.proxy_us) as f64,
+            origin_us: process::cpu_us(&self.origin_pids).saturating_sub(self.origin_us) as f64,
             idle,
             stolen,
             pss_bytes: process::pss_bytes(&self.proxy_pids),

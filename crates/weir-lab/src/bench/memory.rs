@@ -1,6 +1,6 @@
 //! Loads that answer "how much memory": idle keep-alive connections, and clients that read slowly.
 //!
-//! Called by `mod.rs`. The harness holds the client side itself, so the proxy has its process limit of descriptors to
+//! Called by `mod.rs`, and by `tunnel.rs` for idle tunnels. The harness holds the client side itself, so the proxy has its process limit of descriptors to
 //! itself. Bounds: the numbers of connections and the seconds given.
 
 use std::io::{self, Read, Write};
@@ -25,26 +25,39 @@ const SLOW_READ_EVERY: Duration = Duration::from_millis(100);
 /// # Errors
 /// A connection fails, or the user interrupts.
 pub(super) fn idle(running: &Running, connections: u32) -> io::Result<Record> {
+    growth(running, connections, |count| hold(running.address(), count))
+}
+
+/// Reads the memory before and after `count` connections or tunnels are opened and left idle. `hold` opens so many.
+///
+/// # Errors
+/// As those of `hold`, or the user interrupts.
+pub(super) fn growth(
+    running: &Running,
+    count: u32,
+    hold: impl Fn(u32) -> io::Result<Vec<TcpStream>>,
+) -> io::Result<Record> {
     let pids = running.pids();
-    drop(hold(running.address(), WARM_UP)?);
+    drop(hold(WARM_UP)?);
     pause(REST)?;
     let before = pss_bytes(&pids);
-    let held = hold(running.address(), connections)?;
+    let held = hold(count)?;
     pause(REST)?;
     let after = pss_bytes(&pids);
-    let alive = held.iter().filter(|stream| is_open(stream)).count() as u64;
+    let gone = held.iter().filter(|stream| !is_open(stream)).count() as u64;
     Ok(Record {
-        requests: u64::from(connections),
+        requests: u64::from(count),
         pss_bytes: after,
         memory_bytes: after as f64 - before as f64,
-        bytes_per_connection: (after as f64 - before as f64) / f64::from(connections),
-        errors: lost(u64::from(connections) - alive),
+        bytes_per_connection: (after as f64 - before as f64) / f64::from(count),
+        errors: error_of("lost", gone),
         ..Record::default()
     })
 }
 
-fn lost(count: u64) -> Errors {
-    (count > 0).then(|| ("lost".to_owned(), count)).into_iter().collect()
+/// Errors of one kind, if there are some.
+pub(super) fn error_of(kind: &str, count: u64) -> Errors {
+    (count > 0).then(|| (kind.to_owned(), count)).into_iter().collect()
 }
 
 /// That many connections, each with one request answered.
@@ -120,7 +133,7 @@ pub(super) fn slow(running: &Running, clients: u32, target: &str, seconds: f64) 
         rate: bytes as f64 / seconds,
         pss_bytes: pss_bytes(&pids),
         memory_bytes: highest as f64 - before as f64,
-        errors: lost(ended),
+        errors: error_of("lost", ended),
         ..Record::default()
     })
 }

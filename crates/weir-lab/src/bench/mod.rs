@@ -25,6 +25,7 @@ mod servers;
 mod settings;
 mod stage;
 mod targets;
+mod tunnel;
 
 use std::fs;
 use std::io::{self, Write};
@@ -41,6 +42,7 @@ use load::Times;
 use record::{Metric, Record, median};
 use report::Report;
 use stage::{Running, Stage};
+use tunnel::Tunnels;
 
 pub use cells::{body, connections};
 
@@ -294,6 +296,7 @@ impl Bench<'_> {
         match cell.load {
             Load::Failover(fault) => failover::run(stage, contender, fault, seconds(6)).map(Some),
             Load::Probe(probing) => keepalive::run(stage, contender, probing, seconds(4)).map(Some),
+            Load::Tunnel(tunnels) => tunnel::run(stage, contender, tunnels, seconds(2)).map(Some),
             _ => Ok(None),
         }
     }
@@ -334,7 +337,8 @@ impl Bench<'_> {
     }
 
     fn rounds(&self, cell: &Cell) -> u32 {
-        let usual = match (self.options.quick, cell.load.is_fresh()) {
+        let is_short = cell.load.is_fresh() && !matches!(cell.load, Load::Tunnel(Tunnels::Full(_)));
+        let usual = match (self.options.quick, is_short) {
             (false, false) => self.experiment.rounds,
             (false, true) => 3,
             (true, false) => 3,
@@ -379,7 +383,9 @@ impl Bench<'_> {
             }
             Load::Stall => load::stall(stage, running),
             Load::Idle(connections) => memory::idle(running, connections),
-            Load::Failover(_) | Load::Probe(_) => Err(io::Error::other("such a run starts everything itself")),
+            Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) => {
+                Err(io::Error::other("such a run starts everything itself"))
+            }
             Load::Slow { clients, body } => {
                 let seconds = if self.options.quick { 3.0 } else { 8.0 };
                 memory::slow(running, clients, &stage.path(body), seconds)

@@ -1,6 +1,6 @@
 //! What one run measured, and the arithmetic over several runs.
 //!
-//! Written by `load.rs` and `memory.rs`, kept as one line of JSON each, summarised by `report.rs`.
+//! Written by `load.rs`, `memory.rs` and `tunnel.rs`, kept as one line of JSON each, summarised by `report.rs`.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub(super) struct Record {
     pub(super) round: u32,
     /// Complete replies (memory runs: connections).
     pub(super) requests: u64,
-    /// Replies a second (slow clients: bytes a second).
+    /// Replies a second (slow clients and full tunnels: bytes a second).
     pub(super) rate: f64,
     /// Bytes that the clients received.
     pub(super) bytes: u64,
@@ -87,6 +87,11 @@ impl Record {
         self.per_request(self.proxy_us)
     }
 
+    /// The proxy's time for each gigabyte, seconds; NaN where there is none.
+    pub(super) fn proxy_s_per_gigabyte(&self) -> f64 {
+        if self.bytes == 0 || self.proxy_us == 0.0 { f64::NAN } else { self.proxy_us / self.bytes as f64 * 1e3 }
+    }
+
     /// The generator's.
     pub(super) fn generator_us_per_request(&self) -> f64 {
         self.per_request(self.generator_us)
@@ -114,6 +119,8 @@ pub(super) enum Metric {
     Rate,
     /// Proxy CPU for each request.
     Cpu,
+    /// Proxy CPU for each gigabyte, seconds.
+    CpuGigabyte,
     /// Generator CPU for each request.
     GeneratorCpu,
     /// 99th percentile of latency, microseconds.
@@ -136,6 +143,7 @@ impl Metric {
         match self {
             Metric::Rate => record.rate,
             Metric::Cpu => record.proxy_us_per_request(),
+            Metric::CpuGigabyte => record.proxy_s_per_gigabyte(),
             Metric::GeneratorCpu => record.generator_us_per_request(),
             Metric::P99 => record.latency_us(|latency| latency.p99_us),
             Metric::P99Ms => record.latency_us(|latency| latency.p99_us) / 1e3,

@@ -12,6 +12,7 @@ use super::experiments::{Compared, Experiment};
 use super::method::METHOD;
 use super::record::{Errors, Metric, Record, Spread, median};
 use super::targets::{Bound, Target};
+use super::tunnel::{self, Tunnels};
 use super::{BenchOptions, failover, keepalive};
 
 /// Below this share of idle time the cores are the limit, whoever uses them.
@@ -82,14 +83,23 @@ impl Report<'_> {
         match self.cells.first().map(|cell| cell.load) {
             Some(Load::Failover(_)) => failover::method(),
             Some(Load::Probe(_)) => keepalive::method(),
+            _ if self.cells.iter().any(|cell| matches!(cell.load, Load::Tunnel(_))) => {
+                METHOD.to_owned() + tunnel::METHOD
+            }
             _ => METHOD.to_owned(),
         }
     }
 
     /// Machine, programs, and how it was run.
     pub(super) fn setting(&self) -> String {
-        let own = self.cells.iter().any(|cell| cell.origin != Origin::Usual);
-        let origin = if self.options.weir_origin || own { "weir origin" } else { "nginx" };
+        // Tunnels end in the harness.
+        let others = || self.cells.iter().filter(|cell| !matches!(cell.load, Load::Tunnel(_)));
+        let own = self.options.weir_origin || others().any(|cell| cell.origin != Origin::Usual);
+        let origin = match others().next() {
+            None => "the harness",
+            Some(_) if own => "weir origin",
+            Some(_) => "nginx",
+        };
         let speed = if self.options.quick { " Quick: few and short rounds, so expect more noise." } else { "" };
         format!("{} Origin: {origin}.{speed}", self.circumstances.text())
     }
@@ -201,7 +211,11 @@ impl Report<'_> {
     /// The figures of a cell.
     pub(super) fn sheet(&self, cell: &Cell) -> Sheet {
         let records = self.of_cell(&cell.name);
-        let compared: &[_] = if is_memory(cell.load) { &[] } else { self.experiment.compared };
+        let compared: &[_] = match cell.load {
+            Load::Tunnel(Tunnels::Full(_)) => tunnel::COMPARED,
+            load if is_memory(load) => &[],
+            _ => self.experiment.compared,
+        };
         let mut columns = columns(cell.load).to_vec();
         columns.splice(1..1, compared.iter().map(|(head, ..)| *head));
         let row = |contender: &&'static str| {
@@ -226,7 +240,8 @@ impl Report<'_> {
         match cell.load {
             Load::Failover(_) => failover::row(own),
             Load::Probe(_) => keepalive::row(own),
-            Load::Idle(_) => vec![
+            Load::Tunnel(Tunnels::Full(_)) => tunnel::row(own),
+            Load::Idle(_) | Load::Tunnel(Tunnels::Idle(_)) => vec![
                 number(of(&|r| r.pss_bytes as f64) / 1048576.0, 1),
                 number(of(&|r| r.bytes_per_connection), 0),
                 errors,
@@ -265,7 +280,7 @@ impl Report<'_> {
 
 /// Whether it is memory that counts.
 pub(super) fn is_memory(load: Load) -> bool {
-    matches!(load, Load::Idle(_) | Load::Slow { .. })
+    matches!(load, Load::Idle(_) | Load::Slow { .. } | Load::Tunnel(Tunnels::Idle(_)))
 }
 
 /// Heads of a cell's table, without that of the first column and the ratios, which follow the second.
@@ -273,6 +288,8 @@ fn columns(load: Load) -> &'static [&'static str] {
     match load {
         Load::Failover(_) => failover::COLUMNS,
         Load::Probe(_) => keepalive::COLUMNS,
+        Load::Tunnel(Tunnels::Full(_)) => tunnel::COLUMNS,
+        Load::Tunnel(Tunnels::Idle(_)) => &["PSS, MiB", "bytes for each tunnel", "ends lost"],
         Load::Idle(_) => &["PSS, MiB", "bytes for each connection", "connections lost"],
         Load::Slow { .. } => &["resident, MB above idle", "read by the clients, MB/s", "connections lost"],
         _ => &[
@@ -304,6 +321,10 @@ pub(super) fn progress(cell: &Cell, record: &Record) -> String {
     match cell.load {
         Load::Failover(_) => format!("{name:<11} {}", failover::progress(record)),
         Load::Probe(_) => format!("{name:<11} {}", keepalive::progress(record)),
+        Load::Tunnel(Tunnels::Full(_)) => format!("{name:<11} {}", tunnel::progress(record)),
+        Load::Tunnel(Tunnels::Idle(_)) => {
+            format!("{name:<11} {:>8.0} B a tunnel, {errors} ends lost", record.bytes_per_connection)
+        }
         Load::Idle(_) => format!("{name:<11} {:>8.0} B a connection, {errors} lost", record.bytes_per_connection),
         Load::Slow { .. } => format!("{name:<11} {:>8.1} MB above idle, {errors} lost", record.memory_bytes / 1e6),
         _ => format!(
@@ -390,7 +411,7 @@ pub(super) fn error_text(errors: &Errors) -> String {
 }
 
 /// With so many digits after the point; `-` when it is not known.
-fn number(value: f64, digits: usize) -> String {
+pub(super) fn number(value: f64, digits: usize) -> String {
     if value.is_finite() { format!("{value:.digits$}") } else { "-".to_owned() }
 }
 

@@ -24,6 +24,17 @@ pub(super) struct Shape {
     pub(super) threads: usize,
 }
 
+/// What HAProxy moves bytes through in TCP mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TcpPipes {
+    /// It copies them.
+    None,
+    /// Pipes of the size that the system gives, 64 KiB.
+    Usual,
+    /// Pipes as large as anybody may make them (`fs.pipe-max-size`), as weir's are: 1 MiB.
+    Large,
+}
+
 /// Spreads `needed` descriptors over processes that may have `limit` each; one process with a thread a core where that is
 /// enough.
 ///
@@ -157,6 +168,40 @@ backend app
     )
 }
 
+/// HAProxy as a forwarder of bytes, by splice(2) where it has pipes; it makes them as large as the system does unless told.
+pub(super) fn haproxy_tcp(
+    listen: SocketAddr,
+    to: SocketAddr,
+    cores: usize,
+    descriptors: u64,
+    pipes: TcpPipes,
+) -> String {
+    let most = descriptors.saturating_sub(DESCRIPTORS_OTHER) * 3 / 4;
+    let size = if pipes == TcpPipes::Large { "    tune.pipesize 1048576\n" } else { "" };
+    let splice = if pipes == TcpPipes::None { "" } else { "    option splice-request\n    option splice-response\n" };
+    format!(
+        "global
+    nbthread {cores}
+    cpu-map auto:1/1-{cores} 0-{}
+    maxconn {most}
+    no strict-limits
+    tune.maxaccept 500
+{size}defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+    maxconn {most}
+{splice}frontend in
+    bind {listen} backlog 65535 shards by-thread
+    default_backend app
+backend app
+    server s0 {to}
+",
+        cores - 1
+    )
+}
+
 /// Envoy, as JSON: no access log, no statistics by request, circuit breakers that never open.
 pub(super) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
     let address = |at: &SocketAddr| serde_json::json!({"socket_address": {"address": at.ip().to_string(), "port_value": at.port()}});
@@ -254,10 +299,11 @@ route host=\"*\" path=\"/\" {{
 }
 
 /// weir as a forward proxy that may reach the origin.
-pub(super) fn weir_forward(listen: SocketAddr, to: SocketAddr, workers: usize, pool: &str) -> String {
+pub(super) fn weir_forward(listen: SocketAddr, to: SocketAddr, workers: usize, (pool, io): (&str, &str)) -> String {
     let (address, port) = (to.ip(), to.port());
     format!(
         "workers {workers}
+io \"{io}\"
 client {{
     idle-timeout \"1h\"
 }}
@@ -308,8 +354,10 @@ mod tests {
         let all = [
             nginx_proxy(Path::new("/d"), listen, &[to], (2, 20_000)),
             haproxy(listen, &[to], shape, 20_000),
+            haproxy_tcp(listen, to, 2, 20_000, TcpPipes::Large),
             envoy(listen, &[to]),
             weir(listen, to, 2, WEIR),
+            weir_forward(listen, to, 2, ("pinned", "epoll")),
         ];
         for text in all {
             assert!(text.contains("65000"), "{text}");

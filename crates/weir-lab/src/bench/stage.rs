@@ -143,8 +143,9 @@ impl Stage {
                 self.descriptors
             ));
         }
+        let is_one = contender.what == What::Pingora || matches!(cell.load, Load::Tunnel(_));
         match settings::shape(contender.what.descriptors(clients), self.descriptors, self.cores) {
-            Ok(shape) if contender.what == What::Pingora && shape.processes > 1 => {
+            Ok(shape) if is_one && shape.processes > 1 => {
                 Some(format!("{} descriptors for one process", self.descriptors))
             }
             shape => shape.err(),
@@ -180,8 +181,13 @@ impl Stage {
                 let text = settings::nginx_forward(&self.directory, address, workers);
                 vec![start_nginx(&self.file(contender, &text)?, &self.directory, &log)?]
             }
-            What::WeirForward(pool) => {
-                let text = settings::weir_forward(address, self.addresses[0], self.cores, pool);
+            What::HaproxyTcp(pipes) => {
+                let to = self.addresses[0];
+                let text = settings::haproxy_tcp(address, to, self.cores, self.descriptors, pipes);
+                return self.start_with(contender, address, &text);
+            }
+            What::WeirForward { pool, io } => {
+                let text = settings::weir_forward(address, self.addresses[0], self.cores, (pool, io));
                 vec![self.start_weir(contender.name, &text, &log)?]
             }
             What::WeirClosing => {
@@ -221,10 +227,10 @@ impl Stage {
         let log = self.directory.join(format!("{}.log", contender.name));
         let process = match contender.what {
             What::Nginx => start_nginx(&self.file(contender, text)?, &self.directory, &log)?,
-            What::Haproxy => {
+            What::Haproxy | What::HaproxyTcp(_) => {
                 start_program("haproxy", &["-db", "-f", &self.file(contender, text)?.to_string_lossy()], &log)?
             }
-            What::Weir(_) => self.start_weir(contender.name, text, &log)?,
+            What::Weir(_) | What::WeirForward { .. } => self.start_weir(contender.name, text, &log)?,
             _ => return Err(io::Error::other(format!("{} can't be set so", contender.name))),
         };
         self.await_all(Running { processes: vec![process], ..Running::direct(listen) })

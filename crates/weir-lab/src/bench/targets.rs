@@ -50,7 +50,7 @@ const fn target(
 }
 
 use Bound::{AtLeast, AtMost};
-use Metric::{Cpu, GeneratorCpu, IdleBytes, MemoryMb, P99, P99Ms, Rate, SentP99Ms, Upstream};
+use Metric::{Cpu, CpuGigabyte, GeneratorCpu, IdleBytes, MemoryMb, P99, P99Ms, Rate, SentP99Ms, Upstream};
 
 /// Those of the forward proxy.
 pub(super) const FORWARD: &[Target] = &[
@@ -64,6 +64,30 @@ pub(super) const FORWARD: &[Target] = &[
         subject: "weir-forward",
         against: None,
         bound: AtMost(100.0),
+    },
+    target(
+        "full tunnel: rate against HAProxy with splice",
+        "tunnel",
+        Rate,
+        "weir-forward",
+        "haproxy-splice",
+        AtLeast(1.0),
+    ),
+    target(
+        "full tunnel: CPU a gigabyte, against HAProxy with splice",
+        "tunnel",
+        CpuGigabyte,
+        "weir-forward",
+        "haproxy-splice",
+        AtMost(1.0),
+    ),
+    Target {
+        title: "user memory for an idle tunnel, bytes",
+        cell: "tunnel-idle",
+        metric: IdleBytes,
+        subject: "weir-forward",
+        against: None,
+        bound: AtMost(1024.0),
     },
 ];
 

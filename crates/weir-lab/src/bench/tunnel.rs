@@ -1,0 +1,295 @@
+//! Loads through tunnels: one that is always full, and thousands that are idle.
+//!
+//! Called by `mod.rs` for each run, and by `report.rs` for its tables. Both ends of a tunnel are held here, so that a forward
+//! proxy, which is asked by CONNECT, and one that forwards whatever arrives can be compared. The ends cost as little as they
+//! can: the sending one hands over pages of a file (sendfile), the other one throws away what came inside the kernel
+//! (MSG_TRUNC). Bounds: the seconds or the number of tunnels given, [`PATIENCE`] for each wait.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, recv};
+
+use super::cells::{Cell, Load, Origin};
+use super::contenders::{Contender, What};
+use super::experiments::Compared;
+use super::load::{Readings, check_interrupt, pause};
+use super::memory::{self, error_of};
+use super::process;
+use super::record::{Metric, Record, median};
+use super::report::{error_text, limit, number};
+use super::settings;
+use super::stage::{Running, Stage, free_address};
+
+/// Idle tunnels of the cell that counts memory.
+const IDLE: u32 = 5000;
+/// How long a tunnel may take to open, and either end of a full one may wait for the other.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a full tunnel runs before anything counts.
+const WARM_UP: Duration = Duration::from_millis(500);
+/// Length of the file whose pages are sent over and over, bytes: more than caches of processors hold.
+const FILE_BYTES: u64 = 256 << 20;
+/// Bytes that either end asks for at a time.
+const PIECE_BYTES: usize = 1 << 20;
+/// What goes through each tunnel first: it shows that it is one, and which connection belongs to it.
+const HELLO: &[u8] = b"hello tunnel\n";
+
+/// What is done with tunnels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tunnels {
+    /// One, always full.
+    Full(Way),
+    /// So many, idle.
+    Idle(u32),
+}
+
+/// Where the bytes of a full tunnel go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// To the client.
+    Down,
+    /// To the server.
+    Up,
+}
+
+/// All cells. Less for those in a hurry.
+pub(super) fn cells(quick: bool) -> Vec<Cell> {
+    let full =
+        &["direct", "haproxy-splice", "haproxy-splice-64k", "haproxy-copy", "weir-forward", "weir-forward-epoll"];
+    let cell = |name: &str, title: &str, load, contenders: &[&'static str]| {
+        Cell::new(name, title, Load::Tunnel(load), contenders).from(Origin::None)
+    };
+    let mut cells = vec![cell("tunnel", "one tunnel, full on the way to the client", Tunnels::Full(Way::Down), full)];
+    if !quick {
+        cells.push(cell("tunnel-up", "one tunnel, full on the way to the server", Tunnels::Full(Way::Up), full));
+    }
+    let idle = &["haproxy-splice", "weir-forward", "weir-forward-epoll"];
+    cells.push(cell("tunnel-idle", "5,000 idle tunnels", Tunnels::Idle(IDLE), idle));
+    cells
+}
+
+/// Ratios that the table of a full tunnel shows.
+pub(super) const COMPARED: &[Compared] = &[
+    ("rate / direct", Metric::Rate, "direct"),
+    ("rate / HAProxy", Metric::Rate, "haproxy-splice"),
+    ("CPU / HAProxy", Metric::CpuGigabyte, "haproxy-splice"),
+];
+
+/// One run, of so many seconds if it is a full tunnel's.
+///
+/// # Errors
+/// Something can't be started, a tunnel doesn't open, or the user interrupts.
+pub(super) fn run(
+    stage: &Stage,
+    contender: Contender,
+    tunnels: Tunnels,
+    seconds: u32,
+) -> io::Result<(Running, Record)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let running = start_proxy(stage, contender, listener.local_addr()?)?;
+    let record = match tunnels {
+        Tunnels::Full(way) => full(stage, &running, &listener, way, seconds)?,
+        Tunnels::Idle(count) => memory::growth(&running, count, |count| hold(&running, &listener, count))?,
+    };
+    Ok((running, record))
+}
+
+fn start_proxy(stage: &Stage, contender: Contender, to: SocketAddr) -> io::Result<Running> {
+    let (listen, cores) = (free_address()?, stage.cores());
+    let text = match contender.what {
+        What::Direct => return Ok(Running::direct(to)),
+        What::HaproxyTcp(pipes) => settings::haproxy_tcp(listen, to, cores, stage.descriptors(), pipes),
+        What::WeirForward { pool, io } => settings::weir_forward(listen, to, cores, (pool, io)),
+        _ => return Err(io::Error::other(format!("{} makes no tunnels", contender.name))),
+    };
+    let mut running = stage.start_with(contender, listen, &text)?;
+    running.destination = contender.what.is_forward().then_some(to);
+    Ok(running)
+}
+
+/// A tunnel: its end at the client and that at the server, of which the latter has received [`HELLO`].
+fn open(running: &Running, listener: &TcpListener) -> io::Result<[TcpStream; 2]> {
+    let mut near = patient(TcpStream::connect(running.address())?)?;
+    if let Some(destination) = running.destination {
+        ask(&mut near, destination)?;
+    }
+    near.write_all(HELLO)?;
+    loop {
+        let mut far = patient(accept(listener)?)?;
+        let mut hello = [0; HELLO.len()];
+        // A proxy in TCP mode also connects for whoever only looked whether it listens.
+        if far.read_exact(&mut hello).is_ok() && hello == *HELLO {
+            return Ok([near, far]);
+        }
+    }
+}
+
+fn patient(stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+fn ask(stream: &mut TcpStream, destination: SocketAddr) -> io::Result<()> {
+    write!(stream, "CONNECT {destination} HTTP/1.1\r\nHost: {destination}\r\n\r\n")?;
+    let (mut head, mut length) = ([0; 4096], 0);
+    while !head[..length].ends_with(b"\r\n\r\n") {
+        match stream.read(&mut head[length..])? {
+            0 => return Err(io::Error::other("the proxy answered no CONNECT")),
+            read => length += read,
+        }
+    }
+    if head.starts_with(b"HTTP/1.1 200 ") {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("the proxy opens no tunnel: {}", String::from_utf8_lossy(&head[..length]))))
+}
+
+fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
+    let patience = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+    match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&patience))? {
+        0 => Err(io::Error::other("the proxy doesn't connect to the server")),
+        _ => Ok(listener.accept()?.0),
+    }
+}
+
+/// Both ends of so many tunnels.
+fn hold(running: &Running, listener: &TcpListener, count: u32) -> io::Result<Vec<TcpStream>> {
+    let mut held = Vec::new();
+    for _ in 0..count {
+        check_interrupt()?;
+        held.extend(open(running, listener)?);
+    }
+    Ok(held)
+}
+
+fn full(stage: &Stage, running: &Running, listener: &TcpListener, way: Way, seconds: u32) -> io::Result<Record> {
+    let path = stage.scratch("tunnel-file");
+    // Without blocks: its zeros come from the page cache and take no disk.
+    File::create(&path)?.set_len(FILE_BYTES)?;
+    let [near, far] = open(running, listener)?;
+    let (from, to) = if way == Way::Down { (far, near) } else { (near, far) };
+    let flow = Flow::start(from, to, File::open(&path)?);
+    pause(WARM_UP)?;
+    let (before, own_us, bytes) = (Readings::take(stage, running), own_cpu_us(), flow.received());
+    pause(Duration::from_secs(u64::from(seconds)))?;
+    let (received, generator_us) = (flow.received() - bytes, own_cpu_us().saturating_sub(own_us));
+    let mut record = before.finish();
+    record.bytes = received;
+    record.rate = received as f64 / (record.wall_us / 1e6);
+    record.generator_us = generator_us as f64;
+    if let Err(error) = flow.end() {
+        record.errors = error_of(&error.kind().to_string(), 1);
+    }
+    Ok(record)
+}
+
+/// What the ends of tunnels take.
+fn own_cpu_us() -> u64 {
+    process::cpu_us(&[std::process::id()])
+}
+
+/// Both ends of a full tunnel at work, a thread each.
+struct Flow {
+    stop: Arc<AtomicBool>,
+    received: Arc<AtomicU64>,
+    sender: JoinHandle<io::Result<u64>>,
+    receiver: JoinHandle<io::Result<()>>,
+}
+
+impl Flow {
+    fn start(from: TcpStream, to: TcpStream, file: File) -> Flow {
+        let (stop, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, counter) = (Arc::clone(&stop), Arc::clone(&received));
+        Flow {
+            stop,
+            received,
+            sender: std::thread::spawn(move || send(&from, &file, &stopped)),
+            receiver: std::thread::spawn(move || discard(&to, &counter)),
+        }
+    }
+
+    fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Sends no more, and waits until everything has come.
+    ///
+    /// # Errors
+    /// Either end failed, or less arrived than was sent.
+    fn end(self) -> io::Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = |_| io::Error::other("an end of the tunnel panicked");
+        let sent = self.sender.join().map_err(ended)??;
+        self.receiver.join().map_err(ended)??;
+        if self.received.load(Ordering::Relaxed) == sent { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+}
+
+/// Sends pages of the file over and over; how many bytes it were.
+fn send(to: &TcpStream, file: &File, stop: &AtomicBool) -> io::Result<u64> {
+    let mut bytes = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let mut offset = bytes % FILE_BYTES;
+        bytes += rustix::fs::sendfile(to, file, Some(&mut offset), PIECE_BYTES)? as u64;
+    }
+    to.shutdown(std::net::Shutdown::Write)?;
+    Ok(bytes)
+}
+
+/// Receives until the end without looking at anything.
+fn discard(from: &TcpStream, received: &AtomicU64) -> io::Result<()> {
+    let mut never_written = vec![0_u8; PIECE_BYTES];
+    loop {
+        match recv(from.as_fd(), &mut never_written[..], RecvFlags::TRUNC)?.1 {
+            0 => return Ok(()),
+            bytes => received.fetch_add(bytes as u64, Ordering::Relaxed),
+        };
+    }
+}
+
+/// Heads of the table of a full tunnel, without the first.
+pub(super) const COLUMNS: &[&str] = &["GB/s", "CPU s/GB: proxy", "both ends", "idle", "errors", "limit"];
+
+/// A contender's row in it.
+pub(super) fn row(own: &[&Record]) -> Vec<String> {
+    let of = |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
+    let errors = own.iter().flat_map(|record| record.errors.clone()).collect();
+    vec![
+        number(of(&|record| record.rate) / 1e9, 2),
+        number(of(&Record::proxy_s_per_gigabyte), 3),
+        number(of(&|record| record.generator_us / record.bytes as f64 * 1e3), 3),
+        format!("{} %", number(of(&|record| record.idle) * 100.0, 0)),
+        error_text(&errors),
+        limit(own),
+    ]
+}
+
+/// For somebody who waits.
+pub(super) fn progress(record: &Record) -> String {
+    format!(
+        "{:>6.2} GB/s, CPU {} s/GB, idle {:>3.0} %, {}",
+        record.rate / 1e9,
+        number(record.proxy_s_per_gigabyte(), 3),
+        record.idle * 100.0,
+        error_text(&record.errors)
+    )
+}
+
+/// For the last section of the report.
+pub(super) const METHOD: &str = "
+Tunnels. The harness holds both ends of each. weir opens them on CONNECT; HAProxy in TCP mode has only one server and forwards from
+the first byte on. A full tunnel is one connection: a thread sends pages of a file (sendfile), another one receives and throws away
+inside the kernel (recv with MSG_TRUNC, which copies nothing), so that the ends cost little; at the end as many bytes must have come as
+were sent. CPU is that of the proxy for each gigabyte (10^9 bytes) that was received, `both ends` that of the harness. Idle tunnels carry a few
+bytes first; their memory is the growth of PSS for each. HAProxy: mode tcp, a thread a core, pinned; `haproxy-splice` with
+`option splice-request` and `option splice-response` (`splice-auto` hardly ever splices) and pipes of 1 MiB (tune.pipesize), as large
+as weir's; `haproxy-splice-64k` with the usual pipes; `haproxy-copy` without splicing.
+";
