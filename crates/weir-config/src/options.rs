@@ -231,7 +231,7 @@ const UPSTREAM: Block = Block {
             "connect-retries",
             Kind::Count(1, 1_000),
             Default::Is("10"),
-            "Failed connects in a row after which what waits for the server moves to others.",
+            "Failed connects in a row after which what waits for the server moves to others, or fails.",
         ),
         row(
             "retry-nonidempotent",

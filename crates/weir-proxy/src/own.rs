@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::backoff::Backoff;
 use crate::errand::User;
 use crate::server::Waiting;
 use crate::usage::Account;
@@ -110,6 +111,19 @@ pub struct Approach {
     pub attempts: Vec<(u32, u32)>,
     /// A connect was not answered in time.
     pub timed_out: bool,
+    /// Servers that could not be reached for it.
+    pub tried: Tried,
+    /// When servers are asked again; `u64::MAX`: connects are under way.
+    pub retry_us: u64,
+}
+
+/// Servers that could not be reached for a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tried {
+    /// How many, each as often as it was tried.
+    pub servers: u32,
+    /// How often all had been tried, and how long to wait then.
+    pub rounds: Backoff,
 }
 
 impl Own {

@@ -200,7 +200,7 @@ pub struct UpstreamPlan {
     pub forward_timeout_us: u64,
     /// For one connect to be answered. Default 5 s.
     pub connect_timeout_us: u64,
-    /// Failed connects in a row after which what waits for the server moves to others. Default 10.
+    /// Failed connects in a row after which what waits for the server moves to others, or fails. Default 10.
     pub connect_retries: u32,
     /// Send non-idempotent requests again after a loss. Default false.
     pub retry_nonidempotent: bool,

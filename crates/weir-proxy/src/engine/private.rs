@@ -12,7 +12,7 @@ use super::schedule::Place;
 use super::{Action, Engine, Owner as Table, Piece, token};
 use crate::ask::{Ask, ExchangeId, Failure, Traits};
 use crate::link::{Link, LinkState, Owner};
-use crate::own::{Approach, OwnLink};
+use crate::own::{Approach, OwnLink, Tried};
 use crate::plan::Pool;
 use crate::server::Waiting;
 
@@ -52,6 +52,11 @@ impl Engine {
 
     /// Has a connection to a server made for a request.
     pub(super) fn approach(&mut self, server: usize, waiting: Waiting) {
+        self.approach_after(server, waiting, Tried::default());
+    }
+
+    /// The same after servers could not be reached.
+    fn approach_after(&mut self, server: usize, waiting: Waiting, tried: Tried) {
         let machine = &self.servers[server];
         let plan = &self.plan.upstreams[usize::from(machine.upstream)];
         let session = self.exchanges.at(waiting.ask.id.index).session;
@@ -59,7 +64,9 @@ impl Engine {
             true => self.destination(session).map_or_else(VecDeque::new, |to| to.addresses.iter().copied().collect()),
             false => [plan.servers[usize::from(machine.index)].address].into(),
         };
-        let approach = Approach { waiting, server: server as u32, more, attempts: Vec::new(), timed_out: false };
+        let server = server as u32;
+        let approach =
+            Approach { waiting, server, more, attempts: Vec::new(), timed_out: false, tried, retry_us: u64::MAX };
         self.counters.queue_waiting.add(1);
         self.sessions.at_mut(session).own.get_or_insert_default().approach = Some(Box::new(approach));
         self.try_address(session);
@@ -134,11 +141,16 @@ impl Engine {
         self.counters.upstream_connections.add(1);
         let machine = &mut self.servers[server];
         machine.ready += 1;
+        let revived = std::mem::take(&mut machine.failures) > 0;
         (machine.unreachable, machine.away_until_us) = (false, 0);
         if std::mem::take(&mut machine.told_unreachable) {
             self.note_event(server as u32, crate::event::What::Reachable);
         }
-        let Some(Approach { waiting, .. }) = self.take_approach(owner.session, Some(index)) else {
+        let approach = self.take_approach(owner.session, Some(index));
+        if revived {
+            self.retry_all_approaches();
+        }
+        let Some(Approach { waiting, .. }) = approach else {
             self.lose_link(index, Loss::Ours, "cancelled");
             return;
         };
@@ -200,26 +212,82 @@ impl Engine {
         if self.try_address(session) || waits {
             return;
         }
-        let Some(Approach { waiting: Waiting { mut ask, bytes }, timed_out, .. }) = self.take_approach(session, None)
-        else {
-            return;
-        };
-        let machine = &mut self.servers[server];
-        if machine.anywhere {
-            self.answer_fails(ask.id, if timed_out { Failure::ConnectTimeout } else { Failure::ConnectFailed });
-            return;
+        if self.servers[server].anywhere {
+            let Some(Approach { waiting, timed_out, .. }) = self.take_approach(session, None) else { return };
+            let failure = if timed_out { Failure::ConnectTimeout } else { Failure::ConnectFailed };
+            return self.answer_fails(waiting.ask.id, failure);
         }
+        self.server_unreached(server, session);
+    }
+
+    /// A server of the configuration can't be reached for what a client waits for. Nothing was sent, so what follows is no retry:
+    /// another server, and when each has had its turn all of them later.
+    fn server_unreached(&mut self, server: usize, session: u32) {
+        let machine = &mut self.servers[server];
         machine.away_until_us = self.now_us + AWAY_US;
         machine.unreachable = machine.ready == 0;
         self.tell_unreachable(server);
-        ask.tries = ask.tries.saturating_add(1);
+        let Some(approach) = self.approach_of(session) else { return };
+        let (mut ask, mut tried) = (approach.waiting.ask, approach.tried);
+        self.end_trial(&ask);
+        ask.traits = ask.traits.without(Traits::TRIAL);
+        tried.servers += 1;
         let plan = &self.plan.upstreams[usize::from(ask.upstream)];
-        if usize::from(ask.tries) < plan.servers.len() && u32::from(ask.tries) <= plan.forward_retries {
-            self.approach_again(ask, bytes);
-        } else {
-            self.end_trial(&ask);
-            self.answer_fails(ask.id, Failure::NoServer);
+        let (servers, retries) = (plan.servers.len() as u32, plan.connect_retries.max(1));
+        let is_over = tried.servers.is_multiple_of(servers);
+        let delay_us = if is_over { tried.rounds.next_delay_us(ask.serial) } else { 0 };
+        let machine = &mut self.servers[server];
+        machine.failures = machine.failures.max(tried.rounds.attempts());
+        // Others may have found out already that it is of no use.
+        let is_hopeless = is_over && machine.failures >= retries;
+        let retry_us = self.now_us + delay_us;
+        if let Some(approach) = self.approach_of(session) {
+            (approach.waiting.ask, approach.tried, approach.retry_us) = (ask, tried, retry_us);
         }
+        if is_hopeless {
+            self.take_approach(session, None);
+            self.answer_fails(ask.id, Failure::NoServer);
+        } else if delay_us == 0 {
+            self.retry_approach(session);
+        } else {
+            self.arm_session(session);
+        }
+    }
+
+    /// A server is back: who waits for the next round tries at once.
+    fn retry_all_approaches(&mut self) {
+        let now_us = self.now_us;
+        let waits = |index: &u32| {
+            let own = self.sessions.at(*index).own.as_deref();
+            own.and_then(|own| own.approach.as_deref()).is_some_and(|approach| approach.retry_us != u64::MAX)
+        };
+        for index in self.sessions.indexes().filter(waits).collect::<Vec<_>>() {
+            if let Some(approach) = self.approach_of(index) {
+                approach.retry_us = now_us;
+            }
+            self.arm_session(index);
+        }
+    }
+
+    /// Servers are asked again for a connection for what a client waits for, if that is due. False: it is not.
+    pub(super) fn retry_approach(&mut self, session: u32) -> bool {
+        let now_us = self.now_us;
+        let is_due = self.approach_of(session).is_some_and(|approach| approach.retry_us <= now_us);
+        if !is_due {
+            return false;
+        }
+        let Some(Approach { waiting: Waiting { mut ask, bytes }, tried, .. }) = self.take_approach(session, None)
+        else {
+            return false;
+        };
+        match self.choose(&ask) {
+            Some(server) => {
+                ask.server = server;
+                self.approach_after(self.server_index(&ask), Waiting { ask, bytes }, tried);
+            }
+            None => self.answer_fails(ask.id, self.refusal(&ask)),
+        }
+        true
     }
 
     /// A request that lost its connection, or could have none, gets another one.

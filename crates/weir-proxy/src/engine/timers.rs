@@ -65,6 +65,9 @@ impl Engine {
                 due_us = due_us.min(exchange.deadline_us);
             }
         }
+        if let Some(approach) = session.own.as_deref().and_then(|own| own.approach.as_deref()) {
+            due_us = due_us.min(approach.retry_us);
+        }
         let reading = match session.reading {
             Reading::Head if session.has_begun_request() && !session.flags.stopped => plan.head_timeout_us,
             Reading::Head if session.first == NONE && !session.flags.sending => {
@@ -116,6 +119,12 @@ impl Engine {
     }
 
     fn session_timed_out(&mut self, index: u32) {
+        if self.retry_approach(index) {
+            if self.session_alive(index) {
+                self.arm_session(index);
+            }
+            return;
+        }
         let now_us = self.now_us;
         let session = self.sessions.at(index);
         if session.flags.sending && session.send_us + self.plan.client.send_timeout_us <= now_us {

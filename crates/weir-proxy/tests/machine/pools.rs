@@ -160,22 +160,51 @@ fn a_refused_connect_goes_elsewhere() {
     world.finish();
 }
 
-/// Nobody accepts: 502, after each server was tried once; one that does not answer at all: 502 after `connect-timeout`.
+/// Nobody accepts: 502 after `connect-retries` rounds, and at once from then on; 504 after `forward-timeout` when nobody answers at
+/// all. It works as soon as somebody does.
 #[test]
 fn nobody_accepts() {
-    for (door, wait_us) in [(Door::Refuses, 1000), (Door::Mute, 11_000_000)] {
+    for (door, wait_us, status) in [(Door::Refuses, 10_000_000, 502), (Door::Mute, 61_000_000, 504)] {
         let mut world = World::started(pool(Pool::Pinned, 2, 8), 1, 1);
         world.servers.iter_mut().for_each(|server| server.door = door);
         let client = world.client();
         world.get(client, "00000001");
         world.run_for(wait_us);
-        assert_eq!(world.clients[client].statuses(), [502]);
-        assert_eq!(world.count(|counters| counters.upstream_connects.get()), 2);
-        // It works as soon as somebody does.
+        assert_eq!(world.clients[client].statuses(), [status]);
+        let connects = world.count(|counters| counters.upstream_connects.get());
+        if door == Door::Refuses {
+            assert_eq!(connects, 20, "each of the two ten times");
+            world.get(client, "00000002");
+            world.run_for(1000);
+            assert_eq!(world.clients[client].statuses(), [502, 502], "it is known");
+        }
         world.servers.iter_mut().for_each(|server| server.door = Door::Open);
-        world.get(client, "00000002");
+        world.get(client, "00000003");
         world.run_for(1000);
-        assert_eq!(world.clients[client].statuses(), [502, 200]);
+        assert_eq!(world.clients[client].statuses().last(), Some(&200));
+        world.finish();
+    }
+}
+
+/// A server that is being replaced: what is asked meanwhile waits for it, whatever may be sent again.
+#[test]
+fn a_server_is_back_soon() {
+    for mode in [Pool::Pinned, Pool::PerRequest] {
+        let mut plan = pool(mode, 1, 8);
+        plan.upstreams[0].forward_retries = 0;
+        let mut world = World::started(plan, 1, 1);
+        world.servers[0].door = Door::Refuses;
+        let clients: Vec<usize> = (0..20).map(|_| world.client()).collect();
+        for (at, client) in clients.iter().enumerate() {
+            world.post(*client, &format!("{at:08}"), b"x");
+        }
+        world.run_for(300_000);
+        assert!(clients.iter().all(|client| world.clients[*client].replies.is_empty()));
+        assert_eq!(world.count(|counters| counters.queue_waiting.get()), 20);
+        world.servers[0].door = Door::Open;
+        world.run_for(300_000);
+        assert!(clients.iter().all(|client| world.clients[*client].statuses() == [200]));
+        assert_eq!(world.count(|counters| counters.retries.get()), 0);
         world.finish();
     }
 }

@@ -6,7 +6,7 @@
 use weir_io::sim::Rng;
 use weir_proxy::balance::{Key, Method, Statistic};
 use weir_proxy::health::{Codes, Symptom};
-use weir_proxy::plan::{AllDown, BodyCheck, FailoverRule, HealthPlan, UpstreamPlan};
+use weir_proxy::plan::{AllDown, BodyCheck, FailoverRule, HealthPlan, Pool, UpstreamPlan};
 use weir_proxy::standing::Order;
 use weir_proxy::sticky::{Cookie, Sticky};
 
@@ -66,14 +66,21 @@ pub fn turn(upstream: &mut UpstreamPlan, rng: &mut Rng) {
     turn_retries(upstream, rng);
 }
 
+/// Chooses whose the connections are.
+pub fn turn_pool(upstream: &mut UpstreamPlan, rng: &mut Rng) {
+    if rng.chance(300) {
+        upstream.pool = *rng.pick(&[Pool::Shared, Pool::Pinned, Pool::PerRequest]);
+    }
+}
+
 /// Where they stand, for messages.
 pub fn told(upstream: &UpstreamPlan) -> String {
-    let UpstreamPlan { balance, failover, health, all_down, slow_start_us, .. } = upstream;
+    let UpstreamPlan { pool, balance, failover, health, all_down, slow_start_us, .. } = upstream;
     let backups: Vec<bool> = upstream.servers.iter().map(|server| server.backup).collect();
     let sticky = upstream.sticky.as_ref().map(|sticky| sticky.allow_failover);
     let retries = (upstream.forward_retries, upstream.retry_nonidempotent, upstream.connect_retries);
     format!(
-        "{balance:?}, backups {backups:?}, slow start {slow_start_us} us, sticky (failover) {sticky:?}, {all_down:?}, \
+        "{pool:?}, {balance:?}, backups {backups:?}, slow start {slow_start_us} us, sticky (failover) {sticky:?}, {all_down:?}, \
          retries (nonidempotent, connect) {retries:?}, failover {failover:?}, health {health:?}"
     )
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use weir_io::sim::{Actor, Faults, Ledger, Rng, SimWorld};
 
 use weir_proxy::counters::{Counters, Kind as CounterKind};
-use weir_proxy::plan::{PipelineMode, UpstreamPlan};
+use weir_proxy::plan::{PipelineMode, Pool, UpstreamPlan};
 use weir_proxy::stats::ServerStats;
 
 use super::book::{Book, Entry, Outcome, SharedBook, Traffic};
@@ -205,7 +205,9 @@ impl Run {
             drop(book);
             self.fail(&format!("promises were broken:\n  {text}"));
         }
-        let most = match self.scenario.plan.upstreams[0].pipeline {
+        let upstream = &self.scenario.plan.upstreams[0];
+        let most = match upstream.pipeline {
+            _ if upstream.pool != Pool::Pipelined => 1,
             PipelineMode::Off => 1,
             PipelineMode::Depth(depth) => depth as usize,
             PipelineMode::Adaptive => usize::MAX,
@@ -416,9 +418,11 @@ impl Run {
         }
     }
 
-    /// Upstream connections that are configured.
+    /// Upstream connections that are there without any client.
     fn connections(&self) -> u32 {
-        self.scenario.plan.upstreams[0].servers.iter().map(|server| server.connections).sum()
+        let upstream = &self.scenario.plan.upstreams[0];
+        let kept = !upstream.pool.is_private();
+        upstream.servers.iter().filter(|_| kept).map(|server| server.connections).sum()
     }
 
     /// Stops accepting; what was asked is answered.

@@ -120,6 +120,7 @@ impl Scenario {
     fn turn_dials(&mut self, rng: &mut Rng) {
         let upstream = &mut Arc::get_mut(&mut self.plan).expect("nobody shares it yet").upstreams[0];
         dials::turn(upstream, rng);
+        dials::turn_pool(upstream, &mut Rng::new(self.seed ^ 0xb007));
         self.manners.cookies = upstream.sticky.is_some();
         self.manners.keys = upstream.balance != Method::default();
         let judges = upstream.health.is_some() || !upstream.failover.is_empty();

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use weir_proxy::plan::Pool;
 use weir_proxy::report::ServerReport;
 use weir_proxy::standing::State;
 use weir_proxy::stats::ServerStats;
@@ -45,6 +46,8 @@ struct Last {
 pub struct Watch {
     backups: Vec<bool>,
     sessions: bool,
+    /// Clients keep to their connections.
+    pinned: bool,
     tries_all: bool,
     /// Servers may be down.
     killed: bool,
@@ -63,6 +66,7 @@ impl Watch {
         Watch {
             backups: upstream.servers.iter().map(|server| server.backup).collect(),
             sessions: upstream.sticky.is_some(),
+            pinned: upstream.pool == Pool::Pinned,
             tries_all: scenario.tries_all(),
             killed: scenario.kind == Kind::Outages,
             last: (0..scenario.workers).map(|_| Last::default()).collect(),
@@ -99,10 +103,10 @@ impl Watch {
     fn judge(&mut self, server: usize, turn: &[Turn], mailed: bool) -> Result<(), String> {
         let Turn { old, .. } = &turn[server];
         let others = || turn.iter().enumerate().filter(|(other, turn)| *other != server && turn.takes_requests());
-        let keeps_sessions = old.draining && self.sessions;
+        let keeps_sessions = old.draining && (self.sessions || self.pinned);
         let out = turn[server].is_out() && others().next().is_some() && !keeps_sessions;
         let primary = others().any(|(other, _)| !self.backups[other]);
-        let backup = self.backups[server] && primary && !self.sessions && !mailed;
+        let backup = self.backups[server] && primary && !self.sessions && !self.pinned && !mailed;
         if !out && !backup {
             return Ok(());
         }
