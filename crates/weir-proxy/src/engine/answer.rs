@@ -343,8 +343,8 @@ impl Engine {
             let session = self.sessions.at_mut(index);
             session.flags.reset |= done.want.cut;
             if session.first == NONE && session.reading == Reading::Await {
-                // An upgrade was refused, or one that waits for its turn may be parsed now.
-                session.reading = Reading::Head;
+                // An upgrade was refused, or one that waits for its turn may be parsed now. That it waited was not its client's doing.
+                (session.reading, session.since_us) = (Reading::Head, self.now_us);
             }
             if session.first != NONE && !closing {
                 let next = session.first;

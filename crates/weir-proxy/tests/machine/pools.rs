@@ -209,6 +209,25 @@ fn a_server_is_back_soon() {
     }
 }
 
+/// What waits behind a request that is never answered has not been slow itself.
+#[test]
+fn a_request_behind_one_that_times_out() {
+    let mut world = World::started(pool(Pool::Pinned, 1, 8), 1, 1);
+    let client = world.client();
+    world.serve(|_| None);
+    world.get(client, "00000001");
+    // In two pieces, so that the head's timer has begun.
+    world.expect(client, "GET", false, false);
+    world.send(client, b"GE");
+    world.run_for(1_000_000);
+    world.send(client, b"T /v?n=00000002 HTTP/1.1\r\nHost: a\r\n\r\n");
+    world.run_for(30_000_000);
+    world.serve(honest);
+    world.run_for(31_000_000);
+    assert_eq!(world.clients[client].statuses(), [504, 200]);
+    world.finish();
+}
+
 /// A client that leaves while its connection is being made takes the connect with it.
 #[test]
 fn a_client_leaves_during_the_connect() {

@@ -11,6 +11,7 @@ use weir_io::sim::{Actor, Conn, Net, Rng};
 
 use super::book::{Asked, Outcome, SharedBook};
 use super::dials::{COOKIE, KEY_FIELD};
+use super::scenario::server_address;
 
 /// One step of a client.
 #[derive(Debug)]
@@ -66,6 +67,8 @@ pub struct Manners {
     pub cookies: bool,
     /// Names one of a few keys for balancing.
     pub keys: bool,
+    /// Asks a forward proxy for so many servers; 0: it asks a server.
+    pub destinations: usize,
 }
 
 impl Manners {
@@ -84,6 +87,7 @@ impl Manners {
             pause_us: 0,
             cookies: false,
             keys: false,
+            destinations: 0,
         }
     }
 }
@@ -406,9 +410,21 @@ impl Writer<'_> {
     /// One request, the whole connection: the answer may end by close.
     fn http_10(&mut self) {
         let nonce = self.nonce(0);
-        let head = format!("GET /old?n={nonce} HTTP/1.0\r\nHost: weir.test\r\n\r\n");
+        let (origin, host) = self.destination();
+        let head = format!("GET {origin}/old?n={nonce} HTTP/1.0\r\nHost: {host}\r\n\r\n");
         self.ask("GET", nonce, false, Vec::new());
         self.send(head.into_bytes());
+    }
+
+    /// What stands in front of the path of the next request, and its Host.
+    fn destination(&mut self) -> (String, String) {
+        match self.manners.destinations {
+            0 => (String::new(), "weir.test".to_owned()),
+            count => {
+                let host = server_address(self.rng.index(count)).to_string();
+                (format!("http://{host}"), host)
+            }
+        }
     }
 
     fn nonce(&self, index: usize) -> String {
@@ -439,7 +455,9 @@ impl Writer<'_> {
         let nonce = self.nonce(index);
         let conditional = method == "GET" && self.rng.chance(100);
         let body = self.body(method);
-        let mut head = format!("{method} /p{}?n={nonce}&x HTTP/1.1\r\nHost: weir.test\r\n", self.rng.below(5));
+        let (origin, host) = self.destination();
+        let path = self.rng.below(5);
+        let mut head = format!("{method} {origin}/p{path}?n={nonce}&x HTTP/1.1\r\nHost: {host}\r\n");
         if conditional {
             head.push_str("If-None-Match: \"x\"\r\n");
         }

@@ -16,6 +16,7 @@ mod bounds;
 mod client;
 mod dials;
 mod direct;
+mod forward;
 mod hostile;
 mod node;
 mod operator;

@@ -337,10 +337,15 @@ impl Run {
     fn check_requests(&self) {
         let (book, nodes) = (self.book.borrow(), self.nodes.borrow());
         let mut wrong = Vec::new();
-        for server in 0..self.scenario.styles.len() {
+        // A forward proxy has one for all destinations.
+        let servers = self.scenario.plan.upstreams[0].servers.len();
+        for server in 0..servers {
             let sum =
                 |count: fn(&ServerStats) -> u64| nodes.iter().map(|node| count(&node.servers()[server])).sum::<u64>();
-            let seen = |counts: &BTreeMap<usize, u64>| counts.get(&server).copied().unwrap_or_default();
+            let is_here = |at: &usize| *at.min(&(servers - 1)) == server;
+            let seen = |counts: &BTreeMap<usize, u64>| -> u64 {
+                counts.iter().filter(|(at, _)| is_here(at)).map(|(_, count)| count).sum()
+            };
             let (requests, arrivals) = (sum(|stats| stats.requests.get()), seen(&book.arrivals));
             let whole = sum(|stats| stats.closes.sum()) == 0 && self.scenario.kind == Kind::Calm;
             if arrivals > requests || whole && arrivals != requests {
@@ -454,7 +459,12 @@ impl Run {
             trials: self.count(|counters| counters.trials.get()),
             probes: self.count(|counters| counters.probes.get()),
             bound: book.entries.values().filter(|entry| entry.bound.is_some()).count(),
-            backed_up: book.arrivals.iter().filter(|(at, _)| servers[**at].backup).map(|(_, count)| count).sum(),
+            backed_up: book
+                .arrivals
+                .iter()
+                .filter(|(at, _)| servers.get(**at).is_some_and(|server| server.backup))
+                .map(|(_, count)| count)
+                .sum(),
             trace_hash: self.world.trace_hash(),
         }
     }

@@ -206,6 +206,7 @@ fn manners(kind: Kind, rng: &mut Rng) -> Manners {
         pause_us: if outages { 2 * OUTAGES_US / 30 } else { 0 },
         cookies: false,
         keys: false,
+        destinations: 0,
     }
 }
 

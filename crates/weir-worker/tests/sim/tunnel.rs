@@ -1,5 +1,6 @@
 //! F4: after 101 the two connections are a tunnel: every byte both ways, ends of each direction, nothing left behind.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weir_io::sim::{Actor, Conn, Faults, Net, Rng, Settings};
@@ -26,6 +27,8 @@ struct TunnelClient {
     strict: bool,
     start_us: u64,
     conn: Option<Conn>,
+    /// What it asks to be connected to first.
+    through: Option<SocketAddr>,
     done: bool,
 }
 
@@ -37,6 +40,19 @@ impl TunnelClient {
     fn send(&self, net: &mut Net<'_>, conn: Conn, bytes: &[u8]) {
         self.book.borrow_mut().traffic.clients_sent += bytes.len() as u64;
         net.send(conn, bytes);
+    }
+
+    /// Asks the server itself.
+    fn ask(&mut self, net: &mut Net<'_>, conn: Conn, through: bool) {
+        // Servers look for the Via that nobody can add within CONNECT.
+        let via = if through { "Via: 1.1 weir\r\n" } else { "" };
+        let head =
+            format!("GET /ws HTTP/1.1\r\nHost: weir.test\r\n{via}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+        self.send(net, conn, head.as_bytes());
+        if !through {
+            self.send(net, conn, &said(0, self.early));
+            self.said = self.early;
+        }
     }
 
     fn say(&mut self, net: &mut Net<'_>, conn: Conn) {
@@ -96,13 +112,12 @@ impl Actor for TunnelClient {
     }
 
     fn on_connected(&mut self, net: &mut Net<'_>, conn: Conn, _: std::io::Result<()>) {
-        self.send(
-            net,
-            conn,
-            b"GET /ws HTTP/1.1\r\nHost: weir.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-        );
-        self.send(net, conn, &said(0, self.early));
-        self.said = self.early;
+        if let Some(to) = self.through {
+            self.send(net, conn, format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").as_bytes());
+        }
+        if self.through.is_none() || self.early > 0 {
+            self.ask(net, conn, self.through.is_some());
+        }
     }
 
     fn on_data(&mut self, net: &mut Net<'_>, conn: Conn, data: &[u8]) {
@@ -116,8 +131,22 @@ impl Actor for TunnelClient {
             return;
         };
         head.extend_from_slice(data);
-        let Some(end) = head.windows(4).position(|four| four == b"\r\n\r\n") else { return };
-        let head = self.head.take().unwrap_or_default();
+        let Some(mut end) = head.windows(4).position(|four| four == b"\r\n\r\n") else { return };
+        let mut head = self.head.take().unwrap_or_default();
+        if self.through.is_some() {
+            if !head.starts_with(b"HTTP/1.1 200 ") {
+                return self.refused(net, conn, &head);
+            }
+            self.through = None;
+            if self.early == 0 {
+                self.ask(net, conn, true);
+            }
+            head.drain(..end + 4);
+            match head.windows(4).position(|four| four == b"\r\n\r\n") {
+                Some(at) => end = at,
+                None => return self.head = Some(head),
+            }
+        }
         if !head.starts_with(b"HTTP/1.1 101 ") {
             return self.refused(net, conn, &head);
         }
@@ -162,10 +191,17 @@ fn play(seed: u64, strict: bool) {
     plan.upstreams[0].forward_timeout_us = 600_000_000;
     plan.client.tunnel_timeout_us = 30_000_000;
     let run = Run::new(scenario);
+    add_tunnels(&run, rng, strict, |_| None);
+    run.finish();
+}
+
+/// Adds clients of tunnels; `through` says what each asks to be connected to first.
+pub fn add_tunnels(run: &Run, rng: &mut Rng, strict: bool, through: impl Fn(&mut Rng) -> Option<SocketAddr>) {
     for _ in 0..1 + rng.index(5) {
         let shift = rng.below(8);
         let total = 2_000 + rng.index(300_000 >> shift);
         let (early, start_us) = (*rng.pick(&[0, 0, 1, 1_000]), rng.below(500_000));
+        let through = through(rng);
         run.add(|book| TunnelClient {
             book: book.clone(),
             total,
@@ -176,8 +212,8 @@ fn play(seed: u64, strict: bool) {
             strict,
             start_us,
             conn: None,
+            through,
             done: false,
         });
     }
-    run.finish();
 }
