@@ -407,6 +407,8 @@ pub struct Engine {
     shares_loads: bool,
     /// Some upstream has connections of single clients or requests.
     has_private: bool,
+    /// Requests for which no connection could be made and that wait for the next round.
+    parked: u32,
     /// The driver moves the bytes of tunnels.
     relays: bool,
     /// Tunnels whose bytes the driver may move as soon as it has all that came before.
@@ -493,6 +495,7 @@ impl Engine {
             swept_us: now_us,
             seed: parts.seed,
             shares_loads: false,
+            parked: 0,
             relays: parts.relays,
             to_relay: Vec::new(),
             names: Names::default(),

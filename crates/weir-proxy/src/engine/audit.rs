@@ -202,6 +202,8 @@ impl Engine {
         let waiting = quarantined
             + self.approaches().count()
             + self.servers.iter().map(|server| server.waiting.len()).sum::<usize>();
+        let parked = self.approaches().filter(|approach| approach.retry_us != u64::MAX).count();
+        equal("requests that wait for another round of connects", self.parked as usize, parked)?;
         let asked: usize = self.servers.iter().map(|server| server.inflight as usize).sum();
         let ready: usize = self.servers.iter().map(|server| server.ready as usize).sum();
         equal("queue_waiting", self.counters.queue_waiting.get() as usize, waiting)?;

@@ -120,6 +120,7 @@ impl Engine {
     fn take_approach(&mut self, session: u32, winner: Option<u32>) -> Option<Approach> {
         let approach = self.sessions.at_mut(session).own.as_deref_mut()?.approach.take()?;
         self.counters.queue_waiting.sub(1);
+        self.parked -= u32::from(approach.retry_us != u64::MAX);
         for (index, generation) in &approach.attempts {
             if Some(*index) != winner && self.links.holds(*index, *generation) {
                 self.close_own(*index, if winner.is_some() { "lost-race" } else { "cancelled" });
@@ -232,15 +233,17 @@ impl Engine {
         self.end_trial(&ask);
         ask.traits = ask.traits.without(Traits::TRIAL);
         tried.servers += 1;
-        let plan = &self.plan.upstreams[usize::from(ask.upstream)];
-        let (servers, retries) = (plan.servers.len() as u32, plan.connect_retries.max(1));
-        let is_over = tried.servers.is_multiple_of(servers);
-        let delay_us = if is_over { tried.rounds.next_delay_us(ask.serial) } else { 0 };
         let machine = &mut self.servers[server];
-        machine.failures = machine.failures.max(tried.rounds.attempts());
-        // Others may have found out already that it is of no use.
-        let is_hopeless = is_over && machine.failures >= retries;
-        let retry_us = self.now_us + delay_us;
+        machine.failures = machine.failures.max(tried.rounds.attempts() + 1);
+        let retries = self.plan.upstreams[usize::from(ask.upstream)].connect_retries.max(1);
+        let servers = &self.servers[self.groups[usize::from(ask.upstream)].servers.clone()];
+        let is_over = tried.servers.is_multiple_of(servers.len() as u32);
+        let delay_us = if is_over { tried.rounds.next_delay_us(ask.serial) } else { 0 };
+        // Others may have found out already that none is of use.
+        let mut usable = servers.iter().filter(|server| server.standing.takes_new());
+        let is_known = usable.all(|server| server.failures >= retries);
+        let is_hopeless = is_over && (is_known || tried.rounds.attempts() >= retries);
+        let retry_us = if is_hopeless || delay_us == 0 { u64::MAX } else { self.now_us + delay_us };
         if let Some(approach) = self.approach_of(session) {
             (approach.waiting.ask, approach.tried, approach.retry_us) = (ask, tried, retry_us);
         }
@@ -248,14 +251,18 @@ impl Engine {
             self.take_approach(session, None);
             self.answer_fails(ask.id, Failure::NoServer);
         } else if delay_us == 0 {
-            self.retry_approach(session);
+            self.ask_servers_again(session);
         } else {
+            self.parked += 1;
             self.arm_session(session);
         }
     }
 
     /// A server is back: who waits for the next round tries at once.
     fn retry_all_approaches(&mut self) {
+        if self.parked == 0 {
+            return;
+        }
         let now_us = self.now_us;
         let waits = |index: &u32| {
             let own = self.sessions.at(*index).own.as_deref();
@@ -269,16 +276,20 @@ impl Engine {
         }
     }
 
-    /// Servers are asked again for a connection for what a client waits for, if that is due. False: it is not.
+    /// The next round for what a client waits for, if that is due. False: it is not.
     pub(super) fn retry_approach(&mut self, session: u32) -> bool {
         let now_us = self.now_us;
         let is_due = self.approach_of(session).is_some_and(|approach| approach.retry_us <= now_us);
-        if !is_due {
-            return false;
+        if is_due {
+            self.ask_servers_again(session);
         }
+        is_due
+    }
+
+    fn ask_servers_again(&mut self, session: u32) {
         let Some(Approach { waiting: Waiting { mut ask, bytes }, tried, .. }) = self.take_approach(session, None)
         else {
-            return false;
+            return;
         };
         match self.choose(&ask) {
             Some(server) => {
@@ -287,7 +298,6 @@ impl Engine {
             }
             None => self.answer_fails(ask.id, self.refusal(&ask)),
         }
-        true
     }
 
     /// A request that lost its connection, or could have none, gets another one.

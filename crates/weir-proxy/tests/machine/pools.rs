@@ -209,6 +209,31 @@ fn a_server_is_back_soon() {
     }
 }
 
+/// That one server has long been dead does not shorten the wait for the other one.
+#[test]
+fn the_other_server_is_back_soon() {
+    for dead in [0, 1] {
+        let mut world = World::started(pool(Pool::PerRequest, 2, 8), 1, 1);
+        world.servers.iter_mut().for_each(|server| server.door = Door::Refuses);
+        let client = world.client();
+        world.get(client, "00000001");
+        world.run_for(10_000_000);
+        // Both are known to be dead now; then only one is.
+        world.servers[1 - dead].door = Door::Open;
+        for n in 0..4 {
+            world.get(client, &format!("1000000{n}"));
+            world.run_for(1_000);
+        }
+        world.servers[1 - dead].door = Door::Refuses;
+        world.get(client, "20000000");
+        world.run_for(100_000);
+        world.servers[1 - dead].door = Door::Open;
+        world.run_for(1_000_000);
+        assert_eq!(world.clients[client].statuses(), [502, 200, 200, 200, 200, 200], "server {dead} is dead");
+        world.finish();
+    }
+}
+
 /// What waits behind a request that is never answered has not been slow itself.
 #[test]
 fn a_request_behind_one_that_times_out() {
