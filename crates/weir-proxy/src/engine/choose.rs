@@ -69,7 +69,7 @@ impl Engine {
     }
 
     /// Whether the server to which a session is bound can have its request. Where it may have no other, it may wait.
-    fn is_bound_usable(&self, ask: &Ask) -> bool {
+    pub(super) fn is_bound_usable(&self, ask: &Ask) -> bool {
         let server = self.groups[usize::from(ask.upstream)].servers.start + usize::from(ask.bound);
         self.servers[server].standing.accepts_bound()
             && (self.is_reachable(server)

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use super::loss::Loss;
 use super::schedule::Place;
 use super::{Action, Engine, Owner as Table, Piece, token};
-use crate::ask::{Ask, ExchangeId, Failure, Traits};
+use crate::ask::{Ask, ExchangeId, Failure, NOBODY, Traits};
 use crate::link::{Link, LinkState, Owner};
 use crate::own::{Approach, OwnLink, Tried};
 use crate::plan::Pool;
@@ -41,6 +41,11 @@ impl Engine {
         let link = self.links.at(index);
         let (server, free) = (link.server as usize, link.is_ready() && link.persist && link.entries.is_empty());
         if !free || !self.servers[server].standing.accepts_bound() {
+            return None;
+        }
+        // A session that is bound elsewhere goes there: the connection that is made for it takes the place of this one.
+        let bound_here = ask.bound == NOBODY || ask.bound == self.servers[server].index;
+        if !bound_here && (ask.traits.has(Traits::BOUND) || self.is_bound_usable(ask)) {
             return None;
         }
         ask.server = self.servers[server].index;
@@ -187,10 +192,14 @@ impl Engine {
             max = forward.destinations_max as usize;
         }
         let own = self.sessions.at_mut(session).own.get_or_insert_default();
+        let same = own.links.iter().find(|link| link.upstream == upstream && link.destination == destination);
+        let replaced = same.map(|link| link.index).filter(|link| self.links.at(*link).entries.is_empty());
         own.links.push(OwnLink { index, generation, upstream, destination });
         // The one that is kept now is the last.
         let oldest = own.links.iter().find(|_| own.links.len() > max).map(|link| link.index);
-        if let Some(oldest) = oldest {
+        if let Some(replaced) = replaced {
+            self.lose_link(replaced, Loss::Ours, "replaced");
+        } else if let Some(oldest) = oldest {
             self.lose_link(oldest, Loss::Ours, "least-recently-used");
         }
     }

@@ -4,7 +4,7 @@
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::balance::{Key, Method, Statistic};
-use weir_proxy::plan::{Network, PipelineMode, Plan};
+use weir_proxy::plan::{Network, PipelineMode, Plan, Pool};
 use weir_proxy::standing::Order;
 use weir_proxy::sticky::{Cookie, Sticky};
 
@@ -577,6 +577,29 @@ fn a_session_stays_with_its_server() {
         assert!(renewed.is_some(), "a value that nobody gave is replaced");
         world.finish();
     }
+}
+
+/// With `pool` pinned a session goes before the connection that its client has; that one is given up.
+#[test]
+fn a_session_is_stronger_than_a_pinned_connection() {
+    let mut plan = sticky(3, 1, true);
+    plan.upstreams[0].pool = Pool::Pinned;
+    let mut world = World::started(plan, 1, 1);
+    let mut values = Vec::new();
+    for _ in 0..3 {
+        let client = world.client();
+        let server = server_of(&mut world, client, "/v?n=00000001", "");
+        values.push((server, binding(&world, client).unwrap()));
+    }
+    let client = world.client();
+    let open = world.open_conns().len();
+    for (server, value) in values.iter().chain(&values) {
+        for _ in 0..2 {
+            assert_eq!(ask_bound(&mut world, client, value), (*server, None));
+        }
+        assert_eq!(world.open_conns().len(), open + 1, "one of its own");
+    }
+    world.finish();
 }
 
 /// When its server can't be used, a session goes to another one and stays there; with `allow-failover off` it gets 502.
