@@ -383,7 +383,14 @@ impl Engine {
         };
         if wanted == session.flags.stopped && !session.flags.ended {
             let action = Action::ReceiveClient { socket: session.socket, on: wanted };
-            self.sessions.at_mut(index).flags.stopped = !wanted;
+            let now_us = self.now_us;
+            let session = self.sessions.at_mut(index);
+            session.flags.stopped = !wanted;
+            if wanted && session.reading == Reading::Head && session.has_begun_request() {
+                // The patience with the rest of a head begins only now that it may come.
+                session.since_us = now_us;
+                self.arm_session(index);
+            }
             self.actions.push_back(action);
         }
     }
