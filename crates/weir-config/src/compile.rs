@@ -332,7 +332,11 @@ impl Compiler<'_> {
         let weight = narrow(block.number("weight"));
         let backup = block.flag("backup");
         match (self.world.resolve)(name) {
-            Ok(Some(address)) => Some(ServerPlan { name: name.to_owned(), address, connections, weight, backup }),
+            Ok(Some(address)) => {
+                let usual = ServerPlan::new(name, address);
+                let connections_max = usual.connections_max.max(connections);
+                Some(ServerPlan { connections, connections_max, weight, backup, ..usual })
+            }
             Ok(None) => {
                 self.push(Problem::new("unresolvable", &block.place("address"), format!("`{name}` has no address")));
                 None

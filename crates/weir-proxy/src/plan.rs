@@ -336,8 +336,15 @@ pub struct ServerPlan {
     pub name: String,
     /// What it resolved to at start.
     pub address: SocketAddr,
-    /// Connections kept established, in total over all workers, 1-65,535. Default 32.
+    /// Connections kept established also without traffic, in total over all workers, 0 to `connections`. Default 1; 0 for a
+    /// [`Pool::is_private`] one. As many as `connections`: all are made at start, and remade at once.
+    pub connections_min: u32,
+    /// Connections made for what shares them, in total over all workers, 1-65,535: how many requests the server may have to work
+    /// on at once while nothing holds a connection. Default 32.
     pub connections: u32,
+    /// Connections made when others are held by what does not share, in total over all workers, `connections` to 65,535: uploads
+    /// that are not complete, answers that are large, late or endless, non-idempotent requests, tunnels, slow readers. Default 1024.
+    pub connections_max: u32,
     /// Share of requests relative to the other servers, 1-100. Default 50.
     pub weight: u32,
     /// Used only when no other server can be. Default false.
@@ -408,6 +415,14 @@ impl ListenerPlan {
 impl ServerPlan {
     /// A server with the default connections and weight.
     pub fn new(name: &str, address: SocketAddr) -> ServerPlan {
-        ServerPlan { name: name.to_owned(), address, connections: 32, weight: 50, backup: false }
+        ServerPlan {
+            name: name.to_owned(),
+            address,
+            connections_min: 1,
+            connections: 32,
+            connections_max: 1024,
+            weight: 50,
+            backup: false,
+        }
     }
 }

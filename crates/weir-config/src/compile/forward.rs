@@ -67,7 +67,7 @@ impl Compiler<'_> {
         let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         UpstreamPlan {
             name: NAME.to_owned(),
-            servers: vec![ServerPlan { connections: 0, ..ServerPlan::new(NAME, anywhere) }],
+            servers: vec![ServerPlan { connections_min: 0, connections: 0, ..ServerPlan::new(NAME, anywhere) }],
             pool: if block.text("pool") == "per-request" { Pool::PerRequest } else { Pool::Pinned },
             pipeline: PipelineMode::Off,
             forward_timeout_us: block.number("forward-timeout"),
