@@ -25,6 +25,10 @@ use crate::mailbox::Mailbox;
 
 /// Tokens of listeners carry this kind.
 const LISTENER: u64 = 3 << 56;
+/// The pool that clients are received into.
+const OF_CLIENTS: Class = Class::Small;
+/// The pool that servers are received into.
+const OF_SERVERS: Class = Class::Large;
 /// Smaller receives are copied; larger ones are passed on by reference.
 const SHARE_BYTES_MIN: usize = 4096;
 /// Panics within [`CALM_US`] after which a worker gives up: one that comes with nothing from outside would come for ever.
@@ -454,7 +458,7 @@ impl<D: Driver> Worker<D> {
             Event::Accepted { socket, peer } => match self.engine.accepted(pack(socket), peer, self.serves(token)) {
                 Some(token) => {
                     self.driver.set_token(socket, token);
-                    self.driver.receive(socket, Receive::Many(Class::Small));
+                    self.driver.receive(socket, Receive::Many(class_of(token)));
                 }
                 None => self.driver.close(socket),
             },
@@ -478,8 +482,8 @@ impl<D: Driver> Worker<D> {
     }
 
     fn received(&mut self, token: u64, buffer: RecvBuf) {
-        // A kept buffer is missing to others until its last reader is done: only while there are plenty.
-        if buffer.len() >= SHARE_BYTES_MIN && self.has_plenty() {
+        // A kept buffer is missing to all others of its pool until its last reader is done: only while that pool has plenty.
+        if buffer.len() >= SHARE_BYTES_MIN && self.has_plenty(class_of(token)) {
             let bytes = buffer.into_bytes();
             self.feed(token, &Input::shared(&bytes));
         } else {
@@ -488,8 +492,8 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    fn has_plenty(&self) -> bool {
-        let (free, total) = self.driver.buffers(Class::Large);
+    fn has_plenty(&self, class: Class) -> bool {
+        let (free, total) = self.driver.buffers(class);
         free * 2 >= total
     }
 
@@ -544,7 +548,7 @@ impl<D: Driver> Worker<D> {
                 self.driver.send(unpack(socket), payload(out));
             }
             Action::ReceiveClient { socket, on } => {
-                let how = if on { Receive::Many(Class::Small) } else { Receive::Off };
+                let how = if on { Receive::Many(OF_CLIENTS) } else { Receive::Off };
                 self.driver.receive(unpack(socket), how);
             }
             Action::LocateLink { token, socket } => {
@@ -558,7 +562,7 @@ impl<D: Driver> Worker<D> {
                     self.engine.relay_looked(token, moved.a_to_b, moved.b_to_a);
                 }
             }
-            Action::ReceiveLink { socket } => self.driver.receive(unpack(socket), Receive::Once(Class::Large)),
+            Action::ReceiveLink { socket } => self.driver.receive(unpack(socket), Receive::Once(OF_SERVERS)),
             Action::AcknowledgeLink { socket } => self.driver.acknowledge(unpack(socket)),
             Action::ShutdownClient { socket } | Action::ShutdownLink { socket } => {
                 self.driver.shutdown_write(unpack(socket));
@@ -577,6 +581,11 @@ impl<D: Driver> Worker<D> {
             },
         }
     }
+}
+
+/// The pool that a connection is received into.
+fn class_of(token: u64) -> Class {
+    if token_is_link(token) { OF_SERVERS } else { OF_CLIENTS }
 }
 
 fn payload(out: Out) -> Payload {

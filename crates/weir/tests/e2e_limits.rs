@@ -20,6 +20,7 @@ on_both_drivers!(
     h3_slow_client_gets_everything,
     h3_slow_client_keeps_nobody_waiting,
     h6_descriptors_run_out,
+    deaf_servers_leave_the_receive_buffers_to_others,
     hundred_clients_of_every_bad_kind,
     connections_limit_closes_at_once,
 );
@@ -214,6 +215,48 @@ fn h6_descriptors_run_out(io: Io) {
     drop(crowd);
     (0..3).for_each(|_| victim(&weir));
     weir.stop();
+    server.finish();
+}
+
+/// The receive buffers of a worker are everybody's: what uploads to servers that stopped reading have in it stays a part of them.
+fn deaf_servers_leave_the_receive_buffers_to_others(io: Io) {
+    const UPLOADS: usize = 60;
+    let server = Server::start(Honest);
+    // The kernel makes its connections, and nobody ever accepts or reads them.
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    deaf.set_nonblocking(true).expect("a socket option");
+    socket2::SockRef::from(&deaf).set_recv_buffer_size(8192).expect("a socket option");
+    let address = deaf.local_addr().expect("bound");
+    let more = format!(
+        "upstream \"deaf\" {{\n server \"{address}\" connections=64\n}}\nroute host=\"deaf\" path=\"/\" {{ proxy \"deaf\" }}\n{}",
+        app(&server, 1, "")
+    );
+    for workers in [1, 2] {
+        let weir = Weir::start(io, workers, &more);
+        std::thread::scope(|scope| {
+            let uploads: Vec<_> = (0..UPLOADS)
+                .map(|_| {
+                    let mut stream = TcpStream::connect(weir.address).expect("weir accepts");
+                    stream.set_write_timeout(Some(Duration::from_millis(500))).expect("a socket option");
+                    scope.spawn(move || {
+                        stream
+                            .write_all(b"POST / HTTP/1.1\r\nHost: deaf\r\nContent-Length: 1000000000\r\n\r\n")
+                            .expect("there is room");
+                        // Until nothing goes any more.
+                        while stream.write_all(&[b'x'; 64 << 10]).is_ok() {}
+                        stream
+                    })
+                })
+                .collect();
+            let uploads: Vec<TcpStream> = uploads.into_iter().map(|it| it.join().expect("stuck")).collect();
+            (0..5).for_each(|_| victim(&weir));
+            drop(uploads);
+        });
+        // What nobody has read becomes a reset, and the uploads fail.
+        while deaf.accept().is_ok() {}
+        victim(&weir);
+        weir.stop();
+    }
     server.finish();
 }
 

@@ -13,7 +13,6 @@ use std::io;
 use std::os::fd::RawFd;
 
 use super::pipe::{Pipe, Pipes};
-use crate::RecvBuf;
 use crate::net;
 
 /// Bytes that one copying receive may bring. A receive that fills it shows that much is on its way: what follows goes through a
@@ -70,7 +69,7 @@ pub(super) enum Halt {
 /// What the sink did not take of what receives brought.
 #[derive(Debug, Default)]
 struct Held {
-    buffers: VecDeque<RecvBuf>,
+    buffers: VecDeque<Box<[u8]>>,
     /// Bytes of the first one that were taken.
     offset: usize,
 }
@@ -102,10 +101,11 @@ impl Flow {
         Flow { over, ..Flow::default() }
     }
 
-    /// Bytes that a receive brought before the relay began; they come before what is still in the socket.
-    pub(super) fn hold(&mut self, buffer: RecvBuf) {
+    /// Bytes that a receive brought before the relay began; they come before what is still in the socket. Copied, because a sink
+    /// that is not read may keep them for as long as the relay lives, and the pool that the buffer is of is everybody's.
+    pub(super) fn hold(&mut self, bytes: &[u8]) {
         if !self.done {
-            self.held.get_or_insert_default().buffers.push_back(buffer);
+            self.held.get_or_insert_default().buffers.push_back(bytes.into());
         }
     }
 
@@ -241,7 +241,7 @@ impl Flow {
         self.moved += sent as u64;
         tools.copied += sent as u64;
         if sent < bytes {
-            self.hold(RecvBuf::from_vec(tools.scratch[sent..bytes].to_vec()));
+            self.hold(&tools.scratch[sent..bytes]);
         }
         Ok(())
     }
@@ -279,7 +279,7 @@ impl Flow {
             Err(error) if cannot_splice(&error) => {
                 let bytes = pipe.unload()?;
                 self.copies = true;
-                self.hold(RecvBuf::from_vec(bytes));
+                self.hold(&bytes);
                 Ok(())
             }
             Err(error) => Err(error),

@@ -3,7 +3,7 @@
 //! Used by both real drivers, which tell when a socket is ready and call [`Relays::run`] in each turn. Direct calls of splice(2)
 //! upon readiness: io_uring's own splice always waits for one of its threads (`io_splice` in io_uring/splice.c refuses to be tried
 //! at once). `flow` is one direction, `pipe` the pipes. Bounds: `relay_bytes_per_turn` for all relays together, [`SHARE_BYTES`] for
-//! one direction before others have theirs; pipes as in `pipe`. An idle relay holds no pipe and no buffer.
+//! one direction before others have theirs; pipes as in `pipe`. An idle relay holds no pipe, and none holds a buffer of a pool.
 
 mod flow;
 mod pipe;
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 
-use crate::{DriverStats, Options, RecvBuf, RelayEnd, Relayed, Socket};
+use crate::{DriverStats, Options, RelayEnd, Relayed, Socket};
 
 use flow::{Flow, Halt, Side, Tools};
 use pipe::Pipes;
@@ -188,8 +188,8 @@ impl Relays {
     }
 
     /// A receive of the time before brought bytes.
-    pub(crate) fn received(&mut self, socket: Socket, buffer: RecvBuf) {
-        self.with(socket, |relay, side, _| relay.flows[side].hold(buffer));
+    pub(crate) fn received(&mut self, socket: Socket, bytes: &[u8]) {
+        self.with(socket, |relay, side, _| relay.flows[side].hold(bytes));
     }
 
     /// A receive of the time before found the end.

@@ -7,7 +7,7 @@ use std::io;
 use crate::net::{accept, close_fd, concerns_one_connection, peer_address};
 use crate::relay::Ready;
 use crate::table::{self, NO_SEND};
-use crate::{Class, Completion, Event, Receive, RecvBuf, Socket, Token};
+use crate::{Class, Completion, Driver, Event, Receive, RecvBuf, Socket, Token};
 
 use super::operations::{Kind, decode};
 use super::ring::Entry;
@@ -82,7 +82,10 @@ impl Uring {
     /// A receive of the time before the relay.
     fn deliver_to_relay(&mut self, socket: Socket, entry: Entry, buffer: Option<RecvBuf>) {
         match (buffer, -entry.result) {
-            (Some(buffer), _) => self.relays.received(socket, buffer),
+            (Some(buffer), _) => {
+                self.relays.received(socket, &buffer);
+                self.recycle(buffer);
+            }
             (None, 0) => self.relays.source_ended(socket),
             (None, libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
             (None, code) => self.relays.failed(socket, &io::Error::from_raw_os_error(code)),
