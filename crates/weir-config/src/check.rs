@@ -264,6 +264,16 @@ impl Checker<'_> {
             Default::Unless(_, other) if self.written.iter().any(|(row, ..)| row.name == other) => None,
             Default::Absent => None,
             Default::Is(text) | Default::Unless(text, _) => Some(default_of(row, text)),
+            Default::AtLeast(text, other) => {
+                let mut chosen = default_of(row, text);
+                let other = self.written.iter().find(|(row, ..)| row.name == other);
+                if let (Some(Setting::Count(number)), Some((_, _, settings))) = (chosen.settings.first_mut(), other)
+                    && let Some(Setting::Count(written)) = settings.first()
+                {
+                    *number = (*number).max(*written);
+                }
+                Some(chosen)
+            }
         }
     }
 }
@@ -327,7 +337,7 @@ mod tests {
                 Default::With(_, _, default) | Default::Without(_, _, default) => *default,
                 default => default,
             };
-            if let Default::Is(text) | Default::Unless(text, _) = default {
+            if let Default::Is(text) | Default::Unless(text, _) | Default::AtLeast(text, _) = default {
                 assert_eq!(default_of(row, text).settings.len(), 1, "{}", row.name);
             }
         }

@@ -328,14 +328,13 @@ impl Compiler<'_> {
         if name.is_empty() {
             return None;
         }
-        let connections = narrow(block.number("connections"));
+        let (connections_min, connections, connections_max) = self.connections(block);
         let weight = narrow(block.number("weight"));
         let backup = block.flag("backup");
         match (self.world.resolve)(name) {
             Ok(Some(address)) => {
-                let usual = ServerPlan::new(name, address);
-                let connections_max = usual.connections_max.max(connections);
-                Some(ServerPlan { connections, connections_max, weight, backup, ..usual })
+                let name = name.to_owned();
+                Some(ServerPlan { name, address, connections_min, connections, connections_max, weight, backup })
             }
             Ok(None) => {
                 self.push(Problem::new("unresolvable", &block.place("address"), format!("`{name}` has no address")));
@@ -347,6 +346,24 @@ impl Compiler<'_> {
                 None
             }
         }
+    }
+
+    /// How many connections are kept, made for what shares them, and made at all.
+    fn connections(&mut self, block: &Checked) -> (u32, u32, u32) {
+        let [min, usual, max] =
+            ["connections-min", "connections", "connections-max"].map(|name| narrow(block.number(name)));
+        // What was wrong has been reported, and is 0 here.
+        if usual > 0 && min > usual {
+            let message = format!("`connections-min` is {min}, but not more than {usual} are made: `connections`");
+            let problem = Problem::new("conflict", &block.place("connections-min"), message);
+            self.push(problem.help(format!("write connections={min}, or lower `connections-min`")));
+        }
+        if max > 0 && usual > max {
+            let message = format!("`connections-max` is {max}, less than `connections`, which is {usual}");
+            let problem = Problem::new("conflict", &block.place("connections-max"), message);
+            self.push(problem.help("lower `connections`, or leave `connections-max` out: it grows with `connections`"));
+        }
+        (min, usual, max)
     }
 
     fn failover(&mut self, upstream: &Checked) -> Vec<FailoverRule> {

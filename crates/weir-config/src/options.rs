@@ -266,10 +266,22 @@ const SERVER: Block = Block {
     positional: &[row("address", Kind::Text("HOST:PORT", texts::server_address), Default::Required, "Where it is.")],
     options: &[
         row(
+            "connections-min",
+            Kind::Count(0, 65_535),
+            Default::Is("1"),
+            "Connections kept also without traffic. As many as `connections`: all are made at the start and kept.",
+        ),
+        row(
             "connections",
             Kind::Count(1, 65_535),
             Default::Is("32"),
-            "Connections kept established, in total over all workers.",
+            "How many requests the server may have to work on at once while nothing holds a connection: so many connections are made, when requests would wait otherwise. As the other two, in total over all workers.",
+        ),
+        row(
+            "connections-max",
+            Kind::Count(1, 65_535),
+            Default::AtLeast("1024", "connections"),
+            "So many are made when others are held by what does not share: uploads that are not complete, large, late or endless answers, POSTs, tunnels, slow readers.",
         ),
         row("weight", Kind::Count(1, 100), Default::Is("50"), "Share of requests relative to the other servers."),
         row("backup", Kind::Flag, Default::Is("#false"), "Used only when no server without this can be."),

@@ -50,6 +50,7 @@ fn text_of(default: Default) -> String {
         Default::Without(other, words, default) => {
             format!("{} (when `{other}` is not {})", text_of(*default), words.join(", "))
         }
+        Default::AtLeast(text, other) => format!("`{text}`, or `{other}` if that is more"),
         Default::Required => "required".to_owned(),
         Default::Absent => "none".to_owned(),
         Default::Is(text) | Default::Unless(text, _) => format!("`{text}`"),

@@ -12,8 +12,14 @@ pub struct Reverse {
     pub listen: Vec<String>,
     /// `host:port` of each server.
     pub to: Vec<String>,
-    /// Connections to each server; None leaves the default.
+    /// Connections kept to each server; None leaves the default.
+    pub connections_min: Option<u32>,
+    /// Connections to each server for what shares them; None leaves the default.
     pub connections: Option<u32>,
+    /// Connections to each server when others are held; None leaves the default.
+    pub connections_max: Option<u32>,
+    /// `pool`; None leaves the default.
+    pub pool: Option<String>,
     /// `adaptive`, `off` or a depth; None leaves the default.
     pub pipeline: Option<String>,
     /// How to run.
@@ -57,9 +63,18 @@ impl Reverse {
             let _ = writeln!(out, "listen {}", literal(address));
         }
         out.push_str("upstream \"app\" {\n");
+        if let Some(pool) = &self.pool {
+            let _ = writeln!(out, "    pool {}", literal(pool));
+        }
+        let counts = [
+            ("connections-min", self.connections_min),
+            ("connections", self.connections),
+            ("connections-max", self.connections_max),
+        ];
+        let counts: String =
+            counts.iter().filter_map(|(name, count)| Some(format!(" {name}={}", count.as_ref()?))).collect();
         for server in &self.to {
-            let connections = self.connections.map(|count| format!(" connections={count}")).unwrap_or_default();
-            let _ = writeln!(out, "    server {}{connections}", literal(server));
+            let _ = writeln!(out, "    server {}{counts}", literal(server));
         }
         match self.pipeline.as_deref() {
             None => {}
@@ -90,15 +105,30 @@ mod tests {
         let reverse = Reverse {
             listen: vec!["127.0.0.1:8080".to_owned()],
             to: vec!["10.0.0.1:9090".to_owned(), "10.0.0.2:9090".to_owned()],
+            connections_min: Some(2),
             connections: Some(4),
+            connections_max: Some(6),
+            pool: Some("pipelined".to_owned()),
             pipeline: Some("16".to_owned()),
             ..Reverse::default()
         };
         let config = parse(&reverse.to_kdl(), "reverse").unwrap();
         let upstream = &config.plan.upstreams[0];
         assert_eq!(upstream.servers.len(), 2);
-        assert!(upstream.servers.iter().all(|server| server.connections == 4));
+        for server in &upstream.servers {
+            assert_eq!((server.connections_min, server.connections, server.connections_max), (2, 4, 6));
+        }
         assert_eq!(upstream.pipeline, weir_proxy::plan::PipelineMode::Depth(16));
+    }
+
+    #[test]
+    fn each_pool_can_be_asked_for() {
+        for pool in ["pipelined", "shared", "pinned", "per-request"] {
+            let (listen, to) = (vec!["127.0.0.1:8080".to_owned()], vec!["10.0.0.1:9090".to_owned()]);
+            let reverse = Reverse { listen, to, pool: Some(pool.to_owned()), ..Reverse::default() };
+            let config = parse(&reverse.to_kdl(), "reverse").unwrap();
+            assert_eq!(config.plan.upstreams[0].pool.word(), pool);
+        }
     }
 
     #[test]

@@ -132,6 +132,7 @@ fn json_and_kdl_of_the_same_configuration_give_the_same_plan() {
     };
     assert_eq!(plan("issue.kdl"), plan("issue.json"));
     assert_eq!(plan("forward.kdl"), plan("forward.json"));
+    assert_eq!(plan("connections.kdl"), plan("connections.json"));
 }
 
 #[test]

@@ -336,8 +336,8 @@ pub struct ServerPlan {
     pub name: String,
     /// What it resolved to at start.
     pub address: SocketAddr,
-    /// Connections kept established also without traffic, in total over all workers, 0 to `connections`. Default 1; 0 for a
-    /// [`Pool::is_private`] one. As many as `connections`: all are made at start, and remade at once.
+    /// Connections kept established also without traffic, in total over all workers, 0 to `connections`. Default 1. As many as
+    /// `connections`: all are made at start, and remade at once. None of the three means anything for a [`Pool::is_private`] one.
     pub connections_min: u32,
     /// Connections made for what shares them, in total over all workers, 1-65,535: how many requests the server may have to work
     /// on at once while nothing holds a connection. Default 32.

@@ -147,9 +147,18 @@ pub(crate) struct ReverseArgs {
     /// Server to forward to; may be given several times
     #[arg(long, value_name = "HOST:PORT", required = true)]
     pub(crate) to: Vec<String>,
-    /// Connections kept to each server, in total over all workers [default: 32]
+    /// Connections kept to each server also without traffic; this and the next two in total over all workers [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
+    pub(crate) connections_min: Option<u32>,
+    /// How many requests each server may have to work on at once: so many connections are made [default: 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub(crate) connections: Option<u32>,
+    /// So many are made when others are held by uploads, late or long answers, POSTs, tunnels [default: 1024]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub(crate) connections_max: Option<u32>,
+    /// Whose requests use which connections [default: pipelined]
+    #[arg(long, value_name = "MODE", value_parser = ["pipelined", "shared", "pinned", "per-request"])]
+    pub(crate) pool: Option<String>,
     /// Requests that follow each other on a connection: adaptive, off, or a depth [default: adaptive]
     #[arg(long, value_name = "MODE", value_parser = pipeline)]
     pub(crate) pipeline: Option<String>,

@@ -15,7 +15,10 @@ pub(crate) fn reverse(arguments: ReverseArgs) -> Result<(), Failure> {
     let text = Reverse {
         listen: arguments.listen,
         to: arguments.to,
+        connections_min: arguments.connections_min,
         connections: arguments.connections,
+        connections_max: arguments.connections_max,
+        pool: arguments.pool,
         pipeline: arguments.pipeline,
         common: arguments.engine.into(),
     }

@@ -226,8 +226,14 @@ fn reverse_prints_the_configuration_that_it_stands_for() {
         "127.0.0.1:9090",
         "--to",
         "127.0.0.1:9091",
+        "--connections-min",
+        "2",
         "--connections",
         "4",
+        "--connections-max",
+        "8",
+        "--pool",
+        "pipelined",
         "--pipeline",
         "16",
         "--workers",
@@ -237,9 +243,10 @@ fn reverse_prints_the_configuration_that_it_stands_for() {
         "--print",
     ]);
     assert_eq!(code(&printed), 0);
-    let expected = "workers 2\nio \"epoll\"\nlisten \"127.0.0.1:8080\"\nupstream \"app\" {\n    server \"127.0.0.1:9090\" \
-                    connections=4\n    server \"127.0.0.1:9091\" connections=4\n    pipeline depth=16\n}\nroute host=\"*\" \
-                    path=\"/\" { proxy \"app\"; }\n";
+    let expected = "workers 2\nio \"epoll\"\nlisten \"127.0.0.1:8080\"\nupstream \"app\" {\n    pool \"pipelined\"\n    \
+                    server \"127.0.0.1:9090\" connections-min=2 connections=4 connections-max=8\n    server \
+                    \"127.0.0.1:9091\" connections-min=2 connections=4 connections-max=8\n    pipeline depth=16\n}\nroute \
+                    host=\"*\" path=\"/\" { proxy \"app\"; }\n";
     assert_eq!(stdout(&printed), expected);
     let file = Scratch::new("reverse.kdl", expected);
     assert_eq!(code(&output(&["check", "-c", file.path()])), 0);

@@ -44,7 +44,9 @@ impl Compiler<'_> {
             if document.all("route").any(is_kept) {
                 continue;
             }
-            let servers = upstream.all("server").filter_map(|server| server.chosen("connections"));
+            let of_server = ["connections-min", "connections", "connections-max"];
+            let servers = upstream.all("server").flat_map(|server| of_server.map(|name| server.chosen(name)));
+            let servers = servers.flatten();
             for chosen in servers.chain(upstream.chosen("queue-size")).filter(|chosen| is_unusual(chosen)) {
                 let message = format!(
                     "`{}` has no effect with `pool {}`: connections are made when clients need them",
@@ -60,7 +62,9 @@ impl Compiler<'_> {
 
 /// Whether something else than the default is written. The effective configuration has the defaults.
 fn is_unusual(chosen: &Chosen) -> bool {
-    let (Default::Is(usual), Some(Setting::Count(number))) = (chosen.row.default, chosen.settings.first()) else {
+    let (Default::Is(usual) | Default::AtLeast(usual, _), Some(Setting::Count(number))) =
+        (chosen.row.default, chosen.settings.first())
+    else {
         return false;
     };
     chosen.span.is_some() && number.to_string() != usual
