@@ -145,6 +145,11 @@ pub trait Driver {
     /// The operating system's, when the listener can't be registered.
     fn listen(&mut self, listener: std::net::TcpListener, token: Token) -> io::Result<Socket>;
 
+    /// Lets a listener take no new connections. Those that are established, or of which the kernel has answered the first packet,
+    /// are accepted as before. Later ones get no answer, so that they try again after a second: then they are refused, or find a
+    /// successor. For whoever closes the listener soon without losing a client; where the kernel can't do it, nothing changes.
+    fn turn_away(&mut self, listener: Socket);
+
     /// Starts a TCP connection (TCP_NODELAY is set). Ends in [`Event::Connected`].
     ///
     /// # Errors

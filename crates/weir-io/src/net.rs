@@ -3,9 +3,9 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, SockRef, Socket, Type};
 
 use crate::driver::AcceptQueue;
 
@@ -137,6 +137,28 @@ pub(crate) fn accept_queue(fd: RawFd) -> Option<AcceptQueue> {
     };
     let listening = u32::from(info.tcpi_state) == TCP_LISTEN;
     listening.then_some(AcceptQueue { waiting: info.tcpi_unacked, limit: info.tcpi_sacked })
+}
+
+/// Drops the first packet (SYN without ACK, RFC 9293 §3.5) of whoever wants to connect to a listener from now on, by a filter of
+/// the socket (socket(7), SO_ATTACH_FILTER). What it accepts inherits the filter, to which nothing matters. An error means that
+/// new connections are made as before.
+pub(crate) fn turn_away(fd: RawFd) {
+    const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
+    const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+    const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let step = |code, otherwise, k| SockFilter::new(code, 0, otherwise, k);
+    // A filter of a TCP socket sees packets from their TCP header on; its flags are byte 13, ACK 0x10 and SYN 0x02.
+    let program = [
+        step(LOAD_BYTE, 0, 13),
+        step(AND, 0, 0x12),
+        step(JUMP_IF_EQUAL, 1, 0x02),
+        step(RETURN, 0, 0),
+        step(RETURN, 0, u32::MAX),
+    ];
+    // SAFETY: the caller's descriptor stays open during the call.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let _ = SockRef::from(&socket).attach_filter(&program);
 }
 
 /// Ends the sending direction at once. Errors mean that there is nothing left to end.

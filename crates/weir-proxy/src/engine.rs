@@ -421,7 +421,7 @@ pub struct Engine {
     errands: VecDeque<Errand>,
     /// The clock on the wall less the engine's time, microseconds.
     wall_offset_us: i64,
-    /// When draining began.
+    /// When draining began, or the last client was accepted after that.
     draining_us: Option<u64>,
     /// How often this worker has begun anew.
     life: u32,
@@ -582,7 +582,8 @@ impl Engine {
         self.exchanges.len()
     }
 
-    /// Finishes what is under way and takes nothing new: clients are closed after their answers, idle ones soon.
+    /// Finishes what is under way: clients are closed after their answers, idle ones soon. So are those that are accepted from
+    /// now on, who had connected before.
     pub fn drain(&mut self) {
         self.draining_us.get_or_insert(self.now_us);
         let all: Vec<u32> = self.sessions.indexes().collect();

@@ -38,6 +38,14 @@ const CALM_US: u64 = 1_000_000;
 /// How soon mail that did not fit is tried again.
 const MAIL_RETRY_US: u64 = 200;
 
+/// How long a worker that drains goes on accepting those whose connection was being made: longer than a round trip nearly
+/// everywhere.
+const ACCEPTING_US: u64 = 100_000;
+/// The same while there are some that wait, who may have to until there are descriptors again.
+const ACCEPTING_MAX_US: u64 = 1_000_000;
+/// How soon it looks again whether they do.
+const ACCEPTING_LOOK_US: u64 = 10_000;
+
 /// Commands that one worker may have before it carries them out.
 const COMMANDS_MAX: usize = 1024;
 
@@ -148,7 +156,10 @@ pub struct Worker<D: Driver> {
     mailbox: Mailbox,
     completions: Vec<Completion>,
     listeners: Vec<Socket>,
-    draining: bool,
+    /// When draining began.
+    draining_us: Option<u64>,
+    /// The last turn brought new clients.
+    accepted: bool,
     drained: bool,
     mail_waits: bool,
     core: Option<usize>,
@@ -197,7 +208,8 @@ impl<D: Driver> Worker<D> {
             mailbox,
             completions: Vec::new(),
             listeners: sockets,
-            draining: false,
+            draining_us: None,
+            accepted: false,
             drained: false,
             mail_waits: false,
             core: None,
@@ -259,12 +271,10 @@ impl<D: Driver> Worker<D> {
             self.obey(control);
             self.hear(control);
             if told & DRAIN != 0 {
-                if !self.draining {
-                    // Perhaps that was all: waiting for an event could take long.
+                if self.draining_us.is_none() {
                     self.drain();
-                    continue;
                 }
-                if self.engine.is_drained() {
+                if self.is_drained() {
                     if !std::mem::replace(&mut self.drained, true) {
                         self.mailbox.say_drained();
                     }
@@ -317,16 +327,46 @@ impl<D: Driver> Worker<D> {
         });
     }
 
-    /// Stops accepting and finishes what is under way.
+    /// Finishes what is under way, and takes nothing new but those who are connected already.
     pub fn drain(&mut self) {
-        self.draining = true;
-        for listener in std::mem::take(&mut self.listeners) {
-            self.driver.close(listener);
+        self.draining_us = Some(self.driver.now_us());
+        for listener in &self.listeners {
+            self.driver.turn_away(*listener);
         }
         self.survive(|worker| {
             worker.engine.drain();
             worker.act();
         });
+    }
+
+    /// Whether a drain has come to its end, as far as this worker's clients are concerned.
+    pub fn is_drained(&self) -> bool {
+        self.listeners.is_empty() && self.engine.is_drained()
+    }
+
+    /// When listeners are to be closed, or looked at again: while it drains, none that a client waits at is closed.
+    fn listening_until_us(&mut self) -> Option<u64> {
+        let since_us = self.draining_us.filter(|_| !self.listeners.is_empty())?;
+        let (now_us, driver) = (self.driver.now_us(), &mut self.driver);
+        let mut waits = |listener| driver.accept_queue(listener).is_some_and(|queue| queue.waiting > 0);
+        if now_us < since_us + ACCEPTING_US {
+            Some(since_us + ACCEPTING_US)
+        } else if now_us < since_us + ACCEPTING_MAX_US
+            && (self.accepted || self.listeners.iter().any(|listener| waits(*listener)))
+        {
+            Some(now_us + ACCEPTING_LOOK_US)
+        } else {
+            Some(now_us)
+        }
+    }
+
+    /// Closes the listeners when it is time.
+    fn stop_listening(&mut self) {
+        if self.listening_until_us().is_some_and(|until_us| until_us <= self.driver.now_us()) {
+            for listener in std::mem::take(&mut self.listeners) {
+                self.driver.close(listener);
+            }
+        }
     }
 
     /// Tells whoever asked what the worker is doing, after what it was told before it was asked.
@@ -375,6 +415,7 @@ impl<D: Driver> Worker<D> {
     pub fn turn(&mut self, wait_max_us: Option<u64>) -> io::Result<()> {
         let wait_us = self.patience(wait_max_us);
         let mut completions = std::mem::take(&mut self.completions);
+        self.accepted = false;
         self.doing.set(Step::Driving);
         self.driver.turn(wait_us, &mut completions)?;
         self.survive(|worker| {
@@ -400,6 +441,7 @@ impl<D: Driver> Worker<D> {
         });
         completions.clear();
         self.completions = completions;
+        self.stop_listening();
         Ok(())
     }
 
@@ -427,19 +469,20 @@ impl<D: Driver> Worker<D> {
         }
         self.life += 1;
         self.engine = Engine::reborn(self.parts.clone(), self.driver.now_us(), self.life);
-        if self.draining {
+        if self.draining_us.is_some() {
             self.engine.drain();
         }
         self.act();
     }
 
     /// How long the driver may wait.
-    fn patience(&self, wait_max_us: Option<u64>) -> Option<u64> {
+    fn patience(&mut self, wait_max_us: Option<u64>) -> Option<u64> {
         let now_us = self.driver.now_us();
         let due_us = self.engine.next_deadline().map(|due_us| due_us.saturating_sub(now_us));
         let mail_us = self.mail_waits.then_some(MAIL_RETRY_US);
         let news_us = self.errands.has_failed().then_some(0);
-        [wait_max_us, due_us, mail_us, news_us].into_iter().flatten().min()
+        let listening_us = self.listening_until_us().map(|until_us| until_us.saturating_sub(now_us));
+        [wait_max_us, due_us, mail_us, news_us, listening_us].into_iter().flatten().min()
     }
 
     fn handle(&mut self, completion: Completion) {
@@ -455,13 +498,16 @@ impl<D: Driver> Worker<D> {
                     self.engine.client_sent(token, spare, ok);
                 }
             }
-            Event::Accepted { socket, peer } => match self.engine.accepted(pack(socket), peer, self.serves(token)) {
-                Some(token) => {
-                    self.driver.set_token(socket, token);
-                    self.driver.receive(socket, Receive::Many(class_of(token)));
+            Event::Accepted { socket, peer } => {
+                self.accepted = true;
+                match self.engine.accepted(pack(socket), peer, self.serves(token)) {
+                    Some(token) => {
+                        self.driver.set_token(socket, token);
+                        self.driver.receive(socket, Receive::Many(class_of(token)));
+                    }
+                    None => self.driver.close(socket),
                 }
-                None => self.driver.close(socket),
-            },
+            }
             Event::AcceptFailed(_) => self.engine.accept_failed(),
             Event::Connected(result) => self.engine.link_connected(token, result.is_ok()),
             Event::Ended if token_is_link(token) => self.engine.link_ended(token),

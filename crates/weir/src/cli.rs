@@ -103,7 +103,7 @@ pub(crate) enum Io {
 /// `weir run`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-SIGTERM lets requests finish for up to 30 s, then ends; a second SIGTERM, or SIGINT, ends at once.
+SIGTERM or SIGQUIT lets requests finish for up to 30 s, then ends; a second one, or SIGINT, ends at once.
 
 Example:
   weir run -c /etc/weir/weir.kdl --workers 4")]

@@ -7,6 +7,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use weir_config::{AdminChoice, Reverse, parse};
 use weir_lab::live::{Live, Source, show};
 use weir_lab::origin::{OriginOptions, spawn};
@@ -16,6 +17,9 @@ use crate::admin::{Doors, Facts};
 use crate::cli::Io;
 use crate::failure::Failure;
 use crate::{admin, machine, run, terminal};
+
+/// What ends it.
+const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGQUIT, SIGHUP];
 
 /// How often the figures are shown.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -44,7 +48,7 @@ pub(crate) struct DemoArgs {
 /// # Errors
 /// The address is taken, or the driver doesn't work here.
 pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
-    let signals = run::watch_signals().map_err(|error| run::failed("signals", &error))?;
+    let signals = run::watch_signals(&ENDS).map_err(|error| run::failed("signals", &error))?;
     machine::raise_descriptors();
     run::check_free(arguments.listen).map_err(|error| {
         Failure::Running(format!("weir: {error}\n  another one: weir demo --listen 127.0.0.1:8081\n"))

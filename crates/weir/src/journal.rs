@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use weir_proxy::event::Event;
 use weir_proxy::plan::Plan;
 
+use crate::terminal::tell;
+
 /// Lines in one second: a hundred servers that fail together are news, a thousand lines are noise.
 const LINES_MAX: u32 = 20;
 
@@ -29,7 +31,7 @@ impl Journal {
     /// Prints what has happened, as far as the bound allows.
     pub(crate) fn write(&mut self, events: impl Iterator<Item = Event>) {
         for line in self.take(events, Instant::now()) {
-            eprintln!("weir: {line}");
+            tell(line);
         }
     }
 

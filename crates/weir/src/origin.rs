@@ -34,7 +34,11 @@ pub(crate) fn origin(arguments: &OriginArgs) -> Result<(), Failure> {
     let conduct = Conduct { misbehaviours, accept: arguments.accept.into(), log };
     let origin = spawn_with(options, conduct).map_err(|error| Failure::binding(&error))?;
     let begin = Instant::now();
-    eprintln!("weir origin: {}, {threads} threads, listening on {}", origin.driver(), origin.local_addr());
+    terminal::print_error(&format!(
+        "weir origin: {}, {threads} threads, listening on {}\n",
+        origin.driver(),
+        origin.local_addr()
+    ));
     let every = if arguments.stats { LINE_EVERY } else { Duration::MAX };
     watch(&origin, &signals, begin, every, arguments.json);
     let stats = origin.stop().map_err(|error| run::failed("origin", &error))?;

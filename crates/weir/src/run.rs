@@ -1,7 +1,9 @@
 //! `weir run`, and what `weir reverse` shares with it: starts the workers, waits for signals, ends the workers.
 //!
-//! SIGTERM drains: nothing new is accepted, what was asked is answered, for at most [`DRAIN_MAX`]. A second SIGTERM, or
-//! SIGINT at any time, ends at once. SIGUSR1 opens the access log anew. All of it happens on the main thread; workers are told through their control.
+//! SIGTERM and SIGQUIT drain: nothing new is accepted, what was asked is answered, for at most [`DRAIN_MAX`]. A second one, or
+//! SIGINT at any time, ends at once. SIGUSR1 opens the access log anew. SIGHUP and SIGUSR2, which mean reload and upgrade to
+//! other servers, are answered with a line that says that weir can't do that. All of it happens on the main thread; workers are
+//! told through their control.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use weir_config::{AdminChoice, Config, find_path, load};
 use weir_worker::{Running, Setup, StartError, Watchdog};
@@ -18,13 +20,17 @@ use crate::admin::{Doors, Facts};
 use crate::cli::{EngineArgs, Io, RunArgs};
 use crate::failure::Failure;
 use crate::journal::Journal;
+use crate::terminal::tell;
 use crate::{admin, machine, side};
 
-/// How long requests may take to finish after SIGTERM.
+/// How long requests may take to finish after SIGTERM or SIGQUIT.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
 /// How often the workers are looked at; signals are noticed at once.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What a running proxy reacts to.
+const SIGNALS: [i32; 6] = [SIGTERM, SIGQUIT, SIGINT, SIGUSR1, SIGHUP, SIGUSR2];
 
 /// Does the verb; returns when the proxy has ended.
 ///
@@ -47,7 +53,7 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<(), Failure> {
 /// A listener that can't be bound, a driver that doesn't work here, a worker that failed.
 pub(crate) fn serve(mut config: Config) -> Result<(), Failure> {
     // Before anything else, so that a signal during the start is not lost.
-    let signals = watch_signals().map_err(|error| failed("signals", &error))?;
+    let signals = watch_signals(&SIGNALS).map_err(|error| failed("signals", &error))?;
     machine::raise_descriptors();
     let probe = weir_io::choose(io_choice(config.io)).map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
     for listener in &config.plan.listeners {
@@ -75,13 +81,13 @@ pub(crate) fn serve(mut config: Config) -> Result<(), Failure> {
         StartError::Driver(error) => failed("can't start a worker", &error),
     })?;
     let noun = if workers == 1 { "worker" } else { "workers" };
-    eprintln!("weir: {probe}; {workers} {noun}; listening on {}", list(running.addresses()));
+    tell(format_args!("{probe}; {workers} {noun}; listening on {}", list(running.addresses())));
     if let Some(warnings) = &config.warnings {
-        warnings.to_string().lines().for_each(|line| eprintln!("weir: warning: {line}"));
+        warnings.to_string().lines().for_each(|line| tell(format_args!("warning: {line}")));
     }
     let notes = [&doors.note, opened.as_ref().map_or(&None, |opened| &opened.note)];
     for note in notes.into_iter().flatten() {
-        eprintln!("weir: {note}");
+        tell(note);
     }
     let side = opened.map(|opened| opened.start(running.handle())).transpose();
     let _side = side.map_err(|error| {
@@ -91,15 +97,15 @@ pub(crate) fn serve(mut config: Config) -> Result<(), Failure> {
     let facts = Facts::of(&probe, &running);
     // Without it the proxy runs as well; its socket goes when this function ends.
     let _admin = admin::start(doors, plan, running.handle(), facts).unwrap_or_else(|error| {
-        eprintln!("weir: no admin socket and no metrics: {error}");
+        tell(format_args!("no admin socket and no metrics: {error}"));
         None
     });
     supervise(running, &signals, Journal::new(setup.plan))
 }
 
-/// Signals as messages.
-pub(crate) fn watch_signals() -> io::Result<Receiver<i32>> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1])?;
+/// These signals as messages.
+pub(crate) fn watch_signals(which: &[i32]) -> io::Result<Receiver<i32>> {
+    let mut signals = Signals::new(which)?;
     let (sender, receiver) = channel();
     std::thread::Builder::new().name("weir-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
@@ -148,16 +154,16 @@ impl Bugs {
         for (worker, (view, before)) in running.views().iter().zip(&mut self.rebirths).enumerate() {
             let rebirths = view.counters.rebirths.get();
             if std::mem::replace(before, rebirths) != rebirths {
-                eprintln!(
-                    "weir: worker {worker} panicked, which is a bug in weir (please report the lines above); its connections are closed, and it serves again"
-                );
+                tell(format_args!(
+                    "worker {worker} panicked, which is a bug in weir (please report the lines above); its connections are closed, and it serves again"
+                ));
             }
         }
         if let Some(worker) = self.watchdog.look(|worker| running.views()[worker].counters.turns.get()) {
             let step = running.views()[worker].doing.step().words();
-            eprintln!(
-                "weir: worker {worker} does not come back from a turn: it is {step}; this is a bug in weir (please report it); aborting"
-            );
+            tell(format_args!(
+                "worker {worker} does not come back from a turn: it is {step}; this is a bug in weir (please report it); aborting"
+            ));
             std::process::abort();
         }
     }
@@ -173,7 +179,7 @@ fn supervise(running: Running, signals: &Receiver<i32>, mut journal: Journal) ->
         // What a worker owned, its clients and its share of the upstream connections, went with it; the others can't
         // stand in for it, a service manager's restart can.
         if !ending && running.has_ended() {
-            eprintln!("weir: a worker ended by itself; ending the others");
+            tell("a worker ended by itself; ending the others");
             running.stop();
             ending = true;
         }
@@ -181,12 +187,14 @@ fn supervise(running: Running, signals: &Receiver<i32>, mut journal: Journal) ->
         scheduling.look();
         journal.write(running.events().into_iter());
         match signals.recv_timeout(LOOK_EVERY) {
-            Ok(SIGTERM) if !ending => {
+            Ok(SIGTERM | SIGQUIT) if !ending => {
                 ending = true;
                 deadline = Some(Instant::now() + DRAIN_MAX);
                 running.drain();
             }
             Ok(SIGUSR1) => running.reopen_log(),
+            Ok(SIGHUP) => tell("SIGHUP: a running weir can't read its configuration anew yet; it goes on as before"),
+            Ok(SIGUSR2) => tell("SIGUSR2: a running weir can't hand over to a new one yet; it goes on as before"),
             Ok(_) => {
                 ending = true;
                 running.stop();
@@ -195,7 +203,7 @@ fn supervise(running: Running, signals: &Receiver<i32>, mut journal: Journal) ->
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            eprintln!("weir: {} s after SIGTERM requests are still unfinished; ending them", DRAIN_MAX.as_secs());
+            tell(format_args!("requests are still unfinished after {} s; ending them", DRAIN_MAX.as_secs()));
             deadline = None;
             running.stop();
         }

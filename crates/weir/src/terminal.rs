@@ -1,5 +1,6 @@
 //! What may be written to a terminal: colours only there, and not with NO_COLOR (<https://no-color.org>).
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use weir_config::Errors;
@@ -34,6 +35,12 @@ pub(crate) fn print(text: &str) {
 pub(crate) fn try_print(text: &str) -> bool {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
+}
+
+/// A line on standard error in the name of weir. Whoever has read them may be gone, which is no reason to end (`eprintln!` would
+/// panic).
+pub(crate) fn tell(line: impl Display) {
+    print_error(&format!("weir: {line}\n"));
 }
 
 /// Writes to standard error. Nobody is left to tell when it is closed.

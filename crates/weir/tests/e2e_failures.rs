@@ -3,8 +3,9 @@
 
 mod kit;
 
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +21,10 @@ on_both_drivers!(
     port_is_taken,
     second_sigterm_ends_at_once,
     sigterm_lets_answers_finish,
+    sigquit_lets_answers_finish,
+    sigterm_answers_those_who_had_connected,
+    sighup_and_sigusr2_change_nothing,
+    it_needs_nobody_who_reads_what_it_says,
     e19_a_killer_request_is_refused_and_its_neighbours_are_answered,
     a_revived_server_has_requests_within_a_second,
     e18_a_server_that_cannot_pipeline_is_found,
@@ -140,6 +145,14 @@ fn second_sigterm_ends_at_once(io: Io) {
 }
 
 fn sigterm_lets_answers_finish(io: Io) {
+    lets_answers_finish(io, "TERM");
+}
+
+fn sigquit_lets_answers_finish(io: Io) {
+    lets_answers_finish(io, "QUIT");
+}
+
+fn lets_answers_finish(io: Io, signal: &str) {
     let server = Server::start(|link: &mut kit::Link, request: &weir_check::Request| {
         link.await_event("open")?;
         link.honest(request)
@@ -154,7 +167,7 @@ fn sigterm_lets_answers_finish(io: Io) {
         asked.push((client, nonce));
     }
     server.wait("the requests are there", |log| log.requests.len() == 2);
-    weir.signal("TERM");
+    weir.signal(signal);
     // The idle one is closed while the others wait.
     idle.end();
     server.tell("open");
@@ -165,6 +178,65 @@ fn sigterm_lets_answers_finish(io: Io) {
     }
     assert_eq!(weir.wait().code(), Some(0), "{}", weir.said());
     server.finish();
+}
+
+/// More than a driver accepts in one turn: they are in the queue of the kernel while weir stands still.
+fn sigterm_answers_those_who_had_connected(io: Io) {
+    let server = Server::start(Honest);
+    let mut weir = Weir::start(io, 1, &app(&server, 4, ""));
+    weir.signal("STOP");
+    let asked: Vec<(Client, String)> = (0..400)
+        .map(|_| {
+            let (mut client, nonce) = (Client::connect(weir.address), nonce());
+            client.get(&format!("/late?n={nonce}"));
+            (client, nonce)
+        })
+        .collect();
+    weir.signal("TERM");
+    weir.signal("CONT");
+    for (mut client, nonce) in asked {
+        check_honest(&nonce, &client.reply()).unwrap();
+        client.end();
+    }
+    assert_eq!(weir.wait().code(), Some(0), "{}", weir.said());
+    server.finish();
+}
+
+fn sighup_and_sigusr2_change_nothing(io: Io) {
+    let server = Server::start(Honest);
+    let weir = Weir::start(io, 1, &app(&server, 1, ""));
+    let mut client = Client::connect(weir.address);
+    for signal in ["HUP", "USR2"] {
+        let nonce = nonce();
+        weir.signal(signal);
+        eventually("it says so", || weir.said().contains(&format!("weir: SIG{signal}: ")));
+        client.get(&format!("/after?n={nonce}"));
+        check_honest(&nonce, &client.reply()).unwrap();
+    }
+    weir.stop();
+    server.finish();
+}
+
+/// As in `weir run 2>&1 | head`: what it would say later finds a closed pipe.
+fn it_needs_nobody_who_reads_what_it_says(io: Io) {
+    let scratch = Scratch::new();
+    let listen = free_port();
+    let text = format!("io \"{}\"\nlisten \"127.0.0.1:{listen}\"\n{}", io.word(), ports(&[free_port()]));
+    let file = scratch.write("weir.kdl", text.as_bytes());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["run", "-c"]).arg(file).env("WEIR_ADMIN", "off").stderr(Stdio::piped());
+    let mut child = command.spawn().expect("weir starts");
+    let mut first = String::new();
+    let mut said = BufReader::new(child.stderr.take().expect("piped"));
+    said.read_line(&mut first).expect("a line");
+    assert!(first.contains("listening on"), "{first}");
+    drop(said);
+    // It would say something about this signal before it acts on the next one.
+    for signal in ["-HUP", "-TERM"] {
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+    assert_eq!(child.wait().expect("weir is a child").code(), Some(0));
 }
 
 /// A process that dies of `/kill` with all its connections, and is there again at once.

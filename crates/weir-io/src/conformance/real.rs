@@ -124,6 +124,40 @@ pub(crate) fn accept_queue<S: Subject>(subject: &S) {
     drop(clients);
 }
 
+/// A listener that turns others away accepts who was connected before, and loses nobody when it is closed.
+pub(crate) fn turning_away<S: Subject>(subject: &S) {
+    let mut driver = subject.driver(Options::default());
+    let listener = bind_listener(([127, 0, 0, 1], 0).into(), 16).expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let clients = [(); 3].map(|()| TcpStream::connect(address).expect("room in the queue"));
+    let listener = driver.listen(listener, 1).expect("a listener");
+    driver.turn_away(listener);
+    let late = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a descriptor");
+    late.set_nonblocking(true).expect("an option of every socket");
+    let pending = late.connect(&address.into()).expect_err("no answer");
+    assert_eq!(pending.raw_os_error(), Some(libc::EINPROGRESS));
+    let start = Instant::now();
+    let (mut completions, mut accepted) = (Vec::new(), Vec::new());
+    while accepted.len() < clients.len() && start.elapsed() < PATIENCE {
+        driver.turn(Some(PATIENCE.as_micros() as u64), &mut completions).expect("a turn");
+        accepted.extend(completions.drain(..).filter_map(|completion| match completion.event {
+            Event::Accepted { peer, .. } => Some(peer),
+            _ => None,
+        }));
+    }
+    let expected = clients.each_ref().map(|client| client.local_addr().expect("an address"));
+    assert_eq!(accepted, expected);
+    assert_eq!(driver.accept_queue(listener), Some(AcceptQueue { waiting: 0, limit: 16 }));
+    driver.turn(Some(0), &mut completions).expect("a turn");
+    assert!(completions.is_empty(), "{completions:?}");
+    assert!(late.peer_addr().is_err(), "it is not connected");
+    driver.close(listener);
+    // A stream is no listener; neither is what is closed.
+    let stream = driver.connect(address, 2).expect("a socket");
+    driver.turn_away(stream);
+    driver.turn_away(listener);
+}
+
 /// Of two drivers that share a listener, the one that turns gets the connection, whichever was told of the listener first.
 pub(crate) fn shared_listener<S: Subject>(subject: &S) {
     let options = Options { shared_listeners: true, ..Options::default() };
@@ -315,6 +349,7 @@ suite!(
     chosen_source,
     accept_queue,
     shared_listener,
+    turning_away,
     buffers_dropped_elsewhere,
     bytes_outlive_the_driver,
     dropped_in_full_flight,

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use crate::net::{
     accept_queue, acknowledge, clock_us, close_fd, linger_zero, outgoing_socket, receiving_core, shutdown_write,
+    turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
@@ -278,6 +279,12 @@ impl Driver for Epoll {
             return Err(error);
         }
         Ok(socket)
+    }
+
+    fn turn_away(&mut self, listener: Socket) {
+        if let Some(slot) = self.table.named(listener).filter(|slot| slot.has(table::LISTENER)) {
+            turn_away(slot.fd);
+        }
     }
 
     fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {

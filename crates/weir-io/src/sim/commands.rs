@@ -13,9 +13,15 @@ use crate::{Event, Payload, Receive, Socket, Token};
 impl World {
     pub(super) fn driver_listen(&mut self, driver: usize, address: SocketAddr, token: Token) -> Socket {
         let socket = self.drivers[driver].insert(token, Kind::Listener { address, pausing: false });
-        let listening = Listening { by: Listener::Driver { driver, socket }, backlog: VecDeque::new() };
+        let listening = Listening { by: Listener::Driver { driver, socket }, backlog: VecDeque::new(), deaf: false };
         self.listeners.entry(address).or_default().push(listening);
         socket
+    }
+
+    pub(super) fn driver_turn_away(&mut self, driver: usize, socket: Socket) {
+        let me = Listener::Driver { driver, socket };
+        let all = self.listeners.values_mut().flatten();
+        all.filter(|listening| listening.by == me).for_each(|listening| listening.deaf = true);
     }
 
     pub(super) fn driver_connect(&mut self, driver: usize, to: SocketAddr, token: Token) -> io::Result<Socket> {

@@ -97,6 +97,10 @@ impl Driver for SimDriver {
         Ok(self.listen_at(address, token))
     }
 
+    fn turn_away(&mut self, listener: Socket) {
+        self.command(|world, driver| world.driver_turn_away(driver, listener));
+    }
+
     fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
         if from.is_some() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated socket has no address of choice"));

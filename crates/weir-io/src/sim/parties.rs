@@ -83,7 +83,7 @@ impl World {
         if self.listeners.contains_key(&address) {
             self.fail(&format!("{address} is taken"));
         }
-        let listening = Listening { by: Listener::Actor(actor), backlog: VecDeque::new() };
+        let listening = Listening { by: Listener::Actor(actor), backlog: VecDeque::new(), deaf: false };
         self.listeners.insert(address, vec![listening]);
     }
 

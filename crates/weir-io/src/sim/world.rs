@@ -20,6 +20,9 @@ use crate::Socket;
 /// How long the simulated kernel tries to connect: Linux's default, about 127 s.
 const CONNECT_GIVES_UP_US: u64 = 127_000_000;
 
+/// After this the first packet of a connection that was not answered is sent again.
+const SYN_AGAIN_US: u64 = 1_000_000;
+
 /// The time at which a world begins, microseconds.
 pub const START_US: u64 = 1_000_000;
 
@@ -29,6 +32,8 @@ pub(super) struct Listening {
     pub(super) by: Listener,
     /// Connections that a driver did not accept yet.
     pub(super) backlog: VecDeque<EndId>,
+    /// It answers no new connections.
+    pub(super) deaf: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -163,7 +168,10 @@ impl World {
             self.schedule(at_us, What::ConnectFailed { to: from, errno: libc::ECONNREFUSED });
             return;
         }
-        let by = self.listeners[&to][self.rng.index(count)].by;
+        let Listening { by, deaf, .. } = self.listeners[&to][self.rng.index(count)];
+        if deaf {
+            return self.schedule(self.now_us + SYN_AGAIN_US, What::Syn { from, to });
+        }
         let owner = match by {
             Listener::Driver { .. } => Owner::Backlog,
             Listener::Actor(actor) => Owner::Actor(actor),

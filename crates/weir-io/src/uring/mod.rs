@@ -21,7 +21,9 @@ use std::sync::Arc;
 
 use io_uring::{opcode, squeue, types};
 
-use crate::net::{accept_queue, acknowledge, clock_us, linger_zero, outgoing_socket, receiving_core, shutdown_write};
+use crate::net::{
+    accept_queue, acknowledge, clock_us, linger_zero, outgoing_socket, receiving_core, shutdown_write, turn_away,
+};
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::relay::{Over, Relays, Start, TURN_US};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
@@ -216,6 +218,12 @@ impl Driver for Uring {
         self.table.slot(socket.index).set(table::LISTENER);
         self.arm_accept(socket);
         Ok(socket)
+    }
+
+    fn turn_away(&mut self, listener: Socket) {
+        if let Some(slot) = self.table.named(listener).filter(|slot| slot.has(table::LISTENER)) {
+            turn_away(slot.fd);
+        }
     }
 
     fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {

@@ -18,9 +18,13 @@ impl Engine {
     /// A client connected to a listener that serves this. Returns the token that names it, or None when it is not wanted (then close it).
     pub fn accepted(&mut self, socket: u64, peer: SocketAddr, serves: Serves) -> Option<u64> {
         let full = self.plan.client.connections_max.is_some_and(|max| self.sessions.len() >= max as usize);
-        if full || self.is_draining() {
+        if full {
             self.counters.connections_refused.add(1);
             return None;
+        }
+        // It connected before draining began: it may ask once.
+        if let Some(since_us) = &mut self.draining_us {
+            *since_us = self.now_us;
         }
         self.counters.accepted.add(1);
         self.counters.client_connections.add(1);

@@ -95,6 +95,10 @@ impl Driver for Fused {
         self.inner.listen(listener, token)
     }
 
+    fn turn_away(&mut self, listener: Socket) {
+        self.inner.turn_away(listener);
+    }
+
     fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
         self.point();
         let socket = self.inner.connect_from(from, to, token)?;
@@ -288,5 +292,9 @@ impl Node {
 
     pub fn drain(&mut self) {
         self.worker.drain();
+    }
+
+    pub fn is_drained(&self) -> bool {
+        self.worker.is_drained()
     }
 }

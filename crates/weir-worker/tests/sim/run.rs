@@ -439,7 +439,7 @@ impl Run {
     fn check_drained(self) {
         self.drain();
         self.pass(QUIET_US, || false);
-        let drained = self.nodes.borrow().iter().all(|node| node.engine().is_drained());
+        let drained = self.nodes.borrow().iter().all(|node| node.is_drained());
         if !drained {
             self.fail("draining without clients does not end");
         }
