@@ -28,6 +28,7 @@ use weir_config::AdminChoice;
 use weir_proxy::plan::Plan;
 use weir_worker::Handle;
 
+use crate::run;
 use place::Place;
 use reading::{Reader, TICK};
 use routes::{Door, Routes};
@@ -74,7 +75,7 @@ impl Doors {
                 };
                 io::Error::new(error.kind(), format!("cannot serve metrics on {address}: {why}"))
             };
-            let listener = TcpListener::bind(address).map_err(failed)?;
+            let listener = run::patiently(|| TcpListener::bind(address).map_err(failed))?;
             listener.set_nonblocking(true).map_err(failed)?;
             doors.metrics = Some(listener);
         }

@@ -30,6 +30,7 @@ pub(crate) fn origin(arguments: &OriginArgs) -> Result<(), Failure> {
     let threads = arguments.threads.unwrap_or_else(machine::workers) as usize;
     let io = run::io_choice(arguments.io.into());
     let options = OriginOptions { listen: arguments.listen, threads, io };
+    run::patiently(|| run::check_free(arguments.listen)).map_err(|error| Failure::binding(&error))?;
     let log = arguments.log.as_deref().map(open_log).transpose()?;
     let conduct = Conduct { misbehaviours, accept: arguments.accept.into(), log };
     let origin = spawn_with(options, conduct).map_err(|error| Failure::binding(&error))?;

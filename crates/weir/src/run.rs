@@ -26,6 +26,10 @@ use crate::{admin, machine, side};
 /// How long requests may take to finish after SIGTERM or SIGQUIT.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
+/// How long a port that is taken is tried again, and how often.
+const BIND_MAX: Duration = Duration::from_secs(2);
+const BIND_EVERY: Duration = Duration::from_millis(20);
+
 /// How often the workers are looked at; signals are noticed at once.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -57,7 +61,7 @@ pub(crate) fn serve(mut config: Config) -> Result<(), Failure> {
     machine::raise_descriptors();
     let probe = weir_io::choose(io_choice(config.io)).map_err(|text| Failure::Running(format!("weir: {text}\n")))?;
     for listener in &config.plan.listeners {
-        check_free(listener.address).map_err(|error| Failure::binding(&error))?;
+        patiently(|| check_free(listener.address)).map_err(|error| Failure::binding(&error))?;
     }
     if let Some(forward) = &mut config.plan.forward {
         let local = weir_io::local_addresses();
@@ -114,6 +118,25 @@ pub(crate) fn watch_signals(which: &[i32]) -> io::Result<Receiver<i32>> {
         }
     })?;
     Ok(receiver)
+}
+
+/// Tries again for a while when a port is taken: the kernel may still be tidying up after a program that has just been killed, and
+/// one that drains keeps its port a moment longer. Says so, since whoever waits wants to know what for.
+pub(crate) fn patiently<T>(mut bind: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut until: Option<Instant> = None;
+    loop {
+        match bind() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => match until {
+                None => {
+                    tell(format_args!("{error}; trying again for {} s", BIND_MAX.as_secs()));
+                    until = Some(Instant::now() + BIND_MAX);
+                }
+                Some(until) if Instant::now() >= until => return Err(error),
+                Some(_) => std::thread::sleep(BIND_EVERY),
+            },
+            done => return done,
+        }
+    }
 }
 
 /// A listener is shared with other sockets of the same user (SO_REUSEPORT), so a second weir would silently take half of

@@ -4,13 +4,14 @@
 mod kit;
 
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kit::{Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, nonce, on_both_drivers};
+use socket2::{Domain, Socket, Type};
 use weir_check::Rules;
 use weir_check::upstreams::check_honest;
 
@@ -19,6 +20,7 @@ on_both_drivers!(
     server_goes_away_and_comes_back,
     other_server_takes_over,
     port_is_taken,
+    a_port_that_becomes_free_is_waited_for,
     second_sigterm_ends_at_once,
     sigterm_lets_answers_finish,
     sigquit_lets_answers_finish,
@@ -107,6 +109,34 @@ fn port_is_taken(io: Io) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains(&address.to_string()) && !said.contains("panicked"), "{said}");
+}
+
+/// As directly after `kill -9`, when the kernel has not tidied up.
+fn a_port_that_becomes_free_is_waited_for(io: Io) {
+    // Bound and not listening: nobody takes it for weir.
+    let hold = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a descriptor");
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], free_port())).into()).expect("a free port");
+        let port = socket.local_addr().expect("bound").as_socket().expect("of IP").port();
+        (socket, port)
+    };
+    let ((listener, listen), (meter, metrics)) = (hold(), hold());
+    let scratch = Scratch::new();
+    let more = format!("metrics \"127.0.0.1:{metrics}\"\n{}", ports(&[free_port()]));
+    let text = format!("io \"{}\"\nlisten \"127.0.0.1:{listen}\"\n{more}", io.word());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["run", "-c"]).arg(scratch.write("weir.kdl", text.as_bytes())).env("WEIR_ADMIN", "off");
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("weir starts");
+    let mut said = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let mut says = |what: &str| assert!(said.next().expect("a line").expect("text").contains(what), "{what}");
+    says(&format!("cannot listen on 127.0.0.1:{listen}: the port is taken by another program; trying again"));
+    drop(listener);
+    says(&format!("cannot serve metrics on 127.0.0.1:{metrics}: the port is taken by another program; trying again"));
+    drop(meter);
+    says("listening on");
+    let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    assert!(sent.expect("kill runs").success());
+    assert_eq!(child.wait().expect("weir is a child").code(), Some(0));
 }
 
 #[test]
