@@ -328,6 +328,12 @@ impl Compiler<'_> {
         if name.is_empty() {
             return None;
         }
+        if name.ends_with(":443") {
+            let message =
+                "port 443 usually expects TLS, which weir can't speak to servers yet: it sends plain text there";
+            let help = "name a port of the server that speaks plain HTTP";
+            self.warnings.push(Problem::new("plain-text", &block.place("address"), message).help(help));
+        }
         let (connections_min, connections, connections_max) = self.connections(block);
         let weight = narrow(block.number("weight"));
         let backup = block.flag("backup");

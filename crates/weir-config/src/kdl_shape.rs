@@ -42,6 +42,11 @@ impl Scanner<'_> {
             [b'/', b'*', ..] => self.comment()?,
             [b'"', ..] => self.string()?,
             [b'#', ..] if rest[hashes..].starts_with('"') => self.raw_string(hashes)?,
+            [b'#', ..] if self.is_comment(&rest[hashes..]) => {
+                let end = rest.find(is_newline).unwrap_or(rest.len());
+                let problem = Problem::new("syntax", &(self.at..self.at + end), "a comment begins with //, not with #");
+                return Err(Box::new(problem.help(format!("//{}", rest[hashes..end].trim_end()))));
+            }
             [b'#', ..] => self.at += hashes,
             [b'{', ..] => self.brace()?,
             [b'}', ..] => {
@@ -53,6 +58,16 @@ impl Scanner<'_> {
             _ => self.at += rest.chars().next().map_or(1, char::len_utf8),
         }
         Ok(())
+    }
+
+    /// Whether a `#`, with this behind it, is meant to begin a comment: at the beginning of a line, or between spaces. Else it belongs
+    /// to a word such as `#true`.
+    fn is_comment(&self, behind: &str) -> bool {
+        let before = &self.text[..self.at];
+        let line = before.rsplit(is_newline).next().unwrap_or_default().trim_start();
+        let goes_on = before.trim_end().ends_with('\\');
+        let spaced = before.ends_with(char::is_whitespace) && behind.starts_with(char::is_whitespace);
+        line.is_empty() && !goes_on || spaced
     }
 
     fn brace(&mut self) -> Result<(), Box<Problem>> {
@@ -188,6 +203,17 @@ mod tests {
         ] {
             let problem = check(text).unwrap_err();
             assert_eq!(problem.span.as_ref().map(|span| span.start), Some(at), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_comments_are_told() {
+        for text in ["# a {", "#a \"", "a #true\n  ## don't\n", "a 1 # b", "a { # b\n}", "a\u{2028}# b"] {
+            let problem = check(text).unwrap_err();
+            assert!(problem.message.contains("//"), "{text}: {problem:?}");
+        }
+        for text in ["a \\\n #true", "a #true;b #null", "#\"a\"# 1", "a#b", "// # a", "a \"# b\""] {
+            assert_eq!(check(text), Ok(()), "{text}");
         }
     }
 

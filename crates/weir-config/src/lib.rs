@@ -10,6 +10,7 @@ mod check;
 mod compile;
 mod expand;
 mod file;
+mod foreign;
 mod forward;
 pub mod fuzzing;
 mod json_text;
@@ -165,12 +166,19 @@ pub fn parse_in(text: &str, name: &str, world: World<'_>) -> Result<Config, Erro
     if entries.is_empty() && !broken {
         problems.push(Problem::of_file("nothing-to-do", "the configuration is empty").help(START));
     }
+    let foreign = |problems: &[Problem]| (!is_json && !problems.is_empty()).then(|| foreign::recognise(text)).flatten();
+    if let Some(problem) = foreign(&problems) {
+        return Err(Errors::new(name, text, vec![problem]));
+    }
     if broken || entries.is_empty() {
         // Without a tree all further messages would be about things that are only unreadable.
         return Err(Errors::new(name, text, problems));
     }
     let whole = tree::Entry { entries, ..tree::Entry::default() };
     let document = check::check(&options::DOCUMENT, &whole, &mut problems);
+    if let Some(problem) = foreign(&problems) {
+        return Err(Errors::new(name, text, vec![problem]));
+    }
     let compiled = compile::compile(&document, world, &mut problems);
     if !problems.is_empty() {
         return Err(Errors::new(name, text, problems));

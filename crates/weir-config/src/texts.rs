@@ -4,7 +4,7 @@
 
 pub(crate) mod forward;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use weir_proxy::access::{Escape, Name, Template, TemplateError};
 use weir_proxy::health::{Codes, Symptom};
@@ -22,7 +22,14 @@ pub(crate) fn listen_address(text: &str) -> Result<String, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address.to_string());
     }
+    if let Some(why) = other_socket(text, "listen on") {
+        return Err(why);
+    }
     Err(match text.rsplit_once(':') {
+        _ if text.parse::<Ipv6Addr>().is_ok() => in_brackets(text),
+        Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() => {
+            format!("an IPv6 address stands in brackets: [{host}]:{port}")
+        }
         Some(("", port)) if port.parse::<u16>().is_ok() => {
             format!("an address is missing: write 0.0.0.0:{port} for all of IPv4, [::]:{port} for all of IPv6")
         }
@@ -31,6 +38,41 @@ pub(crate) fn listen_address(text: &str) -> Result<String, String> {
         _ if text.parse::<IpAddr>().is_ok() => "the port is missing: write ADDRESS:PORT".to_owned(),
         _ => format!("`{text}` is not an address with a port, such as 127.0.0.1:8080 or [::1]:8080"),
     })
+}
+
+/// Why an address is none that weir can use, if it is one of a kind that others can. `to`: what it is for, in words.
+fn other_socket(text: &str, to: &str) -> Option<String> {
+    if text.starts_with('/') || text.starts_with("unix:") {
+        return Some(format!("weir can't {to} unix sockets yet, only TCP: ADDRESS:PORT"));
+    }
+    let (scheme, rest) = text.split_once("://")?;
+    let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let port = |port| if rest.rsplit(':').next().is_some_and(|last| last.parse::<u16>().is_ok()) { "" } else { port };
+    Some(match (scheme.to_ascii_lowercase().as_str(), to) {
+        ("https" | "tls" | "wss", "listen on") => {
+            "weir can't speak TLS to clients yet: put something in front of it that does".to_owned()
+        }
+        ("https" | "tls" | "wss", _) => format!(
+            "weir can't speak TLS to servers yet; without `{scheme}://` it would send plain text to a port that expects TLS: name a port that speaks plain HTTP"
+        ),
+        ("http" | "ws" | "tcp", _) => format!("an address has no scheme and no path: write {rest}{}", port(":80")),
+        _ => format!("weir speaks HTTP/1.1 over TCP, and not `{scheme}`: write ADDRESS:PORT"),
+    })
+}
+
+/// What an IPv6 address without brackets may mean: its last group can be meant as a port.
+fn in_brackets(text: &str) -> String {
+    let with_port = text.rsplit_once(':').filter(|(address, port)| {
+        let address = if address.ends_with(':') { format!("{address}:") } else { (*address).to_owned() };
+        address.parse::<Ipv6Addr>().is_ok() && port.parse::<u16>().is_ok_and(|port| port >= 10)
+    });
+    match with_port {
+        Some((address, port)) => {
+            let address = if address.ends_with(':') { format!("{address}:") } else { address.to_owned() };
+            format!("an IPv6 address stands in brackets: [{address}]:{port}")
+        }
+        None => format!("an IPv6 address stands in brackets, and the port is missing: [{text}]:PORT"),
+    }
 }
 
 /// The path of a unix socket.
@@ -59,8 +101,11 @@ pub(crate) fn server_address(text: &str) -> Result<String, String> {
             Ok(address.to_string())
         };
     }
-    if text.contains("://") {
-        return Err("a server is HOST:PORT, without a scheme".to_owned());
+    if let Some(why) = other_socket(text, "connect to") {
+        return Err(why);
+    }
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return Err(in_brackets(text));
     }
     let Some((host, port)) = text.rsplit_once(':') else {
         return Err(format!("the port is missing: write {text}:80 or the port that is meant"));

@@ -1,0 +1,138 @@
+//! Recognises the configuration of another program, so that whoever tries weir with it is told that instead of a hundred unknown
+//! words. Called by `lib`, only for a text that has been found to be wrong: what is fine is never looked at.
+//!
+//! Bound: one pass over the lines.
+
+use crate::problem::{Problem, Span};
+
+/// Words that begin a line in one program's configuration and in no other, weir's included.
+const WORDS: [(&str, &[&str]); 3] = [
+    (
+        "an nginx configuration",
+        &[
+            "worker_processes",
+            "worker_connections",
+            "proxy_pass",
+            "proxy_set_header",
+            "server_name",
+            "fastcgi_pass",
+            "location",
+        ],
+    ),
+    (
+        "an HAProxy configuration",
+        &["frontend", "backend", "default_backend", "use_backend", "global", "defaults", "bind"],
+    ),
+    ("a Caddyfile", &["reverse_proxy", "file_server", "php_fastcgi", "handle_path", "encode"]),
+];
+
+/// Whose configuration it is, if it is clearly one of these, and what to write instead.
+pub(crate) fn recognise(text: &str) -> Option<Problem> {
+    if text.trim_start().starts_with('{') {
+        let at = text.len() - text.trim_start().len();
+        let problem =
+            Problem::new("foreign", &(at..at + 1), "this looks like JSON, and the file's name doesn't end in .json");
+        return Some(
+            problem.help("rename it to NAME.json: weir reads its configuration as KDL or, in such files, as JSON"),
+        );
+    }
+    let (what, span) = by_words(text).or_else(|| by_shape(text))?;
+    let problem =
+        Problem::new("foreign", &span, format!("this looks like {what}; weir has a language of its own, KDL"));
+    Some(problem.label("by this").help(crate::START))
+}
+
+/// Lines that say something, with the place of what they say.
+fn lines(text: &str) -> impl Iterator<Item = (&str, Span)> {
+    let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
+    text.split('\n').zip(starts).filter_map(|(line, start)| {
+        let words = line.trim();
+        let at = start + line.len() - line.trim_start().len();
+        (!words.is_empty() && !words.starts_with(['#', '/'])).then(|| (words, at..at + words.len()))
+    })
+}
+
+/// Two different words of the same program, or one that is written as only that program does.
+fn by_words(text: &str) -> Option<(&'static str, Span)> {
+    WORDS.iter().find_map(|(what, words)| {
+        let mut found: Vec<(&str, Span)> = Vec::new();
+        for (line, span) in lines(text) {
+            let word = line.split(|c: char| c.is_whitespace() || c == ';').next().unwrap_or_default();
+            // Such words stand without quotes; in weir's configuration they would be followed by some.
+            if words.contains(&word) && !line.contains('"') && found.iter().all(|(other, _)| *other != word) {
+                found.push((word, span));
+            }
+        }
+        let strong = found.iter().any(|(word, _)| word.contains('_'));
+        (strong || found.len() > 1).then(|| found.swap_remove(0)).map(|(_, span)| (*what, span))
+    })
+}
+
+/// Most lines are `key: value` or `- item` (YAML), or `key = value` or `[section]` (TOML).
+fn by_shape(text: &str) -> Option<(&'static str, Span)> {
+    let (mut all, mut yaml, mut toml) = (0, Vec::new(), Vec::new());
+    for (line, span) in lines(text) {
+        all += 1;
+        if is_yaml(line) {
+            yaml.push(span);
+        } else if is_toml(line) {
+            toml.push(span);
+        }
+    }
+    let most = |lines: Vec<Span>| (lines.len() > 1 && lines.len() * 3 > all * 2).then(|| lines.into_iter().next())?;
+    let yaml = most(yaml).map(|span| ("YAML", span));
+    yaml.or_else(|| most(toml).map(|span| ("TOML", span)))
+}
+
+fn is_yaml(line: &str) -> bool {
+    let line = line.strip_prefix("- ").unwrap_or(line);
+    let key = line.split_once(": ").map(|(key, _)| key).or_else(|| line.strip_suffix(':'));
+    line == "---" || key.is_some_and(is_key) || line.starts_with("- ")
+}
+
+fn is_toml(line: &str) -> bool {
+    let key = line.split_once('=').map(|(key, _)| key.trim_end());
+    line.starts_with('[') && line.ends_with(']') || key.is_some_and(is_key)
+}
+
+fn is_key(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what others write is recognised, what is weir's with mistakes is not. How: short examples; long ones are in the
+    //! corpus.
+
+    use super::*;
+
+    #[test]
+    fn others_are_recognised() {
+        for (text, what) in [
+            ("server {\n  listen 80;\n  location / {\n    proxy_pass http://app;\n  }\n}\n", "nginx"),
+            ("frontend a\n  bind :80\n  mode http\n", "HAProxy"),
+            ("example.com {\n\treverse_proxy localhost:9000\n}\n", "Caddyfile"),
+            ("listen: 127.0.0.1:80\nupstream:\n  - server: a:1\n", "YAML"),
+            ("[server]\nlisten = \"127.0.0.1:80\"\n", "TOML"),
+            ("\n{ \"listen\": 1 }", "JSON"),
+        ] {
+            let found = recognise(text).unwrap_or_else(|| panic!("{text}"));
+            assert!(found.message.contains(what), "{text}: {}", found.message);
+        }
+    }
+
+    #[test]
+    fn weirs_own_with_mistakes_is_not() {
+        for text in [
+            "",
+            "listen \"a\"",
+            "listen 127.0.0.1:80\n",
+            "upstream app {\n server a:80\n weight = 5\n}\nroute { proxy app }\n",
+            "listen \"127.0.0.1:80\"\nbackend \"app\" { server \"a:1\"; }\n",
+            "upstream \"a\" {\n server: \"a:1\"\n balance=ratio\n}\nroute { proxy \"a\" }\n",
+            "# frontend\n# backend\nlisten 1\n",
+        ] {
+            assert_eq!(recognise(text), None, "{text}");
+        }
+    }
+}
