@@ -15,6 +15,7 @@ mod again;
 mod answer;
 mod aside;
 mod audit;
+mod cancel;
 mod choose;
 mod client;
 mod connect;
@@ -389,6 +390,8 @@ pub struct Engine {
     dirty_links: Vec<u32>,
     to_parse: VecDeque<(u32, u32)>,
     doomed: Vec<(u32, u32)>,
+    /// Requests that were cancelled in this turn and that some connection may carry; and whether that has to end.
+    cancelled: Vec<(ExchangeId, bool)>,
     /// Connections that received answers of a pipeline in this turn, and what had been given to the driver by then.
     to_acknowledge: Vec<(u32, u32, u64)>,
     synced: Vec<(u32, u32)>,
@@ -483,6 +486,7 @@ impl Engine {
             dirty_links: Vec::new(),
             to_parse: VecDeque::new(),
             doomed: Vec::new(),
+            cancelled: Vec::new(),
             to_acknowledge: Vec::new(),
             synced: Vec::new(),
             synced_before: Vec::new(),
@@ -607,6 +611,10 @@ impl Engine {
         loop {
             if let Some(action) = self.actions.pop_front() {
                 return Some(action);
+            }
+            if !self.cancelled.is_empty() {
+                self.find_cancelled();
+                continue;
             }
             if !self.doomed.is_empty() {
                 self.end_doomed();

@@ -29,6 +29,7 @@ pub mod own;
 pub mod plan;
 pub mod policy;
 pub mod probe;
+pub mod queue;
 pub mod report;
 pub mod route;
 pub mod rules;

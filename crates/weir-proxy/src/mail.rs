@@ -57,6 +57,8 @@ pub enum Mail {
         id: ExchangeId,
         /// Its answer is too late or its body will not be complete: a connection that carries it must end.
         hard: bool,
+        /// The connection that carries it, as far as its client's side knows.
+        link: Option<LinkId>,
     },
     /// Towards the upstream: stop or go on reading answers for a client. It may cross the end of the answer that it is
     /// about; then it is for nobody, unless the next answer is for the same client.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::backoff::Backoff;
 use crate::errand::User;
-use crate::server::Waiting;
+use crate::queue::Waiting;
 use crate::usage::Account;
 
 /// What belongs to one client connection.

@@ -4,7 +4,6 @@
 //! answers that share a receive are what makes pipelining cheap. Bounds: `depth` unanswered requests on a connection
 //! before the next is used, `capacity` requests waiting or in flight in all.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::ask::{Ask, Traits};
@@ -16,6 +15,7 @@ use crate::health::Window;
 use crate::lifespan::Lifespan;
 use crate::link::{Link, LinkState};
 use crate::plan::{PipelineMode, Pool, Share};
+use crate::queue::Queue;
 use crate::stamina::Stamina;
 use crate::standing::{Order, Standing};
 use crate::stats::ServerStats;
@@ -45,15 +45,6 @@ const SCOUTED_REQUESTS_MIN: u64 = 50;
 const HELD_US: u64 = 30_000;
 /// How long a server is then acknowledged at once. It costs up to a tenth of the CPU where it is of no use.
 const ACKNOWLEDGE_US: u64 = 600_000_000;
-
-/// A request that waits for a connection.
-#[derive(Debug)]
-pub struct Waiting {
-    /// The request.
-    pub ask: Ask,
-    /// Serialised.
-    pub bytes: Vec<u8>,
-}
 
 /// What requests are scheduled by.
 #[derive(Debug)]
@@ -88,7 +79,7 @@ pub struct Server {
     /// Tunnels whose bytes the driver moves: they are no connections of the engine's any more.
     pub relays: u32,
     /// Requests that wait, oldest first; those sent again stand at the front.
-    pub waiting: VecDeque<Waiting>,
+    pub waiting: Queue,
     /// Requests on connections.
     pub inflight: u32,
     /// Whether it takes new requests.
@@ -171,7 +162,7 @@ impl Server {
             ready: 0,
             aside: 0,
             relays: 0,
-            waiting: VecDeque::new(),
+            waiting: Queue::default(),
             inflight: 0,
             standing: Standing::new(Order::Enable),
             told_unreachable: false,

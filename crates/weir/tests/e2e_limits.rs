@@ -21,6 +21,7 @@ on_both_drivers!(
     h3_slow_client_keeps_nobody_waiting,
     h6_descriptors_run_out,
     deaf_servers_leave_the_receive_buffers_to_others,
+    thousands_of_requests_are_cancelled_at_once,
     hundred_clients_of_every_bad_kind,
     connections_limit_closes_at_once,
 );
@@ -255,6 +256,48 @@ fn deaf_servers_leave_the_receive_buffers_to_others(io: Io) {
         // What nobody has read becomes a reset, and the uploads fail.
         while deaf.accept().is_ok() {}
         victim(&weir);
+        weir.stop();
+    }
+    server.finish();
+}
+
+/// 499 clients with full pipelines leave in the same turn: taking back what they asked must not be a search for each of 31,936
+/// requests among all of them, for which the watchdog would end weir.
+fn thousands_of_requests_are_cancelled_at_once(io: Io) {
+    const CLIENTS: usize = 499;
+    const EACH: usize = 64;
+    let server = Server::start(Honest);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("bound");
+    let more = format!(
+        "upstream \"silent\" {{\n server \"{address}\" connections=64\n}}\nroute host=\"silent\" path=\"/\" {{ proxy \"silent\" }}\n{}",
+        app(&server, 1, "")
+    );
+    let request = "GET / HTTP/1.1\r\nHost: silent\r\n\r\n".repeat(EACH);
+    for workers in [1, 2] {
+        let mut weir = Weir::start(io, workers, &more);
+        let clients: Vec<TcpStream> = (0..CLIENTS)
+            .map(|_| {
+                let mut stream = TcpStream::connect(weir.address).expect("weir accepts");
+                stream.write_all(request.as_bytes()).expect("there is room");
+                socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a socket option");
+                stream
+            })
+            .collect();
+        let unanswered = |weir: &Weir| {
+            let status: serde_json::Value = serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON");
+            let clients = &status["clients"];
+            clients["waiting"].as_u64().expect("a number") + clients["in_flight"].as_u64().expect("a number")
+        };
+        eventually("all are asked", || unanswered(&weir) == (CLIENTS * EACH) as u64);
+        // All of them in one turn, or a few; those in front who asked last and stand at the end of every line.
+        weir.signal("STOP");
+        clients.into_iter().rev().for_each(drop);
+        weir.signal("CONT");
+        victim(&weir);
+        // What was sent stays with its connections.
+        eventually("what waited is forgotten", || unanswered(&weir) <= 64);
+        assert!(weir.is_running());
         weir.stop();
     }
     server.finish();

@@ -8,7 +8,7 @@ use super::{Engine, Piece};
 use crate::ask::{Ask, ExchangeId, Failure, Traits};
 use crate::mail::Mail;
 use crate::output::Output;
-use crate::server::Waiting;
+use crate::queue::Waiting;
 use crate::session::Phase;
 
 /// Where a request goes again: the server within its upstream, and the worker whose connections it takes.
@@ -66,12 +66,8 @@ impl Engine {
         if self.body_to_approach(id, piece, end) {
             return;
         }
-        let quarantined = self.groups.iter_mut().flat_map(|group| &mut group.quarantine.waiting);
-        let mut all = self.servers.iter_mut().flat_map(|server| &mut server.waiting).chain(quarantined);
-        let Some(waiting) = all.find(|waiting| waiting.ask.id == id && waiting.ask.traits.has(Traits::STREAMING))
-        else {
-            return;
-        };
+        let mut found = self.queues().find_map(|queue| queue.find_mut(id));
+        let Some(waiting) = found.take_if(|waiting| waiting.ask.traits.has(Traits::STREAMING)) else { return };
         waiting.bytes.extend_from_slice(piece.bytes());
         if end {
             waiting.ask.traits = waiting.ask.traits.without(Traits::STREAMING);

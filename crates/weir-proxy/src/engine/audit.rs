@@ -142,8 +142,8 @@ impl Engine {
             link.entries.iter().filter(|entry| !entry.cancelled).for_each(|entry| carry(entry.ask.id));
             link.peer.into_iter().for_each(&mut carry);
         }
-        self.servers.iter().flat_map(|server| &server.waiting).for_each(|waiting| carry(waiting.ask.id));
-        self.groups.iter().flat_map(|group| &group.quarantine.waiting).for_each(|waiting| carry(waiting.ask.id));
+        self.servers.iter().flat_map(|server| server.waiting.iter()).for_each(|waiting| carry(waiting.ask.id));
+        self.groups.iter().flat_map(|group| group.quarantine.waiting.iter()).for_each(|waiting| carry(waiting.ask.id));
         self.approaches().for_each(|approach| carry(approach.waiting.ask.id));
         for slot in self.exchanges.indexes() {
             let (phase, count) = (self.exchanges.at(slot).phase, carried[slot as usize]);

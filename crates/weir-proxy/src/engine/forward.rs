@@ -20,7 +20,7 @@ use crate::own::{Destination, Proxied, Refused, Seat};
 use crate::plan::ForwardPlan;
 use crate::policy::Wanted;
 use crate::policy::host::{Host, parse as parse_host};
-use crate::server::Waiting;
+use crate::queue::Waiting;
 use crate::session::Phase;
 
 /// Longest value of Proxy-Authorization that is looked at.

@@ -85,7 +85,7 @@ impl Engine {
             }
         }
         for id in unfinished {
-            self.cancel_here(id, true);
+            self.cancel_here(id, true, None);
         }
     }
 

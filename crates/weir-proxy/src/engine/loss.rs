@@ -6,7 +6,7 @@
 use weir_http::{Fields, ReplyContext};
 
 use super::{Engine, Owner, token};
-use crate::ask::{Ask, ExchangeId, Failure, LinkId, Traits};
+use crate::ask::{Ask, Failure, LinkId, Traits};
 use crate::event::What;
 use crate::link::LinkState;
 use crate::trust::Doubt;
@@ -305,48 +305,6 @@ impl Engine {
             return ask.traits.has(Traits::RETRIABLE);
         }
         self.forget_beginning(ask.id.index)
-    }
-
-    /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end.
-    pub(super) fn cancel_here(&mut self, id: ExchangeId, hard: bool) {
-        if self.cancel_approach(id) {
-            return;
-        }
-        for server in 0..self.servers.len() {
-            let waiting = &mut self.servers[server].waiting;
-            if let Some(position) = waiting.iter().position(|waiting| waiting.ask.id == id) {
-                waiting.remove(position);
-                self.counters.queue_waiting.sub(1);
-                return;
-            }
-        }
-        if self.cancel_quarantined(id) {
-            return;
-        }
-        if !hard && id.worker == self.worker {
-            // The exchange's slot is free or answered: that alone makes its answer unwanted.
-            return;
-        }
-        let carrier = self.links.indexes().find(|index| {
-            let link = self.links.at(*index);
-            // One that was set aside may have it too, cancelled when it moved.
-            link.peer == Some(id) || link.entries.iter().any(|entry| entry.ask.id == id && !entry.cancelled)
-        });
-        let Some(index) = carrier else { return };
-        if self.links.at(index).state == LinkState::Tunnel {
-            self.leave_tunnel(index);
-            return;
-        }
-        if let Some(entry) = self.links.at_mut(index).entries.iter_mut().find(|entry| entry.ask.id == id) {
-            entry.cancelled = true;
-        }
-        // What stands in front is answered first: its clients have nothing to do with this one.
-        let in_front = self.links.at(index).entries.iter().take_while(|entry| entry.ask.id != id);
-        let wanted = in_front.filter(|entry| !entry.cancelled && !self.is_gone(entry.ask.id)).count();
-        if hard && wanted == 0 {
-            // Later, because this may be called from the middle of another change.
-            self.doomed.push((index, self.links.generation(index)));
-        }
     }
 
     /// Ends connections whose server takes as long as forward-timeout for an answer that nobody wants any more: the time-out

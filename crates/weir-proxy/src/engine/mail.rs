@@ -31,7 +31,7 @@ impl Engine {
             Mail::Ask { ask, bytes: range } => self.accept_mailed(ask, &bytes[range]),
             Mail::Again { ask, bytes: range } => self.on_again(ask, &bytes[range]),
             Mail::Body { id, link, data, end } => self.link_body(id, link, Piece::Kept(data), end),
-            Mail::Cancel { id, hard } => self.cancel_here(id, hard),
+            Mail::Cancel { id, hard, link } => self.cancel_here(id, hard, link),
             Mail::Flow { link, client, pause } => self.flow_here(link, client, pause),
             Mail::Doubt { server, doubt } => _ = self.distrust(server, doubt),
             Mail::Fault { server, rule } => self.on_fault(server, rule),
@@ -246,16 +246,13 @@ impl Engine {
         if !matches!(exchange.phase, Phase::Waiting | Phase::Answering) {
             return;
         }
-        let worker = exchange.link.map_or(exchange.asked, |link| link.worker);
+        let link = exchange.link;
+        let worker = link.map_or(exchange.asked, |link| link.worker);
         let id = self.exchange_id(slot);
-        self.cancel_at(worker, id, hard);
-    }
-
-    fn cancel_at(&mut self, worker: u16, id: ExchangeId, hard: bool) {
         if worker == self.worker {
-            self.cancel_here(id, hard);
+            self.cancel_here(id, hard, link);
         } else {
-            self.post(worker, Mail::Cancel { id, hard });
+            self.post(worker, Mail::Cancel { id, hard, link });
         }
     }
 

@@ -14,7 +14,7 @@ use crate::ask::{Ask, ExchangeId, Failure, NOBODY, Traits};
 use crate::link::{Link, LinkState, Owner};
 use crate::own::{Approach, OwnLink, Tried};
 use crate::plan::Pool;
-use crate::server::Waiting;
+use crate::queue::Waiting;
 
 /// How long one address is waited for before the next one is tried beside it (Connection Attempt Delay, RFC 8305 §8).
 const NEXT_ADDRESS_US: u64 = 250_000;

@@ -6,8 +6,6 @@
 //! [`super::again`] and [`super::schedule`]; carried out at the end of the turn. Bounds: [`QUARANTINE_US`] for each;
 //! [`QUARANTINED_MAX`] suspects wait, besides what was in flight when servers died. semantics.md §4, hostile.md E19.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
 
 use super::loss::Loss;
@@ -16,7 +14,7 @@ use crate::ask::{Ask, ExchangeId, Failure, Traits};
 use crate::link::{Entry, LinkState};
 use crate::log::Log;
 use crate::mail::Mail;
-use crate::server::Waiting;
+use crate::queue::{Queue, Waiting};
 use crate::suspects::{self, Crash, KEY_BYTES_MAX, Suspect, Verdict};
 
 /// How long one request keeps the next waiting: killers kill soon, and an innocent one may be slow.
@@ -32,7 +30,7 @@ const QUARANTINED_MAX: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     /// In line.
-    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) waiting: Queue,
     /// The one that this worker has sent.
     running: Option<Running>,
     /// A server has just died of one: the next would go to what is left of it.
@@ -156,7 +154,7 @@ impl Engine {
             self.quarantine_due_us = self.quarantine_due_us.min(quarantine.quiet_until_us);
             return None;
         }
-        for (position, Waiting { ask, bytes }) in quarantine.waiting.iter().enumerate().take(LOOK_MAX) {
+        for (position, Waiting { ask, bytes }) in quarantine.waiting.places().take(LOOK_MAX) {
             let key = if self.suspects.is_empty() { None } else { suspects::key(ask.upstream, bytes) };
             let held_until_us = key.map_or(0, |key| self.suspects.held_until_us(&key));
             if held_until_us <= self.now_us {
@@ -240,19 +238,6 @@ impl Engine {
     fn refresh_position(&mut self, server: usize, position: usize) {
         let machine = &mut self.servers[server];
         machine.refresh(self.links.at_mut(machine.links[position]), self.now_us);
-    }
-
-    /// A request that waits here is not wanted any more. False: it is not here.
-    pub(super) fn cancel_quarantined(&mut self, id: ExchangeId) -> bool {
-        for group in &mut self.groups {
-            let waiting = &mut group.quarantine.waiting;
-            if let Some(position) = waiting.iter().position(|waiting| waiting.ask.id == id) {
-                waiting.remove(position);
-                self.counters.queue_waiting.sub(1);
-                return true;
-            }
-        }
-        false
     }
 
     /// The clients of a worker are gone.

@@ -7,7 +7,7 @@ use crate::ask::{Ask, ExchangeId, Failure, LinkId, NOBODY, Traits};
 use crate::link::Entry;
 use crate::mail::Mail;
 use crate::plan::Pool;
-use crate::server::Waiting;
+use crate::queue::Waiting;
 use crate::session::Phase;
 use crate::suspects::Verdict;
 
@@ -422,7 +422,9 @@ impl Engine {
         }
         let mut at = 0;
         loop {
-            let Some(next) = self.servers[server].waiting.get(at) else { return };
+            let waiting = &self.servers[server].waiting;
+            at = waiting.next(at).unwrap_or(at);
+            let Some(next) = waiting.get(at) else { return };
             let ask = next.ask;
             if !self.is_wanted(ask.id) {
                 self.take_waiting(server, at);

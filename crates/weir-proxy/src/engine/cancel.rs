@@ -1,0 +1,104 @@
+//! Requests whose answer nobody wants any more: clients that leave, time-outs, uploads that fail.
+//!
+//! Called by [`super::client`] and [`super::timers`], and by mail. Thousands of requests may be cancelled in one turn, so nothing is
+//! searched for each: what waits is found by its name ([`crate::queue`]), a local request's answer is unwanted as soon as
+//! its exchange is gone, and what is left is looked for at the end of the turn, all of it in one pass over the connections.
+
+use std::collections::HashMap;
+
+use super::Engine;
+use crate::ask::{ExchangeId, LinkId};
+use crate::link::{Link, LinkState};
+use crate::queue::Queue;
+
+impl Engine {
+    /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end. `link`: the one that it
+    /// is on, as far as its client's side knows.
+    pub(super) fn cancel_here(&mut self, id: ExchangeId, hard: bool, link: Option<LinkId>) {
+        if self.cancel_approach(id) || self.cancel_waiting(id) {
+            return;
+        }
+        if !hard && id.worker == self.worker {
+            // The exchange's slot is free or answered: that alone makes its answer unwanted.
+            return;
+        }
+        match self.known_carrier(id, link) {
+            Some(index) => self.cancel_on(index, id, hard),
+            None => self.cancelled.push((id, hard)),
+        }
+    }
+
+    /// Takes a request out that waits for a connection. False: none of this name does.
+    fn cancel_waiting(&mut self, id: ExchangeId) -> bool {
+        let found = self.queues().find_map(|queue| queue.cancel(id)).is_some();
+        self.counters.queue_waiting.sub(found.into());
+        found
+    }
+
+    /// All lines in which requests wait.
+    pub(super) fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
+        let quarantined = self.groups.iter_mut().map(|group| &mut group.quarantine.waiting);
+        self.servers.iter_mut().map(|server| &mut server.waiting).chain(quarantined)
+    }
+
+    /// The connection that carries a request, where that is known: to its client's side, or because it is the client's own.
+    fn known_carrier(&self, id: ExchangeId, link: Option<LinkId>) -> Option<u32> {
+        let named = link.filter(|link| self.links.holds(link.index, link.generation)).map(|link| link.index);
+        let local = id.worker == self.worker && self.exchanges.holds(id.index, id.generation);
+        let session = local.then(|| self.sessions.at(self.exchanges.at(id.index).session));
+        let own = session.and_then(|session| session.own.as_deref()).map_or(&[][..], |own| &own.links);
+        let mut all = named.into_iter().chain(own.iter().map(|link| link.index));
+        all.find(|index| carries(self.links.at(*index), id))
+    }
+
+    /// Finds what was cancelled in this turn among what connections carry.
+    pub(super) fn find_cancelled(&mut self) {
+        let mut all: HashMap<ExchangeId, bool> = HashMap::with_capacity(self.cancelled.len());
+        for (id, hard) in std::mem::take(&mut self.cancelled) {
+            // Its connection may have ended meanwhile.
+            if !self.cancel_waiting(id) {
+                *all.entry(id).or_default() |= hard;
+            }
+        }
+        let mut hard = Vec::new();
+        for index in self.links.indexes().collect::<Vec<_>>() {
+            let link = self.links.at_mut(index);
+            let of_tunnel = link.peer.into_iter().filter_map(|id| Some((id, *all.get(&id)?)));
+            hard.extend(of_tunnel.map(|(id, hard)| (index, id, hard)));
+            for entry in link.entries.iter_mut().filter(|entry| !entry.cancelled) {
+                match all.get(&entry.ask.id) {
+                    Some(true) => hard.push((index, entry.ask.id, true)),
+                    Some(false) => entry.cancelled = true,
+                    None => {}
+                }
+            }
+        }
+        for (index, id, hard) in hard {
+            self.cancel_on(index, id, hard);
+        }
+    }
+
+    /// The same for a request on this connection.
+    fn cancel_on(&mut self, index: u32, id: ExchangeId, hard: bool) {
+        let link = self.links.at_mut(index);
+        if link.state == LinkState::Tunnel {
+            self.leave_tunnel(index);
+            return;
+        }
+        if let Some(entry) = link.entries.iter_mut().find(|entry| entry.ask.id == id && !entry.cancelled) {
+            entry.cancelled = true;
+        }
+        // What stands in front is answered first: its clients have nothing to do with this one.
+        let in_front = self.links.at(index).entries.iter().take_while(|entry| entry.ask.id != id);
+        let wanted = in_front.filter(|entry| !entry.cancelled && !self.is_gone(entry.ask.id)).count();
+        if hard && wanted == 0 {
+            // Later, because this may be called from the middle of another change.
+            self.doomed.push((index, self.links.generation(index)));
+        }
+    }
+}
+
+/// Whether a request is on this connection, or its tunnel is. One that was set aside may have it too, cancelled when it moved.
+fn carries(link: &Link, id: ExchangeId) -> bool {
+    link.peer == Some(id) || link.entries.iter().any(|entry| entry.ask.id == id && !entry.cancelled)
+}
