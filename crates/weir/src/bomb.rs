@@ -38,9 +38,11 @@ malformed or oversized.
 
 A condition is p50 ... p99.9, max or mean with a duration, rate with requests a second, or blocked, failed,
 answered, late, 2xx ... 5xx with a share: p99>20ms, attackers: blocked<99%. Blocked is: refused, not answered
-when connecting, closed or reset before an answer, or answered 403, 429 or 503.
+when connecting, closed or reset before an answer, or answered 403, 429 or 503. Failed is: not connected, not
+answered, not as it should be, or answered 500 to 599.
 
-Exit codes: 0 fine, 1 failed or a condition was met, 2 wrong usage.
+Exit codes: 0 fine, 1 failed, a condition was met, or there was never a connection (unless a condition about
+blocked, failed or answered judges that), 2 wrong usage.
 
 Example:
   weir bomb -c 64 -d 10s http://127.0.0.1:8080/
@@ -81,7 +83,7 @@ pub(crate) struct BombArgs {
     header: Vec<(String, String)>,
     /// Content of each request, or @FILE
     #[arg(long, value_name = "TEXT", value_parser = content)]
-    body: Option<Vec<u8>>,
+    body: Option<Content>,
     /// Ask this forward proxy for the URLs, in absolute-form
     #[arg(long, value_name = "ADDRESS:PORT")]
     proxy: Option<SocketAddr>,
@@ -202,7 +204,10 @@ pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     // First what was found: a full disk must not cost the results.
     terminal::print(&text);
     written.map_err(|error| running(&error))?;
-    let met: Vec<String> = conditions.iter().filter_map(|condition| condition.failure(&summary)).collect();
+    let mut met: Vec<String> = conditions.iter().filter_map(|condition| condition.failure(&summary)).collect();
+    if summary.total.reached_nobody() && !conditions.iter().any(Threshold::judges_attempts) {
+        met.push("there was never a connection".to_owned());
+    }
     if met.is_empty() { Ok(()) } else { Err(Failure::Running(format!("weir bomb: failed, {}\n", met.join("; ")))) }
 }
 
@@ -315,12 +320,16 @@ fn field(text: &str) -> Result<(String, String), String> {
 }
 
 /// The text itself, or the file behind `@`.
-fn content(text: &str) -> Result<Vec<u8>, String> {
+fn content(text: &str) -> Result<Content, String> {
     match text.strip_prefix('@') {
-        Some(path) => std::fs::read(path).map_err(|error| format!("{path}: {error}")),
-        None => Ok(text.as_bytes().to_vec()),
+        Some(path) => std::fs::read(path).map(Content).map_err(|error| format!("{path}: {error}")),
+        None => Ok(Content(text.as_bytes().to_vec())),
     }
 }
+
+/// The body of a request. As a bare vector it would be a list of arguments to clap.
+#[derive(Debug, Clone)]
+struct Content(Vec<u8>);
 
 impl BombArgs {
     /// Everything that is to be done, checked.
@@ -336,7 +345,7 @@ impl BombArgs {
         let spelling = Spelling {
             method: self.method.clone(),
             fields: self.header.clone(),
-            body: self.body.clone().unwrap_or_default(),
+            body: self.body.clone().map(|content| content.0).unwrap_or_default(),
             preset: self.preset,
             absolute: self.proxy.is_some(),
         };

@@ -84,6 +84,25 @@ fn a_run_in_several_processes_is_one_run() {
 }
 
 #[test]
+fn a_body_comes_from_the_command_line_or_a_file() {
+    let server = server();
+    let url = format!("http://{}/echo", server.local_addr());
+    let file = std::env::temp_dir().join(format!("weir-bomb-body-{}", std::process::id()));
+    fs::write(&file, "x".repeat(1000)).expect("a file");
+    for (body, length) in [("X", 1), (&*format!("@{}", file.display()), 1000)] {
+        let told = bomb(&["-n", "10", "-c", "1", "--json", "--body", body, &url]);
+        assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+        let summary: Value = serde_json::from_slice(&told.stdout).expect("JSON");
+        assert_eq!(summary["total"]["statuses"]["200"], 10, "{summary}");
+        let sent = summary["total"]["bytes_out"].as_u64().expect("a number");
+        assert!((10 * length..10 * (length + 300)).contains(&sent), "{summary}");
+    }
+    fs::remove_file(&file).expect("still there");
+    let missing = bomb(&["--body", "@/nonexistent/body", &url]);
+    assert_eq!(missing.status.code(), Some(2), "{}", text(&missing.stderr));
+}
+
+#[test]
 fn conditions_decide_the_exit_code() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = free.local_addr().expect("an address");
@@ -95,6 +114,18 @@ fn conditions_decide_the_exit_code() {
     assert!(text(&refused.stdout).contains("refused"), "the results are shown all the same");
     let served = server();
     let url = format!("http://{}/", served.local_addr());
+    // Nobody needs to ask for it, neither by the clock nor by number.
+    for more in [["-d", "100ms", "-c", "2"], ["-n", "10", "-c", "2"], ["-R", "100", "-d", "100ms"]] {
+        let unreached = bomb(&[&more[..], &["--timeout", "200ms", &nobody][..]].concat());
+        assert_eq!(unreached.status.code(), Some(1), "{more:?}");
+        assert!(text(&unreached.stderr).contains("never a connection"), "{}", text(&unreached.stderr));
+    }
+    let judged = bomb(&["-n", "10", "-c", "2", "--fail-if", "blocked<99%", &nobody]);
+    assert_eq!(judged.status.code(), Some(0), "as wished: {}", text(&judged.stderr));
+    let failing = format!("http://{}/?status=500", served.local_addr());
+    let failed = bomb(&["-n", "10", "-c", "1", "--fail-if", "failed>0%", &failing]);
+    assert_eq!(failed.status.code(), Some(1), "{}", text(&failed.stdout));
+    assert!(text(&failed.stdout).contains("  last failure after "), "{}", text(&failed.stdout));
     let fine = bomb(&["-n", "10", "-c", "1", "--fail-if", "all: 5xx>0%", "--fail-if", "answered<100%", &url]);
     assert_eq!(fine.status.code(), Some(0), "{}", text(&fine.stderr));
 }

@@ -277,6 +277,12 @@ impl Class {
         !slow.contains(&self.behaviour)
     }
 
+    /// Whether a connection is made when something is due and not before, so that what a user waits for it is in the latency.
+    pub(crate) fn connects_when_due(&self) -> bool {
+        let made_for_one = self.close_every.is_some() && self.behaviour != Behaviour::Hold;
+        self.rate.is_some() && (made_for_one || self.behaviour == Behaviour::ConnectFlood)
+    }
+
     fn with_spelling(&self, spelling: &Spelling) -> Result<Mix, String> {
         Mix::new(vec![Request::new(&self.target.host, &self.target.path, 1, spelling)?])
     }

@@ -116,6 +116,11 @@ pub(crate) fn turns_away(status: u16) -> bool {
     matches!(status, 403 | 429 | 503)
 }
 
+/// Whether a server says by this status that it has failed.
+pub(crate) fn has_failed(status: u16) -> bool {
+    status >= 500
+}
+
 /// Counts of one class of clients within some time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -207,7 +212,8 @@ impl Counts {
         connects + requests + told
     }
 
-    /// Everything that went wrong on the way: neither answered, nor the generator's own end.
+    /// Everything that went wrong: not as it should be or not answered at all, but for what the end of the run cut off, and what
+    /// was answered with a status that says that the server failed ([`has_failed`]).
     pub fn failed(&self) -> u64 {
         let bad = [
             Outcome::WrongBody,
@@ -217,7 +223,9 @@ impl Counts {
             Outcome::Closed,
             Outcome::TimedOut,
         ];
-        self.unconnected() + bad.map(|it| self.outcomes(it)).iter().sum::<u64>()
+        let told = self.statuses.iter().filter(|(status, _)| has_failed(**status)).map(|(_, count)| count).sum::<u64>();
+        // An answer with a wrong body has a status, too; one below 300 (bodies of others are not compared).
+        self.unconnected() + bad.map(|it| self.outcomes(it)).iter().sum::<u64>() + told
     }
 
     /// Everything but answers with a status below 400 and connections that were had, by kind; statuses as `status 502`.
@@ -322,7 +330,7 @@ mod tests {
         for connect in [Connect::Established, Connect::Refused, Connect::TimedOut, Connect::NoneLeft] {
             counts.connect(connect);
         }
-        for (outcome, status) in [(Outcome::Answered, 200), (Outcome::Answered, 429), (Outcome::WrongBody, 503)] {
+        for (outcome, status) in [(Outcome::WrongBody, 200), (Outcome::Answered, 429), (Outcome::Answered, 503)] {
             counts.outcome(outcome);
             counts.status(status);
         }
@@ -330,7 +338,7 @@ mod tests {
             counts.outcome(outcome);
         }
         assert_eq!((counts.offered(), counts.attempts(), counts.blocked(), counts.answered()), (8, 11, 6, 3));
-        assert_eq!(counts.failed(), 8);
+        assert_eq!(counts.failed(), 9);
         let mut twice = counts.clone();
         twice.add(&counts);
         assert_eq!((twice.blocked(), twice.status_class(4), twice.statuses[&200]), (12, 2, 2));

@@ -195,6 +195,12 @@ impl ClassSummary {
         }
     }
 
+    /// Attempts to connect were all that there was.
+    pub fn reached_nobody(&self) -> bool {
+        let counts = self.counted();
+        counts.attempts() > 0 && counts.connects(Connect::Established) == 0 && counts.answered() == 0
+    }
+
     /// What was counted.
     pub fn counted(&self) -> &Counts {
         &self.slice.counts
@@ -250,7 +256,7 @@ impl ClassSummary {
 /// One line under a class; nothing when there is nothing to say.
 fn put(out: &mut String, name: &str, text: &str) {
     if !text.is_empty() {
-        let _ = writeln!(out, "  {name:<12}{text}");
+        let _ = writeln!(out, "  {name:<13}{text}");
     }
 }
 

@@ -106,6 +106,41 @@ fn connections_are_closed_as_often_as_asked() {
 }
 
 #[test]
+fn by_the_clock_a_connection_is_made_when_it_is_due() {
+    for io in DRIVERS {
+        let server = origin_that(&[]);
+        let mut plan = plan(vec![class_to(server.local_addr(), "/")], io);
+        plan.classes[0].rate = Some(Rate::parse("200").unwrap());
+        plan.classes[0].close_every = Some(1);
+        plan.requests = Some(21);
+        let (_, summary) = run_plan(&plan);
+        let counts = summary.total.counted();
+        assert_eq!((counts.outcomes(Outcome::Answered), counts.failed()), (21, 0), "{summary}");
+        assert_eq!(counts.connects(Connect::Established), 21, "none is made in advance: {summary}");
+        let (due, sent, connect) = (summary.total.corrected, summary.total.raw, summary.total.connect);
+        let [due, sent, connect] = [due, sent, connect].map(|times| times.unwrap().mean_us);
+        // A histogram keeps three digits.
+        assert!(due >= (sent + connect) * 0.99, "connecting belongs to what a user waits for: {summary}");
+    }
+}
+
+#[test]
+fn a_request_whose_connection_fails_goes_on_waiting() {
+    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    for io in DRIVERS {
+        let mut plan = plan(vec![class_to(nobody, "/")], io);
+        plan.classes[0].rate = Some(Rate::parse("1000").unwrap());
+        plan.classes[0].close_every = Some(3);
+        (plan.requests, plan.timeout_us) = (Some(10), 100_000);
+        let (_, summary) = run_plan(&plan);
+        let counts = summary.total.counted();
+        assert_eq!((counts.outcomes(Outcome::Unsent), counts.offered()), (10, 10), "{summary}");
+        assert!(counts.connects(Connect::Refused) > 0 && summary.total.last_failure_seconds.is_some(), "{summary}");
+        assert!(summary.total.reached_nobody(), "{summary}");
+    }
+}
+
+#[test]
 fn what_a_server_does_wrong_is_counted_as_it_counts() {
     type Row = (&'static str, Kind, Outcome);
     let rows: [Row; 4] = [

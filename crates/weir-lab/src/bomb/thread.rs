@@ -79,6 +79,8 @@ struct Connection {
     /// When the phase began.
     since_us: u64,
     asked: VecDeque<Asked>,
+    /// When the request was due for which it connects.
+    due_us: Option<u64>,
     reader: Reader,
     /// Requests begun on this socket.
     begun: u32,
@@ -99,6 +101,8 @@ struct Share {
     free: VecDeque<u32>,
     /// Due times of requests that wait for a connection.
     waiting: VecDeque<u64>,
+    /// Requests that wait for the connection that is made for them.
+    connecting: u64,
     /// Requests that may still be begun.
     left: u64,
     random: Random,
@@ -248,7 +252,7 @@ impl<'a, D: Driver> Generator<'a, D> {
         let under_way = || {
             self.connections.iter().any(|it| !it.asked.is_empty() && self.plan.classes[usize::from(it.class)].answers())
         };
-        let waiting = || self.shares.iter().any(|share| !share.waiting.is_empty());
+        let waiting = || self.shares.iter().any(|share| !share.waiting.is_empty() || share.connecting > 0);
         let nothing_left = now_us >= self.stop_us || self.shares.iter().all(|share| share.left == 0);
         nothing_left && !waiting() && !under_way()
     }
@@ -371,6 +375,9 @@ impl<'a, D: Driver> Generator<'a, D> {
         let now_us = self.driver.now_us();
         for index in 0..self.connections.len() as u32 {
             let phase = self.connections[index as usize].phase;
+            if let Some(due_us) = self.connections[index as usize].due_us.take() {
+                self.share(index).waiting.push_front(due_us);
+            }
             self.fail_asked(index, Outcome::Unfinished, Outcome::Unfinished);
             if phase == Phase::Connecting && self.counts(self.connections[index as usize].since_us) {
                 self.share(index).slice.counts.connect(Connect::Unfinished);
@@ -400,6 +407,7 @@ impl Share {
             next_us,
             free: VecDeque::new(),
             waiting: VecDeque::new(),
+            connecting: 0,
             left,
             random: Random::new(plan.seed.wrapping_add(1 + number as u64)),
             made: number as u32,
@@ -429,6 +437,7 @@ impl Connection {
             life: 0,
             since_us: 0,
             asked: VecDeque::new(),
+            due_us: None,
             reader: Reader::new(hashing),
             begun: 0,
             sending: false,

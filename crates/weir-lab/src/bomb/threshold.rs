@@ -83,6 +83,11 @@ impl Threshold {
         self.class.as_deref()
     }
 
+    /// Whether it says what is to become of attempts, those to connect included.
+    pub fn judges_attempts(&self) -> bool {
+        matches!(self.metric, Metric::Blocked | Metric::Failed | Metric::Answered)
+    }
+
     /// Says how the run fails it; None when it does not. What can't be measured, because nothing was answered, fails.
     pub fn failure(&self, summary: &Summary) -> Option<String> {
         let class = match &self.class {

@@ -34,10 +34,11 @@ impl<D: Driver> Generator<'_, D> {
     pub(super) fn can_take(&self, index: u32) -> bool {
         let class = self.class(index);
         let connection = &self.connections[index as usize];
-        if class.behaviour == Behaviour::ConnectFlood {
-            return connection.phase == Phase::Down;
+        if connection.phase == Phase::Down && class.connects_when_due() {
+            return true;
         }
-        connection.phase == Phase::Open
+        class.behaviour != Behaviour::ConnectFlood
+            && connection.phase == Phase::Open
             && !connection.sending
             && connection.rest.is_empty()
             && connection.asked.len() < class.depth as usize
@@ -153,7 +154,7 @@ impl<D: Driver> Generator<'_, D> {
                 let due_us = start_us + next_us;
                 // A request that becomes due at the stop belongs to nobody.
                 share.next_us = share.schedule.as_mut().and_then(Schedule::next_us);
-                if due_us < stop_us && share.left > share.waiting.len() as u64 {
+                if due_us < stop_us && share.left > share.waiting.len() as u64 + share.connecting {
                     share.waiting.push_back(due_us);
                     share.slice.record_lag(now_us - due_us, due_us >= self.counted_us);
                 } else {
@@ -174,6 +175,13 @@ impl<D: Driver> Generator<'_, D> {
             }
             if self.plan.classes[class].behaviour == Behaviour::ConnectFlood {
                 self.shares[class].waiting.pop_front();
+                self.connect(index);
+                continue;
+            }
+            if self.connections[index as usize].phase == Phase::Down {
+                let due_us = self.shares[class].waiting.pop_front();
+                self.shares[class].connecting += 1;
+                self.connections[index as usize].due_us = due_us;
                 self.connect(index);
                 continue;
             }

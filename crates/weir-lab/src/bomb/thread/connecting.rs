@@ -46,9 +46,22 @@ impl<D: Driver> Generator<'_, D> {
     pub(super) fn unconnected(&mut self, index: u32, why: Connect) {
         let (now_us, since_us) = (self.driver.now_us(), self.connections[index as usize].since_us);
         let counted_us = self.counted_us;
+        let class = self.class(index);
+        let due_us = self.connections[index as usize].due_us.take();
+        let share = self.share(index);
+        if let Some(due_us) = due_us {
+            // A user would try again, and has waited so long already.
+            share.connecting -= 1;
+            share.waiting.push_front(due_us);
+        }
+        if class.rate.is_none() && class.behaviour != Behaviour::ConnectFlood {
+            // Else a number of requests would never be reached when nobody listens.
+            share.left = share.left.saturating_sub(1);
+        }
         if self.counts(since_us) {
             let slice = &mut self.share(index).slice;
             slice.counts.connect(why);
+            slice.fail(now_us - counted_us);
             if why.blocks() {
                 slice.block(now_us - counted_us);
             }
@@ -84,8 +97,7 @@ impl<D: Driver> Generator<'_, D> {
     }
 
     pub(super) fn connect_again(&mut self, index: u32) {
-        let paced = self.class(index).behaviour == Behaviour::ConnectFlood && self.class(index).rate.is_some();
-        if paced {
+        if self.class(index).connects_when_due() {
             self.offer(index);
         } else if !self.stopping && self.share(index).left > 0 {
             self.connect(index);
@@ -116,6 +128,10 @@ impl<D: Driver> Generator<'_, D> {
                 self.connections[index as usize].asked.push_back(held);
             }
             _ => {}
+        }
+        if let Some(due_us) = self.connections[index as usize].due_us.take() {
+            self.share(index).connecting -= 1;
+            self.begin_requests(index, &[due_us]);
         }
         if let Some(socket) = socket {
             let slowly = class.behaviour == Behaviour::SlowReader;

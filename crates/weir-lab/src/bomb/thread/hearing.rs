@@ -8,7 +8,7 @@ use weir_io::{Class as Buffers, Driver, Receive, RecvBuf};
 
 use super::{Generator, Phase, Timer};
 use crate::bomb::class::{Behaviour, Class};
-use crate::bomb::count::{End, Outcome, turns_away};
+use crate::bomb::count::{End, Outcome, has_failed, turns_away};
 use crate::bomb::reply::{Reply, Step};
 
 /// An answer with more to come than this moves its connection to large buffers.
@@ -73,7 +73,7 @@ impl<D: Driver> Generator<'_, D> {
             slice.counts.status(reply.status);
             slice.record(now_us - asked.sent_us, paced.then(|| now_us - asked.due_us));
             slice.counts.late += u64::from(now_us - asked.due_us > late_us);
-            if !good || reply.status >= 500 {
+            if !good || has_failed(reply.status) {
                 slice.fail(now_us - counted_us);
             }
             if turns_away(reply.status) {
