@@ -223,6 +223,9 @@ pub trait Driver {
     /// The core that received the socket's last packet (SO_INCOMING_CPU, socket(7)); None when that is not known.
     fn receiving_core(&mut self, socket: Socket) -> Option<u32>;
 
+    /// What has become of the bytes that were sent on a connection (TCP_INFO, tcp(7)).
+    fn delivery(&mut self, socket: Socket) -> Delivery;
+
     /// What waits at a listener to be accepted (TCP_INFO, tcp(7)); None when that is not known.
     fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue>;
 
@@ -241,6 +244,23 @@ pub trait Driver {
 
     /// Counters since the start, for the status.
     fn stats(&self) -> DriverStats;
+}
+
+/// What has become of the bytes that were sent on a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivery {
+    /// The other side acknowledged all of them; or nothing is known.
+    Acknowledged,
+    /// Some are on their way, or wait until the other side has room for them.
+    Underway,
+    /// Some were sent several times, and for [`Delivery::UNHEARD_US`] nothing at all came back: no acknowledgement of them, and
+    /// none that says that there is no room.
+    Unheard,
+}
+
+impl Delivery {
+    /// How long nothing must have come back.
+    pub const UNHEARD_US: u64 = 2_400_000;
 }
 
 /// Established connections that a listener has not accepted.

@@ -23,8 +23,8 @@ mod wake;
 
 pub use buffer::RecvBuf;
 pub use driver::{
-    AcceptQueue, Class, Completion, Driver, DriverStats, Event, Payload, Receive, RelayEnd, Relayed, Socket, Token,
-    Waker,
+    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, RelayEnd, Relayed, Socket,
+    Token, Waker,
 };
 pub use epoll::Epoll;
 pub use local::local_addresses;

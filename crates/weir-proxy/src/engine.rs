@@ -36,6 +36,7 @@ mod report;
 mod schedule;
 mod timers;
 mod tunnels;
+mod unheard;
 mod uploads;
 mod upstream;
 mod usage;
@@ -74,6 +75,7 @@ use crate::suspects::Suspects;
 use crate::usage::Usage;
 use crate::usual::Usual;
 use crate::wheel::Wheel;
+pub use unheard::Delivery;
 
 /// Unsent bytes for one client above which the source of its answer is not read further.
 pub const HIGH_BYTES: usize = 128 * 1024;
@@ -125,6 +127,13 @@ pub enum Action {
     },
     /// Find out which core receives a connection's packets; answer with [`Engine::link_located`].
     LocateLink {
+        /// Names the connection in the answer.
+        token: u64,
+        /// The driver's name for the connection.
+        socket: u64,
+    },
+    /// Find out whether what was sent on a connection was acknowledged; answer with [`Engine::link_examined`].
+    ExamineLink {
         /// Names the connection in the answer.
         token: u64,
         /// The driver's name for the connection.

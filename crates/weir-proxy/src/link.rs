@@ -162,6 +162,10 @@ pub struct Link {
     pub late: bool,
     /// When a timer looks whether the answer that is next is late; `u64::MAX`: none does.
     pub late_due_us: u64,
+    /// When something was sent that may not be acknowledged, or since then something was last received; `u64::MAX`: nothing was.
+    pub unheard_us: u64,
+    /// When a timer looks at that; `u64::MAX`: none does.
+    pub unheard_due_us: u64,
     /// Nothing may be sent behind what is unanswered now.
     pub hold: bool,
     /// It is being found out whether it is near: it takes nothing meanwhile.
@@ -266,6 +270,8 @@ impl Link {
             stall_due_us: u64::MAX,
             late: false,
             late_due_us: u64::MAX,
+            unheard_us: u64::MAX,
+            unheard_due_us: u64::MAX,
             hold: false,
             locating: false,
             probation: false,

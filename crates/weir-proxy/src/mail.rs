@@ -132,6 +132,11 @@ pub enum Mail {
         /// Hold back.
         pause: bool,
     },
+    /// To all: a connection of this server was forgotten; others that rest may be, too.
+    Unheard {
+        /// Which server.
+        server: u32,
+    },
     /// To all: this worker lost everything that it had and begins anew. Nothing that was said before counts.
     Reborn {
         /// How often it has begun anew.

@@ -10,7 +10,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
-use weir_proxy::engine::{Action, Engine, Input, Parts, token_is_link};
+use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, token_is_link};
 use weir_proxy::errand::News;
 use weir_proxy::event::Event as ServerEvent;
 use weir_proxy::output::Out;
@@ -601,6 +601,14 @@ impl<D: Driver> Worker<D> {
                 let receiving = self.driver.receiving_core(unpack(socket));
                 let near = self.core.zip(receiving).map(|(core, receiving)| receiving as usize == core);
                 self.engine.link_located(token, near);
+            }
+            Action::ExamineLink { token, socket } => {
+                let delivery = match self.driver.delivery(unpack(socket)) {
+                    weir_io::Delivery::Acknowledged => Delivery::Acknowledged,
+                    weir_io::Delivery::Underway => Delivery::Underway,
+                    weir_io::Delivery::Unheard => Delivery::Unheard,
+                };
+                self.engine.link_examined(token, delivery);
             }
             Action::Relay { client, server } => self.driver.relay(unpack(client), unpack(server)),
             Action::LookRelay { token, client } => {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{Bench, Subject, pattern, suite};
-use crate::{AcceptQueue, Class, Driver, Event, Options, Receive, bind_listener};
+use crate::{AcceptQueue, Class, Delivery, Driver, Event, Options, Receive, bind_listener};
 
 /// Descriptors that a test may open on top of what others need.
 pub(super) fn descriptors_to_spare() -> usize {
@@ -105,6 +105,27 @@ pub(crate) fn receiving_core<S: Subject>(subject: &S) {
     sched_setaffinity(None, &before).expect("what was before");
     bench.driver.close(far);
     assert_eq!(bench.driver.receiving_core(far), None);
+    bench.finish();
+}
+
+/// Bytes that the other side has no room for are on their way, however long; when it has taken them they are acknowledged.
+pub(crate) fn delivery<S: Subject>(subject: &S) {
+    let mut bench = Bench::new(subject);
+    let (near, far) = bench.pair();
+    assert_eq!(bench.driver.delivery(near), Delivery::Acknowledged);
+    let bytes = vec![b'x'; 16 << 20];
+    bench.send(near, &bytes);
+    bench.until("bytes that wait", |bench| bench.driver.delivery(near) == Delivery::Underway);
+    let full = Instant::now();
+    while full.elapsed().as_micros() < u128::from(Delivery::UNHEARD_US) {
+        bench.turn(100_000);
+    }
+    assert_eq!(bench.driver.delivery(near), Delivery::Underway, "a window of zero is acknowledged");
+    bench.receive(far, Receive::Many(Class::Large));
+    bench.expect(far, &bytes);
+    bench.until("an acknowledgement", |bench| bench.driver.delivery(near) == Delivery::Acknowledged);
+    bench.close(near);
+    assert_eq!(bench.driver.delivery(near), Delivery::Acknowledged);
     bench.finish();
 }
 
@@ -346,6 +367,7 @@ suite!(
     wakes_of_many_threads,
     early_wake,
     receiving_core,
+    delivery,
     chosen_source,
     accept_queue,
     shared_listener,

@@ -16,8 +16,8 @@ use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
 use crate::net::{
-    accept_queue, acknowledge, clock_us, close_fd, linger_zero, outgoing_socket, receiving_core, shutdown_write,
-    turn_away,
+    accept_queue, acknowledge, clock_us, close_fd, delivery, linger_zero, outgoing_socket, receiving_core,
+    shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::pool::Pool;
@@ -25,8 +25,8 @@ use crate::relay::{Over, Relays, Start, TURN_US};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Driver, DriverStats, Event, Options, Payload, Receive, RecvBuf, Relayed, Socket,
-    Token, Waker,
+    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Options, Payload, Receive, RecvBuf, Relayed,
+    Socket, Token, Waker,
 };
 
 use poller::{OUT, Poller, Wait};
@@ -405,6 +405,10 @@ impl Driver for Epoll {
     fn buffers(&self, class: Class) -> (u32, u32) {
         let pool = &self.pools[class as usize];
         (pool.free() as u32, pool.total() as u32)
+    }
+
+    fn delivery(&mut self, socket: Socket) -> Delivery {
+        self.table.named(socket).map_or(Delivery::Acknowledged, |slot| delivery(slot.fd))
     }
 
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use super::kernel::{Kind, class_index};
 use super::world::World;
 use crate::{
-    AcceptQueue, Class, Completion, Driver, DriverStats, Payload, Receive, RecvBuf, Relayed, Socket, Token, Waker,
+    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Payload, Receive, RecvBuf, Relayed, Socket, Token,
+    Waker,
 };
 
 /// One worker's driver in a [`super::SimWorld`].
@@ -164,6 +165,11 @@ impl Driver for SimDriver {
     /// There is no kernel that would tell.
     fn accept_queue(&mut self, _: Socket) -> Option<AcceptQueue> {
         None
+    }
+
+    /// The simulated network forgets nobody.
+    fn delivery(&mut self, _: Socket) -> Delivery {
+        Delivery::Acknowledged
     }
 
     /// There are no cores.

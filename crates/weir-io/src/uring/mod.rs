@@ -22,15 +22,16 @@ use std::sync::Arc;
 use io_uring::{opcode, squeue, types};
 
 use crate::net::{
-    accept_queue, acknowledge, clock_us, linger_zero, outgoing_socket, receiving_core, shutdown_write, turn_away,
+    accept_queue, acknowledge, clock_us, delivery, linger_zero, outgoing_socket, receiving_core, shutdown_write,
+    turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::relay::{Over, Relays, Start, TURN_US};
 use crate::table::{self, NO_SEND, OWN_BITS, Table};
 use crate::wake::WakeState;
 use crate::{
-    AcceptQueue, Class, Completion, Driver, DriverStats, Event, Options, Payload, Receive, RecvBuf, Relayed, Socket,
-    Token, Waker,
+    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Options, Payload, Receive, RecvBuf, Relayed,
+    Socket, Token, Waker,
 };
 
 pub(crate) use group::Group;
@@ -342,6 +343,10 @@ impl Driver for Uring {
     fn buffers(&self, class: Class) -> (u32, u32) {
         let group = &self.groups[class as usize];
         (group.free() as u32, group.pool.total() as u32)
+    }
+
+    fn delivery(&mut self, socket: Socket) -> Delivery {
+        self.table.named(socket).map_or(Delivery::Acknowledged, |slot| delivery(slot.fd))
     }
 
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {

@@ -111,6 +111,7 @@ impl Harness {
             Action::ReceiveClient { .. }
             | Action::ReceiveLink { .. }
             | Action::LocateLink { .. }
+            | Action::ExamineLink { .. }
             | Action::AcknowledgeLink { .. } => {}
             closing => panic!("nothing should close: {closing:?}"),
         }

@@ -210,6 +210,9 @@ impl Engine {
             LinkState::Ready | LinkState::Aside => {
                 let link = self.links.at(index);
                 let (stall, late) = (link.stall_due_us <= self.now_us, link.late_due_us <= self.now_us);
+                if link.unheard_due_us <= self.now_us {
+                    self.check_unheard(index);
+                }
                 if stall {
                     self.check_stall(index);
                 }

@@ -65,6 +65,11 @@ impl Engine {
             }
         };
         link.sending = true;
+        if link.note_sent(self.now_us) {
+            let due_us = link.unheard_due_us;
+            self.arm_link(index, due_us);
+        }
+        let link = self.links.at(index);
         self.counters.upstream_sends.add(1);
         self.counters.upstream_bytes_out.add(out.len() as u64);
         self.servers[link.server as usize].stats.bytes_out.add(out.len() as u64);
@@ -144,6 +149,7 @@ impl Engine {
         self.counters.upstream_bytes_in.add(input.bytes.len() as u64);
         let link = self.links.at_mut(index);
         link.receiving = false;
+        link.note_heard(self.now_us);
         self.servers[link.server as usize].stats.bytes_in.add(input.bytes.len() as u64);
         self.usage.moved(link.account, 0, input.bytes.len() as u64);
         if link.has_stash() {

@@ -25,6 +25,7 @@ mod splits;
 mod stats;
 mod suspects;
 mod tunnels;
+mod unheard;
 mod upstreams;
 mod usage;
 mod workers;

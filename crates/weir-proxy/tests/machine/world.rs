@@ -15,7 +15,7 @@ use std::sync::Arc;
 use weir_check::{End, Reply, Request, StrictReplies, StrictRequests};
 use weir_proxy::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::counters::Counters;
-use weir_proxy::engine::{Engine, Hints, Parts};
+use weir_proxy::engine::{Delivery, Engine, Hints, Parts};
 use weir_proxy::errand::{Errand, News};
 use weir_proxy::histogram::Histogram;
 use weir_proxy::mail::Post;
@@ -137,6 +137,10 @@ pub struct Conn {
     pub sending: bool,
     /// Times that weir acknowledged at once.
     pub acknowledged: usize,
+    /// What becomes of what weir sends on it; what is unheard does not arrive.
+    pub delivery: Delivery,
+    /// Times that weir asked for that.
+    pub examined: usize,
     sent_ok: bool,
     head_answered: bool,
     deaf_send: bool,

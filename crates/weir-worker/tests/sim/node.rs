@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use weir_io::sim::{SimDriver, SimWorld};
 use weir_io::{
-    AcceptQueue, Class, Completion, Driver, DriverStats, Event, Payload, Receive, RecvBuf, Relayed, Socket, Token,
-    Waker,
+    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, RecvBuf, Relayed, Socket,
+    Token, Waker,
 };
 use weir_proxy::counters::Counters;
 use weir_proxy::engine::{Engine, Hints, Parts};
@@ -177,6 +177,10 @@ impl Driver for Fused {
 
     fn accept_queue(&mut self, listener: Socket) -> Option<AcceptQueue> {
         self.inner.accept_queue(listener)
+    }
+
+    fn delivery(&mut self, socket: Socket) -> Delivery {
+        self.inner.delivery(socket)
     }
 
     fn receiving_core(&mut self, socket: Socket) -> Option<u32> {

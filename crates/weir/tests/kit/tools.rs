@@ -85,6 +85,30 @@ pub fn finish(command: &mut Command) -> Output {
     Output { status, stdout, stderr }
 }
 
+/// Runs the body of this test in a network namespace of its own: there the test binary is called again, for this test alone.
+/// Where such namespaces can't be made, it says so and tests nothing.
+///
+/// # Panics
+/// The test failed there.
+pub fn in_own_network(test: &str, body: impl FnOnce()) {
+    const INSIDE: &str = "WEIR_TEST_IN_OWN_NETWORK";
+    if std::env::var(INSIDE).is_ok_and(|inside| inside == test) {
+        assert!(run("ip", &["link", "set", "lo", "up"]).status.success(), "the loopback interface of the namespace");
+        return body();
+    }
+    let binary = std::env::current_exe().expect("a test binary");
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--map-root-user"]).arg(binary).args(["--exact", test, "--nocapture"]);
+    command.env(INSIDE, test).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    let done = finish(&mut command);
+    let (shown, told) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    if told.starts_with("unshare: ") {
+        return eprintln!("not tested: {told}");
+    }
+    eprintln!("{told}");
+    assert!(done.status.success() && shown.contains("1 passed"), "{shown}");
+}
+
 /// nginx as a server of files.
 #[derive(Debug)]
 pub struct Nginx {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use weir_check::{Request, Rules, StrictRequests};
+use weir_proxy::engine::Delivery;
 use weir_proxy::output::Out;
 
 use super::{Conn, Do, Door, Event, Incoming, PORT, Seen, World, pieces};
@@ -153,7 +154,7 @@ impl World {
         if deaf {
             conn.deaf_send = true;
         } else {
-            if ok {
+            if ok && self.conns[number].delivery != Delivery::Unheard {
                 self.arrive(number, &out.to_vec());
             }
             self.nodes[node].events.push_back(Event::LinkSent(number, ok));
@@ -190,6 +191,8 @@ impl World {
             receiving: false,
             sending: false,
             acknowledged: 0,
+            delivery: Delivery::Acknowledged,
+            examined: 0,
             sent_ok: true,
             head_answered: false,
             deaf_send: false,

@@ -251,6 +251,11 @@ impl World {
                 let near = self.near.map(|near| near(socket as usize));
                 self.nodes[node].engine.link_located(token, near);
             }
+            Action::ExamineLink { token, socket } => {
+                let conn = &mut self.conns[socket as usize];
+                conn.examined += 1;
+                self.nodes[node].engine.link_examined(token, conn.delivery);
+            }
             Action::AcknowledgeLink { socket } => self.conns[socket as usize].acknowledged += 1,
             Action::ReceiveLink { socket } => {
                 let conn = &mut self.conns[socket as usize];

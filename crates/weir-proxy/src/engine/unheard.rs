@@ -1,0 +1,111 @@
+//! Connections that were forgotten: by a firewall, or by a server whose machine lost its power. What is sent on one is never
+//! acknowledged, and nobody says so.
+//!
+//! A connection on which nothing was heard for [`UNHEARD_US`] since something was sent is asked about, again and again until
+//! all was acknowledged; the kernel knows (the driver's `delivery`). A server that merely takes its time acknowledges, also with a
+//! closed window, and is never ended here. Called by [`super::timers`] and by the worker. semantics.md §3.
+
+use super::loss::Loss;
+use super::{Action, Engine, Owner, token};
+use crate::link::{Link, LinkState};
+use crate::mail::Mail;
+
+/// How long nothing must have been heard. With [`AGAIN_US`] and the next connect a safe request is answered within 3 s.
+const UNHEARD_US: u64 = 2_500_000;
+/// Time between two looks at a connection with something unacknowledged.
+const AGAIN_US: u64 = 250_000;
+/// How it is called in counters and status.
+const WHY: &str = "unacknowledged";
+
+/// What has become of the bytes that were sent on a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivery {
+    /// All were acknowledged, or nobody knows.
+    Acknowledged,
+    /// Some were not, but something comes back, or may still.
+    Underway,
+    /// They were sent again and again, and nothing comes back.
+    Unheard,
+}
+
+impl Link {
+    /// Something was given to the driver. True when a timer must be set for [`Link::unheard_due_us`].
+    pub fn note_sent(&mut self, now_us: u64) -> bool {
+        self.unheard_us = self.unheard_us.min(now_us);
+        let unwatched = self.unheard_due_us == u64::MAX;
+        if unwatched {
+            self.unheard_due_us = self.unheard_us + UNHEARD_US;
+        }
+        unwatched
+    }
+
+    /// Something was received. What was sent before may be acknowledged with that, or not.
+    pub fn note_heard(&mut self, now_us: u64) {
+        if self.unheard_us < u64::MAX {
+            self.unheard_us = now_us;
+        }
+    }
+}
+
+impl Engine {
+    /// The time of [`Link::note_sent`] is up.
+    pub(super) fn check_unheard(&mut self, index: u32) {
+        let now_us = self.now_us;
+        let link = self.links.at_mut(index);
+        link.unheard_due_us = u64::MAX;
+        let due_us = link.unheard_us.saturating_add(UNHEARD_US);
+        if due_us == u64::MAX {
+            return;
+        }
+        if due_us > now_us {
+            self.arm_unheard(index, due_us);
+        } else if let Some(socket) = link.socket {
+            let token = token(Owner::Link, index, self.links.generation(index));
+            self.actions.push_back(Action::ExamineLink { token, socket });
+        }
+    }
+
+    fn arm_unheard(&mut self, index: u32, due_us: u64) {
+        self.links.at_mut(index).unheard_due_us = due_us;
+        self.arm_link(index, due_us);
+    }
+
+    /// What has become of what was sent on a connection.
+    pub fn link_examined(&mut self, token: u64, delivery: Delivery) {
+        let Some(index) = self.link_of(token) else { return };
+        let link = self.links.at_mut(index);
+        let (server, since_us) = (link.server, link.unheard_us);
+        match delivery {
+            Delivery::Acknowledged => link.unheard_us = u64::MAX,
+            Delivery::Underway => self.arm_unheard(index, self.now_us + AGAIN_US),
+            Delivery::Unheard => {
+                self.forget_resting(server, since_us);
+                for worker in 0..self.workers {
+                    if worker != self.worker {
+                        self.post(worker, Mail::Unheard { server });
+                    }
+                }
+                // Nothing of the requests on it accuses them: they did not arrive.
+                self.lose_link(index, Loss::Broken, WHY);
+            }
+        }
+    }
+
+    /// Another worker has a connection to this server that was forgotten.
+    pub(super) fn on_unheard(&mut self, server: u32) {
+        self.forget_resting(server, self.now_us.saturating_sub(UNHEARD_US));
+    }
+
+    /// What forgot one connection has forgotten others: those that rest, and on which nothing was heard since, are made anew before a
+    /// request finds out.
+    fn forget_resting(&mut self, server: u32, since_us: u64) {
+        for position in 0..self.servers[server as usize].links.len() {
+            let index = self.servers[server as usize].links[position];
+            let link = self.links.at(index);
+            let heard_us = link.answered_us.max(link.connected_us);
+            if link.state == LinkState::Ready && link.entries.is_empty() && heard_us < since_us {
+                self.lose_link(index, Loss::Ours, WHY);
+            }
+        }
+    }
+}
