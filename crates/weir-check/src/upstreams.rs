@@ -82,6 +82,8 @@ pub enum Trust {
     Either,
     /// weir closes the connection; the server is not blamed.
     Closed,
+    /// weir closes the connection, and the server is at depth 1 for a time if others waited behind the trigger.
+    Rude,
     /// weir closes the connection and the server is at depth 1 for a time.
     Doubt,
     /// weir closes the connection and the server is not pipelined again.

@@ -65,13 +65,16 @@ impl Ask {
 
 /// A set of properties of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Traits(u16);
+pub struct Traits(u32);
 
 impl Traits {
     /// HEAD: its answer has no body.
     pub const HEAD: Traits = Traits(1);
-    /// Conditional: a careless server may send a body where none may be.
-    pub const CONDITIONAL: Traits = Traits(2);
+    /// The last of its batch: nothing behind it on its connection until it is answered and everything that had arrived by then was
+    /// read. Its answer may be followed by bytes that nobody asked for, and they must not be taken for the next one: HEAD and
+    /// conditional requests (a careless server sends a body where none may be), an encoded line end
+    /// ([`crate::line_end::carries_line_end`]).
+    pub const LAST: Traits = Traits(2);
     /// Others may follow it before it is answered.
     pub const PIPELINABLE: Traits = Traits(4);
     /// May be sent again although it may have reached the server.
@@ -118,9 +121,9 @@ impl Traits {
         Traits(self.0 & !other.0)
     }
 
-    /// Whether a careless server might add a body to the answer.
-    pub fn invites_body(self) -> bool {
-        self.0 & (Traits::HEAD.0 | Traits::CONDITIONAL.0) != 0
+    /// Whether nothing may be put behind it on its connection until it is answered.
+    pub fn is_unfollowed(self) -> bool {
+        !self.has(Traits::PIPELINABLE) || self.0 & (Traits::ALONE.0 | Traits::LAST.0) != 0
     }
 }
 
@@ -188,7 +191,7 @@ mod tests {
     fn each_trait_has_its_own_bit() {
         let all = [
             Traits::HEAD,
-            Traits::CONDITIONAL,
+            Traits::LAST,
             Traits::PIPELINABLE,
             Traits::RETRIABLE,
             Traits::UPGRADE,

@@ -205,6 +205,8 @@ counters! {
     quarantined: Total,
     /// Interim answers (1xx) passed on.
     interim: Total,
+    /// Interim answers not passed on: their request was sent behind another one, or they lack its identifier.
+    interim_dropped: Total,
     /// Times that a server was put back to depth 1.
     demotions: Total,
     /// Answers too many, found at a sync point or otherwise.

@@ -405,6 +405,10 @@ pub struct Engine {
     to_acknowledge: Vec<(u32, u32, u64)>,
     synced: Vec<(u32, u32)>,
     synced_before: Vec<(u32, u32)>,
+    /// Connections that ran empty in this turn and are to be looked at, with the number of their answers.
+    emptied: Vec<(u32, u32, u64)>,
+    /// The same in turns before, as long as others are preferred to them.
+    emptied_before: Vec<(u32, u32, u64)>,
     posts: Vec<Post>,
     stamper: Stamper,
     serial: u64,
@@ -499,6 +503,8 @@ impl Engine {
             to_acknowledge: Vec::new(),
             synced: Vec::new(),
             synced_before: Vec::new(),
+            emptied: Vec::new(),
+            emptied_before: Vec::new(),
             posts: (0..parts.workers).map(|_| Post::default()).collect(),
             stamper: Stamper::new(parts.secret),
             serial: 0,
@@ -576,11 +582,11 @@ impl Engine {
 
     /// When the engine wants to be called again at the latest.
     pub fn next_deadline(&self) -> Option<u64> {
-        if !self.synced.is_empty() || !self.to_parse.is_empty() {
+        if !self.synced.is_empty() || !self.to_parse.is_empty() || self.awaits_look() {
             return Some(self.now_us);
         }
         let holds = |link: &&(u32, u32)| self.links.holds(link.0, link.1);
-        let syncing = self.synced_before.iter().filter(holds).map(|link| self.links.at(link.0).sync_until_us);
+        let syncing = self.synced_before.iter().filter(holds).map(|link| self.links.at(link.0).rest_until_us);
         let quarantine = (self.quarantine_due_us < u64::MAX).then_some(self.quarantine_due_us);
         syncing.chain(self.wheel.next_due()).chain(quarantine).min()
     }
@@ -667,6 +673,7 @@ impl Engine {
         self.run_timers();
         self.sweep();
         self.reopen_synced();
+        self.look_at_emptied();
         self.run_quarantine();
         self.publish_loads();
     }

@@ -20,6 +20,7 @@ pub mod health;
 pub mod histogram;
 pub mod keep;
 pub mod lifespan;
+pub mod line_end;
 pub mod link;
 pub mod log;
 pub mod mail;

@@ -73,6 +73,8 @@ pub struct Entry {
     pub len: u32,
     /// When it was put on this connection.
     pub sent_us: u64,
+    /// Others were unanswered on the connection then: what comes may be meant for them.
+    pub behind: bool,
     /// Nobody wants the answer any more.
     pub cancelled: bool,
 }
@@ -176,12 +178,18 @@ pub struct Link {
     pub full: bool,
     /// Let run empty before the next request: a sync point.
     pub syncing: bool,
-    /// When a sync point is over.
-    pub sync_until_us: u64,
+    /// Ran empty, and it is not known yet whether everything that had arrived by then was read: it takes nothing.
+    pub unseen: bool,
+    /// Ran empty after something that is likely to bring an answer too many, or one that would not show in what follows.
+    pub wary: bool,
+    /// Until when that may well come, since it ran empty.
+    pub rest_until_us: u64,
+    /// Requests since it was last empty for so long.
+    pub unrested: u32,
+    /// When the first of them was sent.
+    pub unrested_us: u64,
     /// Requests sent behind another one since it was last empty.
     pub since_sync: u32,
-    /// Since when it has unanswered requests; meaningful while it has.
-    pub busy_us: u64,
     /// When it was established.
     pub connected_us: u64,
     /// When it was established, or its connect began, or it ended: for status.
@@ -277,9 +285,12 @@ impl Link {
             probation: false,
             full: false,
             syncing: false,
-            sync_until_us: 0,
+            unseen: false,
+            wary: false,
+            rest_until_us: 0,
+            unrested: 0,
+            unrested_us: 0,
             since_sync: 0,
-            busy_us: 0,
             connected_us: 0,
             since_us: retry_us,
             closes: 0,
@@ -380,17 +391,18 @@ impl Link {
             self.pipelined = true;
         } else {
             self.rested = self.is_rested(now_us);
-            self.busy_us = now_us;
+            if now_us >= self.rest_until_us {
+                (self.unrested, self.unrested_us) = (0, now_us);
+            }
             self.answered_us = self.answered_us.max(now_us);
         }
+        self.unrested += 1;
         if ask.traits.has(Traits::STREAMING) {
             self.body_done = false;
         }
-        if !ask.traits.has(Traits::PIPELINABLE) || ask.traits.has(Traits::ALONE) {
-            self.hold = true;
-        }
+        self.hold |= ask.traits.is_unfollowed();
         let len = (self.log.end() - start) as u32;
-        self.entries.push_back(Entry { ask, start, len, sent_us: now_us, cancelled: false });
+        self.entries.push_back(Entry { ask, start, len, sent_us: now_us, behind, cancelled: false });
     }
 
     /// Puts new input behind an incomplete head, and takes all of it out once that is complete or can't become a head. So
@@ -610,7 +622,8 @@ impl Link {
         self.paused &= self.entries.front().is_some_and(|next| next.ask.client == self.paused_by);
         self.answers += 1;
         if self.entries.is_empty() {
-            self.hold = false;
+            self.unseen = std::mem::take(&mut self.hold);
+            self.wary = self.since_sync > 0 || !entry.ask.traits.has(Traits::PIPELINABLE);
             self.since_sync = 0;
         }
         Some(entry)

@@ -22,12 +22,14 @@ use crate::stats::ServerStats;
 use crate::trust::Trust;
 use crate::usual::Usual;
 
-/// Requests on a connection after which it is let run empty (a sync point).
+/// Requests on a pipelined connection without a rest after which it is let run empty (a sync point).
 const SYNC_REQUESTS: u32 = 1000;
+/// The same with one request at a time, where a rest costs one request's time and not that of a pipeline.
+const SYNC_REQUESTS_ALONE: u32 = 32;
 /// Bytes of answers that are worth having in one receive (a large receive buffer). Pipelining saves what a receive and a
 /// send cost; next to the copying of large answers that is nothing, and one connection after the other would idle.
 const BATCH_BYTES: u64 = 64 * 1024;
-/// Time after which a pipelined connection is let run empty.
+/// Time without a rest after which a pipelined connection is let run empty.
 const SYNC_US: u64 = 1_000_000;
 
 /// Connections that are made anew because all of a worker's are far: each time another process or another queue of the network
@@ -61,6 +63,10 @@ pub struct Server {
     pub open: Bits,
     /// Connections with nothing unanswered.
     pub idle: Bits,
+    /// The same, but they ran empty so lately that more may come of what they were last asked: used when there are no others.
+    resting: Bits,
+    /// Connections that ran empty in this turn or the last one, and take requests when everything that had arrived by then was read.
+    unseen: Bits,
     /// Connections behind which nothing is put for now: a request that nothing may follow is unanswered, or the answer under way
     /// is large, late, or taken slowly.
     held: Bits,
@@ -154,6 +160,8 @@ impl Server {
             stats,
             open: Bits::new(count),
             idle: Bits::new(count),
+            resting: Bits::new(count),
+            unseen: Bits::new(count),
             held: Bits::new(count),
             kept: None,
             near: Bits::new(count),
@@ -215,7 +223,7 @@ impl Server {
 
     /// Whether some connection takes a request at once.
     pub fn has_room(&self) -> bool {
-        self.standing.takes_new() && !self.is_full() && self.open.first().is_some()
+        self.standing.takes_new() && !self.is_full() && !(self.open.is_empty() && self.resting.is_empty())
     }
 
     /// Recomputes what a connection may take. Call after anything about it changed.
@@ -229,12 +237,16 @@ impl Server {
         let kept = self.kept == Some(link.position);
         let up = link.state == LinkState::Ready && link.persist && !spent && !link.locating && !kept;
         let empty = link.entries.is_empty();
-        let idle = up && empty && !link.syncing;
+        let idle = up && empty && !link.syncing && !link.unseen;
+        let resting = idle && link.wary && now_us < link.rest_until_us;
         let (limit, len) = (self.depth.limit().min(self.batch), link.entries.len() as u32);
         // Refilled by a quarter of the depth: a request for each answer as it comes would make batches of one ever after.
         link.full = len >= limit || link.full && len > limit - limit / 4;
-        if up && !empty && link.pipelined && !link.syncing {
-            link.syncing = link.since_sync >= SYNC_REQUESTS || now_us.saturating_sub(link.busy_us) >= SYNC_US;
+        if up && !empty && !link.syncing {
+            let long = link.pipelined && now_us.saturating_sub(link.unrested_us) >= SYNC_US;
+            let alone = self.is_single() && link.since_sync == 0;
+            let most = if alone { SYNC_REQUESTS_ALONE } else { SYNC_REQUESTS };
+            link.syncing = long || link.unrested >= most;
         }
         let open = up
             && !link.syncing
@@ -242,8 +254,11 @@ impl Server {
             && !link.large
             && !link.late
             && !link.paused
-            && (empty || (!link.probation && self.may_follow(link, now_us)));
-        self.idle.set(position, idle);
+            && !(empty && (resting || link.unseen))
+            && (empty || (!link.probation && self.may_follow(link)));
+        self.idle.set(position, idle && !resting);
+        self.resting.set(position, resting);
+        self.unseen.set(position, up && empty && link.unseen);
         self.held.set(position, up && (link.hold || link.large || link.late || link.paused));
         self.open.set(position, open);
     }
@@ -266,25 +281,51 @@ impl Server {
     }
 
     /// Whether another request may be sent behind what is unanswered on this connection.
-    fn may_follow(&self, link: &Link, now_us: u64) -> bool {
-        !self.pipeline_off
-            && !link.full
-            && link.entries.back().is_some_and(|entry| self.trust.may_pipeline(now_us, entry.ask.traits.invites_body()))
+    fn may_follow(&self, link: &Link) -> bool {
+        !self.pipeline_off && !link.full && self.trust.may_pipeline()
+    }
+
+    /// Whether a connection has one request at a time, or those of one client: what it is asked next must not be taken for the
+    /// answer before.
+    pub fn is_single(&self) -> bool {
+        self.pipeline_off || self.share_client || !self.trust.may_pipeline()
     }
 
     /// The position of the connection that takes this request now, if there is one.
     pub fn pick(&self, ask: &Ask, client_of: impl Fn(u32) -> Option<u64>) -> Option<usize> {
         if ask.traits.has(Traits::ALONE) {
-            return self.preferred(&self.idle);
+            return self.empty();
         }
         if !ask.traits.has(Traits::PIPELINABLE) {
             let open = || if self.share_client { None } else { self.preferred(&self.open) };
-            return self.preferred(&self.idle).or_else(open);
+            return self.empty().or_else(open);
         }
         if self.share_client {
             return self.pick_for_client(ask.client, client_of);
         }
-        self.preferred(&self.open)
+        self.nearest_open()
+    }
+
+    /// Whether nothing is unanswered on some connection.
+    pub fn has_empty(&self) -> bool {
+        [&self.idle, &self.resting, &self.unseen].iter().any(|among| !among.is_empty())
+    }
+
+    /// A connection with nothing unanswered, one that has rested if possible.
+    fn empty(&self) -> Option<usize> {
+        self.preferred(&self.idle).or_else(|| self.preferred(&self.resting))
+    }
+
+    /// A connection for what others may follow: that it is near counts for more than that it has rested.
+    fn nearest_open(&self) -> Option<usize> {
+        let near = |among: &Bits| among.first_in(&self.near);
+        let not_far = |among: &Bits| among.first_outside(&self.far);
+        let (open, resting) = (&self.open, &self.resting);
+        if self.resting.is_empty() || self.is_single() {
+            return self.preferred(open).or_else(|| self.preferred(resting));
+        }
+        let either = |of: &dyn Fn(&Bits) -> Option<usize>| of(open).or_else(|| of(resting));
+        either(&near).or_else(|| either(&not_far)).or_else(|| either(&|among| among.first()))
     }
 
     /// Fills near connections first, far ones last.
@@ -334,7 +375,7 @@ impl Server {
     fn pick_for_client(&self, client: u64, client_of: impl Fn(u32) -> Option<u64>) -> Option<usize> {
         let same = (0..self.links.len())
             .find(|position| self.open.has(*position) && client_of(self.links[*position]) == Some(client));
-        same.or_else(|| self.preferred(&self.idle))
+        same.or_else(|| self.empty())
     }
 }
 

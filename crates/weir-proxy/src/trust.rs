@@ -56,11 +56,13 @@ pub enum Doubt {
     EchoMismatch,
     /// Pipelined connections end after a few answers, over and over (E18, E28).
     CutsShort,
+    /// A reset within an answer while requests wait behind it: this server does not end connections in order.
+    ResetWithin,
 }
 
 impl Doubt {
     /// All kinds, in the order of their discriminants.
-    pub const ALL: [Doubt; 13] = [
+    pub const ALL: [Doubt; 14] = [
         Doubt::Garbage,
         Doubt::AnswerToNothing,
         Doubt::ForbiddenBody,
@@ -74,6 +76,7 @@ impl Doubt {
         Doubt::NotPersistent,
         Doubt::EchoMismatch,
         Doubt::CutsShort,
+        Doubt::ResetWithin,
     ];
 
     /// For log and counters.
@@ -92,6 +95,7 @@ impl Doubt {
             Doubt::NotPersistent => "not-persistent",
             Doubt::EchoMismatch => "echo-mismatch",
             Doubt::CutsShort => "cuts-short",
+            Doubt::ResetWithin => "reset-within",
         }
     }
 
@@ -111,10 +115,7 @@ pub enum TrustState {
         clean: u32,
     },
     /// May be pipelined.
-    Trusted {
-        /// Also behind HEAD and conditional requests.
-        inviting: bool,
-    },
+    Trusted,
     /// At depth 1 until this time, then earning.
     Penalty {
         /// End of the penalty.
@@ -129,7 +130,7 @@ impl TrustState {
     pub fn word(self) -> &'static str {
         match self {
             TrustState::Earning { .. } => "earning",
-            TrustState::Trusted { .. } => "trusted",
+            TrustState::Trusted => "trusted",
             TrustState::Penalty { .. } => "penalty",
             TrustState::Surplus => "surplus",
         }
@@ -138,15 +139,10 @@ impl TrustState {
 
 /// The trust in one server. A few words in memory, no allocation.
 ///
-/// Invariants: `complete` implies `Trusted` and an earned `inviting`; `penalty_us` is 0 (never demoted) or between
-/// [`PENALTY_MIN_US`] and [`PENALTY_MAX_US`].
+/// Invariant: `penalty_us` is 0 (never demoted) or between [`PENALTY_MIN_US`] and [`PENALTY_MAX_US`].
 #[derive(Debug, Clone)]
 pub struct Trust {
-    /// Nothing is left to earn: clean answers need no further look.
-    complete: bool,
     state: State,
-    /// Answers to requests that invite a body which must not be there.
-    inviting: Tally,
     /// Length of the last penalty.
     penalty_us: u64,
     /// What it was for.
@@ -191,40 +187,28 @@ impl Tally {
 impl Trust {
     /// No trust yet, in a server with this many connections (at least 1).
     pub fn new(connections: u32) -> Trust {
-        Trust {
-            complete: false,
-            state: State::Earning(Tally::default()),
-            inviting: Tally::default(),
-            penalty_us: 0,
-            penalty_for: None,
-            single: connections <= 1,
-        }
+        Trust { state: State::Earning(Tally::default()), penalty_us: 0, penalty_for: None, single: connections <= 1 }
     }
 
-    /// Whether something may be sent behind an unanswered request. `invites_body`: that unanswered request is HEAD or
-    /// conditional, whose answers a careless server sends with a body.
+    /// Whether something may be sent behind an unanswered request.
     #[inline]
-    pub fn may_pipeline(&self, _now_us: u64, invites_body: bool) -> bool {
+    pub fn may_pipeline(&self) -> bool {
         // A penalty that is over leads to Earning, which is depth 1 as well: the time makes no difference here.
-        match self.state {
-            State::Trusted { .. } => !invites_body || self.complete,
-            _ => false,
-        }
+        matches!(self.state, State::Trusted { .. })
     }
 
-    /// An answer came and ended as it should. `connection`: any number that differs between connections of the server;
-    /// `invites_body`: its request was HEAD or conditional.
+    /// An answer came and ended as it should. `connection`: any number that differs between connections of the server.
     #[inline]
-    pub fn on_clean_answer(&mut self, now_us: u64, connection: u32, invites_body: bool) {
-        if !self.complete {
-            self.earn(now_us, connection, invites_body);
+    pub fn on_clean_answer(&mut self, now_us: u64, connection: u32) {
+        if !self.may_pipeline() {
+            self.earn(now_us, connection);
         }
     }
 
-    fn earn(&mut self, now_us: u64, connection: u32, invites_body: bool) {
+    fn earn(&mut self, now_us: u64, connection: u32) {
         match &mut self.state {
-            State::Surplus => return,
-            State::Penalty { until_us } if now_us < *until_us => return,
+            State::Surplus | State::Trusted { .. } => {}
+            State::Penalty { until_us } if now_us < *until_us => {}
             State::Penalty { .. } => {
                 let mut tally = Tally::default();
                 tally.add(connection);
@@ -236,12 +220,7 @@ impl Trust {
                     self.state = State::Trusted { since_us: now_us };
                 }
             }
-            State::Trusted { .. } => (),
         }
-        if invites_body {
-            self.inviting.add(connection);
-        }
-        self.complete = matches!(self.state, State::Trusted { .. }) && self.inviting.is_earned(self.single);
     }
 
     /// A connection became doubtful. True when this put the server back to depth 1: worth a line in the log.
@@ -258,8 +237,6 @@ impl Trust {
         }
         self.state = State::Penalty { until_us: now_us.saturating_add(self.penalty_us) };
         self.penalty_for = Some(doubt);
-        self.inviting = Tally::default();
-        self.complete = false;
         !again
     }
 
@@ -278,7 +255,6 @@ impl Trust {
     pub fn on_surplus(&mut self) -> bool {
         let news = !matches!(self.state, State::Surplus);
         self.state = State::Surplus;
-        self.complete = false;
         news
     }
 
@@ -296,7 +272,7 @@ impl Trust {
     pub fn state(&self, now_us: u64) -> TrustState {
         match &self.state {
             State::Earning(tally) => TrustState::Earning { clean: tally.clean },
-            State::Trusted { .. } => TrustState::Trusted { inviting: self.complete },
+            State::Trusted { .. } => TrustState::Trusted,
             State::Penalty { until_us } if now_us < *until_us => TrustState::Penalty { until_us: *until_us },
             State::Penalty { .. } => TrustState::Earning { clean: 0 },
             State::Surplus => TrustState::Surplus,

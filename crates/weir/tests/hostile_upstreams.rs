@@ -103,7 +103,7 @@ impl Scripted {
         }
         match self.row.trust {
             Trust::Kept | Trust::Either => Ok(()),
-            Trust::Closed | Trust::Doubt | Trust::Surplus => self.must_close(link),
+            Trust::Closed | Trust::Rude | Trust::Doubt | Trust::Surplus => self.must_close(link),
         }
     }
 
@@ -148,7 +148,7 @@ impl<'a> Play<'a> {
         self.some_alone(3);
         let accepted = self.server.log().accepted;
         self.trigger_among_victims();
-        if matches!(self.row.trust, Trust::Closed | Trust::Doubt | Trust::Surplus) {
+        if matches!(self.row.trust, Trust::Closed | Trust::Rude | Trust::Doubt | Trust::Surplus) {
             self.server.wait("weir replaces the connection", |log| log.accepted > accepted);
         }
         if self.row.trust == Trust::Kept {

@@ -183,7 +183,7 @@ fn truncated() -> Vec<HostileUpstream> {
     let bad_chunk = |id, chunks| row(id, vec![chunked(chunks)], Asker::Truncated, Trust::Doubt);
     vec![
         cut("e12_length_fin", length.clone(), Step::Fin),
-        cut("e12_length_rst", length, Step::Rst),
+        HostileUpstream { trust: Trust::Rude, ..cut("e12_length_rst", length, Step::Rst) },
         cut("e12_chunk_fin", chunked("a\r\nSHORT"), Step::Fin),
         cut("e12_chunks_without_last", chunked("5\r\nSHORT\r\n"), Step::Fin),
         cut("e12_last_chunk_cut", chunked("5\r\nSHORT\r\n0\r\n"), Step::Fin),

@@ -4,7 +4,7 @@
 //! it, not when a client notices. Bounds are those of docs/buffers.md.
 
 use super::{Engine, HIGH_BYTES};
-use crate::ask::{ExchangeId, Traits};
+use crate::ask::ExchangeId;
 use crate::link::{Link, LinkState};
 use crate::session::{Phase, Reading, Session};
 use crate::slab::NONE;
@@ -81,10 +81,8 @@ impl Engine {
         if link.state == LinkState::Tunnel {
             return Ok(());
         }
-        let alone = |entry: &crate::link::Entry| {
-            !entry.ask.traits.has(Traits::PIPELINABLE) || entry.ask.traits.has(Traits::ALONE)
-        };
-        if let Some(at) = link.entries.iter().position(alone)
+        let unfollowed = |entry: &crate::link::Entry| entry.ask.traits.is_unfollowed();
+        if let Some(at) = link.entries.iter().position(unfollowed)
             && (at + 1 < link.entries.len() || !link.hold)
         {
             return Err(format!("request {at} of {} must not be followed", link.entries.len()));

@@ -165,7 +165,7 @@ impl Engine {
         if !balance.may_roam() {
             return balance.pick(backup, key, |at| self.is_up(first + at));
         }
-        let idle = |at: usize| !self.servers[first + at].idle.is_empty() && self.is_up(first + at);
+        let idle = |at: usize| self.servers[first + at].has_empty() && self.is_up(first + at);
         let alone = !ask.traits.has(Traits::PIPELINABLE);
         let found = if alone { balance.pick(backup, key, idle) } else { None };
         found

@@ -192,6 +192,12 @@ impl Engine {
     /// A server's connection broke.
     pub fn link_failed(&mut self, token: u64) {
         let Some(index) = self.link_of(token) else { return self.probe_ended(token, true) };
+        let link = self.links.at(index);
+        let (server, under_way) = (link.server, link.begun || link.has_stash());
+        if under_way && link.is_ready() && link.entries.len() > 1 {
+            self.doubt_server(server, Some(Doubt::ResetWithin));
+            self.tell_all_doubt(server, Some(Doubt::ResetWithin));
+        }
         self.lose_link(index, Loss::Died, "reset");
     }
 

@@ -190,7 +190,7 @@ impl Engine {
         let position = self.keep_one(server)?;
         let index = self.servers[server].links[position];
         let link = self.links.at(index);
-        if !link.is_ready() || !link.entries.is_empty() || link.syncing {
+        if !link.is_ready() || !link.entries.is_empty() || link.syncing || link.unseen {
             return None;
         }
         if suspect && !link.is_rested(self.now_us) {

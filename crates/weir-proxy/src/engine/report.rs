@@ -48,7 +48,7 @@ impl Engine {
             State::Suspended(suspension) => self.now_us.saturating_sub(suspension.since_us),
             _ => 0,
         };
-        let pipelined = !server.pipeline_off && matches!(trust, TrustState::Trusted { .. });
+        let pipelined = !server.pipeline_off && trust == TrustState::Trusted;
         let links = server.links.iter().map(|index| self.links.at(*index));
         ServerReport {
             standing,

@@ -4,6 +4,7 @@ use weir_http::{Fields, Forwarded, Framing, RequestBody, RequestEdits, RequestHe
 
 use super::{Engine, GENERATION_MASK};
 use crate::ask::{Ask, ExchangeId, Failure, LinkId, NOBODY, Traits};
+use crate::line_end::carries_line_end;
 use crate::link::Entry;
 use crate::mail::Mail;
 use crate::plan::Pool;
@@ -64,7 +65,12 @@ impl Engine {
         let bodyless = matches!(framing, Framing::None | Framing::Length(0));
         let traits = Traits::default()
             .with(Traits::HEAD, head.method == weir_http::Method::Head)
-            .with(Traits::CONDITIONAL, head.conditional)
+            .with(
+                Traits::LAST,
+                head.conditional
+                    || head.method == weir_http::Method::Head
+                    || carries_line_end(&bytes[..head.bytes.min(bytes.len())]),
+            )
             .with(Traits::PIPELINABLE, plain && head.method.is_safe() && head.upgrade.is_none() && bodyless)
             .with(
                 Traits::RETRIABLE,

@@ -25,10 +25,10 @@ pub(crate) const LARGE_BYTES: u64 = 256 * 1024;
 /// A far connection that answered fewer requests is not worth making anew.
 const FAR_ANSWERS_MIN: u64 = 10_000;
 
-/// How many times as long as its last answers took a connection is left empty at a sync point, and how long at most. When
+/// How many times as long as its last answers took is a rest for a connection that ran empty, and how long at most. When
 /// an answer was one too many, the server still works on what weir takes for answered; this is when it shows.
-const SYNC_ANSWERS: u64 = 2;
-const SYNC_US_MAX: u64 = 100_000;
+const REST_ANSWERS: u64 = 2;
+const REST_US_MAX: u64 = 100_000;
 
 impl Engine {
     // ---- sending ----
@@ -322,17 +322,24 @@ impl Engine {
             self.lose_link(index, Loss::Ours, "share-client");
             return;
         }
+        if link.entries.is_empty() {
+            link.rest_until_us = now_us + (REST_ANSWERS * answer_us).min(REST_US_MAX);
+            let single = self.servers[server].is_single();
+            link.unseen |= single;
+            link.wary |= single;
+        }
         if link.syncing && link.entries.is_empty() {
             if self.is_worn(index) {
                 self.lose_link(index, Loss::Ours, ENDED_BY_GLITCHES);
                 return;
             }
-            let link = self.links.at_mut(index);
-            link.sync_until_us = now_us + (SYNC_ANSWERS * answer_us).min(SYNC_US_MAX);
             let generation = self.links.generation(index);
             self.synced.push((index, generation));
             self.counters.sync_points.add(1);
             self.locate(index);
+        } else if link.entries.is_empty() && (link.unseen || link.wary) {
+            let (answers, generation) = (link.answers, self.links.generation(index));
+            self.emptied.push((index, generation, answers));
         }
         let link = self.links.at_mut(index);
         self.servers[server].refresh(link, self.now_us);
@@ -348,16 +355,54 @@ impl Engine {
         for (index, generation) in before {
             if self.links.holds(index, generation) {
                 let link = self.links.at_mut(index);
-                if self.now_us < link.sync_until_us {
+                if self.now_us < link.rest_until_us {
                     self.synced_before.push((index, generation));
                     continue;
                 }
-                link.syncing = false;
+                (link.syncing, link.unseen, link.wary) = (false, false, false);
                 let server = link.server as usize;
                 self.servers[server].refresh(link, self.now_us);
                 self.dispatch(server);
             }
         }
+    }
+
+    /// Connections that ran empty before this turn: everything that had arrived by then was read, so that they take requests
+    /// again; those that others are preferred to for a while stay listed.
+    pub(super) fn look_at_emptied(&mut self) {
+        let before = std::mem::replace(&mut self.emptied_before, std::mem::take(&mut self.emptied));
+        for (index, generation, answers) in before {
+            if !self.links.holds(index, generation) {
+                continue;
+            }
+            let link = self.links.at_mut(index);
+            if link.answers != answers || !link.entries.is_empty() {
+                // In use again, and listed anew if it has run empty since.
+                continue;
+            }
+            let news = std::mem::take(&mut link.unseen);
+            if link.wary && self.now_us < link.rest_until_us {
+                self.emptied_before.push((index, generation, answers));
+            } else {
+                link.wary = false;
+            }
+            if news || !link.wary {
+                let server = link.server as usize;
+                self.servers[server].refresh(link, self.now_us);
+                self.dispatch(server);
+            }
+        }
+    }
+
+    /// Whether a request waits for a connection of which it is only not known yet whether everything was read.
+    pub(super) fn awaits_look(&self) -> bool {
+        let awaited = |&(index, generation, _): &(u32, u32, u64)| {
+            self.links.holds(index, generation) && {
+                let link = self.links.at(index);
+                link.unseen && !self.servers[link.server as usize].waiting.is_empty()
+            }
+        };
+        self.emptied_before.iter().any(awaited)
     }
 
     /// The head of an answer. False: the connection is gone.
@@ -419,7 +464,12 @@ impl Engine {
             let count = self.links.at(index).interims();
             self.judge_interim(index, head.status, count);
         }
-        if !self.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) {
+        let Some(entry) = self.links.at(index).entries.front() else { return false };
+        let stray = head.status < 200 && (entry.behind || self.is_mismatch(index, &ask, fields, input));
+        if stray {
+            // Whoever can write behind an answer of its own could write this one.
+            self.counters.interim_dropped.add(1);
+        } else if !entry.cancelled {
             self.answer_head(&ask, from, head, None, fields, input);
         }
         true
@@ -519,7 +569,7 @@ impl Engine {
             machine.lifespan.on_announced(answers);
         }
         if persist && !old && !early && poison.is_none() && pooled {
-            machine.trust.on_clean_answer(now_us, position, entry.ask.traits.invites_body());
+            machine.trust.on_clean_answer(now_us, position);
         }
         self.answer_ended(index, &entry, &trailers);
         if self.is_aside_done(index) {

@@ -8,15 +8,15 @@ use super::*;
 const MINUTE_US: u64 = 60 * 1_000_000;
 
 /// Clean answers, alternating between two connections.
-fn earn(trust: &mut Trust, now_us: u64, answers: u32, invites_body: bool) {
+fn earn(trust: &mut Trust, now_us: u64, answers: u32) {
     for answer in 0..answers {
-        trust.on_clean_answer(now_us, answer % 2, invites_body);
+        trust.on_clean_answer(now_us, answer % 2);
     }
 }
 
 fn trusted(now_us: u64) -> Trust {
     let mut trust = Trust::new(32);
-    earn(&mut trust, now_us, 64, false);
+    earn(&mut trust, now_us, 64);
     trust
 }
 
@@ -24,42 +24,27 @@ fn trusted(now_us: u64) -> Trust {
 fn e0_depth_is_earned_by_64_answers_over_two_connections() {
     let mut trust = Trust::new(32);
     for answer in 0..100 {
-        trust.on_clean_answer(0, 7, false);
-        assert!(!trust.may_pipeline(0, false), "{answer} answers of one connection");
+        trust.on_clean_answer(0, 7);
+        assert!(!trust.may_pipeline(), "{answer} answers of one connection");
     }
-    trust.on_clean_answer(0, 8, false);
-    assert!(trust.may_pipeline(0, false));
+    trust.on_clean_answer(0, 8);
+    assert!(trust.may_pipeline());
 
     let mut trust = Trust::new(2);
-    earn(&mut trust, 0, 63, false);
-    assert_eq!((trust.may_pipeline(0, false), trust.state(0)), (false, TrustState::Earning { clean: 63 }));
-    trust.on_clean_answer(0, 0, false);
-    assert_eq!((trust.may_pipeline(0, false), trust.state(0)), (true, TrustState::Trusted { inviting: false }));
+    earn(&mut trust, 0, 63);
+    assert_eq!((trust.may_pipeline(), trust.state(0)), (false, TrustState::Earning { clean: 63 }));
+    trust.on_clean_answer(0, 0);
+    assert_eq!((trust.may_pipeline(), trust.state(0)), (true, TrustState::Trusted));
 }
 
 #[test]
 fn a_server_with_one_connection_earns_on_it() {
     let mut trust = Trust::new(1);
     for _ in 0..64 {
-        assert!(!trust.may_pipeline(0, false));
-        trust.on_clean_answer(0, 3, true);
+        assert!(!trust.may_pipeline());
+        trust.on_clean_answer(0, 3);
     }
-    assert!(trust.may_pipeline(0, false) && trust.may_pipeline(0, true));
-}
-
-#[test]
-fn e6_what_invites_a_body_earns_separately() {
-    let mut trust = trusted(0);
-    earn(&mut trust, 0, 1000, false);
-    assert!(trust.may_pipeline(0, false) && !trust.may_pipeline(0, true));
-    earn(&mut trust, 0, 63, true);
-    assert!(!trust.may_pipeline(0, true));
-    earn(&mut trust, 0, 1, true);
-    assert_eq!((trust.may_pipeline(0, true), trust.state(0)), (true, TrustState::Trusted { inviting: true }));
-    // Both are lost together.
-    assert!(trust.on_doubt(0, Doubt::ForbiddenBody));
-    earn(&mut trust, MINUTE_US, 64, false);
-    assert!(trust.may_pipeline(MINUTE_US, false) && !trust.may_pipeline(MINUTE_US, true));
+    assert!(trust.may_pipeline());
 }
 
 #[test]
@@ -76,13 +61,14 @@ fn the_kinds_of_doubt_that_demote() {
         "interim-flood",
         "echo-mismatch",
         "cuts-short",
+        "reset-within",
     ];
     assert_eq!(demoting, expected);
     for (at, doubt) in Doubt::ALL.into_iter().enumerate() {
         assert_eq!(doubt as usize, at);
         let mut trust = trusted(0);
         assert_eq!(trust.on_doubt(0, doubt), doubt.demotes());
-        assert_eq!(trust.may_pipeline(0, false), !doubt.demotes(), "{}", doubt.word());
+        assert_eq!(trust.may_pipeline(), !doubt.demotes(), "{}", doubt.word());
     }
 }
 
@@ -110,7 +96,7 @@ fn all_pairs_of_state_and_event() {
         (
             "clean",
             |trust| {
-                trust.on_clean_answer(1, 0, false);
+                trust.on_clean_answer(1, 0);
                 false
             },
             [("earning", false), ("trusted", false), ("penalty", false), ("surplus", false)],
@@ -137,8 +123,8 @@ fn all_pairs_of_state_and_event() {
         (
             "64 clean after a minute",
             |trust| {
-                earn(trust, MINUTE_US, 64, false);
-                trust.may_pipeline(MINUTE_US, false)
+                earn(trust, MINUTE_US, 64);
+                trust.may_pipeline()
             },
             [("trusted", true), ("trusted", true), ("trusted", true), ("surplus", false)],
         ),
@@ -158,17 +144,17 @@ fn penalties_double_to_an_hour_and_are_forgiven() {
     let mut trust = Trust::new(2);
     let mut now_us = 0;
     for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
-        earn(&mut trust, now_us, 64, false);
-        assert!(trust.may_pipeline(now_us, false), "before {minutes}");
+        earn(&mut trust, now_us, 64);
+        assert!(trust.may_pipeline(), "before {minutes}");
         assert!(trust.on_doubt(now_us, Doubt::Garbage));
         let until_us = now_us + minutes * MINUTE_US;
         assert_eq!(trust.state(now_us), TrustState::Penalty { until_us });
-        earn(&mut trust, until_us - 1, 64, false);
-        assert!(!trust.may_pipeline(until_us - 1, false));
+        earn(&mut trust, until_us - 1, 64);
+        assert!(!trust.may_pipeline());
         assert_eq!(trust.state(until_us), TrustState::Earning { clean: 0 });
         now_us = until_us;
     }
-    earn(&mut trust, now_us, 64, false);
+    earn(&mut trust, now_us, 64);
     now_us += 8 * 60 * MINUTE_US;
     assert!(trust.on_doubt(now_us, Doubt::Garbage));
     assert_eq!(trust.state(now_us), TrustState::Penalty { until_us: now_us + MINUTE_US });
@@ -185,7 +171,7 @@ fn one_incident_on_many_connections_is_one_demotion() {
 #[derive(Debug, Clone)]
 enum Event {
     Wait(u64),
-    Clean(u32, bool),
+    Clean(u32),
     Burst(u32),
     Doubt(usize),
     Surplus,
@@ -195,7 +181,7 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         4 => (0..100 * MINUTE_US).prop_map(Event::Wait),
-        4 => (0..3u32, any::<bool>()).prop_map(|(connection, invites)| Event::Clean(connection, invites)),
+        4 => (0..3u32).prop_map(Event::Clean),
         6 => (1..80u32).prop_map(Event::Burst),
         3 => (0..Doubt::ALL.len()).prop_map(Event::Doubt),
         1 => Just(Event::Surplus),
@@ -210,15 +196,15 @@ proptest! {
     fn never_pipelined_without_having_earned_it(events in prop::collection::vec(event(), 1..60)) {
         let mut trust = Trust::new(8);
         let mut now_us = 0;
-        let mut clean: Vec<(u32, bool)> = Vec::new();
+        let mut clean: Vec<u32> = Vec::new();
         let mut demoted_us: Option<u64> = None;
         let mut surplus = false;
         for event in events {
             let mut answers = Vec::new();
             match event {
                 Event::Wait(us) => now_us += us,
-                Event::Clean(connection, invites) => answers.push((connection, invites)),
-                Event::Burst(count) => answers.extend((0..count).map(|at| (at % 2, at % 3 == 0))),
+                Event::Clean(connection) => answers.push(connection),
+                Event::Burst(count) => answers.extend((0..count).map(|at| at % 2)),
                 Event::Doubt(at) if Doubt::ALL[at].demotes() => {
                     trust.on_doubt(now_us, Doubt::ALL[at]);
                     demoted_us = Some(now_us);
@@ -235,21 +221,14 @@ proptest! {
                     clean.clear();
                 }
             }
-            for (connection, invites) in answers {
-                trust.on_clean_answer(now_us, connection, invites);
+            for connection in answers {
+                trust.on_clean_answer(now_us, connection);
                 if demoted_us.is_none_or(|at| now_us >= at + PENALTY_MIN_US) {
-                    clean.push((connection, invites));
+                    clean.push(connection);
                 }
             }
-            let enough = |wanted: &dyn Fn(bool) -> bool| {
-                let from: Vec<u32> = clean.iter().filter(|(_, invites)| wanted(*invites)).map(|one| one.0).collect();
-                from.len() >= 64 && from.iter().any(|one| *one != from[0])
-            };
-            if trust.may_pipeline(now_us, false) {
-                prop_assert!(!surplus && enough(&|_| true));
-            }
-            if trust.may_pipeline(now_us, true) {
-                prop_assert!(trust.may_pipeline(now_us, false) && enough(&|invites| invites));
+            if trust.may_pipeline() {
+                prop_assert!(!surplus && clean.len() >= 64 && clean.iter().any(|one| *one != clean[0]));
             }
         }
     }

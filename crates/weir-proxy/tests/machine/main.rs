@@ -23,6 +23,7 @@ mod random;
 mod requests;
 mod splits;
 mod stats;
+mod stealing;
 mod suspects;
 mod tunnels;
 mod unheard;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_check::{Body, End};
 use weir_proxy::plan::{PipelineMode, Pool, Share};
+use weir_proxy::trust::Doubt;
 
 use crate::world::{Cut, Do, Door, Rng, Seen, World, answer, plan};
 
@@ -180,7 +181,10 @@ fn run_pool(seed: u64, faults: Faults, pool: Pool) {
         Pool::PerRequest => assert_eq!(open, 0, "seed {seed}: connections"),
     }
     assert_eq!(world.count(|counters| counters.upstream_connections.get()), open as u64, "seed {seed}");
-    assert_eq!(world.count(|counters| counters.demotions.get() + counters.surplus.get()), 0, "seed {seed}: blamed");
+    let blamed = |doubt: &Doubt| doubt.demotes() && *doubt != Doubt::ResetWithin;
+    let blames: u64 =
+        Doubt::ALL.into_iter().filter(blamed).map(|doubt| world.count(|all| all.doubts[doubt as usize].get())).sum();
+    assert_eq!(blames + world.count(|counters| counters.surplus.get()), 0, "seed {seed}: blamed");
     world.finish();
 }
 

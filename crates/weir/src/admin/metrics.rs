@@ -223,7 +223,7 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
     each(
         "server_trusted",
         "Whether the server may be pipelined.",
-        &now(|now| u32::from(matches!(now.trust, TrustState::Trusted { .. }))),
+        &now(|now| u32::from(now.trust == TrustState::Trusted)),
     );
 }
 

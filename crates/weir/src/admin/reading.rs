@@ -311,7 +311,7 @@ fn trust_rank(trust: &TrustState) -> u8 {
         TrustState::Surplus => 0,
         TrustState::Penalty { .. } => 1,
         TrustState::Earning { .. } => 2,
-        TrustState::Trusted { .. } => 3,
+        TrustState::Trusted => 3,
     }
 }
 

@@ -45,7 +45,8 @@ impl World {
 
     /// From here on `depth` of connections is measured anew.
     pub fn measure_depth(&mut self) {
-        self.conns.iter_mut().for_each(|conn| conn.depth = conn.judge.unanswered());
+        let now = |conn: &Conn| if conn.closed { 0 } else { conn.judge.unanswered() };
+        self.conns.iter_mut().for_each(|conn| conn.depth = now(conn));
     }
 
     /// Most unanswered requests on one connection since [`World::measure_depth`].
