@@ -143,7 +143,7 @@ const CLIENT: Block = Block {
             "underscores",
             Kind::Flag,
             Default::Is("#false"),
-            "Forward fields whose name contains `_`. Many applications read `X_A` and `X-A` as one.",
+            "Forward fields whose name contains `_`. Many applications read `X_A` and `X-A` as one; so those that could be taken for what weir sets or removes, such as `X_Forwarded_For`, never pass.",
         ),
         row(
             "trusted-proxies",

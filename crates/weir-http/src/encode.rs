@@ -40,7 +40,7 @@ pub struct RequestEdits<'a> {
     pub te_trailers: bool,
     /// Add a Via line.
     pub via: bool,
-    /// Keep fields whose name contains `_`.
+    /// Keep fields whose name contains `_`, but for those that name one which weir writes or removes if `_` is read as `-`.
     pub underscores: bool,
     /// Who asks. None: nothing is added, and what the client said about forwarding is dropped too.
     pub forwarded: Option<Forwarded<'a>>,
@@ -134,14 +134,23 @@ fn copy_kept(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Field
     let removed = REMOVED | forwarding | unreadable;
     let mut run = Run::default();
     for field in fields.as_slice() {
-        let goes = field.known.is_in(removed) | field.listed | (field.underscore & !edits.underscores);
-        if goes || replaced(input, field, edits.extra) {
+        let goes = field.known.is_in(removed) | field.listed;
+        if goes || field.underscore && !passes(input, field, edits) || replaced(input, field, edits.extra) {
             run.flush(out, input);
         } else {
             run.add(field);
         }
     }
     run.flush(out, input);
+}
+
+/// Whether a field may pass whose name contains `_`: only where that is wanted, and only if a server that reads `_` as `-` does not
+/// take it for one that nobody but weir may say, whoever the client is.
+#[cold]
+fn passes(input: &[u8], field: &Field, edits: &RequestEdits<'_>) -> bool {
+    let read: Vec<u8> = field.name.of(input).iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
+    let said_here = edits.extra.iter().any(|(name, _)| read.eq_ignore_ascii_case(name));
+    edits.underscores && !FieldName::of(&read).is_in(REMOVED | FORWARDING) && !said_here
 }
 
 #[inline]

@@ -102,7 +102,7 @@ pub fn finish_reply_head(out: &mut Vec<u8>, framing: Framing, persistence: Persi
 }
 
 /// Appends a complete reply of our own: a line of text that names status and `word`. With `head_only` (an answer
-/// to HEAD) the body is left out. `retry_after_s` is in seconds.
+/// to HEAD) the body is left out. `retry_after_s` is in seconds, `extra` complete field lines.
 pub fn encode_error_reply(
     out: &mut Vec<u8>,
     status: u16,
@@ -135,11 +135,20 @@ pub fn encode_error_reply(
     }
 }
 
-/// Appends a complete 200 that weir makes itself, with content of this media type; without the content for HEAD.
-pub fn encode_content_reply(out: &mut Vec<u8>, media_type: &str, content: &[u8], close: bool, head_only: bool) {
+/// Appends a complete 200 that weir makes itself, with content of this media type and `extra` field lines; without the content
+/// for HEAD.
+pub fn encode_content_reply(
+    out: &mut Vec<u8>,
+    media_type: &str,
+    content: &[u8],
+    close: bool,
+    head_only: bool,
+    extra: &[u8],
+) {
     out.extend_from_slice(b"HTTP/1.1 200 OK\r\nServer: weir\r\nContent-Type: ");
     out.extend_from_slice(media_type.as_bytes());
     out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(extra);
     let persistence = if close { Persistence::Close } else { Persistence::Implied };
     finish_reply_head(out, Framing::Length(content.len() as u64), persistence);
     if !head_only {

@@ -45,6 +45,6 @@ pub use oddity::{BodyOddities, Oddities, Oddity};
 pub use reply::{ReplyBody, ReplyContext, ReplyDoubt, ReplyError, ReplyHead, parse_reply};
 pub use request::{RequestBody, RequestHead, parse_request};
 pub use request_error::RequestError;
-pub use request_line::{Method, TargetForm, Version};
+pub use request_line::{Method, TargetForm, Version, encode_target};
 pub use span::Span;
 pub use syntax::SyntaxError;

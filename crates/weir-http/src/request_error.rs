@@ -15,6 +15,8 @@ pub enum RequestError {
     MethodInvalid,
     /// The target is missing or has a byte that may not stand in one.
     TargetInvalid,
+    /// The target has a byte above ASCII; [`crate::encode_target`] may help.
+    TargetRaw,
     /// The target has a `#`.
     TargetFragment,
     /// The path has an encoded NUL or an overlong UTF-8 sequence.
@@ -70,6 +72,7 @@ impl RequestError {
             Self::LeadingLines => "leading-lines",
             Self::MethodInvalid => "method-invalid",
             Self::TargetInvalid => "target-invalid",
+            Self::TargetRaw => "target-raw",
             Self::TargetFragment => "target-fragment",
             Self::TargetEncoding => "target-encoding",
             Self::TargetForm => "target-form",
@@ -104,6 +107,7 @@ impl fmt::Display for RequestError {
             Self::LeadingLines => "empty lines before the request",
             Self::MethodInvalid => "the method is not a token",
             Self::TargetInvalid => "the target is missing or has a byte that may not stand in one",
+            Self::TargetRaw => "the target has bytes above ASCII that can't be encoded",
             Self::TargetFragment => "the target has a fragment",
             Self::TargetEncoding => "the path has an encoded NUL or an overlong character",
             Self::TargetForm => "the target has a form that the method may not have",

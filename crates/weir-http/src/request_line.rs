@@ -155,6 +155,7 @@ fn parse_method(line: &[u8], start: usize) -> Result<Option<(Method, usize)>, Re
 fn target_fault(line: &[u8], at: usize) -> Result<Option<usize>, RequestError> {
     let fault = match line[at] {
         b'#' => RequestError::TargetFragment,
+        0x80.. => RequestError::TargetRaw,
         b' ' => RequestError::TargetInvalid,
         // A line end here: a request without a version (HTTP/0.9).
         b'\r' => match line_end(line, at)? {
@@ -241,6 +242,46 @@ fn split_absolute(line: &[u8], head: &mut RequestHead) -> Result<(), RequestErro
     head.authority = Span::new(authority_start, authority_end);
     head.path = Span::new(authority_end, head.target.end as usize);
     Ok(())
+}
+
+/// A copy of `input`, which gave [`RequestError::TargetRaw`], with the UTF-8 in path and query of its first target
+/// percent-encoded: RFC 3986 has no such bytes, but what people type into simple clients does (`curl http://host/café`), and
+/// everybody reads it like this. The result is to be parsed in place of the input. None when the line is not complete.
+///
+/// # Errors
+/// What is not UTF-8, not in path or query, or in the target of CONNECT stays an error.
+pub fn encode_target(input: &[u8]) -> Result<Option<Vec<u8>>, RequestError> {
+    let Some(start) = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) else { return Ok(None) };
+    let Some(end) = input[start..].iter().position(|&byte| byte == b'\n').map(|len| start + len) else {
+        return Ok(None);
+    };
+    let mut words = input[start..end].splitn(3, |&byte| byte == b' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let path_start = match target.iter().position(|&byte| byte == b'/') {
+        Some(0) => Some(0),
+        Some(at) => {
+            target.get(at + 2..).and_then(|rest| rest.iter().position(|&byte| byte == b'/')).map(|len| at + 2 + len)
+        }
+        None => None,
+    };
+    let path = path_start.map_or(&[][..], |at| &target[at..]);
+    let (before, is_text) = (&target[..target.len() - path.len()], std::str::from_utf8(path).is_ok());
+    if method == b"CONNECT" || !before.is_ascii() || !is_text {
+        return Err(RequestError::TargetRaw);
+    }
+    let path_start = start + method.len() + 1 + before.len();
+    let mut encoded = Vec::with_capacity(input.len() + 2 * path.len());
+    encoded.extend_from_slice(&input[..path_start]);
+    for &byte in path {
+        if byte.is_ascii() {
+            encoded.push(byte);
+        } else {
+            let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value)];
+            encoded.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+    encoded.extend_from_slice(&input[path_start + path.len()..]);
+    Ok(Some(encoded))
 }
 
 /// Encoded bytes in the path (not the query, where any bytes may be data) that servers are known to read as something

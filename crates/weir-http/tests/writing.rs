@@ -62,6 +62,36 @@ fn hop_by_hop_fields_stay_behind() {
     assert_eq!(fields_of("A_b: 1\r\n", &RequestEdits { underscores: true, ..edits() }), "A_b: 1\r\n");
 }
 
+/// Where names with `_` pass, those don't that a server may take for what only weir says, whoever sends them.
+#[test]
+fn an_underscore_is_no_way_around() {
+    let extra: [(&[u8], &[u8]); 1] = [(b"X-Request-Id", b"1")];
+    for trusted in [false, true] {
+        let client = "192.0.2.1".parse().unwrap();
+        let forwarded = Some(Forwarded { client, proto: b"http", host: b"h", trusted });
+        let lax = RequestEdits { underscores: true, forwarded, extra: &extra, ..edits() };
+        let said = fields_of("", &lax);
+        for name in [
+            "X_Forwarded_For",
+            "x_forwarded-for",
+            "X-Forwarded_Port",
+            "X_Real_IP",
+            "X_FORWARDED_ANYTHING",
+            "Content_Length",
+            "Transfer_Encoding",
+            "Proxy_Authorization",
+            "Keep_Alive",
+            "X_Request_ID",
+            "x-request_id",
+        ] {
+            assert_eq!(fields_of(&format!("{name}: 6\r\n"), &lax), said, "{name}");
+        }
+        for name in ["X_Forwarded", "X_Other", "_", "Cookie_2"] {
+            assert_eq!(fields_of(&format!("{name}: 6\r\n"), &lax), format!("{name}: 6\r\n{said}"), "{name}");
+        }
+    }
+}
+
 #[test]
 fn unreadable_hop_counts_stay_behind() {
     assert_eq!(fields_of("Max-Forwards: 3\r\n", &edits()), "Max-Forwards: 3\r\n");

@@ -437,6 +437,9 @@ pub struct Engine {
     errands: VecDeque<Errand>,
     /// The clock on the wall less the engine's time, microseconds.
     wall_offset_us: i64,
+    /// The second of the clock on the wall that `date` shows; None until somebody has told the time.
+    date_s: Option<i64>,
+    date: [u8; 29],
     /// When draining began, or the last client was accepted after that.
     draining_us: Option<u64>,
     /// How often this worker has begun anew.
@@ -521,6 +524,8 @@ impl Engine {
             usage: Usage::default(),
             errands: VecDeque::new(),
             wall_offset_us: 0,
+            date_s: None,
+            date: weir_http::http_date(0),
             has_private: plan.upstreams.iter().any(|upstream| upstream.pool.is_private()),
             draining_us: None,
             life: 0,

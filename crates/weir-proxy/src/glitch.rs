@@ -37,6 +37,8 @@ kinds! {
         LeadingLine = "leading-line",
         /// 16 pieces of less than 64 bytes each for one head.
         HeadPieces = "head-pieces",
+        /// A target with UTF-8 in it that is not percent-encoded; it is encoded.
+        TargetRaw = "target-raw",
         /// A field that is dropped because its name contains `_`.
         Underscore = "underscore",
         /// Connection lists a field that may not be taken away, such as Host or Cookie.

@@ -584,8 +584,8 @@ impl Link {
                 if !asked.has(Traits::UPGRADE) || head.upgrade.is_none() {
                     return Step::Doubt(Doubt::UnaskedUpgrade);
                 }
+                // Whether it becomes a tunnel is the engine's decision.
                 self.reading = Reading::Tunnel;
-                self.state = LinkState::Tunnel;
                 return Step::Head(head);
             }
             self.interims += 1;

@@ -141,6 +141,9 @@ pub struct ClientPlan {
     pub trusted_proxies: Vec<Network>,
 }
 
+/// Bits in front of the IPv4 address in a mapped one (RFC 4291 §2.5.5.2).
+const MAPPED_BITS: u32 = 96;
+
 /// An address range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
@@ -151,16 +154,19 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether the address is in the range. An IPv4-mapped IPv6 address counts as IPv4.
+    /// Whether the address is in the range. An IPv4-mapped IPv6 address counts as IPv4, in the range (whose bits in front of it
+    /// then don't count) as in what is looked for.
     pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.address.to_canonical(), address.to_canonical()) {
-            (IpAddr::V4(mine), IpAddr::V4(other)) => {
-                let shift = 32 - u32::from(self.prefix_bits.min(32));
-                shift == 32 || (mine.to_bits() >> shift) == (other.to_bits() >> shift)
+        let bits = u32::from(self.prefix_bits);
+        match (self.address, self.address.to_canonical(), address.to_canonical()) {
+            (IpAddr::V6(_), IpAddr::V4(mine), IpAddr::V4(other)) if bits >= MAPPED_BITS => {
+                (mine.to_bits() ^ other.to_bits()).leading_zeros() >= bits - MAPPED_BITS
             }
-            (IpAddr::V6(mine), IpAddr::V6(other)) => {
-                let shift = 128 - u32::from(self.prefix_bits.min(128));
-                shift == 128 || (mine.to_bits() >> shift) == (other.to_bits() >> shift)
+            (IpAddr::V4(mine), _, IpAddr::V4(other)) => {
+                (mine.to_bits() ^ other.to_bits()).leading_zeros() >= bits.min(32)
+            }
+            (IpAddr::V6(mine), _, IpAddr::V6(other)) => {
+                (mine.to_bits() ^ other.to_bits()).leading_zeros() >= bits.min(128)
             }
             _ => false,
         }

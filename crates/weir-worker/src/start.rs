@@ -20,7 +20,7 @@ use crate::doing::Doing;
 use crate::enquiry::Enquiry;
 use crate::errands::Errands;
 use crate::log_sink::LogSink;
-use crate::log_writer::LogWriter;
+use crate::log_writer::{LogWriter, wall_offset_us};
 use crate::mailbox::{Mailbox, mailboxes};
 use crate::scheduling::Scheduling;
 use crate::watchdog::Watchdog;
@@ -291,6 +291,7 @@ impl Seat {
                 let _ = self.ready.send(Ok((waker, rustix::thread::gettid().as_raw_nonzero().get())));
                 worker.set_core(core);
                 worker.set_log(self.log);
+                worker.set_clock(wall_offset_us);
                 worker.set_events(self.events);
                 worker.set_errands(self.errands);
                 worker.run(&self.control)

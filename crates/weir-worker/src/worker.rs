@@ -35,6 +35,8 @@ const SHARE_BYTES_MIN: usize = 4096;
 const PANICS_MAX: u32 = 10;
 /// Time after which earlier panics are forgotten.
 const CALM_US: u64 = 1_000_000;
+/// How often the clock on the wall is looked at.
+const CLOCK_US: u64 = 1_000_000;
 /// How soon mail that did not fit is tried again.
 const MAIL_RETRY_US: u64 = 200;
 
@@ -171,6 +173,9 @@ pub struct Worker<D: Driver> {
     answered: u64,
     /// Takes the lines of the access log, if there is one.
     log: Option<LogSink>,
+    /// The clock on the wall, and when it is looked at again.
+    clock: Option<fn() -> i64>,
+    clock_us: u64,
     /// What the machines have asked of the side thread.
     errands: Open,
     /// What new machines are made of.
@@ -218,6 +223,8 @@ impl<D: Driver> Worker<D> {
             enquiry: Arc::default(),
             answered: 0,
             log: None,
+            clock: None,
+            clock_us: 0,
             errands: Open::default(),
             parts,
             life: 0,
@@ -246,6 +253,12 @@ impl<D: Driver> Worker<D> {
     /// Sets who runs errands; without that they fail.
     pub fn set_errands(&mut self, errands: Option<Arc<dyn Errands>>) {
         self.errands = Open::new(self.parts.worker, errands);
+    }
+
+    /// Sets what tells the microseconds since 1970 less those of the driver's clock; without it, and without a log, the machines
+    /// don't know the time of the day.
+    pub fn set_clock(&mut self, clock: fn() -> i64) {
+        self.clock = Some(clock);
     }
 
     /// Where the worker tells what it is doing.
@@ -420,12 +433,7 @@ impl<D: Driver> Worker<D> {
         self.driver.turn(wait_us, &mut completions)?;
         self.survive(|worker| {
             worker.engine.begin_turn(worker.driver.now_us());
-            if let Some((offset_us, zone_s)) = worker.log.as_ref().map(LogSink::wall) {
-                worker.engine.set_wall(offset_us, zone_s);
-            } else if worker.parts.plan.forward.is_some() {
-                // For rules that hold at times.
-                worker.engine.set_wall(crate::log_writer::wall_offset_us(), 0);
-            }
+            worker.look_at_the_clock();
             for completion in completions.drain(..) {
                 worker.doing.set(if token_is_link(completion.token) { Step::Server } else { Step::Client });
                 worker.handle(completion);
@@ -443,6 +451,16 @@ impl<D: Driver> Worker<D> {
         self.completions = completions;
         self.stop_listening();
         Ok(())
+    }
+
+    /// Tells the machines what the clock on the wall shows.
+    fn look_at_the_clock(&mut self) {
+        if let Some((offset_us, zone_s)) = self.log.as_ref().map(LogSink::wall) {
+            self.engine.set_wall(offset_us, zone_s);
+        } else if let Some(clock) = self.clock.filter(|_| self.driver.now_us() >= self.clock_us) {
+            self.clock_us = self.driver.now_us() + CLOCK_US;
+            self.engine.set_wall(clock(), 0);
+        }
     }
 
     /// Lets the machines work. When they panic, the worker begins anew; when that happens again and again, the panic goes on.
@@ -468,6 +486,7 @@ impl<D: Driver> Worker<D> {
             self.driver.reset(socket);
         }
         self.life += 1;
+        self.clock_us = 0;
         self.engine = Engine::reborn(self.parts.clone(), self.driver.now_us(), self.life);
         if self.draining_us.is_some() {
             self.engine.drain();

@@ -295,7 +295,7 @@ fn request_targets(heads: &mut Heads) {
         heads.ok("c4", &format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
     }
     heads.bad("c4", "target-form", "GET \\admin HTTP/1.1\r\nHost: a\r\n\r\n");
-    heads.bad("c3", "target-invalid", "GET /\u{e9} HTTP/1.1\r\nHost: a\r\n\r\n");
+    heads.bad("c3", "target-raw", "GET /\u{e9} HTTP/1.1\r\nHost: a\r\n\r\n");
 }
 
 /// Reply heads, none of them to HEAD.

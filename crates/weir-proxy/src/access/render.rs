@@ -8,14 +8,13 @@ use super::template::{Escape, Item, Template};
 use super::{Client, Surroundings};
 use weir_http::Version;
 
-/// Above this nothing is ASCII; 0x7f is a control character.
-const ASCII_END: u8 = 0x80;
+/// The last of ASCII, a control character.
 const DELETE: u8 = 0x7f;
 
-/// Whether a byte is a quote, a backslash, a control character, or not below `limit`.
+/// Whether a byte is a quote, a backslash, a control character, or not ASCII.
 #[inline(always)]
-fn is_unsafe(byte: u8, limit: u8) -> bool {
-    (byte < 0x20) | (byte >= limit) | (byte == b'"') | (byte == b'\\')
+fn is_unsafe(byte: u8) -> bool {
+    !(0x20..DELETE).contains(&byte) | (byte == b'"') | (byte == b'\\')
 }
 
 /// Writes values in the way of one escape.
@@ -49,9 +48,8 @@ impl Pen<'_> {
     }
 
     fn escaped(&mut self, bytes: &[u8]) {
-        let limit = if self.escape == Escape::Default { DELETE } else { ASCII_END };
         // All bytes, without a way out in between: so it is done sixteen at a time.
-        if !bytes.iter().fold(false, |found, byte| found | is_unsafe(*byte, limit)) {
+        if !bytes.iter().fold(false, |found, byte| found | is_unsafe(*byte)) {
             self.out.extend_from_slice(bytes);
         } else if self.escape == Escape::Default {
             bytes.iter().for_each(|byte| self.hex_or(*byte));
@@ -62,21 +60,24 @@ impl Pen<'_> {
 
     #[cold]
     fn hex_or(&mut self, byte: u8) {
-        if is_unsafe(byte, DELETE) {
+        if is_unsafe(byte) {
             self.out.extend_from_slice(&[b'\\', b'x', hex(byte >> 4), hex(byte & 15)]);
         } else {
             self.out.push(byte);
         }
     }
 
-    /// A byte that is not part of valid UTF-8 becomes the character of its number, so that none is lost.
+    /// A byte that is not part of valid UTF-8, or of a control character (some terminals obey those above ASCII too), becomes the
+    /// character of its number, so that none is lost.
     #[cold]
     fn json(&mut self, bytes: &[u8]) {
         for chunk in bytes.utf8_chunks() {
             for c in chunk.valid().chars() {
                 match c {
                     '"' | '\\' => self.out.extend_from_slice(&[b'\\', c as u8]),
-                    '\0'..='\x1f' => self.json_byte(c as u8),
+                    '\0'..='\x1f' | '\x7f'..='\u{9f}' => {
+                        c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| self.json_byte(byte));
+                    }
                     _ => self.out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
                 }
             }

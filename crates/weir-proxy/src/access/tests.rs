@@ -231,8 +231,18 @@ fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         any::<u8>().prop_map(|byte| vec![byte]),
         any::<char>().prop_map(|c| c.to_string().into_bytes()),
-        prop::sample::select(vec![&b"\""[..], b"\\", b"\r\n", b"\\x22", b"\\u0022", b"\xff", b"\xe2\x80\xa8"])
-            .prop_map(<[u8]>::to_vec),
+        prop::sample::select(vec![
+            &b"\""[..],
+            b"\\",
+            b"\r\n",
+            b"\\x22",
+            b"\\u0022",
+            b"\xff",
+            b"\xe2\x80\xa8",
+            b"\xc2\x9b",
+            b"\x7f"
+        ])
+        .prop_map(<[u8]>::to_vec),
     ];
     prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
 }
@@ -245,7 +255,7 @@ proptest! {
             let mut out = Vec::new();
             render::Pen { out: &mut out, escape }.text(&bytes);
             let text = String::from_utf8(out).expect("valid UTF-8");
-            prop_assert!(!text.contains(|c: char| c < ' '), "{text:?}");
+            prop_assert!(!text.contains(char::is_control), "{text:?}");
             if bytes.is_empty() {
                 prop_assert!(matches!(text.as_str(), "-" | "" | "null"));
             } else if escape == Escape::Default {

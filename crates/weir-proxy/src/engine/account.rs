@@ -16,12 +16,23 @@ use crate::session::{Phase, Reading};
 
 impl Engine {
     /// What the clock on the wall shows: its microseconds since 1970 less the engine's time, and how many seconds the zone
-    /// is east of Greenwich. For the access log and for rules that hold at times; call it when it changes.
+    /// is east of Greenwich. For Date, the access log and rules that hold at times; call it when it changes.
     pub fn set_wall(&mut self, offset_us: i64, zone_s: i32) {
         self.wall_offset_us = offset_us;
+        self.date_s.get_or_insert(i64::MIN);
         if let Some(access) = &mut self.access {
             access.set_wall(offset_us, zone_s);
         }
+    }
+
+    /// What the field Date says now; None: nobody has told the time (RFC 9110 §6.6.1).
+    pub(super) fn date(&mut self) -> Option<[u8; 29]> {
+        let now_s = self.wall_s();
+        if self.date_s? != now_s {
+            self.date_s = Some(now_s);
+            self.date = weir_http::http_date(u64::try_from(now_s).unwrap_or(0));
+        }
+        Some(self.date)
     }
 
     /// Gives out the lines of the access log since the last call and how many they are, if there are any.

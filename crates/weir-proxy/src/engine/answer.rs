@@ -14,11 +14,14 @@ use crate::suspects::REFUSED_US;
 /// Media type of the file that tells browsers how to use the proxy.
 const PAC_TYPE: &str = "application/x-ns-proxy-autoconfig";
 
+/// With 405 (RFC 9110 §15.5.6): what may be asked of anything here, as far as weir is concerned.
+const ALLOW: &[u8] = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n";
+
 /// Status line and end-to-end fields of an answer.
 #[derive(Clone, Copy)]
 pub(super) enum Lines<'a> {
-    /// As parsed here; `binding` is a field that comes on top.
-    Parsed { input: &'a [u8], head: &'a ReplyHead, fields: &'a Fields, binding: &'a [u8] },
+    /// As parsed here; `binding` is a field that comes on top, `date` what Date says where the answer has none.
+    Parsed { input: &'a [u8], head: &'a ReplyHead, fields: &'a Fields, binding: &'a [u8], date: Option<[u8; 29]> },
     /// As serialised by another worker.
     Raw(&'a [u8]),
 }
@@ -26,12 +29,22 @@ pub(super) enum Lines<'a> {
 impl Lines<'_> {
     pub(super) fn write(self, out: &mut Vec<u8>, via: bool) {
         match self {
-            Lines::Parsed { input, head, fields, binding } => {
+            Lines::Parsed { input, head, fields, binding, date } => {
                 weir_http::encode_reply_head(out, input, head, fields, via);
                 out.extend_from_slice(binding);
+                put_date(out, date);
             }
             Lines::Raw(bytes) => out.extend_from_slice(bytes),
         }
+    }
+}
+
+/// The field Date (RFC 9110 §6.6.1).
+fn put_date(out: &mut Vec<u8>, date: Option<[u8; 29]>) {
+    if let Some(date) = date {
+        out.extend_from_slice(b"Date: ");
+        out.extend_from_slice(&date);
+        out.extend_from_slice(b"\r\n");
     }
 }
 
@@ -259,12 +272,16 @@ impl Engine {
         exchange.want.close |= exchange.want.body_open || exchange.want.old || exchange.want.connect || draining;
         exchange.framing = AnswerFraming::Plain;
         let (close, head, index) = (exchange.want.close, exchange.want.head, exchange.session);
-        let (extra, pac) = (self.proxy_lines(index, status, word), self.pac(word));
+        let (mut extra, pac) = (self.proxy_lines(index, status, word), self.pac(word));
+        put_date(&mut extra, self.date());
+        if status == 405 {
+            extra.extend_from_slice(ALLOW);
+        }
         let before = self.held_len(slot);
         let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
         let start = out.len();
         match pac {
-            Some(pac) => weir_http::encode_content_reply(out, PAC_TYPE, &pac, close, head),
+            Some(pac) => weir_http::encode_content_reply(out, PAC_TYPE, &pac, close, head, &extra),
             None => weir_http::encode_error_reply(out, status, word, close, head, retry_after_s, &extra),
         }
         let head_bytes = if self.access.is_some() { head_len(&out[start..]) } else { 0 };

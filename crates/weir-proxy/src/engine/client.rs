@@ -179,24 +179,59 @@ impl Engine {
         let mut fields = std::mem::take(&mut self.fields);
         let parsed = weir_http::parse_request(rest, &self.plan.client.head, &mut fields);
         let used = match parsed {
+            Err(RequestError::TargetRaw) => self.parse_raw_head(index, &mut fields, rest),
+            parsed => self.take_head(index, parsed, &fields, input, at),
+        };
+        self.fields = fields;
+        used
+    }
+
+    /// A head whose target has raw UTF-8: it is taken as if the client had encoded that.
+    #[cold]
+    fn parse_raw_head(&mut self, index: u32, fields: &mut Fields, rest: &[u8]) -> usize {
+        let encoded = match weir_http::encode_target(rest) {
+            Ok(Some(encoded)) => encoded,
+            Ok(None) => return 0,
+            Err(error) => {
+                self.refuse_head(index, error, rest);
+                return 0;
+            }
+        };
+        let parsed = weir_http::parse_request(&encoded, &self.plan.client.head, fields);
+        let used = self.take_head(index, parsed, fields, &Input::borrowed(&encoded), 0);
+        if used > 0 && self.session_alive(index) {
+            self.odd_target(index);
+        }
+        used.saturating_sub(encoded.len() - rest.len())
+    }
+
+    /// Takes a head at `input[at..]`, unless it has to wait. Returns the bytes used.
+    fn take_head(
+        &mut self,
+        index: u32,
+        parsed: Result<Option<RequestHead>, RequestError>,
+        fields: &Fields,
+        input: &Input<'_>,
+        at: usize,
+    ) -> usize {
+        let rest = &input.bytes[at..];
+        match parsed {
             Ok(None) => 0,
-            Ok(Some(head)) if self.must_wait(index, &head, &fields, rest) => {
+            Ok(Some(head)) if self.must_wait(index, &head, fields, rest) => {
                 let session = self.sessions.at_mut(index);
                 (session.reading, session.since_us) = (Reading::Await, self.now_us);
                 self.arm_session(index);
                 0
             }
             Ok(Some(head)) => {
-                self.request_parsed(index, &head, &fields, input, at);
+                self.request_parsed(index, &head, fields, input, at);
                 head.bytes
             }
             Err(error) => {
                 self.refuse_head(index, error, rest);
                 0
             }
-        };
-        self.fields = fields;
-        used
+        }
     }
 
     /// Whether everything asked before is answered first, because the answer to this request may make a tunnel of the connection, or

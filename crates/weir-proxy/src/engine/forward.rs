@@ -273,7 +273,7 @@ impl Engine {
         self.plan.forward.as_ref().filter(|_| word == "pac")?.pac.clone()
     }
 
-    fn wall_s(&self) -> i64 {
+    pub(super) fn wall_s(&self) -> i64 {
         (self.now_us as i64).saturating_add(self.wall_offset_us) / 1_000_000
     }
 }

@@ -109,6 +109,13 @@ impl Engine {
         is_over(session, self.plan.client.glitches_max)
     }
 
+    /// The target of a request had to be encoded.
+    #[cold]
+    pub(super) fn odd_target(&mut self, index: u32) {
+        self.count_client_glitch(index, ClientGlitch::TargetRaw, 1);
+        self.limit_client(index);
+    }
+
     /// Why a client's connection ends that is closed in order.
     pub(super) fn orderly_end(&self, index: u32) -> &'static str {
         if self.ends_by_glitches(self.sessions.at(index)) { ENDED_BY_GLITCHES } else { "done" }

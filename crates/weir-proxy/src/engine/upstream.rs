@@ -3,7 +3,7 @@
 //! Connections are made in [`super::connect`] and end in [`super::loss`]. RFC 9112 §9.2, §9.3.
 
 use bytes::Bytes;
-use weir_http::{Fields, ReplyBody, ReplyHead, Version};
+use weir_http::{FieldName, Fields, ReplyBody, ReplyHead, Version};
 
 use super::answer::Lines;
 use super::glitches::ENDED_BY_GLITCHES;
@@ -424,6 +424,10 @@ impl Engine {
                 self.end_tunnel(index);
                 return false;
             }
+            if self.is_mismatch(index, &ask, fields, input) {
+                self.on_doubt(index, Doubt::EchoMismatch);
+                return false;
+            }
             let upgrade = head.upgrade.map(|span| Bytes::copy_from_slice(span.of(input)));
             self.become_tunnel(index, ask.id);
             self.answer_head(&ask, from, head, upgrade, fields, input);
@@ -632,7 +636,10 @@ impl Engine {
         let id = ask.id;
         let is_last = head.status == 101 || head.status >= 200;
         let binding = if is_last { self.binding(ask, self.links.at(from.index).server as usize) } else { None };
-        let lines = Lines::Parsed { input, head, fields, binding: binding.as_deref().unwrap_or_default() };
+        // RFC 9110 §6.6.1: who forwards an answer without a Date adds the time at which it came.
+        let has_date = fields.find(FieldName::Date).is_some_and(|field| !field.listed);
+        let date = if head.status < 200 || has_date { None } else { self.date() };
+        let lines = Lines::Parsed { input, head, fields, binding: binding.as_deref().unwrap_or_default(), date };
         if id.worker != self.worker {
             self.mail_head(id, from, summary, upgrade, lines);
         } else if self.exchanges.holds(id.index, id.generation) {

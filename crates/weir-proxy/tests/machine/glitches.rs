@@ -58,9 +58,10 @@ fn chunked(body: &str) -> String {
 #[test]
 fn each_kind_of_a_client() {
     let crumbs = "1\r\nx\r\n".repeat(300);
-    let cases: [(&str, String, Kinds); 16] = [
+    let cases: [(&str, String, Kinds); 17] = [
         ("GET", with("").replace("GET", "\r\nGET"), &[("leading-line", 1)]),
         ("GET", with("X_a: 1\r\nX_b: 2\r\n"), &[("underscore", 1)]),
+        ("GET", with("").replace("00000001", "00000001&q=café"), &[("target-raw", 1)]),
         ("GET", with("Connection: cookie, x-a\r\n"), &[("connection-list", 1)]),
         ("GET", with("Cookie: a\r\nCookie: b\r\n"), &[("field-repeated", 1)]),
         ("GET", with("").replace(" /v", " http://b/v"), &[("other-host", 1)]),

@@ -25,6 +25,7 @@ mod splits;
 mod stats;
 mod stealing;
 mod suspects;
+mod truth;
 mod tunnels;
 mod unheard;
 mod upstreams;

@@ -57,6 +57,32 @@ fn bytes_pass_both_ways() {
     }
 }
 
+/// With `echo` a 101 that does not carry the identifier back is nobody's.
+#[test]
+fn a_101_without_the_echo_is_no_answer() {
+    for workers in [1, 2] {
+        for honest in [true, false] {
+            let mut echoing = plan(1, 1);
+            echoing.upstreams[0].echo = Some("x-request-id".to_owned());
+            let mut world = World::started(echoing, workers, 1);
+            world.serve(move |seen| {
+                let id = seen.request.fields.first("x-request-id").expect("an identifier");
+                let id = if honest { id } else { "0123456789abcdef" };
+                let text = String::from_utf8(SWITCH.to_vec()).unwrap();
+                let echo = format!("101 Switching Protocols\r\nX-Request-Id: {id}");
+                Some(vec![Do::Switch(text.replacen("101 Switching Protocols", &echo, 1).into_bytes())])
+            });
+            let client = world.client_of(0);
+            world.ask(client, "GET", "/ws", ASKS);
+            world.run_for(100_000);
+            assert_eq!(world.clients[client].statuses(), [if honest { 101 } else { 502 }]);
+            world.reset(client);
+            world.run_for(100_000);
+            world.finish();
+        }
+    }
+}
+
 /// What is sent behind the request for an upgrade belongs to the tunnel, and earlier answers come first.
 #[test]
 fn an_upgrade_behind_a_slow_request_waits_for_it() {
