@@ -119,9 +119,22 @@ impl Window {
     }
 }
 
-/// How long a server is left alone after so many trials in vain. Up to a quarter is taken off depending on `seed`.
+/// How many times as long as it was left alone at most a server must do well before that is forgotten.
+const CALM_FACTOR: u64 = 10;
+
+/// How long a server must have done well after a pause, not to be left alone for longer when it fails again. A rule fails it
+/// within `window_us` at the earliest.
+pub fn calm_us(trials: u32, window_us: u64) -> u64 {
+    (CALM_FACTOR * longest_us(trials)).max(window_us.saturating_mul(2))
+}
+
+fn longest_us(trials: u32) -> u64 {
+    (PAUSE_MIN_US << trials.min(5)).min(PAUSE_MAX_US)
+}
+
+/// How long a server is left alone after so many trials in vain or relapses. Up to a quarter is taken off depending on `seed`.
 pub fn pause_us(trials: u32, seed: u64) -> u64 {
-    let pause_us = (PAUSE_MIN_US << trials.min(5)).min(PAUSE_MAX_US);
+    let pause_us = longest_us(trials);
     pause_us - mix(seed ^ u64::from(trials)) % (pause_us / 4 + 1)
 }
 

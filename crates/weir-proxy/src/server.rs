@@ -96,8 +96,12 @@ pub struct Server {
     pub notable_from: u16,
     /// By `failover` rule: what it counted; only used by the worker that judges the server.
     pub windows: Vec<Window>,
-    /// Trials in vain since it was suspended; only used there.
+    /// Trials in vain since it was suspended, and suspensions that followed each other closely; only used there.
     pub trials: u32,
+    /// When it was last taken back after a suspension; only used there. 0: never.
+    pub resumed_us: u64,
+    /// Before this probes don't end the present suspension; only used there. 0: they do at once.
+    pub kept_out_until_us: u64,
     /// When it last came back after it had been out of use; 0: it never was. From here on a slow start counts.
     pub recovered_us: u64,
     /// How far the server may be trusted with pipelining.
@@ -177,6 +181,8 @@ impl Server {
             notable_from: u16::MAX,
             windows: Vec::new(),
             trials: 0,
+            resumed_us: 0,
+            kept_out_until_us: 0,
             recovered_us: 0,
             stamina: Stamina::default(),
             trust: Trust::new(total.min(count.max(1) as u32)),

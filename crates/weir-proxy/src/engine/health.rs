@@ -3,14 +3,15 @@
 //! One worker judges a server, so that all workers together count once: the one that owns its connection 0. The others
 //! send it what they see, which is rare unless the server fails, and it tells all what it decides. Where no probes are
 //! configured a suspended server comes back through a trial: after a pause one request of a client goes to it, alone on a
-//! connection. When its answer is bad too, it is asked elsewhere, and the next pause is longer.
+//! connection. When its answer is bad too, it is asked elsewhere, and the next pause is longer. So it is when the server fails
+//! again soon after it was taken back: a request or a probe can go well at a server that fails one in a hundred.
 
 use super::Engine;
 use super::orders::NEVER_US;
 use super::schedule::Place;
 use crate::ask::{Ask, NOBODY, Traits};
 use crate::event::What;
-use crate::health::{Symptom, TRIAL_CHOICE_US, TRIAL_PATIENCE_US, pause_us};
+use crate::health::{Symptom, TRIAL_CHOICE_US, TRIAL_PATIENCE_US, calm_us, pause_us};
 use crate::mail::Mail;
 use crate::plan::AllDown;
 use crate::standing::{Cause, Suspension};
@@ -89,10 +90,13 @@ impl Engine {
 
     pub(super) fn suspend(&mut self, server: u32, cause: Cause) {
         let suspension = Suspension { cause, since_us: self.now_us };
-        self.servers[server as usize].trials = 0;
+        let relapses = self.relapses(server, cause);
         self.forget_streak(server);
-        let probed = self.plan.upstreams[usize::from(self.servers[server as usize].upstream)].health.is_some();
-        let pause_us = pause_us(0, self.seed ^ u64::from(server));
+        let machine = &mut self.servers[server as usize];
+        machine.trials = relapses;
+        let probed = self.plan.upstreams[usize::from(machine.upstream)].health.is_some();
+        let pause_us = pause_us(relapses, self.seed ^ u64::from(server));
+        machine.kept_out_until_us = if relapses > 0 { self.now_us + pause_us } else { 0 };
         self.hints.set_trial(server as usize, if probed { NEVER_US } else { self.now_us + pause_us });
         self.counters.suspensions.add(1);
         self.servers[server as usize].stats.suspensions.add(1);
@@ -101,8 +105,20 @@ impl Engine {
         self.tell_all(|| Mail::Suspended { server, suspension });
     }
 
+    /// How often a rule has now found the same server bad again soon after it was taken back.
+    fn relapses(&self, server: u32, cause: Cause) -> u32 {
+        let machine = &self.servers[server as usize];
+        let (Cause::Answers { rule } | Cause::Losses { rule }) = cause else { return 0 };
+        let rules = &self.plan.upstreams[usize::from(machine.upstream)].failover;
+        let window_us = rules.get(usize::from(rule)).map_or(0, |rule| rule.window_us);
+        let well_us = self.now_us.saturating_sub(machine.resumed_us);
+        let again = machine.resumed_us > 0 && well_us < calm_us(machine.trials, window_us);
+        if again { machine.trials.saturating_add(1) } else { 0 }
+    }
+
     /// The server works again.
     pub(super) fn resume(&mut self, server: u32) {
+        self.servers[server as usize].resumed_us = self.now_us;
         self.counters.recoveries.add(1);
         self.servers[server as usize].stats.recoveries.add(1);
         self.note_event(server, What::Recovered);

@@ -181,7 +181,12 @@ impl Engine {
         let suspended = self.servers[server as usize].standing.suspension().is_some();
         let upstream = usize::from(self.servers[server as usize].upstream);
         let Some(health) = &self.plan.upstreams[upstream].health else { return };
+        let kept_out = suspended && self.now_us < self.servers[server as usize].kept_out_until_us;
         let Some(prober) = self.probers[server as usize].as_mut() else { return };
+        if kept_out && result.is_ok() {
+            // Clients have found it bad although probes like it, and not for the first time.
+            return self.pause_prober(server);
+        }
         match (prober.streak.note(result.is_ok(), suspended, health), result) {
             (Some(Verdict::Fallen), Err(fault)) => self.suspend(server, Cause::Probe { fault }),
             (Some(Verdict::Risen), _) => self.resume(server),

@@ -350,6 +350,53 @@ fn one_request_at_a_time_tries_a_suspended_server() {
     }
 }
 
+/// Good whenever it is tried or probed, and bad to clients: it is left alone for longer and longer, until it has done well for
+/// long enough.
+#[test]
+fn a_server_that_relapses_is_left_alone_for_longer() {
+    let with_probes = |mut plan: Plan| {
+        plan.upstreams[0].health = plan_with_probes(1, 1).upstreams[0].health.clone();
+        plan
+    };
+    for (workers, probed) in [(1, false), (2, false), (1, true), (2, true)] {
+        let plan = plan_with_rule(2, 4);
+        let mut world = World::started(if probed { with_probes(plan) } else { plan }, workers, 1);
+        let status = Rc::new(Cell::new(503));
+        switched(&mut world, 0, &status);
+        let clients: Vec<usize> = (0..8).map(|n| world.client_of(n % usize::from(workers))).collect();
+        let mut minutes = Vec::new();
+        for _ in 0..4 {
+            let before = world.count(|counters| counters.suspensions.get());
+            for _ in 0..600 {
+                let out = suspended(&world, 0)[0];
+                status.set(if out { 200 } else { 503 });
+                round(&mut world, &clients);
+                world.run_for(100_000);
+            }
+            minutes.push(world.count(|counters| counters.suspensions.get()) - before);
+        }
+        assert!((3..=7).contains(&minutes[0]) && minutes[3] <= 3, "workers {workers}, probed {probed}: {minutes:?}");
+        status.set(200);
+        for _ in 0..4_000 {
+            assert_eq!(round(&mut world, &clients), [200; 8]);
+            world.run_for(100_000);
+        }
+        assert!(!suspended(&world, 0)[0]);
+        status.set(503);
+        while !suspended(&world, 0)[0] {
+            round(&mut world, &clients);
+        }
+        status.set(200);
+        let first_us = if probed { 15_000_000 } else { 1_500_000 };
+        for _ in 0..first_us / 100_000 {
+            round(&mut world, &clients);
+            world.run_for(100_000);
+        }
+        assert!(!suspended(&world, 0)[0], "forgotten: the pause is that of the first time (probed {probed})");
+        world.finish();
+    }
+}
+
 /// While a trial is on its way there is no other, on whatever worker.
 #[test]
 fn a_slow_trial_stays_the_only_one() {
