@@ -212,6 +212,7 @@ impl Compiler<'_> {
             connect_timeout_us: block.number("connect-timeout"),
             connect_retries: narrow(block.number("connect-retries")),
             retry_nonidempotent: block.flag("retry-nonidempotent"),
+            required: block.flag("required"),
             head: self.limits(block),
             glitches_max: block.count_or_none("glitches-limit").map(narrow),
             failover: self.failover(block),

@@ -240,6 +240,12 @@ const UPSTREAM: Block = Block {
             "Send POST and the like again after a loss. Only for applications where twice does no harm.",
         ),
         row(
+            "required",
+            Kind::Flag,
+            Default::Is("#false"),
+            "`/readyz` is 503 while none of its servers can be used. Without it one broken application takes all routes of every weir out of a load balancer.",
+        ),
+        row(
             "all-down",
             Kind::Word(&["try-all", "refuse"]),
             Default::Is("try-all"),

@@ -3,7 +3,6 @@
 //! Called by `weir demo` once a second. Reads the workers' counters without disturbing them, and their threads' processor
 //! time from /proc.
 
-use std::fmt::{self, Display};
 use std::fs;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -120,25 +119,34 @@ impl Reading {
     }
 }
 
-impl Display for Figures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Figures {
+    /// In at most `columns`: what matters least is left out where it is narrow, at the end of the line.
+    pub fn line(&self, columns: usize) -> String {
         let Figures { rate, clients, upstreams, waiting, in_flight, .. } = self;
-        write!(f, "{rate:>7.0} req/s | {clients} clients, {upstreams} upstream | ")?;
-        write!(f, "queue {waiting} waiting, {in_flight} in flight | CPU ")?;
-        match self.cpu_us {
-            Some(us) => write!(f, "{us:.1} us/req")?,
-            None => f.write_str("-")?,
-        }
-        match (self.p50_us, self.p99_us) {
-            (Some(p50_us), Some(p99_us)) => {
-                write!(f, " | p50 {:.2} p99 {:.2} ms", p50_us as f64 / 1e3, p99_us as f64 / 1e3)?;
-            }
-            _ => f.write_str(" | p50 - p99 -")?,
-        }
+        let mut parts = vec![format!("{rate:>7.0} req/s")];
         if self.failures > 0 {
-            write!(f, " | {} failed", self.failures)?;
+            parts.push(format!("{} failed", self.failures));
         }
-        Ok(())
+        parts.push(match (self.p50_us, self.p99_us) {
+            (Some(p50_us), Some(p99_us)) => {
+                format!("p50 {:.2} p99 {:.2} ms", p50_us as f64 / 1e3, p99_us as f64 / 1e3)
+            }
+            _ => "p50 - p99 -".to_owned(),
+        });
+        parts.push(format!("{clients} clients, {upstreams} upstream"));
+        parts.push(self.cpu_us.map_or_else(|| "CPU -".to_owned(), |us| format!("CPU {us:.1} us/req")));
+        parts.push(format!("{in_flight} in flight, {waiting} waiting"));
+        let mut line = String::new();
+        for part in parts {
+            let gap = if line.is_empty() { "" } else { " | " };
+            // All of it is ASCII.
+            if line.len() + gap.len() + part.len() > columns {
+                break;
+            }
+            line += gap;
+            line += &part;
+        }
+        line
     }
 }
 
@@ -206,6 +214,28 @@ mod tests {
         }
         assert_eq!(terminal, b"\r\x1b[2Ka\r\x1b[2Kb");
         assert_eq!(file, b"a\nb\n");
+    }
+
+    #[test]
+    fn a_line_is_no_wider_than_it_may_be() {
+        let figures = Figures {
+            rate: 123_456.0,
+            clients: 4_000,
+            upstreams: 32,
+            waiting: 900,
+            in_flight: 3_100,
+            failures: 17,
+            cpu_us: Some(12.3),
+            p50_us: Some(345),
+            p99_us: Some(34_567),
+        };
+        let whole = figures.line(usize::MAX);
+        for columns in 0..=whole.len() {
+            let line = figures.line(columns);
+            assert!(line.len() <= columns && whole.starts_with(&line), "{columns}: {line}");
+        }
+        assert!(figures.line(79).contains("upstream"), "{}", figures.line(79));
+        assert!(whole.contains("3100 in flight, 900 waiting"), "{whole}");
     }
 
     #[test]

@@ -210,6 +210,8 @@ pub struct UpstreamPlan {
     pub connect_retries: u32,
     /// Send non-idempotent requests again after a loss. Default false.
     pub retry_nonidempotent: bool,
+    /// weir is not ready while none of its servers can be used. Default false.
+    pub required: bool,
     /// Limits of a reply head.
     pub head: weir_http::Limits,
     /// Glitches of one connection, 1-1,000,000; with more it is made anew. None, the default: any number.
@@ -401,6 +403,7 @@ impl Default for UpstreamPlan {
             connect_timeout_us: 5 * SECOND_US,
             connect_retries: 10,
             retry_nonidempotent: false,
+            required: false,
             head: weir_http::Limits::default(),
             glitches_max: None,
             nonidempotent: Rules::default(),

@@ -46,6 +46,8 @@ struct Answer {
     /// Questions that had been asked when the report was made.
     number: u64,
     report: Option<Arc<WorkerReport>>,
+    /// The worker has ended: nothing will be answered any more.
+    over: bool,
 }
 
 impl fmt::Debug for Enquiry {
@@ -64,10 +66,13 @@ impl Enquiry {
         number
     }
 
-    /// A report made after the question. None: the worker did not come to it until the deadline.
+    /// A report made after the question. None: the worker did not come to it until the deadline, or has ended.
     pub fn wait(&self, number: u64, deadline: Instant) -> Option<Arc<WorkerReport>> {
         let mut answer = self.lock();
         while answer.number < number {
+            if answer.over {
+                return None;
+            }
             let patience = deadline.saturating_duration_since(Instant::now());
             if patience == Duration::ZERO {
                 return None;
@@ -75,6 +80,17 @@ impl Enquiry {
             answer = self.answered.wait_timeout(answer, patience).unwrap_or_else(PoisonError::into_inner).0;
         }
         answer.report.clone()
+    }
+
+    /// Whether the worker has ended.
+    pub fn is_over(&self) -> bool {
+        self.lock().over
+    }
+
+    /// The worker's side, at its end: nobody needs to wait for it any more.
+    pub(crate) fn close(&self) {
+        self.lock().over = true;
+        self.answered.notify_all();
     }
 
     /// The worker's side, once: how it is woken.
@@ -91,7 +107,7 @@ impl Enquiry {
     /// The worker's side: the answer to all questions up to this one.
     pub(crate) fn tell(&self, number: u64, report: WorkerReport) {
         let report = Some(Arc::new(report));
-        let before = std::mem::replace(&mut *self.lock(), Answer { number, report });
+        let before = std::mem::replace(&mut *self.lock(), Answer { number, report, over: false });
         self.answered.notify_all();
         drop(before);
     }
@@ -106,4 +122,20 @@ pub fn enquire(workers: &[Arc<Enquiry>], patience: Duration) -> Vec<Option<Arc<W
     let deadline = Instant::now() + patience;
     let numbers: Vec<u64> = workers.iter().map(|enquiry| enquiry.ask()).collect();
     workers.iter().zip(numbers).map(|(enquiry, number)| enquiry.wait(number, deadline)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: nobody waits for a worker that has ended. How: one that never answers, with patience for an hour.
+
+    use super::*;
+
+    #[test]
+    fn a_worker_that_has_ended_is_not_waited_for() {
+        let enquiry = Arc::new(Enquiry::default());
+        let asked = Arc::clone(&enquiry);
+        let asker = std::thread::spawn(move || enquire(&[asked], Duration::from_secs(3600)));
+        enquiry.close();
+        assert!(asker.join().expect("no panic")[0].is_none() && enquiry.is_over());
+    }
 }

@@ -277,6 +277,15 @@ struct Seat {
     errands: Option<Arc<dyn Errands>>,
 }
 
+/// Tells at its drop that a worker has ended.
+struct Over(Arc<Enquiry>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 impl Seat {
     fn work<D: Driver>(self, driver: io::Result<D>, core: Option<usize>) -> io::Result<()> {
         let made = driver.and_then(|driver| {
@@ -285,6 +294,8 @@ impl Seat {
         });
         match made {
             Ok((mut worker, waker)) => {
+                // Also when it ends by a panic.
+                let _over = Over(Arc::clone(&self.enquiry));
                 worker.set_enquiry(self.enquiry);
                 worker.set_doing(self.doing);
                 // Nobody listens any more when starting was given up: then the control says stop.

@@ -30,7 +30,7 @@ use weir_worker::Handle;
 
 use crate::run;
 use place::Place;
-use reading::{Reader, TICK};
+use reading::{MARK, Reader, TICK};
 use routes::{Door, Routes};
 pub(crate) use status::Facts;
 
@@ -132,6 +132,13 @@ async fn work(
         loop {
             tokio::time::sleep(TICK).await;
             ticking.tick();
+        }
+    });
+    let marking = Rc::clone(routes);
+    tokio::task::spawn_local(async move {
+        loop {
+            tokio::time::sleep(MARK).await;
+            marking.mark();
         }
     });
     let _ = ended.await;

@@ -113,7 +113,7 @@ fn start(
 
 /// Shows figures until a signal or the deadline; gives the number of requests.
 fn watch(proxy: &Running, signals: &std::sync::mpsc::Receiver<i32>, deadline: Option<Instant>) -> u64 {
-    let terminal = io::stdout().is_terminal();
+    let is_terminal = io::stdout().is_terminal();
     let of_view =
         |view: &weir_worker::View| Source { counters: Arc::clone(&view.counters), latency: Arc::clone(&view.latency) };
     let mut live = Live::new(proxy.views().iter().map(of_view).collect(), "weir-");
@@ -124,9 +124,11 @@ fn watch(proxy: &Running, signals: &std::sync::mpsc::Receiver<i32>, deadline: Op
             Ok(_) | Err(RecvTimeoutError::Disconnected) => break,
         }
         // A closed standard output leaves nobody to show it to.
-        let _ = show(&mut io::stdout(), terminal, &live.look().to_string());
+        // A line that is wider than the terminal could not be written over.
+        let columns = terminal::size().map_or(usize::MAX, |(columns, _)| columns.saturating_sub(1));
+        let _ = show(&mut io::stdout(), is_terminal, &live.look().line(columns));
     }
-    if terminal {
+    if is_terminal {
         terminal::print("\n");
     }
     live.look();

@@ -34,7 +34,7 @@ pub(crate) struct PlaceArgs {
 #[command(
     args_conflicts_with_subcommands = false,
     after_help = "\
-REQ/S, times, answers and RETRY are of the last 300 s; BUSY are requests on their way to a server, WAIT those \
+REQ/S is of the last two seconds; MEAN, times, answers and RETRY are of the last 300 s; BUSY are requests on their way to a server, WAIT those \
 without a connection. A narrow terminal leaves columns out. Fields of --json: docs/status.md.
 
 Example:
@@ -54,7 +54,8 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = clap::value_parser!(u32).range(1..=3600), global = true)]
     pub(crate) watch: Option<u32>,
-    /// Wait until weir is ready, at most SECONDS (30 if not said), and print nothing; code 1 if it is not in time
+    /// Wait until weir is ready and each upstream has a server, at most SECONDS (30 if not said), and print nothing;
+    /// code 1 if it is not in time
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30",
           conflicts_with_all = ["watch", "json"])]
     pub(crate) wait: Option<u32>,
@@ -148,13 +149,21 @@ fn redrawn(text: &str) -> String {
     out + "\x1b[J"
 }
 
+/// What `--wait` still waits for: weir itself, or a server of an upstream, whether it is required or not.
+fn missing(status: &Status) -> Option<String> {
+    let dead = status.upstreams.iter().find(|upstream| !upstream.usable);
+    status.unready.clone().or_else(|| Some(format!("no-server {}", dead?.name)))
+}
+
 /// Until it is ready.
 fn wait(client: &Client, patience: Duration) -> Result<(), Failure> {
     let end = Instant::now() + patience;
     loop {
         let why = match client.get::<Status>("/v1/status") {
-            Ok((status, _)) if status.ready => return Ok(()),
-            Ok((status, _)) => format!("weir: not ready: {}\n", status.unready.unwrap_or_default()),
+            Ok((status, _)) => match missing(&status) {
+                None => return Ok(()),
+                Some(why) => format!("weir: not ready: {why}\n"),
+            },
             Err(Unanswered::Away(text) | Unanswered::Refused(text)) => format!("weir: {text}\n"),
         };
         if Instant::now() >= end {

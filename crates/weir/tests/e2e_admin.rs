@@ -330,8 +330,19 @@ fn an_ending_weir_gives_its_name_away(io: Io) {
 
 fn readiness_follows_the_servers(io: Io) {
     let port = free_port();
-    let rest = format!("upstream \"app\" {{ server \"127.0.0.1:{port}\" connections=1 }}\nroute {{ proxy \"app\" }}\n");
-    let weir = Weir::start(io, 1, &rest);
+    let other = free_port();
+    let rest = |required: &str| {
+        format!(
+            "upstream \"app\" {{ server \"127.0.0.1:{port}\" connections=1; {required} }}\nroute {{ proxy \"app\" }}\n\
+         upstream \"other\" {{ server \"127.0.0.1:{other}\" connections=1 }}\nroute path=\"/other\" {{ proxy \"other\" }}\n"
+        )
+    };
+    let lenient = Weir::start(io, 1, &rest(""));
+    let (head, body) = get(UnixStream::connect(lenient.admin()).expect("it accepts"), "/readyz", "");
+    assert!(head.starts_with("HTTP/1.1 200 ") && body == "ready\n", "{head}\n{body}");
+    assert_eq!(lenient.ask(&["status", "--wait=0"]).status.code(), Some(1), "it waits for servers all the same");
+    lenient.stop();
+    let weir = Weir::start(io, 1, &rest("required #true"));
     let ready = || get(UnixStream::connect(weir.admin()).expect("it accepts"), "/readyz", "");
     let (head, body) = ready();
     assert!(head.starts_with("HTTP/1.1 503 ") && body == "no-server app\n", "{head}\n{body}");
@@ -340,13 +351,15 @@ fn readiness_follows_the_servers(io: Io) {
     assert!(refused.status.code() == Some(1) && said.contains("no-server app"), "{said}");
     assert!(weir.answer(&["status"]).contains("not ready: no server of app can be used"));
     let server = Server::start_at(([127, 0, 0, 1], port).into(), Honest, weir_check::Rules::default());
+    eventually("nothing is said against it", || ready().0.starts_with("HTTP/1.1 200 "));
+    let second = Server::start_at(([127, 0, 0, 1], other).into(), Honest, weir_check::Rules::default());
     assert_eq!(weir.answer(&["status", "--wait"]), "");
-    assert!(ready().0.starts_with("HTTP/1.1 200 "));
     let watched = format!("127.0.0.1:{port}");
     weir.answer(&["server", "drain", "app", &watched]);
     assert_eq!(ready().1, "no-server app\n");
     weir.stop();
     server.finish();
+    second.finish();
 }
 
 fn those_who_hang_hinder_nobody(io: Io) {

@@ -56,6 +56,8 @@ pub(crate) struct Worker {
     pub(crate) number: usize,
     /// Whether it told how it is in time.
     pub(crate) responsive: bool,
+    /// It has ended, as all do at the end of a drain.
+    pub(crate) ended: bool,
     pub(crate) driver: Option<String>,
     pub(crate) clients: Option<usize>,
     pub(crate) cpu_us: Option<u64>,
@@ -94,7 +96,10 @@ impl From<[u64; 5]> for Answers {
 pub(crate) struct Window {
     /// How much of it is over: less than its length after the start.
     pub(crate) seconds: f64,
+    /// The mean.
     pub(crate) requests_per_second: f64,
+    /// Of the last two to three seconds.
+    pub(crate) requests_per_second_now: f64,
     pub(crate) answers: Answers,
     pub(crate) retries: u64,
     pub(crate) latency: Latency,

@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const FRESH: Duration = Duration::from_millis(100);
 /// How often the past is written down.
 pub(crate) const TICK: Duration = Duration::from_secs(10);
+/// How often seconds are marked, for the rates of the present.
+pub(crate) const MARK: Duration = Duration::from_secs(1);
 
 /// Everything at one moment.
 #[derive(Debug)]
@@ -58,6 +60,8 @@ pub(crate) struct WorkerReading {
 pub(crate) struct Lately {
     /// How much of the window is over.
     pub(crate) covered: Duration,
+    /// Answers a second in the last two to three seconds.
+    pub(crate) answers_per_second: f64,
     /// Answers and repetitions.
     pub(crate) counts: Counts,
     /// Response times.
@@ -179,6 +183,16 @@ impl Reader {
         }
     }
 
+    /// Marks a second. Call it every [`MARK`].
+    pub(crate) fn mark(&mut self) {
+        let now = Instant::now();
+        let views = self.handle.views();
+        self.all.mark(now, Counts::of(&totals_of_clients(views)));
+        for (at, past) in self.servers.iter_mut().enumerate() {
+            past.mark(now, Counts::of(&totals_of_server(views, at)));
+        }
+    }
+
     fn look(&self, patience: Duration) -> Reading {
         let at = Instant::now();
         let views = self.handle.views();
@@ -232,22 +246,30 @@ impl Reader {
 
 /// What all workers counted of clients.
 fn of_clients(views: &[View]) -> (Totals, Snapshot) {
-    let (mut totals, mut latency) = (Totals::default(), Snapshot::default());
-    for view in views {
-        totals.add(&view.counters);
-        latency.merge(&view.latency.snapshot());
-    }
-    (totals, latency)
+    let mut latency = Snapshot::default();
+    views.iter().for_each(|view| latency.merge(&view.latency.snapshot()));
+    (totals_of_clients(views), latency)
+}
+
+fn totals_of_clients(views: &[View]) -> Totals {
+    let mut totals = Totals::default();
+    views.iter().for_each(|view| totals.add(&view.counters));
+    totals
 }
 
 /// What all workers counted of one server.
 fn of_server(views: &[View], at: usize) -> (Totals, Snapshot) {
-    let (mut totals, mut latency) = (Totals::default(), Snapshot::default());
-    for stats in views.iter().filter_map(|view| view.servers.get(at)) {
-        stats.each(|sample| totals.add_sample(sample));
-        latency.merge(&stats.latency.snapshot());
-    }
-    (totals, latency)
+    let mut latency = Snapshot::default();
+    let stats = views.iter().filter_map(|view| view.servers.get(at));
+    stats.for_each(|stats| latency.merge(&stats.latency.snapshot()));
+    (totals_of_server(views, at), latency)
+}
+
+fn totals_of_server(views: &[View], at: usize) -> Totals {
+    let mut totals = Totals::default();
+    let stats = views.iter().filter_map(|view| view.servers.get(at));
+    stats.for_each(|stats| stats.each(|sample| totals.add_sample(sample)));
+    totals
 }
 
 impl Now {
@@ -334,8 +356,8 @@ impl Reading {
         if self.draining {
             return Some(("draining", String::new()));
         }
-        let dead = |(number, _): &(usize, &UpstreamPlan)| {
-            !self.servers.iter().any(|server| server.upstream == *number && server.is_usable())
+        let dead = |(number, plan): &(usize, &UpstreamPlan)| {
+            plan.required && !self.servers.iter().any(|server| server.upstream == *number && server.is_usable())
         };
         let (_, upstream) = plan.upstreams.iter().enumerate().find(dead)?;
         Some(("no-server", upstream.name.clone()))

@@ -70,6 +70,11 @@ impl Routes {
         self.reader.borrow_mut().tick();
     }
 
+    /// A second begins.
+    pub(crate) fn mark(&self) {
+        self.reader.borrow_mut().mark();
+    }
+
     /// Answers a request.
     pub(crate) fn respond(&self, door: Door, request: &Request<Incoming>) -> Answer {
         let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();

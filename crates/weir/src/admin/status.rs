@@ -149,6 +149,7 @@ fn worker((number, reading): (usize, &WorkerReading)) -> Worker {
     Worker {
         number,
         responsive: report.is_some(),
+        ended: reading.view.enquiry.is_over(),
         driver: report.map(|report| report.driver.to_owned()),
         clients: report.map(|report| report.machines.clients),
         cpu_us: report.map(|report| report.cpu_us),
@@ -245,6 +246,7 @@ fn window(lately: &Lately) -> Window {
     Window {
         seconds,
         requests_per_second: if seconds > 0.0 { thousandths(answers as f64 / seconds) } else { 0.0 },
+        requests_per_second_now: thousandths(lately.answers_per_second),
         answers: lately.counts.answers.into(),
         retries: lately.counts.retries,
         latency: latency(&lately.latency),

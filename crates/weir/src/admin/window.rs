@@ -15,6 +15,8 @@ use super::reading::Lately;
 pub(crate) const WINDOW: Duration = Duration::from_secs(300);
 /// Notes that are kept, one each ten seconds.
 const NOTES_MAX: usize = 30;
+/// Marks that are kept, one each second: the oldest is two to three seconds old.
+const MARKS_MAX: usize = 3;
 
 /// Numbers that only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,6 +44,8 @@ pub(crate) struct Past {
     noted: Instant,
     counts: Counts,
     latency: Snapshot,
+    /// Answers until the beginnings of the last seconds, oldest first; never empty.
+    marks: VecDeque<(Instant, u64)>,
 }
 
 impl Counts {
@@ -49,6 +53,11 @@ impl Counts {
     pub(crate) fn of(totals: &Totals) -> Counts {
         let class = |class| totals.get("answers", Some(class));
         Counts { answers: ["1xx", "2xx", "3xx", "4xx", "5xx"].map(class), retries: totals.get("retries", None) }
+    }
+
+    /// Final answers of all classes.
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers.iter().sum()
     }
 
     fn since(&self, earlier: &Counts) -> Counts {
@@ -65,7 +74,23 @@ impl Counts {
 impl Past {
     /// Nothing was yet.
     pub(crate) fn new(now: Instant) -> Past {
-        Past { notes: VecDeque::new(), noted: now, counts: Counts::default(), latency: Snapshot::default() }
+        let marks = [(now, 0)].into();
+        Past { notes: VecDeque::new(), noted: now, counts: Counts::default(), latency: Snapshot::default(), marks }
+    }
+
+    /// Marks a second.
+    pub(crate) fn mark(&mut self, now: Instant, counts: Counts) {
+        self.marks.push_back((now, counts.answers()));
+        while self.marks.len() > MARKS_MAX {
+            self.marks.pop_front();
+        }
+    }
+
+    /// Answers a second since the oldest mark.
+    fn rate(&self, now: Instant, counts: &Counts) -> f64 {
+        let Some((then, answers)) = self.marks.front() else { return 0.0 };
+        let seconds = (now - *then).as_secs_f64();
+        if seconds > 0.0 { counts.answers().saturating_sub(*answers) as f64 / seconds } else { 0.0 }
     }
 
     /// Notes how things are.
@@ -82,6 +107,7 @@ impl Past {
     /// What was within the window; at the edge by whole notes.
     pub(crate) fn lately(&self, now: Instant, counts: Counts, latency: &Snapshot) -> Lately {
         let mut lately = Lately {
+            answers_per_second: self.rate(now, &counts),
             covered: now - self.noted,
             counts: counts.since(&self.counts),
             latency: latency.since(&self.latency),
@@ -129,6 +155,28 @@ mod tests {
             assert_eq!(lately.counts.retries, second / 2 - (second - seconds) / 2);
             let oldest = lately.latency.min_us().unwrap() / 1000;
             assert!(oldest.abs_diff(second - seconds + 1) * 32 <= second, "{second}: {oldest}");
+        }
+    }
+
+    #[test]
+    fn the_present_is_the_last_seconds() {
+        let start = Instant::now();
+        let mut past = Past::new(start);
+        let mut answers = 0;
+        for half in 1..=120u32 {
+            let now = start + Duration::from_millis(500) * half;
+            // A hundred a second for half a minute, then nobody.
+            answers += if half <= 60 { 50 } else { 0 };
+            let counts = Counts { answers: [0, answers, 0, 0, 0], retries: 0 };
+            let rate = past.lately(now, counts, &Snapshot::default()).answers_per_second;
+            match half {
+                ..=60 => assert!((rate - 100.0).abs() < 1e-6, "{half}: {rate}"),
+                61..=66 => assert!(rate < 100.0, "{half}: {rate}"),
+                _ => assert!(rate.abs() < 1e-6, "{half}: {rate}"),
+            }
+            if half % 2 == 0 {
+                past.mark(now, counts);
+            }
         }
     }
 

@@ -53,9 +53,10 @@ fn facts(status: &ServerStatus) -> Vec<(&'static str, String)> {
         (
             "window",
             format!(
-                "{seconds}, {} answers, {} req/s",
+                "{seconds}, {} answers, {} req/s; {} req/s now",
                 count(server.window.latency.count),
-                rate(server.window.requests_per_second)
+                rate(server.window.requests_per_second),
+                rate(server.window.requests_per_second_now)
             ),
         ),
         ("latency", latency(&server.window.latency)),

@@ -15,12 +15,13 @@ pub(crate) struct Look {
     pub(crate) colour: bool,
 }
 
-/// What is left out first where it is narrow: weight, 2xx, p90, connections.
-const COLUMNS: [Column; 14] = [
+/// What is left out first where it is narrow: the mean rate, weight, 2xx, p90, connections.
+const COLUMNS: [Column; 15] = [
     text("SERVER"),
     text("STATE"),
     number("WEIGHT", 4),
     number("REQ/S", 0),
+    number("MEAN", 5),
     number("BUSY", 0),
     number("WAIT", 0),
     number("P50", 0),
@@ -38,6 +39,10 @@ const OLD_US: u64 = 300_000_000;
 /// The whole screen.
 pub(crate) fn overview(status: &Status, look: Look) -> String {
     let mut out = head(status, look);
+    if !status.workers.is_empty() && status.workers.iter().all(|worker| worker.ended) {
+        // Nobody is left who knows how servers are.
+        return out;
+    }
     let rows: Vec<Row> = status.upstreams.iter().flat_map(|upstream| &upstream.servers).map(row).collect();
     let layout = Layout::new(&COLUMNS, &rows, 2, look.width, look.colour);
     let mut rows = &rows[..];
@@ -72,24 +77,33 @@ fn head(status: &Status, look: Look) -> String {
     let clients = &status.clients;
     let latency = &clients.window.latency;
     out += &format!(
-        "clients {}  req/s {}  busy {}  waiting {}  p50 {}  p99 {}  max {}\n",
+        "now      clients {}  req/s {}  busy {}  waiting {}\n",
         count(clients.connections),
-        rate(clients.window.requests_per_second),
+        rate(clients.window.requests_per_second_now),
         count(clients.in_flight),
         count(clients.waiting),
+    );
+    let seconds = clients.window.seconds.min(status.window_seconds as f64);
+    let answers = &clients.window.answers;
+    out += &format!(
+        "last {:<3} req/s {}  p50 {}  p99 {}  max {}\n         ",
+        span(Duration::from_secs_f64(seconds.max(0.0))),
+        rate(clients.window.requests_per_second),
         time(latency.p50_us),
         time(latency.p99_us),
         time(latency.max_us)
     );
-    let seconds = clients.window.seconds.min(status.window_seconds as f64);
-    let answers = &clients.window.answers;
-    out += &format!("answers of the last {}: ", span(Duration::from_secs_f64(seconds.max(0.0))));
     let classes = [("2xx", answers.c2xx), ("3xx", answers.c3xx), ("4xx", answers.c4xx), ("5xx", answers.c5xx)];
     let shown: Vec<String> = classes.iter().map(|(name, value)| format!("{name} {}", count(*value))).collect();
     out += &shown.join("  ");
     out.push('\n');
     for worker in status.workers.iter().filter(|worker| !worker.responsive) {
-        out += &Tone::Bad.paint(&format!("worker {} does not answer", worker.number), look.colour);
+        let (what, tone) = match (worker.ended, status.state.as_str()) {
+            (true, "draining") => ("has ended", Tone::Plain),
+            (true, _) => ("has ended", Tone::Bad),
+            (false, _) => ("does not answer", Tone::Bad),
+        };
+        out += &tone.paint(&format!("worker {} {what}", worker.number), look.colour);
         out.push('\n');
     }
     for worker in status.workers.iter().filter(|worker| worker.rebirths > 0) {
@@ -138,6 +152,7 @@ fn row(server: &Server) -> Row {
         server.name.as_str().into(),
         Cell { text: server.state.clone(), tone: tone(&server.state) },
         server.weight.to_string().into(),
+        rate(window.requests_per_second_now).into(),
         rate(window.requests_per_second).into(),
         count(server.in_flight).into(),
         toned(server.waiting, Tone::Odd),
@@ -228,9 +243,10 @@ pub(crate) fn line(status: &Status) -> String {
     let servers = || status.upstreams.iter().flat_map(|upstream| &upstream.servers);
     let up = servers().filter(|server| server.usable).count();
     format!(
-        "up {}  servers {up}/{}  req/s {}  busy {}  waiting {}  p50 {}  p99 {}  4xx {}  5xx {}\n",
+        "up {}  servers {up}/{}  req/s {}  mean {}  busy {}  waiting {}  p50 {}  p99 {}  4xx {}  5xx {}\n",
         span(Duration::from_secs_f64(status.uptime_seconds.clamp(0.0, 1e12))),
         servers().count(),
+        rate(clients.window.requests_per_second_now),
         rate(clients.window.requests_per_second),
         count(clients.in_flight),
         count(clients.waiting),

@@ -29,7 +29,8 @@ fn server(name: &str, state: &str, why: Option<&str>) -> Server {
         depth: 16,
         window: Window {
             seconds: 300.0,
-            requests_per_second: 6103.4,
+            requests_per_second: 2804.2,
+            requests_per_second_now: 6103.4,
             answers: Answers { c2xx: 1_800_000, c4xx: 312, c5xx: 0, ..Answers::default() },
             retries: 0,
             latency,
@@ -166,6 +167,19 @@ fn colours_are_only_added() {
         plain = plain.replace(code, "");
     }
     assert_eq!(plain, overview(&troubled(), Look { width: 80, colour: false }));
+}
+
+#[test]
+fn a_drain_ends_without_alarm() {
+    let mut status = troubled();
+    (status.state, status.ready, status.unready) = ("draining".to_owned(), false, Some("draining".to_owned()));
+    for worker in &mut status.workers {
+        (worker.responsive, worker.ended) = (false, true);
+    }
+    let shown = overview(&status, Look { width: 80, colour: true });
+    assert!(shown.contains("worker 1 has ended") && !shown.contains("\x1b[31m"), "{shown}");
+    status.state = "running".to_owned();
+    assert!(overview(&status, Look { width: 80, colour: true }).contains("\x1b[31mworker 0 has ended"));
 }
 
 #[test]
