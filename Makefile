@@ -33,6 +33,7 @@ demo: build
 	@exec $(WEIR) demo --listen $(DEMO_LISTEN) --seconds $(DEMO_SECONDS)
 
 test: setup
+	@echo "make test: on 2 cores usually about 20 minutes the first time (7 to compile), 10 later; on a busy machine more" >&2
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) test --locked --workspace
