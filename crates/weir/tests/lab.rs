@@ -211,6 +211,24 @@ fn servers_die_and_freeze_on_time_and_no_post_comes_twice() {
 }
 
 #[test]
+fn a_contender_with_an_origin_of_its_own_is_seen_with_it() {
+    if !can_bench() {
+        return;
+    }
+    let words = ["--only=c64", "--contender=nginx,weir,weir-closing", "--rounds=1", "--seconds=1"];
+    let (_, records) = run_bench("targets", &words);
+    assert_eq!(records.len(), 3);
+    for record in &records {
+        assert!(record["origin_us"].as_f64().unwrap() > 0.0, "{record}");
+    }
+    let made = |name: &str| {
+        let record = records.iter().find(|record| record["contender"] == name).unwrap();
+        record["upstream_connections"].as_u64().unwrap()
+    };
+    assert!(made("weir-closing") > made("weir"), "one for each 100 requests: {records:?}");
+}
+
+#[test]
 fn the_probe_asks_a_server_whose_workers_are_all_busy() {
     let words = ["--only=idle,close-2", "--contender=direct,weir", "--rounds=1", "--seconds=1"];
     let (printed, records) = run_bench("keepalive", &words);

@@ -111,8 +111,15 @@ impl Load {
     }
 }
 
-/// Connections to the origin that stands still. With answers after 10 ms, ten of them ask 1,000 times a second.
-pub(super) const STALL_CONNECTIONS: u32 = 10;
+/// Of the load on the origin that stands still: requests a second, the time of an answer, and how long.
+pub(super) const STALL_RATE: u32 = 1000;
+pub(super) const STALL_ANSWER_MS: u32 = 10;
+pub(super) const STALL_SECONDS: u32 = 10;
+/// Connections on which that is asked by the clock: busy for 40 % of the time. On ten, which would be busy all the time, requests
+/// wait for one although nothing stands still; with a hundred, so many wait for the origin itself that they are 1 % of all.
+pub(super) const STALL_CONNECTIONS: u32 = 25;
+const _: () = assert!(STALL_RATE * STALL_ANSWER_MS / 1000 * 2 <= STALL_CONNECTIONS);
+const _: () = assert!(STALL_CONNECTIONS * 100 < STALL_RATE * STALL_SECONDS / 2);
 
 /// What the generator does for one run of a closed loop.
 #[derive(Debug, Clone, Copy, PartialEq)]

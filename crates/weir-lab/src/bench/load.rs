@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
-use super::cells::{Closed, RequestKind, STALL_CONNECTIONS};
+use super::cells::{Closed, RequestKind, STALL_ANSWER_MS, STALL_CONNECTIONS, STALL_RATE, STALL_SECONDS};
 use super::process::{self, Machine};
 use super::record::{Errors, Latency, Record};
 use super::stage::{Generator, Running, Stage};
@@ -112,7 +112,7 @@ pub(super) struct Readings {
 
 impl Readings {
     pub(super) fn take(stage: &Stage, running: &Running) -> Readings {
-        let (proxy_pids, origin_pids) = (running.pids(), stage.origin_pids());
+        let (proxy_pids, origin_pids) = (running.pids(), stage.origin_pids(running));
         Readings {
             machine: Machine::now(),
             proxy_us: process::cpu_us(&proxy_pids),
@@ -191,18 +191,18 @@ pub(super) fn open(
 }
 
 /// Ten seconds at 1,000 requests a second against an origin that answers in 10 ms and stands still for a second. wrk can't
-/// be told a rate: ten connections make it so many.
+/// be told a rate: ten connections make it so many, or a little fewer.
 ///
 /// # Errors
 /// As [`closed`].
 pub(super) fn stall(stage: &Stage, running: &Running) -> io::Result<Record> {
-    let url = format!("http://{}/?delay=10", running.address());
-    let times = Times { warm_up: 0.0, seconds: 10.0 };
+    let url = format!("http://{}/?delay={STALL_ANSWER_MS}", running.address());
+    let times = Times { warm_up: 0.0, seconds: f64::from(STALL_SECONDS) };
     if running.generator == Generator::Wrk {
-        let load = Closed { connections: 10, body: 3, kind: RequestKind::Minimal };
+        let load = Closed { connections: STALL_RATE * STALL_ANSWER_MS / 1000, body: 3, kind: RequestKind::Minimal };
         return with_wrk(stage, running, &url, load, times);
     }
-    let words = [format!("-c{STALL_CONNECTIONS}"), "-R1000".to_owned(), "-t1".to_owned()];
+    let words = [format!("-c{STALL_CONNECTIONS}"), format!("-R{STALL_RATE}"), "-t1".to_owned()];
     with_bomb(stage, running, &url, &words, times)
 }
 
@@ -284,7 +284,7 @@ fn watch(
     warm_up: f64,
     seconds: f64,
 ) -> io::Result<(Record, Vec<String>)> {
-    let (accepts, reaped_us) = (stage.origin_accepts()?, process::reaped_cpu_us());
+    let (accepts, reaped_us) = (stage.origin_accepts(running)?, process::reaped_cpu_us());
     let mut child = Bound::start(command)?;
     pause(Duration::from_secs_f64(warm_up))?;
     let before = Readings::take(stage, running);
@@ -293,7 +293,7 @@ fn watch(
     let lines = child.finish()?;
     record.generator_us = (process::reaped_cpu_us() - reaped_us) as f64;
     // The second look is itself a connection.
-    record.upstream_connections = (stage.origin_accepts()? - accepts).saturating_sub(1);
+    record.upstream_connections = (stage.origin_accepts(running)? - accepts).saturating_sub(1);
     Ok((record, lines))
 }
 

@@ -28,7 +28,7 @@ pub(super) fn html(report: &Report<'_>) -> Result<String, String> {
     page.paragraph(&format!("{}.", title(report.experiment.title)));
     page.paragraph_of("note", &report.setting());
     put_outcome(&mut page, report);
-    put_targets(&mut page, &report.judged());
+    put_targets(&mut page, &report.judged(), report.options.quick);
     put_charts(&mut page, report)?;
     put_figures(&mut page, report);
     put_method(&mut page, report);
@@ -42,7 +42,14 @@ fn put_outcome(page: &mut Page, report: &Report<'_>) {
     if !judged.is_empty() {
         let (met, missed, open) = (count(Some(true)), count(Some(false)), count(None));
         let open = if open == 0 { String::new() } else { format!(", {open} not measured") };
-        page.paragraph(&format!("Of {} targets {met} are met, {missed} missed{open}.", judged.len()));
+        let all = judged.len();
+        page.paragraph(&if report.options.quick {
+            format!(
+                "A quick run decides nothing: of {all} targets {met} are within their bounds, {missed} outside{open}."
+            )
+        } else {
+            format!("Of {all} targets {met} are met, {missed} missed{open}.")
+        });
     }
     for compared in report.experiment.compared {
         if let Some(line) = subject(report).and_then(|subject| range(report, compared, subject)) {
@@ -77,16 +84,18 @@ fn range(report: &Report<'_>, &(_, metric, against): &Compared, subject: &str) -
     Some(format!("{subject} {verb} {range} times the {what} of {against}."))
 }
 
-fn put_targets(page: &mut Page, judged: &[Judged]) {
+fn put_targets(page: &mut Page, judged: &[Judged], quick: bool) {
     if judged.is_empty() {
         return;
     }
     let mut table = Table::new(&["target", "", "measured", ""]);
     for Judged { title, bound, measured, is_met, remark } in judged {
-        let (class, verdict) = match is_met {
-            None => ("open", "not measured"),
-            Some(true) => ("pass", "pass"),
-            Some(false) => ("miss", "miss"),
+        let (class, verdict) = match (is_met, quick) {
+            (None, _) => ("open", "not measured"),
+            (Some(true), false) => ("pass", "pass"),
+            (Some(false), false) => ("miss", "miss"),
+            (Some(true), true) => ("open", "within"),
+            (Some(false), true) => ("open", "outside"),
         };
         table.row_of(class, &[&plain(title), bound, measured, &format!("{verdict}{remark}")]);
     }

@@ -42,15 +42,15 @@ pub(super) struct Running {
     /// It is asked for this server's URL, as a forward proxy is.
     pub(super) destination: Option<SocketAddr>,
     processes: Vec<Process>,
-    /// The server behind it, where it has one of its own.
-    _origin: Option<Process>,
+    /// The server behind it and where that listens, where it has one of its own (nginx).
+    origin: Option<(Process, SocketAddr)>,
 }
 
 impl Running {
     /// No proxy: the server at this address.
     pub(super) fn direct(address: SocketAddr) -> Running {
         let (addresses, generator) = (vec![address], Generator::Bomb);
-        Running { addresses, generator, destination: None, processes: Vec::new(), _origin: None }
+        Running { addresses, generator, destination: None, processes: Vec::new(), origin: None }
     }
 
     /// Where it listens, or the first of several.
@@ -192,7 +192,7 @@ impl Stage {
             }
             What::WeirClosing => {
                 let (closing, to) = self.start_closing()?;
-                origin = Some(closing);
+                origin = Some((closing, to));
                 vec![self.start_weir(contender.name, &settings::weir(address, to, self.cores, WEIR), &log)?]
             }
             What::Weir(weir) => {
@@ -216,7 +216,7 @@ impl Stage {
         };
         let destination = contender.what.is_forward().then_some(self.addresses[0]);
         let generator = generator(contender);
-        self.await_all(Running { addresses, generator, destination, processes, _origin: origin })
+        self.await_all(Running { addresses, generator, destination, processes, origin })
     }
 
     /// Starts a proxy with a configuration of its own and waits until it listens.
@@ -277,7 +277,7 @@ impl Stage {
         let processes = vec![origin];
         let addresses = vec![address];
         let generator = generator(contender);
-        self.await_all(Running { addresses, generator, destination: None, processes, _origin: None })
+        self.await_all(Running { addresses, generator, destination: None, processes, origin: None })
     }
 
     fn await_all(&self, mut running: Running) -> io::Result<Running> {
@@ -337,17 +337,18 @@ impl Stage {
     }
 
     /// The origin's processes.
-    pub(super) fn origin_pids(&self) -> Vec<u32> {
-        self.origin.family()
+    pub(super) fn origin_pids(&self, running: &Running) -> Vec<u32> {
+        running.origin.as_ref().map_or(&self.origin, |(own, _)| own).family()
     }
 
     /// Connections that the origin has accepted so far, with the one that asks.
     ///
     /// # Errors
     /// The origin doesn't answer.
-    pub(super) fn origin_accepts(&self) -> io::Result<u64> {
-        let text = get(self.addresses[0], "/__stats")?;
-        let number = if self.origin_is_weir {
+    pub(super) fn origin_accepts(&self, running: &Running) -> io::Result<u64> {
+        let own = running.origin.as_ref().map(|(_, address)| *address);
+        let text = get(own.unwrap_or(self.addresses[0]), "/__stats")?;
+        let number = if self.origin_is_weir && own.is_none() {
             text.split("\"connects\":").nth(1)
         } else {
             text.split("requests\n").nth(1).or_else(|| text.split("server accepts").nth(1))

@@ -50,11 +50,15 @@ fn record(cell: &str, contender: &str, round: u32, rate: f64, cpu_us: f64) -> Re
 }
 
 fn page(name: &str, records: &[Record]) -> String {
+    page_of(name, records, &options())
+}
+
+fn page_of(name: &str, records: &[Record], options: &BenchOptions) -> String {
     let experiment = experiment(name);
     let mut cells: Vec<Cell> = (experiment.cells)(&Axes::default());
     cells.retain(|cell| records.iter().any(|record| record.cell == cell.name));
     let circumstances = &Circumstances { processor: "A & B <fast>".to_owned(), ..Circumstances::default() };
-    html(&Report { experiment, options: &options(), cells: &cells, records, circumstances }).unwrap()
+    html(&Report { experiment, options, cells: &cells, records, circumstances }).unwrap()
 }
 
 /// Cells of the first row that begins so.
@@ -132,6 +136,12 @@ fn targets_come_first_and_what_is_unknown_is_said() {
     let cells = row(&html, "connections=128: CPU a request, 64 connections, against nginx");
     assert_eq!(cells[1..], ["≤ 0.60", "-", "not measured"]);
     assert!(html.find("not measured").unwrap() < html.find("<svg").unwrap());
+    let quick = BenchOptions { quick: true, ..options() };
+    let records = [record("c64", "nginx", 1, 100.0, 2.0), record("c64", "weir", 1, 250.0, 0.5)];
+    let html = page_of("targets", &records, &quick);
+    let said = "A quick run decides nothing: of 4 targets 1 are within their bounds, 0 outside, 3 not measured.";
+    assert!(html.contains(said) && !html.contains(" met"), "{html}");
+    assert_eq!(row(&html, "CPU a request, 64 connections, against nginx")[1..], ["≤ 0.50", "0.25", "within"]);
 }
 
 #[test]
