@@ -1,7 +1,8 @@
 //! How many requests may be sent again after losses: a share of all requests, so that failures don't multiply load.
 //!
 //! The engine keeps one [`Budget`] an upstream and worker, tells it of each request that is sent and asks it before one is
-//! sent again. Only the oldest request of a lost connection asks, when its repetition is counted: servers work on the
+//! sent again. What is sent again because weir ends a connection for the sake of one client (it left, its time is up) is charged too,
+//! each request. Otherwise only the oldest request of a lost connection asks, when its repetition is counted: servers work on the
 //! requests of a connection one after another, so what was behind it costs them nothing twice; and it goes alone from then
 //! on, so that it is the oldest when it is lost again. semantics.md §4; Finagle and Envoy bound retries the same way.
 //!
@@ -60,6 +61,18 @@ impl Budget {
         may
     }
 
+    /// Whether so many requests could be sent again now.
+    pub fn has(&mut self, now_us: u64, count: u64) -> bool {
+        self.refill(now_us);
+        self.tokens >= count.saturating_mul(TOKEN)
+    }
+
+    /// A request is sent again in any case: what that costs is missing to others.
+    pub fn charge(&mut self, now_us: u64) {
+        self.refill(now_us);
+        self.tokens = self.tokens.saturating_sub(TOKEN);
+    }
+
     /// Counts what was earned since the last look. Call every few seconds; a bucket that is looked at only when something
     /// fails would take a burst before a long silence for nothing.
     pub fn refill(&mut self, now_us: u64) {
@@ -95,6 +108,18 @@ mod tests {
             spent += 1;
         }
         spent
+    }
+
+    /// What is charged is missing, down to nothing, and what there is can be told.
+    #[test]
+    fn charges_count() {
+        let mut budget = Budget::new(20, 0);
+        assert!(budget.has(0, BURST_MIN) && !budget.has(0, BURST_MIN + 1));
+        (0..BURST_MIN - 1).for_each(|_| budget.charge(0));
+        assert!(budget.has(0, 1) && !budget.has(0, 2));
+        (0..5).for_each(|_| budget.charge(0));
+        assert!(budget.has(0, 0) && !budget.has(0, 1) && !budget.spend(0));
+        assert!(budget.has(1_000_000, FLOOR_PER_SECOND) && !budget.has(1_000_000, FLOOR_PER_SECOND + 1));
     }
 
     proptest! {

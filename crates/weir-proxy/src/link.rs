@@ -228,6 +228,10 @@ pub struct Link {
     pub poison: Option<Doubt>,
     /// Body bytes of the answer being read.
     pub body_bytes: u64,
+    /// Bytes of it that came when nobody wanted it any more, and when the first of them did.
+    pub unwanted_bytes: u64,
+    /// See above; meaningless while there are none.
+    pub unwanted_us: u64,
     /// The answer being read lets the connection live.
     pub persist: bool,
     /// The server said with it that the connection ends, so that it processed nothing behind (RFC 9112 §9.6).
@@ -310,6 +314,8 @@ impl Link {
             begun: false,
             poison: None,
             body_bytes: 0,
+            unwanted_bytes: 0,
+            unwanted_us: 0,
             persist: true,
             announced: false,
             finish: false,
@@ -616,6 +622,7 @@ impl Link {
         self.blanks = 0;
         self.poison = None;
         self.body_bytes = 0;
+        self.unwanted_bytes = 0;
         self.begun = false;
         self.late = false;
         // Another client's answer comes next: that one has stopped nothing.

@@ -8,7 +8,7 @@ use weir_http::{Fields, ReplyContext};
 use super::{Engine, Owner, token};
 use crate::ask::{Ask, Failure, LinkId, Traits};
 use crate::event::What;
-use crate::link::LinkState;
+use crate::link::{Entry, LinkState};
 use crate::trust::Doubt;
 
 /// A connection that ends without an answer within this time counts as a failed try.
@@ -212,7 +212,9 @@ impl Engine {
         let was_ready = link.is_ready();
         let aside = link.state == LinkState::Aside;
         let owner = link.owner;
-        let fruitless = link.answers == 0 && self.now_us.saturating_sub(link.connected_us) < FRUITLESS_US;
+        // What weir itself ends, for one client, is no failure of its server.
+        let young = link.answers == 0 && self.now_us.saturating_sub(link.connected_us) < FRUITLESS_US;
+        let fruitless = young && loss != Loss::Ours;
         link.note_close(why);
         if !fruitless {
             link.backoff.reset();
@@ -268,6 +270,10 @@ impl Engine {
             let delivered = oldest && begun && !self.may_begin_anew(&ask);
             let verdict = match loss.verdict(&mut ask, oldest, delivered, unsent) {
                 Ok(_) if refused => Err(Failure::Suspect),
+                Ok(false) if loss == Loss::Ours && !unsent => {
+                    self.groups[usize::from(ask.upstream)].budget.charge(self.now_us);
+                    self.count_repetition(&mut ask, false, unsent, oldest)
+                }
                 Ok(counts) => self.count_repetition(&mut ask, counts, unsent, oldest),
                 Err(failure) => Err(failure),
             };
@@ -302,6 +308,16 @@ impl Engine {
             self.evacuate(server);
         }
         self.dispatch_group(server);
+    }
+
+    /// Whether what stands behind the oldest request of a connection may be sent again for the sake of a client that has left: only
+    /// as far as the budget of the upstream goes.
+    pub(super) fn may_send_again(&mut self, index: u32) -> bool {
+        let link = self.links.at(index);
+        let upstream = usize::from(self.servers[link.server as usize].upstream);
+        let sent = |entry: &&Entry| entry.start < link.log.flushed() && !entry.cancelled && !self.is_gone(entry.ask.id);
+        let behind = link.entries.iter().skip(1).filter(sent).count() as u64;
+        behind == 0 || self.groups[upstream].budget.has(self.now_us, behind)
     }
 
     /// Whether an answer that has broken off may be followed by another one: its client has nothing of it, or that client's worker

@@ -19,6 +19,8 @@ use crate::trust::Doubt;
 
 /// Bytes of an unwanted answer that are read to keep its connection; with more to come the connection is closed.
 const DISCARD_BYTES_MAX: u64 = 256 * 1024;
+/// How long one of unknown length is read for that.
+const DISCARD_US: u64 = 1_000_000;
 /// An answer larger than this keeps others from being queued behind it.
 pub(crate) const LARGE_BYTES: u64 = 256 * 1024;
 
@@ -513,7 +515,7 @@ impl Engine {
             self.watch_queue(index);
         }
         if cancelled || self.is_gone(id) {
-            return self.discard(index);
+            return self.discard(index, piece.len());
         }
         self.answer_piece(id, piece);
         true
@@ -523,11 +525,21 @@ impl Engine {
         id.worker == self.worker && !self.exchanges.holds(id.index, id.generation)
     }
 
-    /// An answer that nobody wants: a short rest is read, a long one costs the connection.
-    pub(super) fn discard(&mut self, index: u32) -> bool {
-        let link = self.links.at(index);
-        let short = link.body_left().is_some_and(|left| left <= DISCARD_BYTES_MAX);
-        if link.state != LinkState::Tunnel && (short || link.has_hostage()) {
+    /// So many bytes of an answer that nobody wants: a short rest is read, a long one costs the connection. Where nobody knows how
+    /// long it is, as much is read before it is taken for long, for a second at most. False: the connection is gone.
+    fn discard(&mut self, index: u32, bytes: usize) -> bool {
+        let now_us = self.now_us;
+        let link = self.links.at_mut(index);
+        if link.unwanted_bytes == 0 {
+            link.unwanted_us = now_us;
+        }
+        link.unwanted_bytes += bytes as u64;
+        let short = match link.body_left() {
+            Some(left) => left <= DISCARD_BYTES_MAX,
+            None if link.ends_by_close() => false,
+            None => link.unwanted_bytes <= DISCARD_BYTES_MAX && now_us < link.unwanted_us + DISCARD_US,
+        };
+        if link.state != LinkState::Tunnel && (short || link.has_hostage() || !self.may_send_again(index)) {
             return true;
         }
         self.lose_link(index, Loss::Ours, "client-gone");

@@ -1,6 +1,9 @@
 //! Proves: a slow client stops only what it asked for, memory stays bounded, and large answers hold nobody else up.
 //! design.md §5; hostile H3.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use weir_check::End;
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::PipelineMode;
@@ -295,6 +298,94 @@ fn e11_a_client_that_leaves_harms_nobody_behind_it() {
             assert_eq!(world.times_served(&format!("c{round:07}")), 1);
         }
         assert_eq!(world.count(|counters| counters.retries.get()), 0, "those behind are not to blame");
+        world.finish();
+    }
+}
+
+/// A chunked answer of so many chunks, one each millisecond; all else honestly.
+fn trickling(chunks: usize, bytes: usize) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
+    move |seen| {
+        if !seen.request.target.starts_with("/trickle") {
+            return honest(seen);
+        }
+        let chunk = format!("{bytes:x}\r\n{}\r\n", "x".repeat(bytes));
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+        let more = (0..chunks).flat_map(|_| [Do::Delay(1_000), Do::Bytes(chunk.clone().into_bytes())]);
+        Some([Do::Answer(head)].into_iter().chain(more).chain([Do::Bytes(b"0\r\n\r\n".to_vec())]).collect())
+    }
+}
+
+/// Clients that leave in the middle of a chunked answer cost the connection nothing, as those of a declared length don't: what
+/// stands behind is asked once.
+#[test]
+fn leaving_a_chunked_answer_repeats_nothing() {
+    for workers in [1, 2] {
+        let mut world = warm(1, workers);
+        world.serve(trickling(20, 100));
+        let (conns, resends) = (world.conns.len(), world.count(|counters| counters.resends.get()));
+        for round in 0..30 {
+            let (leaver, reader) = (world.client(), world.client());
+            world.ask(leaver, "GET", "/trickle", "");
+            world.get(reader, &format!("b{round:07}"));
+            world.run_for(5_000);
+            assert!(world.clients[leaver].current().is_some());
+            world.reset(leaver);
+            world.run_for(1_000_000);
+            check_honest(&format!("b{round:07}"), &world.clients[reader].replies[0]).unwrap();
+            assert_eq!(world.seen_by(&format!("b{round:07}")).len(), 1, "round {round}");
+        }
+        assert_eq!((world.conns.len(), world.count(|counters| counters.resends.get())), (conns, resends));
+        world.finish();
+    }
+}
+
+/// A rest that is long, in bytes or in time, costs the connection.
+#[test]
+fn leaving_an_endless_answer_ends_it() {
+    for (chunks, bytes) in [(3_000, 100), (200, 16_384)] {
+        let mut world = warm(1, 1);
+        world.serve(trickling(chunks, bytes));
+        for round in 0..4 {
+            let (leaver, reader) = (world.client(), world.client());
+            let conns = world.conns.len();
+            world.ask(leaver, "GET", "/trickle", "");
+            world.get(reader, &format!("b{round:07}"));
+            world.run_for(5_000);
+            world.reset(leaver);
+            world.run_for(1_300_000);
+            check_honest(&format!("b{round:07}"), &world.clients[reader].replies[0]).unwrap();
+            assert!(world.conns.len() > conns, "round {round}");
+        }
+        assert_eq!(world.count(|counters| counters.retries.get()), 0);
+        world.finish();
+    }
+}
+
+/// Clients that give up in the middle of their uploads: their connections are replaced at once, as after a connect that succeeded.
+#[test]
+fn given_up_uploads_are_no_failed_connects() {
+    for workers in [1, 2] {
+        let mut world = World::started(plan(1, 1), workers, 1);
+        let begun = Rc::new(Cell::new(0));
+        let seen_begun = Rc::clone(&begun);
+        world.serve(move |seen| {
+            seen_begun.set(seen_begun.get() + u32::from(!seen.complete));
+            if seen.complete { honest(seen) } else { None }
+        });
+        for round in 0..12 {
+            let before = begun.get();
+            let uploader = world.client();
+            world.expect(uploader, "POST", false, false);
+            world.send(uploader, b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
+            world.send(uploader, &vec![b'x'; 100_000]);
+            world.run_for(20_000);
+            assert!(begun.get() > before, "upload {round} has no connection yet");
+            world.reset(uploader);
+        }
+        let client = world.client();
+        world.get(client, "00000001");
+        world.run_for(20_000);
+        assert_eq!(world.clients[client].statuses(), [200]);
         world.finish();
     }
 }
