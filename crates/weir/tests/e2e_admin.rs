@@ -27,6 +27,7 @@ on_both_drivers!(
     a_socket_has_one_owner,
     an_ending_weir_gives_its_name_away,
     readiness_follows_the_servers,
+    rates_are_those_of_now,
     those_who_hang_hinder_nobody,
 );
 
@@ -360,6 +361,25 @@ fn readiness_follows_the_servers(io: Io) {
     weir.stop();
     server.finish();
     second.finish();
+}
+
+/// When nobody asks any more, the rate of the present says so within seconds, and the mean goes on for minutes.
+fn rates_are_those_of_now(io: Io) {
+    let server = Server::start(Honest);
+    let weir = Weir::start(io, 1, &app(&server, 1, ""));
+    let mut client = Client::connect(weir.address);
+    (0..50).for_each(|_| request(&mut client));
+    let windows = || {
+        let status = json(&weir, &["status"]);
+        [status["clients"]["window"].clone(), status["upstreams"][0]["servers"][0]["window"].clone()]
+    };
+    let rate = |window: &Value, name: &str| window[name].as_f64().expect("a rate");
+    eventually("it is quiet now", || windows().iter().all(|window| rate(window, "requests_per_second_now") == 0.0));
+    for window in windows() {
+        assert!(rate(&window, "requests_per_second") > 0.0 && window["answers"]["2xx"] == 50, "{window}");
+    }
+    weir.stop();
+    server.finish();
 }
 
 fn those_who_hang_hinder_nobody(io: Io) {

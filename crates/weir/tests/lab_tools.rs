@@ -57,6 +57,16 @@ impl Origin {
     }
 }
 
+#[test]
+fn a_second_origin_does_not_share_the_port_of_the_first() {
+    let first = Origin::start(&[]);
+    let second = weir(&["origin", "--listen", &first.address.to_string()]).output().unwrap();
+    let said = text(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{said}");
+    assert!(said.contains("taken by another program") && said.contains("trying again"), "{said}");
+    assert!(first.ask().starts_with("HTTP/1.1 200 "));
+}
+
 impl Drop for Origin {
     fn drop(&mut self) {
         let _ = self.child.kill();
