@@ -185,10 +185,17 @@ impl StrictRequests {
             hosts => return Err(format!("not exactly one valid Host: {hosts:?}")),
         }
         let vias = list(&fields.all("via"));
-        let own = vias.iter().filter(|via| via.split_whitespace().nth(1) == Some("weir")).count();
+        let is_weir = |name: &&str| *name == "weir" || name.starts_with("weir-");
+        let mut own: Vec<&str> = vias.iter().filter_map(|via| via.split_whitespace().nth(1)).filter(is_weir).collect();
+        let count = own.len();
+        own.sort_unstable();
+        own.dedup();
+        // A chain of several, each once.
+        let once = count > 0 && own.len() == count;
+        let last = vias.last().and_then(|via| via.strip_prefix("1.1 ").or_else(|| via.strip_prefix("1.0 ")));
         // Its own probes come through nobody.
         let asked = self.rules.via && fields.first("user-agent") != Some("weir-health");
-        if asked && own != 1 || vias.last().is_some_and(|via| asked && via != "1.1 weir" && via != "1.0 weir") {
+        if asked && !(once && last.is_some_and(|name| is_weir(&name))) {
             return Err(format!("Via doesn't end with weir, exactly once: {vias:?}"));
         }
         let forbidden = ["keep-alive", "proxy-connection", "proxy-authorization", "proxy-authenticate", "proxy"];

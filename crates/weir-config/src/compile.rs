@@ -7,7 +7,7 @@ mod pool;
 
 use std::net::{IpAddr, SocketAddr};
 
-use weir_http::Limits;
+use weir_http::{Limits, Pseudonym};
 use weir_proxy::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::balance::{Key, Method, Statistic};
 use weir_proxy::health::{Codes, Symptom};
@@ -46,7 +46,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
     let routes = compiler.routes(document, &mut upstreams);
     compiler.check_private(document);
     let forward = compiler.forward(document, &listeners, &mut upstreams);
-    let plan = Plan {
+    let mut plan = Plan {
         listeners,
         upstreams,
         routes,
@@ -59,7 +59,9 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         "epoll" => IoChoice::Epoll,
         _ => IoChoice::Auto,
     };
-    // A path that was wrong has been reported.
+    // A name or a path that was wrong has been reported.
+    plan.client.via_name =
+        Some(document.text_or_word("via-name")).filter(|name| *name != "auto").and_then(Pseudonym::new);
     let admin = AdminChoice::read(document.text_or_word("admin")).unwrap_or_default();
     let metrics = compiler.metrics(document, &plan);
     let workers = document.count_or_none("workers").map(narrow);
@@ -143,6 +145,7 @@ impl Compiler<'_> {
             connections_max: block.count_or_none("connections").map(narrow),
             glitches_max: block.count_or_none("glitches-limit").map(narrow),
             via: block.flag("via"),
+            via_name: None,
             underscores: block.flag("underscores"),
             trusted_proxies: block.texts("trusted-proxies").iter().filter_map(|text| network(text)).collect(),
         }
@@ -179,6 +182,7 @@ impl Compiler<'_> {
             line_bytes_max: size(line),
             head_bytes_max: size(head),
             fields_max: size(block.number("fields-limit")),
+            ..Limits::default()
         }
     }
 

@@ -54,6 +54,12 @@ pub(crate) const DOCUMENT: Block = Block {
             "The unix socket of `weir status` and `weir server`, for its owner only (mode 0600). `auto`: `/run/weir/admin.sock` where weir may write there, else `$XDG_RUNTIME_DIR/weir/admin.sock`, else none.",
         ),
         row(
+            "via-name",
+            Kind::Or("auto", &Kind::Text("a name", texts::via_name)),
+            Default::Is("auto"),
+            "Weir's name in `Via`. A request that has it there already has come back, and gets 508: no two proxies of a chain may have the same. `auto`: `weir-` and a random number, another one at each start.",
+        ),
+        row(
             "metrics",
             Kind::Or("off", &Kind::Text("ADDRESS:PORT", texts::listen_address)),
             Default::Is("off"),
@@ -138,7 +144,12 @@ const CLIENT: Block = Block {
             Default::Is("off"),
             "Strange though legal events (docs/status.md) that one connection may make; with more it is closed behind what it asked.",
         ),
-        row("via", Kind::Flag, Default::Is("#true"), "Add `Via: 1.1 weir` to requests and replies."),
+        row(
+            "via",
+            Kind::Flag,
+            Default::Is("#true"),
+            "Add `Via` with weir's name (`via-name`) to requests and replies.",
+        ),
         row(
             "underscores",
             Kind::Flag,

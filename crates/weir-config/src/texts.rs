@@ -75,6 +75,14 @@ fn in_brackets(text: &str) -> String {
     }
 }
 
+/// A name in Via.
+pub(crate) fn via_name(text: &str) -> Result<String, String> {
+    match weir_http::Pseudonym::new(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("a name in Via has 1 to 32 letters, digits or hyphens, such as edge-1".to_owned()),
+    }
+}
+
 /// The path of a unix socket.
 pub(crate) fn socket_path(text: &str) -> Result<String, String> {
     if !text.starts_with('/') {

@@ -8,7 +8,8 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::field::{Field, FieldName, Fields};
-use crate::framing::{PSEUDONYM, members};
+use crate::framing::members;
+use crate::pseudonym::Pseudonym;
 use crate::request::RequestHead;
 use crate::request_line::Version;
 
@@ -38,8 +39,8 @@ pub struct RequestEdits<'a> {
     pub upgrade: Option<&'a [u8]>,
     /// Say that trailers are welcome: `TE: trailers` and `Connection: TE`.
     pub te_trailers: bool,
-    /// Add a Via line.
-    pub via: bool,
+    /// Add a Via line with this name.
+    pub via: Option<Pseudonym>,
     /// Keep fields whose name contains `_`, but for those that name one which weir writes or removes if `_` is read as `-`.
     pub underscores: bool,
     /// Who asks. None: nothing is added, and what the client said about forwarding is dropped too.
@@ -106,8 +107,8 @@ pub fn encode_request(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, field
     copy_kept(out, input, head, fields, edits);
     put_framing(out, edits.framing);
     put_connection(out, edits);
-    if edits.via {
-        put_via(out, head.version);
+    if let Some(us) = edits.via {
+        put_via(out, head.version, us);
     }
     if let Some(forwarded) = &edits.forwarded {
         put_forwarded(out, input, fields, forwarded);
@@ -217,11 +218,11 @@ fn put_connection(out: &mut Vec<u8>, edits: &RequestEdits<'_>) {
 
 /// Via for a message of this version that we received. Lines that are there already stay: a new one behind them is
 /// the same as appending to the last (RFC 9110 §5.3).
-pub(crate) fn put_via(out: &mut Vec<u8>, version: Version) {
+pub(crate) fn put_via(out: &mut Vec<u8>, version: Version, us: Pseudonym) {
     out.extend_from_slice(b"Via: ");
     out.extend_from_slice(version.number());
     out.push(b' ');
-    out.extend_from_slice(PSEUDONYM);
+    out.extend_from_slice(us.as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 

@@ -6,6 +6,7 @@
 
 use crate::encode::{Framing, Run, put_decimal, put_field, put_framing, put_via};
 use crate::field::{Field, FieldName, Fields};
+use crate::pseudonym::Pseudonym;
 use crate::reply::ReplyHead;
 
 /// What the reply says about the connection.
@@ -46,7 +47,7 @@ const ADDED_BYTES: usize = 128;
 
 /// Appends status line and end-to-end fields, without framing, Connection and the empty line: those come from
 /// [`finish_reply_head`]. Always HTTP/1.1. `input` and `fields` are those that gave `head`.
-pub fn encode_reply_head(out: &mut Vec<u8>, input: &[u8], head: &ReplyHead, fields: &Fields, via: bool) {
+pub fn encode_reply_head(out: &mut Vec<u8>, input: &[u8], head: &ReplyHead, fields: &Fields, via: Option<Pseudonym>) {
     out.reserve(head.bytes + ADDED_BYTES);
     out.extend_from_slice(b"HTTP/1.1 ");
     put_decimal(out, u64::from(head.status));
@@ -66,8 +67,8 @@ pub fn encode_reply_head(out: &mut Vec<u8>, input: &[u8], head: &ReplyHead, fiel
         }
     }
     run.flush(out, input);
-    if via {
-        put_via(out, head.version);
+    if let Some(us) = via {
+        put_via(out, head.version, us);
     }
 }
 

@@ -4,6 +4,7 @@
 //! Called once a head, after all its lines. RFC 9110 §5.6.1, §7.6.1, §7.8, §8.6, RFC 9112 §6.
 
 use crate::field::{FieldName, Fields};
+use crate::pseudonym::Pseudonym;
 use crate::scan::is_token;
 use crate::span::Span;
 use crate::syntax::SyntaxError;
@@ -162,17 +163,14 @@ pub(crate) fn te_trailers(input: &[u8], fields: &Fields) -> bool {
     fields.all(FieldName::Te).any(|field| members(field.value.of(input)).any(|m| m.eq_ignore_ascii_case(b"trailers")))
 }
 
-/// Our name in Via.
-pub(crate) const PSEUDONYM: &[u8] = b"weir";
-
 /// Via already names us as a recipient: the request came back (RFC 9110 §7.6.3).
-pub(crate) fn via_loop(input: &[u8], fields: &Fields) -> bool {
-    fields.all(FieldName::Via).any(|field| names_us(field.value.of(input)))
+pub(crate) fn via_loop(input: &[u8], fields: &Fields, us: Pseudonym) -> bool {
+    fields.all(FieldName::Via).any(|field| names_us(field.value.of(input), us))
 }
 
 /// One pass over `received-protocol RWS received-by [ RWS comment ]` entries: the second word of an entry is the
 /// recipient; words inside comments don't count, and neither do the commas there.
-fn names_us(value: &[u8]) -> bool {
+fn names_us(value: &[u8], us: Pseudonym) -> bool {
     let (mut depth, mut words, mut start, mut escaped) = (0usize, 0usize, None::<usize>, false);
     for at in 0..=value.len() {
         let byte = value.get(at).copied().unwrap_or(b',');
@@ -189,7 +187,7 @@ fn names_us(value: &[u8]) -> bool {
             None if in_word => start = Some(at),
             Some(from) if !in_word => {
                 words += 1;
-                if words == 2 && value[from..at].eq_ignore_ascii_case(PSEUDONYM) {
+                if words == 2 && value[from..at].eq_ignore_ascii_case(us.as_bytes()) {
                     return true;
                 }
                 start = None;
@@ -221,11 +219,13 @@ mod tests {
     fn b12_via_recipients() {
         for named in ["1.1 weir", "1.0 a, 1.1 WEIR", "HTTP/1.1 weir (c)", "1.1 a (x, (y) \\) z), 1.1 weir", "1.1\tweir"]
         {
-            assert!(names_us(named.as_bytes()), "{named}");
+            assert!(names_us(named.as_bytes(), Pseudonym::default()), "{named}");
         }
         for other in ["", "1.1 weirdo", "1.1 a (1.1 weir)", "1.1 a (b, 1.1 weir)", "weir", "1.1 a weir", "1.1 weir:80"]
         {
-            assert!(!names_us(other.as_bytes()), "{other}");
+            assert!(!names_us(other.as_bytes(), Pseudonym::default()), "{other}");
         }
+        let other = Pseudonym::new("weir-5f").unwrap();
+        assert!(names_us(b"1.1 weir, 1.1 Weir-5F", other) && !names_us(b"1.1 weir, 1.1 weir-5e", other));
     }
 }

@@ -19,7 +19,7 @@ use crate::{
 
 /// Request and reply heads: cut-off, in pieces and whole agree, and what is encoded reads back as the same.
 pub fn head(data: &[u8]) {
-    let tight = Limits { line_bytes_max: 40, head_bytes_max: 160, fields_max: 4 };
+    let tight = Limits { line_bytes_max: 40, head_bytes_max: 160, fields_max: 4, ..Limits::default() };
     for limits in [Limits::default(), tight] {
         let whole = request_outcome(data, &limits);
         check_pieces(data, &whole, |input| request_outcome(input, &limits));
@@ -129,7 +129,7 @@ fn encode_plain(data: &[u8], head: &RequestHead, fields: &Fields) -> Vec<u8> {
         close: false,
         upgrade: head.upgrade.map(|span| span.of(data)),
         te_trailers: head.te_trailers,
-        via: false,
+        via: None,
         underscores: false,
         forwarded: None,
         extra: &[],
@@ -141,7 +141,7 @@ fn encode_plain(data: &[u8], head: &RequestHead, fields: &Fields) -> Vec<u8> {
 
 fn check_encoded_request(data: &[u8]) {
     let Some(first) = encoded_request(data) else { return };
-    let limits = Limits { line_bytes_max: 1 << 20, head_bytes_max: 1 << 20, fields_max: 1 << 16 };
+    let limits = Limits { line_bytes_max: 1 << 20, head_bytes_max: 1 << 20, fields_max: 1 << 16, ..Limits::default() };
     let mut fields = Fields::default();
     let head = match parse_request(&first, &limits, &mut fields) {
         Ok(Some(head)) => head,
@@ -162,7 +162,7 @@ fn check_encoded_reply(data: &[u8]) {
     let context = ReplyContext::default();
     let Ok(Some(head)) = parse_reply(data, &Limits::default(), context, &mut fields) else { return };
     let first = encode_plain_reply(data, &head, &fields);
-    let limits = Limits { line_bytes_max: 1 << 20, head_bytes_max: 1 << 20, fields_max: 1 << 16 };
+    let limits = Limits { line_bytes_max: 1 << 20, head_bytes_max: 1 << 20, fields_max: 1 << 16, ..Limits::default() };
     let again = match parse_reply(&first, &limits, context, &mut fields) {
         Ok(Some(head)) => head,
         other => panic!("what leaves is not a reply: {other:?} {}", first.escape_ascii()),
@@ -176,7 +176,7 @@ fn check_encoded_reply(data: &[u8]) {
 
 fn encode_plain_reply(data: &[u8], head: &ReplyHead, fields: &Fields) -> Vec<u8> {
     let mut out = Vec::new();
-    encode_reply_head(&mut out, data, head, fields, false);
+    encode_reply_head(&mut out, data, head, fields, None);
     let framing = match (head.body, head.declared_length) {
         (ReplyBody::Chunked, _) => Framing::Chunked,
         (_, Some(length)) => Framing::Length(length),

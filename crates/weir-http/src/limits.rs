@@ -1,5 +1,7 @@
 //! Limits of one message head, the same numbers for requests and replies.
 
+use crate::pseudonym::Pseudonym;
+
 /// What a head may cost at most. Over them: 414 for the line, 431 for the rest; an upstream's head is an error.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -9,11 +11,13 @@ pub struct Limits {
     pub head_bytes_max: usize,
     /// Field lines. Default 100.
     pub fields_max: usize,
+    /// Our name: a request with it in Via has come back. Default `weir`.
+    pub pseudonym: Pseudonym,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { line_bytes_max: 8192, head_bytes_max: 32768, fields_max: 100 }
+        Self { line_bytes_max: 8192, head_bytes_max: 32768, fields_max: 100, pseudonym: Pseudonym::default() }
     }
 }
 

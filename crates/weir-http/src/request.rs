@@ -146,7 +146,7 @@ fn parse_window(
         None => Ok(false),
         Some(end) => {
             head.bytes = end;
-            judge(window, fields, head)?;
+            judge(window, limits, fields, head)?;
             Ok(true)
         }
     }
@@ -169,7 +169,7 @@ fn skip_leading_lines(window: &[u8], fields: &mut Fields) -> Result<Option<usize
 
 /// Decides what the request means from all of its fields.
 #[inline]
-fn judge(input: &[u8], fields: &mut Fields, head: &mut RequestHead) -> Result<(), RequestError> {
+fn judge(input: &[u8], limits: &Limits, fields: &mut Fields, head: &mut RequestHead) -> Result<(), RequestError> {
     if fields.has_any(FRAMING) {
         head.body = body(input, head, fields)?;
     }
@@ -192,7 +192,7 @@ fn judge(input: &[u8], fields: &mut Fields, head: &mut RequestHead) -> Result<()
         }
         head.te_trailers = http11 && framing::te_trailers(input, fields);
         head.max_forwards = max_forwards(input, fields);
-        head.via_loop = framing::via_loop(input, fields);
+        head.via_loop = framing::via_loop(input, fields, limits.pseudonym);
         if head.upgrade.is_none() && fields.find(FieldName::Upgrade).is_some() {
             fields.odd.insert(Oddity::VainUpgrade);
         }

@@ -197,7 +197,7 @@ fn statuses_of_refusals() {
 
 #[test]
 fn limits_are_exact() {
-    let tight = Limits { line_bytes_max: 14, head_bytes_max: 29, fields_max: 1 };
+    let tight = Limits { line_bytes_max: 14, head_bytes_max: 29, fields_max: 1, ..Limits::default() };
     let parse = |text: &str| {
         let parsed = parse_request(text.as_bytes(), &tight, &mut Fields::default());
         parsed.map(|head| head.map(|head| head.bytes)).map_err(|fault| fault.status())

@@ -15,7 +15,7 @@ fn edits() -> RequestEdits<'static> {
         close: false,
         upgrade: None,
         te_trailers: false,
-        via: false,
+        via: None,
         underscores: false,
         forwarded: None,
         extra: &[],
@@ -123,7 +123,7 @@ fn upgrade_and_te() {
 
 #[test]
 fn via_is_appended_with_the_version_received() {
-    let via = RequestEdits { via: true, ..edits() };
+    let via = RequestEdits { via: Some(weir_http::Pseudonym::default()), ..edits() };
     assert_eq!(fields_of("Via: 1.1 x\r\n", &via), "Via: 1.1 x\r\nVia: 1.1 weir\r\n");
     assert!(request("GET / HTTP/1.0\r\nHost: a\r\n\r\n", &via).ends_with("\r\nVia: 1.0 weir\r\n\r\n"));
 }
@@ -176,7 +176,7 @@ fn reply(text: &str, via: bool) -> String {
     let context = ReplyContext::default();
     let head = parse_reply(text.as_bytes(), &Limits::default(), context, &mut fields).unwrap().unwrap();
     let mut out = Vec::new();
-    encode_reply_head(&mut out, text.as_bytes(), &head, &fields, via);
+    encode_reply_head(&mut out, text.as_bytes(), &head, &fields, via.then(weir_http::Pseudonym::default));
     String::from_utf8(out).unwrap()
 }
 

@@ -134,8 +134,10 @@ pub struct ClientPlan {
     pub connections_max: Option<u32>,
     /// Glitches of one connection, 1-1,000,000; with more it is closed behind what it has asked. None, the default: any number.
     pub glitches_max: Option<u32>,
-    /// Add `Via: 1.1 weir` to what leaves, both ways. Default true.
+    /// Add Via with the name of `head` to what leaves, both ways. Default true.
     pub via: bool,
+    /// The name that is asked for; None, the default: whoever runs the plan chooses one at random. What is used stands in `head`.
+    pub via_name: Option<weir_http::Pseudonym>,
     /// Forward fields whose name contains `_`. Default false.
     pub underscores: bool,
     /// Sources whose X-Forwarded-* and Forwarded fields are believed. Default none.
@@ -363,6 +365,13 @@ pub struct ServerPlan {
 /// One second.
 const SECOND_US: u64 = 1_000_000;
 
+impl ClientPlan {
+    /// What stands in Via of what leaves.
+    pub fn pseudonym(&self) -> Option<weir_http::Pseudonym> {
+        self.via.then_some(self.head.pseudonym)
+    }
+}
+
 impl Default for ClientPlan {
     fn default() -> ClientPlan {
         ClientPlan {
@@ -378,6 +387,7 @@ impl Default for ClientPlan {
             connections_max: None,
             glitches_max: None,
             via: true,
+            via_name: None,
             underscores: false,
             trusted_proxies: Vec::new(),
         }

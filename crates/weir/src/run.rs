@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use weir_config::{AdminChoice, Config, find_path, load};
+use weir_http::Pseudonym;
 use weir_worker::{Running, Setup, StartError, Watchdog};
 
 use crate::admin::{Doors, Facts};
@@ -67,6 +68,8 @@ pub(crate) fn serve(mut config: Config) -> Result<(), Failure> {
         let local = weir_io::local_addresses();
         forward.policy.add_local(&local.map_err(|error| failed("can't list the addresses of this machine", &error))?);
     }
+    let client = &mut config.plan.client;
+    client.head.pseudonym = client.via_name.unwrap_or_else(random_name);
     let doors = Doors::open(&config.admin, config.metrics).map_err(|error| Failure::binding(&error))?;
     let workers = config.workers.unwrap_or_else(machine::workers);
     let plan = Arc::new(config.plan);
@@ -262,6 +265,12 @@ impl From<Io> for weir_config::IoChoice {
 pub(crate) fn seed() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32)
+}
+
+/// A name in Via that no other proxy has (RFC 9110 §7.6.3).
+fn random_name() -> Pseudonym {
+    let mixed = seed().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Pseudonym::new(&format!("weir-{:08x}", mixed >> 32)).unwrap_or_default()
 }
 
 fn list(addresses: &[SocketAddr]) -> String {

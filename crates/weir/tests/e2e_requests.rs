@@ -9,6 +9,7 @@ use weir_check::upstreams::{check_honest, honest_answer};
 use weir_check::{Request, Rules, requests::Expect};
 
 on_both_drivers!(
+    b12_weir_behind_weir_is_no_loop,
     a4_server_takes_the_body_for_a_request,
     a14_client_closes_inside_a_body,
     a14_client_stalls_inside_a_body,
@@ -41,6 +42,39 @@ fn nothing_smuggled(weir: Weir, server: Server) -> kit::Log {
     let log = server.finish();
     assert!(!log.requests.iter().any(|(_, it)| it.target.contains("smuggled")), "a body was taken for a request");
     log
+}
+
+/// Proxies behind each other have names of their own, unless somebody gives them the same one; only its own makes a loop.
+fn b12_weir_behind_weir_is_no_loop(io: Io) {
+    let server = Server::start(Honest);
+    let auto = "via-name \"auto\"\n";
+    let inner = Weir::start(io, 1, &format!("{auto}{}", app(&server, 1, "")));
+    let before = |name: &str| {
+        let address = inner.address;
+        format!(
+            "via-name \"{name}\"\nupstream \"app\" {{\n server \"{address}\" connections=1\n}}\nroute host=\"*\" path=\"/\" {{ proxy \"app\" }}\n"
+        )
+    };
+    for name in ["auto", "weir-outer"] {
+        let outer = Weir::start(io, 1, &before(name));
+        let (mut client, nonce) = (Client::connect(outer.address), nonce());
+        client.get(&format!("/v?n={nonce}"));
+        let reply = client.reply();
+        check_honest(&nonce, &reply).unwrap();
+        let vias: Vec<String> =
+            reply.fields.all("via").iter().flat_map(|via| via.split(", ")).map(str::to_owned).collect();
+        assert_eq!(vias.len(), 2, "{vias:?}");
+        assert!(vias[0] != vias[1] && vias.iter().all(|via| via.starts_with("1.1 weir-")), "{vias:?}");
+        // What the inner one says of itself, coming back to it, is a loop.
+        for (via, status) in [(&vias[0], 508), (&vias[1], 200)] {
+            let mut client = Client::connect(inner.address);
+            client.request("GET", &format!("/v?n={nonce}"), &format!("Via: {via}\r\n"), b"");
+            assert_eq!(client.reply().status, status, "{via}");
+        }
+        outer.stop();
+    }
+    inner.stop();
+    server.finish();
 }
 
 fn a4_server_takes_the_body_for_a_request(io: Io) {

@@ -1,6 +1,6 @@
 //! Answers on their way to the client: framing for this client, order, end (stages order and reply).
 
-use weir_http::{Fields, Framing, Persistence, ReplyBody, ReplyHead};
+use weir_http::{Fields, Framing, Persistence, Pseudonym, ReplyBody, ReplyHead};
 
 use super::account::head_len;
 use super::{Engine, HIGH_BYTES, Piece};
@@ -27,7 +27,7 @@ pub(super) enum Lines<'a> {
 }
 
 impl Lines<'_> {
-    pub(super) fn write(self, out: &mut Vec<u8>, via: bool) {
+    pub(super) fn write(self, out: &mut Vec<u8>, via: Option<Pseudonym>) {
         match self {
             Lines::Parsed { input, head, fields, binding, date } => {
                 weir_http::encode_reply_head(out, input, head, fields, via);
@@ -85,7 +85,7 @@ impl Engine {
         }
         self.counters.interim.add(1);
         let before = self.held_len(slot);
-        let via = self.plan.client.via;
+        let via = self.plan.client.pseudonym();
         let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
         let start = out.len();
         lines.write(out, via);
@@ -132,7 +132,7 @@ impl Engine {
             (false, false) => Persistence::Implied,
         };
         let before = exchange.held.len();
-        let via = self.plan.client.via;
+        let via = self.plan.client.pseudonym();
         let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
         let start = out.len();
         lines.write(out, via);
@@ -151,7 +151,7 @@ impl Engine {
 
     /// 101: from here on the two connections are one tunnel (RFC 9110 §7.8).
     pub(super) fn answer_switch(&mut self, slot: u32, link: LinkId, upgrade: &[u8], lines: Lines<'_>) {
-        let via = self.plan.client.via;
+        let via = self.plan.client.pseudonym();
         self.join_tunnel(slot, link, 101, |out| {
             lines.write(out, via);
             weir_http::finish_reply_head(out, Framing::None, Persistence::Upgrade(upgrade));

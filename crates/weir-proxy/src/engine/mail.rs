@@ -105,7 +105,7 @@ impl Engine {
         upgrade: Option<Bytes>,
         lines: Lines<'_>,
     ) {
-        let via = self.plan.client.via;
+        let via = self.plan.client.pseudonym();
         let post = &mut self.posts[usize::from(id.worker)];
         let start = post.bytes.len();
         lines.write(&mut post.bytes, via);

@@ -127,7 +127,7 @@ impl Engine {
             _ => self.place_suspect(&mut ask),
         };
         let peer = self.sessions.at(session).peer;
-        let via = plan.client.via;
+        let via = plan.client.pseudonym();
         let hops = head.max_forwards.map(|n| n.saturating_sub(1).to_string());
         let stamp = ask.echo;
         let mut extra: [(&[u8], &[u8]); 2] = [(b"", b""); 2];

@@ -96,7 +96,9 @@ impl Weir {
     fn start_by(io: Io, workers: u32, rest: &str, mut command: Command) -> Weir {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let scratch = Scratch::new();
-        let text = format!("workers {workers}\nio \"{}\"\nlisten \"{address}\"\n{rest}", io.word());
+        // Catalogues of hostile requests know this name.
+        let name = if rest.contains("via-name") { "" } else { "via-name \"weir\"\n" };
+        let text = format!("workers {workers}\nio \"{}\"\n{name}listen \"{address}\"\n{rest}", io.word());
         let file = scratch.write("weir.kdl", text.as_bytes());
         command.args(["run", "-c"]).arg(&file).env_remove("WEIR_CONFIG");
         command.env("WEIR_ADMIN", scratch.path("admin.sock"));
