@@ -123,7 +123,12 @@ impl Traits {
 
     /// Whether nothing may be put behind it on its connection until it is answered.
     pub fn is_unfollowed(self) -> bool {
-        !self.has(Traits::PIPELINABLE) || self.0 & (Traits::ALONE.0 | Traits::LAST.0) != 0
+        self.goes_alone() || self.has(Traits::LAST)
+    }
+
+    /// Whether nothing may be unanswered in front of it on its connection, nor anything behind it.
+    pub fn goes_alone(self) -> bool {
+        !self.has(Traits::PIPELINABLE) || self.has(Traits::ALONE)
     }
 }
 

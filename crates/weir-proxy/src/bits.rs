@@ -12,6 +12,11 @@ impl Bits {
         Bits { words: vec![0; count.div_ceil(64)] }
     }
 
+    /// Makes room for indexes below `count`, which are not in.
+    pub fn grow(&mut self, count: usize) {
+        self.words.resize(count.div_ceil(64).max(self.words.len()), 0);
+    }
+
     /// Puts an index in or takes it out.
     pub fn set(&mut self, index: usize, member: bool) {
         let bit = 1u64 << (index % 64);

@@ -65,7 +65,7 @@ use crate::mail::Post;
 use crate::names::Names;
 use crate::output::{Out, Output, Spare};
 use crate::plan::Plan;
-use crate::server::Server;
+use crate::server::{Limits, Reach, Server};
 use crate::session::{Exchange, Session};
 use crate::slab::Slab;
 use crate::stamp::Stamper;
@@ -238,11 +238,20 @@ impl Piece<'_> {
     }
 }
 
+/// Bit of a number of connections: another one can be made, as far as is known.
+const HOPEFUL: u32 = 1 << 31;
+/// Connections of a server live for more than one answer.
+const LASTING: u8 = 1;
+/// They end with their first one.
+const ONE_SHOT: u8 = 2;
+
 /// What workers know of each other without mail: how many connections to each server are up, and what an operator ordered.
 /// Read without locks; it outlives the machines of a worker.
 #[derive(Debug)]
 pub struct Hints {
     ready: Vec<AtomicU32>,
+    /// By server: whether its connections live for more than one answer; 0: nobody knows.
+    lasting: Vec<AtomicU8>,
     /// By server: index in [`Order::ALL`]. All workers write the same.
     orders: Vec<AtomicU8>,
     /// By server: from when on a request may be tried on it while it is suspended.
@@ -261,6 +270,7 @@ impl Hints {
     pub fn new(servers: usize, workers: usize) -> Hints {
         Hints {
             ready: (0..servers * workers).map(|_| AtomicU32::new(0)).collect(),
+            lasting: (0..servers).map(|_| AtomicU8::new(0)).collect(),
             orders: (0..servers).map(|_| AtomicU8::new(Order::default() as u8)).collect(),
             trials_us: (0..servers).map(|_| AtomicU64::new(u64::MAX)).collect(),
             quarantines: (0..servers).map(|_| AtomicU64::new(0)).collect(),
@@ -272,7 +282,29 @@ impl Hints {
 
     /// Connections of a worker to a server that are up.
     pub fn ready(&self, server: usize, worker: usize) -> u32 {
-        self.ready[server * self.workers + worker].load(Ordering::Relaxed)
+        self.ready[server * self.workers + worker].load(Ordering::Relaxed) & !HOPEFUL
+    }
+
+    /// Whether a worker has a connection to a server, or can have one as far as it knows.
+    fn is_able(&self, server: usize, worker: usize) -> bool {
+        self.ready[server * self.workers + worker].load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether connections to a server have been seen to live for more than one answer.
+    fn is_lasting(&self, server: usize) -> bool {
+        self.lasting[server].load(Ordering::Relaxed) == LASTING
+    }
+
+    /// Whether they have been seen not to, of late.
+    fn is_one_shot(&self, server: usize) -> bool {
+        self.lasting[server].load(Ordering::Relaxed) == ONE_SHOT
+    }
+
+    fn set_lasting(&self, server: usize, lasting: bool) {
+        let word = if lasting { LASTING } else { ONE_SHOT };
+        if self.lasting[server].load(Ordering::Relaxed) != word {
+            self.lasting[server].store(word, Ordering::Relaxed);
+        }
     }
 
     /// What they tell each other for balancing.
@@ -280,8 +312,9 @@ impl Hints {
         &self.shared
     }
 
-    fn set_ready(&self, server: usize, worker: usize, ready: u32) {
-        self.ready[server * self.workers + worker].store(ready, Ordering::Relaxed);
+    fn set_ready(&self, server: usize, worker: usize, ready: u32, hopeful: bool) {
+        let word = ready | if hopeful { HOPEFUL } else { 0 };
+        self.ready[server * self.workers + worker].store(word, Ordering::Relaxed);
     }
 
     /// What an operator last ordered of a server.
@@ -472,7 +505,7 @@ pub fn token_is_link(token: u64) -> bool {
 }
 
 impl Engine {
-    /// An engine with all its upstream connections due to be made. `now_us` is the time of the first turn.
+    /// An engine with the upstream connections that it keeps due to be made. `now_us` is the time of the first turn.
     pub fn new(parts: Parts, now_us: u64) -> Engine {
         let plan = parts.plan;
         let mut engine = Engine {
@@ -535,8 +568,8 @@ impl Engine {
         let mut stats = parts.servers.into_iter();
         for (index, upstream) in plan.upstreams.iter().enumerate() {
             let first = engine.servers.len();
-            for (position, server) in upstream.servers.iter().enumerate() {
-                engine.add_server(index, position, server.connections, stats.next().unwrap_or_default());
+            for position in 0..upstream.servers.len() {
+                engine.add_server(index, position, stats.next().unwrap_or_default());
             }
             let several = upstream.servers.len() > 1;
             let balance = several.then(|| Box::new(Balance::new(upstream, engine.worker, engine.seed)));
@@ -550,18 +583,20 @@ impl Engine {
         engine
     }
 
-    /// Connection `n` of server `s` belongs to worker `(n + s) mod workers`: exactly as many as configured, in total.
-    fn add_server(&mut self, upstream: usize, index: usize, connections: u32, stats: Arc<ServerStats>) {
+    /// A server with the connections that are kept to it.
+    fn add_server(&mut self, upstream: usize, index: usize, stats: Arc<ServerStats>) {
         let plan = &self.plan.upstreams[upstream];
         let server = self.servers.len() as u32;
-        let workers = u32::from(self.workers);
-        let connections = if plan.pool.is_private() { 0 } else { connections };
-        let mine = (0..connections).filter(|n| (n + server) % workers == u32::from(self.worker)).count() as u32;
-        let now_us = self.now_us;
-        let links = (0..mine).map(|position| self.links.insert(Link::new(server, position, now_us)).0).collect();
         let (pool, pipeline, share, queue_size) = (plan.pool, plan.pipeline, plan.share, plan.queue_size);
+        let (limits, total) = match pool.is_private() {
+            true => (Limits::default(), 0),
+            false => {
+                let server_plan = &plan.servers[index];
+                (Limits::of(server_plan, server, self.worker, self.workers), server_plan.connections)
+            }
+        };
         let mut machine =
-            Server::new(upstream as u16, index as u16, stats, links, connections, pool, pipeline, share, queue_size);
+            Server::new(upstream as u16, index as u16, stats, limits, total, pool, pipeline, share, queue_size);
         machine.standing = Standing::new(self.hints.order(server as usize));
         machine.anywhere = self.is_anywhere(upstream as u16);
         machine.usual = Usual::new(plan.escape);
@@ -570,11 +605,16 @@ impl Engine {
         if plan.servers.len() > 1 {
             machine.measure = plan.balance.statistic().map(|by| Box::new(Measure::new(by)));
         }
-        for index in machine.links.clone() {
-            // One that is disabled parks its connections when they come to be made.
-            self.arm_link(index, now_us);
+        if plan.servers[index].connections_min == 0 {
+            // Nobody finds out before a request needs it.
+            machine.reach = Reach::Proven;
         }
         self.servers.push(machine);
+        for _ in 0..limits.min {
+            let link = self.add_position(server as usize);
+            // One that is disabled parks its connections when they come to be made.
+            self.arm_link(link, self.now_us);
+        }
         self.publish_ready(server as usize);
     }
 

@@ -32,7 +32,13 @@ impl Lifespan {
         self.limit
     }
 
-    /// The server announced with an answer that the connection ends, which was the how-manyeth.
+    /// Whether the last connection ended with its first answer, as the server had announced: the next one may too. Believed
+    /// at once, because an idle connection may keep such a server from everybody else.
+    pub fn is_one_shot(&self) -> bool {
+        self.last == 1
+    }
+
+    /// The server announced with an answer that the connection ends; `answers` is how many it gave, with this one.
     pub fn on_announced(&mut self, answers: u64) {
         self.ends = if answers == self.last { self.ends + 1 } else { 1 };
         self.last = answers;
@@ -44,7 +50,7 @@ impl Lifespan {
     /// A connection lives on after so many answers: what was taken for the limit is none.
     #[inline]
     pub fn on_survived(&mut self, answers: u64) {
-        if answers >= self.limit {
+        if answers >= self.limit || self.last == 1 {
             *self = Lifespan::default();
         }
     }

@@ -7,7 +7,6 @@
 //!  Down --connect--> Connecting --Connected--> Ready --(lost)--> Down
 //!                        |                       |
 //!                        +--failed--> Down       +--101--> Tunnel --(ended)--> gone
-//!                                                +--slow client--> Aside --(answered)--> gone
 //! ```
 
 use std::collections::VecDeque;
@@ -35,7 +34,7 @@ const INTERIM_MAX: u8 = 32;
 pub enum LinkState {
     /// Not connected; a try is due at this time.
     Down {
-        /// When to connect.
+        /// When to connect; `u64::MAX`: when a request needs it, or an operator says so.
         retry_us: u64,
     },
     /// A connect is on its way.
@@ -47,8 +46,6 @@ pub enum LinkState {
     Ready,
     /// Joined with a client after 101, or for CONNECT.
     Tunnel,
-    /// Left the pool with an answer whose client takes it slowly.
-    Aside,
 }
 
 /// Whose connection it is, where it belongs to no pool.
@@ -156,6 +153,10 @@ pub struct Link {
     pub paused: bool,
     /// When it did.
     pub paused_us: u64,
+    /// Others wait for a connection because of that.
+    pub yields: bool,
+    /// They do, and it lasts for longer than a client needs that reads at all.
+    pub stalled: bool,
     /// Which client that was, as in [`Ask::client`].
     pub paused_by: u64,
     /// When a timer looks whether the stop lasts; `u64::MAX`: none does.
@@ -168,6 +169,8 @@ pub struct Link {
     pub unheard_us: u64,
     /// When a timer looks at that; `u64::MAX`: none does.
     pub unheard_due_us: u64,
+    /// When a timer looks whether it has rested for long enough; `u64::MAX`: none does.
+    pub rest_due_us: u64,
     /// Nothing may be sent behind what is unanswered now.
     pub hold: bool,
     /// It is being found out whether it is near: it takes nothing meanwhile.
@@ -278,12 +281,15 @@ impl Link {
             receiving: false,
             paused: false,
             paused_us: 0,
+            yields: false,
+            stalled: false,
             paused_by: 0,
             stall_due_us: u64::MAX,
             late: false,
             late_due_us: u64::MAX,
             unheard_us: u64::MAX,
             unheard_due_us: u64::MAX,
+            rest_due_us: u64::MAX,
             hold: false,
             locating: false,
             probation: false,
@@ -368,6 +374,30 @@ impl Link {
         self.state == LinkState::Ready
     }
 
+    /// Whether it is being made, or due to be.
+    pub fn is_coming(&self) -> bool {
+        match self.state {
+            LinkState::Connecting { .. } => true,
+            LinkState::Down { retry_us } => retry_us != u64::MAX,
+            _ => false,
+        }
+    }
+
+    /// Whether it is not needed now.
+    pub fn is_spare(&self) -> bool {
+        self.state == LinkState::Down { retry_us: u64::MAX }
+    }
+
+    /// How long nothing was asked on it, while that is so.
+    pub fn rest_us(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.answered_us.max(self.connected_us))
+    }
+
+    /// Since when the oldest request is the next one to be answered.
+    pub fn next_since_us(&self) -> u64 {
+        self.entries.front().map_or(self.answered_us, |entry| entry.sent_us.max(self.answered_us))
+    }
+
     /// Whether its end would say something of the next request: it would hardly belong to the answer before.
     pub fn is_rested(&self, now_us: u64) -> bool {
         self.answers == 0 || now_us.saturating_sub(self.answered_us) >= CRASH_US
@@ -428,12 +458,6 @@ impl Link {
     /// Whether an incomplete head is kept.
     pub fn has_stash(&self) -> bool {
         !self.stash.is_empty()
-    }
-
-    /// Whether a request behind the oldest would be lost with the connection: it was sent and may not be sent again.
-    pub fn has_hostage(&self) -> bool {
-        let sent = |entry: &&Entry| entry.start < self.log.flushed() && !entry.cancelled;
-        self.entries.iter().skip(1).filter(sent).any(|entry| !entry.ask.traits.has(Traits::RETRIABLE))
     }
 
     /// Takes those requests away from behind the oldest that can be sent again elsewhere while this connection has them: what is not
@@ -627,6 +651,8 @@ impl Link {
         self.late = false;
         // Another client's answer comes next: that one has stopped nothing.
         self.paused &= self.entries.front().is_some_and(|next| next.ask.client == self.paused_by);
+        self.yields &= self.paused;
+        self.stalled &= self.paused;
         self.answers += 1;
         if self.entries.is_empty() {
             self.unseen = std::mem::take(&mut self.hold);

@@ -69,7 +69,7 @@ pub struct ServerReport {
     pub suspended_us: u64,
     /// Connections that take requests.
     pub ready: u32,
-    /// Requests can go there: a connection is up, or they are made when needed and the last connect has not failed.
+    /// Requests can go there: a connection is up, or can be made as far as is known.
     pub reachable: bool,
     /// Requests that wait for a connection.
     pub waiting: u32,
@@ -77,7 +77,7 @@ pub struct ServerReport {
     pub unanswered: u32,
     /// Requests that may wait or be unanswered in all.
     pub capacity: u32,
-    /// Connections that left the pool because their clients are slow.
+    /// Connections set aside, because the clients of the answers under way have not read for a while.
     pub aside: u32,
     /// Connections joined with a client after 101.
     pub tunnels: u32,
@@ -127,6 +127,8 @@ pub struct ConnectionReport {
 pub enum ConnectionState {
     /// Not connected, by order of an operator.
     Parked,
+    /// Not connected, because no request needs it.
+    Spare,
     /// Not connected.
     Down,
     /// A connect is on its way.
@@ -155,8 +157,9 @@ pub enum ConnectionState {
 
 impl ConnectionState {
     /// All of them.
-    pub const ALL: [ConnectionState; 13] = [
+    pub const ALL: [ConnectionState; 14] = [
         ConnectionState::Parked,
+        ConnectionState::Spare,
         ConnectionState::Down,
         ConnectionState::Connecting,
         ConnectionState::Ending,
@@ -175,6 +178,7 @@ impl ConnectionState {
     pub fn word(self) -> &'static str {
         match self {
             ConnectionState::Parked => "parked",
+            ConnectionState::Spare => "spare",
             ConnectionState::Down => "down",
             ConnectionState::Connecting => "connecting",
             ConnectionState::Ending => "ending",
@@ -192,6 +196,7 @@ impl ConnectionState {
 
     /// Whether it is established.
     pub fn is_up(self) -> bool {
-        !matches!(self, ConnectionState::Parked | ConnectionState::Down | ConnectionState::Connecting)
+        use ConnectionState::{Connecting, Down, Parked, Spare};
+        !matches!(self, Parked | Spare | Down | Connecting)
     }
 }

@@ -1,21 +1,24 @@
 //! One server as one worker sees it: its connections, what waits for them, and which of them takes the next request.
 //!
 //! Fill first, then spread: requests go onto the lowest connection that has room, because requests that share a send and
-//! answers that share a receive are what makes pipelining cheap. Bounds: `depth` unanswered requests on a connection
-//! before the next is used, `capacity` requests waiting or in flight in all.
+//! answers that share a receive are what makes pipelining cheap. There are as many connections as requests need: one more
+//! is made when a request would otherwise wait, and one that is not needed any more goes after a rest ([`Server::wants_more`]).
+//! Bounds: `depth` unanswered requests on a connection before the next is used, `capacity` requests waiting or in flight in
+//! all, [`Limits`] for connections. semantics.md §3.
 
 use std::sync::Arc;
 
-use crate::ask::{Ask, Traits};
+use crate::ask::Ask;
 use crate::backoff::Pacer;
 use crate::balance::Measure;
 use crate::bits::Bits;
 use crate::depth::Depth;
 use crate::health::Window;
+use crate::idle::IdleLimit;
 use crate::lifespan::Lifespan;
+use crate::lines::Lines;
 use crate::link::{Link, LinkState};
-use crate::plan::{PipelineMode, Pool, Share};
-use crate::queue::Queue;
+use crate::plan::{PipelineMode, Pool, ServerPlan, Share};
 use crate::stamina::Stamina;
 use crate::standing::{Order, Standing};
 use crate::stats::ServerStats;
@@ -48,6 +51,50 @@ const HELD_US: u64 = 30_000;
 /// How long a server is then acknowledged at once. It costs up to a tenth of the CPU where it is of no use.
 const ACKNOWLEDGE_US: u64 = 600_000_000;
 
+/// Connections whose clients have not read for a while that are made up for beyond [`Limits::all`]: their answers may wait for others that
+/// need a connection, in a circle.
+pub(crate) const STALLED_MAX: u32 = 1_000;
+/// How long a connection that is not needed rests before it is closed.
+pub const SURPLUS_US: u64 = 60_000_000;
+
+/// How many connections one worker may have to a server: its part of what is configured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Kept without traffic.
+    pub min: u32,
+    /// Up to so many that take requests which share.
+    pub shared: u32,
+    /// Up to so many when some are held by what does not share.
+    pub all: u32,
+}
+
+impl Limits {
+    /// This worker's part: connection `n` of server `s` belongs to worker `(n + s) mod workers`, so that no more than
+    /// configured are made in total.
+    pub fn of(plan: &ServerPlan, server: u32, worker: u16, workers: u16) -> Limits {
+        let (worker, workers) = (u32::from(worker), u32::from(workers));
+        let first = (worker + workers - server % workers) % workers;
+        let mine = |total: u32| (total + workers - 1).saturating_sub(first) / workers;
+        Limits { min: mine(plan.connections_min), shared: mine(plan.connections), all: mine(plan.connections_max) }
+    }
+
+    /// Exactly so many are kept, whatever happens to them.
+    pub fn is_exact(self) -> bool {
+        self.min == self.shared
+    }
+}
+
+/// Whether a server can be connected to, as far as is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Nobody has tried.
+    Unknown,
+    /// The last connect was answered, and no connection has broken since.
+    Proven,
+    /// The last connect failed, or the last connection broke.
+    Doubtful,
+}
+
 /// What requests are scheduled by.
 #[derive(Debug)]
 pub struct Server {
@@ -70,7 +117,8 @@ pub struct Server {
     /// Connections behind which nothing is put for now: a request that nothing may follow is unanswered, or the answer under way
     /// is large, late, or taken slowly.
     held: Bits,
-    /// Position of the connection that is kept for the request in quarantine that waits here: nothing else is sent on it.
+    /// Position of the connection that is kept for what goes alone and waits here, where no more can be made: nothing else is
+    /// sent on it.
     pub kept: Option<u32>,
     /// Connections whose packets this worker's core receives.
     near: Bits,
@@ -80,12 +128,24 @@ pub struct Server {
     far_tries: u32,
     /// Connections that are up.
     pub ready: u32,
-    /// Connections that left the pool because their clients are slow.
-    pub aside: u32,
+    /// Connections that are being made, or are due to be.
+    coming: Bits,
+    /// Connections whose clients do not read.
+    paused: Bits,
+    /// Connections whose clients have not read for a while, and for which others wait.
+    stalled: Bits,
+    /// Connections with requests that share them.
+    sharing: Bits,
+    /// How many there may be.
+    pub limits: Limits,
+    /// Whether another one can be made.
+    pub reach: Reach,
+    /// How long it lets a connection rest.
+    pub idle_limit: IdleLimit,
     /// Tunnels whose bytes the driver moves: they are no connections of the engine's any more.
     pub relays: u32,
-    /// Requests that wait, oldest first; those sent again stand at the front.
-    pub waiting: Queue,
+    /// Requests that wait.
+    pub waiting: Lines,
     /// Requests on connections.
     pub inflight: u32,
     /// Whether it takes new requests.
@@ -145,36 +205,42 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with `links` connections on this worker, none of them up yet.
+    /// A server without connections; `total` is how many that share there may be over all workers.
     pub fn new(
         upstream: u16,
         index: u16,
         stats: Arc<ServerStats>,
-        links: Vec<u32>,
+        limits: Limits,
         total: u32,
         pool: Pool,
         mode: PipelineMode,
         share: Share,
         queue_size: u32,
     ) -> Server {
-        let count = links.len();
         Server {
             upstream,
             index,
             stats,
-            open: Bits::new(count),
-            idle: Bits::new(count),
-            resting: Bits::new(count),
-            unseen: Bits::new(count),
-            held: Bits::new(count),
+            links: Vec::new(),
+            open: Bits::default(),
+            idle: Bits::default(),
+            resting: Bits::default(),
+            unseen: Bits::default(),
+            held: Bits::default(),
             kept: None,
-            near: Bits::new(count),
-            far: Bits::new(count),
+            near: Bits::default(),
+            far: Bits::default(),
             far_tries: FAR_TRIES,
             ready: 0,
-            aside: 0,
+            coming: Bits::default(),
+            paused: Bits::default(),
+            stalled: Bits::default(),
+            sharing: Bits::default(),
+            limits,
+            reach: Reach::Unknown,
+            idle_limit: IdleLimit::default(),
             relays: 0,
-            waiting: Queue::default(),
+            waiting: Lines::default(),
             inflight: 0,
             standing: Standing::new(Order::Enable),
             told_unreachable: false,
@@ -185,7 +251,7 @@ impl Server {
             kept_out_until_us: 0,
             recovered_us: 0,
             stamina: Stamina::default(),
-            trust: Trust::new(total.min(count.max(1) as u32)),
+            trust: Trust::new(total.min(limits.shared.max(1))),
             depth: Depth::new(mode, queue_size),
             lifespan: Lifespan::default(),
             usual: Usual::new(true),
@@ -196,15 +262,96 @@ impl Server {
             failures: 0,
             unreachable: false,
             was_down: false,
-            capacity: if pool.is_private() { u32::MAX } else { queue_size.saturating_mul(count as u32) },
+            capacity: if pool.is_private() { u32::MAX } else { queue_size.saturating_mul(limits.shared) },
             acknowledged_until_us: 0,
             anywhere: false,
             private: pool.is_private(),
             away_until_us: 0,
             pipeline_off: pool != Pool::Pipelined || mode == PipelineMode::Off || queue_size == 1,
             share_client: share == Share::Client,
-            links,
         }
+    }
+
+    /// Gives the connection in this slot a position.
+    pub fn add_link(&mut self, index: u32) -> u32 {
+        self.links.push(index);
+        let count = self.links.len();
+        let taking = [&mut self.open, &mut self.idle, &mut self.resting, &mut self.unseen, &mut self.sharing];
+        let others = [&mut self.held, &mut self.paused, &mut self.stalled, &mut self.coming];
+        let placed = [&mut self.near, &mut self.far];
+        taking.into_iter().chain(others).chain(placed).for_each(|bits| bits.grow(count));
+        count as u32 - 1
+    }
+
+    /// Connections that are up or on their way.
+    pub fn made(&self) -> u32 {
+        self.ready + self.coming.count()
+    }
+
+    /// Whether any connection is on its way, or takes requests in the next turn.
+    pub fn coming_any(&self) -> bool {
+        !(self.coming.is_empty() && self.unseen.is_empty())
+    }
+
+    /// Positions of connections whose clients do not read.
+    pub fn paused(&self) -> Vec<u32> {
+        let positions = 0..self.links.len();
+        positions.filter(|position| self.paused.has(*position)).map(|position| self.links[position]).collect()
+    }
+
+    /// Whether the client of any connection does not read while requests wait.
+    pub fn is_blocked(&self) -> bool {
+        !self.paused.is_empty() && !self.waiting.is_empty()
+    }
+
+    /// Connections whose clients have not read for a while, and for which others wait.
+    pub fn stalled(&self) -> u32 {
+        self.stalled.count()
+    }
+
+    /// Whether one of its idle connections is one too many, after others were held for a while.
+    pub fn is_over(&self) -> bool {
+        self.made() > self.limits.all
+    }
+
+    /// Whether none is kept without a request: the server ends each after one answer, and while it waits on one for a request, it
+    /// may have nobody for another one.
+    pub fn is_one_shot(&self) -> bool {
+        self.lifespan.is_one_shot() && !self.limits.is_exact()
+    }
+
+    /// Whether a connection is kept although nothing waits for it; `others`: how many there are beside it.
+    pub fn keeps(&self, others: u32) -> bool {
+        others < self.limits.min && !self.is_one_shot()
+    }
+
+    /// Whether one more connection may be held by a request that goes alone, beside those that are held and `coming`: some always
+    /// stay for those that share, whatever holds the others.
+    fn may_hold(&self, coming: u32) -> bool {
+        let reserve = if self.limits.all > self.limits.shared { self.limits.shared } else { 0 };
+        let all = self.limits.all + self.stalled().min(STALLED_MAX);
+        self.held.count() + coming + reserve < all
+    }
+
+    /// Whether another connection may be made, for a request that goes alone or for others.
+    pub fn may_grow(&self, alone: bool) -> bool {
+        let (made, held) = (self.made(), self.held.count());
+        let all = self.limits.all + self.stalled().min(STALLED_MAX);
+        let fits = if alone { self.may_hold(self.coming.count()) } else { made < held + self.limits.shared };
+        fits && made < all && self.limits.shared > 0 && self.standing.keeps_connections()
+    }
+
+    /// Whether another connection is to be made now: requests wait for more than are on their way.
+    pub fn wants_more(&self) -> bool {
+        let (shared, alone) = (self.waiting.line(false).len() as u32, self.waiting.line(true).len() as u32);
+        if shared + alone == 0 {
+            return false;
+        }
+        let each = if self.is_single() { 1 } else { self.depth.limit().min(self.batch).max(1) };
+        // Those that ran empty take requests in the next turn.
+        let coming = self.coming.count() + self.unseen.count();
+        let (for_alone, for_shared) = (alone.min(coming), shared.div_ceil(each));
+        alone > coming && self.may_grow(true) || for_shared > coming - for_alone && shared > 0 && self.may_grow(false)
     }
 
     /// It takes requests again after it had been out of use.
@@ -222,20 +369,27 @@ impl Server {
         self.inflight + self.waiting.len() as u32
     }
 
-    /// Whether nothing is put on any of the connections that are up until the answer under way has ended.
+    /// Whether nothing is put on any of the connections that are up until the answer under way has ended, and no other can be
+    /// made.
     pub fn is_held(&self) -> bool {
-        !self.held.is_empty() && self.held.count() >= self.ready
+        !self.held.is_empty() && self.held.count() >= self.ready && !self.may_grow(false)
     }
 
-    /// Whether some connection takes a request at once.
+    /// Whether a connection can be made where none is up, as far as is known.
+    pub fn is_hopeful(&self) -> bool {
+        self.limits.shared > 0 && self.reach == Reach::Proven
+    }
+
+    /// Whether some connection takes a request at once, or is made for it.
     pub fn has_room(&self) -> bool {
-        self.standing.takes_new() && !self.is_full() && !(self.open.is_empty() && self.resting.is_empty())
+        let room =
+            !(self.open.is_empty() && self.resting.is_empty()) || self.reach == Reach::Proven && self.may_grow(false);
+        self.standing.takes_new() && !self.is_full() && room
     }
 
     /// Recomputes what a connection may take. Call after anything about it changed.
     pub fn refresh(&mut self, link: &mut Link, now_us: u64) {
-        if link.state == LinkState::Aside || link.owner.is_some() {
-            // Its position belongs to its successor, or it has none.
+        if link.owner.is_some() {
             return;
         }
         let position = link.position as usize;
@@ -265,7 +419,14 @@ impl Server {
         self.idle.set(position, idle && !resting);
         self.resting.set(position, resting);
         self.unseen.set(position, up && empty && link.unseen);
-        self.held.set(position, up && (link.hold || link.large || link.late || link.paused));
+        let alone = link.entries.front().is_some_and(|entry| entry.ask.traits.goes_alone());
+        let yields = alone || link.large || link.late || link.paused && link.yields;
+        let ready = link.state == LinkState::Ready;
+        self.held.set(position, ready && (yields || !link.persist || spent && !empty));
+        self.paused.set(position, ready && link.paused);
+        self.stalled.set(position, ready && link.paused && link.stalled);
+        self.sharing.set(position, ready && !empty && !yields && !link.paused);
+        self.coming.set(position, link.is_coming());
         self.open.set(position, open);
     }
 
@@ -299,22 +460,33 @@ impl Server {
 
     /// The position of the connection that takes this request now, if there is one.
     pub fn pick(&self, ask: &Ask, client_of: impl Fn(u32) -> Option<u64>) -> Option<usize> {
-        if ask.traits.has(Traits::ALONE) {
-            return self.empty();
-        }
-        if !ask.traits.has(Traits::PIPELINABLE) {
-            let open = || if self.share_client { None } else { self.preferred(&self.open) };
-            return self.empty().or_else(open);
+        if ask.traits.goes_alone() {
+            return self.empty().filter(|_| self.may_hold(0));
         }
         if self.share_client {
             return self.pick_for_client(ask.client, client_of);
         }
-        self.nearest_open()
+        let found = self.nearest_open()?;
+        if self.open.has(found) && !self.idle.has(found) || self.may_begin() {
+            return Some(found);
+        }
+        self.open.first_in(&self.sharing)
+    }
+
+    /// Whether one more connection may get requests that share it. Idle ones that were made while others were held are for what
+    /// goes alone.
+    fn may_begin(&self) -> bool {
+        self.sharing.count() < self.limits.shared
     }
 
     /// Whether nothing is unanswered on some connection.
     pub fn has_empty(&self) -> bool {
         [&self.idle, &self.resting, &self.unseen].iter().any(|among| !among.is_empty())
+    }
+
+    /// Whether nothing is unanswered on this connection, and it takes a request.
+    pub fn is_empty_at(&self, position: usize) -> bool {
+        self.idle.has(position) || self.resting.has(position)
     }
 
     /// A connection with nothing unanswered, one that has rested if possible.
@@ -354,7 +526,7 @@ impl Server {
     /// Whether a connection that was found to be far is better made anew: all are, and the next one may be near. `scouted`: it
     /// has done nothing yet but to find that out.
     pub fn may_try_nearer(&mut self, scouted: bool) -> bool {
-        let all_far = self.far.count() as usize == self.links.len();
+        let all_far = self.far.count() == self.ready;
         let may = (scouted || all_far) && self.far_tries > 0;
         self.far_tries -= u32::from(may);
         may
@@ -381,7 +553,7 @@ impl Server {
     fn pick_for_client(&self, client: u64, client_of: impl Fn(u32) -> Option<u64>) -> Option<usize> {
         let same = (0..self.links.len())
             .find(|position| self.open.has(*position) && client_of(self.links[*position]) == Some(client));
-        same.or_else(|| self.empty())
+        same.or_else(|| self.empty().filter(|_| self.may_begin()))
     }
 }
 
@@ -390,7 +562,8 @@ mod tests {
     use super::*;
 
     fn server(mode: PipelineMode) -> Server {
-        Server::new(0, 0, Arc::default(), vec![0], 1, Pool::Pipelined, mode, Share::All, 1000)
+        let limits = Limits { min: 1, shared: 1, all: 1 };
+        Server::new(0, 0, Arc::default(), limits, 1, Pool::Pipelined, mode, Share::All, 1000)
     }
 
     /// A batch is what fills a receive: many small answers, one large one; a fixed depth stays what it is.

@@ -133,7 +133,7 @@ impl Engine {
         let machine = &self.servers[first + old];
         let stays = machine.standing.keeps_waiting();
         let same = if stays { self.same_elsewhere(ask) } else { None };
-        let is_up = self.ready_elsewhere(first + old).is_some();
+        let is_up = self.able_elsewhere(first + old).is_some();
         if is_up && let Some(found) = same {
             return Ok(found);
         }
@@ -142,6 +142,7 @@ impl Engine {
             return Ok(here(index));
         }
         if machine.ready == 0
+            && !self.is_hopeful(first + old)
             && let Some(found) = self.second_burdened(ask, order)
         {
             return Ok(found);
@@ -149,7 +150,7 @@ impl Engine {
         if let Some(found) = same {
             return Ok(found);
         }
-        let may_wait = !machine.links.is_empty() && (machine.ready > 0 || self.may_come_up(first + old));
+        let may_wait = machine.limits.shared > 0 && (machine.ready > 0 || self.may_come_up(first + old));
         if may_wait { Ok(here(old)) } else { Err(self.why_not(ask.upstream)) }
     }
 
@@ -161,11 +162,11 @@ impl Engine {
         if !machine.standing.accepts_bound() {
             return Err(self.refusal(ask));
         }
-        if machine.ready > 0 {
+        if machine.ready > 0 || self.is_hopeful(server) {
             return Ok(here);
         }
         let elsewhere = if machine.standing.keeps_waiting() { self.same_elsewhere(ask) } else { None };
-        let waits = !machine.links.is_empty() && self.may_come_up(server);
+        let waits = machine.limits.shared > 0 && self.may_come_up(server);
         elsewhere.or(waits.then_some(here)).ok_or_else(|| self.refusal(ask))
     }
 
@@ -188,7 +189,7 @@ impl Engine {
         }
         let takes = |index: &&usize| self.servers[first + **index].standing.takes_new();
         among.iter().filter(takes).find_map(|index| {
-            let worker = self.ready_elsewhere(first + index)?;
+            let worker = self.able_elsewhere(first + index)?;
             Some(Second { server: *index as u16, worker: Some(worker) })
         })
     }
@@ -212,10 +213,10 @@ impl Engine {
     fn same_elsewhere(&self, ask: &Ask) -> Option<Second> {
         let server = self.server_index(ask);
         let machine = &self.servers[server];
-        if !self.may_cross(ask) || !machine.links.is_empty() && !machine.unreachable {
+        if !self.may_cross(ask) || machine.limits.shared > 0 && !machine.unreachable {
             return None;
         }
-        let worker = self.ready_elsewhere(server).or_else(|| self.owner_elsewhere(server))?;
+        let worker = self.able_elsewhere(server).or_else(|| self.owner_elsewhere(server))?;
         Some(Second { server: ask.server, worker: Some(worker) })
     }
 
@@ -274,7 +275,7 @@ impl Engine {
     pub(super) fn should_evacuate(&self, server: usize) -> bool {
         let group = self.groups[usize::from(self.servers[server].upstream)].servers.clone();
         let is_up = |other: usize| {
-            let elsewhere = self.servers[other].standing.takes_new() && self.ready_elsewhere(other).is_some();
+            let elsewhere = self.servers[other].standing.takes_new() && self.able_elsewhere(other).is_some();
             other != server && self.may_take(other) || elsewhere
         };
         !self.servers[server].waiting.is_empty() && (!self.may_come_up(server) || group.into_iter().any(is_up))
@@ -282,7 +283,7 @@ impl Engine {
 
     /// The server can't be reached or is to get nothing more: what waits for it goes elsewhere, or fails.
     pub(super) fn evacuate(&mut self, server: usize) {
-        let waiting = std::mem::take(&mut self.servers[server].waiting);
+        let waiting = self.servers[server].waiting.take_all();
         self.counters.queue_waiting.sub(waiting.len() as u64);
         for Waiting { ask, bytes } in waiting.into_iter().rev() {
             self.place_again(ask, bytes);

@@ -1,19 +1,20 @@
 //! Connections set aside: a client that takes its answer slowly keeps nobody else from a server.
 //!
-//! A connection whose reading has stopped for [`STALL_US`] while others need it leaves the pool and is replaced at once;
-//! safe requests that were sent behind the slow answer are sent again elsewhere, and their answers on this connection are
-//! thrown away. It ends with its last wanted answer. Without this, answers that wait for each other's clients could also
-//! wait in a circle. Bound: [`ASIDE_MAX`] for each server and worker; beyond it the others wait.
+//! Nothing is sent behind an answer whose reading has stopped, and another connection may be made in its place
+//! ([`crate::server::Server::may_grow`]). When it has stopped for [`STALL_US`], safe requests that were sent behind it are sent again
+//! elsewhere, and their answers on this connection are thrown away. Without this, answers that wait for each other's clients
+//! could also wait in a circle.
 
 use super::Engine;
 use crate::ask::Ask;
-use crate::link::{Link, LinkState};
+use crate::link::Link;
 
 /// How long an answer may stand still while others need its connection. A client that reads at all clears the
 /// bytes that stopped it sooner than this.
 pub(super) const STALL_US: u64 = 100_000;
-/// Connections of one server set aside at a time.
-const ASIDE_MAX: u32 = 1_000;
+
+/// Requests that are looked at to see whether another client's waits.
+const YIELD_MAX: usize = 64;
 
 /// Whether a slow answer to `slow` keeps `other` from being answered. The client's own later requests have to wait for
 /// that answer anyway: on a connection each, they would only cost connections.
@@ -25,11 +26,8 @@ impl Engine {
     /// The reading of a connection was stopped: looks again later whether it still is.
     pub(super) fn watch_stall(&mut self, index: u32) {
         let link = self.links.at_mut(index);
-        link.paused_us = self.now_us;
-        if link.owner.is_none()
-            && link.stall_due_us == u64::MAX
-            && matches!(link.state, LinkState::Ready | LinkState::Aside)
-        {
+        (link.paused_us, link.yields, link.stalled) = (self.now_us, false, false);
+        if link.owner.is_none() && link.stall_due_us == u64::MAX && link.is_ready() {
             self.arm_stall(index, self.now_us + STALL_US);
         }
     }
@@ -43,36 +41,44 @@ impl Engine {
         }
         let due_us = link.paused_us + STALL_US;
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
+        if due_us > self.now_us {
+            self.arm_stall(index, due_us);
+            return;
+        }
         let behind = link.entries.iter().skip(1).any(|entry| !entry.cancelled && keeps_up(&front, &entry.ask));
-        let aside = link.state == LinkState::Aside;
-        let server = &self.servers[link.server as usize];
-        let needed = behind || !aside && server.waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
-        if due_us <= self.now_us && needed && aside {
-            // Its slow answer is another one now: requests that could stay behind the first may have to go.
+        let machine = &mut self.servers[link.server as usize];
+        let awaited = machine.waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
+        if !behind && !awaited {
+            self.arm_stall(index, self.now_us + STALL_US);
+            return;
+        }
+        self.counters.set_aside.add(u64::from(!link.stalled));
+        (link.yields, link.stalled) = (true, true);
+        machine.refresh(link, self.now_us);
+        let server = link.server as usize;
+        if behind {
             self.move_on(index);
-        } else if due_us <= self.now_us && needed && server.aside < ASIDE_MAX {
-            self.set_aside(index);
         } else {
-            self.arm_stall(index, due_us.max(self.now_us + STALL_US));
+            // Another one may be made in its place.
+            self.dispatch(server);
+        }
+        self.arm_stall(index, self.now_us + STALL_US);
+    }
+
+    /// Connections whose clients do not read, while requests of others wait, may have others made in their place.
+    pub(super) fn yield_paused(&mut self, server: usize) {
+        for index in self.servers[server].paused() {
+            let link = self.links.at_mut(index);
+            let Some(front) = link.entries.front().map(|entry| entry.ask).filter(|_| !link.yields) else { continue };
+            let machine = &mut self.servers[server];
+            link.yields = machine.waiting.iter().take(YIELD_MAX).any(|waiting| keeps_up(&front, &waiting.ask));
+            machine.refresh(link, self.now_us);
         }
     }
 
     pub(super) fn arm_stall(&mut self, index: u32, due_us: u64) {
         self.links.at_mut(index).stall_due_us = due_us;
         self.arm_link(index, due_us);
-    }
-
-    /// The connection leaves the pool with the answer under way; another takes its place.
-    fn set_aside(&mut self, index: u32) {
-        let link = self.links.at_mut(index);
-        link.state = LinkState::Aside;
-        let (server, position) = (link.server as usize, link.position);
-        self.counters.set_aside.add(1);
-        self.counters.upstream_connections.sub(1);
-        self.servers[server].aside += 1;
-        self.servers[server].ready -= 1;
-        self.replace_link(server, position, "set-aside");
-        self.move_on(index);
     }
 
     /// Requests that the slow answer keeps up are sent again elsewhere.
@@ -97,32 +103,19 @@ impl Engine {
         }
     }
 
-    /// Puts a new connection into the place of one that left the pool.
+    /// Puts another connection into the place of one that left the pool, to be made when it is needed.
     pub(super) fn replace_link(&mut self, server: usize, position: u32, why: &'static str) {
-        let mut fresh = Link::new(server as u32, position, self.now_us);
+        let mut fresh = Link::new(server as u32, position, u64::MAX);
         let old = self.links.at(self.servers[server].links[position as usize]);
         fresh.closes = old.closes;
         fresh.note_close(why);
+        (fresh.due_us, fresh.since_us) = (self.now_us, self.now_us);
         let (fresh, _) = self.links.insert(fresh);
         self.servers[server].links[position as usize] = fresh;
         let link = self.links.at_mut(fresh);
         self.servers[server].refresh(link, self.now_us);
         self.publish_ready(server);
-        self.connect(fresh);
-    }
-
-    /// Whether a connection that was set aside has nothing more to do.
-    pub(super) fn is_aside_done(&self, index: u32) -> bool {
-        let link = self.links.at(index);
-        link.state == LinkState::Aside && link.entries.iter().all(|entry| entry.cancelled)
-    }
-
-    /// Ends a connection that was set aside.
-    pub(super) fn remove_aside(&mut self, index: u32) {
-        let link = self.links.remove(index);
-        self.servers[link.server as usize].aside -= 1;
-        if let Some(socket) = link.socket {
-            self.actions.push_back(super::Action::CloseLink { socket });
-        }
+        self.keep_least(server);
+        self.dispatch(server);
     }
 }

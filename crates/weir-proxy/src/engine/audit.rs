@@ -6,6 +6,7 @@
 use super::{Engine, HIGH_BYTES};
 use crate::ask::ExchangeId;
 use crate::link::{Link, LinkState};
+use crate::server::STALLED_MAX;
 use crate::session::{Phase, Reading, Session};
 use crate::slab::NONE;
 
@@ -63,11 +64,10 @@ impl Engine {
             let asked: usize = mine().map(|link| link.entries.len()).sum();
             equal("connections that are up", ready, server.ready as usize)?;
             equal("requests on connections", asked, server.inflight as usize)?;
-            equal(
-                "connections set aside",
-                mine().filter(|link| link.state == LinkState::Aside).count(),
-                server.aside as usize,
-            )?;
+            let pooled = || mine().filter(|link| link.owner.is_none() && link.state != LinkState::Tunnel);
+            equal("connections of the pool", pooled().count(), server.links.len())?;
+            let made = pooled().filter(|link| link.is_ready() || link.is_coming()).count() as u32;
+            at_most("connections", made as usize, (server.limits.all + STALLED_MAX) as usize)?;
             at_most("requests at a server", asked + server.waiting.len(), server.capacity as usize)?;
             let gone = server.links.iter().find(|link| !self.links.is_occupied(**link));
             gone.map_or(Ok(()), |link| Err(format!("server {index} has lost its connection {link}")))?;
@@ -86,6 +86,12 @@ impl Engine {
             && (at + 1 < link.entries.len() || !link.hold)
         {
             return Err(format!("request {at} of {} must not be followed", link.entries.len()));
+        }
+        let alone = |entry: &crate::link::Entry| entry.ask.traits.goes_alone();
+        if let Some(at) = link.entries.iter().position(alone)
+            && link.entries.len() > 1
+        {
+            return Err(format!("request {at} of {} must go alone", link.entries.len()));
         }
         let mut end = 0;
         for entry in &link.entries {

@@ -38,7 +38,7 @@ impl Engine {
     /// All lines in which requests wait.
     pub(super) fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
         let quarantined = self.groups.iter_mut().map(|group| &mut group.quarantine.waiting);
-        self.servers.iter_mut().map(|server| &mut server.waiting).chain(quarantined)
+        self.servers.iter_mut().flat_map(|server| server.waiting.queues()).chain(quarantined)
     }
 
     /// The connection that carries a request, where that is known: to its client's side, or because it is the client's own.

@@ -95,7 +95,7 @@ impl Engine {
             return self.why_not(ask.upstream);
         }
         let server = self.groups[usize::from(ask.upstream)].servers.start + usize::from(ask.bound);
-        let up = self.servers[server].ready > 0 || self.ready_elsewhere(server).is_some();
+        let up = self.servers[server].ready > 0 || self.able_elsewhere(server).is_some();
         match self.servers[server].standing.accepts_bound() {
             false => Failure::NoHealthyServer,
             true if up => Failure::QueueFull,
@@ -208,6 +208,16 @@ impl Engine {
             _ => false,
         };
         machine.failures == 0 && !machine.is_full() && machine.links.iter().any(young)
+    }
+
+    /// Whether a connection to a server can be made where none is up, as far as is known: no connect is overdue.
+    pub(super) fn is_hopeful(&self, server: usize) -> bool {
+        let machine = &self.servers[server];
+        let is_overdue = |link: &u32| {
+            let link = self.links.at(*link);
+            matches!(link.state, LinkState::Connecting { .. }) && self.now_us >= link.since_us + COMING_US
+        };
+        machine.is_hopeful() && !machine.links.iter().any(is_overdue)
     }
 
     /// Gives the method what it needs to know.

@@ -1,27 +1,82 @@
-//! Connections to servers made and replaced: exactly as many as configured, at the pace of back-off; and a server that
-//! is down looked for every second (stage forward). semantics.md §4.
+//! Connections to servers made when requests need them, kept for a while, and closed; at the pace of back-off; and a server
+//! that is down looked for every second (stage forward). semantics.md §3, §4.
 
+use super::loss::Loss;
 use super::orders::NEVER_US;
 use super::{Action, Engine, Owner, token};
 use crate::event::What;
-use crate::link::LinkState;
+use crate::link::{Link, LinkState};
+use crate::server::{Reach, SURPLUS_US};
 
 /// While a worker has no connection to a server, it tries at least this often, whatever the back-off says: a server that
 /// is there again gets requests within a second.
 const SCOUT_US: u64 = 800_000;
 
 impl Engine {
+    /// A further position of a server, with a connection that is due now.
+    pub(super) fn add_position(&mut self, server: usize) -> u32 {
+        let (index, _) = self.links.insert(Link::new(server as u32, 0, self.now_us));
+        let machine = &mut self.servers[server];
+        let link = self.links.at_mut(index);
+        link.position = machine.add_link(index);
+        machine.refresh(link, self.now_us);
+        index
+    }
+
+    /// Makes connections while what waits needs more than there are.
+    pub(super) fn grow(&mut self, server: usize) {
+        if self.servers[server].is_blocked() {
+            self.yield_paused(server);
+        }
+        while self.servers[server].wants_more() {
+            self.make_connection(server);
+        }
+    }
+
+    /// Makes the connections that are kept to a server.
+    pub(super) fn keep_least(&mut self, server: usize) {
+        while self.servers[server].standing.keeps_connections()
+            && self.servers[server].keeps(self.servers[server].made())
+        {
+            self.make_connection(server);
+        }
+    }
+
+    /// Begins to make one more connection, when its time has come: in the first position that has none.
+    pub(super) fn make_connection(&mut self, server: usize) -> u32 {
+        let spare = self.servers[server].links.iter().copied().find(|link| self.links.at(*link).is_spare());
+        let index = spare.unwrap_or_else(|| self.add_position(server));
+        let due_us = self.links.at(index).due_us;
+        if due_us <= self.now_us {
+            self.connect(index);
+        } else {
+            self.set_down(index, due_us);
+            self.look_out(server);
+        }
+        index
+    }
+
+    /// A connection is due at this time, or never.
+    fn set_down(&mut self, index: u32, retry_us: u64) {
+        let link = self.links.at_mut(index);
+        link.state = LinkState::Down { retry_us };
+        self.servers[link.server as usize].refresh(link, self.now_us);
+        if retry_us != NEVER_US {
+            self.arm_link(index, retry_us);
+        }
+    }
+
     pub(super) fn connect(&mut self, index: u32) {
         let link = self.links.at_mut(index);
         let server = &mut self.servers[link.server as usize];
         if !server.standing.keeps_connections() {
-            link.state = LinkState::Down { retry_us: NEVER_US };
-            return;
+            return self.set_down(index, NEVER_US);
         }
-        if let Err(retry_us) = server.pacer.admit(self.now_us) {
-            link.state = LinkState::Down { retry_us };
-            self.arm_link(index, retry_us);
-            return;
+        // What requests need of a server that works is made at once.
+        if server.reach != Reach::Proven
+            && let Err(retry_us) = server.pacer.admit(self.now_us)
+        {
+            return self.set_down(index, retry_us);
         }
         server.stats.connects.add(1);
         let upstream = &self.plan.upstreams[usize::from(server.upstream)];
@@ -32,6 +87,7 @@ impl Engine {
         link.state = LinkState::Connecting { deadline_us };
         link.since_us = now_us;
         link.scouting = link.due_us > now_us;
+        self.servers[link.server as usize].refresh(link, now_us);
         self.arm_link(index, deadline_us);
         self.counters.upstream_connects.add(1);
         let token = token(Owner::Link, index, self.links.generation(index));
@@ -73,6 +129,7 @@ impl Engine {
         let revived = server.ready == 0 && server.failures > 0;
         server.failures = 0;
         server.unreachable = false;
+        server.reach = Reach::Proven;
         server.ready += 1;
         server.locate(link.position, None);
         link.probation |= server.scouts();
@@ -86,6 +143,63 @@ impl Engine {
         }
         self.publish_ready(position);
         self.dispatch(position);
+        self.watch_rest(index);
+    }
+
+    /// How long a connection of a server may rest before it is closed.
+    fn rest_limit_us(&self, server: usize) -> u64 {
+        let machine = &self.servers[server];
+        let unneeded = machine.ready > machine.limits.min || machine.is_one_shot();
+        let surplus_us = match machine.is_one_shot() {
+            true => 0,
+            false if unneeded => SURPLUS_US,
+            false => NEVER_US,
+        };
+        surplus_us.min(machine.idle_limit.close_after_us(self.now_us).unwrap_or(NEVER_US))
+    }
+
+    /// Looks after a while whether a connection rests for too long.
+    fn watch_rest(&mut self, index: u32) {
+        if !self.links.is_occupied(index) || !self.links.at(index).is_ready() {
+            return;
+        }
+        let link = self.links.at(index);
+        let limit_us = self.rest_limit_us(link.server as usize);
+        if limit_us == 0 && link.entries.is_empty() {
+            self.lose_link(index, Loss::Ours, "unneeded");
+            return;
+        }
+        let from_us = if link.entries.is_empty() { self.now_us - link.rest_us(self.now_us) } else { self.now_us };
+        // One that is kept now may be one too many later.
+        let due_us = from_us.saturating_add(limit_us).min(self.now_us + SURPLUS_US);
+        if due_us < link.rest_due_us {
+            self.links.at_mut(index).rest_due_us = due_us;
+            self.arm_link(index, due_us);
+        }
+    }
+
+    /// The time of [`Engine::watch_rest`] is up.
+    pub(super) fn check_rest(&mut self, index: u32) {
+        let link = self.links.at_mut(index);
+        link.rest_due_us = NEVER_US;
+        let (server, rest_us) = (link.server as usize, link.rest_us(self.now_us));
+        if link.entries.is_empty() && link.owner.is_none() && rest_us >= self.rest_limit_us(server) {
+            // Nothing is known against it.
+            self.servers[server].reach = Reach::Proven;
+            self.lose_link(index, Loss::Ours, "idle");
+        } else {
+            self.watch_rest(index);
+        }
+    }
+
+    /// A server has closed a connection on which nothing was asked: when it does so after a while, weir does it first.
+    pub(super) fn note_idle_end(&mut self, server: usize, rest_us: u64) {
+        if !self.servers[server].idle_limit.on_end(self.now_us, rest_us) {
+            return;
+        }
+        for position in 0..self.servers[server].links.len() {
+            self.watch_rest(self.servers[server].links[position]);
+        }
     }
 
     pub(super) fn connect_timed_out(&mut self, index: u32) {
@@ -101,7 +215,8 @@ impl Engine {
         let link = self.links.at_mut(index);
         link.note_close("connect-failed");
         let (server, attempts) = (link.server as usize, link.backoff.attempts());
-        self.disconnect(index);
+        self.servers[server].reach = Reach::Doubtful;
+        self.disconnect(index, false);
         let machine = &mut self.servers[server];
         machine.stats.connect_failures.add(1);
         machine.stats.closes.count("connect-failed");
@@ -111,6 +226,7 @@ impl Engine {
             self.evacuate(server);
         }
         self.tell_unreachable(server);
+        self.grow(server);
     }
 
     /// Has the log say that a server can't be reached, once, by the worker that judges it.
@@ -124,8 +240,9 @@ impl Engine {
         }
     }
 
-    /// Closes the socket if there is one and sets the time of the next try.
-    pub(super) fn disconnect(&mut self, index: u32) {
+    /// Closes the socket if there is one and sets the time of the next try, if there is to be one before a request needs it.
+    /// `useless`: the server has ended it before anything was asked on it.
+    pub(super) fn disconnect(&mut self, index: u32, useless: bool) {
         let link = self.links.at_mut(index);
         if let Some(socket) = link.socket.take() {
             self.actions.push_back(Action::CloseLink { socket });
@@ -133,24 +250,30 @@ impl Engine {
         let position = link.server as usize;
         let parked = !self.servers[position].standing.keeps_connections();
         let ahead_of_time = link.scouting && link.due_us > self.now_us;
-        let retry_us = if parked {
-            NEVER_US
+        let due_us = if parked {
+            self.now_us
         } else if ahead_of_time {
             link.due_us
         } else {
             self.now_us + link.backoff.next_delay_us(self.seed ^ u64::from(index))
         };
-        link.reset(retry_us, self.now_us);
+        link.reset(NEVER_US, self.now_us);
+        link.due_us = due_us;
         let server = &mut self.servers[position];
         server.refresh(link, self.now_us);
         self.links.renew(index);
-        if parked {
+        let others = server.made();
+        let is_kept = server.keeps(others) && (!useless || server.limits.is_exact());
+        // Somebody has to find out when it is there again.
+        let is_scout = others == 0 && server.reach == Reach::Doubtful && server.limits.shared > 0;
+        self.publish_ready(position);
+        if parked || !is_kept && !is_scout {
             return;
         }
-        if retry_us <= self.now_us {
+        if due_us <= self.now_us {
             self.connect(index);
         } else {
-            self.arm_link(index, retry_us);
+            self.set_down(index, due_us);
             self.look_out(position);
         }
     }
@@ -163,15 +286,14 @@ impl Engine {
         }
         machine.was_down = true;
         let soon_us = self.now_us + SCOUT_US;
-        let first = machine.links[0];
-        let link = self.links.at_mut(first);
-        if matches!(link.state, LinkState::Down { retry_us } if retry_us > soon_us) {
-            link.state = LinkState::Down { retry_us: soon_us };
-            self.arm_link(first, soon_us);
+        let mut coming = machine.links.iter().copied().filter(|link| self.links.at(*link).is_coming());
+        let Some(first) = coming.next() else { return };
+        if matches!(self.links.at(first).state, LinkState::Down { retry_us } if retry_us > soon_us) {
+            self.set_down(first, soon_us);
         }
     }
 
-    /// A server that was down has answered: all its connections are due now. Not earlier, because something in front of it
+    /// A server that was down has answered: all connections that are to be made are due now. Not earlier, because something in front of it
     /// may accept and close.
     pub(super) fn follow_scout(&mut self, server: usize) {
         self.servers[server].was_down = false;
@@ -180,10 +302,11 @@ impl Engine {
         }
         for position in 0..self.servers[server].links.len() {
             let index = self.servers[server].links[position];
-            if matches!(self.links.at(index).state, LinkState::Down { .. }) {
+            if matches!(self.links.at(index).state, LinkState::Down { retry_us } if retry_us != NEVER_US) {
                 self.connect(index);
             }
         }
+        self.keep_least(server);
     }
 
     pub(super) fn publish_ready(&self, server: usize) {
@@ -191,6 +314,7 @@ impl Engine {
             // No other worker may use them.
             return;
         }
-        self.hints.set_ready(server, usize::from(self.worker), self.servers[server].ready);
+        let machine = &self.servers[server];
+        self.hints.set_ready(server, usize::from(self.worker), machine.ready, machine.is_hopeful());
     }
 }

@@ -192,17 +192,25 @@ impl Engine {
         None
     }
 
-    /// A connection with nothing else on it, here or at another worker.
-    fn trial_place(&self, server: usize, trial: &Ask) -> Option<Place> {
-        let machine = &self.servers[server];
-        if machine.private {
+    /// A connection with nothing else on it, here or at another worker. None: not yet; one is made if need be, because a request
+    /// that must not be noticed doesn't wait for it.
+    fn trial_place(&mut self, server: usize, trial: &Ask) -> Option<Place> {
+        if self.servers[server].private {
             return Some(Place::Private(server));
         }
-        match machine.pick(trial, |_| None) {
-            Some(position) => Some(Place::Link(machine.links[position])),
-            None if machine.ready == 0 => self.ready_elsewhere(server).map(Place::Mail),
-            None => None,
+        if let Some(position) = self.pick(server, trial) {
+            return Some(Place::Link(self.servers[server].links[position]));
         }
+        if self.servers[server].ready == 0
+            && let Some(worker) = self.ready_elsewhere(server)
+        {
+            return Some(Place::Mail(worker));
+        }
+        let machine = &self.servers[server];
+        if !machine.coming_any() && machine.may_grow(true) {
+            self.make_connection(server);
+        }
+        None
     }
 
     /// A trial has shown that a server works, or that it does not.

@@ -2,25 +2,50 @@
 //!
 //! The answer at the head of a connection takes far longer than its server usually needs ([`crate::usual`]), although its
 //! client reads. Nothing more is sent behind it; safe requests that wait behind it are sent again on other connections, and
-//! their answers on this one are thrown away. Each request is moved so at most once, and only a share of all, so that a
-//! server in trouble doesn't get its load multiplied. The late request itself stays: only its own client waits for it.
-//! design.md §5. What waits for a server all of whose connections have such answers, or large ones, goes to another server that
-//! has room. Slow clients are the business of [`super::aside`].
+//! their answers on this one are thrown away. Each request is moved so at most twice, the second time to where nothing is in front
+//! of it. Behind an answer that has not begun only a share of all is moved, so that a server in trouble doesn't get its
+//! load multiplied; one that has begun and does not end (an event stream) holds its connection as a tunnel does. The late
+//! request itself stays: only its own client waits for it. design.md §5. What waits for a server all of whose connections have
+//! such answers, or large ones, goes to another server that has room. Slow clients are the business of [`super::aside`].
 
 use super::Engine;
 use super::aside::{STALL_US, keeps_up};
 use crate::ask::{Ask, Traits};
-use crate::link::{Link, LinkState};
+use crate::link::LinkState;
+
+/// An answer that has begun and takes so long holds its connection, however long its server's answers usually take.
+const BEGUN_US: u64 = 100_000;
 
 impl Engine {
-    /// A request was put behind another one: looks when that one would be late.
+    /// A request was put behind another one, or the answer to that one has begun: looks when that one would be late.
     pub(super) fn watch_late(&mut self, index: u32) {
+        let late_us = self.late_us(index);
         let link = self.links.at_mut(index);
-        let late_us = self.servers[link.server as usize].usual.late_us();
-        if link.late_due_us == u64::MAX && late_us < u64::MAX {
-            let due_us = link.next_since_us() + late_us;
+        let due_us = link.next_since_us().saturating_add(late_us);
+        if due_us < link.late_due_us {
             self.arm_late(index, due_us);
         }
+    }
+
+    /// How long the next answer of a connection may take before it is late.
+    fn late_us(&self, index: u32) -> u64 {
+        let link = self.links.at(index);
+        let late_us = self.servers[link.server as usize].usual.late_us();
+        if link.begun { late_us.min(BEGUN_US) } else { late_us }
+    }
+
+    /// Whether the next answer of a connection is late, which nobody has seen while nothing was to be put behind it.
+    pub(super) fn is_overdue(&self, index: u32) -> bool {
+        let link = self.links.at(index);
+        !link.entries.is_empty() && self.now_us.saturating_sub(link.next_since_us()) >= self.late_us(index)
+    }
+
+    /// Nothing more is put behind the answer that is late.
+    pub(super) fn mark_late(&mut self, index: u32) {
+        let link = self.links.at_mut(index);
+        link.late = true;
+        self.servers[link.server as usize].refresh(link, self.now_us);
+        self.watch_queue(index);
     }
 
     /// The time of [`Engine::watch_late`] is up, or that of another timer of the connection.
@@ -30,18 +55,18 @@ impl Engine {
         if link.entries.len() < 2 || link.state != LinkState::Ready {
             return;
         }
-        let server = link.server as usize;
-        let late_us = self.servers[server].usual.late_us();
+        let late_us = self.late_us(index);
+        let link = self.links.at(index);
         let due_us = link.next_since_us().saturating_add(late_us);
         if due_us > self.now_us || link.paused {
-            self.arm_late(index, due_us.max(self.now_us + late_us / 2));
+            if due_us < u64::MAX {
+                self.arm_late(index, due_us.max(self.now_us + late_us / 2));
+            }
             return;
         }
-        link.late = true;
-        self.servers[server].refresh(link, self.now_us);
-        self.watch_queue(index);
+        self.mark_late(index);
         let link = self.links.at(index);
-        if link.entries.iter().skip(1).any(|entry| entry.is_movable() && !entry.ask.traits.has(Traits::MOVED)) {
+        if link.entries.iter().skip(1).any(|entry| entry.is_movable()) {
             self.arm_late(index, self.now_us + late_us);
             self.leave_behind(index);
         }
@@ -82,21 +107,17 @@ impl Engine {
         }
         let link = self.links.at_mut(index);
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
+        let begun = link.begun;
         let usual = &mut self.servers[server].usual;
-        let leaves = |ask: &Ask| !ask.traits.has(Traits::MOVED) && keeps_up(&front, ask) && usual.may_move();
+        let leaves = |ask: &Ask| keeps_up(&front, ask) && (begun || usual.may_move());
         let mut moved = link.take_behind(leaves);
-        moved.iter_mut().for_each(|(ask, _)| ask.traits = ask.traits.with(Traits::MOVED, true));
+        for (ask, _) in &mut moved {
+            ask.traits = ask.traits.with(Traits::ALONE, ask.traits.has(Traits::MOVED)).with(Traits::MOVED, true);
+        }
         let count = moved.len() as u64;
         self.counters.escapes.add(count);
         self.servers[server].stats.escapes.add(count);
         self.send_elsewhere(moved);
         self.dispatch_group(server);
-    }
-}
-
-impl Link {
-    /// Since when the oldest request is the next one to be answered.
-    fn next_since_us(&self) -> u64 {
-        self.entries.front().map_or(self.answered_us, |entry| entry.sent_us.max(self.answered_us))
     }
 }

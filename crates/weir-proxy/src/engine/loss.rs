@@ -9,6 +9,7 @@ use super::{Engine, Owner, token};
 use crate::ask::{Ask, Failure, LinkId, Traits};
 use crate::event::What;
 use crate::link::{Entry, LinkState};
+use crate::server::Reach;
 use crate::trust::Doubt;
 
 /// A connection that ends without an answer within this time counts as a failed try.
@@ -43,15 +44,16 @@ impl Loss {
     /// `begun`: its client may have the beginning of the answer; `unsent`: nothing of the request was given to the driver, so that all of
     /// it is still here, also what came of a body that is not kept.
     fn verdict(self, ask: &mut Ask, oldest: bool, begun: bool, unsent: bool) -> Result<bool, Failure> {
-        let whole = !ask.traits.has(Traits::STREAMING);
         if begun {
             Err(Failure::Truncated)
         } else if oldest && self == Loss::BadAnswer {
             Err(Failure::BadAnswer)
-        } else if unsent || whole && self == Loss::Announced {
+        } else if unsent {
             Ok(false)
         } else if !ask.traits.has(Traits::RETRIABLE) {
             Err(Failure::Lost)
+        } else if self == Loss::Announced {
+            Ok(false)
         } else {
             // Twice the reason for the end is hardly chance.
             ask.passed += u8::from(oldest && matches!(self, Loss::Orderly | Loss::Closed));
@@ -176,6 +178,11 @@ impl Engine {
             let server = link.server;
             link.large = false;
             if let Some(entry) = link.finish_answer(self.now_us) {
+                let (answers, pooled) = (link.answers, link.owner.is_none());
+                if pooled && answers == 1 {
+                    self.servers[server as usize].lifespan.on_announced(answers);
+                    self.hints.set_lasting(server as usize, false);
+                }
                 self.answer_ended(index, &entry, &[]);
             }
             if behind {
@@ -210,7 +217,6 @@ impl Engine {
         }
         let server = link.server as usize;
         let was_ready = link.is_ready();
-        let aside = link.state == LinkState::Aside;
         let owner = link.owner;
         // What weir itself ends, for one client, is no failure of its server.
         let young = link.answers == 0 && self.now_us.saturating_sub(link.connected_us) < FRUITLESS_US;
@@ -224,6 +230,8 @@ impl Engine {
         let answers = link.answers - link.answers_alone;
         let front_us = link.entries.front().filter(|front| front.start < link.log.flushed()).map(|front| front.sent_us);
         let (connected_us, rested) = (link.connected_us, link.rested);
+        let at_rest = matches!(loss, Loss::Died | Loss::Closed) && was_ready && link.entries.is_empty();
+        let (useless, rest_us) = (at_rest && link.answers == 0, link.rest_us(self.now_us));
         let entries = std::mem::take(&mut link.entries);
         let log = std::mem::take(&mut link.log);
         let begun = link.begun;
@@ -237,13 +245,17 @@ impl Engine {
         self.servers[server].inflight -= entries.len() as u32;
         self.counters.in_flight.sub(entries.len() as u64);
         self.publish_ready(server);
-        if aside {
-            self.remove_aside(index);
-        } else if owner.is_some() {
+        if owner.is_some() {
             self.remove_own(index);
         } else {
-            self.disconnect(index);
+            if matches!(loss, Loss::Died | Loss::Broken) && !useless {
+                self.servers[server].reach = Reach::Doubtful;
+            }
+            self.disconnect(index, useless);
             self.links.at_mut(index).probation = loss != Loss::Announced;
+            if at_rest {
+                self.note_idle_end(server, rest_us);
+            }
         }
         let may_be_death = matches!(loss, Loss::Died | Loss::Closed) && owner.is_none();
         let crash = front_us.filter(|_| may_be_death).and_then(|us| self.crash_of(server, connected_us, us));
@@ -376,7 +388,7 @@ impl Engine {
         if pause && !is_next || !pause && link.paused_by != client {
             return;
         }
-        link.paused = pause;
+        (link.paused, link.yields, link.stalled) = (pause, false, false);
         link.paused_by = client;
         let server = link.server as usize;
         if !tunnel {
@@ -384,6 +396,9 @@ impl Engine {
         }
         if pause {
             self.watch_stall(to.index);
+            if !tunnel {
+                self.grow(server);
+            }
         } else {
             self.receive_again(token(Owner::Link, to.index, to.generation));
             self.dispatch(server);

@@ -66,23 +66,28 @@ impl Engine {
                 LinkState::Ready if self.links.at(index).entries.is_empty() => {
                     self.lose_link(index, Loss::Ours, "disabled");
                 }
-                LinkState::Connecting { .. } | LinkState::Down { .. } => self.disconnect(index),
-                LinkState::Ready | LinkState::Tunnel | LinkState::Aside => {}
+                LinkState::Connecting { .. } | LinkState::Down { .. } => self.disconnect(index, false),
+                LinkState::Ready | LinkState::Tunnel => {}
             }
         }
     }
 
-    /// Makes the connections that a server is without, as fast as its pace allows: that it could not be reached is history.
+    /// Makes the connections that a server is without and that are needed or kept, as fast as its pace allows: that it could
+    /// not be reached is history.
     pub(super) fn connect_at_once(&mut self, server: usize) {
         let now_us = self.now_us;
         for position in 0..self.servers[server].links.len() {
             let index = self.servers[server].links[position];
             let link = self.links.at_mut(index);
-            if matches!(link.state, LinkState::Down { .. }) {
+            if let LinkState::Down { retry_us } = link.state {
                 link.backoff.reset();
                 link.due_us = now_us;
-                self.connect(index);
+                if retry_us != NEVER_US {
+                    self.connect(index);
+                }
             }
         }
+        self.keep_least(server);
+        self.grow(server);
     }
 }

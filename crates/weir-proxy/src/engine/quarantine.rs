@@ -180,7 +180,7 @@ impl Engine {
     /// gets no other, so that its end is evidence: one is made anew for it. None: one is kept for it until it is good.
     pub(super) fn pick_quarantined(&mut self, server: usize, at: usize) -> Option<usize> {
         let machine = &self.servers[server];
-        let Waiting { ask, bytes } = machine.waiting.get(at)?;
+        let Waiting { ask, bytes } = machine.waiting.line(true).get(at)?;
         let suspect = self.verdict_of(ask, bytes) != Verdict::Free;
         let rested = |position: &usize| self.links.at(machine.links[*position]).is_rested(self.now_us);
         let mut idle = (0..machine.links.len()).filter(|position| machine.idle.has(*position));
@@ -200,8 +200,26 @@ impl Engine {
         Some(position)
     }
 
-    /// The connection that is kept for the quarantine: one that comes up soon, or the one that will be empty the soonest.
+    /// The connection that is kept for what goes alone and waits in vain, where no more can be made: once it is empty.
+    pub(super) fn pick_kept(&mut self, server: usize) -> Option<usize> {
+        let machine = &self.servers[server];
+        if machine.coming_any() || machine.may_grow(true) {
+            return None;
+        }
+        let position = self.keep_one(server)?;
+        let link = self.links.at(self.servers[server].links[position]);
+        (link.is_ready() && link.persist && link.entries.is_empty() && !link.syncing).then_some(position)
+    }
+
+    /// The connection that is kept for one request: one that comes up soon, or else a new one, or the one that will be empty the
+    /// soonest.
     fn keep_one(&mut self, server: usize) -> Option<usize> {
+        if self.servers[server].kept.is_none()
+            && !self.servers[server].coming_any()
+            && self.servers[server].may_grow(true)
+        {
+            self.make_connection(server);
+        }
         let soon_us = self.now_us + suspects::CRASH_US;
         let effort = |position: &usize| {
             let link = self.links.at(self.servers[server].links[*position]);
@@ -224,11 +242,11 @@ impl Engine {
         Some(chosen)
     }
 
-    /// Gives the kept connection back to everybody, unless the next in line is the one that it is kept for.
+    /// Gives the kept connection back to everybody, unless something waits for it.
     #[cold]
     pub(super) fn end_keeping(&mut self, server: usize) {
         let machine = &mut self.servers[server];
-        if !machine.waiting.front().is_some_and(|front| front.ask.traits.has(Traits::QUARANTINED))
+        if machine.waiting.line(true).is_empty()
             && let Some(position) = machine.kept.take()
         {
             self.refresh_position(server, position as usize);

@@ -4,7 +4,7 @@ use super::Engine;
 use super::orders::NEVER_US;
 use crate::link::{Entry, Link, LinkState};
 use crate::report::{ConnectionReport, ConnectionState, Report, ServerReport};
-use crate::server::Server;
+use crate::server::{Reach, Server};
 use crate::standing::State;
 use crate::trust::TrustState;
 
@@ -54,11 +54,12 @@ impl Engine {
             standing,
             suspended_us,
             ready: server.ready,
-            reachable: server.ready > 0 || server.private && !server.unreachable,
+            reachable: server.ready > 0
+                || !server.unreachable && (server.private || server.reach == Reach::Proven && server.is_hopeful()),
             waiting: server.waiting.len() as u32,
             unanswered: server.inflight,
             capacity: server.capacity,
-            aside: server.aside,
+            aside: server.stalled(),
             tunnels: 0,
             failures: server.failures,
             trust,
@@ -77,7 +78,7 @@ impl Engine {
         };
         ConnectionReport {
             number: self.connection_number(at, link.position),
-            state: connection_state(link),
+            state: connection_state(link, server.standing.keeps_connections()),
             since_us: self.now_us.saturating_sub(link.since_us),
             retry_us,
             in_flight: given as u32,
@@ -98,8 +99,9 @@ impl Engine {
     }
 }
 
-fn connection_state(link: &Link) -> ConnectionState {
+fn connection_state(link: &Link, enabled: bool) -> ConnectionState {
     match link.state {
+        LinkState::Down { retry_us: NEVER_US } if enabled => ConnectionState::Spare,
         LinkState::Down { retry_us: NEVER_US } => ConnectionState::Parked,
         LinkState::Down { .. } => ConnectionState::Down,
         LinkState::Connecting { .. } => ConnectionState::Connecting,

@@ -2,13 +2,14 @@
 
 use weir_http::{Fields, Forwarded, Framing, RequestBody, RequestEdits, RequestHead};
 
+use super::loss::Loss;
 use super::{Engine, GENERATION_MASK};
 use crate::ask::{Ask, ExchangeId, Failure, LinkId, NOBODY, Traits};
 use crate::line_end::carries_line_end;
-use crate::link::Entry;
 use crate::mail::Mail;
 use crate::plan::Pool;
 use crate::queue::Waiting;
+use crate::server::Reach;
 use crate::session::Phase;
 use crate::suspects::Verdict;
 
@@ -97,7 +98,6 @@ impl Engine {
         exchange.patience_us = upstream_plan.forward_timeout_us;
         exchange.deadline_us = self.now_us + exchange.patience_us;
         let (session, received_us) = (exchange.session, exchange.received_us);
-        let traits = traits.with(Traits::FIRST, self.sessions.at(session).first == slot);
         self.note_forwarded(slot, upstream);
         self.serial += 1;
         let mut ask = Ask {
@@ -216,7 +216,7 @@ impl Engine {
     pub(super) fn accept_mailed(&mut self, mut ask: Ask, bytes: &[u8]) {
         ask.traits = ask.traits.with(Traits::MAILED, true);
         let server = self.server_index(&ask);
-        if ask.traits.has(Traits::TRIAL) && self.servers[server].pick(&ask, |_| None).is_none() {
+        if ask.traits.has(Traits::TRIAL) && self.pick(server, &ask).is_none() {
             // Another time: a request that must not be noticed doesn't wait for a connection to a server in doubt.
             ask.traits = ask.traits.without(Traits::TRIAL);
         }
@@ -236,6 +236,15 @@ impl Engine {
         self.groups[usize::from(ask.upstream)].servers.start + usize::from(ask.server)
     }
 
+    /// Another worker that has a connection to a server, or can have one as far as it knows.
+    pub(super) fn able_elsewhere(&self, server: usize) -> Option<u16> {
+        let able = || {
+            let others = (1..self.workers).map(|step| (self.worker + step) % self.workers);
+            others.into_iter().find(|worker| self.hints.is_able(server, usize::from(*worker)))
+        };
+        self.ready_elsewhere(server).or_else(able)
+    }
+
     /// Connections to a server that other workers have up.
     pub(super) fn ready_elsewhere(&self, server: usize) -> Option<u16> {
         (1..self.workers)
@@ -248,13 +257,13 @@ impl Engine {
         self.servers[server].standing.takes_new() && self.is_reachable(server)
     }
 
-    /// Whether a connection to this server is up and not all are full.
+    /// Whether a connection to this server is up, or can be made as far as is known, and not all are full.
     pub(super) fn is_reachable(&self, server: usize) -> bool {
         let here = &self.servers[server];
         if here.private {
             return self.now_us >= here.away_until_us;
         }
-        here.ready > 0 && !here.is_full() || self.ready_elsewhere(server).is_some()
+        (here.ready > 0 || self.is_hopeful(server)) && !here.is_full() || self.able_elsewhere(server).is_some()
     }
 
     /// Whether one of this worker's own connections to a server may have a request of another server.
@@ -263,7 +272,7 @@ impl Engine {
         if here.private {
             return here.standing.takes_new() && self.now_us >= here.away_until_us;
         }
-        here.standing.takes_new() && here.ready > 0 && !here.is_full()
+        here.standing.takes_new() && (here.ready > 0 || self.is_hopeful(server)) && !here.is_full()
     }
 
     /// Whether a request may wait for this server's next connect.
@@ -313,7 +322,7 @@ impl Engine {
             if let Some(place) = self.place_here(server, ask) {
                 return place;
             }
-            if let Some(worker) = self.ready_elsewhere(server).or_else(|| self.owner_elsewhere(server)) {
+            if let Some(worker) = self.able_elsewhere(server).or_else(|| self.owner_elsewhere(server)) {
                 return Place::Mail(worker);
             }
             if self.servers[server].is_full() {
@@ -329,51 +338,87 @@ impl Engine {
         // Connection 0 of server s belongs to worker s mod workers.
         let owner = (server % usize::from(self.workers)) as u16;
         let machine = &self.servers[server];
-        (machine.links.is_empty() && !machine.private && owner != self.worker).then_some(owner)
+        (machine.limits.shared == 0 && !machine.private && owner != self.worker).then_some(owner)
     }
 
     /// What this worker's own connections to a server can do for a request; None: ask another worker.
-    fn place_here(&self, server: usize, ask: &Ask) -> Option<Place> {
+    fn place_here(&mut self, server: usize, ask: &Ask) -> Option<Place> {
         let machine = &self.servers[server];
         if machine.private {
             return Some(Place::Private(server));
         }
-        if machine.links.is_empty() {
+        if machine.limits.shared == 0 {
             return None;
         }
-        if machine.ready == 0 && !ask.traits.has(Traits::MAILED) && self.ready_elsewhere(server).is_some() {
-            return None;
+        if machine.ready == 0 && !ask.traits.has(Traits::MAILED) {
+            let hopeful = self.is_hopeful(server);
+            let elsewhere = if hopeful { self.ready_elsewhere(server) } else { self.able_elsewhere(server) };
+            // A connection that ends with each answer is made where it is needed.
+            if elsewhere.is_some() && !(hopeful && self.hints.is_one_shot(server)) {
+                self.prepare_own(server);
+                return None;
+            }
         }
         if machine.is_full() {
             return None;
         }
         // What is in quarantine needs a connection of its own kind.
-        if machine.waiting.is_empty()
+        if machine.waiting.line(ask.traits.goes_alone()).is_empty()
             && !ask.traits.has(Traits::QUARANTINED)
             && let Some(position) = self.pick(server, ask)
         {
-            return Some(Place::Link(machine.links[position]));
+            return Some(Place::Link(self.servers[server].links[position]));
         }
+        let machine = &self.servers[server];
         if machine.ready == 0 && !self.may_come_up(server) {
             return Some(Place::Refused(self.refusal(ask)));
         }
         Some(Place::Queue(server))
     }
 
-    /// The position of the connection that takes this request now, if there is one.
-    fn pick(&self, server: usize, ask: &Ask) -> Option<usize> {
+    /// Another worker's connections serve what is asked here: the next requests have one of this worker's own, if the server keeps
+    /// connections for more than one answer.
+    fn prepare_own(&mut self, server: usize) {
         let machine = &self.servers[server];
-        let position = machine.pick(ask, |link| self.tail_client(link))?;
-        let fits = ask.traits.has(Traits::PIPELINABLE) || self.is_answered_before(machine.links[position], ask);
-        fits.then_some(position)
+        if machine.made() == 0
+            && self.hints.is_lasting(server)
+            && machine.reach != Reach::Doubtful
+            && machine.may_grow(false)
+        {
+            self.make_connection(server);
+        }
     }
 
-    /// Whether what a connection has is surely answered without this request. An answer that is too large to be held until its
-    /// turn waits for its client's earlier requests: for this one, or for one that stands behind an answer that waits for this
-    /// one, and so on in a circle. What is safe to repeat moves out of it; this would not.
-    fn is_answered_before(&self, link: u32, ask: &Ask) -> bool {
-        let waits_for_none = |entry: &Entry| entry.cancelled || entry.ask.traits.has(Traits::FIRST);
-        self.links.at(link).entries.iter().all(|entry| waits_for_none(entry) || entry.ask.precedes(ask))
+    /// The position of the connection that takes this request now, if there is one.
+    pub(super) fn pick(&mut self, server: usize, ask: &Ask) -> Option<usize> {
+        loop {
+            let machine = &self.servers[server];
+            let position = machine.pick(ask, |link| self.tail_client(link))?;
+            let index = machine.links[position];
+            if ask.traits.goes_alone() {
+                return self.pick_fresh(server, ask, position);
+            }
+            if !self.is_overdue(index) {
+                return Some(position);
+            }
+            self.mark_late(index);
+        }
+    }
+
+    /// An idle connection for a request that goes alone, `first` if that is good. What can't be sent again is not put on one that
+    /// its server may be about to close: one of those is made anew.
+    fn pick_fresh(&mut self, server: usize, ask: &Ask, first: usize) -> Option<usize> {
+        let machine = &self.servers[server];
+        let is_fresh = |position: &usize| {
+            let rest_us = self.links.at(machine.links[*position]).rest_us(self.now_us);
+            ask.traits.has(Traits::RETRIABLE) || machine.idle_limit.is_fresh(self.now_us, rest_us)
+        };
+        let idle = (0..machine.links.len()).filter(|position| machine.is_empty_at(*position));
+        let found = [first].into_iter().chain(idle).find(is_fresh);
+        if found.is_none() && !machine.coming_any() {
+            self.lose_link(machine.links[first], Loss::Ours, "rested");
+        }
+        found
     }
 
     /// The client of the last request on a connection.
@@ -385,7 +430,10 @@ impl Engine {
     pub(super) fn why_not(&self, upstream: u16) -> Failure {
         let servers = self.groups[usize::from(upstream)].servers.clone();
         let takes = |server: usize| self.servers[server].standing.takes_new() || self.is_last_resort(server);
-        let up = |server: usize| self.servers[server].ready > 0 || self.ready_elsewhere(server).is_some();
+        let up = |server: usize| {
+            let machine = &self.servers[server];
+            machine.ready > 0 || self.is_hopeful(server) || self.able_elsewhere(server).is_some()
+        };
         if servers.clone().any(|server| takes(server) && up(server)) {
             Failure::QueueFull
         } else if servers.clone().any(up) || !servers.into_iter().any(takes) {
@@ -420,48 +468,63 @@ impl Engine {
         self.note_placed(ask.id, index);
     }
 
-    /// Gives waiting requests to connections, strictly in order, as far as there is room. Only what is in quarantine may wait for
-    /// its connection while others go on.
+    /// Gives waiting requests to connections as far as there is room, and has more made for the others.
     pub(super) fn dispatch(&mut self, server: usize) {
         if self.servers[server].kept.is_some() {
             self.end_keeping(server);
         }
+        // The one that has waited for longer has the first choice.
+        while let Some(alone) = self.servers[server].waiting.oldest() {
+            if !self.dispatch_one(server, alone) && !self.dispatch_one(server, !alone) {
+                break;
+            }
+        }
+        self.grow(server);
+    }
+
+    /// Gives the next request of a line to a connection, or away. False: it has to wait. Only what is in quarantine may wait while
+    /// others of its line go on.
+    fn dispatch_one(&mut self, server: usize, alone: bool) -> bool {
         let mut at = 0;
         loop {
-            let waiting = &self.servers[server].waiting;
+            let waiting = self.servers[server].waiting.line(alone);
             at = waiting.next(at).unwrap_or(at);
-            let Some(next) = waiting.get(at) else { return };
+            let Some(next) = waiting.get(at) else { return false };
             let ask = next.ask;
             if !self.is_wanted(ask.id) {
-                self.take_waiting(server, at);
-                continue;
+                self.take_waiting(server, alone, at);
+                return true;
             }
             if !self.suspects.is_empty() && self.goes_alone(&ask, &next.bytes) {
-                let Some(waiting) = self.take_waiting(server, at) else { return };
+                let Some(waiting) = self.take_waiting(server, alone, at) else { return false };
                 self.quarantine(ask, waiting.bytes);
-                continue;
+                return true;
             }
             let quarantined = ask.traits.has(Traits::QUARANTINED);
-            let picked = if quarantined { self.pick_quarantined(server, at) } else { self.pick(server, &ask) };
+            let picked = match quarantined {
+                true => self.pick_quarantined(server, at),
+                false => self.pick(server, &ask).or_else(|| if alone { self.pick_kept(server) } else { None }),
+            };
             let position = match picked {
                 Some(position) => position,
                 None if quarantined => {
                     at += 1;
                     continue;
                 }
-                None => return,
+                None => return false,
             };
             let link = self.servers[server].links[position];
-            let Some(waiting) = self.take_waiting(server, at) else { return };
+            let Some(waiting) = self.take_waiting(server, alone, at) else { return false };
             let log = &mut self.links.at_mut(link).log;
             let start = log.end();
             log.pending().extend_from_slice(&waiting.bytes);
             self.push_to_link(link, ask, start);
+            return true;
         }
     }
 
-    fn take_waiting(&mut self, server: usize, at: usize) -> Option<Waiting> {
-        let waiting = self.servers[server].waiting.remove(at)?;
+    fn take_waiting(&mut self, server: usize, alone: bool, at: usize) -> Option<Waiting> {
+        let waiting = self.servers[server].waiting.line_mut(alone).remove(at)?;
         self.counters.queue_waiting.sub(1);
         Some(waiting)
     }

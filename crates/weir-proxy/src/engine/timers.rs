@@ -207,9 +207,10 @@ impl Engine {
             LinkState::Connecting { deadline_us } => self.arm_link(index, deadline_us),
             LinkState::Tunnel if self.links.at(index).give_up_us <= self.now_us => self.end_tunnel(index),
             LinkState::Tunnel => {}
-            LinkState::Ready | LinkState::Aside => {
+            LinkState::Ready => {
                 let link = self.links.at(index);
                 let (stall, late) = (link.stall_due_us <= self.now_us, link.late_due_us <= self.now_us);
+                let rest = link.rest_due_us <= self.now_us;
                 if link.unheard_due_us <= self.now_us {
                     self.check_unheard(index);
                 }
@@ -218,6 +219,9 @@ impl Engine {
                 }
                 if late && self.links.is_occupied(index) {
                     self.check_late(index);
+                }
+                if rest && self.links.is_occupied(index) && self.links.at(index).is_ready() {
+                    self.check_rest(index);
                 }
             }
         }

@@ -4,25 +4,18 @@
 
 use super::{Action, Engine, Piece};
 use crate::ask::{ExchangeId, Failure};
-use crate::link::LinkState;
 use crate::session::{Phase, Reading};
 
 impl Engine {
     /// The connection leaves the pool, joined with one client; another takes its place.
     pub(super) fn become_tunnel(&mut self, index: u32, id: ExchangeId) {
         let link = self.links.at_mut(index);
-        let aside = link.state == LinkState::Aside;
         link.join(id);
         let asked = std::mem::take(&mut link.entries).len() as u32;
         let (server, position, owner) = (link.server as usize, link.position, link.owner);
         let machine = &mut self.servers[server];
         machine.inflight -= asked;
         self.counters.in_flight.sub(asked.into());
-        if aside {
-            // Its successor in the pool is there already.
-            machine.aside -= 1;
-            return;
-        }
         machine.ready -= 1;
         self.counters.upstream_connections.sub(1);
         match owner {

@@ -15,6 +15,7 @@ use crate::glitch::UpstreamGlitch;
 use crate::link::{Entry, Link, LinkState, Step};
 use crate::mail::AnswerHead;
 use crate::output::Out;
+use crate::server::Reach;
 use crate::trust::Doubt;
 
 /// Bytes of an unwanted answer that are read to keep its connection; with more to come the connection is closed.
@@ -251,10 +252,13 @@ impl Engine {
             self.suspects.on_life(server);
             let answer_bytes = std::mem::take(&mut self.links.at_mut(index).answer_bytes);
             let machine = &mut self.servers[server];
+            if machine.reach != Reach::Proven && !machine.private {
+                machine.reach = Reach::Proven;
+            }
             machine.usual.on_answers(now_us - since_us, answered);
             machine.note_answers(answer_bytes, answered);
             // What waits because all connections are full would stand in line behind this one.
-            let waiting = machine.waiting.len() / machine.links.len().max(1);
+            let waiting = machine.waiting.len() / machine.made().max(1) as usize;
             let (elapsed_us, depth) = (now_us - since_us, depth + waiting as u32);
             machine.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first });
             self.after_answers(index, server, elapsed_us / u64::from(answered));
@@ -345,6 +349,10 @@ impl Engine {
         }
         let link = self.links.at_mut(index);
         self.servers[server].refresh(link, self.now_us);
+        if link.entries.is_empty() && self.servers[server].is_over() {
+            self.lose_link(index, Loss::Ours, "surplus");
+            return;
+        }
         self.dispatch(server);
         if !self.servers[server].standing.keeps_connections() {
             self.retire(server);
@@ -466,6 +474,9 @@ impl Engine {
                 server.refresh(link, self.now_us);
                 self.watch_queue(index);
             }
+            if self.links.at(index).entries.len() > 1 {
+                self.watch_late(index);
+            }
         } else {
             let count = self.links.at(index).interims();
             self.judge_interim(index, head.status, count);
@@ -539,7 +550,7 @@ impl Engine {
             None if link.ends_by_close() => false,
             None => link.unwanted_bytes <= DISCARD_BYTES_MAX && now_us < link.unwanted_us + DISCARD_US,
         };
-        if link.state != LinkState::Tunnel && (short || link.has_hostage() || !self.may_send_again(index)) {
+        if link.state != LinkState::Tunnel && (short || !self.may_send_again(index)) {
             return true;
         }
         self.lose_link(index, Loss::Ours, "client-gone");
@@ -581,17 +592,17 @@ impl Engine {
         let machine = &mut self.servers[server as usize];
         if persist {
             machine.lifespan.on_survived(answers);
-        } else if announced && !old {
+        } else if announced {
             machine.lifespan.on_announced(answers);
         }
+        if pooled && answers == 1 {
+            self.hints.set_lasting(server as usize, persist);
+        }
+        let machine = &mut self.servers[server as usize];
         if persist && !old && !early && poison.is_none() && pooled {
             machine.trust.on_clean_answer(now_us, position);
         }
         self.answer_ended(index, &entry, &trailers);
-        if self.is_aside_done(index) {
-            self.lose_link(index, Loss::Orderly, "set-aside");
-            return false;
-        }
         if early {
             self.on_doubt(index, Doubt::EarlyAnswer);
             return false;

@@ -8,6 +8,7 @@ mod account;
 mod again;
 mod balancing;
 mod basics;
+mod breathing;
 mod circles;
 mod cuts;
 mod forward;

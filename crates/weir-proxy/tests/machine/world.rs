@@ -282,12 +282,13 @@ pub fn access_log(format: &str) -> AccessPlan {
     AccessPlan { destination: Destination::Stdout, template }
 }
 
-/// A plan with one upstream of so many servers, with so many connections each.
+/// A plan with one upstream of so many servers, with so many connections each, made in advance.
 pub fn plan(servers: usize, connections: u32) -> Plan {
     let servers = (0..servers)
         .map(|n| {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT + n as u16));
-            ServerPlan { connections, ..ServerPlan::new("origin.test:9000", address) }
+            let origin = ServerPlan::new("origin.test:9000", address);
+            ServerPlan { connections_min: connections, connections, connections_max: connections, ..origin }
         })
         .collect();
     let route = Route { host: HostMatch::Any, path: "/".to_owned(), methods: None, target: 0 };

@@ -10,7 +10,7 @@ use super::book::{Asked, Book, Outcome};
 use super::client::{Act, Client, Manners};
 use super::each_seed;
 use super::run::Run;
-use super::scenario::{Kind, Scenario, listen_address, server_address};
+use super::scenario::{Kind, Scenario, listen_address, server_address, set_connections};
 use super::seeds;
 use super::server::Style;
 
@@ -55,7 +55,7 @@ fn a_slow_reader_keeps_nobody_waiting() {
     each_seed(0..12, |seed| {
         let mut scenario = scenario("slow reader", seed, 8);
         let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
-        upstream.servers[0].connections = 1;
+        set_connections(&mut upstream.servers[0], 1);
         upstream.pipeline = PipelineMode::Depth(16);
         let run = Run::new(scenario);
         let nonce = nonce_of_a_large_answer(300 << 10);
@@ -110,7 +110,7 @@ fn workers_without_connections_wait_for_those_of_others() {
         scenario.styles = vec![Style::honest(), Style::honest()];
         let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
         upstream.servers.push(ServerPlan::new("other", server_address(1)));
-        upstream.servers.iter_mut().for_each(|server| server.connections = 1);
+        upstream.servers.iter_mut().for_each(|server| set_connections(server, 1));
         Run::new(scenario).finish_with(all_answered);
     });
 }

@@ -14,7 +14,7 @@ use weir_proxy::plan::PipelineMode;
 use super::book::{Asked, Entry, Outcome};
 use super::client::{Act, Client, Manners};
 use super::run::Run;
-use super::scenario::{Kind, Scenario, listen_address};
+use super::scenario::{Kind, Scenario, listen_address, set_connections};
 use super::server::{ECHO_FIELD, Style};
 use super::{each_seed, seeds_of};
 
@@ -48,7 +48,7 @@ fn with_echo_exchanged_answers_reach_nobody() {
         scenario.manners = Manners { burst: 30, ..Manners::quiet(30) };
         let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
         upstream.servers.truncate(1);
-        upstream.servers[0].connections = 1;
+        set_connections(&mut upstream.servers[0], 1);
         upstream.pipeline = PipelineMode::Depth(16);
         upstream.echo = Some(ECHO_FIELD.to_owned());
         let summary = Run::new(scenario).finish_with(|book| {
@@ -78,7 +78,8 @@ fn play(row: &HostileUpstream, seed: u64) {
         plan.upstreams[0].pipeline = PipelineMode::Off;
     }
     // What waits on a server that does not answer must be able to go elsewhere.
-    plan.upstreams[0].servers[0].connections = if row.letter == "E10" { 8 } else { 1 + rng.below(3) as u32 };
+    let connections = if row.letter == "E10" { 8 } else { 1 + rng.below(3) as u32 };
+    set_connections(&mut plan.upstreams[0].servers[0], connections);
     let run = Run::new(scenario);
     let nonce = format!("{ASKER:04x}{:04x}", 0);
     let start_us = rng.between(1_000, 100_000);

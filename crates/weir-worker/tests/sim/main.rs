@@ -31,7 +31,7 @@ mod watch;
 use std::cell::Cell;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use run::{Run, Summary};
@@ -130,7 +130,11 @@ fn k3_a_panic_costs_one_worker_its_connections() {
 /// A panic that comes back whatever is tried ends the worker: then a service manager may know better.
 #[test]
 fn k3_panics_without_end_end_the_worker() {
-    let run = Run::new(Scenario::of(Kind::Panicking, 1, 1));
+    let mut scenario = Scenario::of(Kind::Panicking, 1, 1);
+    let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+    // Without connections that are kept each life would have to wait for a client before it panics.
+    upstream.servers.iter_mut().for_each(|server| server.connections_min = server.connections);
+    let run = Run::new(scenario);
     run.panic(u32::MAX, 1);
     let outcome = catch_unwind(AssertUnwindSafe(|| run.finish()));
     let panic = outcome.err().expect("the worker goes on for ever");

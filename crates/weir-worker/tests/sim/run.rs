@@ -8,7 +8,7 @@ use std::rc::Rc;
 use weir_io::sim::{Actor, Faults, Ledger, Rng, SimWorld};
 
 use weir_proxy::counters::{Counters, Kind as CounterKind};
-use weir_proxy::plan::{PipelineMode, Pool, UpstreamPlan};
+use weir_proxy::plan::{PipelineMode, Pool, ServerPlan, UpstreamPlan};
 use weir_proxy::stats::ServerStats;
 
 use super::book::{Book, Entry, Outcome, SharedBook, Traffic};
@@ -382,10 +382,13 @@ impl Run {
         let ledgers: Vec<Ledger> =
             (0..usize::from(self.scenario.workers)).map(|index| self.world.ledger(index)).collect();
         let streams: u32 = ledgers.iter().map(|ledger| ledger.streams).sum();
-        let most = self.connections();
+        let (least, most) = (self.connections(true), self.connections(false));
         let full = self.scenario.kind != Kind::Rough && !self.draining.get();
-        if streams > most || (full && streams != most) {
-            self.fail(&format!("{streams} sockets open at rest, {most} upstream connections configured"));
+        if streams > most || (full && streams < least) {
+            let nodes = self.nodes.borrow();
+            let reports = nodes.iter().flat_map(|node| node.engine().report().servers);
+            let rows: Vec<_> = reports.map(|server| server.connections).collect();
+            self.fail(&format!("{streams} sockets open at rest, {least} to {most} configured: {rows:?}"));
         }
         for (index, node) in self.nodes.borrow().iter().enumerate() {
             node.counters().each(|sample| {
@@ -419,15 +422,17 @@ impl Run {
                     (ledger.sends, ledger.completions) != (0, 0)
                 })
             };
-            self.pass(QUIET_US, || streams() <= self.connections() && !held());
+            self.pass(QUIET_US, || streams() <= self.connections(false) && !held());
         }
     }
 
-    /// Upstream connections that are there without any client.
-    fn connections(&self) -> u32 {
+    /// Upstream connections that are there without any client, when those that are not needed have gone: at least, where an exact
+    /// number is kept, or at most.
+    fn connections(&self, least: bool) -> u32 {
         let upstream = &self.scenario.plan.upstreams[0];
-        let kept = !upstream.pool.is_private();
-        upstream.servers.iter().filter(|_| kept).map(|server| server.connections).sum()
+        let servers = upstream.servers.iter().filter(|_| !upstream.pool.is_private());
+        let exact = |server: &&ServerPlan| server.connections_min == server.connections;
+        servers.filter(|server| !least || exact(server)).map(|server| server.connections_min).sum()
     }
 
     /// Stops accepting; what was asked is answered.

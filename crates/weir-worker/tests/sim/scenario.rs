@@ -62,6 +62,13 @@ pub fn server_address(index: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, index as u8 + 1], 9090))
 }
 
+/// Gives a server so many connections at most, while nothing holds any.
+pub fn set_connections(server: &mut ServerPlan, connections: u32) {
+    server.connections = connections;
+    server.connections_min = server.connections_min.min(connections);
+    server.connections_max = server.connections_max.max(connections);
+}
+
 /// The position in the plan of the server with this address.
 pub fn server_index(address: SocketAddr) -> usize {
     match address.ip() {
@@ -211,10 +218,18 @@ fn manners(kind: Kind, rng: &mut Rng) -> Manners {
 }
 
 fn plan(servers: usize, echo: bool, rng: &mut Rng) -> Plan {
-    let server = |index: usize, rng: &mut Rng| ServerPlan {
-        connections: *rng.pick(&[1, 1, 2, 3, 8]),
-        weight: *rng.pick(&[50, 50, 10]),
-        ..ServerPlan::new(&format!("server-{index}"), server_address(index))
+    let server = |index: usize, rng: &mut Rng| {
+        let connections = *rng.pick(&[1, 1, 2, 3, 8]);
+        // Made when needed, as by default; or an exact number in advance.
+        let (connections_min, connections_max) =
+            *rng.pick(&[(1, 1024), (1, 1024), (0, connections + 2), (connections, connections)]);
+        ServerPlan {
+            connections_min,
+            connections,
+            connections_max,
+            weight: *rng.pick(&[50, 50, 10]),
+            ..ServerPlan::new(&format!("server-{index}"), server_address(index))
+        }
     };
     let upstream = UpstreamPlan {
         name: "app".to_owned(),

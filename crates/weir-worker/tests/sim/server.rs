@@ -336,7 +336,14 @@ impl Server {
         if request.fields.has("upgrade") {
             connection.judge.upgraded();
             connection.tunnel = true;
-            return self.send(net, conn, SWITCH);
+            let echo = request.fields.first(ECHO_FIELD).filter(|_| self.style.echo).map(str::to_owned);
+            return match echo {
+                Some(echo) => {
+                    let head = &SWITCH[..SWITCH.len() - 2];
+                    self.send(net, conn, &[head, format!("X-Request-Id: {echo}\r\n\r\n").as_bytes()].concat());
+                }
+                None => self.send(net, conn, SWITCH),
+            };
         }
         connection.answered += usize::from(counts);
         connection.judge.answered();

@@ -25,7 +25,7 @@ use super::book::{Asked, Book, Entry, Outcome, Played};
 use super::client::{Act, Client, Manners};
 use super::outage::{How, Outage};
 use super::run::Run;
-use super::scenario::{Kind, Scenario, listen_address, server_address};
+use super::scenario::{Kind, Scenario, listen_address, server_address, set_connections};
 use super::server::{KILLER, Style};
 use super::{SEEDS, each_seed, seeds_of};
 
@@ -53,7 +53,7 @@ fn scenario(name: &'static str, seed: u64, servers: usize) -> Scenario {
     (scenario.clients, scenario.manners) = (0, Manners::quiet(0));
     let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
     upstream.servers = (0..servers).map(|index| ServerPlan::new("server", server_address(index))).collect();
-    upstream.servers.iter_mut().for_each(|server| server.connections = 2 + rng.below(3) as u32 * 2);
+    upstream.servers.iter_mut().for_each(|server| set_connections(server, 2 + rng.below(3) as u32 * 2));
     upstream.pipeline = PipelineMode::Depth(16);
     // All that may be asked at a time, also when one connection is left.
     upstream.queue_size = 10_000;

@@ -213,7 +213,7 @@ fn servers_now(text: &mut Exposition, reading: &Reading, names: &[[Label<'_>; 2]
     each("server_up", "Whether requests can go to the server.", &|server| Some(u64::from(server.is_usable())));
     each("server_weight", "Its configured weight.", &|server| Some(u64::from(server.plan(plan).1.weight)));
     each("server_connections_up", "Established connections.", &|server| Some(u64::from(up(server))));
-    each("server_connections_configured", "Connections that are kept established.", &|server| {
+    each("server_connections_configured", "Connections that requests share, at most.", &|server| {
         Some(u64::from(server.plan(plan).1.connections))
     });
     each("server_in_flight", "Requests on connections, unanswered.", &now(|now| now.unanswered));

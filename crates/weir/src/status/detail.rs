@@ -48,7 +48,10 @@ fn facts(status: &ServerStatus) -> Vec<(&'static str, String)> {
     let connections = &server.connections;
     let seconds = span(Duration::from_secs_f64(server.window.seconds.clamp(0.0, 1e12)));
     let mut facts = vec![
-        ("connections", format!("{} of {} up{}", connections.up, connections.configured, beside(connections))),
+        (
+            "connections",
+            format!("{} up, at most {} shared{}", connections.up, connections.configured, beside(connections)),
+        ),
         ("requests", requests(server)),
         (
             "window",

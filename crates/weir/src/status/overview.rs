@@ -143,7 +143,7 @@ fn row(server: &Server) -> Row {
     let latency = &window.latency;
     let toned = |value: u64, tone: Tone| Cell { text: count(value), tone: if value > 0 { tone } else { Tone::Plain } };
     let connections = &server.connections;
-    let missing = server.state == "up" && connections.up < connections.configured;
+    let missing = server.waiting > 0 && connections.up == 0;
     let connected = Cell {
         text: format!("{}/{}", connections.up, connections.configured),
         tone: if missing { Tone::Odd } else { Tone::Plain },

@@ -1,0 +1,265 @@
+//! Proves: a server gets as many connections as its requests need and no more, what holds a connection keeps nobody from
+//! the others, and a connection that its server is about to close carries nothing that can't be repeated. How: servers of each
+//! kind, step by step.
+
+use weir_check::upstreams::check_honest;
+use weir_proxy::plan::{PipelineMode, Plan};
+
+use crate::world::{Do, Seen, World, answer, honest, plan};
+
+const SECOND: u64 = 1_000_000;
+/// Of a stream of events.
+const BEGINNING: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
+
+/// One server with these numbers of connections.
+fn breathing(min: u32, connections: u32, max: u32) -> Plan {
+    let mut plan = plan(1, connections);
+    let server = &mut plan.upstreams[0].servers[0];
+    (server.connections_min, server.connections_max) = (min, max);
+    plan
+}
+
+fn open(world: &World) -> usize {
+    world.open_conns().len()
+}
+
+/// Each answers the request that it got, `/slow` after this time.
+fn slow_after(us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
+    move |seen| {
+        let slow = seen.request.target.starts_with("/slow");
+        let delay = slow.then_some(Do::Delay(us));
+        seen.complete.then(|| delay.into_iter().chain([Do::Answer(answer(seen.request))]).collect())
+    }
+}
+
+/// The connection that carried the request with this nonce.
+fn carrier(world: &World, nonce: &str) -> Option<usize> {
+    world.conns.iter().position(|conn| conn.requests.iter().any(|request| request.nonce() == nonce))
+}
+
+/// The server has earned trust: its answers were clean on two connections.
+fn trusted(plan: Plan) -> World {
+    let mut world = World::started(plan, 1, 1);
+    let clients = [world.client(), world.client()];
+    for n in 0..70 {
+        clients.iter().for_each(|client| world.get(*client, &format!("{n:08}")));
+        world.settle();
+    }
+    world
+}
+
+/// `GET /slow` by a client of its own; it has no answer at once.
+fn ask_slow(world: &mut World, nonce: &str) -> usize {
+    let client = world.client();
+    world.ask(client, "GET", &format!("/slow?n={nonce}"), "");
+    client
+}
+
+#[test]
+fn connections_come_with_requests_and_go_with_them() {
+    let mut world = World::started(breathing(1, 4, 8), 1, 1);
+    world.serve(slow_after(SECOND / 10));
+    assert_eq!(open(&world), 1, "one is kept");
+    let clients: Vec<usize> = (0..6).map(|n| ask_slow(&mut world, &format!("aaaa{n:04}"))).collect();
+    world.run_for(SECOND / 20);
+    assert_eq!(open(&world), 4, "as many as may share, while nothing is held");
+    world.run_for(SECOND);
+    for (n, client) in clients.iter().enumerate() {
+        check_honest(&format!("aaaa{n:04}"), &world.clients[*client].replies[0]).unwrap();
+    }
+    world.run_for(58 * SECOND);
+    assert_eq!(open(&world), 4, "they rest for a minute");
+    world.run_for(4 * SECOND);
+    assert_eq!(open(&world), 1);
+    world.finish();
+}
+
+#[test]
+fn an_exact_number_is_made_in_advance_and_again() {
+    let mut world = World::started(breathing(4, 4, 4), 1, 1);
+    assert_eq!(open(&world), 4);
+    for conn in world.open_conns() {
+        world.cut(conn, Do::Fin);
+    }
+    world.run_for(SECOND);
+    assert_eq!(open(&world), 4);
+    world.run_for(120 * SECOND);
+    assert_eq!(open(&world), 4);
+    world.finish();
+}
+
+/// A single-threaded server that ends each connection after its answer waits on none that nobody uses.
+#[test]
+fn a_server_of_one_answer_a_connection_has_no_idle_one() {
+    for workers in [1, 2] {
+        let mut world = World::started(breathing(1, 4, 8), workers, 1);
+        world.serve(|seen| {
+            let whole = String::from_utf8(answer(seen.request)).expect("text");
+            let ends = whole.replacen("X-Nonce", "Connection: close\r\nX-Nonce", 1);
+            seen.complete.then(|| vec![Do::Answer(ends.into_bytes()), Do::Fin])
+        });
+        let clients: Vec<usize> = (0..4).map(|n| world.client_of(n % usize::from(workers))).collect();
+        for round in 0..20 {
+            for (n, client) in clients.iter().enumerate() {
+                world.get(*client, &format!("{round:04}{n:04}"));
+            }
+            world.run_for(SECOND / 10);
+            assert_eq!(open(&world), 0, "after round {round}");
+        }
+        assert!(clients.iter().all(|client| world.clients[*client].replies.len() == 20));
+        assert!(world.conns.iter().all(|conn| conn.requests.len() <= 1));
+        world.finish();
+    }
+}
+
+/// POSTs that take long hold connections; those that share always have some.
+#[test]
+fn what_goes_alone_holds_only_what_is_beyond_the_shared() {
+    let mut world = World::started(breathing(1, 4, 8), 1, 1);
+    world.serve(|seen| if seen.request.method == "POST" { Some(vec![Do::Silence]) } else { honest(seen) });
+    for n in 0..10 {
+        let poster = world.client();
+        world.post(poster, &format!("bbbb{n:04}"), b"x");
+    }
+    world.run_for(SECOND);
+    let posts = world.requests().filter(|request| request.method == "POST").count();
+    assert_eq!(posts, 4, "8 in all, 4 of them for others");
+    for n in 0..8 {
+        let client = world.client();
+        world.get(client, &format!("cccc{n:04}"));
+        world.settle();
+        check_honest(&format!("cccc{n:04}"), &world.clients[client].replies[0]).unwrap();
+    }
+    assert!(world.conns.iter().all(|conn| conn.requests.iter().skip(1).all(|request| request.method != "POST")));
+}
+
+/// Event streams opened together: each begins, and what is asked beside them is answered at once.
+#[test]
+fn endless_answers_are_set_apart() {
+    let mut deep = breathing(1, 4, 64);
+    deep.upstreams[0].pipeline = PipelineMode::Depth(16);
+    let mut world = trusted(deep);
+    world.serve(|seen| match seen.request.target.starts_with("/events") {
+        true => Some(vec![Do::Bytes(BEGINNING.to_vec()), Do::Silence]),
+        false => honest(seen),
+    });
+    let streams: Vec<usize> = (0..16)
+        .map(|n| {
+            let client = world.client();
+            world.ask(client, "GET", &format!("/events?n=eeee{n:04}"), "");
+            client
+        })
+        .collect();
+    world.run_for(SECOND);
+    let begun = streams.iter().filter(|client| world.clients[**client].current().is_some()).count();
+    assert_eq!(begun, 16);
+    for n in 0..20 {
+        let client = world.client();
+        world.get(client, &format!("dddd{n:04}"));
+        world.run_for(1_000);
+        check_honest(&format!("dddd{n:04}"), &world.clients[client].replies[0]).unwrap();
+    }
+}
+
+/// What nobody has seen before a request is put behind it: nothing is sent behind a long poll that has been waiting.
+#[test]
+fn nothing_is_put_behind_what_is_late_already() {
+    let mut deep = breathing(1, 2, 64);
+    deep.upstreams[0].pipeline = PipelineMode::Depth(16);
+    let mut world = trusted(deep);
+    for n in 0..300 {
+        let client = world.client();
+        world.get(client, &format!("ffff{n:04}"));
+        world.settle();
+        world.reset(client);
+    }
+    world.serve(slow_after(30 * SECOND));
+    let polls: Vec<usize> = (0..8).map(|n| ask_slow(&mut world, &format!("aaaa{n:04}"))).collect();
+    world.run_for(SECOND);
+    for n in 0..20 {
+        let client = world.client();
+        world.get(client, &format!("dddd{n:04}"));
+        world.run_for(1_000);
+        check_honest(&format!("dddd{n:04}"), &world.clients[client].replies[0]).unwrap();
+    }
+    world.run_for(60 * SECOND);
+    assert!(polls.iter().all(|client| world.clients[*client].replies.len() == 1));
+    world.finish();
+}
+
+/// Three times the server closes after two seconds: from then on weir closes first, and what can't be repeated gets a connection
+/// that has not rested for long.
+#[test]
+fn idle_limits_are_learned() {
+    let mut world = World::started(breathing(1, 1, 1), 1, 1);
+    let client = world.client();
+    for n in 0..3 {
+        world.get(client, &format!("{n:08}"));
+        world.run_for(2 * SECOND);
+        let conn = *world.open_conns().last().expect("it is kept");
+        world.cut(conn, Do::Fin);
+        world.run_for(1_000);
+    }
+    world.get(client, "00000009");
+    world.settle();
+    let conn = *world.open_conns().last().expect("it is kept");
+    world.run_for(17 * SECOND / 10);
+    assert!(world.conns[conn].is_open());
+    world.run_for(SECOND / 5);
+    assert!(world.conns[conn].closed, "weir is the first");
+    world.finish();
+}
+
+#[test]
+fn a_post_gets_no_connection_that_has_rested() {
+    for (rest_us, same) in [(SECOND / 2, true), (3 * SECOND, false)] {
+        let mut world = World::started(breathing(1, 1, 1), 1, 1);
+        let client = world.client();
+        world.get(client, "00000001");
+        world.settle();
+        world.run_for(rest_us);
+        world.post(client, "00000002", b"x");
+        world.run_for(SECOND / 10);
+        check_honest("00000002", &world.clients[client].replies[1]).unwrap();
+        assert_eq!(carrier(&world, "00000001") == carrier(&world, "00000002"), same, "after {rest_us} us");
+        world.run_for(rest_us);
+        world.get(client, "00000003");
+        world.settle();
+        let (get, post) = (carrier(&world, "00000003"), carrier(&world, "00000002"));
+        assert_eq!(get, post, "what can be repeated goes where there is room");
+        world.finish();
+    }
+}
+
+/// A connection that its server ends unused is not made again before a request needs it.
+#[test]
+fn unused_connections_are_not_made_for_ever() {
+    let mut world = World::started(breathing(1, 4, 8), 1, 1);
+    world.run_for(30 * SECOND);
+    let conn = world.open_conns()[0];
+    world.cut(conn, Do::Fin);
+    world.run_for(60 * SECOND);
+    assert_eq!((open(&world), world.conns.len()), (0, 1));
+    let client = world.client();
+    world.get(client, "00000001");
+    world.run_for(1_000);
+    check_honest("00000001", &world.clients[client].replies[0]).unwrap();
+    world.finish();
+}
+
+/// A worker that has none of its own asks another one, and has its own by the next time.
+#[test]
+fn each_worker_has_its_own_soon() {
+    let mut world = World::started(breathing(1, 4, 8), 2, 1);
+    assert_eq!(open(&world), 1);
+    let away = usize::from(world.conns[0].node == 0);
+    let client = world.client_of(away);
+    for n in 0..4 {
+        world.get(client, &format!("{n:08}"));
+        world.run_for(1_000);
+    }
+    assert_eq!(world.clients[client].replies.len(), 4);
+    let own = world.open_conns().into_iter().filter(|conn| world.conns[*conn].node == away).count();
+    assert_eq!((open(&world), own), (2, 1));
+    world.finish();
+}
