@@ -194,6 +194,8 @@ pub struct Server {
     acknowledged_until_us: u64,
     /// Stands for all destinations of the forward proxy.
     pub anywhere: bool,
+    /// Requests wait, and each connection is looked at for a late answer.
+    pub watched: bool,
     /// Its connections belong to clients or requests and are made when those need them: [`Pool::is_private`].
     pub private: bool,
     /// Until when a private one is not chosen while another server can be: a connect has failed.
@@ -265,6 +267,7 @@ impl Server {
             capacity: if pool.is_private() { u32::MAX } else { queue_size.saturating_mul(limits.shared) },
             acknowledged_until_us: 0,
             anywhere: false,
+            watched: false,
             private: pool.is_private(),
             away_until_us: 0,
             pipeline_off: pool != Pool::Pipelined || mode == PipelineMode::Off || queue_size == 1,

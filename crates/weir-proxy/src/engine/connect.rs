@@ -31,6 +31,7 @@ impl Engine {
         while self.servers[server].wants_more() {
             self.make_connection(server);
         }
+        self.watch_busy(server);
     }
 
     /// Makes the connections that are kept to a server.

@@ -15,6 +15,8 @@ use crate::link::LinkState;
 
 /// An answer that has begun and takes so long holds its connection, however long its server's answers usually take.
 const BEGUN_US: u64 = 100_000;
+/// The same of one that has not begun while requests wait, as long as nobody knows how long its server's answers usually take.
+const UNKNOWN_US: u64 = 1_000_000;
 
 impl Engine {
     /// A request was put behind another one, or the answer to that one has begun: looks when that one would be late.
@@ -30,8 +32,29 @@ impl Engine {
     /// How long the next answer of a connection may take before it is late.
     fn late_us(&self, index: u32) -> u64 {
         let link = self.links.at(index);
-        let late_us = self.servers[link.server as usize].usual.late_us();
-        if link.begun { late_us.min(BEGUN_US) } else { late_us }
+        let server = &self.servers[link.server as usize];
+        match server.usual.late_us() {
+            late_us if link.begun => late_us.min(BEGUN_US),
+            u64::MAX if !server.waiting.is_empty() => UNKNOWN_US,
+            late_us => late_us,
+        }
+    }
+
+    /// Requests have begun to wait, and what they wait for may not end soon: looks when the next answer of each connection would be late,
+    /// so that another one is made in its place. What is sent while requests wait is looked at as well.
+    pub(super) fn watch_busy(&mut self, server: usize) {
+        let machine = &mut self.servers[server];
+        let waits = !machine.waiting.is_empty();
+        if std::mem::replace(&mut machine.watched, waits) || !waits {
+            return;
+        }
+        for position in 0..self.servers[server].links.len() {
+            let index = self.servers[server].links[position];
+            let link = self.links.at(index);
+            if link.is_ready() && !link.entries.is_empty() && !link.late {
+                self.watch_late(index);
+            }
+        }
     }
 
     /// Whether the next answer of a connection is late, which nobody has seen while nothing was to be put behind it.
@@ -52,7 +75,9 @@ impl Engine {
     pub(super) fn check_late(&mut self, index: u32) {
         let link = self.links.at_mut(index);
         link.late_due_us = u64::MAX;
-        if link.entries.len() < 2 || link.state != LinkState::Ready {
+        let server = link.server as usize;
+        let waits = !self.servers[server].waiting.is_empty();
+        if link.entries.len() < 2 - usize::from(waits) || link.state != LinkState::Ready {
             return;
         }
         let late_us = self.late_us(index);
@@ -65,6 +90,9 @@ impl Engine {
             return;
         }
         self.mark_late(index);
+        if waits {
+            self.dispatch(server);
+        }
         let link = self.links.at(index);
         if link.entries.iter().skip(1).any(|entry| entry.is_movable()) {
             self.arm_late(index, self.now_us + late_us);

@@ -454,7 +454,7 @@ impl Engine {
         server.inflight += 1;
         server.stats.requests.add(1);
         server.refresh(link, self.now_us);
-        if link.entries.len() == 2 {
+        if link.entries.len() == 2 || server.watched {
             self.watch_late(index);
         }
         self.counters.in_flight.add(1);

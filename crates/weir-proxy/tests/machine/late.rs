@@ -173,3 +173,36 @@ fn a_late_connection_that_breaks_repeats_only_what_it_owes() {
     assert!((0..15).all(|n| world.times_served(&format!("o{n:07}")) <= 2));
     world.finish();
 }
+
+/// Answers that last on all connections that may be shared do not keep the others waiting: further ones are made, also for a server that
+/// is used at depth 1, or of which nothing is known yet.
+#[test]
+fn answers_that_last_make_room() {
+    for (mode, trusted) in [(PipelineMode::Off, true), (PipelineMode::Adaptive, true), (PipelineMode::Adaptive, false)]
+    {
+        for workers in [1, 2] {
+            let mut polls = plan(1, 4);
+            polls.upstreams[0].pipeline = mode;
+            polls.upstreams[0].servers[0].connections_max = 64;
+            let mut world = if trusted { warm(polls, workers) } else { World::started(polls, workers, 1) };
+            world.serve(|seen| {
+                let lasts = seen.request.target.starts_with("/poll");
+                let delay = lasts.then_some(Do::Delay(30_000_000));
+                Some(delay.into_iter().chain([Do::Answer(answer(seen.request))]).collect())
+            });
+            let clients: Vec<usize> = (0..20).map(|n| world.client_of(n % usize::from(workers))).collect();
+            for (n, client) in clients.iter().enumerate() {
+                world.ask(*client, "GET", &format!("/poll?n=p{n:07}"), "");
+            }
+            let other = world.client();
+            world.get(other, "other000");
+            // As long as nothing is known of the server an answer is waited for a second.
+            world.run_for(if trusted { 1_000_000 } else { 6_000_000 });
+            assert_eq!(world.clients[other].replies.len(), 1, "{mode:?}, trusted: {trusted}, {workers} workers");
+            world.run_for(60_000_000);
+            let answered = clients.iter().filter(|client| world.clients[**client].statuses() == [200]).count();
+            assert_eq!(answered, 20, "{mode:?}, trusted: {trusted}, {workers} workers");
+            world.finish();
+        }
+    }
+}
