@@ -4,7 +4,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// A question. Each is answered by one [`News`] to the worker that asked, within [`ERRAND_US`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,11 +83,21 @@ pub enum Unresolved {
     TimedOut,
 }
 
-/// Somebody who may use the forward proxy, and what he is using now. Shared by all workers.
+/// Somebody who may use the forward proxy with one password, and what he is using now. Shared by all workers.
+///
+/// When he is deleted, or has another password, this one is revoked for ever; whoever has shown to be him has to show it again.
+/// With another password he is [another object](User::renewed), which goes on with the same limits.
 #[derive(Debug)]
 pub struct User {
     /// As in the file.
     pub name: Box<str>,
+    is_revoked: AtomicBool,
+    using: Arc<Using>,
+}
+
+/// What somebody is using, with whatever password.
+#[derive(Debug, Default)]
+struct Using {
     connections: AtomicU32,
     /// When the next request is due if they came evenly (the theoretical arrival time of GCRA), microseconds.
     due_us: AtomicU64,
@@ -96,23 +106,38 @@ pub struct User {
 impl User {
     /// Somebody without connections.
     pub fn new(name: &str) -> User {
-        User { name: name.into(), connections: AtomicU32::new(0), due_us: AtomicU64::new(0) }
+        User { name: name.into(), is_revoked: AtomicBool::new(false), using: Arc::default() }
+    }
+
+    /// The same person with another password, or back again: his connections and his rate are counted on.
+    pub fn renewed(&self) -> User {
+        User { name: self.name.clone(), is_revoked: AtomicBool::new(false), using: Arc::clone(&self.using) }
+    }
+
+    /// He is deleted, or his password is another one now.
+    pub fn revoke(&self) {
+        self.is_revoked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether whoever has shown to be him has to show it again.
+    pub fn is_revoked(&self) -> bool {
+        self.is_revoked.load(Ordering::Relaxed)
     }
 
     /// Counts a connection, unless there are `max` already.
     pub fn enter(&self, max: Option<u32>) -> bool {
         let room = |count: u32| (max.is_none_or(|max| count < max)).then(|| count + 1);
-        self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
+        self.using.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
     }
 
     /// A connection that was counted has ended.
     pub fn leave(&self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
+        self.using.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Connections now.
     pub fn connections(&self) -> u32 {
-        self.connections.load(Ordering::Relaxed)
+        self.using.connections.load(Ordering::Relaxed)
     }
 
     /// Counts a request, unless there are more than `rate` a second (with a burst of that many).
@@ -123,7 +148,7 @@ impl User {
             let due_us = due_us.max(now_us);
             (due_us + gap_us <= now_us + 1_000_000).then_some(due_us + gap_us)
         };
-        self.due_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+        self.using.due_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }
 }
 
@@ -138,6 +163,18 @@ mod tests {
         user.leave();
         assert!(user.enter(Some(2)) && user.enter(None));
         assert_eq!(user.connections(), 3);
+    }
+
+    #[test]
+    fn limits_outlive_a_password() {
+        let user = User::new("ann");
+        assert!(user.enter(Some(1)) && user.spend(Some(1), 5_000_000));
+        let again = user.renewed();
+        user.revoke();
+        assert!(user.is_revoked() && !again.is_revoked() && *again.name == *"ann");
+        assert!(!again.enter(Some(1)) && !again.spend(Some(1), 5_000_000));
+        user.leave();
+        assert!(again.enter(Some(1)));
     }
 
     #[test]

@@ -129,6 +129,9 @@ impl Opened {
             let names = Names::new(dns, hosts, limits(machine::raise_descriptors()), Rc::clone(&tell));
             let verifier = source.map(|source| Verifier::new(source, key, threads, Times::default(), Rc::clone(&tell)));
             LocalSet::new().block_on(&runtime, async move {
+                if let Some(verifier) = &verifier {
+                    tokio::task::spawn_local(Rc::clone(verifier).watch());
+                }
                 tokio::task::spawn_local(work(errands, names, verifier, tell));
                 // An error: the other end was dropped.
                 let _ = ended.await;

@@ -17,6 +17,7 @@ on_both_drivers!(
     tunnels_carry_what_they_get,
     users_and_the_log,
     a_bad_file_of_users_changes_nothing,
+    a_deleted_user_has_no_further_request,
     status_tells_who_did_what,
     names,
     a_slow_name_keeps_nobody_up,
@@ -300,6 +301,42 @@ fn a_bad_file_of_users_changes_nothing(io: Io) {
     assert_eq!(weir.said().matches(&told).count(), 1, "told once");
     weir.stop();
     server.finish();
+}
+
+/// A connection of somebody who is deleted, or has another password, gets nothing more, while nobody else asks anything; that of
+/// another user goes on.
+fn a_deleted_user_has_no_further_request(io: Io) {
+    let (server, target, scratch) = (Server::start(Honest), Server::start(Honest), Scratch::new());
+    let users = scratch.path("users");
+    let (ann, bob, cat) = ("YW5uOnB3", "Ym9iOnB3", "Y2F0OnB3"); // each with the password pw
+    for name in ["ann", "bob", "cat"] {
+        passwd(&users, name, "pw");
+    }
+    let forward = format!("users \"{}\"\n{}", users.display(), allow(target.address.port()));
+    let (weir, proxy) = start(io, &server, &forward, "");
+    let ask = |client: &mut Client, who: &str| {
+        client.ask("GET", false);
+        let (to, nonce) = (target.address, nonce());
+        let request =
+            format!("GET http://{to}/v?n={nonce} HTTP/1.1\r\nHost: {to}\r\nProxy-Authorization: Basic {who}\r\n\r\n");
+        client.send(request.as_bytes());
+        client.reply().status
+    };
+    let mut clients = [ann, bob, cat].map(|who| (Client::connect(proxy), who));
+    for (client, who) in &mut clients {
+        assert_eq!(ask(client, who), 200);
+    }
+    let kept = std::fs::read_to_string(&users).expect("it was written");
+    let kept: String = kept.lines().filter(|line| !line.starts_with("ann:")).map(|line| format!("{line}\n")).collect();
+    std::fs::rename(scratch.write("new", kept.as_bytes()), &users).expect("one directory");
+    passwd(&users, "bob", "another");
+    let [(first, _), (second, _), (third, _)] = &mut clients;
+    eventually("ann is refused", || ask(first, ann) == 407);
+    eventually("bob is refused", || ask(second, bob) == 407);
+    assert_eq!((ask(third, cat), ask(second, "Ym9iOmFub3RoZXI=")), (200, 200), "bob's password is `another` now");
+    weir.stop();
+    server.finish();
+    target.finish();
 }
 
 /// Names with several addresses of which some are refused or dead; names that change to something private; names without addresses.

@@ -150,11 +150,14 @@ impl Engine {
         }
         let token = token(Owner::Client, index, self.sessions.generation(index));
         let proxied = self.proxied(index);
-        if *proxied.credentials == *value {
+        let is_known = proxied.seat.as_ref().is_none_or(|seat| !seat.user().is_revoked());
+        if *proxied.credentials == *value && is_known {
             if let Some(seat) = &proxied.seat {
                 return Ok(Some(Arc::clone(seat.user())));
             }
             match proxied.verdict.take() {
+                // The users have changed since: they are asked anew.
+                Some(Some(user)) if user.is_revoked() => {}
                 Some(Some(user)) => {
                     proxied.seat = Seat::take(&user, forward.user_connections_max);
                     if proxied.seat.is_none() {

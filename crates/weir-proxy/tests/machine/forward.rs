@@ -513,6 +513,37 @@ fn credentials_are_verified_once() {
     world.finish();
 }
 
+/// Each request is judged by the users that there are when it comes: who is revoked is verified anew on a connection that lives,
+/// also when he is revoked while the good news are under way, and his limits go on.
+#[test]
+fn a_revoked_user_is_verified_anew() {
+    let mut world = world(change(with_users(), |forward| forward.user_connections_max = Some(1)));
+    let (client, ann) = (world.client(), Arc::new(User::new("ann")));
+    let ask = |world: &mut World, n: u32| {
+        send(world, client, "GET", &format!("http://127.0.0.1:9000/v?n={n:08}"), ANN);
+        world.run_for(1000);
+    };
+    ask(&mut world, 1);
+    verify(&mut world, Some(&ann));
+    ask(&mut world, 2);
+    assert_eq!(world.clients[client].statuses(), [200, 200]);
+    let again = Arc::new(ann.renewed());
+    ann.revoke();
+    ask(&mut world, 3);
+    assert_eq!(world.clients[client].statuses().len(), 2, "the third one waits");
+    verify(&mut world, Some(&ann));
+    assert_eq!(world.clients[client].statuses().len(), 2, "old news count for nothing");
+    verify(&mut world, Some(&again));
+    ask(&mut world, 4);
+    assert_eq!((world.clients[client].statuses(), again.connections()), (vec![200; 4], 1));
+    again.revoke();
+    ask(&mut world, 5);
+    verify(&mut world, None);
+    assert_eq!(world.clients[client].statuses()[4..], [407]);
+    assert_eq!((world.requests().count(), again.connections()), (4, 0));
+    world.finish();
+}
+
 /// CONNECT is verified too; limits of a user hold over his connections, and an end of a connection makes room.
 #[test]
 fn limits_of_users() {

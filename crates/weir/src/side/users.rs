@@ -52,7 +52,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Users {
     entries: HashMap<Box<str>, Entry>,
-    /// Who has connections yet and is in the file no more: he is the same when he comes back.
+    /// Who has connections yet and is in the file no more: his limits go on when he comes back.
     gone: HashMap<Box<str>, Arc<User>>,
     /// Of somebody in the file; what unknown names are compared with, so that they take as long as known ones.
     dummy: Option<Arc<str>>,
@@ -62,7 +62,7 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    /// Reads a file. Who is also in `before` stays the same object, so that his limits go on.
+    /// Reads a file. Who is also in `before` with the same hash stays the same object; with another one his limits go on.
     ///
     /// # Errors
     /// All that is wrong with it, up to [`ERRORS_MAX`].
@@ -92,9 +92,22 @@ impl Users {
         self.dummy.as_ref()
     }
 
-    /// The object of a name, as far as there is one.
-    fn known(&self, name: &str) -> Option<&Arc<User>> {
-        self.entries.get(name).map(|entry| &entry.user).or_else(|| self.gone.get(name))
+    /// The object for a line of a file that follows this one.
+    fn next(&self, name: &str, hash: &str) -> Arc<User> {
+        match (self.entries.get(name), self.gone.get(name)) {
+            (Some(entry), _) if *entry.hash == *hash => Arc::clone(&entry.user),
+            (Some(Entry { user, .. }), _) | (None, Some(user)) => Arc::new(user.renewed()),
+            (None, None) => Arc::new(User::new(name)),
+        }
+    }
+
+    /// Revokes all who are not in the file that follows this one, or with another hash.
+    pub(crate) fn end(&self, next: &Users) {
+        for (name, Entry { user, .. }) in &self.entries {
+            if !next.find(name).is_some_and(|entry| Arc::ptr_eq(&entry.user, user)) {
+                user.revoke();
+            }
+        }
     }
 }
 
@@ -157,7 +170,7 @@ fn add(line: &str, users: &mut Users, before: &Users) -> Result<(), String> {
     }
     let hash: Arc<str> = hash.into();
     users.dummy.get_or_insert_with(|| Arc::clone(&hash));
-    let user = before.known(name).map_or_else(|| Arc::new(User::new(name)), Arc::clone);
+    let user = before.next(name, &hash);
     users.entries.insert(name.into(), Entry { hash, user });
     Ok(())
 }
@@ -307,8 +320,28 @@ mod tests {
 
         std::fs::write(&file.0, format!("ann:{HASH}\n")).unwrap();
         assert!(source.look().unwrap().contains("again: 1"));
-        assert!(Arc::ptr_eq(&source.now.find("ann").unwrap().user, &ann), "he had a connection all the time");
+        let again = &source.now.find("ann").unwrap().user;
+        assert!(!Arc::ptr_eq(again, &ann) && again.connections() == 1, "he had a connection all the time");
         assert_eq!(source.look(), None);
+    }
+
+    #[test]
+    fn who_goes_or_has_another_hash_is_revoked() {
+        let read = |text: &str, before: &Users| parse(text.as_bytes(), Path::new("u"), before).unwrap();
+        let other = HASH.replace("$05$", "$06$");
+        let users = read(&format!("ann:{HASH}\nbob:{HASH}\ncat:{HASH}\n"), &Users::default());
+        let [ann, bob, cat] = ["ann", "bob", "cat"].map(|name| Arc::clone(&users.find(name).unwrap().user));
+        assert!(ann.enter(None));
+        let next = read(&format!("cat:{HASH}\nann:{other}\n"), &users);
+        assert!(!ann.is_revoked(), "not before the file is used");
+        users.end(&next);
+        assert_eq!([&ann, &bob, &cat].map(|user| user.is_revoked()), [true, true, false]);
+        let again = &next.find("ann").unwrap().user;
+        assert!(!again.is_revoked() && again.connections() == 1);
+        // Back to what it was: whoever had the password of that time shows it again.
+        let last = read(&format!("ann:{HASH}\n"), &next);
+        next.end(&last);
+        assert!(again.is_revoked() && ann.is_revoked() && !last.find("ann").unwrap().user.is_revoked());
     }
 
     #[test]

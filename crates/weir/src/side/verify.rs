@@ -3,8 +3,9 @@
 //!
 //! Comparing takes tens of milliseconds by intent, so it is done on threads of its own, one for four cores, which give way to
 //! workers (nice 10). Credentials that were good are good at once for [`GOOD_FOR`], by a digest under a key that only this
-//! process knows; the same ones asked several times at once are compared once. The file of users is looked at again, at most
-//! once in [`LOOK_EVERY`], before anything else is believed.
+//! process knows; the same ones asked several times at once are compared once. The file of users is looked at once in
+//! [`LOOK_EVERY`], also when nobody asks ([`Verifier::watch`]): who is deleted or has another password is revoked then, and
+//! workers ask anew for the next request of each of his connections.
 //!
 //! What does not match is told [`REFUSED_AFTER`] the question, whether the name exists or not, was compared or found no room, so
 //! that the time tells nothing, and guessing is slow. Bounds: see `lanes` for comparisons, [`TURN_MAX`] for how long one waits,
@@ -69,7 +70,7 @@ pub(crate) struct Verifier {
     source: Mutex<Option<Source>>,
     users: RefCell<Arc<Users>>,
     looked: Cell<Instant>,
-    good: RefCell<Cache<Mark, Arc<User>>>,
+    good: RefCell<Cache<Mark, ()>>,
     /// Who waits for a comparison: worker and token.
     open: RefCell<HashMap<Mark, Vec<(u16, u64)>>>,
     lanes: RefCell<Lanes>,
@@ -113,15 +114,23 @@ impl Verifier {
         tokio::task::spawn_local(Rc::clone(self).verify(debt, credentials));
     }
 
+    /// Looks at the file again and again. Call it within a local set of tokio.
+    pub(crate) async fn watch(self: Rc<Verifier>) {
+        loop {
+            tokio::time::sleep(self.times.look_every).await;
+            self.look().await;
+        }
+    }
+
     async fn verify(self: Rc<Verifier>, mut debt: Debt, credentials: Credentials) {
         let asked = Instant::now();
         self.look().await;
         let users = Arc::clone(&self.users.borrow());
         let entry = users.find(&credentials.name);
         let mark = self.mark(&credentials, entry);
-        let good = self.good.borrow_mut().find(&mark, Instant::now()).map(|(user, _)| Arc::clone(user));
-        if good.is_some() {
-            return debt.pay(good);
+        let is_good = self.good.borrow_mut().find(&mark, Instant::now()).is_some();
+        if let (true, Some(entry)) = (is_good, entry) {
+            return debt.pay(Some(Arc::clone(&entry.user)));
         }
         if !self.join(mark, &mut debt) {
             return;
@@ -181,7 +190,8 @@ impl Verifier {
         if let Some(told) = told {
             crate::terminal::print_error(&told);
             self.good.borrow_mut().clear();
-            *self.users.borrow_mut() = Arc::clone(&source.now);
+            let before = std::mem::replace(&mut *self.users.borrow_mut(), Arc::clone(&source.now));
+            before.end(&source.now);
         }
         *place = Some(source);
     }
@@ -268,8 +278,8 @@ struct Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        if let Some(user) = &self.user {
-            self.verifier.good.borrow_mut().insert(self.mark, Arc::clone(user), Instant::now() + GOOD_FOR);
+        if self.user.is_some() {
+            self.verifier.good.borrow_mut().insert(self.mark, (), Instant::now() + GOOD_FOR);
         }
         let waiting = self.verifier.open.borrow_mut().remove(&self.mark).unwrap_or_default();
         for (worker, token) in waiting {

@@ -169,9 +169,48 @@ fn a_changed_file_counts_for_the_next_who_asks() {
         write(&bench.file, &[("ann", "new one")]);
         assert!(bench.passes("ann", "secret").await.is_none() && bench.passes("bob", "other").await.is_none());
         let again = bench.passes("ann", "new one").await.expect("good");
-        assert!(Arc::ptr_eq(&ann, &again));
+        assert!(ann.is_revoked() && !again.is_revoked());
         std::fs::write(&bench.file, "ann:plain\n").expect("a file");
         assert!(bench.passes("ann", "new one").await.is_some(), "a bad file changes nothing");
+    });
+}
+
+#[test]
+fn a_user_who_is_deleted_is_revoked_without_a_question() {
+    run(|| async {
+        let times = Times { look_every: Duration::from_millis(10), refused_after: Duration::ZERO };
+        let mut bench = Bench::new("watch", &[("ann", "secret"), ("bob", "other")], times);
+        let [ann, bob] = [bench.passes("ann", "secret").await, bench.passes("bob", "other").await];
+        let (ann, bob) = (ann.expect("good"), bob.expect("good"));
+        tokio::task::spawn_local(Rc::clone(&bench.verifier).watch());
+        write(&bench.file, &[("bob", "other")]);
+        let revoked = async {
+            while !ann.is_revoked() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, revoked).await.expect("seen in time");
+        assert!(!bob.is_revoked() && bench.passes("ann", "secret").await.is_none());
+    });
+}
+
+#[test]
+fn a_password_that_comes_back_while_it_is_compared_is_good_again() {
+    run(|| async {
+        let mut bench = Bench::new("back", &[("ann", "secret")], AT_ONCE);
+        let first = bench.passes("ann", "secret").await.expect("good");
+        // As a comparison leaves it that ends when the file has changed twice.
+        let mark = {
+            let users = Arc::clone(&bench.verifier.users.borrow());
+            let credentials = Credentials { name: "ann".into(), password: (*b"secret").into() };
+            bench.verifier.mark(&credentials, users.find("ann"))
+        };
+        write(&bench.file, &[("ann", "another"), ("bob", "other")]);
+        assert!(bench.passes("ann", "secret").await.is_none());
+        write(&bench.file, &[("ann", "secret")]);
+        drop(Ending { verifier: Rc::clone(&bench.verifier), mark, user: Some(Arc::clone(&first)) });
+        let again = bench.passes("ann", "secret").await.expect("good");
+        assert!(first.is_revoked() && !again.is_revoked());
     });
 }
 
