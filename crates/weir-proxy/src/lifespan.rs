@@ -3,10 +3,13 @@
 //! The engine keeps one [`Lifespan`] a server and worker. What was pipelined behind the last answer of a connection has to be
 //! sent again, which at a depth of 30 and a limit of 100 is a third of the work. Who knows the limit puts nothing there.
 //! Learned only from ends that the server announced with an answer (RFC 9112 §9.6): an end without that could come
-//! later than the next request. Bound: three numbers. semantics.md §4.
+//! later than the next request; those are remembered for themselves. Bound: four numbers. semantics.md §4.
 
 /// Ends in a row after equally many answers that make a limit.
 const ENDS_MIN: u32 = 3;
+
+/// How long an end that was not announced is held against a server.
+const ABRUPT_US: u64 = 60_000_000;
 
 /// What is known of the limit of one server.
 #[derive(Debug, Clone)]
@@ -17,11 +20,13 @@ pub struct Lifespan {
     last: u64,
     /// Announced ends in a row after that many.
     ends: u32,
+    /// When it last ended one right behind an answer without saying so.
+    abrupt_us: Option<u64>,
 }
 
 impl Default for Lifespan {
     fn default() -> Lifespan {
-        Lifespan { limit: u64::MAX, last: 0, ends: 0 }
+        Lifespan { limit: u64::MAX, last: 0, ends: 0, abrupt_us: None }
     }
 }
 
@@ -47,11 +52,21 @@ impl Lifespan {
         }
     }
 
+    /// The server has ended a connection right behind an answer and not said so.
+    pub fn on_abrupt(&mut self, now_us: u64) {
+        self.abrupt_us = Some(now_us);
+    }
+
+    /// Whether that has happened of late: what is sent behind an answer may meet the end.
+    pub fn is_abrupt(&self, now_us: u64) -> bool {
+        self.abrupt_us.is_some_and(|abrupt_us| now_us.saturating_sub(abrupt_us) < ABRUPT_US)
+    }
+
     /// A connection lives on after so many answers: what was taken for the limit is none.
     #[inline]
     pub fn on_survived(&mut self, answers: u64) {
         if answers >= self.limit || self.last == 1 {
-            *self = Lifespan::default();
+            *self = Lifespan { abrupt_us: self.abrupt_us, ..Lifespan::default() };
         }
     }
 }
@@ -77,6 +92,17 @@ mod tests {
         // An error that ends a connection early says nothing about the others.
         assert_eq!(after(&[100, 100, 100, 37, 52]).limit(), 100);
         assert_eq!(after(&[1000, 1000, 1000, 100, 100, 100]).limit(), 100);
+    }
+
+    #[test]
+    fn an_end_without_a_word_is_remembered_for_a_while() {
+        let mut lifespan = Lifespan::default();
+        assert!(!lifespan.is_abrupt(0));
+        lifespan.on_abrupt(5);
+        lifespan.on_announced(1);
+        lifespan.on_survived(2);
+        assert!(lifespan.is_abrupt(5) && lifespan.is_abrupt(ABRUPT_US) && !lifespan.is_one_shot());
+        assert!(!lifespan.is_abrupt(5 + ABRUPT_US));
     }
 
     #[test]

@@ -28,7 +28,11 @@ fn counts(servers: &[&Server]) -> Vec<usize> {
 /// each share within a point.
 fn shares_follow_the_weights(io: Io) {
     let servers = [Server::start(Honest), Server::start(Honest), Server::start(Honest)];
-    let weights = [("weight=70 connections=2"), ("weight=20 connections=2"), ("weight=10 connections=2")];
+    let weights = [
+        ("weight=70 connections-min=2 connections=2"),
+        ("weight=20 connections-min=2 connections=2"),
+        ("weight=10 connections-min=2 connections=2"),
+    ];
     let lines: Vec<(&Server, &str)> = servers.iter().zip(weights).collect();
     let weir = Weir::start(io, 3, &upstream(&lines, ""));
     servers.iter().for_each(|server| server.wait("all connections are made", |log| log.open == 2));
@@ -88,7 +92,8 @@ fn load_leaves_a_slow_server(io: Io) {
     let slow = Arc::new(AtomicBool::new(false));
     let never = Arc::new(AtomicBool::new(false));
     let servers = [Server::start(Slow(Arc::clone(&slow))), Server::start(Slow(Arc::clone(&never)))];
-    let lines: Vec<(&Server, &str)> = servers.iter().map(|server| (server, "connections=16")).collect();
+    let lines: Vec<(&Server, &str)> =
+        servers.iter().map(|server| (server, "connections-min=16 connections=16")).collect();
     let weir = Weir::start(io, 2, &upstream(&lines, "balance dynamic by=avg; pipeline off"));
     let share = |times: usize| {
         let before = counts(&servers.each_ref());
@@ -122,7 +127,8 @@ fn visit(weir: &Weir, cookie: &str) -> (u16, Option<String>) {
 /// A session stays with its server over connections and workers; when that dies it moves, once, and no request fails.
 fn sessions_stay_and_move(io: Io) {
     let mut servers = vec![Server::start(Honest), Server::start(Honest)];
-    let lines: Vec<(&Server, &str)> = servers.iter().map(|server| (server, "connections=3")).collect();
+    let lines: Vec<(&Server, &str)> =
+        servers.iter().map(|server| (server, "connections-min=3 connections=3")).collect();
     let weir = Weir::start(io, 2, &upstream(&lines, "sticky cookie=\"srv\""));
     let (status, value) = visit(&weir, "none");
     let value = value.expect("a cookie with the first answer");

@@ -45,7 +45,8 @@ fn status(weir: &Weir) -> u16 {
 
 /// An upstream of servers at these ports.
 fn ports(ports: &[u16]) -> String {
-    let servers: String = ports.iter().map(|port| format!(" server \"127.0.0.1:{port}\" connections=2\n")).collect();
+    let servers: String =
+        ports.iter().map(|port| format!(" server \"127.0.0.1:{port}\" connections-min=2 connections=2\n")).collect();
     format!("upstream \"app\" {{\n{servers} connect-retries 2\n}}\nroute {{ proxy \"app\" }}\n")
 }
 
@@ -283,7 +284,10 @@ fn e19_a_killer_request_is_refused_and_its_neighbours_are_answered(io: Io) {
         }
     };
     let servers: Vec<Server> = (0..3).map(|_| Server::start(mortal(&deaths))).collect();
-    let list: String = servers.iter().map(|server| format!(" server \"{}\" connections=4\n", server.address)).collect();
+    let list: String = servers
+        .iter()
+        .map(|server| format!(" server \"{}\" connections-min=4 connections=4\n", server.address))
+        .collect();
     let weir = Weir::start(io, 2, &format!("upstream \"app\" {{\n{list}}}\nroute {{ proxy \"app\" }}\n"));
     servers.iter().for_each(|server| server.wait("all connections are made", |log| log.open == 4));
     let stop = AtomicBool::new(false);
@@ -320,7 +324,7 @@ fn a_revived_server_has_requests_within_a_second(io: Io) {
     let port = free_port();
     let server = Server::start(Honest);
     let text = format!(
-        "upstream \"app\" {{\n server \"{}\" connections=4\n server \"127.0.0.1:{port}\" connections=4\n}}\nroute {{ proxy \"app\" }}\n",
+        "upstream \"app\" {{\n server \"{}\" connections-min=4 connections=4\n server \"127.0.0.1:{port}\" connections-min=4 connections=4\n}}\nroute {{ proxy \"app\" }}\n",
         server.address
     );
     let weir = Weir::start(io, 2, &text);

@@ -399,7 +399,7 @@ fn a_slow_name_keeps_nobody_up(io: Io) {
 fn pool_modes(io: Io) {
     for (mode, connections) in [("pipelined", 2), ("shared", 2), ("pinned", 6), ("per-request", 24)] {
         let server = Server::start(Honest);
-        let number = if mode == "pipelined" || mode == "shared" { "connections=2" } else { "" };
+        let number = if mode == "pipelined" || mode == "shared" { "connections-min=2 connections=2" } else { "" };
         let text = format!("server \"{}\" {number}; pool \"{mode}\";", server.address);
         let weir = Weir::start(io, 2, &format!("upstream \"app\" {{ {text} }}\nroute {{ proxy \"app\" }}\n"));
         let mut clients: Vec<Client> = (0..6).map(|_| Client::connect(weir.address)).collect();

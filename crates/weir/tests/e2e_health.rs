@@ -32,8 +32,10 @@ fn switched(status: &Arc<AtomicU16>, hits: fn(&Request) -> bool) -> Server {
 }
 
 fn configuration(servers: &[&Server], more: &str) -> String {
-    let servers: String =
-        servers.iter().map(|server| format!(" server \"{}\" connections=4\n", server.address)).collect();
+    let servers: String = servers
+        .iter()
+        .map(|server| format!(" server \"{}\" connections-min=4 connections=4\n", server.address))
+        .collect();
     format!("upstream \"app\" {{\n{servers} {more}\n}}\nroute {{ proxy \"app\" }}\n")
 }
 

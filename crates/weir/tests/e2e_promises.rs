@@ -126,7 +126,8 @@ impl Sent {
 fn ten_thousand_requests_each_get_their_own_answer(io: Io) {
     let mut random = Random::new();
     let servers: Vec<Server> = (0..3).map(|_| Server::start(Varied { random: Mutex::new(random.fork()) })).collect();
-    let lines: String = servers.iter().map(|it| format!(" server \"{}\" connections=5\n", it.address)).collect();
+    let lines: String =
+        servers.iter().map(|it| format!(" server \"{}\" connections-min=5 connections=5\n", it.address)).collect();
     let weir = Weir::start(io, 2, &format!("upstream \"app\" {{\n{lines}}}\nroute {{ proxy \"app\" }}\n"));
     std::thread::scope(|scope| {
         for _ in 0..20 {

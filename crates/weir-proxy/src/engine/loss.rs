@@ -12,6 +12,8 @@ use crate::link::{Entry, LinkState};
 use crate::server::Reach;
 use crate::trust::Doubt;
 
+/// A server that ends a connection so soon after an answer ends it because of that.
+const ABRUPT_US: u64 = 100_000;
 /// A connection that ends without an answer within this time counts as a failed try.
 const FRUITLESS_US: u64 = 1_000_000;
 /// How often a request may be the next one when a server ends a connection in order, before it is taken for the reason.
@@ -232,6 +234,8 @@ impl Engine {
         let (connected_us, rested) = (link.connected_us, link.rested);
         let at_rest = matches!(loss, Loss::Died | Loss::Closed) && was_ready && link.entries.is_empty();
         let (useless, rest_us) = (at_rest && link.answers == 0, link.rest_us(self.now_us));
+        let unsaid = matches!(loss, Loss::Died | Loss::Closed) && was_ready && !link.begun && link.answers > 0;
+        let abrupt = unsaid && owner.is_none() && (!link.entries.is_empty() || rest_us < ABRUPT_US);
         let entries = std::mem::take(&mut link.entries);
         let log = std::mem::take(&mut link.log);
         let begun = link.begun;
@@ -255,6 +259,9 @@ impl Engine {
             self.links.at_mut(index).probation = loss != Loss::Announced;
             if at_rest {
                 self.note_idle_end(server, rest_us);
+            }
+            if abrupt {
+                self.servers[server].lifespan.on_abrupt(self.now_us);
             }
         }
         let may_be_death = matches!(loss, Loss::Died | Loss::Closed) && owner.is_none();

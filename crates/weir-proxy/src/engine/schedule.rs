@@ -409,9 +409,12 @@ impl Engine {
     /// its server may be about to close: one of those is made anew.
     fn pick_fresh(&mut self, server: usize, ask: &Ask, first: usize) -> Option<usize> {
         let machine = &self.servers[server];
+        // Nobody knows yet, or of late, that this server does not end connections behind its answers.
+        let unused = !self.hints.is_lasting(server) || machine.lifespan.is_abrupt(self.now_us);
         let is_fresh = |position: &usize| {
-            let rest_us = self.links.at(machine.links[*position]).rest_us(self.now_us);
-            ask.traits.has(Traits::RETRIABLE) || machine.idle_limit.is_fresh(self.now_us, rest_us)
+            let link = self.links.at(machine.links[*position]);
+            let good = machine.idle_limit.is_fresh(self.now_us, link.rest_us(self.now_us));
+            ask.traits.has(Traits::RETRIABLE) || good && (link.answers == 0 || !unused)
         };
         let idle = (0..machine.links.len()).filter(|position| machine.is_empty_at(*position));
         let found = [first].into_iter().chain(idle).find(is_fresh);

@@ -595,8 +595,8 @@ impl Engine {
         } else if announced {
             machine.lifespan.on_announced(answers);
         }
-        if pooled && answers == 1 {
-            self.hints.set_lasting(server as usize, persist);
+        if pooled && (answers == 1 && !persist || answers == 2) {
+            self.hints.set_lasting(server as usize, answers > 1);
         }
         let machine = &mut self.servers[server as usize];
         if persist && !old && !early && poison.is_none() && pooled {

@@ -215,18 +215,53 @@ fn a_post_gets_no_connection_that_has_rested() {
     for (rest_us, same) in [(SECOND / 2, true), (3 * SECOND, false)] {
         let mut world = World::started(breathing(1, 1, 1), 1, 1);
         let client = world.client();
-        world.get(client, "00000001");
-        world.settle();
+        // It is known to live for more than one answer.
+        for nonce in ["00000000", "00000001"] {
+            world.get(client, nonce);
+            world.settle();
+        }
         world.run_for(rest_us);
         world.post(client, "00000002", b"x");
         world.run_for(SECOND / 10);
-        check_honest("00000002", &world.clients[client].replies[1]).unwrap();
+        check_honest("00000002", &world.clients[client].replies[2]).unwrap();
         assert_eq!(carrier(&world, "00000001") == carrier(&world, "00000002"), same, "after {rest_us} us");
         world.run_for(rest_us);
         world.get(client, "00000003");
         world.settle();
         let (get, post) = (carrier(&world, "00000003"), carrier(&world, "00000002"));
         assert_eq!(get, post, "what can be repeated goes where there is room");
+        world.finish();
+    }
+}
+
+/// A server that ends each connection behind its answer and does not say so: no POST meets the end.
+#[test]
+fn a_post_does_not_meet_an_end_without_a_word() {
+    for (after, delay_us) in [(1, 0), (1, 200), (3, 0), (3, 200)] {
+        let mut world = World::started(breathing(1, 4, 8), 1, 1);
+        let mut served = std::collections::BTreeMap::new();
+        world.serve(move |seen| {
+            let count = served.entry(seen.conn).or_insert(0);
+            *count += u32::from(seen.complete);
+            let end = (*count == after).then_some([Do::Delay(delay_us), Do::Fin]);
+            seen.complete
+                .then(|| [Do::Answer(answer(seen.request))].into_iter().chain(end.into_iter().flatten()).collect())
+        });
+        let clients: Vec<usize> = (0..4).map(|_| world.client()).collect();
+        for n in 0..100 {
+            for (at, client) in clients.iter().enumerate() {
+                match (n + at) % 2 {
+                    0 => world.post(*client, &format!("{at:04}{n:04}"), b"x"),
+                    _ => world.get(*client, &format!("{at:04}{n:04}")),
+                }
+            }
+            world.run_for(300);
+        }
+        world.run_for(SECOND);
+        let statuses: Vec<u16> = clients.iter().flat_map(|client| world.clients[*client].statuses()).collect();
+        let lost = statuses.iter().filter(|status| **status != 200).count();
+        // Where only every third answer is the last, one may show it.
+        assert!(statuses.len() == 400 && lost <= usize::from(after > 1), "{after} {delay_us}: {lost} lost");
         world.finish();
     }
 }

@@ -120,6 +120,13 @@ fn usual_traffic_makes_none() {
     let mut wanted = plan(1, 2);
     wanted.client.underscores = true;
     let mut world = World::started(wanted, 1, 1);
+    // Else a POST would have a new connection: nobody knows yet that this one lives for more than an answer.
+    for n in 0..2 {
+        let client = world.client();
+        world.get(client, &format!("aaaa{n:04}"));
+        world.settle();
+        world.reset(client);
+    }
     let rules = Rules { underscores: true, ..Rules::default() };
     world.conns.iter_mut().for_each(|conn| conn.judge = StrictRequests::new(rules));
     let client = world.client();

@@ -64,11 +64,12 @@ fn can_be_bound(port: u16) -> bool {
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], port)).into()).is_ok()
 }
 
-/// One upstream `app` with one server, and the route to it; `more` stands inside the upstream.
+/// One upstream `app` with one server and so many connections to it, made in advance, and the route to it; `more` stands inside
+/// the upstream.
 pub fn app(server: &Server, connections: u32, more: &str) -> String {
     let address = server.address;
     format!(
-        "upstream \"app\" {{\n server \"{address}\" connections={connections}\n {more}\n}}\nroute host=\"*\" path=\"/\" {{ proxy \"app\" }}\n"
+        "upstream \"app\" {{\n server \"{address}\" connections-min={connections} connections={connections} connections-max={connections}\n {more}\n}}\nroute host=\"*\" path=\"/\" {{ proxy \"app\" }}\n"
     )
 }
 
