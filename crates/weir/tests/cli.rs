@@ -456,7 +456,8 @@ fn drain_with_one_connection(ends: bool) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap().to_string();
     let arguments = ["reverse", "--listen", "127.0.0.1:0", "--to", &to, "--connections", "1", "--workers", "2"];
-    let weir = Running::start(&arguments);
+    // However long an answer takes.
+    let weir = Running::start(&[&arguments[..], &["--connections-max", "1"]].concat());
     let mut clients: Vec<TcpStream> = (0..8).map(|_| weir.connect()).collect();
     for client in &mut clients {
         write!(client, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
