@@ -157,9 +157,9 @@ fn a_short_bench_writes_table_and_raw_data_and_leaves_nothing_behind() {
         assert_eq!(proxy_us > 0.0, record["contender"] != "direct", "{record}");
         assert!(record["origin_us"].as_f64().unwrap() > 0.0 && record["generator_us"].as_f64().unwrap() > 0.0);
     }
-    // The origin sees the generator's own connections, and those that weir makes beforehand; a proxy keeps those it has.
+    // The origin sees the generator's own connections, and the few that weir makes when it needs them.
     assert!(records[0]["upstream_connections"].as_u64().unwrap() >= 8, "{}", records[0]);
-    assert_eq!(records[2]["upstream_connections"], 0, "{}", records[2]);
+    assert!(records[2]["upstream_connections"].as_u64().unwrap() <= 32, "{}", records[2]);
 }
 
 #[test]
