@@ -180,8 +180,10 @@ pub struct Upload {
     pub framing: UploadFraming,
     /// Body bytes received.
     pub received: u64,
-    /// When the head was complete.
-    pub started_us: u64,
+    /// When the time began over which its rate is judged.
+    pub window_us: u64,
+    /// Bytes received by then.
+    pub window_bytes: u64,
     /// Already forwarded; pieces follow it.
     pub streaming: bool,
     /// Chunked towards the upstream.
@@ -312,6 +314,13 @@ impl Session {
     /// The same without what waits for its turn: only this much can get less before the first answer is complete.
     pub fn unsent_first(&self) -> usize {
         self.output.len() + self.inflight as usize
+    }
+}
+
+impl Upload {
+    /// Its rate is judged from now on.
+    pub fn begin_window(&mut self, now_us: u64) {
+        (self.window_us, self.window_bytes) = (now_us, self.received);
     }
 }
 

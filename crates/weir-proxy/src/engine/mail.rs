@@ -199,6 +199,10 @@ impl Engine {
         }
         session.flags.body_paused = pause;
         session.since_us = now_us;
+        if let Some(upload) = session.upload.as_mut() {
+            // While weir does not read it, its rate is not its client's affair.
+            upload.begin_window(now_us);
+        }
         let generation = self.sessions.generation(index);
         if !pause && self.sessions.at(index).stash.is_some() {
             self.to_parse.push_back((index, generation));

@@ -16,8 +16,8 @@ const LINGER_US: u64 = 2_000_000;
 /// How long an idle client stays when draining begins: what it has sent by then may be on the way, and closing on a request
 /// would lose it. Longer than a round trip nearly everywhere.
 const DRAIN_IDLE_US: u64 = 100_000;
-/// A body slower than the minimum rate is tolerated this long.
-const BODY_RATE_GRACE_US: u64 = 10_000_000;
+/// Over which time the rate of a body is judged, again and again.
+const BODY_WINDOW_US: u64 = 10_000_000;
 /// Time beyond that of an errand after which its answer is not waited for any more.
 const GRACE_US: u64 = 1_000_000;
 
@@ -74,7 +74,10 @@ impl Engine {
                 let drained_us = self.draining_us.map_or(u64::MAX, |since_us| since_us + DRAIN_IDLE_US);
                 return due_us.min(session.since_us + plan.idle_timeout_us).min(drained_us);
             }
-            Reading::Body if !session.flags.body_paused => plan.body_timeout_us,
+            Reading::Body if !session.flags.body_paused => {
+                due_us = due_us.min(self.window_end_us(session));
+                plan.body_timeout_us
+            }
             Reading::Tunnel => match &session.relay {
                 Some(relay) => return due_us.min(self.look_us(relay)),
                 None => plan.tunnel_timeout_us,
@@ -97,25 +100,29 @@ impl Engine {
             self.session_timed_out(index);
             return;
         }
-        if self.body_is_too_slow(index) {
-            self.counters.timeouts.count("body");
-            self.upload_failed(index, 408, "body-too-slow");
-            return;
-        }
         self.arm_session(index);
     }
 
-    fn body_is_too_slow(&self, index: u32) -> bool {
-        let rate = self.plan.client.body_rate_min;
-        let session = self.sessions.at(index);
-        session.reading == Reading::Body
-            && session.upload.as_ref().is_some_and(|upload| {
-                let age_us = self.now_us.saturating_sub(upload.started_us);
-                !upload.discard
-                    && !self.sessions.at(index).flags.body_paused
-                    && age_us > BODY_RATE_GRACE_US
-                    && upload.received < rate.saturating_mul(age_us / 1_000_000)
-            })
+    /// When the rate of a body is judged next.
+    fn window_end_us(&self, session: &Session) -> u64 {
+        let judged = session.upload.as_ref().filter(|upload| !upload.discard && self.plan.client.body_rate_min > 0);
+        judged.map_or(u64::MAX, |upload| upload.window_us + BODY_WINDOW_US)
+    }
+
+    /// The time is over in which a body must have come with the least rate.
+    fn judge_rate(&mut self, index: u32) {
+        let now_us = self.now_us;
+        let least = self.plan.client.body_rate_min.saturating_mul(BODY_WINDOW_US / 1_000_000);
+        let Some(upload) = self.sessions.at_mut(index).upload.as_mut() else { return };
+        if now_us < upload.window_us + BODY_WINDOW_US {
+            return;
+        }
+        if upload.received - upload.window_bytes < least {
+            self.counters.timeouts.count("body");
+            self.upload_failed(index, 408, "body-too-slow");
+        } else {
+            upload.begin_window(now_us);
+        }
     }
 
     fn session_timed_out(&mut self, index: u32) {
@@ -152,6 +159,7 @@ impl Engine {
                 let (since_us, stash) = (session.since_us, session.stash.take().unwrap_or_default());
                 self.refuse(index, 408, "head-timeout", &stash.bytes[stash.start..], since_us);
             }
+            Reading::Body if now_us < session.since_us + self.plan.client.body_timeout_us => self.judge_rate(index),
             Reading::Body => {
                 self.counters.timeouts.count("body");
                 self.upload_failed(index, 408, "body-timeout");

@@ -298,3 +298,27 @@ fn each_worker_has_its_own_soon() {
     assert_eq!((open(&world), own), (2, 1));
     world.finish();
 }
+
+/// A body that dribbles is judged over each ten seconds, from the first on: also one that began fast.
+#[test]
+fn a_body_that_dribbles_is_found_in_time() {
+    // Bytes a second, of them at first, and when it must have been found.
+    for (rate, first, by_us) in [(5, 0, Some(11)), (150, 0, None), (5, 5_000, Some(21)), (5, 100_000, Some(21))] {
+        let mut world = World::started(breathing(1, 4, 8), 1, 1);
+        world.serve(honest);
+        let client = world.client();
+        world.expect(client, "POST", false, false);
+        world.send(client, b"POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n");
+        world.send(client, &vec![b'x'; first]);
+        for second in 0..40 {
+            if !world.clients[client].replies.is_empty() {
+                break;
+            }
+            assert!(by_us.is_none_or(|by_us| second <= by_us), "{rate} {first}: {second} s");
+            world.send(client, &vec![b'x'; rate]);
+            world.run_for(SECOND);
+        }
+        let found = world.clients[client].statuses();
+        assert_eq!(found, if by_us.is_some() { vec![408] } else { vec![] }, "{rate} {first}");
+    }
+}
