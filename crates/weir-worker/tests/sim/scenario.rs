@@ -222,7 +222,7 @@ fn plan(servers: usize, echo: bool, rng: &mut Rng) -> Plan {
         let connections = *rng.pick(&[1, 1, 2, 3, 8]);
         // Made when needed, as by default; or an exact number in advance.
         let (connections_min, connections_max) =
-            *rng.pick(&[(1, 1024), (1, 1024), (0, connections + 2), (connections, connections)]);
+            *rng.pick(&[(1, 1024), (0, connections + 2), (connections, connections), (connections, connections)]);
         ServerPlan {
             connections_min,
             connections,
