@@ -18,6 +18,8 @@ pub enum Errand {
     Verify {
         /// Names the question in its answer.
         token: u64,
+        /// Who asks: comparing has shares for each client.
+        client: IpAddr,
         /// Who says so.
         credentials: Credentials,
     },
@@ -55,9 +57,18 @@ pub enum News {
     Verified {
         /// From the question.
         token: u64,
-        /// None: name or password are wrong.
-        user: Option<Arc<User>>,
+        /// Who it is.
+        user: Result<Arc<User>, Unverified>,
     },
+}
+
+/// Why credentials are not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unverified {
+    /// Name or password are wrong.
+    Wrong,
+    /// They were not compared: too many comparisons are under way for this client, or for all. That says nothing of them.
+    NoRoom,
 }
 
 /// The addresses of a name.

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::backoff::Backoff;
-use crate::errand::User;
+use crate::errand::{Unverified, User};
 use crate::queue::Waiting;
 use crate::usage::Account;
 
@@ -33,7 +33,7 @@ pub struct Proxied {
     /// The credentials of the last request that had to be verified, as they came.
     pub credentials: Box<[u8]>,
     /// What came of that; None: it is not known yet, or there was none.
-    pub verdict: Option<Option<Arc<User>>>,
+    pub verdict: Option<Result<Arc<User>, Unverified>>,
     /// The request that is being decided has been counted against the user's rate.
     pub is_counted: bool,
     /// To whom the last request is charged, as far as that is known.

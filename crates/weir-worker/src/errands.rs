@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use weir_proxy::errand::{Errand, News, Unresolved};
+use weir_proxy::errand::{Errand, News, Unresolved, Unverified};
 
 /// Errands of one kind that one worker may have open. Kinds are counted apart: who guesses passwords hinders no name.
 pub const ERRANDS_MAX: usize = 4096;
@@ -56,7 +56,7 @@ impl Open {
                 return true;
             }
             Some(Errand::Resolve { name }) => News::Resolved { name, answer: Err(Unresolved::Failed) },
-            Some(Errand::Verify { token, .. }) => News::Verified { token, user: None },
+            Some(Errand::Verify { token, .. }) => News::Verified { token, user: Err(Unverified::NoRoom) },
         };
         self.failed.push(news);
         false
@@ -136,7 +136,10 @@ mod tests {
         assert_eq!((failed(&news), news.len()), (1, 2));
         assert!(open.run(resolve("again")) && !open.run(resolve("more")));
         let credentials = Credentials { name: "ann".into(), password: Box::default() };
-        assert!(open.run(Errand::Verify { token: 1, credentials }), "names leave room for credentials");
+        assert!(
+            open.run(Errand::Verify { token: 1, client: [192, 0, 2, 1].into(), credentials }),
+            "names leave room for credentials"
+        );
         let taken = counts.taken.lock().unwrap();
         assert_eq!(taken.len(), ERRANDS_MAX + 2);
         assert!(taken.iter().all(|(worker, _)| *worker == 3));

@@ -25,7 +25,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
-use weir_proxy::errand::{Errand, News};
+use weir_proxy::errand::{Errand, News, Unverified};
 use weir_proxy::plan::ForwardPlan;
 use weir_worker::{Errands, Handle};
 
@@ -153,8 +153,12 @@ async fn work(
     while let Some((worker, errand)) = errands.recv().await {
         match (errand, &verifier) {
             (Errand::Resolve { name }, _) => names.ask(worker, name),
-            (Errand::Verify { token, credentials }, Some(verifier)) => verifier.ask(worker, token, credentials),
-            (Errand::Verify { token, .. }, None) => tell(worker, News::Verified { token, user: None }),
+            (Errand::Verify { token, client, credentials }, Some(verifier)) => {
+                verifier.ask(worker, token, client, credentials);
+            }
+            (Errand::Verify { token, .. }, None) => {
+                tell(worker, News::Verified { token, user: Err(Unverified::NoRoom) })
+            }
         }
     }
 }
@@ -250,7 +254,7 @@ mod tests {
         let side = opened.start(Handle::default()).unwrap();
         errands.run(0, resolve("after.test")).unwrap();
         let credentials = Credentials { name: "ann".into(), password: Box::default() };
-        errands.run(0, Errand::Verify { token: 1, credentials }).unwrap();
+        errands.run(0, Errand::Verify { token: 1, client: [127, 0, 0, 1].into(), credentials }).unwrap();
         let start = Instant::now();
         drop(side);
         assert!(start.elapsed() < Duration::from_secs(5));

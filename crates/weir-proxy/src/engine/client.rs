@@ -341,7 +341,7 @@ impl Engine {
             // At once: with answers in front of this one, parsing would go on.
             self.sessions.at_mut(index).reading = Reading::Closing;
         }
-        self.fail_exchange(exchange, status, word, None);
+        self.fail_exchange(exchange, status, word, (status == 503).then_some(1));
     }
 
     /// Appends an exchange for a request to its session's list.

@@ -14,7 +14,7 @@ use weir_http::{FieldName, Fields, Method, RequestHead, TargetForm};
 
 use super::{Engine, Owner, token};
 use crate::ask::{Ask, Failure, NOBODY, Traits};
-use crate::errand::{Credentials, Errand, Unresolved, User};
+use crate::errand::{Credentials, Errand, Unresolved, Unverified, User};
 use crate::names::Lookup;
 use crate::own::{Destination, Proxied, Refused, Seat};
 use crate::plan::ForwardPlan;
@@ -149,6 +149,7 @@ impl Engine {
             return Err((407, "credentials-invalid").into());
         }
         let token = token(Owner::Client, index, self.sessions.generation(index));
+        let client = self.sessions.at(index).peer;
         let proxied = self.proxied(index);
         let is_known = proxied.seat.as_ref().is_none_or(|seat| !seat.user().is_revoked());
         if *proxied.credentials == *value && is_known {
@@ -157,8 +158,8 @@ impl Engine {
             }
             match proxied.verdict.take() {
                 // The users have changed since: they are asked anew.
-                Some(Some(user)) if user.is_revoked() => {}
-                Some(Some(user)) => {
+                Some(Ok(user)) if user.is_revoked() => {}
+                Some(Ok(user)) => {
                     proxied.seat = Seat::take(&user, forward.user_connections_max);
                     if proxied.seat.is_none() {
                         // The next request tries again.
@@ -168,9 +169,12 @@ impl Engine {
                     }
                     return Ok(Some(user));
                 }
-                Some(None) => {
+                Some(Err(why)) => {
                     proxied.credentials = Box::default();
-                    return Err((407, "credentials-wrong").into());
+                    return Err(match why {
+                        Unverified::Wrong => (407, "credentials-wrong").into(),
+                        Unverified::NoRoom => (503, "credentials-busy").into(),
+                    });
                 }
                 // Asked already, and something else woke the client.
                 None => return Err(Pending::News),
@@ -179,7 +183,7 @@ impl Engine {
         let credentials = read_basic(value).ok_or((407, "credentials-invalid"))?;
         (proxied.seat, proxied.verdict) = (None, None);
         proxied.credentials = value.into();
-        self.errands.push_back(Errand::Verify { token, credentials });
+        self.errands.push_back(Errand::Verify { token, client, credentials });
         Err(Pending::News)
     }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use weir_check::upstreams::check_honest;
-use weir_proxy::errand::{Addresses, Credentials, Errand, News, Unresolved, User};
+use weir_proxy::errand::{Addresses, Credentials, Errand, News, Unresolved, Unverified, User};
 use weir_proxy::plan::{ForwardPlan, Network, Plan, Pool, ServerPlan, Serves, UpstreamPlan};
 use weir_proxy::policy::{Policy, Rule};
 
@@ -474,8 +474,8 @@ pub(crate) fn with_users() -> Plan {
 pub(crate) fn verify(world: &mut World, user: Option<&Arc<User>>) -> Credentials {
     let (node, errand) = world.errands.pop().expect("a verification");
     assert!(world.errands.is_empty());
-    let Errand::Verify { token, credentials } = errand else { panic!("{errand:?}") };
-    world.news(node, News::Verified { token, user: user.cloned() });
+    let Errand::Verify { token, credentials, .. } = errand else { panic!("{errand:?}") };
+    world.news(node, News::Verified { token, user: user.cloned().ok_or(Unverified::Wrong) });
     world.run_for(1000);
     credentials
 }
@@ -541,6 +541,26 @@ fn a_revoked_user_is_verified_anew() {
     verify(&mut world, None);
     assert_eq!(world.clients[client].statuses()[4..], [407]);
     assert_eq!((world.requests().count(), again.connections()), (4, 0));
+    world.finish();
+}
+
+/// Credentials that could not be compared are not wrong: 503, when to come again, and the next request asks anew.
+#[test]
+fn no_room_to_compare_is_no_refusal_of_credentials() {
+    let mut world = world(with_users());
+    let (client, ann) = (world.client(), Arc::new(User::new("ann")));
+    send(&mut world, client, "GET", "http://127.0.0.1:9000/v?n=00000001", ANN);
+    world.run_for(1000);
+    let Some((node, Errand::Verify { token, .. })) = world.errands.pop() else { panic!("no verification") };
+    world.news(node, News::Verified { token, user: Err(Unverified::NoRoom) });
+    world.run_for(1000);
+    assert_eq!(world.clients[client].statuses(), [503]);
+    assert_eq!(world.clients[client].replies[0].fields.first("retry-after"), Some("1"));
+    assert!(words(&world, client)[0].ends_with("credentials-busy"));
+    send(&mut world, client, "GET", "http://127.0.0.1:9000/v?n=00000002", ANN);
+    world.run_for(1000);
+    verify(&mut world, Some(&ann));
+    assert_eq!(world.clients[client].statuses(), [503, 200]);
     world.finish();
 }
 

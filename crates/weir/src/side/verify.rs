@@ -8,19 +8,21 @@
 //! workers ask anew for the next request of each of his connections.
 //!
 //! What does not match is told [`REFUSED_AFTER`] the question, whether the name exists or not, was compared or found no room, so
-//! that the time tells nothing, and guessing is slow. Bounds: see `lanes` for comparisons, [`TURN_MAX`] for how long one waits,
+//! that the time tells nothing, and guessing is slow. What found no room is told as that, never as wrong: each client has its share
+//! of comparisons, whatever the names. Bounds: see `lanes` for comparisons, [`TURN_MAX`] for how long one waits,
 //! [`LATE_MAX`] refusals that are held back (further ones are told at once), [`GOOD_MAX`] good credentials.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, Semaphore};
-use weir_proxy::errand::{Credentials, News, User};
+use weir_proxy::errand::{Credentials, News, Unverified, User};
 
 use super::Tell;
 use super::cache::Cache;
@@ -38,9 +40,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const REFUSED_AFTER: Duration = Duration::from_secs(1);
 /// Refusals that are held back at once.
 const LATE_MAX: u32 = 512;
-/// Workers that wait for one comparison; further ones are refused at once.
+/// Workers that wait for one comparison; for further ones there is no room.
 const JOIN_MAX: usize = 1024;
-/// For a comparison to begin; then it is a refusal.
+/// For a comparison to begin; then there was no room for it.
 const TURN_MAX: Duration = Duration::from_secs(5);
 /// How much the threads that compare give way to others.
 const NICE: i32 = 10;
@@ -108,10 +110,10 @@ impl Verifier {
     }
 
     /// A worker asks: it is told. Call it within a local set of tokio.
-    pub(crate) fn ask(self: &Rc<Verifier>, worker: u16, token: u64, credentials: Credentials) {
+    pub(crate) fn ask(self: &Rc<Verifier>, worker: u16, token: u64, client: IpAddr, credentials: Credentials) {
         // Whatever happens to the task, the worker is told.
         let debt = Debt { verifier: Rc::clone(self), worker, token, is_paid: false };
-        tokio::task::spawn_local(Rc::clone(self).verify(debt, credentials));
+        tokio::task::spawn_local(Rc::clone(self).verify(debt, client, credentials));
     }
 
     /// Looks at the file again and again. Call it within a local set of tokio.
@@ -122,7 +124,7 @@ impl Verifier {
         }
     }
 
-    async fn verify(self: Rc<Verifier>, mut debt: Debt, credentials: Credentials) {
+    async fn verify(self: Rc<Verifier>, mut debt: Debt, client: IpAddr, credentials: Credentials) {
         let asked = Instant::now();
         self.look().await;
         let users = Arc::clone(&self.users.borrow());
@@ -130,15 +132,14 @@ impl Verifier {
         let mark = self.mark(&credentials, entry);
         let is_good = self.good.borrow_mut().find(&mark, Instant::now()).is_some();
         if let (true, Some(entry)) = (is_good, entry) {
-            return debt.pay(Some(Arc::clone(&entry.user)));
+            return debt.pay(Ok(Arc::clone(&entry.user)));
         }
         if !self.join(mark, &mut debt) {
             return;
         }
-        let mut ending = Ending { verifier: Rc::clone(&self), mark, user: None };
-        if self.compare(&credentials, entry, &users).await {
-            ending.user = entry.map(|entry| Arc::clone(&entry.user));
-        } else {
+        let mut ending = Ending { verifier: Rc::clone(&self), mark, user: Err(Unverified::NoRoom) };
+        ending.user = self.compare(Lane::of(client), &credentials, entry, &users).await;
+        if ending.user.is_err() {
             self.hold_back(asked).await;
         }
     }
@@ -196,24 +197,31 @@ impl Verifier {
         *place = Some(source);
     }
 
-    /// Whether the password is right; a name that nobody has is compared with somebody's hash, in vain.
-    async fn compare(&self, credentials: &Credentials, entry: Option<&Entry>, users: &Users) -> bool {
-        let lane: Lane = entry.map(|_| credentials.name.clone());
-        let Some(hash) = entry.map(|entry| &entry.hash).or(users.dummy()) else { return false };
-        if !self.lanes.borrow_mut().enter(&lane) {
-            return false;
+    /// Who it is if the password is right; a name that nobody has is compared with somebody's hash, in vain.
+    async fn compare(
+        &self,
+        lane: Lane,
+        credentials: &Credentials,
+        entry: Option<&Entry>,
+        users: &Users,
+    ) -> Result<Arc<User>, Unverified> {
+        let hash = entry.map(|entry| &entry.hash).or(users.dummy()).ok_or(Unverified::Wrong)?;
+        if !self.lanes.borrow_mut().enter(lane) {
+            return Err(Unverified::NoRoom);
         }
         let leaving = Leaving { verifier: self, lane };
-        let Ok(Ok(_turn)) = tokio::time::timeout(TURN_MAX, self.turns.acquire()).await else { return false };
+        let Ok(Ok(_turn)) = tokio::time::timeout(TURN_MAX, self.turns.acquire()).await else {
+            return Err(Unverified::NoRoom);
+        };
         self.compared.set(self.compared.get() + 1);
         let (password, hash) = (credentials.password.clone(), Arc::clone(hash));
         let comparing = tokio::task::spawn_blocking(move || {
             give_way();
             hash::matches(&password, &hash)
         });
-        let is_right = comparing.await.unwrap_or(false);
+        let is_right = comparing.await.map_err(|_| Unverified::NoRoom)?;
         drop(leaving);
-        is_right && entry.is_some()
+        entry.filter(|_| is_right).map(|entry| Arc::clone(&entry.user)).ok_or(Unverified::Wrong)
     }
 
     /// Waits until a refusal may be told.
@@ -244,7 +252,7 @@ struct Debt {
 }
 
 impl Debt {
-    fn pay(&mut self, user: Option<Arc<User>>) {
+    fn pay(&mut self, user: Result<Arc<User>, Unverified>) {
         if !std::mem::replace(&mut self.is_paid, true) {
             (self.verifier.tell)(self.worker, News::Verified { token: self.token, user });
         }
@@ -253,7 +261,7 @@ impl Debt {
 
 impl Drop for Debt {
     fn drop(&mut self) {
-        self.pay(None);
+        self.pay(Err(Unverified::NoRoom));
     }
 }
 
@@ -265,7 +273,7 @@ struct Leaving<'a> {
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        self.verifier.lanes.borrow_mut().leave(&self.lane);
+        self.verifier.lanes.borrow_mut().leave(self.lane);
     }
 }
 
@@ -273,12 +281,12 @@ impl Drop for Leaving<'_> {
 struct Ending {
     verifier: Rc<Verifier>,
     mark: Mark,
-    user: Option<Arc<User>>,
+    user: Result<Arc<User>, Unverified>,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        if self.user.is_some() {
+        if self.user.is_ok() {
             self.verifier.good.borrow_mut().insert(self.mark, (), Instant::now() + GOOD_FOR);
         }
         let waiting = self.verifier.open.borrow_mut().remove(&self.mark).unwrap_or_default();

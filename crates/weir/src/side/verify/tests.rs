@@ -16,7 +16,7 @@ const AT_ONCE: Times = Times { look_every: Duration::ZERO, refused_after: Durati
 /// A file of users with the cheapest hashes, the service, and what it told.
 struct Bench {
     verifier: Rc<Verifier>,
-    told: UnboundedReceiver<(u16, u64, Option<Arc<User>>)>,
+    told: UnboundedReceiver<(u16, u64, Result<Arc<User>, Unverified>)>,
     file: PathBuf,
 }
 
@@ -40,11 +40,15 @@ impl Bench {
     }
 
     fn ask(&self, token: u64, name: &str, password: &str) {
-        let credentials = Credentials { name: name.into(), password: password.as_bytes().into() };
-        self.verifier.ask(3, token, credentials);
+        self.ask_from([192, 0, 2, 1], token, name, password);
     }
 
-    async fn told(&mut self) -> (u64, Option<Arc<User>>) {
+    fn ask_from(&self, client: [u8; 4], token: u64, name: &str, password: &str) {
+        let credentials = Credentials { name: name.into(), password: password.as_bytes().into() };
+        self.verifier.ask(3, token, client.into(), credentials);
+    }
+
+    async fn told(&mut self) -> (u64, Result<Arc<User>, Unverified>) {
         let told = tokio::time::timeout(DEADLINE, self.told.recv()).await.expect("told in time");
         let (worker, token, user) = told.expect("the service lives");
         assert_eq!(worker, 3);
@@ -55,7 +59,7 @@ impl Bench {
         self.ask(99, name, password);
         let (token, user) = self.told().await;
         assert_eq!(token, 99);
-        user
+        user.ok()
     }
 }
 
@@ -118,23 +122,49 @@ fn unknown_names_cost_what_known_ones_cost() {
 }
 
 #[test]
-fn who_guesses_has_only_his_own_lane() {
+fn who_guesses_locks_nobody_out() {
     run(|| async {
-        let mut bench = Bench::new("guess", &[("ann", "secret"), ("bob", "other")], AT_ONCE);
+        let times = Times { look_every: Duration::from_secs(3600), refused_after: Duration::ZERO };
+        let mut bench = Bench::new("guess", &[("ann", "secret"), ("bob", "other")], times);
         for token in 0..200 {
             bench.ask(token, "ann", &format!("guess {token}"));
             bench.ask(1000 + token, &format!("nobody {token}"), "guess");
         }
-        bench.ask(5000, "bob", "other");
+        bench.ask_from([192, 0, 2, 2], 5000, "ann", "secret");
         let mut told = Vec::new();
         for _ in 0..401 {
             told.push(bench.told().await);
         }
-        let (good, bad): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, user)| user.is_some());
+        let (good, bad): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, user)| user.is_ok());
         assert!(good.len() == 1 && good[0].0 == 5000, "{good:?}");
-        assert_eq!(bad.len(), 400);
+        let count = |why| bad.iter().filter(|(_, user)| user.as_ref().err() == Some(&why)).count();
         // Those who found a place that had become free are compared as well.
-        assert!(bench.verifier.compared() < 200, "{} comparisons", bench.verifier.compared());
+        assert_eq!(count(Unverified::Wrong) as u64 + 1, bench.verifier.compared());
+        assert!(count(Unverified::Wrong) >= 16 && count(Unverified::NoRoom) > 0);
+    });
+}
+
+#[test]
+fn a_full_lane_tells_nothing_of_names_and_passwords() {
+    run(|| async {
+        let times = Times { look_every: Duration::from_secs(3600), refused_after: Duration::ZERO };
+        for guessed in ["ann", "nobody"] {
+            let mut bench = Bench::new("full", &[("ann", "secret")], times);
+            // All are asked before the first comparison can be done.
+            for token in 0..16 {
+                bench.ask(token, guessed, &format!("guess {token}"));
+            }
+            for (token, (name, password)) in [("ann", "secret"), ("ann", "wrong"), ("eve", "wrong")].iter().enumerate()
+            {
+                bench.ask(100 + token as u64, name, password);
+            }
+            for _ in 0..19 {
+                let (token, user) = bench.told().await;
+                let expected = if token < 100 { Unverified::Wrong } else { Unverified::NoRoom };
+                assert_eq!(user.err(), Some(expected), "{token} with guesses at {guessed}");
+            }
+            assert!(bench.passes("ann", "secret").await.is_some(), "there is room again");
+        }
     });
 }
 
@@ -150,12 +180,12 @@ fn a_refusal_takes_its_time_whatever_its_reason() {
         }
         bench.ask(77, "ann", "secret");
         for _ in 0..40 {
-            assert!(bench.told().await.1.is_none());
+            assert!(bench.told().await.1.is_err());
             assert!(start.elapsed() >= times.refused_after, "told early");
         }
         assert!(start.elapsed() < Duration::from_secs(5));
         // There was no room to compare it; now there is.
-        assert!(bench.told().await.1.is_none());
+        assert!(bench.told().await.1.is_err());
         assert!(bench.passes("ann", "secret").await.is_some());
     });
 }
@@ -208,7 +238,7 @@ fn a_password_that_comes_back_while_it_is_compared_is_good_again() {
         write(&bench.file, &[("ann", "another"), ("bob", "other")]);
         assert!(bench.passes("ann", "secret").await.is_none());
         write(&bench.file, &[("ann", "secret")]);
-        drop(Ending { verifier: Rc::clone(&bench.verifier), mark, user: Some(Arc::clone(&first)) });
+        drop(Ending { verifier: Rc::clone(&bench.verifier), mark, user: Ok(Arc::clone(&first)) });
         let again = bench.passes("ann", "secret").await.expect("good");
         assert!(first.is_revoked() && !again.is_revoked());
     });
@@ -232,6 +262,6 @@ fn a_question_that_is_dropped_is_answered() {
         let inner = LocalSet::new();
         inner.run_until(async { bench.ask(1, "ann", "secret") }).await;
         drop(inner);
-        assert!(bench.told().await.1.is_none());
+        assert!(bench.told().await.1.is_err());
     });
 }
