@@ -25,6 +25,23 @@ pub fn http_date(seconds_since_epoch: u64) -> [u8; 29] {
     text
 }
 
+/// Unix time in seconds of an IMF-fixdate; None: it is none, or one that [`http_date`] does not write.
+pub fn parse_http_date(text: &[u8]) -> Option<u64> {
+    let text: &[u8; 29] = text.try_into().ok()?;
+    let month = 1 + MONTHS.chunks(3).position(|name| name == &text[8..11])? as u64;
+    let (year, day) = (100 * number(&text[12..14])? + number(&text[14..16])?, number(&text[5..7])?);
+    // Years that begin with March, as in `civil`.
+    let (year, shifted_month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * shifted_month + 2) / 5 + day.checked_sub(1)?;
+    let (hour, minute, second) = (number(&text[17..19])?, number(&text[20..22])?, number(&text[23..25])?);
+    let seconds = days.checked_sub(719_468)? * 86_400 + hour * 3600 + minute * 60 + second;
+    (http_date(seconds) == *text).then_some(seconds)
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0, |all, digit| Some(10 * all + u64::from(char::from(*digit).to_digit(10)?)))
+}
+
 fn two_digits(place: &mut [u8], value: u64) {
     place[0] = b'0' + (value / 10) as u8;
     place[1] = b'0' + (value % 10) as u8;
@@ -62,6 +79,29 @@ mod tests {
         ];
         for (seconds, text) in cases {
             assert_eq!(std::str::from_utf8(&http_date(seconds)), Ok(text));
+            assert_eq!(parse_http_date(text.as_bytes()), Some(seconds.min(SECONDS_MAX)));
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_dates() {
+        for text in [
+            "",
+            "Thu, 01 Jan 1970 00:00:00 GM",
+            "Fri, 01 Jan 1970 00:00:00 GMT",
+            "Thu, 01 Jan 1969 00:00:00 GMT",
+            "Thu, 00 Jan 1970 00:00:00 GMT",
+            "Thu, 01 jan 1970 00:00:00 GMT",
+            "Thu, 01 Jan 0000 00:00:00 GMT",
+            "Thu, 01 Jan 1970 00:60:00 GMT",
+            "Thu, 01 Jan 1970 0x:00:00 GMT",
+            "Thu,+01 Jan 1970 00:00:00 GMT",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+        ] {
+            assert_eq!(parse_http_date(text.as_bytes()), None, "{text}");
+        }
+        for seconds in (0..SECONDS_MAX).step_by(86_399 * 997) {
+            assert_eq!(parse_http_date(&http_date(seconds)), Some(seconds));
         }
     }
 

@@ -33,7 +33,7 @@ mod syntax;
 mod trailer;
 
 pub use chunked::{Chunk, ChunkError, ChunkedDecoder};
-pub use date::http_date;
+pub use date::{http_date, parse_http_date};
 pub use encode::{Forwarded, Framing, RequestEdits, encode_request};
 pub use encode_reply::{
     CHUNK_TAIL, Persistence, encode_chunk_head, encode_content_reply, encode_error_reply, encode_last_chunk,

@@ -40,6 +40,7 @@ mod unheard;
 mod uploads;
 mod upstream;
 mod usage;
+mod watch;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

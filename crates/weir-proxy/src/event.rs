@@ -35,7 +35,7 @@ pub enum What {
     Unreachable,
     /// It accepts connections again.
     Reachable,
-    /// Put back to one request at a time for a while.
+    /// Put back to one request at a time for a while; until an operator clears it, if the doubt lasts.
     Demoted(Doubt),
     /// Gave an answer too many: one request at a time until an operator clears it.
     Surplus,
@@ -94,6 +94,9 @@ impl fmt::Display for Told<'_> {
             What::Ordered(Order::Disable) => f.write_str("disabled by order"),
             What::Unreachable => f.write_str("can't be reached: no connection is left, and a connect failed"),
             What::Reachable => f.write_str("can be reached again"),
+            What::Demoted(doubt) if doubt.lasts() => {
+                write!(f, "gets one request at a time from now on: {}", doubt.word())
+            }
             What::Demoted(doubt) => write!(f, "gets one request at a time for a while: {}", doubt.word()),
             What::Surplus => f.write_str(
                 "gave an answer too many; an earlier answer may have reached the wrong client: one request at a time from now on",

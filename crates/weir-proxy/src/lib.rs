@@ -26,6 +26,7 @@ pub mod lines;
 pub mod link;
 pub mod log;
 pub mod mail;
+pub mod misframing;
 pub mod names;
 pub mod output;
 pub mod own;

@@ -19,6 +19,7 @@ use weir_http::{
 use crate::ask::{Ask, ExchangeId, Traits};
 use crate::backoff::Backoff;
 use crate::log::Log;
+use crate::misframing::Print;
 use crate::output::Output;
 use crate::suspects::CRASH_US;
 use crate::trust::Doubt;
@@ -253,10 +254,16 @@ pub struct Link {
     pub closed_why: &'static str,
     /// Glitches on it since it was established.
     pub glitches: u32,
+    /// The end of a body so far that may become the head of another answer: not delivered yet.
+    pub quote: Vec<u8>,
+    /// What the answer being read is like, and when its head came; noted when its body is not complete with that.
+    pub print: Option<(Print, u64)>,
     reading: Reading,
     interims: u8,
     blanks: u8,
     bodyless: bool,
+    /// The last answer had a body of declared length.
+    measured: bool,
     scan: HeadScan,
     searching: bool,
     stash: Vec<u8>,
@@ -331,10 +338,13 @@ impl Link {
             give_up_us: u64::MAX,
             closed_why: "",
             glitches: 0,
+            quote: Vec::new(),
+            print: None,
             reading: Reading::Head,
             interims: 0,
             blanks: 0,
             bodyless: false,
+            measured: false,
             scan: HeadScan::default(),
             searching: false,
             stash: Vec::new(),
@@ -490,6 +500,16 @@ impl Link {
         self.answers > 0 && self.bodyless
     }
 
+    /// Whether nothing came since the end of the last answer, and that said how long it is.
+    pub fn ended_measured(&self) -> bool {
+        self.answers > 0 && self.measured && self.blanks == 0
+    }
+
+    /// Whether a body is being read (and no tunnel).
+    pub fn is_framed(&self) -> bool {
+        !matches!(self.reading, Reading::Tunnel)
+    }
+
     /// Bytes still to come of an answer with a declared length.
     pub fn body_left(&self) -> Option<u64> {
         match self.reading {
@@ -631,6 +651,7 @@ impl Link {
             ReplyBody::UntilClose => Reading::UntilClose,
         };
         self.bodyless = matches!(head.body, ReplyBody::None);
+        self.measured = matches!(head.body, ReplyBody::Length(1..));
         self.persist = head.persist;
         self.announced = !head.persist;
         Step::Head(head)
@@ -648,6 +669,7 @@ impl Link {
         self.body_bytes = 0;
         self.unwanted_bytes = 0;
         self.begun = false;
+        self.print = None;
         self.late = false;
         // Another client's answer comes next: that one has stopped nothing.
         self.paused &= self.entries.front().is_some_and(|next| next.ask.client == self.paused_by);
@@ -675,6 +697,7 @@ impl Link {
             weir_http::ReplyDoubt::InvalidLength => Doubt::InvalidLength,
             weir_http::ReplyDoubt::UnknownCoding => Doubt::UnknownCoding,
             weir_http::ReplyDoubt::NotAnAnswer if self.bodyless => Doubt::ForbiddenBody,
+            weir_http::ReplyDoubt::NotAnAnswer if self.ended_measured() => Doubt::Misframing,
             weir_http::ReplyDoubt::NotAnAnswer => Doubt::Garbage,
         }
     }

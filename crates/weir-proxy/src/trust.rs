@@ -58,11 +58,13 @@ pub enum Doubt {
     CutsShort,
     /// A reset within an answer while requests wait behind it: this server does not end connections in order.
     ResetWithin,
+    /// A body that is longer or shorter than its declared length: another answer's head within it, or garbage right behind it.
+    Misframing,
 }
 
 impl Doubt {
     /// All kinds, in the order of their discriminants.
-    pub const ALL: [Doubt; 14] = [
+    pub const ALL: [Doubt; 15] = [
         Doubt::Garbage,
         Doubt::AnswerToNothing,
         Doubt::ForbiddenBody,
@@ -77,6 +79,7 @@ impl Doubt {
         Doubt::EchoMismatch,
         Doubt::CutsShort,
         Doubt::ResetWithin,
+        Doubt::Misframing,
     ];
 
     /// For log and counters.
@@ -96,7 +99,14 @@ impl Doubt {
             Doubt::EchoMismatch => "echo-mismatch",
             Doubt::CutsShort => "cuts-short",
             Doubt::ResetWithin => "reset-within",
+            Doubt::Misframing => "misframing",
         }
+    }
+
+    /// Whether the server stays at depth 1 until an operator clears it, as after an answer too many: answers may have been
+    /// delivered to others, and the next ones would be.
+    pub fn lasts(self) -> bool {
+        self == Doubt::Misframing
     }
 
     /// Whether it puts the whole server back to depth 1: it shows a wrong opinion of where answers end or whose they
@@ -230,6 +240,10 @@ impl Trust {
     pub fn on_doubt(&mut self, now_us: u64, doubt: Doubt) -> bool {
         if !doubt.demotes() || matches!(self.state, State::Surplus) {
             return false;
+        }
+        if doubt.lasts() {
+            self.penalty_for = Some(doubt);
+            return self.on_surplus();
         }
         let again = matches!(self.state, State::Penalty { until_us } if now_us < until_us);
         if !again {

@@ -74,7 +74,7 @@ impl Engine {
         let link = self.links.at(index);
         let fresh = link.answers == 0;
         let tries = link.entries.front().map_or(0, |entry| entry.ask.tries);
-        let loss = if doubt == Doubt::EarlyAnswer {
+        let loss = if matches!(doubt, Doubt::EarlyAnswer | Doubt::Misframing) {
             Loss::Broken
         } else if fresh || tries > 0 || doubt == Doubt::EchoMismatch || link.begun {
             Loss::BadAnswer
@@ -138,7 +138,12 @@ impl Engine {
             self.lose_link(index, Loss::Ours, "idle-close");
             return;
         }
-        let otherwise = if link.ended_bodyless() { Doubt::ForbiddenBody } else { Doubt::Garbage };
+        let otherwise = match link.ended_bodyless() {
+            true => Doubt::ForbiddenBody,
+            // Right behind it: what comes later may be a farewell.
+            false if link.ended_measured() && link.answered_us == self.now_us => Doubt::Misframing,
+            false => Doubt::Garbage,
+        };
         let doubt = self.name_surplus(index, bytes, otherwise);
         self.end_doubted(index, doubt);
     }
@@ -175,6 +180,10 @@ impl Engine {
             return;
         }
         if link.ends_by_close() {
+            if !self.watch_close(index) {
+                return;
+            }
+            let link = self.links.at_mut(index);
             link.persist = false;
             let behind = link.entries.len() > 1;
             let server = link.server;

@@ -8,6 +8,7 @@ use weir_http::{FieldName, Fields, ReplyBody, ReplyHead, Version};
 use super::answer::Lines;
 use super::glitches::ENDED_BY_GLITCHES;
 use super::loss::Loss;
+use super::watch::Watch;
 use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, Piece, token};
 use crate::ask::{Ask, ExchangeId, LinkId, Traits};
 use crate::depth::Answers;
@@ -191,6 +192,7 @@ impl Engine {
         let generation = self.links.generation(index);
         let mut fields = std::mem::take(&mut self.fields);
         let mut at = 0;
+        let mut watch = Watch::default();
         loop {
             let step = self.links.at_mut(index).step(input.bytes, &mut at, limits, &mut fields);
             let live = match step {
@@ -203,10 +205,15 @@ impl Engine {
                 }
                 Step::Head(head) => {
                     let start = at - head.bytes;
-                    self.on_head(index, &head, &fields, &input.bytes[start..])
+                    self.watch_head(index, input, &head, at, &mut watch)
+                        && self.on_head(index, &head, &fields, &input.bytes[start..])
                 }
-                Step::Body { start, end } => self.on_body(index, input.piece(start..end)),
-                Step::End => self.on_end(index, &input.bytes[at..]),
+                Step::Body { start, end } => self.watch_body(index, input, start..end, &watch),
+                Step::End => {
+                    let live = self.watch_end(index, at..input.bytes.len(), input, &watch);
+                    watch.end();
+                    live && self.on_end(index, &input.bytes[at..])
+                }
                 Step::Doubt(doubt) => {
                     self.on_doubt(index, doubt);
                     false
@@ -225,6 +232,7 @@ impl Engine {
             self.dispatch(server);
             return;
         }
+        self.keep_print(index, input, &watch);
         let now_us = self.now_us;
         if let Some(odd) = self.links.at_mut(index).take_oddities() {
             self.odd_body(index, odd);

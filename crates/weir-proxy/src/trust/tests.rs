@@ -62,6 +62,7 @@ fn the_kinds_of_doubt_that_demote() {
         "echo-mismatch",
         "cuts-short",
         "reset-within",
+        "misframing",
     ];
     assert_eq!(demoting, expected);
     for (at, doubt) in Doubt::ALL.into_iter().enumerate() {
@@ -208,6 +209,7 @@ proptest! {
                 Event::Doubt(at) if Doubt::ALL[at].demotes() => {
                     trust.on_doubt(now_us, Doubt::ALL[at]);
                     demoted_us = Some(now_us);
+                    surplus |= Doubt::ALL[at].lasts();
                     clean.clear();
                 }
                 Event::Doubt(at) => prop_assert!(!trust.on_doubt(now_us, Doubt::ALL[at])),

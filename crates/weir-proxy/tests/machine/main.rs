@@ -17,6 +17,7 @@ mod health;
 mod late;
 mod limits;
 mod losses;
+mod misframing;
 mod pipelining;
 mod pools;
 mod pressure;

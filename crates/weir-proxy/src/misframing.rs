@@ -1,0 +1,267 @@
+//! Whole heads of answers inside the body of another one: a server that declares more than it sends lets the next answer, which
+//! is somebody else's, stand in the body of this one.
+//!
+//! The engine searches bodies behind whose request others stood ([`next_quote`]), holds back what may become a head, and
+//! compares each head that it finds with the answer's own ([`Print::is_like`]). A page that merely quotes HTTP has neither this
+//! moment's `Date` nor, where the server sends none, the fields of its answers. Bounds: each byte is looked at a bounded number
+//! of times; [`QUOTE_BYTES_MAX`] bytes are held back. RFC 9112 §6.3, §9.2; hostile.md E12.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use memchr::memchr;
+use memchr::memmem::Finder;
+
+/// What every head of an answer begins with.
+const BEGINNING: &[u8] = b"HTTP/1.";
+static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(BEGINNING));
+
+/// A head longer than this is not searched for to its end.
+pub const QUOTE_BYTES_MAX: usize = 16 * 1024;
+/// Answers that follow each other are not further apart than this.
+const MOMENT_S: u64 = 5;
+
+/// What there is in a text of heads of answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Quote {
+    /// Nothing, and nothing that could become one.
+    None,
+    /// What begins here may become one with further bytes.
+    Partial(usize),
+    /// Status line, fields and empty line.
+    Whole(Range<usize>),
+}
+
+/// The first head of an answer in `text[from..]`, or what may become one at its end.
+pub fn next_quote(text: &[u8], from: usize) -> Quote {
+    let mut at = from;
+    while let Some(found) = FINDER.find(&text[at..]) {
+        let start = at + found;
+        match head_len(&text[start..]) {
+            Ok(Some(len)) => return Quote::Whole(start..start + len),
+            Ok(None) if text.len() - start < QUOTE_BYTES_MAX => return Quote::Partial(start),
+            Ok(None) => at = text.len(),
+            Err(fault) => at = start + fault,
+        }
+    }
+    let tail = &text[at.max(text.len().saturating_sub(BEGINNING.len() - 1))..];
+    let begun = (0..tail.len()).find(|at| BEGINNING.starts_with(&tail[*at..]));
+    begun.map_or(Quote::None, |begun| Quote::Partial(text.len() - tail.len() + begun))
+}
+
+/// Length of the head that `text` begins with; None: it is not complete.
+///
+/// # Errors
+/// It is none: where to search on. What begins before that fails at the same place.
+fn head_len(text: &[u8]) -> Result<Option<usize>, usize> {
+    const STATUS: usize = BEGINNING.len() + b"1 ".len();
+    let prefix = text.iter().zip(0..STATUS + 3).skip(BEGINNING.len());
+    let fits = |(byte, at): (&u8, usize)| match at {
+        7 => matches!(byte, b'0' | b'1'),
+        8 => *byte == b' ',
+        _ => byte.is_ascii_digit(),
+    };
+    if !prefix.into_iter().all(fits) {
+        return Err(BEGINNING.len());
+    }
+    let mut at = 0;
+    loop {
+        let Some(len) = memchr(b'\n', &text[at..]) else { return Ok(None) };
+        let line = &text[at..at + len];
+        let Some((b'\r', line)) = line.split_last() else { return Err((at + len).max(BEGINNING.len())) };
+        if line.is_empty() {
+            return Ok(Some(at + len + 1));
+        }
+        let named = memchr(b':', line).is_some_and(|colon| colon > 0 && line[..colon].iter().all(u8::is_ascii_graphic));
+        if at > 0 && !named {
+            return Err(at);
+        }
+        at += len + 1;
+    }
+}
+
+/// By what answers of one server at one moment are alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Print {
+    /// Names of its fields in their order.
+    names: u64,
+    /// One of them is not of those that nearly every answer has.
+    telling: bool,
+    /// Value of `Server`; 0: there is none.
+    server: u64,
+    /// `Date`, seconds since 1970.
+    date_s: Option<u64>,
+}
+
+impl Print {
+    /// Of a head, as far as its lines are complete. With status line.
+    pub fn of(head: &[u8]) -> Print {
+        let mut print = Print { names: BASIS, telling: false, server: 0, date_s: None };
+        let mut rest = head;
+        let mut first = true;
+        while let Some(len) = memchr(b'\n', rest) {
+            let line = rest[..len].trim_ascii();
+            rest = &rest[len + 1..];
+            if !std::mem::take(&mut first)
+                && let Some(colon) = memchr(b':', line)
+            {
+                print.add(line[..colon].trim_ascii_end(), line[colon + 1..].trim_ascii_start());
+            }
+        }
+        print
+    }
+
+    fn add(&mut self, name: &[u8], value: &[u8]) {
+        const COMMON: [&[u8]; 4] = [b"content-length", b"content-type", b"connection", b"transfer-encoding"];
+        self.names = mix(mix(self.names, name), b":");
+        self.telling |= !COMMON.iter().any(|common| name.eq_ignore_ascii_case(common));
+        if name.eq_ignore_ascii_case(b"date") {
+            self.date_s = self.date_s.or(weir_http::parse_http_date(value));
+        } else if name.eq_ignore_ascii_case(b"server") {
+            self.server = mix(BASIS, value);
+        }
+    }
+
+    /// Whether `other`, which stands in the body of this answer, is an answer of the same server at this moment. This one came
+    /// `age_s` seconds ago; `now_s` is the time by our own clock, seconds since 1970. `whole`: all its fields are known.
+    pub fn is_like(&self, other: &Print, age_s: u64, now_s: u64, whole: bool) -> bool {
+        match (self.date_s, other.date_s) {
+            (own_s, Some(date_s)) => {
+                let near = |moment_s: u64| date_s.abs_diff(moment_s) <= MOMENT_S;
+                near(now_s) || own_s.is_some_and(|own_s| near(own_s + age_s))
+            }
+            (Some(_), None) => false,
+            (None, None) => {
+                let same_names = self.telling && self.names == other.names;
+                whole && (same_names || self.server != 0 && self.server == other.server)
+            }
+        }
+    }
+}
+
+const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a without regard to case.
+fn mix(hash: u64, text: &[u8]) -> u64 {
+    text.iter().fold(hash, |hash, byte| (hash ^ u64::from(byte.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: a head is found wherever it stands and however it is cut, quickly; only one of this server at this moment is like
+    //! its answers. How: examples, all cuts, and the worst texts that we know.
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HEAD: &[u8] =
+        b"HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: s\r\nContent-Length: 2\r\n\r\n";
+    const THEN_S: u64 = 784_111_777;
+
+    #[test]
+    fn heads_are_found() {
+        for (before, behind) in
+            [("", ""), ("abc", "ok"), ("HTTP/1.1 200 OK\r\n", "x"), ("HTTP/1.HTTP/1.1 20", ""), ("A: b\r\n", "")]
+        {
+            let text = [before.as_bytes(), HEAD, behind.as_bytes()].concat();
+            let Quote::Whole(found) = next_quote(&text, 0) else { panic!("{before}") };
+            assert_eq!(found.end, before.len() + HEAD.len(), "{before}");
+            assert!(found.start <= before.len(), "{before}");
+        }
+        assert_eq!(next_quote(b"HTTP/1.0 404\r\n\r\n", 0), Quote::Whole(0..16));
+    }
+
+    #[test]
+    fn other_text_is_none() {
+        for text in [
+            "",
+            "x",
+            "HTTP/2 200\r\n\r\n",
+            "HTTP/1.1\r\n\r\n x",
+            "GET / HTTP/1.1\r\n\r\n.",
+            "HTTP/1.1 200 OK\nA: b\n\n",
+            "HTTP/1.1 2x0 OK\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nno field\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n: x\r\n\r\n",
+            "\"GET / HTTP/1.1\" 200 12\r\n\r\n",
+        ] {
+            assert_eq!(next_quote(text.as_bytes(), 0), Quote::None, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_cut_is_held() {
+        for cut in 1..HEAD.len() {
+            let text = [b"body: ", &HEAD[..cut]].concat();
+            assert_eq!(next_quote(&text, 0), Quote::Partial(6), "{cut}");
+        }
+        let long = [&HEAD[..17], &vec![b'x'; QUOTE_BYTES_MAX]].concat();
+        assert_eq!(next_quote(&long, 0), Quote::None, "nothing is held for ever");
+    }
+
+    /// Texts in which much begins and nothing ends: as many steps as bytes, or this takes minutes.
+    #[test]
+    fn the_worst_texts_are_read_in_a_moment() {
+        for part in [
+            "HTTP/1.1 200 ",
+            "HTTP/1.",
+            "HTTP/1.1 200 \r\nA:HTTP/1.1 200 \r\n",
+            "HTTP/1.1 200 \r\nA: b\r\n",
+            "HTTP/1.1 200 \n",
+        ] {
+            for end in ["", "\n", "\r\nno field\r\n"] {
+                let text = [part.repeat(8 << 20 >> 4).as_bytes(), end.as_bytes()].concat();
+                let mut at = 0;
+                while let Quote::Whole(found) = next_quote(&text, at) {
+                    at = found.end;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_like_an_answer_of_this_moment() {
+        let head = |date: &str, more: &str| {
+            let date = if date.is_empty() { String::new() } else { format!("Date: Sun, 06 Nov 1994 {date} GMT\r\n") };
+            Print::of(format!("HTTP/1.1 200 OK\r\n{date}{more}\r\n").as_bytes())
+        };
+        let own = head("08:49:37", "Server: s\r\nX: y\r\n");
+        let like = |other: Print, age_s, now_s| own.is_like(&other, age_s, now_s, true);
+        assert!(
+            like(head("08:49:37", ""), 0, 0) && like(head("08:49:42", ""), 0, 0) && like(head("08:51:37", ""), 120, 0)
+        );
+        assert!(like(head("09:00:00", ""), 0, THEN_S + 623));
+        assert!(!like(head("08:49:43", ""), 0, 0) && !like(head("07:49:37", "Server: s\r\nX: y\r\n"), 0, THEN_S));
+        assert!(!like(head("", "Server: s\r\nX: y\r\n"), 0, THEN_S));
+        let dateless = head("", "Server: s\r\nX: y\r\n");
+        assert!(dateless.is_like(&head("", "server:s\r\n"), 0, THEN_S, true), "the same server");
+        assert!(!dateless.is_like(&head("", "server:t\r\n"), 0, THEN_S, true));
+        assert!(!dateless.is_like(&head("", "server:s\r\n"), 0, THEN_S, false));
+        assert!(dateless.is_like(&head("08:49:40", ""), 0, THEN_S, false));
+        let plain = head("", "Content-Length: 2\r\nX-Nonce: a\r\n");
+        assert!(plain.is_like(&head("", "content-length: 9\r\nx-nonce: b\r\n"), 0, 0, true), "the same fields");
+        assert!(!plain.is_like(&head("", "X-Nonce: b\r\nContent-Length: 9\r\n"), 0, 0, true));
+        let bare = head("", "Content-Length: 2\r\n");
+        assert!(
+            !bare.is_like(&head("", "Content-Length: 9\r\n"), 0, 0, true),
+            "every page that quotes an answer has these"
+        );
+    }
+
+    proptest! {
+        /// What is held back and what is searched later find together what one search finds.
+        #[test]
+        fn cuts_make_no_difference(before in "[ -~]{0,30}", cut in 0..200usize, behind in "[ -~]{0,30}") {
+            let text = [before.as_bytes(), HEAD, behind.as_bytes()].concat();
+            let (first, second) = text.split_at(cut.min(text.len()));
+            let found = |found: Quote| matches!(found, Quote::Whole(_));
+            let in_pieces = match next_quote(first, 0) {
+                Quote::Whole(_) => true,
+                Quote::None => found(next_quote(second, 0)),
+                Quote::Partial(at) => found(next_quote(&[&first[at..], second].concat(), 0)),
+            };
+            prop_assert!(in_pieces && found(next_quote(&text, 0)));
+        }
+    }
+}

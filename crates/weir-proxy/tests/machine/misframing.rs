@@ -1,0 +1,190 @@
+//! Proves: a server that declares more than it sends gives nobody's answer to another client, however its bytes arrive, and is not
+//! pipelined again; pages that quote HTTP pass. How: lies of every length, each played again and again after trust was earned;
+//! 10,000 pages. semantics.md §3a; hostile.md E12.
+
+use weir_check::upstreams::check_honest;
+use weir_http::http_date;
+use weir_proxy::plan::{PipelineMode, Plan};
+use weir_proxy::trust::{Doubt, TrustState};
+
+use crate::stealing::{are_unharmed, trusted, victims};
+use crate::world::{Cut, Do, Rng, World, honest, plan};
+
+/// The server's clock when the world's is at 0, seconds since 1970.
+const THEN_S: u64 = 1_700_000_000;
+
+fn deep(connections: u32) -> Plan {
+    let mut deep = plan(1, connections);
+    deep.upstreams[0].pipeline = PipelineMode::Depth(16);
+    deep
+}
+
+/// An answer whose body is longer by its word than in truth. `stamped`: with Server and Date, as most servers send them.
+fn declared(nonce: &str, more: usize, stamped: bool, body: &str) -> Vec<u8> {
+    let date = http_date(THEN_S);
+    let date = std::str::from_utf8(&date).unwrap();
+    let stamp = if stamped { format!("Server: s\r\nDate: {date}\r\n") } else { String::new() };
+    let length = body.len() + more;
+    format!("HTTP/1.1 200 OK\r\n{stamp}X-Nonce: {nonce}\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+}
+
+fn told(nonce: &str, more: usize, stamped: bool) -> Vec<u8> {
+    declared(nonce, more, stamped, &format!("answer {nonce}"))
+}
+
+/// One lie with victims behind it. What of it was delivered. `together`: in one segment with the next answers.
+fn lie(world: &mut World, more: usize, stamped: bool, together: bool) {
+    trusted(world);
+    let mut lied = false;
+    let mut kept = None;
+    world.serve(move |seen| {
+        let nonce = seen.request.nonce();
+        if nonce == "trigger0" && !std::mem::replace(&mut lied, true) {
+            let lie = told(nonce, more, stamped);
+            kept = together.then(|| lie.clone());
+            return Some(if together { Vec::new() } else { vec![Do::Answer(lie)] });
+        }
+        let own = told(nonce, 0, stamped);
+        Some(match kept.take() {
+            Some(lie) => vec![Do::Answer([lie, own].concat()), Do::Answer(Vec::new())],
+            None => vec![Do::Answer(own)],
+        })
+    });
+    let before = victims(world, more % 3);
+    let asker = world.client();
+    world.get(asker, "trigger0");
+    let behind = victims(world, 5);
+    world.run_for(1_000_000);
+    let name = format!("{more} bytes too many, stamped {stamped}, together {together}");
+    are_unharmed(world, &before);
+    are_unharmed(world, &behind);
+    let client = &world.clients[asker];
+    match client.replies.first() {
+        Some(reply) => check_honest("trigger0", reply).unwrap_or_else(|fault| panic!("{name}: {fault}")),
+        None => {
+            let body = client.current().map_or_else(String::new, |reply| reply.body.text());
+            let honest = "answer trigger0";
+            assert!(!together, "{name}: nothing had to be delivered");
+            // Of the next head at most what could not be told from a page's last words.
+            assert!(body.len() <= honest.len() + 13 && client.closed, "{name}: {body}");
+        }
+    }
+    let found = world.count(|counters| counters.doubts[Doubt::Misframing as usize].get());
+    assert!(found > 0, "{name}: not found");
+    assert_eq!(world.nodes[0].engine.report().servers[0].trust, TrustState::Surplus, "{name}");
+    world.reset(asker);
+    world.settle();
+}
+
+/// A body is declared to be so much longer that the next answer begins, stands or ends in it.
+#[test]
+fn a_server_that_declares_more_than_it_sends() {
+    for stamped in [true, false] {
+        let whole = told("v0000000", 0, stamped).len();
+        for together in [true, false] {
+            let mut world = World::started(deep(1), 1, 1);
+            let lengths = (1..20).chain((20..2 * whole).step_by(7)).chain([3 * whole, 100_000]);
+            for more in lengths {
+                world.cut_upstream = Cut::Whole;
+                lie(&mut world, more, stamped, together);
+            }
+            world.finish();
+        }
+    }
+}
+
+/// The same with bytes that arrive in pieces: of the head that is in pieces too, nothing gets through.
+#[test]
+fn a_head_in_pieces_is_found() {
+    let mut world = World::started(deep(2), 1, 3);
+    for play in 0..100 {
+        world.cut_upstream = if play % 2 == 0 { Cut::Random } else { Cut::Each(1 + play % 11) };
+        lie(&mut world, 200 + 3 * play, true, false);
+    }
+    world.finish();
+}
+
+/// What stands behind a body of declared length is as bad as what stands in it: it is not forgotten after a minute.
+#[test]
+fn garbage_behind_a_body_lasts() {
+    for text in ["x", "</html>\n", "HTTP/1.1 SURPLUS\r\n\r\n"] {
+        for company in [0, 3] {
+            let mut world = World::started(deep(1), 1, 1);
+            trusted(&mut world);
+            world.serve(move |seen| match seen.request.nonce() {
+                "trigger0" => Some(vec![Do::Answer([told("trigger0", 0, true), text.as_bytes().to_vec()].concat())]),
+                _ => honest(seen),
+            });
+            let asker = world.client();
+            world.get(asker, "trigger0");
+            let behind = victims(&mut world, company);
+            world.run_for(1_000_000);
+            check_honest("trigger0", &world.clients[asker].replies[0]).unwrap();
+            are_unharmed(&mut world, &behind);
+            world.run_for(7_200_000_000);
+            assert_eq!(world.nodes[0].engine.report().servers[0].trust, TrustState::Surplus, "{text} {company}");
+            world.finish();
+        }
+    }
+}
+
+/// A page about HTTP.
+fn page(rng: &mut Rng) -> String {
+    let parts = [
+        "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: s\r\nX-Nonce: 1\r\nContent-Length: 2\r\n\r\nok",
+        "HTTP/1.1 404 Not Found\r\nContent-Type: text/html\r\nContent-Length: 0\r\n\r\n",
+        "<pre>HTTP/1.1 301 Moved\nLocation: /\n\n</pre>",
+        "\"GET / HTTP/1.1\" 200 1234 \"-\"\n",
+        "HTTP/1.0 200 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nServer: nginx\r\n",
+        "HTTP/1.1 200 ",
+        "HTTP/1.",
+        "H",
+        "words about nothing\r\n",
+        "HTTP/2 200\r\ndate: x\r\n\r\n",
+    ];
+    (0..=rng.below(12)).map(|_| parts[rng.below(parts.len() as u64) as usize]).collect()
+}
+
+/// 10,000 pages that quote heads of answers, pipelined, from servers that send Date and from others: all are delivered whole.
+#[test]
+fn pages_that_quote_heads_pass() {
+    for (cut, stamped) in [(Cut::Whole, true), (Cut::Random, true), (Cut::Whole, false), (Cut::Each(61), true)] {
+        let mut world = World::started(deep(2), 1, 5);
+        trusted(&mut world);
+        world.cut_upstream = cut;
+        let mut rng = Rng(7);
+        let pages: Vec<String> = (0..2_500).map(|_| page(&mut rng)).collect();
+        let served = pages.clone();
+        world.serve(move |seen| {
+            let nonce = seen.request.nonce();
+            let page = &served[nonce.parse::<usize>().ok()?];
+            Some(vec![Do::Answer(if nonce.ends_with('7') {
+                chunked(nonce, page)
+            } else {
+                declared(nonce, 0, stamped, page)
+            })])
+        });
+        world.measure_depth();
+        let clients: Vec<usize> = (0..10).map(|_| world.client()).collect();
+        for (round, pages) in pages.chunks(10).enumerate() {
+            for (at, client) in clients.iter().enumerate() {
+                world.clients[*client].replies.clear();
+                world.get(*client, &format!("{:08}", 10 * round + at));
+            }
+            world.settle();
+            for (client, page) in clients.iter().zip(pages) {
+                let reply = &world.clients[*client].replies[0];
+                assert_eq!((reply.status, reply.body.text()), (200, page.clone()), "{cut:?}");
+            }
+        }
+        assert!(world.depth() > 1, "they were pipelined");
+        assert_eq!(world.count(|counters| counters.demotions.get() + counters.surplus.get()), 0, "{cut:?}");
+        world.finish();
+    }
+}
+
+fn chunked(nonce: &str, page: &str) -> Vec<u8> {
+    let chunk = if page.is_empty() { String::new() } else { format!("{:x}\r\n{page}\r\n", page.len()) };
+    format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}0\r\n\r\n").into_bytes()
+}
