@@ -31,11 +31,13 @@ pub struct HostileUpstream {
     pub company: Company,
 }
 
-/// The request that the script is played for. Its target is `/trigger?n=NONCE`.
+/// The request that the script is played for. Its target begins with `/trigger?n=NONCE`.
 #[derive(Debug, Clone)]
 pub struct Trigger {
     /// Its method.
     pub method: &'static str,
+    /// The rest of its target.
+    pub query: &'static str,
     /// Field lines besides Host, each with CRLF.
     pub fields: &'static str,
     /// The Content-Length that it declares, if any.
@@ -80,6 +82,8 @@ pub enum Trust {
     Kept,
     /// The connection goes on or ends; the server is not blamed.
     Either,
+    /// That depends on what stands behind the trigger.
+    Any,
     /// weir closes the connection; the server is not blamed.
     Closed,
     /// weir closes the connection, and the server is at depth 1 for a time if others waited behind the trigger.
@@ -181,8 +185,8 @@ impl Trigger {
     /// The bytes of the request.
     pub fn bytes(&self, host: &str, nonce: &str) -> Vec<u8> {
         let length = self.declared.map(|length| format!("Content-Length: {length}\r\n")).unwrap_or_default();
-        let (method, fields) = (self.method, self.fields);
-        let head = format!("{method} /trigger?n={nonce} HTTP/1.1\r\nHost: {host}\r\n{fields}{length}\r\n");
+        let Trigger { method, query, fields, .. } = self;
+        let head = format!("{method} /trigger?n={nonce}{query} HTTP/1.1\r\nHost: {host}\r\n{fields}{length}\r\n");
         [head.as_bytes(), &self.body].concat()
     }
 
@@ -219,7 +223,11 @@ pub fn honest_answer(nonce: &str) -> Vec<u8> {
 /// What differs.
 pub fn check_honest(nonce: &str, reply: &Reply) -> Result<(), String> {
     let own = reply.fields.all("x-nonce") == [nonce] && reply.body.text() == format!("answer {nonce}");
-    if own && reply.status == 200 { Ok(()) } else { Err(format!("nonce {nonce} got {reply:?}")) }
+    if own && reply.status == 200 && reply.interim.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("nonce {nonce} got {reply:?}"))
+    }
 }
 
 /// Made once: some scripts have a megabyte, and simulations ask for rows all the time.

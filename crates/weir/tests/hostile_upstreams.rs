@@ -14,16 +14,16 @@ use weir_check::upstreams::{Asker, Company, HostileUpstream, Outcome, Step, Trus
 kit::rows_on_both_drivers! { play:
     e0_honest,
     e1_second_answer, e1_garbage_behind, e1_http_like_garbage, e1_half_an_answer_behind,
-    e2_second_answer_later, e21_split_answer,
+    e2_second_answer_later, e21_split_answer, e21_split_by_the_target,
     e3_crlf_behind, e3_two_crlf_behind, e3_many_crlf_behind,
     e4_head_with_body, e4_head_with_an_answer_as_body,
     e5_204_with_body, e5_204_with_an_answer_as_body, e5_204_with_chunks,
     e6_304_with_body, e6_304_with_an_answer_as_body,
-    e7_hints_and_processing, e7_continue_unasked, e7_32_hints, e7_33_hints, e7_2000_hints,
+    e7_hints_behind, e7_hints_and_processing, e7_continue_unasked, e7_32_hints, e7_33_hints, e7_2000_hints,
     e8_101_unasked, e8_101_and_an_answer,
     e9_early_answer, e9_early_refusal,
     e10_late_answer, e11_client_leaves,
-    e12_length_fin, e12_length_rst, e12_chunk_fin, e12_chunks_without_last, e12_last_chunk_cut,
+    e12_length_fin, e12_length_rst, e12_stranger_in_body, e12_chunk_fin, e12_chunks_without_last, e12_last_chunk_cut,
     e16_chunk_two_to_64_plus_2, e16_chunk_sign, e16_chunk_data_too_long, e16_chunk_line_by_lf, e16_chunk_size_empty,
     e13_length_and_chunked, e13_chunked_and_length,
     e14_two_different, e14_list, e14_minus, e14_plus, e14_empty, e14_two_to_64,
@@ -102,7 +102,7 @@ impl Scripted {
             }
         }
         match self.row.trust {
-            Trust::Kept | Trust::Either => Ok(()),
+            Trust::Kept | Trust::Either | Trust::Any => Ok(()),
             Trust::Closed | Trust::Rude | Trust::Doubt | Trust::Surplus => self.must_close(link),
         }
     }
@@ -232,7 +232,7 @@ impl<'a> Play<'a> {
 
     /// A request that the server holds until everything that may be pipelined behind it has arrived there.
     fn shut_gate(&mut self, before: usize, behind: usize) -> (Client, String) {
-        let alone = self.row.trigger.method != "GET" || !self.row.trigger.fields.is_empty();
+        let alone = self.row.trigger.method != "GET" || self.row.trigger.fields != "" || self.row.trigger.query != "";
         let unanswered = match self.company {
             Company::Pipelined if alone => 1 + before,
             Company::Pipelined => 1 + before + 1 + behind,

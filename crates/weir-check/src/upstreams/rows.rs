@@ -41,7 +41,7 @@ pub(super) fn closings() -> Vec<Closing> {
 }
 
 fn get() -> Trigger {
-    Trigger { method: "GET", fields: "", declared: None, body: Vec::new() }
+    Trigger { method: "GET", query: "", fields: "", declared: None, body: Vec::new() }
 }
 
 fn send(text: &str) -> Step {
@@ -75,6 +75,8 @@ fn surplus() -> Vec<HostileUpstream> {
     // A field that copies what the client sent, line ends and all, ends its own answer and begins another.
     let split = format!("{OK}Content-Length: 11\r\nX-Copied: a\r\n\r\nok {{n}}{SECOND}");
     let split = send(&split);
+    // The server has undone the encoding.
+    let encoded = Trigger { query: "&to=%0d%0aContent-Length:%2011%0d%0a%0d%0aok", ..get() };
     let garbage = |text: &str| vec![send(&format!("{}{text}", ok_body()))];
     vec![
         row("e0_honest", vec![send(&ok_body())], answered(), Trust::Kept),
@@ -85,6 +87,10 @@ fn surplus() -> Vec<HostileUpstream> {
             Company::Queued,
             row("e1_half_an_answer_behind", garbage("HTTP/1.1 200 OK\r\nX-No"), answered(), Trust::Doubt),
         ),
+        HostileUpstream {
+            trigger: encoded,
+            ..row("e21_split_by_the_target", vec![split.clone()], answered(), Trust::Surplus)
+        },
         company(Company::Queued, row("e21_split_answer", vec![split], answered(), Trust::Surplus)),
         company(
             Company::Alone,
@@ -140,7 +146,9 @@ fn interim() -> Vec<HostileUpstream> {
     let unasked = format!("HTTP/1.1 100 Continue\r\n\r\n{}", ok_body());
     let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nSURPLUS";
     let bad_gateway = || Asker::Status(&[502]);
+    let behind = format!("{}{}", ok_body(), hints(1));
     vec![
+        row("e7_hints_behind", vec![send(&behind)], answered(), Trust::Any),
         row("e7_hints_and_processing", vec![send(&mixed)], answered(), Trust::Kept),
         row("e7_continue_unasked", vec![send(&unasked)], answered(), Trust::Kept),
         row("e7_32_hints", all(32), answered(), Trust::Kept),
@@ -153,7 +161,7 @@ fn interim() -> Vec<HostileUpstream> {
 
 /// E9, E10, E11.
 fn early_and_late() -> Vec<HostileUpstream> {
-    let half = Trigger { method: "POST", fields: "", declared: Some(1_000_000), body: vec![b'x'; 100_000] };
+    let half = Trigger { method: "POST", query: "", fields: "", declared: Some(1_000_000), body: vec![b'x'; 100_000] };
     let refusal = "HTTP/1.1 413 Too Large\r\nX-Nonce: {n}\r\nContent-Length: 11\r\n\r\nok {n}";
     let beginning = send(&format!("{OK}Content-Length: 1048576\r\n\r\n{}", "y".repeat(1024)));
     let rest = Step::Send(vec![b'y'; (1 << 20) - 1024]);
@@ -178,12 +186,15 @@ fn early_and_late() -> Vec<HostileUpstream> {
 /// E12 and E16: the reply has begun when the fault shows.
 fn truncated() -> Vec<HostileUpstream> {
     let length = send(&format!("{OK}Content-Length: 100\r\n\r\nSHORT"));
+    // The answer of somebody whose request stands behind, in the fields of this server, where the body should be.
+    let stranger = format!("{OK}Content-Length: 100\r\n\r\nok {{n}}{SECOND}");
     let chunked = |chunks: &str| send(&format!("{OK}Transfer-Encoding: chunked\r\n\r\n{chunks}"));
     let cut = |id, first, last| row(id, vec![first, last], Asker::Truncated, Trust::Closed);
     let bad_chunk = |id, chunks| row(id, vec![chunked(chunks)], Asker::Truncated, Trust::Doubt);
     vec![
         cut("e12_length_fin", length.clone(), Step::Fin),
         HostileUpstream { trust: Trust::Rude, ..cut("e12_length_rst", length, Step::Rst) },
+        HostileUpstream { trust: Trust::Any, ..cut("e12_stranger_in_body", send(&stranger), Step::Fin) },
         cut("e12_chunk_fin", chunked("a\r\nSHORT"), Step::Fin),
         cut("e12_chunks_without_last", chunked("5\r\nSHORT\r\n"), Step::Fin),
         cut("e12_last_chunk_cut", chunked("5\r\nSHORT\r\n0\r\n"), Step::Fin),

@@ -45,7 +45,7 @@ fn with_echo_exchanged_answers_reach_nobody() {
         let style = Style { delay_us_max: 2_000, swaps: 100, echo: true, ..Style::honest() };
         scenario.styles = vec![style];
         scenario.clients = 6;
-        scenario.manners = Manners { burst: 30, ..Manners::quiet(30) };
+        scenario.manners = Manners { burst: 30, ..Manners::quiet(60) };
         let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
         upstream.servers.truncate(1);
         set_connections(&mut upstream.servers[0], 1);
@@ -58,7 +58,12 @@ fn with_echo_exchanged_answers_reach_nobody() {
                 None => Ok(()),
             }
         });
-        assert!(summary.refused > 0 && summary.answered > summary.refused, "seed {seed}: answers were exchanged");
+        assert!(
+            summary.refused > 0 && summary.answered > summary.refused,
+            "seed {seed}: answers were exchanged, {} refused of {}",
+            summary.refused,
+            summary.answered
+        );
     });
 }
 
