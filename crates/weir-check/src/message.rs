@@ -58,6 +58,13 @@ impl Request {
             && !self.fields.has("upgrade")
     }
 
+    /// Whether a careless server may answer it with more than one answer (semantics §3a).
+    pub fn invites_surplus(&self) -> bool {
+        let conditional = self.fields.has("if-none-match") || self.fields.has("if-modified-since");
+        let target = self.target.to_ascii_lowercase();
+        self.method == "HEAD" || conditional || target.contains("%0d") || target.contains("%0a")
+    }
+
     /// Whether the head announces a body of at least one byte (or of unknown length).
     pub fn has_body(&self) -> bool {
         self.fields.has("transfer-encoding") || self.fields.first("content-length").is_some_and(|length| length != "0")

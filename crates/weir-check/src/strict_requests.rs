@@ -17,11 +17,13 @@ pub struct Rules {
     pub via: bool,
     /// Field names with `_` may leave. Default false.
     pub underscores: bool,
+    /// Nothing follows what invites an answer too many. Default true.
+    pub lasts: bool,
 }
 
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { via: true, underscores: false }
+        Rules { via: true, underscores: false, lasts: true }
     }
 }
 
@@ -143,7 +145,8 @@ impl StrictRequests {
         let Some(end) = end else { return Ok(input.len()) };
         let request =
             self.head(&self.pending[..end]).map_err(|rule| Violation::new(self.offset, rule, &self.pending[..end]))?;
-        self.unanswered.push_back(request.0.may_be_followed());
+        let last = self.rules.lasts && request.0.invites_surplus();
+        self.unanswered.push_back(request.0.may_be_followed() && !last);
         self.unanswered_max = self.unanswered_max.max(self.unanswered.len());
         self.open = Some(request);
         self.offset += end as u64;

@@ -180,6 +180,8 @@ fn own_error(reply: &Reply) -> Result<(), String> {
 
 /// Text that hostile servers send where nothing may be: whoever receives it was harmed.
 pub const SURPLUS: &str = "SURPLUS";
+/// Status of interim answers that are for nobody.
+pub const STRAY: u16 = 199;
 
 impl Trigger {
     /// The bytes of the request.
@@ -223,7 +225,7 @@ pub fn honest_answer(nonce: &str) -> Vec<u8> {
 /// What differs.
 pub fn check_honest(nonce: &str, reply: &Reply) -> Result<(), String> {
     let own = reply.fields.all("x-nonce") == [nonce] && reply.body.text() == format!("answer {nonce}");
-    if own && reply.status == 200 && reply.interim.is_empty() {
+    if own && reply.status == 200 && reply.interim.iter().all(|status| *status == 100) {
         Ok(())
     } else {
         Err(format!("nonce {nonce} got {reply:?}"))

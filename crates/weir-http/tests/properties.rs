@@ -79,7 +79,7 @@ fn what_leaves_is_strict() {
     for input in all {
         let Some(out) = fuzzing::encoded_request(&input) else { continue };
         judged += 1;
-        let mut judge = StrictRequests::new(Rules { via: false, underscores: false });
+        let mut judge = StrictRequests::new(Rules { via: false, ..Rules::default() });
         if let Err(violation) = judge.feed(&out) {
             panic!("{violation:?}: {} became {}", input.escape_ascii(), out.escape_ascii());
         }

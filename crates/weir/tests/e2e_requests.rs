@@ -450,7 +450,7 @@ fn late_answer_is_504(io: Io) {
 }
 
 fn fields_as_configured(io: Io) {
-    let rules = Rules { via: false, underscores: true };
+    let rules = Rules { via: false, underscores: true, ..Rules::default() };
     let server = Server::start_at(([127, 0, 0, 1], 0).into(), Honest, rules);
     let options = "client via=#false underscores=#true { trusted-proxies \"127.0.0.0/8\"; }\n";
     let weir = Weir::start(io, 1, &format!("{options}{}", app(&server, 1, "")));

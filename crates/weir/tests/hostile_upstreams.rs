@@ -232,7 +232,8 @@ impl<'a> Play<'a> {
 
     /// A request that the server holds until everything that may be pipelined behind it has arrived there.
     fn shut_gate(&mut self, before: usize, behind: usize) -> (Client, String) {
-        let alone = self.row.trigger.method != "GET" || self.row.trigger.fields != "" || self.row.trigger.query != "";
+        let trigger = &self.row.trigger;
+        let alone = trigger.method != "GET" || !(trigger.fields.is_empty() && trigger.query.is_empty());
         let unanswered = match self.company {
             Company::Pipelined if alone => 1 + before,
             Company::Pipelined => 1 + before + 1 + behind,

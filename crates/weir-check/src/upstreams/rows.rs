@@ -1,6 +1,6 @@
 //! The scripts themselves, in the order of the catalogue.
 
-use super::{Asker, Closing, Company, Ending, HostileUpstream, Step, Trigger, Trust};
+use super::{Asker, Closing, Company, Ending, HostileUpstream, STRAY, Step, Trigger, Trust};
 
 /// The honest first line and the nonce, to which a script adds framing and body.
 const OK: &str = "HTTP/1.1 200 OK\r\nX-Nonce: {n}\r\n";
@@ -146,7 +146,7 @@ fn interim() -> Vec<HostileUpstream> {
     let unasked = format!("HTTP/1.1 100 Continue\r\n\r\n{}", ok_body());
     let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nSURPLUS";
     let bad_gateway = || Asker::Status(&[502]);
-    let behind = format!("{}{}", ok_body(), hints(1));
+    let behind = format!("{}HTTP/1.1 {STRAY} Stray\r\n\r\n", ok_body());
     vec![
         row("e7_hints_behind", vec![send(&behind)], answered(), Trust::Any),
         row("e7_hints_and_processing", vec![send(&mixed)], answered(), Trust::Kept),

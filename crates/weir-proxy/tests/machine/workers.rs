@@ -184,6 +184,8 @@ fn doubt_crosses_workers() {
         };
         assert!(burst(&mut world, 100) > 1);
         let conn = *world.open_conns().iter().find(|conn| world.conns[**conn].node == 0).unwrap();
+        // Not right behind an answer: that would last.
+        world.run_for(1_000);
         world.say(conn, Do::Bytes(text));
         world.run_for(100_000);
         assert_eq!(burst(&mut world, 20), 1);

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use weir_check::upstreams::STRAY;
 use weir_check::{Body, End, Reply, Request};
 use weir_io::sim::Rng;
 
@@ -337,6 +338,9 @@ fn judge_own(asked: &Asked, reply: &Reply) -> Result<Outcome, String> {
     let expected = if ill { Expected::ill() } else { asked.expected() };
     let body = if asked.method == "HEAD" { Body::default() } else { Body::of(&expected.body) };
     let nonce = &asked.nonce;
+    if reply.interim.contains(&STRAY) {
+        return Err(format!("{nonce} got an interim answer that is for nobody"));
+    }
     if reply.status != expected.status {
         return Err(format!("{nonce} got status {} instead of {}", reply.status, expected.status));
     }

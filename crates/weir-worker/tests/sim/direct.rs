@@ -15,7 +15,7 @@ fn clients_and_servers_understand_each_other() {
         let world = SimWorld::new(seed, Settings::random(seed, Faults::harmless(seed)));
         let book = SharedBook::default();
         let rng = &mut Rng::new(seed);
-        let rules = Rules { via: false, ..Rules::default() };
+        let rules = Rules { via: false, lasts: false, ..Rules::default() };
         let style = Style { delay_us_max: 100_000, pieces: 300, slow: 20, rules, ..Style::honest() };
         let address = "192.0.2.1:80".parse().expect("an address");
         world.actor(Server::new(address, &book, style));

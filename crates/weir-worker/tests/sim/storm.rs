@@ -257,7 +257,7 @@ fn make_sim_asks_for_enough_seeds() {
     assert!(makefile.contains(&format!("\nSEEDS ?= {SIM_SEEDS}\n")));
 }
 
-/// Rows of the storm, some more than once: nothing is sent behind HEAD and conditional requests that have not earned it, and where
+/// Rows of the storm, some more than once: nothing is sent behind HEAD and conditional requests, and where
 /// they have, a body that is an answer is a forged one inside a running pipeline.
 fn stormy(earn_with: &str) -> impl Iterator<Item = Row> {
     let earned = earn_with == "HEAD";
@@ -327,7 +327,7 @@ const STORMS: u64 = 120;
 fn in_a_storm_of_hostile_servers_nobody_gets_anothers_answer() {
     let counts = Counts::default();
     each_seed(seeds_of(STORMS), |seed| storm(seed, &counts));
-    // Nothing is sent behind a body that is still coming, nor behind HEAD and conditional requests that have not earned it.
+    // Nothing is sent behind a body that is still coming, nor behind HEAD and conditional requests.
     let may_be_followed = |row: &Row| row.letter != "E9" && !forges(row);
     let ids = |row: Row| row.id;
     settle("storm", STORMS, counts, pipelined().map(ids), pipelined().filter(may_be_followed).map(ids));
