@@ -40,8 +40,8 @@ const BUGS: &[Bug] = &[
         file: "weir-proxy/src/engine.rs",
         right: "&& u64::from(self.links.generation(index) & GENERATION_MASK) ==",
         wrong: "&& $ || (index as usize) < self.links.slots() && self.links.is_occupied(index) && u64::from(self.links.generation(index) & GENERATION_MASK) ==",
-        found_by: "one_worker_keeps",
-        seeds: 100,
+        found_by: "two_workers_keep",
+        seeds: 300,
     },
     Bug {
         name: "unasked-bytes",
