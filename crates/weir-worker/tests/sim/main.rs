@@ -21,6 +21,7 @@ mod hostile;
 mod node;
 mod operator;
 mod outage;
+mod prompt;
 mod run;
 mod scenario;
 mod server;
