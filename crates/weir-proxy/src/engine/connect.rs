@@ -12,6 +12,10 @@ use crate::server::{Reach, SURPLUS_US};
 /// is there again gets requests within a second.
 const SCOUT_US: u64 = 800_000;
 
+/// How long a connection that is not needed and was never used rests, while nobody knows whether its server lets it: one that
+/// serves one connection at a time may have nobody for the others meanwhile.
+const UNUSED_US: u64 = 1_000_000;
+
 impl Engine {
     /// A further position of a server, with a connection that is due now.
     pub(super) fn add_position(&mut self, server: usize) -> u32 {
@@ -147,14 +151,20 @@ impl Engine {
         self.watch_rest(index);
     }
 
-    /// How long a connection of a server may rest before it is closed.
-    fn rest_limit_us(&self, server: usize) -> u64 {
+    /// How long a connection may rest before it is closed.
+    fn rest_limit_us(&self, index: u32) -> u64 {
+        let link = self.links.at(index);
+        let server = link.server as usize;
         let machine = &self.servers[server];
-        let unneeded = machine.ready > machine.limits.min || machine.is_one_shot();
-        let surplus_us = match machine.is_one_shot() {
-            true => 0,
-            false if unneeded => SURPLUS_US,
-            false => NEVER_US,
+        let one_shot = machine.is_one_shot() || self.hints.is_one_shot(server) && !machine.limits.is_exact();
+        let surplus_us = if one_shot {
+            0
+        } else if machine.ready <= machine.limits.min {
+            NEVER_US
+        } else if link.answers == 0 && !self.hints.is_lasting(server) {
+            UNUSED_US
+        } else {
+            SURPLUS_US
         };
         surplus_us.min(machine.idle_limit.close_after_us(self.now_us).unwrap_or(NEVER_US))
     }
@@ -165,14 +175,17 @@ impl Engine {
             return;
         }
         let link = self.links.at(index);
-        let limit_us = self.rest_limit_us(link.server as usize);
+        let limit_us = self.rest_limit_us(index);
         if limit_us == 0 && link.entries.is_empty() {
             self.lose_link(index, Loss::Ours, "unneeded");
             return;
         }
-        let from_us = if link.entries.is_empty() { self.now_us - link.rest_us(self.now_us) } else { self.now_us };
+        let due_us = match link.entries.is_empty() {
+            true => (self.now_us - link.rest_us(self.now_us)).saturating_add(limit_us),
+            false => self.now_us.saturating_add(limit_us.max(UNUSED_US)),
+        };
         // One that is kept now may be one too many later.
-        let due_us = from_us.saturating_add(limit_us).min(self.now_us + SURPLUS_US);
+        let due_us = due_us.min(self.now_us + SURPLUS_US);
         if due_us < link.rest_due_us {
             self.links.at_mut(index).rest_due_us = due_us;
             self.arm_link(index, due_us);
@@ -184,7 +197,7 @@ impl Engine {
         let link = self.links.at_mut(index);
         link.rest_due_us = NEVER_US;
         let (server, rest_us) = (link.server as usize, link.rest_us(self.now_us));
-        if link.entries.is_empty() && link.owner.is_none() && rest_us >= self.rest_limit_us(server) {
+        if link.entries.is_empty() && link.owner.is_none() && rest_us >= self.rest_limit_us(index) {
             // Nothing is known against it.
             self.servers[server].reach = Reach::Proven;
             self.lose_link(index, Loss::Ours, "idle");
