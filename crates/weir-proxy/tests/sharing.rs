@@ -35,7 +35,7 @@ struct Bench {
 impl Bench {
     fn new(share: Share) -> Bench {
         let mut server = ServerPlan::new("server", SocketAddr::from(([192, 0, 2, 1], 80)));
-        server.connections = 1;
+        (server.connections, server.connections_max) = (1, 1);
         let pipeline = PipelineMode::Depth(8);
         let upstream = UpstreamPlan { servers: vec![server], share, pipeline, ..UpstreamPlan::default() };
         let route = Route { host: HostMatch::Any, path: "/".to_owned(), methods: None, target: 0 };
@@ -174,28 +174,29 @@ fn a_client_does_not_follow_one_that_left() {
     assert_eq!(bench.arrived("/second"), 1);
 }
 
-/// NTLM makes a connection private, so weir ends it. The server has announced nothing: what stood behind may have been done.
+/// NTLM makes a connection private, so weir ends it. What can't be repeated is never behind such an answer.
 #[test]
-fn a_post_behind_an_answer_that_binds_its_connection_is_not_repeated() {
+fn a_post_does_not_meet_an_answer_that_binds_its_connection() {
     let mut bench = Bench::new(Share::All);
     let (first, second) = (bench.client(), bench.client());
     bench.ask(first, "GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
     bench.ask(second, "POST /pay HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
-    assert_eq!(bench.arrived("/pay"), 1);
+    assert_eq!(bench.arrived("/pay"), 0, "it goes alone");
     bench.answer(b"HTTP/1.1 401 No\r\nWWW-Authenticate: NTLM\r\nContent-Length: 0\r\n\r\n");
-    assert_eq!(bench.arrived("/pay"), 1, "sent twice");
-    assert!(bench.at_client[&second].starts_with("HTTP/1.1 502"), "{:?}", bench.at_client);
+    bench.turn();
+    assert_eq!(bench.arrived("/pay"), 1);
+    bench.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npaid");
+    assert!(bench.at_client[&second].ends_with("\r\n\r\npaid"), "{:?}", bench.at_client);
 }
 
-/// A safe request behind a slow answer goes elsewhere; what its old connection says to it then, even an end by close in
-/// front of a request that stays there, is nothing to its client.
+/// A safe request behind a slow answer goes elsewhere; what its old connection says to it then, even an end by close, is nothing
+/// to its client.
 #[test]
 fn an_answer_on_a_connection_set_aside_does_not_end_the_one_elsewhere() {
     let mut bench = Bench::new(Share::All);
-    let (slow, mover, payer) = (bench.client(), bench.client(), bench.client());
+    let (slow, mover) = (bench.client(), bench.client());
     bench.ask(slow, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
     bench.ask(mover, "GET /moved HTTP/1.1\r\nHost: a\r\n\r\n");
-    bench.ask(payer, "POST /pay HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
     let old = bench.link;
     bench.slow = Some(slow);
     bench.answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -203,7 +204,7 @@ fn an_answer_on_a_connection_set_aside_does_not_end_the_one_elsewhere() {
     while bench.link == old {
         bench.turn();
     }
-    assert_eq!((bench.arrived("/moved"), bench.arrived("/pay")), (2, 1));
+    assert_eq!(bench.arrived("/moved"), 2);
     bench.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab");
     bench.slow = None;
     bench.engine.client_sent(bench.tokens[&slow], None, true);
@@ -213,5 +214,4 @@ fn an_answer_on_a_connection_set_aside_does_not_end_the_one_elsewhere() {
     bench.turn();
     bench.answer(b"cd");
     assert!(bench.at_client[&mover].ends_with("\r\n\r\nabcd"), "{:?}", bench.at_client[&mover]);
-    assert!(bench.at_client[&payer].starts_with("HTTP/1.1 502"), "{:?}", bench.at_client[&payer]);
 }

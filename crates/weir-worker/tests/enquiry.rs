@@ -21,7 +21,8 @@ fn drivers() -> impl Iterator<Item = DriverKind> {
 
 fn run(driver: DriverKind, server: &TcpListener) -> Running {
     let address = server.local_addr().unwrap();
-    let server = ServerPlan { connections: CONNECTIONS, ..ServerPlan::new("server", address) };
+    let server =
+        ServerPlan { connections_min: CONNECTIONS, connections: CONNECTIONS, ..ServerPlan::new("server", address) };
     let plan = Plan {
         listeners: vec![ListenerPlan::new(([127, 0, 0, 1], 0).into())],
         upstreams: vec![UpstreamPlan { name: "app".to_owned(), servers: vec![server], ..UpstreamPlan::default() }],

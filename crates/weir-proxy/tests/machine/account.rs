@@ -130,8 +130,8 @@ fn clients_that_are_too_slow() {
     let bytes = text.len() + 4;
     let expected = [
         format!("POST POST /p HTTP/1.1 400 client body body-truncated {bytes}"),
+        format!("POST POST /p HTTP/1.1 408 weir body body-too-slow {bytes}"),
         "- GET /slow 408 weir head head-timeout 9".to_owned(),
-        format!("POST POST /p HTTP/1.1 408 weir body body-timeout {bytes}"),
     ];
     assert_eq!(world.lines, expected);
     world.finish();
