@@ -377,6 +377,8 @@ fn posts_reach_a_dying_server_at_most_once(io: Io) {
                         let reply = client.reply();
                         match (*method, reply.status) {
                             ("POST", 502) => {}
+                            // One request in five meets a death here: four of them in a row make a suspect by chance.
+                            ("GET", 503) if reply.body.text().contains("suspect") => {}
                             _ => check_honest(nonce, &reply).unwrap_or_else(|error| panic!("{method}: {error}")),
                         }
                         *answered.lock().expect("no panic") += usize::from(reply.status == 200);
