@@ -273,7 +273,7 @@ fn build() -> PathBuf {
 fn run(binary: &Path, mutant: &str, tests: &[&str], seeds: u32) -> Output {
     // A bug may be one that never comes to an end.
     Command::new("timeout")
-        .arg("120")
+        .arg("600")
         .arg(binary)
         .args(tests)
         .args(["--test-threads", "1"])
