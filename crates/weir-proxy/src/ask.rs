@@ -99,8 +99,6 @@ impl Traits {
 
     /// Lost twice, or suspect: goes alone, and no other such request of its upstream beside it.
     pub const QUARANTINED: Traits = Traits(4096);
-    /// Was the oldest unanswered request of its client when it was forwarded: its answer never waits for another one.
-    pub const FIRST: Traits = Traits(8192);
     /// CONNECT: nothing is sent; the connection becomes a tunnel as soon as it is there.
     pub const TUNNEL: Traits = Traits(32768);
     /// Was with a worker when that lost everything, perhaps because of it: that happens once.
@@ -208,7 +206,6 @@ mod tests {
             Traits::BOUND,
             Traits::MOVED,
             Traits::QUARANTINED,
-            Traits::FIRST,
             Traits::WRECKED,
             Traits::TUNNEL,
         ];

@@ -61,16 +61,21 @@ impl Behaviour for Varied {
         let cut = self.below(answer.len());
         link.answer(&answer[..cut])?;
         link.write(&answer[cut..])?;
-        // A reset throws away what is still in the server's socket: only so little is certain to be out of it.
-        let is_out = link.written < 20_000;
         match ending {
             0 | 1 => {
                 link.fin();
                 link.until_closed();
                 Err(Gone)
             }
-            2 | 3 if is_out => Err(Gone),
-            4 if is_out => Err(link.rst()),
+            // Unread requests make this a reset too.
+            2 | 3 => {
+                link.until_acknowledged();
+                Err(Gone)
+            }
+            4 => {
+                link.until_acknowledged();
+                Err(link.rst())
+            }
             _ => Ok(()),
         }
     }

@@ -247,7 +247,7 @@ impl Engine {
             bound: NOBODY,
             tries: 0,
             passed: 0,
-            traits: Traits::TUNNEL.with(Traits::FIRST, true),
+            traits: Traits::TUNNEL,
             received_us,
             echo: Default::default(),
         };

@@ -4,7 +4,7 @@ use super::Engine;
 use super::orders::NEVER_US;
 use crate::link::{Entry, Link, LinkState};
 use crate::report::{ConnectionReport, ConnectionState, Report, ServerReport};
-use crate::server::{Reach, Server};
+use crate::server::Server;
 use crate::standing::State;
 use crate::trust::TrustState;
 
@@ -55,7 +55,7 @@ impl Engine {
             suspended_us,
             ready: server.ready,
             reachable: server.ready > 0
-                || !server.unreachable && (server.private || server.reach == Reach::Proven && server.is_hopeful()),
+                || !server.unreachable && (server.private || server.is_hopeful()),
             waiting: server.waiting.len() as u32,
             unanswered: server.inflight,
             capacity: server.capacity,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -56,8 +56,6 @@ pub struct Link {
     pub index: usize,
     /// Final answers given.
     pub answers: usize,
-    /// Bytes written.
-    pub written: usize,
     stream: TcpStream,
     judge: StrictRequests,
     shared: Arc<Shared>,
@@ -230,14 +228,8 @@ fn accept<B: Behaviour>(
             log.depths.push(0);
             log.sockets.push(stream.try_clone().ok());
         });
-        let mut link = Link {
-            index,
-            answers: 0,
-            written: 0,
-            stream,
-            judge: StrictRequests::new(rules),
-            shared: Arc::clone(shared),
-        };
+        let mut link =
+            Link { index, answers: 0, stream, judge: StrictRequests::new(rules), shared: Arc::clone(shared) };
         let behaviour = Arc::clone(behaviour);
         std::thread::spawn(move || {
             let _end = OnEnd(Arc::clone(&link.shared), link.index);
@@ -440,8 +432,25 @@ impl Link {
     /// # Errors
     /// The connection is over.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Gone> {
-        self.written += bytes.len();
         self.stream.write_all(bytes).map_err(|_| Gone)
+    }
+
+    /// Waits until all that was written is in weir's socket. A reset throws away what is not: a few small segments fill the
+    /// first window of a connection when the machine is busy.
+    pub fn until_acknowledged(&self) {
+        let name = |address: SocketAddr| match address.ip() {
+            IpAddr::V4(ip) => format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()),
+            IpAddr::V6(_) => panic!("servers of tests have IPv4 addresses"),
+        };
+        let (Ok(own), Ok(peer)) = (self.stream.local_addr(), self.stream.peer_addr()) else { return };
+        let (own, peer) = (name(own), name(peer));
+        eventually("weir's system acknowledges an answer", || {
+            // proc_net_tcp(5): number, local address, remote address, state, bytes unacknowledged:bytes unread.
+            let sockets = std::fs::read_to_string("/proc/net/tcp").expect("proc is mounted");
+            let mut lines = sockets.lines().map(|line| line.split_ascii_whitespace().skip(1));
+            let line = lines.find(|it| it.clone().take(2).eq([own.as_str(), peer.as_str()]));
+            line.and_then(|mut it| it.nth(3)).is_none_or(|queues| queues.starts_with("00000000:"))
+        });
     }
 
     /// Ends the sending direction.
