@@ -80,24 +80,11 @@ mod tests {
     //! Proves: each kind keeps its order and its front, whatever is taken out; the oldest of both is found. How: examples.
 
     use super::*;
-    use crate::ask::{Ask, ExchangeId, NOBODY, Traits};
+    use crate::ask::{ExchangeId, Traits};
+    use crate::queue::tests::request;
 
     fn waiting(index: u32, traits: Traits) -> Waiting {
-        let ask = Ask {
-            id: ExchangeId { worker: 0, index, generation: 0 },
-            client: 0,
-            serial: u64::from(index),
-            upstream: 0,
-            server: 0,
-            key: 0,
-            bound: NOBODY,
-            tries: 0,
-            passed: 0,
-            traits,
-            received_us: u64::from(index),
-            echo: Default::default(),
-        };
-        Waiting { ask, bytes: Vec::new() }
+        request(ExchangeId { worker: 0, index, generation: 0 }, traits, index.into())
     }
 
     fn indexes(queue: &Lines) -> Vec<u32> {

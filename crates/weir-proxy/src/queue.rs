@@ -172,7 +172,7 @@ impl Hasher for Names {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     //! Proves: a queue is a list, whatever is taken out of it and how; and that no history of it costs more than a constant for each
     //! operation. How: generated histories beside a plain list; the length that the list may have.
 
@@ -181,22 +181,28 @@ mod tests {
     use crate::stamp::Stamp;
     use proptest::prelude::*;
 
-    fn waiting(name: u32) -> Waiting {
+    /// A request as it waits, for tests of what waits in.
+    pub(crate) fn request(id: ExchangeId, traits: Traits, received_us: u64) -> Waiting {
         let ask = Ask {
-            id: ExchangeId { worker: (name % 3) as u16, index: name, generation: name / 2 },
+            id,
             client: 0,
-            serial: 0,
+            serial: received_us,
             upstream: 0,
             server: 0,
             key: 0,
             bound: NOBODY,
             tries: 0,
             passed: 0,
-            traits: Traits::default(),
-            received_us: 0,
+            traits,
+            received_us,
             echo: Stamp::default(),
         };
-        Waiting { ask, bytes: name.to_be_bytes().to_vec() }
+        Waiting { ask, bytes: id.index.to_be_bytes().to_vec() }
+    }
+
+    fn waiting(name: u32) -> Waiting {
+        let id = ExchangeId { worker: (name % 3) as u16, index: name, generation: name / 2 };
+        request(id, Traits::default(), 0)
     }
 
     fn names(queue: &Queue) -> Vec<u32> {

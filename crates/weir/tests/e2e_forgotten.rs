@@ -5,7 +5,9 @@ mod kit;
 
 use std::time::{Duration, Instant};
 
-use kit::{Behaviour, Client, Gone, Honest, Io, Link, Server, Weir, in_own_network, nonce, on_both_drivers, run};
+use kit::{
+    Behaviour, Client, Gone, Honest, Io, Link, Server, Weir, in_own_network, nonce, on_both_drivers, run, timed_get,
+};
 use weir_check::Request;
 use weir_check::upstreams::check_honest;
 
@@ -19,15 +21,6 @@ fn eager(server: &Server) -> String {
     format!(
         "upstream \"app\" {{ server \"{address}\" connections-min={CONNECTIONS} connections={CONNECTIONS} }}\nroute {{ proxy \"app\" }}\n"
     )
-}
-
-/// The answer to a GET of its own client, and how long it took.
-fn get(weir: &Weir) -> Duration {
-    let (mut client, nonce) = (Client::connect(weir.address), nonce());
-    let begin = Instant::now();
-    client.get(&format!("/?n={nonce}"));
-    check_honest(&nonce, &client.reply()).unwrap();
-    begin.elapsed()
 }
 
 /// From which ports new connections come, in this network namespace.
@@ -52,13 +45,13 @@ fn forgotten_connections_cost_a_get_three_seconds(io: Io) {
         let server = Server::start(Honest);
         let weir = Weir::start(io, 2, &eager(&server));
         for _ in 0..100 {
-            get(&weir);
+            timed_get(&weir);
         }
         assert!(server.log().accepted >= 1);
         forget(server.address.port());
-        let first = get(&weir);
+        let first = timed_get(&weir);
         // The others that rested were forgotten, too, and nobody pays for them again.
-        let next = (0..20).map(|_| get(&weir)).max().unwrap_or_default();
+        let next = (0..20).map(|_| timed_get(&weir)).max().unwrap_or_default();
         eprintln!("{}: {first:?} on a forgotten connection, then at most {next:?}", io.word());
         assert!(first < Duration::from_secs(10), "{first:?}");
         assert!(next < Duration::from_secs(2), "{next:?}");
@@ -97,7 +90,7 @@ fn an_upload_to_a_server_that_pauses_survives(io: Io) {
     // Twice as long as silence would be borne. Others are answered meanwhile.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(6) {
-        get(&weir);
+        timed_get(&weir);
         std::thread::park_timeout(Duration::from_millis(20));
     }
     server.tell("read on");

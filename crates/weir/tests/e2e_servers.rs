@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use kit::{
     Behaviour, Client, Gone, Io, Link, Random, Scratch, Server, Weir, eventually, free_port, nonce, on_both_drivers,
+    timed_get,
 };
 use weir_check::Request;
 use weir_check::upstreams::{check_honest, honest_answer};
@@ -121,15 +122,6 @@ impl Drop for Real {
     }
 }
 
-/// The answer to a GET of its own client, and how long it took.
-fn get(weir: &Weir) -> Duration {
-    let (mut client, nonce) = (Client::connect(weir.address), nonce());
-    let begin = Instant::now();
-    client.get(&format!("/?n={nonce}"));
-    check_honest(&nonce, &client.reply()).unwrap();
-    begin.elapsed()
-}
-
 /// 16 clients ask 25 times each.
 fn all_are_answered(io: Io, program: Program) {
     let real = Real::start(program);
@@ -173,7 +165,7 @@ fn node(io: Io) {
 
 /// Each of some GETs of their own clients is answered promptly.
 fn others_are_answered(what: &str, weir: &Weir) {
-    let slowest = (0..40).map(|_| get(weir)).max().unwrap_or_default();
+    let slowest = (0..40).map(|_| timed_get(weir)).max().unwrap_or_default();
     eprintln!("{what}: the slowest GET beside took {slowest:?}");
     assert!(slowest < PROMPT, "{slowest:?}");
 }
@@ -182,7 +174,7 @@ fn others_are_answered(what: &str, weir: &Weir) {
 fn uploads_that_drip(io: Io, program: Program) {
     let real = Real::start(program);
     let weir = real.weir(io);
-    get(&weir);
+    timed_get(&weir);
     let (at_once, slowly) = (vec![b'x'; 70 << 10], 20);
     let uploads: Vec<(Client, String)> = (0..60)
         .map(|_| {
@@ -196,7 +188,7 @@ fn uploads_that_drip(io: Io, program: Program) {
         .collect();
     let mut uploads = uploads;
     for _ in 0..slowly {
-        let took = get(&weir);
+        let took = timed_get(&weir);
         assert!(took < PROMPT, "{took:?}");
         uploads.iter_mut().for_each(|(client, _)| client.send(b"x"));
     }
@@ -219,7 +211,7 @@ fn what_lasts(io: Io, program: Program, target: &str) {
     let real = Real::start(program);
     let weir = real.weir(io);
     for _ in 0..100 {
-        get(&weir);
+        timed_get(&weir);
     }
     let mut clients: Vec<(Client, String)> = (0..100).map(|_| (Client::connect(weir.address), nonce())).collect();
     for (client, nonce) in &mut clients {

@@ -2,11 +2,12 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use weir_check::upstreams::check_honest;
 use weir_check::{End, Reply, StrictReplies};
 
-use super::DEADLINE;
+use super::{DEADLINE, Weir, nonce};
 
 /// One client connection.
 #[derive(Debug)]
@@ -190,4 +191,13 @@ impl Client {
         self.ended = Some(Ended { end: self.judge.end(), reset });
         false
     }
+}
+
+/// The answer to a GET of its own client, and how long it took.
+pub fn timed_get(weir: &Weir) -> Duration {
+    let (mut client, nonce) = (Client::connect(weir.address), nonce());
+    let begin = Instant::now();
+    client.get(&format!("/?n={nonce}"));
+    check_honest(&nonce, &client.reply()).expect("an answer");
+    begin.elapsed()
 }

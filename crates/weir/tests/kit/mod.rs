@@ -15,7 +15,7 @@ mod weir;
 
 use std::time::Duration;
 
-pub use client::{Client, Ended};
+pub use client::{Client, Ended, timed_get};
 pub use server::{Behaviour, Gone, Honest, Link, Log, Server};
 pub use tools::{Nginx, Scratch, finish, in_own_network, run};
 pub use weir::{Io, Weir, app, free_port};
