@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use crate::lane::Asker;
+
 /// A question. Each is answered by one [`News`] to the worker that asked, within [`ERRAND_US`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Errand {
@@ -13,6 +15,8 @@ pub enum Errand {
     Resolve {
         /// The name.
         name: Box<str>,
+        /// Who asks: resolving has shares for each.
+        asker: Asker,
     },
     /// Whether a user may pass.
     Verify {
@@ -50,6 +54,8 @@ pub enum News {
     Resolved {
         /// The name that was asked for.
         name: Box<str>,
+        /// For whom it was.
+        asker: Asker,
         /// What it has.
         answer: Result<Addresses, Unresolved>,
     },
@@ -92,6 +98,9 @@ pub enum Unresolved {
     Failed,
     /// Name servers did not answer in time.
     TimedOut,
+    /// They were not asked: too many names are being resolved for this client or user, or for all. That says nothing of the name,
+    /// nor to others who want it.
+    NoRoom,
 }
 
 /// Somebody who may use the forward proxy with one password, and what he is using now. Shared by all workers.

@@ -20,6 +20,7 @@ pub mod health;
 pub mod histogram;
 pub mod idle;
 pub mod keep;
+pub mod lane;
 pub mod lifespan;
 pub mod line_end;
 pub mod lines;

@@ -34,6 +34,8 @@ pub struct Proxied {
     pub credentials: Box<[u8]>,
     /// What came of that; None: it is not known yet, or there was none.
     pub verdict: Option<Result<Arc<User>, Unverified>>,
+    /// The name for which there was no room when the request that is being decided wanted it resolved.
+    pub no_room: Option<Box<str>>,
     /// The request that is being decided has been counted against the user's rate.
     pub is_counted: bool,
     /// To whom the last request is charged, as far as that is known.

@@ -2,12 +2,13 @@
 //! it: errands are handed over at the end of a turn, news are heard before one (`Worker::hear`).
 //!
 //! Bound: [`ERRANDS_MAX`] errands of each kind open at once, also those of an earlier life of the worker; further ones fail at
-//! once, and so do all when nobody runs them.
+//! once, and so do all when nobody runs them. Of names each client or user may have as many as are free ([`Shares`]).
 
 use std::fmt;
 use std::sync::Arc;
 
 use weir_proxy::errand::{Errand, News, Unresolved, Unverified};
+use weir_proxy::lane::Shares;
 
 /// Errands of one kind that one worker may have open. Kinds are counted apart: who guesses passwords hinders no name.
 pub const ERRANDS_MAX: usize = 4096;
@@ -22,13 +23,13 @@ pub trait Errands: fmt::Debug + Send + Sync {
 }
 
 /// The errands of one worker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Open {
     worker: u16,
     runner: Option<Arc<dyn Errands>>,
-    /// Names handed over and not answered, at most [`ERRANDS_MAX`].
-    names: usize,
-    /// The same of credentials.
+    /// Names handed over and not answered.
+    names: Shares,
+    /// Credentials handed over and not answered, at most [`ERRANDS_MAX`].
     credentials: usize,
     /// Answers to those that were not handed over.
     failed: Vec<News>,
@@ -37,27 +38,34 @@ pub(crate) struct Open {
 impl Open {
     /// None are open.
     pub(crate) fn new(worker: u16, runner: Option<Arc<dyn Errands>>) -> Open {
-        Open { worker, runner, ..Open::default() }
+        Open { worker, runner, names: Shares::new(ERRANDS_MAX), credentials: 0, failed: Vec::new() }
     }
 
     /// Hands over an errand. False: it has failed, as the next news say.
     pub(crate) fn run(&mut self, errand: Errand) -> bool {
-        let count = match &errand {
-            Errand::Resolve { .. } => &mut self.names,
-            Errand::Verify { .. } => &mut self.credentials,
+        let has_room = match &errand {
+            Errand::Resolve { asker, .. } => self.names.enter(asker),
+            Errand::Verify { .. } if self.credentials < ERRANDS_MAX => {
+                self.credentials += 1;
+                true
+            }
+            Errand::Verify { .. } => false,
         };
         let refused = match &self.runner {
-            Some(runner) if *count < ERRANDS_MAX => runner.run(self.worker, errand).err(),
+            Some(runner) if has_room => runner.run(self.worker, errand).err(),
             _ => Some(errand),
         };
+        let Some(refused) = refused else { return true };
         let news = match refused {
-            None => {
-                *count += 1;
-                return true;
+            Errand::Resolve { name, asker } => {
+                let why = if has_room { Unresolved::Failed } else { Unresolved::NoRoom };
+                News::Resolved { name, asker, answer: Err(why) }
             }
-            Some(Errand::Resolve { name }) => News::Resolved { name, answer: Err(Unresolved::Failed) },
-            Some(Errand::Verify { token, .. }) => News::Verified { token, user: Err(Unverified::NoRoom) },
+            Errand::Verify { token, .. } => News::Verified { token, user: Err(Unverified::NoRoom) },
         };
+        if has_room {
+            self.forget(&news);
+        }
         self.failed.push(news);
         false
     }
@@ -65,14 +73,18 @@ impl Open {
     /// What was told, and what has failed without being told.
     pub(crate) fn close(&mut self, mut told: Vec<News>) -> Vec<News> {
         for news in &told {
-            let count = match news {
-                News::Resolved { .. } => &mut self.names,
-                News::Verified { .. } => &mut self.credentials,
-            };
-            *count = count.saturating_sub(1);
+            self.forget(news);
         }
         told.append(&mut self.failed);
         told
+    }
+
+    /// One that was open is not any more.
+    fn forget(&mut self, news: &News) {
+        match news {
+            News::Resolved { asker, .. } => self.names.leave(asker),
+            News::Verified { .. } => self.credentials = self.credentials.saturating_sub(1),
+        }
     }
 
     /// Whether there are news that nobody tells.
@@ -89,6 +101,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
     use weir_proxy::errand::Credentials;
+    use weir_proxy::lane::Asker;
 
     #[derive(Debug, Default)]
     struct Counts {
@@ -106,21 +119,25 @@ mod tests {
         }
     }
 
-    fn resolve(name: &str) -> Errand {
-        Errand::Resolve { name: name.into() }
+    fn asker(last: u8) -> Asker {
+        Asker::of(None, [192, 0, 2, last].into())
     }
 
-    fn failed(news: &[News]) -> usize {
-        news.iter().filter(|news| matches!(news, News::Resolved { answer: Err(Unresolved::Failed), .. })).count()
+    fn resolve(name: &str, last: u8) -> Errand {
+        Errand::Resolve { name: name.into(), asker: asker(last) }
+    }
+
+    fn failed(news: &[News], why: Unresolved) -> usize {
+        news.iter().filter(|news| matches!(news, News::Resolved { answer: Err(is), .. } if *is == why)).count()
     }
 
     #[test]
     fn without_a_runner_everything_fails() {
         for runner in [None, Some(Arc::new(Counts { is_gone: true, ..Counts::default() }) as Arc<dyn Errands>)] {
             let mut open = Open::new(0, runner);
-            assert!(!open.has_failed() && !open.run(resolve("a")) && open.has_failed());
+            assert!(!open.has_failed() && !open.run(resolve("a", 1)) && open.has_failed());
             let news = open.close(Vec::new());
-            assert_eq!((failed(&news), news.len()), (1, 1));
+            assert_eq!((failed(&news, Unresolved::Failed), news.len()), (1, 1));
             assert!(!open.has_failed() && open.close(Vec::new()).is_empty());
         }
     }
@@ -129,19 +146,20 @@ mod tests {
     fn so_many_are_open_and_an_answer_makes_room() {
         let counts = Arc::new(Counts::default());
         let mut open = Open::new(3, Some(Arc::clone(&counts) as Arc<dyn Errands>));
-        assert!((0..ERRANDS_MAX).all(|n| open.run(resolve(&n.to_string()))));
-        assert!(!open.run(resolve("more")));
-        let told = News::Resolved { name: "0".into(), answer: Err(Unresolved::TimedOut) };
+        // One client leaves room for others, and all others for one more.
+        let had = (1..=8).map(|last| (0..ERRANDS_MAX).take_while(|n| open.run(resolve(&n.to_string(), last))).count());
+        assert_eq!(had.collect::<Vec<_>>(), [2048, 1024, 512, 256, 128, 64, 32, 16]);
+        let told = News::Resolved { name: "0".into(), asker: asker(1), answer: Err(Unresolved::TimedOut) };
         let news = open.close(vec![told]);
-        assert_eq!((failed(&news), news.len()), (1, 2));
-        assert!(open.run(resolve("again")) && !open.run(resolve("more")));
+        assert_eq!((failed(&news, Unresolved::NoRoom), news.len()), (8, 9));
+        assert!(!open.run(resolve("more", 1)) && open.run(resolve("more", 9)));
         let credentials = Credentials { name: "ann".into(), password: Box::default() };
         assert!(
             open.run(Errand::Verify { token: 1, client: [192, 0, 2, 1].into(), credentials }),
             "names leave room for credentials"
         );
         let taken = counts.taken.lock().unwrap();
-        assert_eq!(taken.len(), ERRANDS_MAX + 2);
+        assert_eq!(taken.len(), 4080 + 2);
         assert!(taken.iter().all(|(worker, _)| *worker == 3));
     }
 }

@@ -225,7 +225,7 @@ impl<D: Driver> Worker<D> {
             log: None,
             clock: None,
             clock_us: 0,
-            errands: Open::default(),
+            errands: Open::new(0, None),
             parts,
             life: 0,
             panics: 0,

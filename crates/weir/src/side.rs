@@ -14,6 +14,7 @@ mod lanes;
 mod names;
 mod order;
 mod stamp;
+mod turns;
 mod verify;
 
 use std::io;
@@ -152,7 +153,7 @@ async fn work(
 ) {
     while let Some((worker, errand)) = errands.recv().await {
         match (errand, &verifier) {
-            (Errand::Resolve { name }, _) => names.ask(worker, name),
+            (Errand::Resolve { name, asker }, _) => names.ask(worker, asker, name),
             (Errand::Verify { token, client, credentials }, Some(verifier)) => {
                 verifier.ask(worker, token, client, credentials);
             }
@@ -200,6 +201,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use weir_proxy::errand::Credentials;
+    use weir_proxy::lane::Asker;
     use weir_proxy::policy::Policy;
 
     fn plan(users: Option<&Path>, resolvers: &[&str]) -> ForwardPlan {
@@ -249,7 +251,8 @@ mod tests {
         // Nobody answers there.
         let opened = open(&plan(None, &["127.0.0.1:9"])).unwrap();
         let errands = opened.errands();
-        let resolve = |name: &str| Errand::Resolve { name: name.into() };
+        let asker = Asker::of(None, [127, 0, 0, 1].into());
+        let resolve = |name: &str| Errand::Resolve { name: name.into(), asker: asker.clone() };
         errands.run(0, resolve("before.test")).unwrap();
         let side = opened.start(Handle::default()).unwrap();
         errands.run(0, resolve("after.test")).unwrap();

@@ -21,6 +21,7 @@ on_both_drivers!(
     status_tells_who_did_what,
     names,
     a_slow_name_keeps_nobody_up,
+    silent_names_keep_no_other_client_up,
     pool_modes,
 );
 
@@ -390,6 +391,52 @@ fn a_slow_name_keeps_nobody_up(io: Io) {
     for client in &mut waiting {
         assert_eq!(client.reply().status, 200);
     }
+    weir.stop();
+    server.finish();
+    target.finish();
+}
+
+/// One client asks for more names that are never answered than weir asks for at once: others have theirs resolved, also one that he
+/// waits for too; he is told that there is no room, and when to come again.
+fn silent_names_keep_no_other_client_up(io: Io) {
+    const SILENT: usize = 60;
+    let (server, target, dns) = (Server::start(Honest), Server::start(Honest), NameServer::start());
+    let port = target.address.port();
+    let forward = format!("resolver \"{}\"\n{}", dns.address, allow(port));
+    // With so many descriptors weir asks for 21 names at once, for one client for 11 of them.
+    let (weir, proxy) = kit::forward::start_with_descriptors(io, &server, &forward, 1024);
+    let names: Vec<String> = (0..SILENT).map(|n| format!("silent{n}.test")).collect();
+    for (name, kind) in names.iter().flat_map(|name| [(name, Kind::A), (name, Kind::Aaaa)]) {
+        dns.script(name, kind, [Reply::Silence]);
+    }
+    for name in ["good.test", "both.test"] {
+        dns.script(name, Kind::Aaaa, [Reply::Nothing(60)]);
+        dns.script(name, Kind::A, [Reply::of("127.0.0.1", 60)]);
+    }
+    let url = |name: &str| format!("http://{name}:{port}/v?n={}", nonce());
+    let mut silent: Vec<Client> = names.iter().map(|_| Client::connect(proxy)).collect();
+    for (client, name) in silent.iter_mut().zip(&names) {
+        client.get(&url(name));
+    }
+    let asked = || names.iter().filter(|name| dns.asked(name, Kind::A) > 0).count();
+    eventually("weir asks for as many as it asks for one client", || asked() >= 11);
+    let mut both = Client::connect(proxy);
+    both.get(&url("both.test"));
+    let mut other: Vec<Client> = (2..4).map(|n| Client::connect_from([127, 0, 0, n].into(), proxy)).collect();
+    for (client, name) in other.iter_mut().zip(["good.test", "both.test"]) {
+        client.get(&url(name));
+        assert_eq!(client.reply().status, 200, "{name}");
+    }
+    assert_eq!(both.reply().status, 200, "what another has resolved");
+    assert_eq!(dns.asked("both.test", Kind::A), 1);
+    let mut statuses = [0; 2];
+    for client in &mut silent {
+        let reply = client.reply();
+        assert!([503, 504].contains(&reply.status), "{}", reply.status);
+        assert_eq!(reply.fields.first("retry-after").is_some(), reply.status == 503);
+        statuses[usize::from(reply.status == 504)] += 1;
+    }
+    assert!(statuses[0] > 0 && statuses[1] >= 11, "{statuses:?}");
     weir.stop();
     server.finish();
     target.finish();

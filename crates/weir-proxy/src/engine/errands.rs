@@ -2,7 +2,7 @@
 //! [`super::forward`].
 
 use super::Engine;
-use crate::errand::{Errand, News};
+use crate::errand::{Errand, News, Unresolved};
 use crate::session::Reading;
 use crate::slab::NONE;
 
@@ -15,7 +15,21 @@ impl Engine {
     /// What has become of an errand. News that nobody waits for any more are ignored.
     pub fn on_news(&mut self, news: News) {
         match news {
-            News::Resolved { name, answer } => {
+            News::Resolved { name, asker, answer: Err(Unresolved::NoRoom) } => {
+                let unasked = self.names.refuse(&name, &asker);
+                for (index, generation) in unasked.refused {
+                    if self.sessions.holds(index, generation) {
+                        self.proxied(index).no_room = Some(name.clone());
+                        self.resume_decision(index);
+                    }
+                }
+                for (index, generation) in unasked.others {
+                    if self.sessions.holds(index, generation) {
+                        self.resume_decision(index);
+                    }
+                }
+            }
+            News::Resolved { name, answer, .. } => {
                 for (index, generation) in self.names.learn(&name, answer, self.now_us) {
                     if self.sessions.holds(index, generation) {
                         self.resume_decision(index);

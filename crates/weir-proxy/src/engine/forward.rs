@@ -15,6 +15,7 @@ use weir_http::{FieldName, Fields, Method, RequestHead, TargetForm};
 use super::{Engine, Owner, token};
 use crate::ask::{Ask, Failure, NOBODY, Traits};
 use crate::errand::{Credentials, Errand, Unresolved, Unverified, User};
+use crate::lane::Asker;
 use crate::names::Lookup;
 use crate::own::{Destination, Proxied, Refused, Seat};
 use crate::plan::ForwardPlan;
@@ -54,6 +55,7 @@ impl Engine {
         };
         let proxied = self.proxied(index);
         proxied.verdict = None;
+        proxied.no_room = None;
         proxied.is_counted = false;
         proxied.decision = Some(decision);
         true
@@ -106,7 +108,7 @@ impl Engine {
         forward.policy.check(&wanted).map_err(|refusal| (403, refusal.word()))?;
         let list: Arc<[IpAddr]> = match host {
             Host::Address(address) => Arc::from([address]),
-            Host::Name(name) => self.addresses_of(index, &name)?,
+            Host::Name(name) => self.addresses_of(index, &name, Asker::of(wanted.user, wanted.client))?,
         };
         let mut refused = None;
         let allowed = |address: &&IpAddr| match forward.policy.check_address(&wanted, **address) {
@@ -188,16 +190,20 @@ impl Engine {
     }
 
     /// The addresses of a name, if they are known.
-    fn addresses_of(&mut self, index: u32, name: &str) -> Result<Arc<[IpAddr]>, Pending> {
+    fn addresses_of(&mut self, index: u32, name: &str, asker: Asker) -> Result<Arc<[IpAddr]>, Pending> {
         let client = (index, self.sessions.generation(index));
-        match self.names.look(name, client, self.now_us) {
+        if self.proxied(index).no_room.as_deref() == Some(name) {
+            return Err((503, "names-busy").into());
+        }
+        match self.names.look(name, client, asker.clone(), self.now_us) {
             Lookup::Known(Ok(list)) => Ok(list),
             Lookup::Known(Err(Unresolved::NoSuchName { .. })) => Err((502, "no-such-name").into()),
             Lookup::Known(Err(Unresolved::Failed)) => Err((502, "name-servers-failed").into()),
             Lookup::Known(Err(Unresolved::TimedOut)) => Err((504, "name-servers-timeout").into()),
+            Lookup::Known(Err(Unresolved::NoRoom)) => Err((503, "names-busy").into()),
             Lookup::Waits => Err(Pending::News),
             Lookup::Ask => {
-                self.errands.push_back(Errand::Resolve { name: name.into() });
+                self.errands.push_back(Errand::Resolve { name: name.into(), asker });
                 Err(Pending::News)
             }
         }
@@ -298,7 +304,7 @@ fn asked_itself(forward: &ForwardPlan, head: &RequestHead, bytes: &[u8]) -> Refu
 /// The proxy error type (RFC 9209 §2.3) of a word.
 fn proxy_error(word: &str) -> Option<&'static str> {
     Some(match word {
-        "no-such-name" | "name-servers-failed" => "dns_error",
+        "no-such-name" | "name-servers-failed" | "names-busy" => "dns_error",
         "name-servers-timeout" => "dns_timeout",
         "address-not-public" | "own-address" => "destination_ip_prohibited",
         "denied-by-rule" | "port-not-allowed" => "http_request_denied",

@@ -54,8 +54,7 @@ impl Engine {
             standing,
             suspended_us,
             ready: server.ready,
-            reachable: server.ready > 0
-                || !server.unreachable && (server.private || server.is_hopeful()),
+            reachable: server.ready > 0 || !server.unreachable && (server.private || server.is_hopeful()),
             waiting: server.waiting.len() as u32,
             unanswered: server.inflight,
             capacity: server.capacity,

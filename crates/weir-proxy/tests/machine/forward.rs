@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::errand::{Addresses, Credentials, Errand, News, Unresolved, Unverified, User};
+use weir_proxy::lane::Asker;
 use weir_proxy::plan::{ForwardPlan, Network, Plan, Pool, ServerPlan, Serves, UpstreamPlan};
 use weir_proxy::policy::{Policy, Rule};
 
@@ -67,7 +68,16 @@ pub(crate) fn send(world: &mut World, client: usize, method: &str, target: &str,
 
 pub(crate) fn resolved(world: &mut World, name: &str, addresses: &[[u8; 4]], ttl_us: u64) {
     let list: Arc<[IpAddr]> = addresses.iter().map(|address| IpAddr::from(*address)).collect();
-    world.news(0, News::Resolved { name: name.into(), answer: Ok(Addresses { list, ttl_us }) });
+    tell(world, name, asker(1), Ok(Addresses { list, ttl_us }));
+}
+
+/// A client of whom only the address is known: 192.0.2.`last`.
+fn asker(last: u8) -> Asker {
+    Asker::of(None, IpAddr::from([192, 0, 2, last]))
+}
+
+fn tell(world: &mut World, name: &str, asker: Asker, answer: Result<Addresses, Unresolved>) {
+    world.news(0, News::Resolved { name: name.into(), asker, answer });
     world.run_for(1000);
 }
 
@@ -154,7 +164,7 @@ fn names_are_looked_up() {
     get(&mut world, one, "Www.Example.org.:9000", "00000001");
     get(&mut world, two, "www.example.org:9000", "00000002");
     world.run_for(1000);
-    assert_eq!(world.errands, [(0, Errand::Resolve { name: "www.example.org".into() })]);
+    assert_eq!(world.errands, [(0, Errand::Resolve { name: "www.example.org".into(), asker: asker(1) })]);
     assert!(world.connects.is_empty());
     resolved(&mut world, "www.example.org", &[[10, 0, 0, 1], [127, 0, 0, 2]], 60 * SECOND_US);
     assert_eq!(
@@ -201,18 +211,19 @@ fn names_that_can_not_be_resolved() {
         (Unresolved::NoSuchName { ttl_us: 0 }, 502, "no-such-name", "dns_error"),
         (Unresolved::Failed, 502, "name-servers-failed", "dns_error"),
         (Unresolved::TimedOut, 504, "name-servers-timeout", "dns_timeout"),
+        (Unresolved::NoRoom, 503, "names-busy", "dns_error"),
     ];
     for (why, status, word, error) in cases {
         let mut world = world(forward());
         let client = world.client();
         get(&mut world, client, "nobody.example:9000", "00000001");
         world.run_for(1000);
-        world.news(0, News::Resolved { name: "nobody.example".into(), answer: Err(why) });
-        world.run_for(1000);
+        tell(&mut world, "nobody.example", asker(1), Err(why));
         assert_eq!(world.clients[client].statuses(), [status]);
         assert!(words(&world, client)[0].ends_with(word));
         let explained = world.clients[client].replies[0].fields.first("proxy-status").unwrap_or_default();
         assert!(explained.contains(error), "{explained}");
+        assert_eq!(world.clients[client].replies[0].fields.first("retry-after").is_some(), status == 503);
         assert!(!world.clients[client].closed, "the connection goes on");
         world.finish();
     }
@@ -225,6 +236,56 @@ fn names_that_can_not_be_resolved() {
     // News that come too late are for nobody.
     resolved(&mut world, "silent.example", &[[127, 0, 0, 1]], SECOND_US);
     assert!(world.connects.is_empty());
+    world.finish();
+}
+
+/// That there was no room for the name of one client says nothing to others who wait for it, nor to his next request.
+#[test]
+fn no_room_for_a_name_is_for_who_asked() {
+    let mut world = world(forward());
+    let one = world.client();
+    world.peer = IpAddr::from([192, 0, 2, 2]);
+    let (two, three) = (world.client(), world.client());
+    for client in [one, two, three] {
+        get(&mut world, client, "a.example:9000", &format!("{client:08}"));
+        world.run_for(1000);
+    }
+    let errand = |last| (0, Errand::Resolve { name: "a.example".into(), asker: asker(last) });
+    assert_eq!(world.errands, [errand(1), errand(2)], "one for each address");
+    tell(&mut world, "a.example", asker(1), Err(Unresolved::NoRoom));
+    assert_eq!([one, two, three].map(|client| world.clients[client].statuses().len()), [1, 0, 0]);
+    resolved(&mut world, "a.example", &[[127, 0, 0, 1]], SECOND_US);
+    get(&mut world, one, "a.example:9000", "00000009");
+    world.run_for(1000);
+    assert_eq!(
+        [one, two, three].map(|client| world.clients[client].statuses()),
+        [vec![503, 200], vec![200], vec![200]]
+    );
+    // What he asks for after a refusal is asked for anew.
+    world.run_for(2 * SECOND_US);
+    world.errands.clear();
+    for nonce in ["00000010", "00000011"] {
+        get(&mut world, one, "a.example:9000", nonce);
+        world.run_for(1000);
+        assert_eq!(world.errands.pop(), Some(errand(1)));
+        tell(&mut world, "a.example", asker(1), Err(Unresolved::NoRoom));
+    }
+    assert_eq!(world.clients[one].statuses(), [503, 200, 503, 503]);
+    world.finish();
+}
+
+/// A user has his share wherever he is, and leaves that of his address to others.
+#[test]
+fn names_are_asked_for_by_users() {
+    let mut world = world(with_users());
+    let (client, ann) = (world.client(), Arc::new(User::new("ann")));
+    send(&mut world, client, "GET", "http://a.example:9000/v?n=00000001", ANN);
+    world.run_for(1000);
+    verify(&mut world, Some(&ann));
+    let asker = Asker::User("ann".into());
+    assert_eq!(world.errands, [(0, Errand::Resolve { name: "a.example".into(), asker: asker.clone() })]);
+    tell(&mut world, "a.example", asker, Err(Unresolved::NoRoom));
+    assert_eq!(world.clients[client].statuses(), [503]);
     world.finish();
 }
 

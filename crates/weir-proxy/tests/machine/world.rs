@@ -9,7 +9,7 @@ mod servers;
 mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use weir_check::{End, Reply, Request, StrictReplies, StrictRequests};
@@ -269,6 +269,8 @@ pub struct World {
     pub raw: bool,
     /// What the listener of new clients serves.
     pub serves: Serves,
+    /// The address of new clients.
+    pub peer: IpAddr,
     /// The access log, by line.
     pub lines: Vec<String>,
 }
@@ -361,6 +363,7 @@ impl World {
             errands: Vec::new(),
             raw: false,
             serves: Serves::Reverse,
+            peer: IpAddr::from([192, 0, 2, 1]),
             lines: Vec::new(),
         }
     }

@@ -5,29 +5,13 @@
 //! Bounds: [`LANE_MAX`] comparisons under way or waiting for one client; [`ALL_MAX`] of all.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+
+use weir_proxy::lane::Lane;
 
 /// Comparisons of one client: about a second of one thread with the hashes of `weir passwd`.
 pub(crate) const LANE_MAX: u32 = 16;
 /// Comparisons of all clients.
 pub(crate) const ALL_MAX: u32 = 256;
-/// Bits of an IPv6 address that the host chooses by itself.
-const HOST_BITS: u32 = 64;
-
-/// Whose comparison it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Lane(IpAddr);
-
-impl Lane {
-    /// Of a client: by its IPv4 address, or its IPv6 network.
-    pub(crate) fn of(client: IpAddr) -> Lane {
-        match client.to_canonical() {
-            IpAddr::V6(six) => Lane(Ipv6Addr::from_bits(six.to_bits() >> HOST_BITS << HOST_BITS).into()),
-            four => Lane(four),
-        }
-    }
-}
-
 /// Comparisons under way or waiting.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
@@ -63,6 +47,7 @@ mod tests {
     //! Proves: one client takes no more than its share; all have a bound. How: counting.
 
     use super::*;
+    use std::net::IpAddr;
 
     fn lane(address: &str) -> Lane {
         Lane::of(address.parse().unwrap())

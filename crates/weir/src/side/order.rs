@@ -100,7 +100,7 @@ pub(crate) fn aged(answer: &Answer, left: Duration) -> Answer {
 pub(crate) fn keeps(answer: &Answer) -> Option<Duration> {
     match answer {
         Ok(Addresses { ttl_us, .. }) | Err(Unresolved::NoSuchName { ttl_us }) => Some(Duration::from_micros(*ttl_us)),
-        Err(Unresolved::Failed | Unresolved::TimedOut) => None,
+        Err(Unresolved::Failed | Unresolved::TimedOut | Unresolved::NoRoom) => None,
     }
 }
 

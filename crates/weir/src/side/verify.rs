@@ -23,11 +23,12 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, Semaphore};
 use weir_proxy::errand::{Credentials, News, Unverified, User};
+use weir_proxy::lane::Lane;
 
 use super::Tell;
 use super::cache::Cache;
 use super::hash;
-use super::lanes::{Lane, Lanes};
+use super::lanes::Lanes;
 use super::users::{Entry, Source, Users};
 
 /// How long credentials that were good are good.

@@ -1,9 +1,10 @@
 //! A raw client: sends what it is told, reads with a deadline, and judges every byte that comes back.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Socket, Type};
 use weir_check::upstreams::check_honest;
 use weir_check::{End, Reply, StrictReplies};
 
@@ -31,7 +32,18 @@ pub struct Ended {
 impl Client {
     /// Connects.
     pub fn connect(address: SocketAddr) -> Client {
-        let stream = TcpStream::connect(address).expect("weir accepts");
+        Client::of(TcpStream::connect(address).expect("weir accepts"))
+    }
+
+    /// Connects from another address of this host.
+    pub fn connect_from(from: IpAddr, address: SocketAddr) -> Client {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a descriptor");
+        socket.bind(&SocketAddr::new(from, 0).into()).expect("an address of this host");
+        socket.connect(&address.into()).expect("weir accepts");
+        Client::of(socket.into())
+    }
+
+    fn of(stream: TcpStream) -> Client {
         stream.set_nodelay(true).expect("a socket option");
         stream.set_read_timeout(Some(DEADLINE)).expect("a socket option");
         stream.set_write_timeout(Some(DEADLINE)).expect("a socket option");

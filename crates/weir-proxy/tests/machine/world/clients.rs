@@ -1,7 +1,7 @@
 //! What clients do in the world, and what they get.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use weir_check::StrictReplies;
 use weir_proxy::output::Out;
@@ -13,7 +13,7 @@ impl World {
     pub fn client_of(&mut self, node: usize) -> usize {
         let number = self.clients.len();
         let port = 10_000 + number as u16;
-        let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), port);
+        let peer = SocketAddr::new(self.peer, port);
         let token =
             self.nodes[node].engine.accepted(CLIENT_SOCKETS + number as u64, peer, self.serves).expect("accepted");
         self.clients.push(Client {

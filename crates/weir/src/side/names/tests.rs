@@ -33,7 +33,7 @@ impl Bench {
     fn with_hosts(address: SocketAddr, limits: Limits, hosts: Option<Hosts>) -> Bench {
         let (sender, told) = unbounded_channel();
         let tell: Tell = Rc::new(move |worker, news| {
-            if let News::Resolved { name, answer } = news {
+            if let News::Resolved { name, answer, .. } = news {
                 sender.send((worker, name, answer)).expect("the test listens");
             }
         });
@@ -41,7 +41,12 @@ impl Bench {
     }
 
     fn ask(&self, worker: u16, name: &str) {
-        self.names.ask(worker, name.into());
+        self.ask_for(1, worker, name);
+    }
+
+    /// The same for a client.
+    fn ask_for(&self, client: u8, worker: u16, name: &str) {
+        self.names.ask(worker, asker(client), name.into());
     }
 
     async fn told(&mut self) -> (u16, Box<str>, Answer) {
@@ -59,6 +64,10 @@ impl Bench {
     async fn list(&mut self, name: &str) -> String {
         told(&self.answer(name).await)
     }
+}
+
+fn asker(client: u8) -> Asker {
+    Asker::of(None, [192, 0, 2, client].into())
 }
 
 fn told(answer: &Answer) -> String {
@@ -251,12 +260,12 @@ fn so_many_are_asked_at_once_and_so_many_wait() {
         for name in ["one.test", "two.test"] {
             server.script(name, Asked::A, [Reply::of("192.0.2.1", 60).held()]);
         }
-        let mut bench = Bench::new(server.address, Limits { asked_max: 1, open_max: 2, ..Limits::default() });
+        let mut bench = Bench::new(server.address, Limits { asked_max: 1, open_max: 4, ..Limits::default() });
         bench.ask(0, "one.test");
         let waiting = Arc::clone(&server);
         elsewhere(move || waiting.wait_for("one.test", Asked::A, 1)).await;
         bench.ask(0, "two.test");
-        assert_eq!(bench.answer("three.test").await, Err(Unresolved::Failed));
+        assert_eq!(bench.answer("three.test").await, Err(Unresolved::NoRoom));
         assert_eq!(server.asked("two.test", Asked::A) + server.asked("three.test", Asked::A), 0);
         server.release("one.test");
         assert_eq!(&*bench.told().await.1, "one.test");
@@ -264,6 +273,70 @@ fn so_many_are_asked_at_once_and_so_many_wait() {
         elsewhere(move || waiting.wait_for("two.test", Asked::A, 1)).await;
         server.release("two.test");
         assert_eq!(&*bench.told().await.1, "two.test");
+    });
+}
+
+/// Names of which `client` has one under way that is never answered, and one that waits for its turn.
+async fn line(server: &Arc<NameServer>, limits: Limits) -> Bench {
+    server.script("silent.test", Asked::A, [Reply::Silence]);
+    server.script("silent.test", Asked::Aaaa, [Reply::Silence]);
+    server.script("waits.test", Asked::A, [Reply::of("192.0.2.1", 60)]);
+    let bench = Bench::new(server.address, Limits { asked_max: 2, ..limits });
+    bench.ask(0, "silent.test");
+    let waiting = Arc::clone(server);
+    elsewhere(move || waiting.wait_for("silent.test", Asked::A, 1)).await;
+    bench.ask(0, "waits.test");
+    bench
+}
+
+#[test]
+fn silent_names_of_one_client_keep_no_other_up() {
+    run(|server| async move {
+        let names: Vec<String> = (0..20).map(|n| format!("silent{n}.test")).collect();
+        for (name, kind) in names.iter().flat_map(|name| [(name, Asked::A), (name, Asked::Aaaa)]) {
+            server.script(name, kind, [Reply::Silence]);
+        }
+        server.script("good.test", Asked::A, [Reply::of("192.0.2.1", 60)]);
+        let mut bench = Bench::new(server.address, Limits { asked_max: 8, open_max: 32, ..Limits::default() });
+        names.iter().for_each(|name| bench.ask(0, name));
+        let asked = Arc::clone(&server);
+        let fourth = names[3].clone();
+        elsewhere(move || asked.wait_for(&fourth, Asked::A, 1)).await;
+        // There was no room for four of them, which is known at once.
+        for name in &names[16..] {
+            assert_eq!(bench.told().await, (0, name.as_str().into(), Err(Unresolved::NoRoom)));
+        }
+        bench.ask_for(2, 1, "good.test");
+        let (worker, name, answer) = bench.told().await;
+        assert_eq!((worker, &*name, told(&answer).as_str()), (1, "good.test", "192.0.2.1"));
+        assert_eq!(names[4..].iter().map(|name| server.asked(name, Asked::A)).sum::<usize>(), 0, "half of the turns");
+    });
+}
+
+#[test]
+fn nobody_waits_for_a_name_in_the_line_of_another() {
+    run(|server| async move {
+        let mut bench = line(&server, Limits::default()).await;
+        bench.ask_for(2, 1, "waits.test");
+        let mut workers = Vec::new();
+        for _ in 0..2 {
+            let (worker, name, answer) = bench.told().await;
+            assert_eq!((&*name, told(&answer).as_str()), ("waits.test", "192.0.2.1"));
+            workers.push(worker);
+        }
+        assert_eq!((workers, server.asked("waits.test", Asked::A)), (vec![0, 1], 1), "resolved once, for both");
+    });
+}
+
+#[test]
+fn a_name_that_has_no_turn_in_time_found_no_room() {
+    run(|server| async move {
+        let mut bench = line(&server, Limits { turn: Duration::from_millis(100), ..Limits::default() }).await;
+        assert_eq!(bench.told().await, (0, "waits.test".into(), Err(Unresolved::NoRoom)));
+        assert_eq!(server.asked("waits.test", Asked::A), 0);
+        // Nothing of it is left: another client has it resolved.
+        bench.ask_for(2, 0, "waits.test");
+        assert_eq!(told(&bench.told().await.2), "192.0.2.1");
     });
 }
 

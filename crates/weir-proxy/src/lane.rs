@@ -1,0 +1,137 @@
+//! Who takes a part of something that all clients share, and how large his part may be, so that nobody can take all of it. Used for
+//! names that are being resolved: by `names`, by the errands of `weir-worker`, and by the side thread.
+//!
+//! Bound: one may have as many as are free ([`Shares::enter`]). Alone he has half of all, beside `n` others that want much a share of
+//! `1 / (n + 2)`, and there is always something left for whoever comes next.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+/// Bits of an IPv6 address that the host chooses by itself.
+const HOST_BITS: u32 = 64;
+
+/// The address of a client, as far as it is not up to the client: an IPv4 address, or an IPv6 network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lane(IpAddr);
+
+impl Lane {
+    /// Of a client: by its IPv4 address, or its IPv6 network.
+    pub fn of(client: IpAddr) -> Lane {
+        match client.to_canonical() {
+            IpAddr::V6(six) => Lane(Ipv6Addr::from_bits(six.to_bits() >> HOST_BITS << HOST_BITS).into()),
+            four => Lane(four),
+        }
+    }
+}
+
+/// Who has a share.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Asker {
+    /// Somebody of whom only the address is known.
+    Client(Lane),
+    /// A user, by name, wherever he is.
+    User(Arc<str>),
+}
+
+impl Asker {
+    /// A user, or else whoever has this address.
+    pub fn of(user: Option<&str>, client: IpAddr) -> Asker {
+        user.map_or_else(|| Asker::Client(Lane::of(client)), |name| Asker::User(name.into()))
+    }
+}
+
+/// How much of something that all share each has.
+#[derive(Debug)]
+pub struct Shares {
+    max: usize,
+    all: usize,
+    /// Who has none is not in it.
+    counts: HashMap<Asker, usize>,
+}
+
+impl Shares {
+    /// Of `max`, all of which are free.
+    pub fn new(max: usize) -> Shares {
+        Shares { max, all: 0, counts: HashMap::new() }
+    }
+
+    /// How many somebody has.
+    pub fn count(&self, asker: &Asker) -> usize {
+        self.counts.get(asker).copied().unwrap_or_default()
+    }
+
+    /// Whether somebody may have one more: he has fewer than are free.
+    pub fn has_room(&self, asker: &Asker) -> bool {
+        self.count(asker) < self.max.saturating_sub(self.all)
+    }
+
+    /// Gives somebody one more, if he may have it.
+    pub fn enter(&mut self, asker: &Asker) -> bool {
+        let has_room = self.has_room(asker);
+        if has_room {
+            *self.counts.entry(asker.clone()).or_default() += 1;
+            self.all += 1;
+        }
+        has_room
+    }
+
+    /// Takes back one that was given.
+    pub fn leave(&mut self, asker: &Asker) {
+        let Some(count) = self.counts.get_mut(asker) else { return };
+        *count -= 1;
+        self.all -= 1;
+        if *count == 0 {
+            self.counts.remove(asker);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: whoever takes all that he may leaves something for others; nothing is lost. How: counting.
+
+    use super::*;
+
+    fn client(address: &str) -> Asker {
+        Asker::of(None, address.parse().unwrap())
+    }
+
+    fn fill(shares: &mut Shares, asker: &Asker) -> usize {
+        (0..10_000).filter(|_| shares.enter(asker)).count()
+    }
+
+    #[test]
+    fn there_is_always_something_left() {
+        let mut shares = Shares::new(512);
+        let askers: Vec<Asker> = (1..=8).map(|n| client(&format!("192.0.2.{n}"))).collect();
+        let had: Vec<usize> = askers.iter().map(|asker| fill(&mut shares, asker)).collect();
+        assert_eq!(had, [256, 128, 64, 32, 16, 8, 4, 2]);
+        assert!(!shares.has_room(&askers[0]) && shares.enter(&client("192.0.2.99")));
+        for (asker, count) in askers.iter().zip(had) {
+            (0..count).for_each(|_| shares.leave(asker));
+        }
+        shares.leave(&client("192.0.2.99"));
+        shares.leave(&client("192.0.2.99"));
+        assert!(shares.counts.is_empty() && shares.all == 0);
+    }
+
+    #[test]
+    fn few_are_shared_too() {
+        for max in 0..4 {
+            let mut shares = Shares::new(max);
+            let had = fill(&mut shares, &client("192.0.2.1"));
+            assert_eq!((had, shares.enter(&client("192.0.2.2"))), (max.div_ceil(2), max > 1), "of {max}");
+        }
+    }
+
+    #[test]
+    fn who_is_the_same() {
+        assert_eq!(client("192.0.2.1"), client("::ffff:192.0.2.1"));
+        assert_eq!(client("2001:db8::1"), client("2001:db8::ffff"));
+        assert_ne!(client("2001:db8::1"), client("2001:db8:0:1::1"));
+        let ann = |address: &str| Asker::of(Some("ann"), address.parse().unwrap());
+        assert_eq!(ann("192.0.2.1"), ann("192.0.2.2"));
+        assert_ne!(ann("192.0.2.1"), client("192.0.2.1"));
+    }
+}
