@@ -14,6 +14,7 @@
 mod book;
 mod bounds;
 mod client;
+mod crowds;
 mod dials;
 mod direct;
 mod forward;

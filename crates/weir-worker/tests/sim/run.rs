@@ -338,7 +338,7 @@ impl Run {
         let (book, nodes) = (self.book.borrow(), self.nodes.borrow());
         let mut wrong = Vec::new();
         // A forward proxy has one for all destinations.
-        let servers = self.scenario.plan.upstreams[0].servers.len();
+        let servers = self.scenario.plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum::<usize>();
         for server in 0..servers {
             let sum =
                 |count: fn(&ServerStats) -> u64| nodes.iter().map(|node| count(&node.servers()[server])).sum::<u64>();
@@ -429,8 +429,8 @@ impl Run {
     /// Upstream connections that are there without any client, when those that are not needed have gone: at least, where an exact
     /// number is kept, or at most.
     fn connections(&self, least: bool) -> u32 {
-        let upstream = &self.scenario.plan.upstreams[0];
-        let servers = upstream.servers.iter().filter(|_| !upstream.pool.is_private());
+        let pools = self.scenario.plan.upstreams.iter().filter(|upstream| !upstream.pool.is_private());
+        let servers = pools.flat_map(|upstream| &upstream.servers);
         let exact = |server: &&ServerPlan| server.connections_min == server.connections;
         servers.filter(|server| !least || exact(server)).map(|server| server.connections_min).sum()
     }

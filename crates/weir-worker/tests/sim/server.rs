@@ -48,6 +48,8 @@ pub struct Style {
     pub closing: Option<Closing>,
     /// From this time of the world on, microseconds: answers before don't count for `closing`.
     pub closes_from_us: u64,
+    /// Until this time of the world, microseconds: reads nothing more on a connection on which a body has begun to arrive.
+    pub deaf_until_us: u64,
     /// Never answers; reads everything.
     pub silent: bool,
     /// When it begins to listen, microseconds after the start; connects before that are refused.
@@ -72,6 +74,7 @@ impl Style {
             slow: 0,
             closing: None,
             closes_from_us: 0,
+            deaf_until_us: 0,
             silent: false,
             up_after_us: 0,
             swaps: 0,
@@ -594,6 +597,11 @@ impl Actor for Server {
         let now = self.conns.get(&conn).and_then(|connection| connection.open_nonce.clone());
         self.look_at_open_request(net, conn, now != before);
         self.go_on(net, conn);
+        let deaf_us = self.style.deaf_until_us.saturating_sub(net.now_us());
+        if deaf_us > 0 && now.is_some() {
+            net.pause(conn);
+            self.timer(net, deaf_us, Due::Resume(conn));
+        }
         if net.rng().chance(self.style.slow) {
             net.pause(conn);
             let after_us = net.rng().below(500_000);

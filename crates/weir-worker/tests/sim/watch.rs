@@ -63,14 +63,15 @@ pub struct Watch {
 impl Watch {
     pub fn new(scenario: &Scenario) -> Watch {
         let upstream = &scenario.plan.upstreams[0];
+        let servers = || scenario.plan.upstreams.iter().flat_map(|upstream| &upstream.servers);
         Watch {
-            backups: upstream.servers.iter().map(|server| server.backup).collect(),
+            backups: servers().map(|server| server.backup).collect(),
             sessions: upstream.sticky.is_some(),
             pinned: upstream.pool == Pool::Pinned,
             tries_all: scenario.tries_all(),
             killed: scenario.kind == Kind::Outages,
             last: (0..scenario.workers).map(|_| Last::default()).collect(),
-            trials: vec![0; upstream.servers.len()],
+            trials: vec![0; servers().count()],
             ..Watch::default()
         }
     }
