@@ -254,8 +254,14 @@ pub struct Link {
     pub closed_why: &'static str,
     /// Glitches on it since it was established.
     pub glitches: u32,
-    /// The end of a body so far that may become the head of another answer: not delivered yet.
+    /// The end of a body so far that may become the head of another answer: not delivered yet, but for its first bytes.
     pub quote: Vec<u8>,
+    /// How many these are.
+    pub quote_given: usize,
+    /// When a timer looks whether it is still not known; `u64::MAX`: none does.
+    pub quote_due_us: u64,
+    /// The body is complete and so delivered, whatever may come behind it.
+    pub quote_over: bool,
     /// What the answer being read is like, and when its head came; noted when its body is not complete with that.
     pub print: Option<(Print, u64)>,
     reading: Reading,
@@ -339,6 +345,9 @@ impl Link {
             closed_why: "",
             glitches: 0,
             quote: Vec::new(),
+            quote_given: 0,
+            quote_due_us: u64::MAX,
+            quote_over: false,
             print: None,
             reading: Reading::Head,
             interims: 0,
@@ -465,6 +474,11 @@ impl Link {
         self.stash.extend_from_slice(rest);
     }
 
+    /// Takes what was kept out.
+    pub fn take_stash(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.stash)
+    }
+
     /// Whether an incomplete head is kept.
     pub fn has_stash(&self) -> bool {
         !self.stash.is_empty()
@@ -508,6 +522,26 @@ impl Link {
     /// Whether a body is being read (and no tunnel).
     pub fn is_framed(&self) -> bool {
         !matches!(self.reading, Reading::Tunnel)
+    }
+
+    /// Takes what is held back of a body, and how much of it was delivered.
+    pub fn take_quote(&mut self) -> (Vec<u8>, usize) {
+        self.quote_due_us = u64::MAX;
+        (std::mem::take(&mut self.quote), std::mem::take(&mut self.quote_given))
+    }
+
+    /// Whether the body being read is complete, though that was not told yet.
+    pub fn is_body_over(&self) -> bool {
+        match &self.reading {
+            Reading::Ended => true,
+            Reading::Chunked(decoder) => decoder.is_done(),
+            _ => false,
+        }
+    }
+
+    /// Whether a request behind the oldest was given to the driver: its answer may come.
+    pub fn is_followed(&self) -> bool {
+        self.entries.get(1).is_some_and(|entry| entry.start < self.log.flushed())
     }
 
     /// Bytes still to come of an answer with a declared length.
@@ -670,6 +704,7 @@ impl Link {
         self.unwanted_bytes = 0;
         self.begun = false;
         self.print = None;
+        self.quote_over = false;
         self.late = false;
         // Another client's answer comes next: that one has stopped nothing.
         self.paused &= self.entries.front().is_some_and(|next| next.ask.client == self.paused_by);

@@ -3,8 +3,9 @@
 //!
 //! The engine searches bodies behind whose request others stood ([`next_quote`]), holds back what may become a head, and
 //! compares each head that it finds with the answer's own ([`Print::is_like`]). A page that merely quotes HTTP has neither this
-//! moment's `Date` nor, where the server sends none, the fields of its answers. Bounds: each byte is looked at a bounded number
-//! of times; [`QUOTE_BYTES_MAX`] bytes are held back. RFC 9112 §6.3, §9.2; hostile.md E12.
+//! moment's `Date` nor, where the server sends none, the fields of its answers. What a head may begin with at the end of a body is
+//! judged by what comes behind ([`judge_end`]). Bounds: each byte is looked at a bounded number of times; [`QUOTE_BYTES_MAX`]
+//! bytes are held back. RFC 9112 §6.3, §9.2; hostile.md E12.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -12,8 +13,8 @@ use std::sync::LazyLock;
 use memchr::memchr;
 use memchr::memmem::Finder;
 
-/// What every head of an answer begins with.
-const BEGINNING: &[u8] = b"HTTP/1.";
+/// What every head of an answer begins with: it tells nothing of whose it is.
+pub const BEGINNING: &[u8] = b"HTTP/1.";
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(BEGINNING));
 
 /// A head longer than this is not searched for to its end.
@@ -49,19 +50,54 @@ pub fn next_quote(text: &[u8], from: usize) -> Quote {
     begun.map_or(Quote::None, |begun| Quote::Partial(text.len() - tail.len() + begun))
 }
 
+/// What `rest`, which stands behind a complete body whose last `held` bytes may begin a head of an answer, says of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The body ends where its server says: the next answer begins there.
+    Body,
+    /// A head begins in the body: the next answer does not begin behind it.
+    Head,
+    /// More is needed.
+    Unknown,
+}
+
+/// Judges the end of a body: `text[..inside]` is what was held back of it, the rest is what came behind.
+pub fn judge_end(text: &[u8], inside: usize) -> Verdict {
+    let begins = match next_quote(text, 0) {
+        Quote::Partial(at) => at < inside,
+        Quote::Whole(found) => found.start < inside,
+        Quote::None => false,
+    };
+    // Some servers end a body with a line end that they did not count.
+    let blanks = text[inside..].iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    let rest = &text[inside + blanks..];
+    match () {
+        () if !begins || is_beginning(rest) && rest.len() >= START_BYTES => Verdict::Body,
+        () if is_beginning(rest) => Verdict::Unknown,
+        () => Verdict::Head,
+    }
+}
+
+/// Bytes of a version, a space and a status.
+const START_BYTES: usize = BEGINNING.len() + b"1 200".len();
+
+/// Whether a text begins, as far as it goes, like a head of an answer.
+fn is_beginning(text: &[u8]) -> bool {
+    let fits = |(at, byte): (usize, &u8)| match at {
+        0..7 => *byte == BEGINNING[at],
+        7 => matches!(byte, b'0' | b'1'),
+        8 => *byte == b' ',
+        _ => byte.is_ascii_digit(),
+    };
+    text.iter().take(START_BYTES).enumerate().all(fits)
+}
+
 /// Length of the head that `text` begins with; None: it is not complete.
 ///
 /// # Errors
 /// It is none: where to search on. What begins before that fails at the same place.
 fn head_len(text: &[u8]) -> Result<Option<usize>, usize> {
-    const STATUS: usize = BEGINNING.len() + b"1 ".len();
-    let prefix = text.iter().zip(0..STATUS + 3).skip(BEGINNING.len());
-    let fits = |(byte, at): (&u8, usize)| match at {
-        7 => matches!(byte, b'0' | b'1'),
-        8 => *byte == b' ',
-        _ => byte.is_ascii_digit(),
-    };
-    if !prefix.into_iter().all(fits) {
+    if !is_beginning(text) {
         return Err(BEGINNING.len());
     }
     let mut at = 0;
@@ -198,6 +234,33 @@ mod tests {
         }
         let long = [&HEAD[..17], &vec![b'x'; QUOTE_BYTES_MAX]].concat();
         assert_eq!(next_quote(&long, 0), Quote::None, "nothing is held for ever");
+    }
+
+    /// The end of a body is where the next answer begins, if there is a choice.
+    #[test]
+    fn ends_are_judged_by_what_follows() {
+        let judge = |held: &[u8], rest: &[u8]| judge_end(&[held, rest].concat(), held.len());
+        for cut in 1..HEAD.len() {
+            let (held, rest) = HEAD.split_at(cut);
+            assert_eq!(judge(held, b""), Verdict::Unknown, "{cut}");
+            for more in 1..rest.len() {
+                let blank = rest[..more].iter().all(|byte| matches!(byte, b'\r' | b'\n'));
+                let expected = if blank && cut + more < HEAD.len() { Verdict::Unknown } else { Verdict::Head };
+                assert_eq!(judge(held, &rest[..more]), expected, "{cut} {more}");
+            }
+            for next in [HEAD, b"\r\nHTTP/1.0 404 \r\n\r\n"] {
+                assert_eq!(judge(held, next), Verdict::Body, "{cut}");
+                assert_ne!(judge(held, &next[..3]), Verdict::Head, "{cut}");
+            }
+        }
+        assert_eq!(
+            (judge(b"H", b"x"), judge(b"H", b"HT"), judge(b"HT", b"Tx")),
+            (Verdict::Body, Verdict::Body, Verdict::Body)
+        );
+        assert_eq!(
+            (judge(b"HT", b"T"), judge(b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 20")),
+            (Verdict::Head, Verdict::Unknown)
+        );
     }
 
     /// Texts in which much begins and nothing ends: as many steps as bytes, or this takes minutes.

@@ -174,6 +174,8 @@ impl Engine {
     /// A server closed its sending direction.
     pub fn link_ended(&mut self, token: u64) {
         let Some(index) = self.link_of(token) else { return self.probe_ended(token, false) };
+        self.end_wait(index);
+        let Some(index) = self.link_of(token) else { return };
         let link = self.links.at_mut(index);
         if link.state == LinkState::Tunnel {
             self.tunnel_link_ended(index);
@@ -210,6 +212,8 @@ impl Engine {
     /// A server's connection broke.
     pub fn link_failed(&mut self, token: u64) {
         let Some(index) = self.link_of(token) else { return self.probe_ended(token, true) };
+        self.end_wait(index);
+        let Some(index) = self.link_of(token) else { return };
         let link = self.links.at(index);
         let (server, under_way) = (link.server, link.begun || link.has_stash());
         if under_way && link.is_ready() && link.entries.len() > 1 {

@@ -219,11 +219,15 @@ impl Engine {
                 let link = self.links.at(index);
                 let (stall, late) = (link.stall_due_us <= self.now_us, link.late_due_us <= self.now_us);
                 let rest = link.rest_due_us <= self.now_us;
+                let quote = link.quote_due_us <= self.now_us;
                 if link.unheard_due_us <= self.now_us {
                     self.check_unheard(index);
                 }
                 if stall {
                     self.check_stall(index);
+                }
+                if quote && self.links.is_occupied(index) {
+                    self.check_quote(index);
                 }
                 if late && self.links.is_occupied(index) {
                     self.check_late(index);

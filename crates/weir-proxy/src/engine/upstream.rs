@@ -8,7 +8,7 @@ use weir_http::{FieldName, Fields, ReplyBody, ReplyHead, Version};
 use super::answer::Lines;
 use super::glitches::ENDED_BY_GLITCHES;
 use super::loss::Loss;
-use super::watch::Watch;
+use super::watch::{End, Watch};
 use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, Piece, token};
 use crate::ask::{Ask, ExchangeId, LinkId, Traits};
 use crate::depth::Answers;
@@ -210,9 +210,12 @@ impl Engine {
                 }
                 Step::Body { start, end } => self.watch_body(index, input, start..end, &watch),
                 Step::End => {
-                    let live = self.watch_end(index, at..input.bytes.len(), input, &watch);
+                    let end = self.watch_end(index, &input.bytes[at..]);
+                    if end == End::Waits {
+                        break;
+                    }
                     watch.end();
-                    live && self.on_end(index, &input.bytes[at..])
+                    end == End::Known && self.on_end(index, &input.bytes[at..])
                 }
                 Step::Doubt(doubt) => {
                     self.on_doubt(index, doubt);

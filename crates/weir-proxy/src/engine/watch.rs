@@ -2,7 +2,8 @@
 //!
 //! Called while answers are read ([`super::upstream`]). What may become a head is held back until it is known; a head of this
 //! server at this moment means that the body was declared longer than it is, and that the rest is somebody else's: the answer is
-//! asked for again alone if nothing of it was delivered, else cut. Bound: `QUOTE_BYTES_MAX` held back a connection.
+//! asked for again alone if nothing of it was delivered, else cut. A body that ends in what may become one is complete when what
+//! comes behind it tells. Bounds: `QUOTE_BYTES_MAX` held back a connection; [`WAIT_US`] for an end.
 
 use std::ops::Range;
 
@@ -10,8 +11,24 @@ use bytes::Bytes;
 use weir_http::{ReplyBody, ReplyHead};
 
 use super::{Engine, Input, Piece};
-use crate::misframing::{Print, Quote, next_quote};
+use crate::misframing::{BEGINNING, Print, Quote, Verdict, judge_end, next_quote};
 use crate::trust::Doubt;
+
+/// How long the end of a body waits for what comes behind it.
+const WAIT_US: u64 = 1_000_000;
+/// How long bytes wait that every head begins with: any page may end in them, and they tell nothing of whose the next answer is.
+const WAIT_SHORT_US: u64 = 2_000;
+
+/// What became of the end of a body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// All of it is delivered.
+    Known,
+    /// It is not known yet whether it is one.
+    Waits,
+    /// The connection is gone.
+    Gone,
+}
 
 /// How far one receive was searched, and where in it the head of the answer stands that is being read.
 #[derive(Debug, Default)]
@@ -53,9 +70,8 @@ impl Engine {
             match next_quote(&input.bytes[..end], from) {
                 Quote::None => watch.searched = end,
                 Quote::Partial(start) => {
-                    let stands = end < input.bytes.len()
-                        && self.stands_across(index, &input.bytes[start..], end - start, input, watch);
-                    return !stands || self.on_misframing(index);
+                    let lies = length <= here as u64 && judge_end(&input.bytes[start..], end - start) == Verdict::Head;
+                    return !lies || self.on_misframing(index);
                 }
                 Quote::Whole(found) if self.is_own(index, &input.bytes[found.clone()], input, watch, true) => {
                     return self.on_misframing(index);
@@ -73,26 +89,34 @@ impl Engine {
     pub(super) fn watch_body(&mut self, index: u32, input: &Input<'_>, range: Range<usize>, watch: &Watch) -> bool {
         let link = self.links.at_mut(index);
         if !link.quote.is_empty() {
-            let mut text = std::mem::take(&mut link.quote);
+            let (mut text, given) = link.take_quote();
             text.extend_from_slice(&input.bytes[range]);
             let text = Bytes::from(text);
-            return self.sift(index, &Input::shared(&text), 0..text.len(), input, watch);
+            return self.sift(index, &Input::shared(&text), 0, given..text.len(), input, watch);
         }
         if link.entries.len() < 2 || range.end <= watch.searched || !link.is_framed() {
             return self.on_body(index, input.piece(range));
         }
-        self.sift(index, input, range, input, watch)
+        self.sift(index, input, range.start, range, input, watch)
     }
 
-    /// Delivers what is no head, and holds back what may become one. `receive` is what `watch` is about.
-    fn sift(&mut self, index: u32, text: &Input<'_>, range: Range<usize>, receive: &Input<'_>, watch: &Watch) -> bool {
-        let mut from = range.start;
+    /// Delivers what is no head in `range` of a text that is searched from `from` on, and holds back what may become one. `receive` is
+    /// what `watch` is about.
+    fn sift(
+        &mut self,
+        index: u32,
+        text: &Input<'_>,
+        mut from: usize,
+        range: Range<usize>,
+        receive: &Input<'_>,
+        watch: &Watch,
+    ) -> bool {
         loop {
             match next_quote(&text.bytes[..range.end], from) {
-                Quote::None => return self.on_body(index, text.piece(range)),
+                Quote::None => return self.pass(index, text, range),
                 Quote::Partial(at) => {
-                    self.links.at_mut(index).quote.extend_from_slice(&text.bytes[at..range.end]);
-                    return at == range.start || self.on_body(index, text.piece(range.start..at));
+                    self.hold_back(index, &text.bytes[at..range.end], range.start.saturating_sub(at));
+                    return self.pass(index, text, range.start..at);
                 }
                 Quote::Whole(found) if self.is_own(index, &text.bytes[found.clone()], receive, watch, true) => {
                     return self.on_misframing(index);
@@ -102,23 +126,88 @@ impl Engine {
         }
     }
 
-    /// A body is complete; `rest` is what came behind it. What was held back of it is delivered, unless a head begins there that
-    /// ends behind it. False: the connection is gone.
-    pub(super) fn watch_end(&mut self, index: u32, rest: Range<usize>, input: &Input<'_>, watch: &Watch) -> bool {
-        let held = std::mem::take(&mut self.links.at_mut(index).quote);
-        if held.is_empty() {
-            return true;
+    /// Delivers a part of a body, which may be none. False: the connection is gone.
+    fn pass(&mut self, index: u32, text: &Input<'_>, range: Range<usize>) -> bool {
+        range.is_empty() || self.on_body(index, text.piece(range))
+    }
+
+    /// Keeps the end of a body so far, of which `given` bytes were delivered.
+    fn hold_back(&mut self, index: u32, end: &[u8], given: usize) {
+        let now_us = self.now_us;
+        let link = self.links.at_mut(index);
+        link.quote.extend_from_slice(end);
+        link.quote_given = given;
+        if end.len() < BEGINNING.len() && given < end.len() {
+            self.arm_quote(index, now_us + WAIT_SHORT_US);
         }
-        let text = [&held, &input.bytes[rest]].concat();
-        if self.stands_across(index, &text, held.len(), input, watch) {
-            return self.on_misframing(index);
+    }
+
+    fn arm_quote(&mut self, index: u32, due_us: u64) {
+        self.links.at_mut(index).quote_due_us = due_us;
+        self.arm_link(index, due_us);
+    }
+
+    /// A body is complete; `rest` is what came behind it. What was held back of it is delivered when the next answer begins there.
+    pub(super) fn watch_end(&mut self, index: u32, rest: &[u8]) -> End {
+        let now_us = self.now_us;
+        let link = self.links.at_mut(index);
+        if link.quote.is_empty() {
+            return End::Known;
         }
-        self.on_body(index, Piece::Kept(Bytes::from(held)))
+        let (held, given) = link.take_quote();
+        let text = [&held, rest].concat();
+        let waits = !link.quote_over && link.is_followed();
+        match judge_end(&text, held.len()) {
+            Verdict::Head => {
+                self.on_misframing(index);
+                return End::Gone;
+            }
+            Verdict::Unknown if waits => {
+                (link.quote, link.quote_given) = (held, given);
+                let wait_us = if text.len() < BEGINNING.len() { WAIT_SHORT_US } else { WAIT_US };
+                self.arm_quote(index, now_us + wait_us);
+                return End::Waits;
+            }
+            Verdict::Unknown if self.is_own(index, &held, &Input::borrowed(&[]), &Watch::default(), false) => {
+                self.on_misframing(index);
+                return End::Gone;
+            }
+            Verdict::Unknown | Verdict::Body => {}
+        }
+        let held = Bytes::from(held);
+        let range = given..held.len();
+        if self.pass(index, &Input::shared(&held), range) { End::Known } else { End::Gone }
     }
 
     /// The server has ended a body by closing. False: the connection is gone.
     pub(super) fn watch_close(&mut self, index: u32) -> bool {
-        self.watch_end(index, 0..0, &Input::borrowed(&[]), &Watch::default())
+        self.links.at_mut(index).quote_over = true;
+        self.watch_end(index, &[]) == End::Known
+    }
+
+    /// The end of a body waits no longer for what comes behind it, if it does.
+    pub(super) fn end_wait(&mut self, index: u32) {
+        let link = self.links.at_mut(index);
+        if !link.quote.is_empty() && link.is_body_over() {
+            link.quote_over = true;
+            let rest = link.take_stash();
+            self.read_answers(index, &Input::borrowed(&rest));
+        }
+    }
+
+    /// What is held back was not followed by more for a while.
+    pub(super) fn check_quote(&mut self, index: u32) {
+        self.end_wait(index);
+        if !self.links.is_occupied(index) {
+            return;
+        }
+        let link = self.links.at_mut(index);
+        let (len, given) = (link.quote.len(), link.quote_given);
+        if given < len && len < BEGINNING.len() {
+            link.quote_given = len;
+            let rest = Bytes::copy_from_slice(&link.quote[given..]);
+            self.on_body(index, Piece::Kept(rest));
+        }
     }
 
     /// Notes what the answer being read is like, because the rest of its body comes with later receives.
@@ -127,15 +216,6 @@ impl Engine {
         let link = self.links.at_mut(index);
         if let Some(head) = watch.head.clone().filter(|_| link.begun && link.owner.is_none()) {
             link.print = Some((Print::of(&input.bytes[head]), now_us));
-        }
-    }
-
-    /// Whether a head of this server begins in the first `inside` bytes and ends behind them, or its first fields alone say so.
-    fn stands_across(&self, index: u32, text: &[u8], inside: usize, receive: &Input<'_>, watch: &Watch) -> bool {
-        match next_quote(text, 0) {
-            Quote::Whole(found) if found.start < inside => self.is_own(index, &text[found], receive, watch, true),
-            Quote::Partial(at) if at < inside => self.is_own(index, &text[at..], receive, watch, false),
-            _ => false,
         }
     }
 
