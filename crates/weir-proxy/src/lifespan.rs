@@ -3,10 +3,14 @@
 //! The engine keeps one [`Lifespan`] a server and worker. What was pipelined behind the last answer of a connection has to be
 //! sent again, which at a depth of 30 and a limit of 100 is a third of the work. Who knows the limit puts nothing there.
 //! Learned only from ends that the server announced with an answer (RFC 9112 §9.6): an end without that could come
-//! later than the next request; those are remembered for themselves. Bound: four numbers. semantics.md §4.
+//! later than the next request; those are remembered for themselves, and so is how many answers a connection has outlived: what can't
+//! be repeated does not find out whether it outlives more. Bound: five numbers. semantics.md §4.
 
 /// Ends in a row after equally many answers that make a limit.
 const ENDS_MIN: u32 = 3;
+
+/// After how many answers no connection is expected to end without a word.
+const OUTLIVED_ENOUGH: u64 = 100;
 
 /// How long an end that was not announced is held against a server.
 const ABRUPT_US: u64 = 60_000_000;
@@ -22,11 +26,13 @@ pub struct Lifespan {
     ends: u32,
     /// When it last ended one right behind an answer without saying so.
     abrupt_us: Option<u64>,
+    /// After so many answers a connection has lived on, and none has ended without a word since that had given fewer.
+    outlived: u64,
 }
 
 impl Default for Lifespan {
     fn default() -> Lifespan {
-        Lifespan { limit: u64::MAX, last: 0, ends: 0, abrupt_us: None }
+        Lifespan { limit: u64::MAX, last: 0, ends: 0, abrupt_us: None, outlived: 0 }
     }
 }
 
@@ -52,9 +58,15 @@ impl Lifespan {
         }
     }
 
-    /// The server has ended a connection right behind an answer and not said so.
-    pub fn on_abrupt(&mut self, now_us: u64) {
+    /// The server has ended a connection right behind its last one of so many answers and not said so.
+    pub fn on_abrupt(&mut self, now_us: u64, answers: u64) {
         self.abrupt_us = Some(now_us);
+        self.outlived = self.outlived.min(answers.saturating_sub(1));
+    }
+
+    /// Whether a connection that has just given so many answers lives on, as far as others tell.
+    pub fn is_outlived(&self, answers: u64) -> bool {
+        answers <= self.outlived || self.outlived >= OUTLIVED_ENOUGH
     }
 
     /// Whether that has happened of late: what is sent behind an answer may meet the end.
@@ -62,11 +74,12 @@ impl Lifespan {
         self.abrupt_us.is_some_and(|abrupt_us| now_us.saturating_sub(abrupt_us) < ABRUPT_US)
     }
 
-    /// A connection lives on after so many answers: what was taken for the limit is none.
+    /// A connection lived until it gave the last of so many answers, and is to live on: what was taken for the limit is none.
     #[inline]
     pub fn on_survived(&mut self, answers: u64) {
+        self.outlived = self.outlived.max(answers - 1);
         if answers >= self.limit || self.last == 1 {
-            *self = Lifespan { abrupt_us: self.abrupt_us, ..Lifespan::default() };
+            *self = Lifespan { abrupt_us: self.abrupt_us, outlived: self.outlived, ..Lifespan::default() };
         }
     }
 }
@@ -98,11 +111,23 @@ mod tests {
     fn an_end_without_a_word_is_remembered_for_a_while() {
         let mut lifespan = Lifespan::default();
         assert!(!lifespan.is_abrupt(0));
-        lifespan.on_abrupt(5);
+        lifespan.on_abrupt(5, 1);
         lifespan.on_announced(1);
         lifespan.on_survived(2);
         assert!(lifespan.is_abrupt(5) && lifespan.is_abrupt(ABRUPT_US) && !lifespan.is_one_shot());
         assert!(!lifespan.is_abrupt(5 + ABRUPT_US));
+    }
+
+    #[test]
+    fn nobody_knows_what_was_not_outlived() {
+        let mut lifespan = Lifespan::default();
+        assert!(lifespan.is_outlived(0) && !lifespan.is_outlived(1));
+        (1..=7).for_each(|answers| lifespan.on_survived(answers));
+        assert!(lifespan.is_outlived(6) && !lifespan.is_outlived(7));
+        lifespan.on_abrupt(0, 3);
+        assert!(lifespan.is_outlived(2) && !lifespan.is_outlived(3));
+        lifespan.on_survived(OUTLIVED_ENOUGH + 1);
+        assert!(lifespan.is_outlived(u64::MAX));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::server::Reach;
 use crate::trust::Doubt;
 
 /// A server that ends a connection so soon after an answer ends it because of that.
-const ABRUPT_US: u64 = 100_000;
+pub(super) const ABRUPT_US: u64 = 100_000;
 /// A connection that ends without an answer within this time counts as a failed try.
 const FRUITLESS_US: u64 = 1_000_000;
 /// How often a request may be the next one when a server ends a connection in order, before it is taken for the reason.
@@ -242,7 +242,7 @@ impl Engine {
         }
         let by_server = matches!(loss, Loss::Announced | Loss::Orderly | Loss::Closed | Loss::Died);
         let pipelined = by_server && was_ready && link.since_sync > 0 && !link.entries.is_empty();
-        let answers = link.answers - link.answers_alone;
+        let (total, answers) = (link.answers, link.answers - link.answers_alone);
         let front_us = link.entries.front().filter(|front| front.start < link.log.flushed()).map(|front| front.sent_us);
         let (connected_us, rested) = (link.connected_us, link.rested);
         let at_rest = matches!(loss, Loss::Died | Loss::Closed) && was_ready && link.entries.is_empty();
@@ -274,7 +274,7 @@ impl Engine {
                 self.note_idle_end(server, rest_us);
             }
             if abrupt {
-                self.servers[server].lifespan.on_abrupt(self.now_us);
+                self.servers[server].lifespan.on_abrupt(self.now_us, total);
             }
         }
         let may_be_death = matches!(loss, Loss::Died | Loss::Closed) && owner.is_none();

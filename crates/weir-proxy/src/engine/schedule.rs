@@ -2,7 +2,7 @@
 
 use weir_http::{Fields, Forwarded, Framing, RequestBody, RequestEdits, RequestHead};
 
-use super::loss::Loss;
+use super::loss::{ABRUPT_US, Loss};
 use super::{Engine, GENERATION_MASK};
 use crate::ask::{Ask, ExchangeId, Failure, LinkId, NOBODY, Traits};
 use crate::line_end::carries_line_end;
@@ -409,12 +409,14 @@ impl Engine {
     /// its server may be about to close: one of those is made anew.
     fn pick_fresh(&mut self, server: usize, ask: &Ask, first: usize) -> Option<usize> {
         let machine = &self.servers[server];
-        // Nobody knows yet, or of late, that this server does not end connections behind its answers.
-        let unused = !self.hints.is_lasting(server) || machine.lifespan.is_abrupt(self.now_us);
+        // Of late this server ended a connection behind an answer without a word.
+        let abrupt = machine.lifespan.is_abrupt(self.now_us);
         let is_fresh = |position: &usize| {
             let link = self.links.at(machine.links[*position]);
-            let good = machine.idle_limit.is_fresh(self.now_us, link.rest_us(self.now_us));
-            ask.traits.has(Traits::RETRIABLE) || good && (link.answers == 0 || !unused)
+            let rest_us = link.rest_us(self.now_us);
+            let lives =
+                link.answers == 0 || !abrupt && (rest_us >= ABRUPT_US || machine.lifespan.is_outlived(link.answers));
+            ask.traits.has(Traits::RETRIABLE) || lives && machine.idle_limit.is_fresh(self.now_us, rest_us)
         };
         let idle = (0..machine.links.len()).filter(|position| machine.is_empty_at(*position));
         let found = [first].into_iter().chain(idle).find(is_fresh);

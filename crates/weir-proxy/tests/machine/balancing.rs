@@ -220,7 +220,8 @@ fn queues_without_a_post_come_first() {
         world.post(clients[2], "aaaa0002", b"x");
         world.post(clients[3], "aaaa0003", b"x");
         world.settle();
-        assert!(world.conns.iter().all(|conn| conn.requests.iter().filter(|one| one.method == "POST").count() == 1));
+        let posts = |conn: usize| world.conns[conn].requests.iter().filter(|one| one.method == "POST").count();
+        assert!(world.open_conns().into_iter().all(|conn| posts(conn) == 1));
         world.get(clients[4], "bbbb0001");
         world.settle();
         assert!(world.clients[clients[4]].replies.is_empty(), "it waits: there is no other place");

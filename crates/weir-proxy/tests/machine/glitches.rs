@@ -120,8 +120,8 @@ fn usual_traffic_makes_none() {
     let mut wanted = plan(1, 2);
     wanted.client.underscores = true;
     let mut world = World::started(wanted, 1, 1);
-    // Else a POST would have a new connection: nobody knows yet that this one lives for more than an answer.
-    for n in 0..2 {
+    // Else a POST would have a new connection: nobody knows yet that this one lives for more answers.
+    for n in 0..210 {
         let client = world.client();
         world.get(client, &format!("aaaa{n:04}"));
         world.settle();
