@@ -228,6 +228,8 @@ pub struct Link {
     pub old: bool,
     /// The head of the oldest request's answer was delivered.
     pub begun: bool,
+    /// When it was; meaningless before.
+    pub begun_us: u64,
     /// What makes the connection unusable once the answer being read is complete.
     pub poison: Option<Doubt>,
     /// Body bytes of the answer being read.
@@ -331,6 +333,7 @@ impl Link {
             body_paused: None,
             old: false,
             begun: false,
+            begun_us: 0,
             poison: None,
             body_bytes: 0,
             unwanted_bytes: 0,

@@ -74,6 +74,11 @@ impl Usual {
         self.late_us
     }
 
+    /// Whether anything may be moved away from behind a late answer.
+    pub fn watches(&self) -> bool {
+        self.watches
+    }
+
     /// Whether a request may be moved away from behind a late answer. Counts it.
     pub fn may_move(&mut self) -> bool {
         let may = self.saved >= SHARE;

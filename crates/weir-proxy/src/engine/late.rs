@@ -3,40 +3,47 @@
 //! The answer at the head of a connection takes far longer than its server usually needs ([`crate::usual`]), although its
 //! client reads. Nothing more is sent behind it; safe requests that wait behind it are sent again on other connections, and
 //! their answers on this one are thrown away. Each request is moved so at most twice, the second time to where nothing is in front
-//! of it. Behind an answer that has not begun only a share of all is moved, so that a server in trouble doesn't get its
-//! load multiplied; one that has begun and does not end (an event stream) holds its connection as a tunnel does. The late
-//! request itself stays: only its own client waits for it. design.md §5. What waits for a server all of whose connections have
-//! such answers, or large ones, goes to another server that has room. Slow clients are the business of [`super::aside`].
+//! of it. Only a share of all is moved, so that a server in trouble doesn't get its load multiplied; but all behind an answer that
+//! has begun and does not end (an event stream). The late request itself stays: only its own client waits for it. Where requests
+//! may not be moved (`escape`), what takes long still keeps its connection from others. design.md §5. What waits for a server all of
+//! whose connections have such answers, or large ones, goes to another server that has room. Slow clients are the business of
+//! [`super::aside`].
 
 use super::Engine;
 use super::aside::{STALL_US, keeps_up};
 use crate::ask::{Ask, Traits};
 use crate::link::LinkState;
 
-/// An answer that has begun and takes so long holds its connection, however long its server's answers usually take.
+/// An answer is late so long after its beginning, however long its server's answers usually take.
 const BEGUN_US: u64 = 100_000;
-/// The same of one that has not begun while requests wait, as long as nobody knows how long its server's answers usually take.
-const UNKNOWN_US: u64 = 1_000_000;
+/// One that has not begun is late by now, also where nobody knows how long its server's answers usually take, or where many of them
+/// are waited for on purpose (long polls).
+const LATE_US_MAX: u64 = 1_000_000;
+/// An answer that goes on for so long is taken for one without an end.
+const ENDLESS_US: u64 = 1_000_000;
 
 impl Engine {
     /// A request was put behind another one, or the answer to that one has begun: looks when that one would be late.
     pub(super) fn watch_late(&mut self, index: u32) {
-        let late_us = self.late_us(index);
-        let link = self.links.at_mut(index);
-        let due_us = link.next_since_us().saturating_add(late_us);
-        if due_us < link.late_due_us {
+        let due_us = self.late_at_us(index, self.late_us(self.links.at(index).server as usize));
+        if due_us < self.links.at(index).late_due_us {
             self.arm_late(index, due_us);
         }
     }
 
-    /// How long the next answer of a connection may take before it is late.
-    fn late_us(&self, index: u32) -> u64 {
+    /// When the next answer of a connection is late, if those of its server may take so long.
+    fn late_at_us(&self, index: u32, late_us: u64) -> u64 {
         let link = self.links.at(index);
-        let server = &self.servers[link.server as usize];
-        match server.usual.late_us() {
-            late_us if link.begun => late_us.min(BEGUN_US),
-            u64::MAX if !server.waiting.is_empty() => UNKNOWN_US,
-            late_us => late_us,
+        let due_us = link.next_since_us().saturating_add(late_us);
+        if link.begun { due_us.min(link.begun_us + BEGUN_US) } else { due_us }
+    }
+
+    /// How long the answers of a server may take before they are late. `u64::MAX`: nobody knows, and nothing waits for the server.
+    fn late_us(&self, server: usize) -> u64 {
+        let machine = &self.servers[server];
+        match machine.usual.late_us() {
+            u64::MAX if machine.waiting.is_empty() => u64::MAX,
+            late_us => late_us.min(LATE_US_MAX),
         }
     }
 
@@ -60,7 +67,8 @@ impl Engine {
     /// Whether the next answer of a connection is late, which nobody has seen while nothing was to be put behind it.
     pub(super) fn is_overdue(&self, index: u32) -> bool {
         let link = self.links.at(index);
-        !link.entries.is_empty() && self.now_us.saturating_sub(link.next_since_us()) >= self.late_us(index)
+        let late_us = self.servers[link.server as usize].usual.late_us().min(LATE_US_MAX);
+        !link.entries.is_empty() && self.now_us >= self.late_at_us(index, late_us)
     }
 
     /// Nothing more is put behind the answer that is late.
@@ -80,12 +88,11 @@ impl Engine {
         if link.entries.len() < 2 - usize::from(waits) || link.state != LinkState::Ready {
             return;
         }
-        let late_us = self.late_us(index);
-        let link = self.links.at(index);
-        let due_us = link.next_since_us().saturating_add(late_us);
-        if due_us > self.now_us || link.paused {
+        let late_us = self.late_us(server);
+        let (due_us, again_us) = (self.late_at_us(index, late_us), late_us.min(LATE_US_MAX));
+        if due_us > self.now_us || self.links.at(index).paused {
             if due_us < u64::MAX {
-                self.arm_late(index, due_us.max(self.now_us + late_us / 2));
+                self.arm_late(index, due_us.max(self.now_us + again_us / 2));
             }
             return;
         }
@@ -94,8 +101,9 @@ impl Engine {
             self.dispatch(server);
         }
         let link = self.links.at(index);
-        if link.entries.iter().skip(1).any(|entry| entry.is_movable()) {
-            self.arm_late(index, self.now_us + late_us);
+        let escapes = self.servers[server].usual.watches();
+        if escapes && link.entries.iter().skip(1).any(|entry| entry.is_movable()) {
+            self.arm_late(index, self.now_us + again_us);
             self.leave_behind(index);
         }
     }
@@ -135,9 +143,9 @@ impl Engine {
         }
         let link = self.links.at_mut(index);
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
-        let begun = link.begun;
+        let endless = link.begun && self.now_us >= link.begun_us + ENDLESS_US;
         let usual = &mut self.servers[server].usual;
-        let leaves = |ask: &Ask| keeps_up(&front, ask) && (begun || usual.may_move());
+        let leaves = |ask: &Ask| keeps_up(&front, ask) && (endless || usual.may_move());
         let mut moved = link.take_behind(leaves);
         for (ask, _) in &mut moved {
             ask.traits = ask.traits.with(Traits::ALONE, ask.traits.has(Traits::MOVED)).with(Traits::MOVED, true);

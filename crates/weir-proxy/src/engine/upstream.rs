@@ -464,7 +464,7 @@ impl Engine {
             }
             self.measure(index);
             let link = self.links.at_mut(index);
-            link.begun = true;
+            (link.begun, link.begun_us) = (true, self.now_us);
             link.old = head.version == Version::Http10;
             if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) {
                 // The answer is good without the body that it announces; what follows it is not.
@@ -485,7 +485,8 @@ impl Engine {
                 server.refresh(link, self.now_us);
                 self.watch_queue(index);
             }
-            if self.links.at(index).entries.len() > 1 {
+            let link = self.links.at(index);
+            if link.entries.len() > 1 || link.owner.is_none() && self.servers[link.server as usize].watched {
                 self.watch_late(index);
             }
         } else {

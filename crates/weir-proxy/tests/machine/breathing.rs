@@ -187,6 +187,42 @@ fn nothing_is_put_behind_what_is_late_already() {
     world.finish();
 }
 
+/// Where long polls are many of the answers, they are still no reason to wait: neither behind one, nor in the line.
+#[test]
+fn polls_that_are_usual_are_late_as_well() {
+    for (mode, polls) in [(PipelineMode::Depth(16), 8), (PipelineMode::Off, 20)] {
+        let mut deep = breathing(1, 4, 64);
+        deep.upstreams[0].pipeline = mode;
+        let mut world = trusted(deep);
+        world.serve(slow_after(30 * SECOND));
+        let client = world.client();
+        for round in 0..40 {
+            let poll = ask_slow(&mut world, &format!("cccc{round:04}"));
+            world.run_for(31 * SECOND);
+            world.reset(poll);
+            for n in 0..5 {
+                world.get(client, &format!("{round:04}{n:04}"));
+                world.settle();
+            }
+        }
+        let polls: Vec<usize> = (0..polls).map(|n| ask_slow(&mut world, &format!("aaaa{n:04}"))).collect();
+        let waiting = world.client();
+        world.get(waiting, "eeee0000");
+        world.run_for(8 * SECOND);
+        assert_eq!(world.clients[waiting].replies.len(), 1, "{mode:?}: waits for polls");
+        for n in 0..20 {
+            let client = world.client();
+            world.get(client, &format!("dddd{n:04}"));
+            world.run_for(1_000);
+            assert_eq!(world.clients[client].replies.len(), 1, "{mode:?}: {n} is behind a poll");
+            check_honest(&format!("dddd{n:04}"), &world.clients[client].replies[0]).unwrap();
+        }
+        world.run_for(60 * SECOND);
+        assert!(polls.iter().all(|client| world.clients[*client].replies.len() == 1), "{mode:?}");
+        world.finish();
+    }
+}
+
 /// Three times the server closes after two seconds: from then on weir closes first, and what can't be repeated gets a connection
 /// that has not rested for long.
 #[test]

@@ -206,3 +206,79 @@ fn answers_that_last_make_room() {
         }
     }
 }
+
+/// Answers to `/slow` begin after `first_us` and end `rest_us` later, the others take `first_us`.
+fn serve_in_two(first_us: u64, rest_us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
+    move |seen| {
+        let whole = answer(seen.request);
+        let end = whole.len() - 1;
+        let mut script = vec![Do::Delay(first_us), Do::Answer(whole[..end].to_vec())];
+        if seen.request.target.starts_with("/slow") {
+            script.push(Do::Delay(rest_us));
+        }
+        script.push(Do::Bytes(whole[end..].to_vec()));
+        Some(script)
+    }
+}
+
+/// An answer that begins after more than 100 ms is not late because of that: what counts is how long it then goes on.
+#[test]
+fn an_answer_that_has_begun_has_its_time_from_then_on() {
+    for (rest_us, late) in [(50_000, false), (250_000, true)] {
+        let mut world = warm(deep(2), 1);
+        world.serve(serve_in_two(150_000, 0));
+        let client = world.client();
+        for n in 0..300 {
+            world.get(client, &format!("b{n:07}"));
+            world.run_for(160_000);
+        }
+        world.serve(serve_in_two(150_000, rest_us));
+        let before = escapes(&world);
+        let (slow, others) = slow_and_others(&mut world, 3);
+        world.run_for(6_000_000);
+        assert_eq!((world.clients[slow].replies.len(), answered(&world, &others)), (1, 3));
+        assert_eq!(escapes(&world) > before, late, "{rest_us}");
+        world.finish();
+    }
+}
+
+/// Answers that go on for a while are no reason to ask much twice: only what stands behind one without an end leaves in any case.
+#[test]
+fn moves_behind_answers_that_have_begun_are_a_share() {
+    let mut world = warm(deep(2), 1);
+    world.serve(serve_in_two(0, 300_000));
+    let rounds = 40;
+    for _ in 0..rounds {
+        let (slow, others) = slow_and_others(&mut world, 15);
+        world.run_for(1_000_000);
+        assert_eq!((world.clients[slow].replies.len(), answered(&world, &others)), (1, 15));
+        [slow].iter().chain(&others).for_each(|client| world.reset(*client));
+    }
+    // One in five of all answers, with those that nobody wants any more; and what is saved at first.
+    assert!(escapes(&world) <= (128 * 5 + rounds * 16) / 4 + 10, "{}", escapes(&world));
+    world.serve(serve_in_two(0, 30_000_000));
+    let (_, others) = slow_and_others(&mut world, 15);
+    world.run_for(1_300_000);
+    assert_eq!(answered(&world, &others), 15);
+    world.finish();
+}
+
+/// Behind an answer without an end nothing moves either.
+#[test]
+fn nothing_moves_behind_what_has_begun_when_it_is_switched_off() {
+    let mut off = deep(2);
+    off.upstreams[0].escape = false;
+    let mut world = warm(off, 1);
+    world.serve(serve_in_two(0, 5_000_000));
+    let (_, others) = slow_and_others(&mut world, 15);
+    world.run_for(2_000_000);
+    assert_eq!((answered(&world, &others), escapes(&world)), (0, 0));
+    // What comes now is not put behind it.
+    let later = world.client();
+    world.get(later, "later000");
+    world.run_for(1_000);
+    assert_eq!(world.clients[later].replies.len(), 1);
+    world.run_for(4_000_000);
+    assert_eq!((answered(&world, &others), escapes(&world)), (15, 0));
+    world.finish();
+}
