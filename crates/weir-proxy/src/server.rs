@@ -70,12 +70,27 @@ pub struct Limits {
 
 impl Limits {
     /// This worker's part: connection `n` of server `s` belongs to worker `(n + s) mod workers`, so that no more than
-    /// configured are made in total.
+    /// configured are made in total. With fewer `connections` than workers only so many of them have any.
     pub fn of(plan: &ServerPlan, server: u32, worker: u16, workers: u16) -> Limits {
         let (worker, workers) = (u32::from(worker), u32::from(workers));
         let first = (worker + workers - server % workers) % workers;
-        let mine = |total: u32| (total + workers - 1).saturating_sub(first) / workers;
+        let owners = workers.min(plan.connections).max(1);
+        if first >= owners {
+            return Limits::default();
+        }
+        let mine = |total: u32| (total + owners - 1).saturating_sub(first) / owners;
         Limits { min: mine(plan.connections_min), shared: mine(plan.connections), all: mine(plan.connections_max) }
+    }
+
+    /// Requests that may wait or be in flight, with so many for each connection that takes requests which share: one more for each
+    /// that may be held.
+    fn capacity(self, queue_size: u32) -> u32 {
+        queue_size.saturating_mul(self.shared).saturating_add(self.all.saturating_sub(self.shared))
+    }
+
+    /// Connections that requests which go alone leave to the others: as many as share, if there are so many beyond those.
+    fn reserve(self) -> u32 {
+        self.shared.min(self.all.saturating_sub(self.shared))
     }
 
     /// Exactly so many are kept, whatever happens to them.
@@ -264,7 +279,7 @@ impl Server {
             failures: 0,
             unreachable: false,
             was_down: false,
-            capacity: if pool.is_private() { u32::MAX } else { queue_size.saturating_mul(limits.shared) },
+            capacity: if pool.is_private() { u32::MAX } else { limits.capacity(queue_size) },
             acknowledged_until_us: 0,
             anywhere: false,
             watched: false,
@@ -331,9 +346,8 @@ impl Server {
     /// Whether one more connection may be held by a request that goes alone, beside those that are held and `coming`: some always
     /// stay for those that share, whatever holds the others.
     fn may_hold(&self, coming: u32) -> bool {
-        let reserve = if self.limits.all > self.limits.shared { self.limits.shared } else { 0 };
         let all = self.limits.all + self.stalled().min(STALLED_MAX);
-        self.held.count() + coming + reserve < all
+        self.held.count() + coming + self.limits.reserve() < all
     }
 
     /// Whether another connection may be made, for a request that goes alone or for others.

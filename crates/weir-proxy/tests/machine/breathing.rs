@@ -133,6 +133,59 @@ fn what_goes_alone_holds_only_what_is_beyond_the_shared() {
     assert!(world.conns.iter().all(|conn| conn.requests.iter().skip(1).all(|request| request.method != "POST")));
 }
 
+/// Those beyond the shared are many or few: no number of them leaves less room to what goes alone than a smaller one.
+#[test]
+fn one_connection_more_is_room_for_one_more() {
+    for (max, alone) in [(4, 4), (5, 4), (6, 4), (8, 4), (9, 5)] {
+        let mut world = World::started(breathing(1, 4, max), 1, 1);
+        world.serve(|seen| if seen.request.method == "POST" { Some(vec![Do::Silence]) } else { honest(seen) });
+        for n in 0..10 {
+            let poster = world.client();
+            world.post(poster, &format!("bbbb{n:04}"), b"x");
+        }
+        world.run_for(SECOND);
+        assert_eq!(world.requests().count(), alone, "{max}");
+    }
+}
+
+/// One worker of several has the only connection that is shared, and all of those that may be held.
+#[test]
+fn all_that_may_be_made_can_be_made() {
+    let mut world = World::started(breathing(1, 1, 8), 4, 1);
+    world.serve(|seen| if seen.request.method == "POST" { Some(vec![Do::Silence]) } else { honest(seen) });
+    for n in 0..12 {
+        let poster = world.client_of(n % 4);
+        world.post(poster, &format!("bbbb{n:04}"), b"x");
+    }
+    world.run_for(SECOND);
+    assert_eq!(world.requests().count(), 7);
+    let client = world.client_of(3);
+    world.get(client, "cccc0000");
+    world.run_for(1_000);
+    check_honest("cccc0000", &world.clients[client].replies[0]).unwrap();
+}
+
+/// What is held takes nobody's place, also where each connection may have one request only.
+#[test]
+fn what_is_held_does_not_fill_a_server() {
+    let mut narrow = breathing(1, 4, 64);
+    narrow.upstreams[0].queue_size = 1;
+    let mut world = World::started(narrow, 1, 1);
+    world.serve(|seen| if seen.request.method == "POST" { Some(vec![Do::Silence]) } else { honest(seen) });
+    for n in 0..20 {
+        let poster = world.client();
+        world.post(poster, &format!("bbbb{n:04}"), b"x");
+    }
+    world.run_for(SECOND);
+    assert_eq!(world.requests().count(), 20);
+    for n in 0..8 {
+        let client = world.client();
+        world.get(client, &format!("cccc{n:04}"));
+        world.settle();
+        check_honest(&format!("cccc{n:04}"), &world.clients[client].replies[0]).unwrap();
+    }
+}
+
 /// Event streams opened together: each begins, and what is asked beside them is answered at once.
 #[test]
 fn endless_answers_are_set_apart() {
