@@ -444,6 +444,10 @@ impl Server {
         self.stalled.set(position, ready && link.paused && link.stalled);
         self.sharing.set(position, ready && !empty && !yields && !link.paused);
         self.coming.set(position, link.is_coming());
+        if !ready {
+            // The next one may arrive elsewhere.
+            self.locate(link.position, None);
+        }
         self.open.set(position, open);
     }
 

@@ -69,6 +69,8 @@ impl Engine {
             let made = pooled().filter(|link| link.is_ready() || link.is_coming()).count() as u32;
             at_most("connections", made as usize, (server.limits.all + STALLED_MAX) as usize)?;
             at_most("requests at a server", asked + server.waiting.len(), server.capacity as usize)?;
+            let placed = |link: &&Link| server.is_near(link.position).is_some() && !link.is_ready();
+            equal("places of connections that are not up", pooled().filter(placed).count(), 0)?;
             let gone = server.links.iter().find(|link| !self.links.is_occupied(**link));
             gone.map_or(Ok(()), |link| Err(format!("server {index} has lost its connection {link}")))?;
         }

@@ -136,7 +136,6 @@ impl Engine {
         server.unreachable = false;
         server.reach = Reach::Proven;
         server.ready += 1;
-        server.locate(link.position, None);
         link.probation |= server.scouts();
         server.refresh(link, now_us);
         if revived {
