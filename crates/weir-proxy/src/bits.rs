@@ -55,6 +55,15 @@ impl Bits {
         Some(at * 64 + word.trailing_zeros() as usize)
     }
 
+    /// All members, lowest first.
+    pub fn members(&self) -> impl Iterator<Item = usize> {
+        let of_word = |(at, word): (usize, &u64)| {
+            let rests = std::iter::successors(Some(*word), |rest| Some(rest & rest.wrapping_sub(1)));
+            rests.take_while(|rest| *rest != 0).map(move |rest| at * 64 + rest.trailing_zeros() as usize)
+        };
+        self.words.iter().enumerate().flat_map(of_word)
+    }
+
     /// Whether there is no member.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
@@ -89,6 +98,7 @@ mod tests {
                 prop_assert_eq!(bits.first_outside(&other), model.difference(&others).next().copied());
                 prop_assert_eq!(bits.count() as usize, model.len());
                 prop_assert_eq!(bits.has(index), member);
+                prop_assert!(bits.members().eq(model.iter().copied()));
             }
         }
     }

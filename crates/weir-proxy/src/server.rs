@@ -145,8 +145,10 @@ pub struct Server {
     pub ready: u32,
     /// Connections that are being made, or are due to be.
     coming: Bits,
-    /// Connections whose clients do not read.
+    /// Connections whose clients do not read, and that hold up nobody who waits here as far as is known.
     paused: Bits,
+    /// Connections with an answer under way that may turn out to be late.
+    pending: Bits,
     /// Connections whose clients have not read for a while, and for which others wait.
     stalled: Bits,
     /// Connections with requests that share them.
@@ -251,6 +253,7 @@ impl Server {
             ready: 0,
             coming: Bits::default(),
             paused: Bits::default(),
+            pending: Bits::default(),
             stalled: Bits::default(),
             sharing: Bits::default(),
             limits,
@@ -295,7 +298,7 @@ impl Server {
         self.links.push(index);
         let count = self.links.len();
         let taking = [&mut self.open, &mut self.idle, &mut self.resting, &mut self.unseen, &mut self.sharing];
-        let others = [&mut self.held, &mut self.paused, &mut self.stalled, &mut self.coming];
+        let others = [&mut self.held, &mut self.paused, &mut self.pending, &mut self.stalled, &mut self.coming];
         let placed = [&mut self.near, &mut self.far];
         taking.into_iter().chain(others).chain(placed).for_each(|bits| bits.grow(count));
         count as u32 - 1
@@ -311,13 +314,17 @@ impl Server {
         !(self.coming.is_empty() && self.unseen.is_empty())
     }
 
-    /// Positions of connections whose clients do not read.
+    /// Connections whose clients do not read, and that hold up nobody who waits here as far as is known.
     pub fn paused(&self) -> Vec<u32> {
-        let positions = 0..self.links.len();
-        positions.filter(|position| self.paused.has(*position)).map(|position| self.links[position]).collect()
+        self.paused.members().map(|position| self.links[position]).collect()
     }
 
-    /// Whether the client of any connection does not read while requests wait.
+    /// Connections with an answer under way that may turn out to be late.
+    pub fn pending(&self) -> Vec<u32> {
+        self.pending.members().map(|position| self.links[position]).collect()
+    }
+
+    /// Whether the client of any connection does not read, while requests wait that may be held up.
     pub fn is_blocked(&self) -> bool {
         !self.paused.is_empty() && !self.waiting.is_empty()
     }
@@ -440,7 +447,8 @@ impl Server {
         let yields = alone || link.large || link.late || link.paused && link.yields;
         let ready = link.state == LinkState::Ready;
         self.held.set(position, ready && (yields || !link.persist || spent && !empty));
-        self.paused.set(position, ready && link.paused);
+        self.paused.set(position, ready && link.paused && !link.yields);
+        self.pending.set(position, ready && !empty && !alone && !link.large && !link.late);
         self.stalled.set(position, ready && link.paused && link.stalled);
         self.sharing.set(position, ready && !empty && !yields && !link.paused);
         self.coming.set(position, link.is_coming());

@@ -69,7 +69,7 @@ impl Engine {
     pub(super) fn yield_paused(&mut self, server: usize) {
         for index in self.servers[server].paused() {
             let link = self.links.at_mut(index);
-            let Some(front) = link.entries.front().map(|entry| entry.ask).filter(|_| !link.yields) else { continue };
+            let Some(front) = link.entries.front().map(|entry| entry.ask) else { continue };
             let machine = &mut self.servers[server];
             link.yields = machine.waiting.iter().take(YIELD_MAX).any(|waiting| keeps_up(&front, &waiting.ask));
             machine.refresh(link, self.now_us);

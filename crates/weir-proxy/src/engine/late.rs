@@ -55,12 +55,8 @@ impl Engine {
         if std::mem::replace(&mut machine.watched, waits) || !waits {
             return;
         }
-        for position in 0..self.servers[server].links.len() {
-            let index = self.servers[server].links[position];
-            let link = self.links.at(index);
-            if link.is_ready() && !link.entries.is_empty() && !link.late {
-                self.watch_late(index);
-            }
+        for index in self.servers[server].pending() {
+            self.watch_late(index);
         }
     }
 
