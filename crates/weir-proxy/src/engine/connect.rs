@@ -16,6 +16,9 @@ const SCOUT_US: u64 = 800_000;
 /// serves one connection at a time may have nobody for the others meanwhile.
 const UNUSED_US: u64 = 1_000_000;
 
+/// Why a connection is closed that has rested for long enough.
+pub(super) const RESTED: &str = "idle";
+
 impl Engine {
     /// A further position of a server, with a connection that is due now.
     pub(super) fn add_position(&mut self, server: usize) -> u32 {
@@ -199,7 +202,7 @@ impl Engine {
         if link.entries.is_empty() && link.owner.is_none() && rest_us >= self.rest_limit_us(index) {
             // Nothing is known against it.
             self.servers[server].reach = Reach::Proven;
-            self.lose_link(index, Loss::Ours, "idle");
+            self.lose_link(index, Loss::Ours, RESTED);
         } else {
             self.watch_rest(index);
         }
@@ -254,7 +257,7 @@ impl Engine {
     }
 
     /// Closes the socket if there is one and sets the time of the next try, if there is to be one before a request needs it.
-    /// `useless`: the server has ended it before anything was asked on it.
+    /// `useless`: nothing was asked on it before the server has ended it, or would have.
     pub(super) fn disconnect(&mut self, index: u32, useless: bool) {
         let link = self.links.at_mut(index);
         if let Some(socket) = link.socket.take() {

@@ -5,6 +5,7 @@
 
 use weir_http::{Fields, ReplyContext};
 
+use super::connect::RESTED;
 use super::{Engine, Owner, token};
 use crate::ask::{Ask, Failure, LinkId, Traits};
 use crate::event::What;
@@ -246,7 +247,8 @@ impl Engine {
         let front_us = link.entries.front().filter(|front| front.start < link.log.flushed()).map(|front| front.sent_us);
         let (connected_us, rested) = (link.connected_us, link.rested);
         let at_rest = matches!(loss, Loss::Died | Loss::Closed) && was_ready && link.entries.is_empty();
-        let (useless, rest_us) = (at_rest && link.answers == 0, link.rest_us(self.now_us));
+        let useless = (at_rest || why == RESTED) && link.answers == 0;
+        let rest_us = link.rest_us(self.now_us);
         let unsaid = matches!(loss, Loss::Died | Loss::Closed) && was_ready && !link.begun && link.answers > 0;
         let abrupt = unsaid && owner.is_none() && (!link.entries.is_empty() || rest_us < ABRUPT_US);
         let entries = std::mem::take(&mut link.entries);

@@ -299,6 +299,32 @@ fn idle_limits_are_learned() {
     world.finish();
 }
 
+/// One that weir closes before its server does, unused, is not made again before a request needs it either, but for an exact number.
+#[test]
+fn idle_connections_are_not_made_for_ever() {
+    for connections in [1, 4] {
+        let mut world = World::started(breathing(1, connections, 8), 1, 1);
+        let client = world.client();
+        for n in 0..3 {
+            world.get(client, &format!("{n:08}"));
+            world.run_for(2 * SECOND);
+            let conn = *world.open_conns().last().expect("it is kept");
+            world.cut(conn, Do::Fin);
+            world.run_for(1_000);
+        }
+        world.get(client, "00000009");
+        world.run_for(5 * SECOND);
+        let before = world.conns.len();
+        world.run_for(60 * SECOND);
+        assert_eq!(world.conns.len() > before, connections == 1);
+        assert_eq!(open(&world), usize::from(connections == 1));
+        world.get(client, "00000010");
+        world.run_for(1_000);
+        check_honest("00000010", &world.clients[client].replies[4]).unwrap();
+        world.finish();
+    }
+}
+
 #[test]
 fn a_post_gets_no_connection_that_has_rested() {
     for (rest_us, same) in [(SECOND / 2, true), (3 * SECOND, false)] {
