@@ -94,7 +94,7 @@ impl Traits {
 
     /// Goes to the server to which it is bound, or nowhere.
     pub const BOUND: Traits = Traits(2048);
-    /// Moved away from behind a late answer: that happens once.
+    /// Moved away from behind a late answer: that happens once more at most, and then it goes alone.
     pub const MOVED: Traits = Traits(256);
 
     /// Lost twice, or suspect: goes alone, and no other such request of its upstream beside it.

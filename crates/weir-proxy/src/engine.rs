@@ -296,7 +296,7 @@ impl Hints {
         self.lasting[server].load(Ordering::Relaxed) == LASTING
     }
 
-    /// Whether they have been seen not to, of late.
+    /// Whether what was seen last is that they don't.
     fn is_one_shot(&self, server: usize) -> bool {
         self.lasting[server].load(Ordering::Relaxed) == ONE_SHOT
     }

@@ -96,8 +96,8 @@ impl Engine {
         self.forget_resting(server, self.now_us.saturating_sub(UNHEARD_US));
     }
 
-    /// What forgot one connection has forgotten others: those that rest, and on which nothing was heard since, are made anew before a
-    /// request finds out.
+    /// What forgot one connection has forgotten others: those that rest, and on which nothing was heard since, are closed before a
+    /// request finds out. Those that are kept are made anew.
     fn forget_resting(&mut self, server: u32, since_us: u64) {
         for position in 0..self.servers[server as usize].links.len() {
             let index = self.servers[server as usize].links[position];
