@@ -111,7 +111,7 @@ const CLIENT: Block = Block {
             "body-rate",
             Kind::Size(0, TIB),
             Default::Is("100B"),
-            "Slowest acceptable request body in bytes a second, judged over each 10 s in which it is read; 0 switches it off.",
+            "Slowest acceptable request body in bytes a second, judged over each 10 s that begin with a byte of it; 0 switches it off.",
         ),
         row("idle-timeout", TIMEOUT, Default::Is("75s"), "How long a connection may stay without a request."),
         row(

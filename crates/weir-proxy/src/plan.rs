@@ -119,8 +119,8 @@ pub struct ClientPlan {
     pub head_timeout_us: u64,
     /// Between two reads of a request body. Default 30 s; over it: 408.
     pub body_timeout_us: u64,
-    /// Slowest acceptable request body, bytes per second from its beginning on; judged each time that `body_timeout_us` has passed, after the
-    /// first 10 s. Default 100; 0 switches it off.
+    /// Slowest acceptable request body, bytes per second, judged over each 10 s that begin with a byte of it; of a time in which nothing
+    /// comes `body_timeout_us` is the judge. Default 100; 0 switches it off. Over it: 408.
     pub body_rate_min: u64,
     /// A connection without a request. Default 75 s; then it is closed in silence.
     pub idle_timeout_us: u64,

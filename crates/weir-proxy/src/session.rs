@@ -182,8 +182,10 @@ pub struct Upload {
     pub received: u64,
     /// When the time began over which its rate is judged.
     pub window_us: u64,
-    /// Bytes received by then.
+    /// Bytes received when it was judged last.
     pub window_bytes: u64,
+    /// Something of it was read since then: what brings nothing, such as a part of a chunk's head, counts.
+    pub window_read: bool,
     /// Already forwarded; pieces follow it.
     pub streaming: bool,
     /// Chunked towards the upstream.
@@ -318,9 +320,24 @@ impl Session {
 }
 
 impl Upload {
-    /// Its rate is judged from now on.
+    /// The time over which its rate is judged begins anew, and with what comes next. What has come since it was judged last counts.
     pub fn begin_window(&mut self, now_us: u64) {
-        (self.window_us, self.window_bytes) = (now_us, self.received);
+        (self.window_us, self.window_read) = (now_us, false);
+    }
+
+    /// Something of it is read. A window begins with that, so that a pause before is no part of it.
+    pub fn note_read(&mut self, now_us: u64) {
+        if !self.window_read {
+            (self.window_us, self.window_read) = (now_us, true);
+        }
+    }
+
+    /// The window is over: whether it brought less than this. One in which nothing was read is no matter of the rate.
+    pub fn judge_window(&mut self, now_us: u64, least: u64) -> bool {
+        let slow = self.window_read && self.received - self.window_bytes < least;
+        self.window_bytes = self.received;
+        self.begin_window(now_us);
+        slow
     }
 }
 

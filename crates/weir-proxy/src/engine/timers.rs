@@ -16,7 +16,7 @@ const LINGER_US: u64 = 2_000_000;
 /// How long an idle client stays when draining begins: what it has sent by then may be on the way, and closing on a request
 /// would lose it. Longer than a round trip nearly everywhere.
 const DRAIN_IDLE_US: u64 = 100_000;
-/// Over which time the rate of a body is judged, again and again.
+/// Over which time the rate of a body is judged, again and again, while something of it comes.
 const BODY_WINDOW_US: u64 = 10_000_000;
 /// Time beyond that of an errand after which its answer is not waited for any more.
 const GRACE_US: u64 = 1_000_000;
@@ -117,11 +117,9 @@ impl Engine {
         if now_us < upload.window_us + BODY_WINDOW_US {
             return;
         }
-        if upload.received - upload.window_bytes < least {
+        if upload.judge_window(now_us, least) {
             self.counters.timeouts.count("body");
             self.upload_failed(index, 408, "body-too-slow");
-        } else {
-            upload.begin_window(now_us);
         }
     }
 

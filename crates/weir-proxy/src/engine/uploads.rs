@@ -41,6 +41,7 @@ impl Engine {
             received: 0,
             window_us: self.now_us,
             window_bytes: 0,
+            window_read: false,
             streaming: false,
             chunked_out: length.is_none(),
             discard: false,
@@ -66,6 +67,7 @@ impl Engine {
         let session = self.sessions.at_mut(index);
         session.since_us = now_us;
         let Some(upload) = session.upload.as_mut() else { return 0 };
+        upload.note_read(now_us);
         let mut odd = None;
         let part = match &mut upload.framing {
             UploadFraming::Length(left) => {

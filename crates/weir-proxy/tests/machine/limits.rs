@@ -161,6 +161,63 @@ fn h2_a_body_has_thirty_seconds_between_reads_and_a_least_rate() {
     }
 }
 
+/// A client that loses its network goes on where it stopped, if that is before body-timeout: also when
+/// what comes first then is little.
+#[test]
+fn a_pause_in_a_body_does_not_make_it_slow() {
+    // Gathered, and streamed.
+    for size in [2_000, 200_000] {
+        for (more_us, again_us) in [(0, 0), (9 * SECOND, 0), (0, 4 * SECOND), (5 * SECOND, 9 * SECOND)] {
+            let mut world = World::simple(1);
+            let client = world.client();
+            world.expect(client, "POST", false, false);
+            let length = 2 * size + 20;
+            world.send(
+                client,
+                format!("POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n").as_bytes(),
+            );
+            world.send(client, &vec![b'x'; size]);
+            world.run_for(more_us);
+            world.send(client, &[b'x'; 10]);
+            world.run_for(25 * SECOND);
+            world.send(client, &[b'x'; 10]);
+            world.run_for(again_us);
+            world.send(client, &vec![b'x'; size]);
+            world.run_for(SECOND);
+            let replies = &world.clients[client].replies;
+            assert_eq!(replies.len(), 1, "{size} {more_us} {again_us}");
+            assert_eq!(world.clients[client].statuses(), [200], "{size} {more_us} {again_us}");
+            check_honest("00000001", &replies[0]).unwrap();
+            world.finish();
+        }
+    }
+}
+
+/// A body of which a byte comes now and then is slow, however much came before, and also when that byte is none of the body itself.
+#[test]
+fn a_byte_now_and_then_makes_a_body_slow() {
+    let chunk = format!("186a0\r\n{}\r\n1;a=", "x".repeat(100_000));
+    for (framing, fast, byte) in [
+        ("Content-Length: 200000", "", b"x"),
+        ("Content-Length: 200000", &chunk[7..100_007], b"x"),
+        ("Transfer-Encoding: chunked", &chunk, b"x"),
+    ] {
+        for pause_us in [2 * SECOND, 11 * SECOND, 29 * SECOND] {
+            let mut world = World::simple(1);
+            let client = world.client();
+            world.expect(client, "POST", false, false);
+            world.send(client, format!("POST /p?n=00000001 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n{fast}").as_bytes());
+            for _ in 0..100 * SECOND / pause_us {
+                world.run_for(pause_us);
+                world.send(client, byte);
+            }
+            assert_eq!(world.clients[client].statuses(), [408], "{framing} {} {pause_us}", fast.len());
+            assert_eq!(world.count(|counters| counters.timeouts.get("body")), 1);
+            world.finish();
+        }
+    }
+}
+
 /// A large upload may take longer than forward-timeout, as long as it goes on.
 #[test]
 fn a_long_upload_is_not_a_late_answer() {
