@@ -13,8 +13,8 @@ use std::fmt::Debug;
 use crate::{CHUNK_TAIL, Persistence};
 use crate::{
     Chunk, ChunkError, ChunkedDecoder, Field, FieldName, Fields, Framing, HeadScan, Limits, ReplyBody, ReplyContext,
-    ReplyHead, RequestBody, RequestEdits, RequestHead, encode_chunk_head, encode_last_chunk, encode_reply_head,
-    encode_request, finish_reply_head, parse_reply, parse_request,
+    ReplyHead, RequestBody, RequestEdits, RequestError, RequestHead, encode_chunk_head, encode_last_chunk,
+    encode_reply_head, encode_request, encode_target, finish_reply_head, parse_reply, parse_request,
 };
 
 /// Request and reply heads: cut-off, in pieces and whole agree, and what is encoded reads back as the same.
@@ -26,11 +26,7 @@ pub fn head(data: &[u8]) {
         check_scan(
             data,
             |scan, input| scan.find(input, &limits).map_err(|e| e.word()),
-            |input| {
-                parse_request(input, &limits, &mut Fields::default())
-                    .map(|head| head.map(|h| h.bytes))
-                    .map_err(|e| e.word())
-            },
+            |input| head_end(input, &limits).map_err(|e| e.word()),
         );
         let whole = reply_outcome(data, &limits);
         check_pieces(data, &whole, |input| reply_outcome(input, &limits));
@@ -45,6 +41,18 @@ pub fn head(data: &[u8]) {
     }
     check_encoded_request(data);
     check_encoded_reply(data);
+}
+
+/// Where the request head in `input` ends; of one with raw text in its target, when that is encoded.
+fn head_end(input: &[u8], limits: &Limits) -> Result<Option<usize>, RequestError> {
+    let parse = |input: &[u8]| parse_request(input, limits, &mut Fields::default()).map(|head| head.map(|h| h.bytes));
+    match parse(input) {
+        Err(RequestError::TargetRaw) => match encode_target(input, limits)? {
+            Some(head) => Ok(parse(&head.bytes)?.map(|end| end - head.added)),
+            None => Ok(None),
+        },
+        parsed => parsed,
+    }
 }
 
 /// What a parser says, comparable: the head, where it ends, and its fields.

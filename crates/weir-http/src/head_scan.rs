@@ -10,6 +10,7 @@ use crate::limits::Limits;
 use crate::reply::{ReplyContext, ReplyError, parse_reply};
 use crate::request::{LEADING_LINES_MAX, parse_request};
 use crate::request_error::RequestError;
+use crate::request_line::encode_target;
 use crate::scan::value_end;
 use crate::syntax::{SyntaxError, line_end};
 
@@ -36,12 +37,25 @@ impl HeadScan {
     /// call before with bytes appended. Once it is complete, further calls give the same.
     ///
     /// # Errors
-    /// The client is at fault; the same error that [`parse_request`] gives for this input.
+    /// The client is at fault; the same error that [`parse_request`] gives for this input, or for what [`encode_target`] makes of it.
     pub fn find(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, RequestError> {
         self.advance(input, limits, LEADING_LINES_MAX).map_err(|fault| {
-            let parsed = parse_request(input, limits, &mut Fields::default());
+            let mut parsed = parse_request(input, limits, &mut Fields::default());
+            if let Err(RequestError::TargetRaw) = parsed {
+                parsed = encode_target(input, limits).and_then(|encoded| {
+                    encoded.map_or(Ok(None), |head| parse_request(&head.bytes, limits, &mut Fields::default()))
+                });
+            }
             parsed.err().unwrap_or(RequestError::Syntax(fault))
         })
+    }
+
+    /// Where the first head in `input` ends, None when it is not complete.
+    ///
+    /// # Errors
+    /// The fault that is found without parsing.
+    pub(crate) fn request_end(input: &[u8], limits: &Limits) -> Result<Option<usize>, SyntaxError> {
+        Self::default().advance(input, limits, LEADING_LINES_MAX)
     }
 
     /// The length of the reply head at the start of `input` once it is complete, as [`HeadScan::find`].

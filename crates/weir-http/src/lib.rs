@@ -47,6 +47,6 @@ pub use pseudonym::Pseudonym;
 pub use reply::{ReplyBody, ReplyContext, ReplyDoubt, ReplyError, ReplyHead, parse_reply};
 pub use request::{RequestBody, RequestHead, parse_request};
 pub use request_error::RequestError;
-pub use request_line::{Method, TargetForm, Version, encode_target};
+pub use request_line::{EncodedHead, Method, TargetForm, Version, encode_target};
 pub use span::Span;
 pub use syntax::SyntaxError;

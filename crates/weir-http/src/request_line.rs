@@ -3,6 +3,7 @@
 //! Called by the request parser; bound: the line length of [`Limits`].
 
 use crate::authority::{Port, is_authority};
+use crate::head_scan::HeadScan;
 use crate::limits::Limits;
 use crate::request::RequestHead;
 use crate::request_error::RequestError;
@@ -244,16 +245,33 @@ fn split_absolute(line: &[u8], head: &mut RequestHead) -> Result<(), RequestErro
     Ok(())
 }
 
-/// A copy of `input`, which gave [`RequestError::TargetRaw`], with the UTF-8 in path and query of its first target
+/// A head whose target was encoded by [`encode_target`].
+#[derive(Debug)]
+pub struct EncodedHead {
+    /// The head to parse in place of the one that came, and one byte of what stands behind it, if there is something.
+    pub bytes: Vec<u8>,
+    /// Bytes that it is longer than the one that came.
+    pub added: usize,
+}
+
+/// A copy of the head at the start of `input`, which gave [`RequestError::TargetRaw`], with the UTF-8 in path and query of its target
 /// percent-encoded: RFC 3986 has no such bytes, but what people type into simple clients does (`curl http://host/café`), and
-/// everybody reads it like this. The result is to be parsed in place of the input. None when the line is not complete.
+/// everybody reads it like this. None when the line is not complete. Of a head that is not complete everything is copied that is
+/// here, as far as a head may go: what costs is the head, not what a client has sent behind it.
 ///
 /// # Errors
-/// What is not UTF-8, not in path or query, or in the target of CONNECT stays an error.
-pub fn encode_target(input: &[u8]) -> Result<Option<Vec<u8>>, RequestError> {
-    let Some(start) = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) else { return Ok(None) };
+/// What is not UTF-8, not in path or query, or in the target of CONNECT stays an error. A line that can't become complete has its own.
+pub fn encode_target(input: &[u8], limits: &Limits) -> Result<Option<EncodedHead>, RequestError> {
+    let found = HeadScan::request_end(input, limits);
+    let window = limits.window(input);
+    let input = match found {
+        Ok(Some(head_end)) => &input[..input.len().min(head_end + 1)],
+        _ => window,
+    };
+    let unfinished = || found.map(|_| None).map_err(RequestError::from);
+    let Some(start) = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) else { return unfinished() };
     let Some(end) = input[start..].iter().position(|&byte| byte == b'\n').map(|len| start + len) else {
-        return Ok(None);
+        return unfinished();
     };
     let mut words = input[start..end].splitn(3, |&byte| byte == b' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -281,7 +299,7 @@ pub fn encode_target(input: &[u8]) -> Result<Option<Vec<u8>>, RequestError> {
         }
     }
     encoded.extend_from_slice(&input[path_start + path.len()..]);
-    Ok(Some(encoded))
+    Ok(Some(EncodedHead { added: encoded.len() - input.len(), bytes: encoded }))
 }
 
 /// Encoded bytes in the path (not the query, where any bytes may be data) that servers are known to read as something

@@ -2,7 +2,8 @@
 
 use weir_http::{
     Field, FieldName, Fields, HeadScan, Limits, Method, ReplyBody, ReplyContext, ReplyDoubt, ReplyError, ReplyHead,
-    RequestBody, RequestError, RequestHead, SyntaxError, TargetForm, Version, parse_reply, parse_request,
+    RequestBody, RequestError, RequestHead, SyntaxError, TargetForm, Version, encode_target, parse_reply,
+    parse_request,
 };
 
 fn request(text: &str) -> (RequestHead, Fields) {
@@ -332,4 +333,52 @@ fn a_complete_head_is_found_again() {
             assert_eq!(scan.find(&input[..known], &Limits::default()), Ok(Some(head.len())));
         }
     }
+}
+
+/// What is wrong with a head with raw text in its target is what would be wrong if that had been encoded, in pieces and at once.
+#[test]
+fn raw_targets_hide_no_other_fault() {
+    let limits = Limits { line_bytes_max: 100, head_bytes_max: 300, ..Limits::default() };
+    let long = |byte: &str, times| format!("{}{}", "é", byte.repeat(times));
+    for (text, word) in [
+        (format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", long("x", 100)), "line-too-long"),
+        (format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", long("é", 30)), "line-too-long"),
+        (format!("GET /é HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", long("x", 300)), "head-too-large"),
+        ("GET /é HTTP/1.1\nHost: a\r\n\r\n".to_owned(), "bare-lf"),
+        ("GET /é HTTP/1.1\r\nHost: a\n\r\n".to_owned(), "bare-lf"),
+        ("GET /é HTTP/1.1\r\nHost: a\0\r\n\r\n".to_owned(), "control-byte"),
+        ("GET /é HTTP/3.1\r\nHost: a\n\r\n".to_owned(), "version-unsupported"),
+        ("GET é HTTP/1.1\r\nHost: a\n\r\n".to_owned(), "target-raw"),
+    ] {
+        let judge = |input: &[u8]| {
+            let encoded = encode_target(input, &limits)?.expect("a whole line");
+            parse_request(&encoded.bytes, &limits, &mut Fields::default()).map(|head| head.map(|head| head.bytes))
+        };
+        let at_once = judge(text.as_bytes()).expect_err(&text);
+        let mut scan = HeadScan::default();
+        let found = (0..=text.len()).find_map(|at| match scan.find(&text.as_bytes()[..at], &limits) {
+            Ok(None) => None,
+            found => Some(found),
+        });
+        // Of a head that is complete and only then found too long, the parser tells.
+        let in_pieces = match found.expect("an end or an error") {
+            Ok(_) => judge(text.as_bytes()).expect_err(&text),
+            Err(error) => error,
+        };
+        assert_eq!((at_once.word(), in_pieces.word()), (word, word), "{text:?}");
+    }
+}
+
+/// Encoding costs what the head costs, however much stands behind it.
+#[test]
+fn only_the_head_is_copied_to_encode_its_target() {
+    let head = "\r\nGET /é?ü HTTP/1.1\r\nHost: a\r\n\r\n";
+    for behind in ["", "G", &head.repeat(100)] {
+        let encoded = encode_target(format!("{head}{behind}").as_bytes(), &Limits::default()).unwrap().unwrap();
+        assert_eq!((encoded.added, encoded.bytes.len()), (8, head.len() + 8 + behind.len().min(1)));
+    }
+    let endless = format!("GET /é HTTP/1.1\r\nX: {}", "x".repeat(100_000));
+    let encoded = encode_target(endless.as_bytes(), &Limits::default()).unwrap().unwrap();
+    assert_eq!(encoded.bytes.len(), Limits::default().head_bytes_max + 4);
+    assert!(encode_target("GET /é".as_bytes(), &Limits::default()).unwrap().is_none());
 }

@@ -189,7 +189,7 @@ impl Engine {
     /// A head whose target has raw UTF-8: it is taken as if the client had encoded that.
     #[cold]
     fn parse_raw_head(&mut self, index: u32, fields: &mut Fields, rest: &[u8]) -> usize {
-        let encoded = match weir_http::encode_target(rest) {
+        let encoded = match weir_http::encode_target(rest, &self.plan.client.head) {
             Ok(Some(encoded)) => encoded,
             Ok(None) => return 0,
             Err(error) => {
@@ -197,12 +197,12 @@ impl Engine {
                 return 0;
             }
         };
-        let parsed = weir_http::parse_request(&encoded, &self.plan.client.head, fields);
-        let used = self.take_head(index, parsed, fields, &Input::borrowed(&encoded), 0);
+        let parsed = weir_http::parse_request(&encoded.bytes, &self.plan.client.head, fields);
+        let used = self.take_head(index, parsed, fields, &Input::borrowed(&encoded.bytes), 0);
         if used > 0 && self.session_alive(index) {
             self.odd_target(index);
         }
-        used.saturating_sub(encoded.len() - rest.len())
+        used.saturating_sub(encoded.added)
     }
 
     /// Takes a head at `input[at..]`, unless it has to wait. Returns the bytes used.

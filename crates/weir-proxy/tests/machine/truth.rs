@@ -119,6 +119,30 @@ fn other_bytes_in_a_target_are_refused() {
     }
 }
 
+/// A head with raw text in its target that is wrong for another reason gets the answer for that, in pieces and at once.
+#[test]
+fn a_raw_target_hides_no_other_fault() {
+    let start = "GET /é HTTP/1.1\r\nHost: a\r\n";
+    for (request, status) in [
+        (format!("{start}X: {}\r\n\r\n", "x".repeat(40_000)), 431),
+        (format!("GET /é{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(10_000)), 414),
+        (format!("{start}X: y\n\r\n"), 400),
+    ] {
+        let mut words = Vec::new();
+        for cut in [Cut::Whole, Cut::Each(1)] {
+            let mut world = World::simple(1);
+            let client = world.client();
+            world.expect(client, "GET", false, false);
+            world.send_cut(client, request.as_bytes(), cut);
+            world.run_for(100_000);
+            assert_eq!(world.clients[client].statuses(), [status], "{cut:?}");
+            words.push(world.clients[client].replies[0].body.text());
+            world.finish();
+        }
+        assert_eq!(words[0], words[1]);
+    }
+}
+
 /// An encoded target is as long as it leaves: three times as long may be too long.
 #[test]
 fn an_encoded_target_has_the_usual_limit() {
