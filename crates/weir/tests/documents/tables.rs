@@ -116,8 +116,12 @@ fn measure(text: &str) -> Option<u64> {
 fn constants_have_the_values_that_documents_give() {
     let files = rust_files();
     let mut findings = Vec::new();
+    let mut seen = BTreeSet::new();
     for row in tables_of(&read("docs/buffers.md"), &["constant", "value", "where", "what it bounds"]).concat() {
         let (name, path) = (row[0].trim_matches('`'), row[2].trim_matches('`'));
+        if !seen.insert((name.to_owned(), path.to_owned())) {
+            findings.push(format!("{name} in {path} has two rows"));
+        }
         let file = files.iter().find(|file| file.path == format!("crates/{path}"));
         let real = file.and_then(|file| value(&file.text, name));
         if real.is_none() || real != measure(&row[1]) {
