@@ -1,5 +1,7 @@
-//! Connections to servers that somebody in the middle forgot: what is sent on them is lost, and nobody says so. A safe request waits
-//! 3 s at most, then it is answered by a new connection (semantics §3). A server that only reads slowly is not taken for one.
+//! Connections to servers that somebody in the middle forgot: what is sent on them is lost, and nobody says so. A safe request
+//! is answered by a new connection all the same (semantics §3). A server that only reads slowly is not taken for one. Proves that the
+//! kernel tells in time, on both drivers; that it costs 3 s at most is held where time is not this machine's, in the tests of weir-proxy
+//! (`machine/unheard.rs`).
 
 mod kit;
 
@@ -11,7 +13,7 @@ use kit::{
 use weir_check::Request;
 use weir_check::upstreams::check_honest;
 
-on_both_drivers!(forgotten_connections_cost_a_get_three_seconds, an_upload_to_a_server_that_pauses_survives);
+on_both_drivers!(forgotten_connections_cost_a_get_seconds, an_upload_to_a_server_that_pauses_survives);
 
 /// Connections to the server, all made at the start.
 const CONNECTIONS: usize = 4;
@@ -39,20 +41,22 @@ fn forget(port: u16) {
     connect_from("50000 50999");
 }
 
-fn forgotten_connections_cost_a_get_three_seconds(io: Io) {
-    in_own_network(&format!("{}::forgotten_connections_cost_a_get_three_seconds", io.word()), || {
+fn forgotten_connections_cost_a_get_seconds(io: Io) {
+    in_own_network(&format!("{}::forgotten_connections_cost_a_get_seconds", io.word()), || {
         connect_from("40000 40999");
         let server = Server::start(Honest);
         let weir = Weir::start(io, 2, &eager(&server));
         for _ in 0..100 {
             timed_get(&weir);
         }
-        assert!(server.log().accepted >= 1);
+        server.wait("all connections", |log| log.accepted >= CONNECTIONS);
+        assert_eq!(server.log().accepted, CONNECTIONS);
         forget(server.address.port());
         let first = timed_get(&weir);
         // The others that rested were forgotten, too, and nobody pays for them again.
         let next = (0..20).map(|_| timed_get(&weir)).max().unwrap_or_default();
         eprintln!("{}: {first:?} on a forgotten connection, then at most {next:?}", io.word());
+        // Without weir's own look it would be a quarter of an hour.
         assert!(first < Duration::from_secs(10), "{first:?}");
         assert!(next < Duration::from_secs(2), "{next:?}");
         weir.stop();
