@@ -61,6 +61,9 @@ impl Event {
     }
 }
 
+/// What ends a demotion that no time ends.
+const WAY_OUT: &str = "`weir server clear` after it is mended";
+
 /// What happened, in the words of its upstream.
 struct Told<'a> {
     what: What,
@@ -95,12 +98,13 @@ impl fmt::Display for Told<'_> {
             What::Unreachable => f.write_str("can't be reached: no connection is left, and a connect failed"),
             What::Reachable => f.write_str("can be reached again"),
             What::Demoted(doubt) if doubt.lasts() => {
-                write!(f, "gets one request at a time from now on: {}", doubt.word())
+                write!(f, "gets one request at a time from now on: {}; {WAY_OUT}", doubt.word())
             }
             What::Demoted(doubt) => write!(f, "gets one request at a time for a while: {}", doubt.word()),
-            What::Surplus => f.write_str(
-                "gave an answer too many; an earlier answer may have reached the wrong client: one request at a time from now on",
-            ),
+            What::Surplus => {
+                f.write_str("gave an answer too many; an earlier answer may have reached the wrong client: ")?;
+                write!(f, "one request at a time from now on; {WAY_OUT}")
+            }
         }
     }
 }
@@ -157,6 +161,17 @@ mod tests {
             (2, What::Recovered, "server other c:3 is back after 2 good probes"),
             (2, What::Ordered(Order::Drain), "server other c:3 draining by order"),
             (0, What::Demoted(Doubt::Garbage), "server app a:1 gets one request at a time for a while: garbage"),
+            (
+                0,
+                What::Demoted(Doubt::Misframing),
+                "server app a:1 gets one request at a time from now on: misframing; `weir server clear` after it is mended",
+            ),
+            (
+                0,
+                What::Surplus,
+                "server app a:1 gave an answer too many; an earlier answer may have reached the wrong client: one request at a \
+                 time from now on; `weir server clear` after it is mended",
+            ),
         ] {
             assert_eq!(line(server, what).as_deref(), Some(expected));
         }

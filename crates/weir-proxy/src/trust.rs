@@ -131,7 +131,7 @@ pub enum TrustState {
         /// End of the penalty.
         until_us: u64,
     },
-    /// An answer too many was found: at depth 1 until an operator clears it.
+    /// An answer too many was found, or a doubt that lasts ([`Trust::penalty_for`] tells): at depth 1 until an operator clears it.
     Surplus,
 }
 
@@ -242,8 +242,8 @@ impl Trust {
             return false;
         }
         if doubt.lasts() {
-            self.penalty_for = Some(doubt);
-            return self.on_surplus();
+            (self.state, self.penalty_for) = (State::Surplus, Some(doubt));
+            return true;
         }
         let again = matches!(self.state, State::Penalty { until_us } if now_us < until_us);
         if !again {
@@ -268,7 +268,7 @@ impl Trust {
     /// An answer too many was found: an earlier one may have reached the wrong client. True when this is news.
     pub fn on_surplus(&mut self) -> bool {
         let news = !matches!(self.state, State::Surplus);
-        self.state = State::Surplus;
+        (self.state, self.penalty_for) = (State::Surplus, None);
         news
     }
 
@@ -277,9 +277,9 @@ impl Trust {
         *self = Trust { single: self.single, ..Trust::new(1) };
     }
 
-    /// For status: what the present penalty is for; None without one.
+    /// For status: what the present penalty, or stay in [`TrustState::Surplus`], is for; None without one, or after an answer too many.
     pub fn penalty_for(&self, now_us: u64) -> Option<Doubt> {
-        self.penalty_for.filter(|_| matches!(self.state(now_us), TrustState::Penalty { .. }))
+        self.penalty_for.filter(|_| matches!(self.state(now_us), TrustState::Penalty { .. } | TrustState::Surplus))
     }
 
     /// For status.

@@ -162,6 +162,24 @@ fn penalties_double_to_an_hour_and_are_forgiven() {
     assert!(trust.penalty_for(now_us).is_some() && trust.penalty_for(now_us + MINUTE_US).is_none());
 }
 
+/// What is shown beside a surplus is what led there, not an earlier penalty.
+#[test]
+fn a_surplus_knows_what_it_is_for() {
+    type Act = fn(&mut Trust) -> bool;
+    let acts: [(Act, Option<Doubt>); 2] =
+        [(|trust| trust.on_doubt(1, Doubt::Misframing), Some(Doubt::Misframing)), (Trust::on_surplus, None)];
+    for (act, reason) in acts {
+        let mut trust = trusted(0);
+        assert!(trust.on_doubt(0, Doubt::Garbage));
+        assert!(act(&mut trust));
+        assert_eq!((trust.state(1), trust.penalty_for(1)), (TrustState::Surplus, reason));
+        assert!(!trust.on_doubt(2, Doubt::Garbage));
+        assert_eq!(trust.penalty_for(2), reason);
+        trust.clear();
+        assert_eq!(trust.penalty_for(3), None);
+    }
+}
+
 #[test]
 fn one_incident_on_many_connections_is_one_demotion() {
     let mut trust = trusted(0);

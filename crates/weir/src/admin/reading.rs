@@ -5,6 +5,7 @@
 //! the asker [`PATIENCE`] and is reported as silent. Bounds: one visit to each counter and connection; what anybody may ask
 //! for is answered from the last reading for [`FRESH`], so that many who ask cost the workers no more than ten a second.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -296,8 +297,11 @@ impl Now {
         if badness(&other.standing) > badness(&self.standing) {
             self.standing = other.standing;
         }
-        if trust_rank(&other.trust) < trust_rank(&self.trust) {
-            self.trust = other.trust;
+        // With its reason: that of a penalty elsewhere explains no surplus.
+        match trust_rank(&other.trust).cmp(&trust_rank(&self.trust)) {
+            Ordering::Less => (self.trust, self.penalty_for) = (other.trust, other.penalty_for),
+            Ordering::Equal => self.penalty_for = self.penalty_for.or(other.penalty_for),
+            Ordering::Greater => {}
         }
         self.ready += other.ready;
         self.reachable |= other.reachable;
@@ -309,7 +313,6 @@ impl Now {
         self.suspended_us = self.suspended_us.max(other.suspended_us);
         self.failures = self.failures.max(other.failures);
         self.penalty_us = self.penalty_us.max(other.penalty_us);
-        self.penalty_for = self.penalty_for.or(other.penalty_for);
         self.depth = self.depth.max(other.depth);
     }
 

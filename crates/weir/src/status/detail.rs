@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::figures::{count, rate, span, time};
-use super::overview::{Look, tone};
+use super::overview::{Look, lasting_doubt, tone};
 use super::table::{Column, Row, Tone, number, table, text};
 use crate::admin::document::{self, ServerStatus};
 
@@ -116,7 +116,7 @@ fn trust(server: &document::Server) -> String {
         "penalty" => {
             format!("not pipelined for {}: {}", span(penalty), server.penalty_for.as_deref().unwrap_or("doubt"))
         }
-        "surplus" => "not pipelined: it sent an answer too many; `weir server clear` after it is mended".to_owned(),
+        "surplus" => lasting_doubt(server),
         "earning" => "earning it: not pipelined yet".to_owned(),
         word => word.to_owned(),
     };

@@ -188,8 +188,7 @@ fn remark(server: &Server) -> Option<Cell> {
         _ => {}
     }
     match server.trust.as_str() {
-        "surplus" => parts
-            .push("sent an answer too many and is not pipelined; `weir server clear` after it is mended".to_owned()),
+        "surplus" => parts.push(lasting_doubt(server)),
         "penalty" => {
             let left = span(Duration::from_micros(server.penalty_us));
             parts.push(format!("not pipelined for {left}: {}", server.penalty_for.as_deref().unwrap_or("doubt")));
@@ -201,6 +200,12 @@ fn remark(server: &Server) -> Option<Cell> {
     }
     let tone = if server.state == "up" { Tone::Odd } else { tone(&server.state) };
     (!parts.is_empty()).then(|| Cell { text: parts.join("; "), tone })
+}
+
+/// Why a server is not pipelined until somebody clears it.
+pub(crate) fn lasting_doubt(server: &Server) -> String {
+    let doubt = server.penalty_for.as_deref().unwrap_or("it sent an answer too many");
+    format!("not pipelined: {doubt}; `weir server clear` after it is mended")
 }
 
 /// Those that are only noted may be innocent, and are in the JSON.

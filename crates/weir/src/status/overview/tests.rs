@@ -158,6 +158,22 @@ fn screens_are_as_stored() {
     same("line.txt", &line(&troubled()));
 }
 
+/// The doubt that lasts as an answer too many does is called by its name.
+#[test]
+fn what_lasts_has_its_reason() {
+    for (doubt, reason) in [(None, "it sent an answer too many"), (Some("misframing"), "misframing")] {
+        let (mut status, mut page) = (troubled(), one_server());
+        for server in status.upstreams.iter_mut().flat_map(|upstream| &mut upstream.servers).chain([&mut page.server]) {
+            (server.trust, server.penalty_for) = ("surplus".to_owned(), doubt.map(str::to_owned));
+        }
+        let look = Look { width: usize::MAX, colour: false };
+        for shown in [overview(&status, look), detail(&page, look)] {
+            let line = format!("not pipelined: {reason}; `weir server clear` after it is mended");
+            assert!(shown.contains(&line), "{line} is not in {shown}");
+        }
+    }
+}
+
 #[test]
 fn colours_are_only_added() {
     let coloured = overview(&troubled(), Look { width: 80, colour: true });
