@@ -61,6 +61,7 @@ use crate::event::{EVENTS_MAX, Event, What};
 use crate::health::Window;
 use crate::histogram::Histogram;
 use crate::keep::Shelf;
+use crate::lifespan::Lasting;
 use crate::link::Link;
 use crate::mail::Post;
 use crate::names::Names;
@@ -241,18 +242,14 @@ impl Piece<'_> {
 
 /// Bit of a number of connections: another one can be made, as far as is known.
 const HOPEFUL: u32 = 1 << 31;
-/// Connections of a server live for more than one answer.
-const LASTING: u8 = 1;
-/// They end with their first one.
-const ONE_SHOT: u8 = 2;
 
 /// What workers know of each other without mail: how many connections to each server are up, and what an operator ordered.
 /// Read without locks; it outlives the machines of a worker.
 #[derive(Debug)]
 pub struct Hints {
     ready: Vec<AtomicU32>,
-    /// By server: whether its connections live for more than one answer; 0: nobody knows.
-    lasting: Vec<AtomicU8>,
+    /// By server.
+    lasting: Vec<Lasting>,
     /// By server: index in [`Order::ALL`]. All workers write the same.
     orders: Vec<AtomicU8>,
     /// By server: from when on a request may be tried on it while it is suspended.
@@ -271,7 +268,7 @@ impl Hints {
     pub fn new(servers: usize, workers: usize) -> Hints {
         Hints {
             ready: (0..servers * workers).map(|_| AtomicU32::new(0)).collect(),
-            lasting: (0..servers).map(|_| AtomicU8::new(0)).collect(),
+            lasting: (0..servers).map(|_| Lasting::default()).collect(),
             orders: (0..servers).map(|_| AtomicU8::new(Order::default() as u8)).collect(),
             trials_us: (0..servers).map(|_| AtomicU64::new(u64::MAX)).collect(),
             quarantines: (0..servers).map(|_| AtomicU64::new(0)).collect(),
@@ -289,23 +286,6 @@ impl Hints {
     /// Whether a worker has a connection to a server, or can have one as far as it knows.
     fn is_able(&self, server: usize, worker: usize) -> bool {
         self.ready[server * self.workers + worker].load(Ordering::Relaxed) > 0
-    }
-
-    /// Whether connections to a server have been seen to live for more than one answer.
-    fn is_lasting(&self, server: usize) -> bool {
-        self.lasting[server].load(Ordering::Relaxed) == LASTING
-    }
-
-    /// Whether what was seen last is that they don't.
-    fn is_one_shot(&self, server: usize) -> bool {
-        self.lasting[server].load(Ordering::Relaxed) == ONE_SHOT
-    }
-
-    fn set_lasting(&self, server: usize, lasting: bool) {
-        let word = if lasting { LASTING } else { ONE_SHOT };
-        if self.lasting[server].load(Ordering::Relaxed) != word {
-            self.lasting[server].store(word, Ordering::Relaxed);
-        }
     }
 
     /// What they tell each other for balancing.
@@ -601,6 +581,7 @@ impl Engine {
         machine.standing = Standing::new(self.hints.order(server as usize));
         machine.anywhere = self.is_anywhere(upstream as u16);
         machine.usual = Usual::new(plan.escape);
+        machine.lasting = self.hints.lasting[server as usize].clone();
         machine.notable_from = plan.notable_from();
         machine.windows = plan.failover.iter().map(|rule| Window::new(rule.limit, rule.window_us)).collect();
         if plan.servers.len() > 1 {

@@ -398,9 +398,14 @@ impl Link {
 
     /// Whether it is being made, or due to be.
     pub fn is_coming(&self) -> bool {
+        self.is_coming_by(u64::MAX - 1)
+    }
+
+    /// Whether it is being made, or due to be by then.
+    pub fn is_coming_by(&self, by_us: u64) -> bool {
         match self.state {
             LinkState::Connecting { .. } => true,
-            LinkState::Down { retry_us } => retry_us != u64::MAX,
+            LinkState::Down { retry_us } => retry_us <= by_us,
             _ => false,
         }
     }

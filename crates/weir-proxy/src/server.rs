@@ -15,7 +15,7 @@ use crate::bits::Bits;
 use crate::depth::Depth;
 use crate::health::Window;
 use crate::idle::IdleLimit;
-use crate::lifespan::Lifespan;
+use crate::lifespan::{Lasting, Lifespan};
 use crate::lines::Lines;
 use crate::link::{Link, LinkState};
 use crate::plan::{PipelineMode, Pool, ServerPlan, Share};
@@ -54,6 +54,8 @@ const ACKNOWLEDGE_US: u64 = 600_000_000;
 /// Connections whose clients have not read for a while that are made up for beyond [`Limits::all`]: their answers may wait for others that
 /// need a connection, in a circle.
 pub(crate) const STALLED_MAX: u32 = 1_000;
+/// A connection that is due to be made so soon is on its way: what waits has no other one made.
+const SOON_US: u64 = 50_000;
 /// How long a connection that is not needed rests before it is closed.
 pub const SURPLUS_US: u64 = 60_000_000;
 
@@ -143,8 +145,10 @@ pub struct Server {
     far_tries: u32,
     /// Connections that are up.
     pub ready: u32,
-    /// Connections that are being made, or are due to be.
+    /// Connections that are being made, or are due to be within [`SOON_US`].
     coming: Bits,
+    /// Connections that are due to be made later.
+    delayed: Bits,
     /// Connections whose clients do not read, and that hold up nobody who waits here as far as is known.
     paused: Bits,
     /// Connections with an answer under way that may turn out to be late.
@@ -189,6 +193,8 @@ pub struct Server {
     pub depth: Depth,
     /// After how many requests it ends a connection.
     pub lifespan: Lifespan,
+    /// Whether that is one; all workers have the same.
+    pub lasting: Lasting,
     /// How long its answers usually take.
     pub usual: Usual,
     /// Answers that fill a receive: more in a row on one connection gain nothing and keep others idle.
@@ -252,6 +258,7 @@ impl Server {
             far_tries: FAR_TRIES,
             ready: 0,
             coming: Bits::default(),
+            delayed: Bits::default(),
             paused: Bits::default(),
             pending: Bits::default(),
             stalled: Bits::default(),
@@ -274,6 +281,7 @@ impl Server {
             trust: Trust::new(total.min(limits.shared.max(1))),
             depth: Depth::new(mode, queue_size),
             lifespan: Lifespan::default(),
+            lasting: Lasting::default(),
             usual: Usual::new(true),
             batch: u32::MAX,
             answer_bytes: (mode == PipelineMode::Adaptive).then_some(0),
@@ -298,15 +306,16 @@ impl Server {
         self.links.push(index);
         let count = self.links.len();
         let taking = [&mut self.open, &mut self.idle, &mut self.resting, &mut self.unseen, &mut self.sharing];
-        let others = [&mut self.held, &mut self.paused, &mut self.pending, &mut self.stalled, &mut self.coming];
+        let others = [&mut self.held, &mut self.paused, &mut self.pending, &mut self.stalled];
+        let coming = [&mut self.coming, &mut self.delayed];
         let placed = [&mut self.near, &mut self.far];
-        taking.into_iter().chain(others).chain(placed).for_each(|bits| bits.grow(count));
+        taking.into_iter().chain(others).chain(coming).chain(placed).for_each(|bits| bits.grow(count));
         count as u32 - 1
     }
 
-    /// Connections that are up or on their way.
+    /// Connections that are up, on their way, or to be made after a while.
     pub fn made(&self) -> u32 {
-        self.ready + self.coming.count()
+        self.ready + self.coming.count() + self.delayed.count()
     }
 
     /// Whether any connection is on its way, or takes requests in the next turn.
@@ -342,7 +351,7 @@ impl Server {
     /// Whether none is kept without a request: the server ends each after one answer, and while it waits on one for a request, it
     /// may have nobody for another one.
     pub fn is_one_shot(&self) -> bool {
-        self.lifespan.is_one_shot() && !self.limits.is_exact()
+        self.lasting.is_single() && !self.limits.is_exact()
     }
 
     /// Whether a connection is kept although nothing waits for it; `others`: how many there are beside it.
@@ -451,7 +460,9 @@ impl Server {
         self.pending.set(position, ready && !empty && !alone && !link.large && !link.late);
         self.stalled.set(position, ready && link.paused && link.stalled);
         self.sharing.set(position, ready && !empty && !yields && !link.paused);
-        self.coming.set(position, link.is_coming());
+        let soon = link.is_coming_by(now_us + SOON_US);
+        self.coming.set(position, soon);
+        self.delayed.set(position, link.is_coming() && !soon);
         if !ready {
             // The next one may arrive elsewhere.
             self.locate(link.position, None);

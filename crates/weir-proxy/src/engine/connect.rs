@@ -1,7 +1,7 @@
 //! Connections to servers made when requests need them, kept for a while, and closed; at the pace of back-off; and a server
 //! that is down looked for every second (stage forward). semantics.md §3, §4.
 
-use super::loss::Loss;
+use super::loss::{ABRUPT_US, Loss};
 use super::orders::NEVER_US;
 use super::{Action, Engine, Owner, token};
 use crate::event::What;
@@ -50,9 +50,10 @@ impl Engine {
         }
     }
 
-    /// Begins to make one more connection, when its time has come: in the first position that has none.
+    /// Begins to make one more connection, when its time has come: in the position without one that may be tried first.
     pub(super) fn make_connection(&mut self, server: usize) -> u32 {
-        let spare = self.servers[server].links.iter().copied().find(|link| self.links.at(*link).is_spare());
+        let spares = self.servers[server].links.iter().copied().filter(|link| self.links.at(*link).is_spare());
+        let spare = spares.min_by_key(|link| self.links.at(*link).due_us);
         let index = spare.unwrap_or_else(|| self.add_position(server));
         let due_us = self.links.at(index).due_us;
         if due_us <= self.now_us {
@@ -158,12 +159,14 @@ impl Engine {
         let link = self.links.at(index);
         let server = link.server as usize;
         let machine = &self.servers[server];
-        let one_shot = machine.is_one_shot() || self.hints.is_one_shot(server) && !machine.limits.is_exact();
-        let surplus_us = if one_shot {
+        let surplus_us = if machine.standing.suspension().is_some() {
+            // One that was made for a trial waits for a request.
+            SURPLUS_US
+        } else if machine.is_one_shot() {
             0
         } else if machine.ready <= machine.limits.min {
             NEVER_US
-        } else if link.answers == 0 && !self.hints.is_lasting(server) {
+        } else if link.answers == 0 && !machine.lasting.is_kept() {
             UNUSED_US
         } else {
             SURPLUS_US
@@ -194,10 +197,20 @@ impl Engine {
         }
     }
 
+    /// A connection is looked at that may have rested: one that lives on behind its first answer shows that its server keeps them.
+    pub(super) fn note_rest(&self, index: u32) {
+        let link = self.links.at(index);
+        let rests = link.is_ready() && link.entries.is_empty() && link.owner.is_none();
+        if rests && link.answers == 1 && link.rest_us(self.now_us) >= ABRUPT_US {
+            self.servers[link.server as usize].lasting.on_kept();
+        }
+    }
+
     /// The time of [`Engine::watch_rest`] is up.
     pub(super) fn check_rest(&mut self, index: u32) {
-        let link = self.links.at_mut(index);
-        link.rest_due_us = NEVER_US;
+        self.links.at_mut(index).rest_due_us = NEVER_US;
+        self.note_rest(index);
+        let link = self.links.at(index);
         let (server, rest_us) = (link.server as usize, link.rest_us(self.now_us));
         if link.entries.is_empty() && link.owner.is_none() && rest_us >= self.rest_limit_us(index) {
             // Nothing is known against it.
@@ -318,8 +331,10 @@ impl Engine {
         }
         for position in 0..self.servers[server].links.len() {
             let index = self.servers[server].links[position];
-            if matches!(self.links.at(index).state, LinkState::Down { retry_us } if retry_us != NEVER_US) {
-                self.connect(index);
+            match self.links.at(index).state {
+                LinkState::Down { retry_us: NEVER_US } => self.links.at_mut(index).due_us = self.now_us,
+                LinkState::Down { .. } => self.connect(index),
+                _ => {}
             }
         }
         self.keep_least(server);

@@ -195,7 +195,7 @@ impl Engine {
                 let (answers, pooled) = (link.answers, link.owner.is_none());
                 if pooled && answers == 1 {
                     self.servers[server as usize].lifespan.on_announced(answers);
-                    self.hints.set_lasting(server as usize, false);
+                    self.servers[server as usize].lasting.on_single();
                 }
                 self.answer_ended(index, &entry, &[]);
             }

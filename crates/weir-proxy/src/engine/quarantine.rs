@@ -183,7 +183,8 @@ impl Engine {
         let Waiting { ask, bytes } = machine.waiting.line(true).get(at)?;
         let suspect = self.verdict_of(ask, bytes) != Verdict::Free;
         let rested = |position: &usize| self.links.at(machine.links[*position]).is_rested(self.now_us);
-        let mut idle = (0..machine.links.len()).filter(|position| machine.idle.has(*position));
+        let fresh = |position: &usize| self.is_fresh(machine.links[*position], ask);
+        let mut idle = (0..machine.links.len()).filter(|position| machine.idle.has(*position)).filter(fresh);
         if let Some(position) = idle.clone().find(rested).or_else(|| idle.next().filter(|_| !suspect)) {
             return Some(position);
         }
@@ -193,7 +194,8 @@ impl Engine {
         if !link.is_ready() || !link.entries.is_empty() || link.syncing || link.unseen {
             return None;
         }
-        if suspect && !link.is_rested(self.now_us) {
+        let ask = self.servers[server].waiting.line(true).get(at)?.ask;
+        if suspect && !link.is_rested(self.now_us) || !self.is_fresh(index, &ask) {
             self.lose_link(index, Loss::Ours, "quarantine");
             return None;
         }
@@ -201,14 +203,23 @@ impl Engine {
     }
 
     /// The connection that is kept for what goes alone and waits in vain, where no more can be made: once it is empty.
-    pub(super) fn pick_kept(&mut self, server: usize) -> Option<usize> {
+    pub(super) fn pick_kept(&mut self, server: usize, ask: &Ask) -> Option<usize> {
         let machine = &self.servers[server];
         if machine.coming_any() || machine.may_grow(true) {
             return None;
         }
         let position = self.keep_one(server)?;
-        let link = self.links.at(self.servers[server].links[position]);
-        (link.is_ready() && link.persist && link.entries.is_empty() && !link.syncing).then_some(position)
+        let index = self.servers[server].links[position];
+        let link = self.links.at(index);
+        let unseen = link.syncing || link.unseen || link.locating;
+        if !link.is_ready() || !link.persist || !link.entries.is_empty() || unseen {
+            return None;
+        }
+        if !self.is_fresh(index, ask) {
+            self.lose_link(index, Loss::Ours, "rested");
+            return None;
+        }
+        Some(position)
     }
 
     /// The connection that is kept for one request: one that comes up soon, or else a new one, or the one that will be empty the
@@ -226,7 +237,10 @@ impl Engine {
             match link.state {
                 LinkState::Connecting { .. } => Some((0, false, 0)),
                 LinkState::Down { retry_us } if retry_us <= soon_us => Some((0, false, 0)),
-                LinkState::Ready => Some((1, link.large || link.late || link.paused, link.entries.len())),
+                LinkState::Ready => {
+                    let alone = link.entries.front().is_some_and(|entry| entry.ask.traits.goes_alone());
+                    Some((1, alone || link.large || link.late || link.paused, link.entries.len()))
+                }
                 _ => None,
             }
         };

@@ -354,8 +354,9 @@ impl Engine {
             let hopeful = self.is_hopeful(server);
             let elsewhere = if hopeful { self.ready_elsewhere(server) } else { self.able_elsewhere(server) };
             // A connection that ends with each answer is made where it is needed.
-            if elsewhere.is_some() && !(hopeful && self.hints.is_one_shot(server)) {
-                self.prepare_own(server);
+            let own = machine.is_one_shot() && (hopeful || machine.reach == Reach::Unknown);
+            if let Some(other) = elsewhere.filter(|_| !own) {
+                self.prepare_own(server, other);
                 return None;
             }
         }
@@ -377,11 +378,12 @@ impl Engine {
     }
 
     /// Another worker's connections serve what is asked here: the next requests have one of this worker's own, if the server keeps
-    /// connections for more than one answer.
-    fn prepare_own(&mut self, server: usize) {
+    /// connections for more than one answer, or if the other one has used up half of its part.
+    fn prepare_own(&mut self, server: usize, other: u16) {
         let machine = &self.servers[server];
+        let busy = self.hints.ready(server, usize::from(other)) >= machine.limits.all / 2;
         if machine.made() == 0
-            && self.hints.is_lasting(server)
+            && (machine.lasting.is_kept() || busy && !machine.is_one_shot())
             && machine.reach != Reach::Doubtful
             && machine.may_grow(false)
         {
@@ -409,21 +411,30 @@ impl Engine {
     /// its server may be about to close: one of those is made anew.
     fn pick_fresh(&mut self, server: usize, ask: &Ask, first: usize) -> Option<usize> {
         let machine = &self.servers[server];
-        // Of late this server ended a connection behind an answer without a word.
-        let abrupt = machine.lifespan.is_abrupt(self.now_us);
-        let is_fresh = |position: &usize| {
-            let link = self.links.at(machine.links[*position]);
-            let rest_us = link.rest_us(self.now_us);
-            let lives =
-                link.answers == 0 || !abrupt && (rest_us >= ABRUPT_US || machine.lifespan.is_outlived(link.answers));
-            ask.traits.has(Traits::RETRIABLE) || lives && machine.idle_limit.is_fresh(self.now_us, rest_us)
-        };
         let idle = (0..machine.links.len()).filter(|position| machine.is_empty_at(*position));
-        let found = [first].into_iter().chain(idle).find(is_fresh);
-        if found.is_none() && !machine.coming_any() {
+        let found = [first].into_iter().chain(idle).find(|position| self.is_fresh(machine.links[*position], ask));
+        // Where another one may be made, the request waits for that.
+        if found.is_none() && !machine.coming_any() && !machine.may_grow(true) {
             self.lose_link(machine.links[first], Loss::Ours, "rested");
         }
         found
+    }
+
+    /// Whether a request may go onto this idle connection: what can't be sent again goes onto none that its server may be about to
+    /// end.
+    pub(super) fn is_fresh(&self, index: u32, ask: &Ask) -> bool {
+        if ask.traits.has(Traits::RETRIABLE) {
+            return true;
+        }
+        self.note_rest(index);
+        let link = self.links.at(index);
+        let machine = &self.servers[link.server as usize];
+        let rest_us = link.rest_us(self.now_us);
+        // Of late this server ended a connection behind an answer without a word.
+        let abrupt = machine.lifespan.is_abrupt(self.now_us);
+        let lives =
+            link.answers == 0 || !abrupt && (rest_us >= ABRUPT_US || machine.lifespan.is_outlived(link.answers));
+        lives && machine.idle_limit.is_fresh(self.now_us, rest_us)
     }
 
     /// The client of the last request on a connection.
@@ -508,7 +519,7 @@ impl Engine {
             let quarantined = ask.traits.has(Traits::QUARANTINED);
             let picked = match quarantined {
                 true => self.pick_quarantined(server, at),
-                false => self.pick(server, &ask).or_else(|| if alone { self.pick_kept(server) } else { None }),
+                false => self.pick(server, &ask).or_else(|| if alone { self.pick_kept(server, &ask) } else { None }),
             };
             let position = match picked {
                 Some(position) => position,

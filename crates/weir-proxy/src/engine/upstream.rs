@@ -607,8 +607,11 @@ impl Engine {
         } else if announced {
             machine.lifespan.on_announced(answers);
         }
-        if pooled && (answers == 1 && !persist || answers == 2) {
-            self.hints.set_lasting(server as usize, answers > 1);
+        match answers {
+            1 if pooled && persist => machine.lasting.on_promised(),
+            1 if pooled && announced => machine.lasting.on_single(),
+            2 if pooled => machine.lasting.on_kept(),
+            _ => {}
         }
         let machine = &mut self.servers[server as usize];
         if persist && !old && !early && poison.is_none() && pooled {

@@ -7,24 +7,24 @@ use weir_proxy::plan::{PipelineMode, Plan};
 
 use crate::world::{Do, Rng, Seen, World, answer, honest, plan};
 
-const SECOND: u64 = 1_000_000;
+pub const SECOND: u64 = 1_000_000;
 /// Of a stream of events.
 const BEGINNING: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
 
 /// One server with these numbers of connections.
-fn breathing(min: u32, connections: u32, max: u32) -> Plan {
+pub fn breathing(min: u32, connections: u32, max: u32) -> Plan {
     let mut plan = plan(1, connections);
     let server = &mut plan.upstreams[0].servers[0];
     (server.connections_min, server.connections_max) = (min, max);
     plan
 }
 
-fn open(world: &World) -> usize {
+pub fn open(world: &World) -> usize {
     world.open_conns().len()
 }
 
 /// Each answers the request that it got, `/slow` after this time.
-fn slow_after(us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
+pub fn slow_after(us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
     move |seen| {
         let slow = seen.request.target.starts_with("/slow");
         let delay = slow.then_some(Do::Delay(us));
@@ -33,7 +33,7 @@ fn slow_after(us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<Do>> {
 }
 
 /// The connection that carried the request with this nonce.
-fn carrier(world: &World, nonce: &str) -> Option<usize> {
+pub fn carrier(world: &World, nonce: &str) -> Option<usize> {
     world.conns.iter().position(|conn| conn.requests.iter().any(|request| request.nonce() == nonce))
 }
 
@@ -49,7 +49,7 @@ fn trusted(plan: Plan) -> World {
 }
 
 /// `GET /slow` by a client of its own; it has no answer at once.
-fn ask_slow(world: &mut World, nonce: &str) -> usize {
+pub fn ask_slow(world: &mut World, nonce: &str) -> usize {
     let client = world.client();
     world.ask(client, "GET", &format!("/slow?n={nonce}"), "");
     client

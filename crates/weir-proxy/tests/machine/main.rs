@@ -23,6 +23,7 @@ mod pools;
 mod pressure;
 mod random;
 mod requests;
+mod resting;
 mod splits;
 mod stats;
 mod stealing;
