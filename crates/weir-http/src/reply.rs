@@ -102,6 +102,11 @@ impl ReplyError {
         }
     }
 
+    /// Whether the head begins with a valid version and status.
+    pub fn has_status_line(self) -> bool {
+        !matches!(self, Self::VersionInvalid | Self::StatusInvalid)
+    }
+
     /// Short word for log and counters.
     pub fn word(self) -> &'static str {
         match self {

@@ -740,7 +740,10 @@ impl Link {
             weir_http::ReplyDoubt::InvalidLength => Doubt::InvalidLength,
             weir_http::ReplyDoubt::UnknownCoding => Doubt::UnknownCoding,
             weir_http::ReplyDoubt::NotAnAnswer if self.bodyless => Doubt::ForbiddenBody,
-            weir_http::ReplyDoubt::NotAnAnswer if self.ended_measured() => Doubt::Misframing,
+            // A status line with something wrong in its fields begins where the next answer is to begin.
+            weir_http::ReplyDoubt::NotAnAnswer if self.ended_measured() && !error.has_status_line() => {
+                Doubt::Misframing
+            }
             weir_http::ReplyDoubt::NotAnAnswer => Doubt::Garbage,
         }
     }

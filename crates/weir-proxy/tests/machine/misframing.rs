@@ -342,3 +342,26 @@ fn chunked(nonce: &str, page: &str) -> Vec<u8> {
     let chunk = if page.is_empty() { String::new() } else { format!("{:x}\r\n{page}\r\n", page.len()) };
     format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}0\r\n\r\n").into_bytes()
 }
+
+/// A field that can't be passed on (a control character from the request's path in Location) is a fault of that answer: the one
+/// before it ended where its server said.
+#[test]
+fn a_fault_in_a_field_is_no_misframing() {
+    let mut world = World::started(deep(1), 1, 1);
+    trusted(&mut world);
+    world.serve(|seen| match seen.request.nonce() {
+        "trigger0" => {
+            Some(vec![Do::Answer(b"HTTP/1.1 302 Found\r\nLocation: /\x01\r\nContent-Length: 0\r\n\r\n".to_vec())])
+        }
+        _ => honest(seen),
+    });
+    let client = world.client();
+    world.get(client, "00000001");
+    world.get(client, "trigger0");
+    world.settle();
+    check_honest("00000001", &world.clients[client].replies[0]).unwrap();
+    assert_eq!(world.clients[client].statuses(), [200, 502]);
+    let found = |doubt| world.count(|counters| counters.doubts[doubt as usize].get());
+    assert!(found(Doubt::Garbage) > 0 && found(Doubt::Misframing) == 0);
+    assert!(matches!(world.nodes[0].engine.report().servers[0].trust, TrustState::Penalty { .. }));
+}
