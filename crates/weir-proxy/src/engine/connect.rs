@@ -159,14 +159,13 @@ impl Engine {
         let link = self.links.at(index);
         let server = link.server as usize;
         let machine = &self.servers[server];
-        let surplus_us = if machine.standing.suspension().is_some() {
-            // One that was made for a trial waits for a request.
-            SURPLUS_US
-        } else if machine.is_one_shot() {
+        // One that was made for a trial waits for a request.
+        let waits = machine.standing.suspension().is_some();
+        let surplus_us = if machine.is_one_shot() && !waits {
             0
-        } else if machine.ready <= machine.limits.min {
+        } else if machine.ready <= machine.limits.min && !machine.is_one_shot() {
             NEVER_US
-        } else if link.answers == 0 && !machine.lasting.is_kept() {
+        } else if link.answers == 0 && !machine.lasting.is_kept() && !waits {
             UNUSED_US
         } else {
             SURPLUS_US

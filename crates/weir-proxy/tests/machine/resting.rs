@@ -2,6 +2,9 @@
 //! How: servers whose connections end in one way and then in another, requests that go alone, servers that refuse connects, step by
 //! step.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use weir_check::upstreams::check_honest;
 use weir_proxy::health::{Codes, Symptom};
 use weir_proxy::plan::FailoverRule;
@@ -125,21 +128,22 @@ fn nothing_waits_for_connects_that_are_refused() {
     world.finish();
 }
 
-/// A server that is suspended and ends each connection after one answer is tried, and comes back.
-#[test]
-fn a_suspended_server_of_one_answer_a_connection_comes_back() {
-    let mut plan = plan(2, 4);
+/// Two servers with these numbers of connections, of which the first answers 503 while this says so, and ends each connection behind
+/// its answer if `ends`. It is suspended.
+fn suspended(min: u32, connections: u32, ends: bool) -> (World, Rc<Cell<bool>>) {
+    let mut plan = plan(2, connections);
     for server in &mut plan.upstreams[0].servers {
-        (server.connections_min, server.connections_max) = (1, 8);
+        (server.connections_min, server.connections_max) = (min, 8);
     }
     let codes = Codes { first: 500, last: 599 };
     plan.upstreams[0].failover = vec![FailoverRule { symptom: Symptom::Status(codes), limit: 3, window_us: SECOND }];
     let mut world = World::started(plan, 1, 1);
-    let bad = std::rc::Rc::new(std::cell::Cell::new(true));
+    let bad = Rc::new(Cell::new(true));
     let fails = bad.clone();
     world.servers[0].serve = Box::new(move |seen| {
         let text = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n".to_vec();
-        closing(seen, if fails.get() { text } else { answer(seen.request) })
+        let whole = if fails.get() { text } else { answer(seen.request) };
+        if ends { closing(seen, whole) } else { seen.complete.then(|| vec![Do::Answer(whole)]) }
     });
     let client = world.client();
     for n in 0..40 {
@@ -147,13 +151,34 @@ fn a_suspended_server_of_one_answer_a_connection_comes_back() {
         world.run_for(SECOND / 100);
     }
     assert!(matches!(world.nodes[0].engine.standing(0).unwrap().state(), State::Suspended(_)));
+    (world, bad)
+}
+
+/// A server that is suspended and ends each connection after one answer is tried, and comes back.
+#[test]
+fn a_suspended_server_of_one_answer_a_connection_comes_back() {
+    let (mut world, bad) = suspended(1, 4, true);
     bad.set(false);
+    let client = world.client();
     for n in 0..60 {
         world.get(client, &format!("aaaa{n:04}"));
         world.run_for(3 * SECOND);
     }
     assert_eq!(world.nodes[0].engine.standing(0).unwrap().state(), State::Active);
     world.finish();
+}
+
+/// What is kept to a server is kept while it is suspended.
+#[test]
+fn a_suspended_server_keeps_its_connections() {
+    for min in [1, 4] {
+        let (mut world, _) = suspended(min, 4, false);
+        world.run_for(200 * SECOND);
+        let before = world.conns.len();
+        world.run_for(200 * SECOND);
+        assert_eq!((open(&world), world.conns.len()), (2 * min as usize, before), "{min}");
+        world.finish();
+    }
 }
 
 /// Where no more connections can be made, one is kept for what waits alone: the one that will be free the soonest.
