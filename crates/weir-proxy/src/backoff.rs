@@ -16,6 +16,8 @@ const DELAY_US_MAX: u64 = 30 * 1_000_000;
 pub struct Backoff {
     /// Delays asked for since [`Backoff::reset`].
     attempts: u32,
+    /// Of them before the last connect that succeeded.
+    before: u32,
 }
 
 impl Backoff {
@@ -24,9 +26,19 @@ impl Backoff {
         self.attempts
     }
 
-    /// The connection is established.
+    /// Of them since a connect last succeeded, which need not have been of use: connects that failed in a row.
+    pub fn failures(self) -> u32 {
+        self.attempts - self.before
+    }
+
+    /// A connect has succeeded.
+    pub fn note_connected(&mut self) {
+        self.before = self.attempts;
+    }
+
+    /// The connection was of use.
     pub fn reset(&mut self) {
-        self.attempts = 0;
+        *self = Backoff::default();
     }
 
     /// How long to wait before the next try: at once, 1 ms, 10, 100, 250, 500 ms, 1 s, 2 s ... 30 s. Up to a quarter
@@ -120,8 +132,22 @@ mod tests {
             assert_eq!((backoff.next_delay_us(seed), backoff.attempts()), (0, 1));
         }
         assert!(seen.len() > 5000, "{} different delays", seen.len());
-        let mut backoff = Backoff { attempts: u32::MAX };
+        let mut backoff = Backoff { attempts: u32::MAX, before: 0 };
         assert!(backoff.next_delay_us(1) <= DELAY_US_MAX);
+    }
+
+    #[test]
+    fn connects_that_failed_in_a_row() {
+        let mut backoff = Backoff::default();
+        for round in 1..20 {
+            backoff.note_connected();
+            backoff.next_delay_us(1);
+            assert_eq!(backoff.failures(), 1, "the connects before were answered");
+            backoff.next_delay_us(1);
+            assert_eq!((backoff.failures(), backoff.attempts()), (2, 2 * round), "but were of no use");
+        }
+        backoff.reset();
+        assert_eq!((backoff.failures(), backoff.attempts()), (0, 0));
     }
 
     /// Admitted at once when this many ask.

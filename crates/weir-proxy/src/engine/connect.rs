@@ -129,6 +129,7 @@ impl Engine {
         let Some(socket) = link.socket else { return };
         link.state = LinkState::Ready;
         (link.connected_us, link.since_us) = (now_us, now_us);
+        link.backoff.note_connected();
         link.receiving = true;
         let position = link.server as usize;
         self.actions.push_back(Action::ReceiveLink { socket });
@@ -242,13 +243,13 @@ impl Engine {
         self.counters.upstream_connect_failures.add(1);
         let link = self.links.at_mut(index);
         link.note_close("connect-failed");
-        let (server, attempts) = (link.server as usize, link.backoff.attempts());
+        let (server, failures) = (link.server as usize, link.backoff.failures());
         self.servers[server].reach = Reach::Doubtful;
         self.disconnect(index, false);
         let machine = &mut self.servers[server];
         machine.stats.connect_failures.add(1);
         machine.stats.closes.count("connect-failed");
-        machine.failures = machine.failures.max(attempts);
+        machine.failures = machine.failures.max(failures);
         machine.unreachable = machine.ready == 0;
         if machine.unreachable && self.should_evacuate(server) {
             self.evacuate(server);

@@ -220,8 +220,10 @@ impl Engine {
             // Another time: a request that must not be noticed doesn't wait for a connection to a server in doubt.
             ask.traits = ask.traits.without(Traits::TRIAL);
         }
-        let unwanted = !self.servers[server].standing.keeps_waiting() && !ask.traits.has(Traits::TRIAL);
-        if unwanted && self.has_other(server) {
+        let machine = &self.servers[server];
+        let unwanted = !machine.standing.keeps_waiting() && !ask.traits.has(Traits::TRIAL);
+        let gone = machine.ready == 0 && !self.may_come_up(server);
+        if gone || unwanted && self.has_other(server) {
             // Its asker did not know yet.
             self.place_again(ask, bytes.to_vec());
             self.dispatch_group(server);

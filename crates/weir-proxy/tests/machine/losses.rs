@@ -277,3 +277,29 @@ fn all_servers_close_after_each_answer() {
         world.finish();
     }
 }
+
+/// `connect-retries` counts connects that fail in a row: that earlier ones were of no use doesn't shorten the time that a request
+/// waits.
+#[test]
+fn a_server_that_died_often_is_waited_for_as_long_as_any_other() {
+    let mut world = World::started(plan(1, 1), 1, 1);
+    for _ in 0..20 {
+        while world.open_conns().is_empty() {
+            world.run_for(10_000);
+        }
+        world.say(world.open_conns()[0], Do::Fin);
+        world.settle();
+    }
+    world.servers[0].door = Door::Refuses;
+    while world.open_conns().is_empty() && world.count(|counters| counters.upstream_connect_failures.get()) == 0 {
+        world.run_for(10_000);
+    }
+    let client = world.client();
+    world.get(client, "00000001");
+    world.run_for(1_000);
+    assert!(world.clients[client].replies.is_empty(), "{:?}", world.clients[client].statuses());
+    world.servers[0].door = Door::Open;
+    world.run_for(2_000_000);
+    check_honest("00000001", &world.clients[client].replies[0]).unwrap();
+    world.finish();
+}

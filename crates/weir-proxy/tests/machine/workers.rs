@@ -220,6 +220,40 @@ fn a_server_that_is_down_for_two_workers() {
     world.finish();
 }
 
+/// A request that another worker was asked for finds that its server can't be reached any more: it goes to one that can, whoever
+/// has its connections.
+#[test]
+fn a_server_that_dies_while_a_request_is_in_the_mail() {
+    for connections in [1, 2] {
+        let mut world = World::started(plan(2, connections), 2, 1);
+        let clients = [world.client_of(0), world.client_of(0)];
+        // As in a worker that takes the last connection of another for lost, and asks that one.
+        for conn in world.open_conns() {
+            if world.conns[conn].server == 1 && world.conns[conn].node == 0 {
+                world.say(conn, Do::Fin);
+            }
+        }
+        world.servers[1].door = Door::Refuses;
+        world.settle();
+        world.nodes[1].mail_stopped = true;
+        clients.iter().for_each(|client| world.get(*client, "00000001"));
+        world.settle();
+        for conn in world.open_conns() {
+            if world.conns[conn].server == 1 {
+                world.say(conn, Do::Fin);
+            }
+        }
+        world.run_for(20_000_000);
+        assert!(clients.iter().any(|client| world.clients[*client].replies.is_empty()), "one of them is in the mail");
+        world.nodes[1].mail_stopped = false;
+        world.run_for(1_000_000);
+        for client in clients {
+            assert_eq!(world.clients[client].statuses(), [200], "{connections} connections");
+        }
+        world.finish();
+    }
+}
+
 /// Losses across workers: what may be repeated is, what may not gets 502, each once.
 #[test]
 fn losses_cross_workers() {
