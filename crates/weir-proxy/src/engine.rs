@@ -248,7 +248,7 @@ const HOPEFUL: u32 = 1 << 31;
 #[derive(Debug)]
 pub struct Hints {
     ready: Vec<AtomicU32>,
-    /// By server.
+    /// By server: whether its connections live for more than one answer.
     lasting: Vec<Lasting>,
     /// By server: index in [`Order::ALL`]. All workers write the same.
     orders: Vec<AtomicU8>,

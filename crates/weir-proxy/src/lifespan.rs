@@ -16,7 +16,7 @@ const ENDS_MIN: u32 = 3;
 const OUTLIVED_ENOUGH: u64 = 100;
 
 /// How long an end that was not announced is held against a server.
-const ABRUPT_US: u64 = 60_000_000;
+const REMEMBERED_US: u64 = 60_000_000;
 
 /// Their connections live for more than one answer.
 const KEPT: u8 = 1;
@@ -113,7 +113,7 @@ impl Lifespan {
 
     /// Whether that has happened of late: what is sent behind an answer may meet the end.
     pub fn is_abrupt(&self, now_us: u64) -> bool {
-        self.abrupt_us.is_some_and(|abrupt_us| now_us.saturating_sub(abrupt_us) < ABRUPT_US)
+        self.abrupt_us.is_some_and(|abrupt_us| now_us.saturating_sub(abrupt_us) < REMEMBERED_US)
     }
 
     /// A connection lived until it gave the last of so many answers, and is to live on: what was taken for the limit is none.
@@ -156,8 +156,8 @@ mod tests {
         lifespan.on_abrupt(5, 1);
         lifespan.on_announced(1);
         lifespan.on_survived(2);
-        assert!(lifespan.is_abrupt(5) && lifespan.is_abrupt(ABRUPT_US));
-        assert!(!lifespan.is_abrupt(5 + ABRUPT_US));
+        assert!(lifespan.is_abrupt(5) && lifespan.is_abrupt(REMEMBERED_US));
+        assert!(!lifespan.is_abrupt(5 + REMEMBERED_US));
     }
 
     #[test]

@@ -396,6 +396,12 @@ impl Link {
         self.state == LinkState::Ready
     }
 
+    /// Whether it was seen empty, and goes on.
+    pub fn is_vacant(&self) -> bool {
+        let seen = !self.syncing && !self.unseen && !self.locating;
+        self.is_ready() && self.persist && self.entries.is_empty() && seen
+    }
+
     /// Whether it is being made, or due to be.
     pub fn is_coming(&self) -> bool {
         self.is_coming_by(u64::MAX - 1)

@@ -71,10 +71,12 @@ pub fn judge_end(text: &[u8], inside: usize) -> Verdict {
     // Some servers end a body with a line end that they did not count.
     let blanks = text[inside..].iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let rest = &text[inside + blanks..];
-    match () {
-        () if !begins || is_beginning(rest) && rest.len() >= START_BYTES => Verdict::Body,
-        () if is_beginning(rest) => Verdict::Unknown,
-        () => Verdict::Head,
+    if !begins || is_beginning(rest) && rest.len() >= START_BYTES {
+        Verdict::Body
+    } else if is_beginning(rest) {
+        Verdict::Unknown
+    } else {
+        Verdict::Head
     }
 }
 

@@ -193,7 +193,7 @@ pub struct Server {
     pub depth: Depth,
     /// After how many requests it ends a connection.
     pub lifespan: Lifespan,
-    /// Whether that is one; all workers have the same.
+    /// Whether it keeps connections for more than one; all workers have the same.
     pub lasting: Lasting,
     /// How long its answers usually take.
     pub usual: Usual,

@@ -47,7 +47,7 @@ pub(crate) enum Order {
     /// Let it serve again
     #[command(after_help = "Example:\n  weir server enable app 10.0.0.1:9090")]
     Enable(Which),
-    /// Trust it again after it sent an answer too many, because it has been mended
+    /// Trust it again after it sent an answer too many, or declared more than it sent, because it has been mended
     #[command(after_help = "Example:\n  weir server clear app 10.0.0.1:9090")]
     Clear(Which),
     /// Forget which requests were in flight when servers died, so that none is sent alone or refused any more

@@ -296,23 +296,7 @@ impl Behaviour for Closes {
                 link.answer(&answer[..20])?;
                 Err(Gone)
             }
-            (Ending::Announced, true, _) => {
-                let answer = String::from_utf8(honest_answer(request.nonce())).expect("text");
-                link.answer(answer.replacen("\r\n", "\r\nConnection: close\r\n", 1).as_bytes())?;
-                Err(Gone)
-            }
-            (Ending::Rst, true, _) => {
-                link.honest(request)?;
-                Err(link.rst())
-            }
-            (Ending::Fin, true, _) => {
-                link.honest(request)?;
-                link.fin();
-                link.until_closed();
-                Err(Gone)
-            }
-            // Closing while requests are unread makes the kernel send a reset behind the answers.
-            (Ending::Unread, true, _) => link.honest(request).and(Err(Gone)),
+            (_, true, _) => link.end(request, how),
             _ => link.honest(request),
         }
     }

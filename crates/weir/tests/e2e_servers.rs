@@ -15,7 +15,7 @@ use kit::{
     timed_get,
 };
 use weir_check::Request;
-use weir_check::upstreams::{check_honest, honest_answer};
+use weir_check::upstreams::{Ending, check_honest, honest_answer};
 
 on_both_drivers!(
     gunicorn_with_two_processes,
@@ -291,19 +291,11 @@ fn posts_at_the_idle_limit_of_gunicorn(io: Io) {
     posts_at_the_idle_limit(io, Program::GunicornThreads, Duration::from_secs(2), Duration::from_millis(30));
 }
 
-/// How a server ends a connection.
+/// How a server ends a connection: as in the catalogue, or with an answer of HTTP/1.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Says so with the last answer, and closes: what stands behind it is not read, so that its kernel sends a reset.
-    Announced,
-    /// The last answer is HTTP/1.0.
+    As(Ending),
     Old,
-    /// Without a word, having read what came by then.
-    Fin,
-    /// Without a word, with a reset.
-    Rst,
-    /// Without a word, and what stands behind the last answer is not read.
-    Unread,
 }
 
 /// Ends each connection so after as many answers; 0: after about four, as chance has it.
@@ -319,24 +311,13 @@ impl Behaviour for Ends {
             0 => self.random.lock().expect("no panic").below(4) == 0,
             answers => link.answers + 1 >= answers,
         };
-        let honest = || String::from_utf8(honest_answer(request.nonce())).expect("text");
         match self.way {
             _ if !last => link.honest(request),
-            Way::Announced => {
-                link.answer(honest().replacen("\r\n", "\r\nConnection: close\r\n", 1).as_bytes()).and(Err(Gone))
+            Way::As(ending) => link.end(request, ending),
+            Way::Old => {
+                let answer = String::from_utf8(honest_answer(request.nonce())).expect("text");
+                link.answer(answer.replacen("HTTP/1.1", "HTTP/1.0", 1).as_bytes()).and(Err(Gone))
             }
-            Way::Old => link.answer(honest().replacen("HTTP/1.1", "HTTP/1.0", 1).as_bytes()).and(Err(Gone)),
-            Way::Fin => {
-                link.honest(request)?;
-                link.fin();
-                link.until_closed();
-                Err(Gone)
-            }
-            Way::Rst => {
-                link.honest(request)?;
-                Err(link.rst())
-            }
-            Way::Unread => link.honest(request).and(Err(Gone)),
         }
     }
 }
@@ -388,9 +369,10 @@ const POSTS: usize = 40;
 /// Nothing is lost and nothing executed twice, in whatever way a server ends connections. Where it ends one without a word and by
 /// chance, nobody can know: the first on each worker may meet the end.
 fn posts_to_servers_that_end_connections(io: Io) {
-    for way in [Way::Announced, Way::Old, Way::Fin, Way::Rst, Way::Unread] {
+    let endings = [Ending::Announced, Ending::Fin, Ending::Rst, Ending::Unread].map(Way::As);
+    for way in endings.into_iter().chain([Way::Old]) {
         for answers in [1, 3, 30, 0] {
-            let silent = matches!(way, Way::Fin | Way::Rst | Way::Unread);
+            let silent = !matches!(way, Way::As(Ending::Announced) | Way::Old);
             let (lost, wrong) = posts_to(io, way, answers);
             assert!(lost <= if silent && answers == 0 { 2 } else { 0 }, "{way:?} {answers}: {lost} lost");
             assert_eq!(wrong, 0, "{way:?} {answers}: executed not once");

@@ -53,8 +53,9 @@ impl Engine {
     /// Begins to make one more connection, when its time has come: in the position without one that may be tried first.
     pub(super) fn make_connection(&mut self, server: usize) -> u32 {
         let spares = self.servers[server].links.iter().copied().filter(|link| self.links.at(*link).is_spare());
-        let spare = spares.min_by_key(|link| self.links.at(*link).due_us);
-        let index = spare.unwrap_or_else(|| self.add_position(server));
+        let due_us = |link: &u32| self.links.at(*link).due_us;
+        let due = spares.clone().find(|link| due_us(link) <= self.now_us);
+        let index = due.or_else(|| spares.min_by_key(due_us)).unwrap_or_else(|| self.add_position(server));
         let due_us = self.links.at(index).due_us;
         if due_us <= self.now_us {
             self.connect(index);
@@ -197,22 +198,17 @@ impl Engine {
         }
     }
 
-    /// A connection is looked at that may have rested: one that lives on behind its first answer shows that its server keeps them.
-    pub(super) fn note_rest(&self, index: u32) {
-        let link = self.links.at(index);
-        let rests = link.is_ready() && link.entries.is_empty() && link.owner.is_none();
-        if rests && link.answers == 1 && link.rest_us(self.now_us) >= ABRUPT_US {
-            self.servers[link.server as usize].lasting.on_kept();
-        }
-    }
-
     /// The time of [`Engine::watch_rest`] is up.
     pub(super) fn check_rest(&mut self, index: u32) {
         self.links.at_mut(index).rest_due_us = NEVER_US;
-        self.note_rest(index);
         let link = self.links.at(index);
         let (server, rest_us) = (link.server as usize, link.rest_us(self.now_us));
-        if link.entries.is_empty() && link.owner.is_none() && rest_us >= self.rest_limit_us(index) {
+        let rests = link.entries.is_empty() && link.owner.is_none();
+        if rests && link.is_ready() && link.answers == 1 && rest_us >= ABRUPT_US {
+            // It lives on behind its first answer.
+            self.servers[server].lasting.on_kept();
+        }
+        if rests && rest_us >= self.rest_limit_us(index) {
             // Nothing is known against it.
             self.servers[server].reach = Reach::Proven;
             self.lose_link(index, Loss::Ours, RESTED);

@@ -3,6 +3,7 @@
 
 use super::Engine;
 use crate::errand::{Errand, News, Unresolved};
+use crate::names::Client;
 use crate::session::Reading;
 use crate::slab::NONE;
 
@@ -17,30 +18,32 @@ impl Engine {
         match news {
             News::Resolved { name, asker, answer: Err(Unresolved::NoRoom) } => {
                 let unasked = self.names.refuse(&name, &asker);
-                for (index, generation) in unasked.refused {
-                    if self.sessions.holds(index, generation) {
-                        self.proxied(index).no_room = Some(name.clone());
-                        self.resume_decision(index);
+                for (index, generation) in &unasked.refused {
+                    if self.sessions.holds(*index, *generation) {
+                        self.proxied(*index).no_room = Some(name.clone());
                     }
                 }
-                for (index, generation) in unasked.others {
-                    if self.sessions.holds(index, generation) {
-                        self.resume_decision(index);
-                    }
-                }
+                self.resume_all(unasked.refused);
+                self.resume_all(unasked.others);
             }
             News::Resolved { name, answer, .. } => {
-                for (index, generation) in self.names.learn(&name, answer, self.now_us) {
-                    if self.sessions.holds(index, generation) {
-                        self.resume_decision(index);
-                    }
-                }
+                let waiting = self.names.learn(&name, answer, self.now_us);
+                self.resume_all(waiting);
             }
             News::Verified { token, user } => {
                 if let Some(index) = self.session_of(token).filter(|index| self.sessions.at(*index).flags.proxied) {
                     self.proxied(index).verdict = Some(user);
                     self.resume_decision(index);
                 }
+            }
+        }
+    }
+
+    /// The requests of clients that waited for a name are looked at again.
+    fn resume_all(&mut self, clients: Vec<Client>) {
+        for (index, generation) in clients {
+            if self.sessions.holds(index, generation) {
+                self.resume_decision(index);
             }
         }
     }

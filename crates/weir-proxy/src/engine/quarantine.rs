@@ -181,42 +181,36 @@ impl Engine {
     pub(super) fn pick_quarantined(&mut self, server: usize, at: usize) -> Option<usize> {
         let machine = &self.servers[server];
         let Waiting { ask, bytes } = machine.waiting.line(true).get(at)?;
-        let suspect = self.verdict_of(ask, bytes) != Verdict::Free;
+        let (ask, suspect) = (*ask, self.verdict_of(ask, bytes) != Verdict::Free);
         let rested = |position: &usize| self.links.at(machine.links[*position]).is_rested(self.now_us);
-        let fresh = |position: &usize| self.is_fresh(machine.links[*position], ask);
+        let fresh = |position: &usize| self.is_fresh(machine.links[*position], &ask);
         let mut idle = (0..machine.links.len()).filter(|position| machine.idle.has(*position)).filter(fresh);
         if let Some(position) = idle.clone().find(rested).or_else(|| idle.next().filter(|_| !suspect)) {
             return Some(position);
         }
-        let position = self.keep_one(server)?;
-        let index = self.servers[server].links[position];
-        let link = self.links.at(index);
-        if !link.is_ready() || !link.entries.is_empty() || link.syncing || link.unseen {
-            return None;
-        }
-        let ask = self.servers[server].waiting.line(true).get(at)?.ask;
-        if suspect && !link.is_rested(self.now_us) || !self.is_fresh(index, &ask) {
-            self.lose_link(index, Loss::Ours, "quarantine");
-            return None;
-        }
-        Some(position)
+        self.take_kept(server, &ask, suspect)
     }
 
     /// The connection that is kept for what goes alone and waits in vain, where no more can be made: once it is empty.
     pub(super) fn pick_kept(&mut self, server: usize, ask: &Ask) -> Option<usize> {
         let machine = &self.servers[server];
-        if machine.coming_any() || machine.may_grow(true) {
-            return None;
+        match machine.coming_any() || machine.may_grow(true) {
+            true => None,
+            false => self.take_kept(server, ask, false),
         }
+    }
+
+    /// The kept connection, once it was seen empty. One that is not good for this request is made anew; `rests`: it has to have rested.
+    fn take_kept(&mut self, server: usize, ask: &Ask, rests: bool) -> Option<usize> {
         let position = self.keep_one(server)?;
         let index = self.servers[server].links[position];
         let link = self.links.at(index);
-        let unseen = link.syncing || link.unseen || link.locating;
-        if !link.is_ready() || !link.persist || !link.entries.is_empty() || unseen {
+        if !link.is_vacant() {
             return None;
         }
-        if !self.is_fresh(index, ask) {
-            self.lose_link(index, Loss::Ours, "rested");
+        if rests && !link.is_rested(self.now_us) || !self.is_fresh(index, ask) {
+            let quarantined = ask.traits.has(Traits::QUARANTINED);
+            self.lose_link(index, Loss::Ours, if quarantined { "quarantine" } else { "rested" });
             return None;
         }
         Some(position)

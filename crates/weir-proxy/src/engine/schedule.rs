@@ -428,7 +428,6 @@ impl Engine {
         if ask.traits.has(Traits::RETRIABLE) {
             return true;
         }
-        self.note_rest(index);
         let link = self.links.at(index);
         let machine = &self.servers[link.server as usize];
         let rest_us = link.rest_us(self.now_us);

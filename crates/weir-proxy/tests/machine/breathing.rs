@@ -276,12 +276,8 @@ fn polls_that_are_usual_are_late_as_well() {
     }
 }
 
-/// Three times the server closes after two seconds: from then on weir closes first, and what can't be repeated gets a connection
-/// that has not rested for long.
-#[test]
-fn idle_limits_are_learned() {
-    let mut world = World::started(breathing(1, 1, 1), 1, 1);
-    let client = world.client();
+/// Three times the server closes a connection that has rested for two seconds.
+fn end_after_rests(world: &mut World, client: usize) {
     for n in 0..3 {
         world.get(client, &format!("{n:08}"));
         world.run_for(2 * SECOND);
@@ -289,6 +285,15 @@ fn idle_limits_are_learned() {
         world.cut(conn, Do::Fin);
         world.run_for(1_000);
     }
+}
+
+/// Three times the server closes after two seconds: from then on weir closes first, and what can't be repeated gets a connection
+/// that has not rested for long.
+#[test]
+fn idle_limits_are_learned() {
+    let mut world = World::started(breathing(1, 1, 1), 1, 1);
+    let client = world.client();
+    end_after_rests(&mut world, client);
     world.get(client, "00000009");
     world.settle();
     let conn = *world.open_conns().last().expect("it is kept");
@@ -305,13 +310,7 @@ fn idle_connections_are_not_made_for_ever() {
     for connections in [1, 4] {
         let mut world = World::started(breathing(1, connections, 8), 1, 1);
         let client = world.client();
-        for n in 0..3 {
-            world.get(client, &format!("{n:08}"));
-            world.run_for(2 * SECOND);
-            let conn = *world.open_conns().last().expect("it is kept");
-            world.cut(conn, Do::Fin);
-            world.run_for(1_000);
-        }
+        end_after_rests(&mut world, client);
         world.get(client, "00000009");
         world.run_for(5 * SECOND);
         let before = world.conns.len();

@@ -12,6 +12,7 @@ use weir_proxy::lane::Lane;
 pub(crate) const LANE_MAX: u32 = 16;
 /// Comparisons of all clients.
 pub(crate) const ALL_MAX: u32 = 256;
+
 /// Comparisons under way or waiting.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use weir_check::upstreams::honest_answer;
+use weir_check::upstreams::{Ending, honest_answer};
 use weir_check::{Request, Rules, StrictRequests};
 
 use super::{DEADLINE, eventually};
@@ -403,6 +403,32 @@ impl Link {
             _ => answer.len(),
         };
         self.answer(&answer[..end])
+    }
+
+    /// Gives the last answer on this connection, and ends it so; the half answer comes with the next request.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn end(&mut self, request: &Request, how: Ending) -> Result<(), Gone> {
+        match how {
+            Ending::HalfAnswer => self.honest(request),
+            Ending::Announced => {
+                let answer = String::from_utf8(honest_answer(request.nonce())).expect("text");
+                self.answer(answer.replacen("\r\n", "\r\nConnection: close\r\n", 1).as_bytes()).and(Err(Gone))
+            }
+            Ending::Rst => {
+                self.honest(request)?;
+                Err(self.rst())
+            }
+            Ending::Fin => {
+                self.honest(request)?;
+                self.fin();
+                self.until_closed();
+                Err(Gone)
+            }
+            // Closing while requests are unread makes the kernel send a reset behind the answers.
+            Ending::Unread => self.honest(request).and(Err(Gone)),
+        }
     }
 
     /// Writes 101 and more; from now on the connection is a tunnel.
