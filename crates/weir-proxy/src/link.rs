@@ -27,6 +27,8 @@ use crate::usage::Account;
 
 /// Bytes of line ends in front of an answer that are ignored (hostile.md E3).
 const BLANKS_MAX: u8 = 4;
+/// A connection that others share has to be empty for so long that an interim answer can only be for the next request.
+const CALM_US: u64 = 100_000;
 /// Interim answers to one request after which the server is doubted.
 const INTERIM_MAX: u8 = 32;
 
@@ -73,6 +75,8 @@ pub struct Entry {
     pub sent_us: u64,
     /// Others were unanswered on the connection then: what comes may be meant for them.
     pub behind: bool,
+    /// Others were, a moment before: what comes late may be meant for them.
+    pub soon: bool,
     /// Nobody wants the answer any more.
     pub cancelled: bool,
 }
@@ -452,6 +456,7 @@ impl Link {
     /// Notes a request whose bytes were just appended to the log from `start` on.
     pub fn push(&mut self, ask: Ask, start: u64, now_us: u64) {
         let behind = !self.entries.is_empty();
+        let soon = self.owner.is_none() && self.answers > 0 && self.rest_us(now_us) < CALM_US;
         if behind {
             self.since_sync += 1;
             if !self.pipelined {
@@ -471,7 +476,7 @@ impl Link {
         }
         self.hold |= ask.traits.is_unfollowed();
         let len = (self.log.end() - start) as u32;
-        self.entries.push_back(Entry { ask, start, len, sent_us: now_us, behind, cancelled: false });
+        self.entries.push_back(Entry { ask, start, len, sent_us: now_us, behind, soon, cancelled: false });
     }
 
     /// Puts new input behind an incomplete head, and takes all of it out once that is complete or can't become a head. So

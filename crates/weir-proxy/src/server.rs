@@ -323,6 +323,11 @@ impl Server {
         !(self.coming.is_empty() && self.unseen.is_empty())
     }
 
+    /// Whether any connection is on its way.
+    pub fn is_coming(&self) -> bool {
+        !self.coming.is_empty()
+    }
+
     /// Connections whose clients do not read, and that hold up nobody who waits here as far as is known.
     pub fn paused(&self) -> Vec<u32> {
         self.paused.members().map(|position| self.links[position]).collect()
@@ -496,6 +501,16 @@ impl Server {
     /// answer before.
     pub fn is_single(&self) -> bool {
         self.pipeline_off || self.share_client || !self.trust.may_pipeline()
+    }
+
+    /// Whether that is so because the operator wants it, or because the server has sent an answer too many.
+    pub fn keeps_apart(&self) -> bool {
+        self.pipeline_off || self.share_client || self.trust.is_lost()
+    }
+
+    /// Whether a connection ran empty so lately that others are preferred.
+    pub fn is_resting(&self, position: usize) -> bool {
+        self.resting.has(position)
     }
 
     /// The position of the connection that takes this request now, if there is one.

@@ -200,6 +200,12 @@ impl Trust {
         Trust { state: State::Earning(Tally::default()), penalty_us: 0, penalty_for: None, single: connections <= 1 }
     }
 
+    /// Whether the server has sent an answer too many.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        matches!(self.state, State::Surplus)
+    }
+
     /// Whether something may be sent behind an unanswered request.
     #[inline]
     pub fn may_pipeline(&self) -> bool {

@@ -397,7 +397,14 @@ impl Engine {
     pub(super) fn pick(&mut self, server: usize, ask: &Ask) -> Option<usize> {
         loop {
             let machine = &self.servers[server];
-            let position = machine.pick(ask, |link| self.tail_client(link))?;
+            let mut position = machine.pick(ask, |link| self.tail_client(link))?;
+            if machine.is_resting(position) && machine.keeps_apart() {
+                if self.may_wait_for_rest(server, ask) {
+                    return None;
+                }
+                position = self.longest_empty(server).unwrap_or(position);
+            }
+            let machine = &self.servers[server];
             let index = machine.links[position];
             if ask.traits.goes_alone() {
                 return self.pick_fresh(server, ask, position);
@@ -407,6 +414,30 @@ impl Engine {
             }
             self.mark_late(index);
         }
+    }
+
+    /// Where clients are kept apart and all empty connections rest: whether the request waits for another one to be made, or for the end
+    /// of a rest, whichever comes first. Not where nobody knows that the server works on more than one connection at a time.
+    fn may_wait_for_rest(&mut self, server: usize, ask: &Ask) -> bool {
+        let machine = &self.servers[server];
+        if !machine.is_coming() && !machine.may_grow(ask.traits.goes_alone()) {
+            return false;
+        }
+        let links = || machine.links.iter().map(|index| (*index, self.links.at(*index)));
+        let several = links().filter(|(_, link)| link.is_ready() && link.answers > 0).count() > 1;
+        let resting = links().filter(|(_, link)| machine.is_resting(link.position as usize));
+        let next = resting.map(|(index, link)| (link.rest_until_us, index)).min().filter(|_| several);
+        if let Some((until_us, index)) = next {
+            self.arm_link(index, until_us);
+        }
+        next.is_some()
+    }
+
+    /// Of the connections that rest the one that has been empty for longest.
+    fn longest_empty(&self, server: usize) -> Option<usize> {
+        let machine = &self.servers[server];
+        let resting = (0..machine.links.len()).filter(|position| machine.is_resting(*position));
+        resting.min_by_key(|position| self.links.at(machine.links[*position]).answered_us)
     }
 
     /// An idle connection for a request that goes alone, `first` if that is good. What can't be sent again is not put on one that

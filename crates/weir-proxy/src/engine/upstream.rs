@@ -494,7 +494,8 @@ impl Engine {
             self.judge_interim(index, head.status, count);
         }
         let Some(entry) = self.links.at(index).entries.front() else { return false };
-        let stray = head.status < 200 && (entry.behind || self.is_mismatch(index, &ask, fields, input));
+        let stray = head.status < 200
+            && (entry.behind || self.is_mismatch(index, &ask, fields, input) || entry.soon && !self.is_echoed(index));
         if stray {
             // Whoever can write behind an answer of its own could write this one.
             self.counters.interim_dropped.add(1);
@@ -512,6 +513,12 @@ impl Engine {
         {
             measure.record(self.now_us.saturating_sub(entry.sent_us));
         }
+    }
+
+    /// Whether answers carry back the identifiers of their requests.
+    fn is_echoed(&self, index: u32) -> bool {
+        let server = self.links.at(index).server as usize;
+        self.plan.upstreams[usize::from(self.servers[server].upstream)].echo.is_some()
     }
 
     /// Whether an answer doesn't carry back the identifier of its request.

@@ -153,6 +153,30 @@ fn forged_hints_reach_nobody() {
     world.finish();
 }
 
+/// An interim answer that comes late is taken for that of the next request, on a connection that was in use a moment ago.
+#[test]
+fn late_hints_reach_nobody() {
+    for (pause_us, passes) in [(0, false), (99_000, false), (100_000, true)] {
+        let mut off = plan(1, 1);
+        off.upstreams[0].pipeline = PipelineMode::Off;
+        let mut world = World::started(off, 1, 1);
+        world.serve(|seen| match seen.request.nonce() {
+            "behind00" => Some(vec![Do::Delay(100), Do::Bytes(HINTS.to_vec()), Do::Answer(answer(seen.request))]),
+            _ => honest(seen),
+        });
+        let (first, next) = (world.client(), world.client());
+        world.get(first, "first000");
+        world.settle();
+        world.run_for(pause_us);
+        world.get(next, "behind00");
+        world.settle();
+        world.run_for(1_000);
+        check_honest("behind00", &world.clients[next].replies[0]).unwrap();
+        assert_eq!(world.clients[next].replies[0].interim.len(), usize::from(passes), "{pause_us}");
+        world.finish();
+    }
+}
+
 /// With `echo` also one that was alone needs its identifier.
 #[test]
 fn with_echo_hints_need_the_identifier() {
@@ -272,6 +296,10 @@ fn one_at_a_time_finds_what_is_too_many() {
             for (name, make) in [("off", &off as &dyn Fn(u32) -> Plan), ("shared", &shared), ("share", &share)] {
                 let spare = wrong_answers(make(8), 3, post, late_us, second);
                 assert_eq!(spare, 0, "{name}, post {post}, {late_us} us, connections to spare");
+                let mut more = make(32);
+                more.upstreams[0].servers[0].connections_min = 1;
+                let on_demand = wrong_answers(more, 6, post, late_us, second);
+                assert_eq!(on_demand, 0, "{name}, post {post}, {late_us} us, connections on demand");
                 let busy = wrong_answers(make(2), 6, post, late_us, second);
                 assert!(busy <= most, "{name}, post {post}, {late_us} us, all busy: {busy}");
             }

@@ -125,8 +125,20 @@ impl Nginx {
         for (name, bytes) in files {
             scratch.write(name, bytes);
         }
+        Nginx::run(scratch, "", more)
+    }
+
+    /// A proxy with kept connections to this server.
+    pub fn in_front_of(server: SocketAddr) -> Nginx {
+        let upstream = format!("upstream app {{ server {server}; keepalive 32; }}");
+        let location =
+            "location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection \"\"; }";
+        Nginx::run(Scratch::new(), &upstream, location)
+    }
+
+    fn run(scratch: Scratch, http: &str, more: &str) -> Nginx {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        let config = scratch.write("nginx.conf", configuration(&scratch.0, address, more).as_bytes());
+        let config = scratch.write("nginx.conf", configuration(&scratch.0, address, http, more).as_bytes());
         let program = ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());
         let mut command = Command::new(program.unwrap_or("nginx"));
         command.arg("-p").arg(&scratch.0).arg("-c").arg(config).args(["-e", "error.log"]);
@@ -145,13 +157,14 @@ impl Drop for Nginx {
     }
 }
 
-fn configuration(root: &Path, address: SocketAddr, more: &str) -> String {
+fn configuration(root: &Path, address: SocketAddr, http: &str, more: &str) -> String {
     let root = root.display();
     format!(
         "daemon off; worker_processes 1; pid {root}/pid; error_log {root}/error.log;\n\
          events {{ worker_connections 4096; }}\n\
          http {{ access_log off; client_body_temp_path {root}/body; proxy_temp_path {root}/proxy;\n\
          fastcgi_temp_path {root}/f; uwsgi_temp_path {root}/u; scgi_temp_path {root}/s;\n\
+         {http}\n\
          server {{ listen {address} backlog=4096; root {root}; {more} }} }}\n"
     )
 }
