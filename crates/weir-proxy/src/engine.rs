@@ -19,6 +19,7 @@ mod cancel;
 mod choose;
 mod client;
 mod connect;
+mod crowded;
 mod errands;
 mod forward;
 mod glitches;
@@ -66,6 +67,7 @@ use crate::link::Link;
 use crate::mail::Post;
 use crate::names::Names;
 use crate::output::{Out, Output, Spare};
+use crate::places::Places;
 use crate::plan::Plan;
 use crate::server::{Limits, Reach, Server};
 use crate::session::{Exchange, Session};
@@ -259,6 +261,8 @@ pub struct Hints {
     quarantines: Vec<AtomicU64>,
     /// By server: when a client last had a good answer to what a probe would ask; 0: never.
     proved_us: Vec<AtomicU64>,
+    /// By server: whether it answers few connections at a time.
+    places: Vec<Places>,
     shared: Shared,
     workers: usize,
 }
@@ -273,6 +277,7 @@ impl Hints {
             trials_us: (0..servers).map(|_| AtomicU64::new(u64::MAX)).collect(),
             quarantines: (0..servers).map(|_| AtomicU64::new(0)).collect(),
             proved_us: (0..servers).map(|_| AtomicU64::new(0)).collect(),
+            places: (0..servers).map(|_| Places::default()).collect(),
             shared: Shared::new(servers, workers),
             workers,
         }
@@ -291,6 +296,10 @@ impl Hints {
     /// What they tell each other for balancing.
     fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    fn places(&self, server: usize) -> &Places {
+        &self.places[server]
     }
 
     fn set_ready(&self, server: usize, worker: usize, ready: u32, hopeful: bool) {

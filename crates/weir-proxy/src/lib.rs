@@ -31,6 +31,7 @@ pub mod misframing;
 pub mod names;
 pub mod output;
 pub mod own;
+pub mod places;
 pub mod plan;
 pub mod policy;
 pub mod probe;

@@ -176,6 +176,10 @@ pub struct Link {
     pub unheard_due_us: u64,
     /// When a timer looks whether it has rested for long enough; `u64::MAX`: none does.
     pub rest_due_us: u64,
+    /// When a timer looks whether its first answer is late; `u64::MAX`: none does.
+    pub first_due_us: u64,
+    /// Is to make room for others as soon as it has run empty.
+    pub leaves: bool,
     /// Nothing may be sent behind what is unanswered now.
     pub hold: bool,
     /// It is being found out whether it is near: it takes nothing meanwhile.
@@ -309,6 +313,8 @@ impl Link {
             unheard_us: u64::MAX,
             unheard_due_us: u64::MAX,
             rest_due_us: u64::MAX,
+            first_due_us: u64::MAX,
+            leaves: false,
             hold: false,
             locating: false,
             probation: false,

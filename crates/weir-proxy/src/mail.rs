@@ -137,6 +137,11 @@ pub enum Mail {
         /// Which server.
         server: u32,
     },
+    /// To all: a connection waits for its first answer from this server; those that rest make room.
+    Vacate {
+        /// Which server.
+        server: u32,
+    },
     /// To all: this worker lost everything that it had and begins anew. Nothing that was said before counts.
     Reborn {
         /// How often it has begun anew.

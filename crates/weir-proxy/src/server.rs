@@ -375,7 +375,11 @@ impl Server {
     pub fn may_grow(&self, alone: bool) -> bool {
         let (made, held) = (self.made(), self.held.count());
         let all = self.limits.all + self.stalled().min(STALLED_MAX);
-        let fits = if alone { self.may_hold(self.coming.count()) } else { made < held + self.limits.shared };
+        let fits = match alone {
+            true => self.may_hold(self.coming.count()),
+            // Where each connection ends with its answer, one that can't be used now is never made in advance: it would be closed at once.
+            false => made < held + self.limits.shared && (self.may_begin() || !self.is_one_shot()),
+        };
         fits && made < all && self.limits.shared > 0 && self.standing.keeps_connections()
     }
 
@@ -431,10 +435,11 @@ impl Server {
             return;
         }
         let position = link.position as usize;
-        let spent = link.answers + link.entries.len() as u64 >= self.lifespan.limit();
+        let empty = link.entries.is_empty();
+        // One that is empty has outlived what was learned from others.
+        let spent = !empty && link.answers + link.entries.len() as u64 >= self.lifespan.limit();
         let kept = self.kept == Some(link.position);
         let up = link.state == LinkState::Ready && link.persist && !spent && !link.locating && !kept;
-        let empty = link.entries.is_empty();
         let idle = up && empty && !link.syncing && !link.unseen;
         let resting = idle && link.wary && now_us < link.rest_until_us;
         let (limit, len) = (self.depth.limit().min(self.batch), link.entries.len() as u32);
@@ -619,6 +624,18 @@ mod tests {
     fn server(mode: PipelineMode) -> Server {
         let limits = Limits { min: 1, shared: 1, all: 1 };
         Server::new(0, 0, Arc::default(), limits, 1, Pool::Pipelined, mode, Share::All, 1000)
+    }
+
+    /// A limit that was learned from other connections keeps nothing from one that has outlived it.
+    #[test]
+    fn what_has_outlived_the_limit_is_used() {
+        let mut machine = server(PipelineMode::Adaptive);
+        let mut link = Link::new(0, 0, 0);
+        link.position = machine.add_link(0);
+        (link.state, link.answers) = (LinkState::Ready, 29);
+        (0..3).for_each(|_| machine.lifespan.on_announced(7));
+        machine.refresh(&mut link, 0);
+        assert!(machine.is_empty_at(0));
     }
 
     /// A batch is what fills a receive: many small answers, one large one; a fixed depth stays what it is.

@@ -13,6 +13,10 @@ type Classes = Scale<1>;
 const CLASSES: usize = 64;
 /// Answers after which the limit is computed anew.
 const REVIEW_ANSWERS: u32 = 256;
+/// Answers after which it is computed for the first time; then after twice as many, and so on.
+const FIRST_ANSWERS: u32 = 16;
+/// No answer is late before this as long as so few are known.
+pub const UNSURE_US_MIN: u64 = 100_000;
 /// Answers after which the older ones count half.
 const MEMORY_ANSWERS: u32 = 4096;
 /// An answer is late when it takes so many times as long as usual...
@@ -47,7 +51,7 @@ impl Usual {
         Usual {
             counts: [0; CLASSES],
             total: 0,
-            left: REVIEW_ANSWERS,
+            left: FIRST_ANSWERS,
             late_us: u64::MAX,
             watches,
             saved: SAVED_MAX * SHARE,
@@ -87,7 +91,7 @@ impl Usual {
     }
 
     fn review(&mut self) {
-        self.left = REVIEW_ANSWERS;
+        self.left = self.total.clamp(FIRST_ANSWERS, REVIEW_ANSWERS);
         let mut above = self.total / 20;
         let usual = self.counts.iter().rposition(|&count| {
             let found = count > above;
@@ -95,7 +99,8 @@ impl Usual {
             found
         });
         let usual_us = usual.map_or(0, end_us);
-        let late_us = usual_us.saturating_mul(LATE_FACTOR).max(LATE_US_MIN);
+        let least_us = if self.total < REVIEW_ANSWERS { UNSURE_US_MIN } else { LATE_US_MIN };
+        let late_us = usual_us.saturating_mul(LATE_FACTOR).max(least_us);
         self.late_us = if self.watches { late_us } else { u64::MAX };
         if self.total >= MEMORY_ANSWERS {
             self.counts.iter_mut().for_each(|count| *count /= 2);
@@ -131,7 +136,10 @@ mod tests {
 
     #[test]
     fn nothing_is_late_before_anything_is_known() {
-        assert_eq!(after(vec![100; 255]).late_us(), u64::MAX);
+        assert_eq!(after(vec![100; 15]).late_us(), u64::MAX);
+        assert_eq!(after(vec![100; 16]).late_us(), UNSURE_US_MIN);
+        assert_eq!(after(vec![100_000; 16]).late_us(), after(vec![100_000; 256]).late_us());
+        assert_eq!(after(vec![100; 255]).late_us(), UNSURE_US_MIN);
         assert_eq!(after(vec![100; 256]).late_us(), LATE_US_MIN);
         let mut blind = Usual::new(false);
         (0..1_000).for_each(|_| blind.on_answers(100, 1));

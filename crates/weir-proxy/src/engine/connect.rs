@@ -12,8 +12,8 @@ use crate::server::{Reach, SURPLUS_US};
 /// is there again gets requests within a second.
 const SCOUT_US: u64 = 800_000;
 
-/// How long a connection that is not needed and was never used rests, while nobody knows whether its server lets it: one that
-/// serves one connection at a time may have nobody for the others meanwhile.
+/// How long a connection that is not needed and was never used rests, while nobody knows whether its server lets it, and one of a
+/// server that is known to have few places: it may have nobody for the others meanwhile.
 const UNUSED_US: u64 = 1_000_000;
 
 /// Why a connection is closed that has rested for long enough.
@@ -165,6 +165,8 @@ impl Engine {
         let waits = machine.standing.suspension().is_some();
         let surplus_us = if machine.is_one_shot() && !waits {
             0
+        } else if !waits && self.is_crowded(server) {
+            UNUSED_US
         } else if machine.ready <= machine.limits.min && !machine.is_one_shot() {
             NEVER_US
         } else if link.answers == 0 && !machine.lasting.is_kept() && !waits {

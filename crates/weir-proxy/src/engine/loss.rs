@@ -6,7 +6,7 @@
 use weir_http::{Fields, ReplyContext};
 
 use super::connect::RESTED;
-use super::{Engine, Owner, token};
+use super::{Engine, Owner, crowded, token};
 use crate::ask::{Ask, Failure, LinkId, Traits};
 use crate::event::What;
 use crate::link::{Entry, LinkState};
@@ -191,7 +191,10 @@ impl Engine {
             let behind = link.entries.len() > 1;
             let server = link.server;
             link.large = false;
+            let since_us = link.next_since_us();
             if let Some(entry) = link.finish_answer(self.now_us) {
+                self.servers[server as usize].usual.on_answers(self.now_us.saturating_sub(since_us), 1);
+                let link = self.links.at(index);
                 let (answers, pooled) = (link.answers, link.owner.is_none());
                 if pooled && answers == 1 {
                     self.servers[server as usize].lifespan.on_announced(answers);
@@ -247,7 +250,7 @@ impl Engine {
         let front_us = link.entries.front().filter(|front| front.start < link.log.flushed()).map(|front| front.sent_us);
         let (connected_us, rested) = (link.connected_us, link.rested);
         let at_rest = matches!(loss, Loss::Died | Loss::Closed) && was_ready && link.entries.is_empty();
-        let useless = (at_rest || why == RESTED) && link.answers == 0;
+        let useless = (at_rest || why == RESTED) && link.answers == 0 || why == crowded::WHY;
         let rest_us = link.rest_us(self.now_us);
         let unsaid = matches!(loss, Loss::Died | Loss::Closed) && was_ready && !link.begun && link.answers > 0;
         let abrupt = unsaid && owner.is_none() && (!link.entries.is_empty() || rest_us < ABRUPT_US);

@@ -35,6 +35,7 @@ impl Engine {
             Mail::Flow { link, client, pause } => self.flow_here(link, client, pause),
             Mail::Doubt { server, doubt } => _ = self.distrust(server, doubt),
             Mail::Unheard { server } => self.on_unheard(server),
+            Mail::Vacate { server } => self.vacate(server as usize),
             Mail::Fault { server, rule } => self.on_fault(server, rule),
             Mail::TrialEnded { server, good } => self.on_trial_ended(server, good),
             Mail::Suspended { server, suspension } => self.on_suspended(server, suspension),

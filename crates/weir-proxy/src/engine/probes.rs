@@ -27,6 +27,8 @@ pub(super) struct Prober {
     /// The one under way.
     probe: Option<Probe>,
     socket: Option<u64>,
+    /// When it began.
+    begun_us: u64,
 }
 
 /// Names a prober towards the worker: its index can't be that of a connection.
@@ -44,7 +46,7 @@ impl Engine {
     pub(super) fn begin_probing(&mut self) {
         for server in 0..self.servers.len() as u32 {
             let judged = self.judge_of(server) == self.worker;
-            let prober = Prober { generation: 0, streak: Streak::default(), probe: None, socket: None };
+            let prober = Prober { generation: 0, streak: Streak::default(), probe: None, socket: None, begun_us: 0 };
             self.probers.push((judged && self.health_of(server).is_some()).then_some(prober));
             if let Some(interval_us) = self.health_of(server).map(|plan| plan.interval_us) {
                 let delay_us = mix(self.seed ^ u64::from(server)) % interval_us.min(SOON_US);
@@ -81,8 +83,12 @@ impl Engine {
     /// The pause is over, or the patience with a probe is.
     pub(super) fn probe_timer(&mut self, token: u64) {
         let Some(server) = self.server_of(token) else { return };
-        let under_way = self.prober(server).is_some_and(|prober| prober.probe.is_some());
-        if under_way {
+        let begun_us = self.prober(server).filter(|prober| prober.probe.is_some()).map(|prober| prober.begun_us);
+        let timeout_us = self.health_of(server).map_or(0, |plan| plan.timeout_us);
+        if let Some(begun_us) = begun_us.filter(|begun_us| self.now_us < begun_us + timeout_us) {
+            let again_us = self.on_late_first(server as usize, self.now_us - begun_us);
+            self.wheel.insert(token, (self.now_us + again_us).min(begun_us + timeout_us));
+        } else if begun_us.is_some() {
             self.probe_done(server, Err(ProbeFault::Timeout));
         } else if !self.servers[server as usize].standing.keeps_connections() {
             // Left alone by order: nothing is learnt about it.
@@ -107,9 +113,11 @@ impl Engine {
         let Some(timeout_us) = self.health_of(server).map(|plan| plan.timeout_us) else { return };
         self.counters.probes.add(1);
         self.servers[server as usize].stats.probes.add(1);
-        self.arm_prober(server, self.now_us + timeout_us);
+        let now_us = self.now_us;
+        let patience_us = self.probe_patience_us(server as usize).min(timeout_us);
+        self.arm_prober(server, now_us + patience_us);
         let Some(prober) = self.prober(server) else { return };
-        prober.probe = Some(Probe::default());
+        (prober.probe, prober.begun_us) = (Some(Probe::default()), now_us);
         let token = token(server, prober.generation);
         let machine = &self.servers[server as usize];
         let address = self.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)].address;
@@ -148,8 +156,12 @@ impl Engine {
         let Some(health) = &upstream.health else { return };
         let Some(prober) = self.prober(server) else { return };
         let verdict = prober.probe.as_mut().and_then(|probe| probe.feed(input.bytes, health, &upstream.head));
-        match (verdict, prober.socket) {
-            (Some(verdict), _) => self.probe_done(server, verdict),
+        let (socket, begun_us) = (prober.socket, prober.begun_us);
+        match (verdict, socket) {
+            (Some(verdict), _) => {
+                self.on_first_answer(server as usize, begun_us);
+                self.probe_done(server, verdict);
+            }
             (None, Some(socket)) => self.actions.push_back(Action::ReceiveLink { socket }),
             (None, None) => {}
         }

@@ -505,6 +505,10 @@ impl Engine {
         if link.entries.len() == 2 || server.watched {
             self.watch_late(index);
         }
+        let link = self.links.at(index);
+        if link.answers == 0 && link.entries.len() == 1 && link.owner.is_none() {
+            self.watch_first(index);
+        }
         self.counters.in_flight.add(1);
         self.charge_link(index);
         self.groups[usize::from(ask.upstream)].budget.on_sent(ask.tries == 0);

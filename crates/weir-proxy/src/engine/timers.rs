@@ -216,7 +216,7 @@ impl Engine {
             LinkState::Ready => {
                 let link = self.links.at(index);
                 let (stall, late) = (link.stall_due_us <= self.now_us, link.late_due_us <= self.now_us);
-                let rest = link.rest_due_us <= self.now_us;
+                let (rest, first) = (link.rest_due_us <= self.now_us, link.first_due_us <= self.now_us);
                 let quote = link.quote_due_us <= self.now_us;
                 if link.unheard_due_us <= self.now_us {
                     self.check_unheard(index);
@@ -229,6 +229,9 @@ impl Engine {
                 }
                 if late && self.links.is_occupied(index) {
                     self.check_late(index);
+                }
+                if first && self.links.is_occupied(index) && self.links.at(index).is_ready() {
+                    self.check_first(index);
                 }
                 if rest && self.links.is_occupied(index) && self.links.at(index).is_ready() {
                     self.check_rest(index);

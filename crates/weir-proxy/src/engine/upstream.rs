@@ -339,6 +339,11 @@ impl Engine {
             self.lose_link(index, Loss::Ours, "share-client");
             return;
         }
+        if link.entries.is_empty() && self.should_leave(index) {
+            self.make_room(index);
+            return;
+        }
+        let link = self.links.at_mut(index);
         if link.entries.is_empty() {
             link.rest_until_us = now_us + (REST_ANSWERS * answer_us).min(REST_US_MAX);
             let single = self.servers[server].is_single();
@@ -465,6 +470,11 @@ impl Engine {
             self.measure(index);
             let link = self.links.at_mut(index);
             (link.begun, link.begun_us) = (true, self.now_us);
+            if link.answers == 0 && link.owner.is_none() {
+                let (server, sent_us) = (link.server as usize, link.next_since_us());
+                self.on_first_answer(server, sent_us);
+            }
+            let link = self.links.at_mut(index);
             link.old = head.version == Version::Http10;
             if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) {
                 // The answer is good without the body that it announces; what follows it is not.
@@ -604,6 +614,7 @@ impl Engine {
         let (persist, announced, position, poison) = (link.persist, link.announced, link.position, link.poison);
         let (old, pooled) = (link.old, link.owner.is_none());
         let once = link.owner.is_some_and(|owner| owner.once);
+        let since_us = link.next_since_us();
         let Some(entry) = link.finish_answer(now_us) else { return false };
         let (server, behind) = (link.server, !link.entries.is_empty());
         link.probation = false;
@@ -639,6 +650,8 @@ impl Engine {
             return false;
         }
         if !persist || old && behind {
+            // Nobody looks at this connection after the receive.
+            self.servers[server as usize].usual.on_answers(now_us.saturating_sub(since_us), 1);
             if behind {
                 self.doubt_server(server, Some(Doubt::NotPersistent));
             }

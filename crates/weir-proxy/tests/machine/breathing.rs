@@ -112,6 +112,36 @@ fn a_server_of_one_answer_a_connection_has_no_idle_one() {
     }
 }
 
+/// Long polls have all connections that may be shared, each of which ends with its answer: no connection is made that nothing can be put on.
+#[test]
+fn connections_that_can_not_be_used_are_not_made() {
+    let mut world = World::started(breathing(1, 2, 64), 1, 1);
+    let mut slow = slow_after(10 * SECOND);
+    world.serve(move |seen| {
+        let mut script = slow(seen)?;
+        if let Some(Do::Answer(whole)) = script.pop() {
+            let ends = String::from_utf8(whole).expect("text").replacen("X-Nonce", "Connection: close\r\nX-Nonce", 1);
+            script.extend([Do::Answer(ends.into_bytes()), Do::Fin]);
+        }
+        Some(script)
+    });
+    let client = world.client();
+    for n in 0..20 {
+        world.get(client, &format!("{n:08}"));
+        world.run_for(1_000);
+    }
+    let before = world.conns.len();
+    let polls: Vec<usize> = (0..6).map(|n| ask_slow(&mut world, &format!("aaaa{n:04}"))).collect();
+    world.run_for(9 * SECOND);
+    assert!(world.conns.len() - before < 20, "{} connections made", world.conns.len() - before);
+    world.get(client, "00000020");
+    world.run_for(SECOND / 5);
+    check_honest("00000020", world.clients[client].replies.last().unwrap()).unwrap();
+    world.run_for(20 * SECOND);
+    assert!(polls.iter().all(|client| world.clients[*client].replies.len() == 1));
+    world.finish();
+}
+
 /// POSTs that take long hold connections; those that share always have some.
 #[test]
 fn what_goes_alone_holds_only_what_is_beyond_the_shared() {

@@ -102,6 +102,8 @@ pub struct Server {
     pub serve: Serve,
     /// Does not read: sends towards it never end.
     pub deaf: bool,
+    /// How many connections it serves at a time, in the order in which they were made, each until it ends.
+    pub places: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,6 +146,8 @@ pub struct Conn {
     sent_ok: bool,
     head_answered: bool,
     deaf_send: bool,
+    /// The server has ended it.
+    left: bool,
 }
 
 impl Conn {
@@ -343,7 +347,9 @@ impl World {
                 }
             })
             .collect();
-        let servers = (0..servers).map(|_| Server { door: Door::Open, serve: Box::new(honest), deaf: false }).collect();
+        let servers = (0..servers)
+            .map(|_| Server { door: Door::Open, serve: Box::new(honest), deaf: false, places: usize::MAX })
+            .collect();
         World {
             now_us,
             rng: Rng(seed),

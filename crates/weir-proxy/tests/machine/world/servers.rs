@@ -57,7 +57,16 @@ impl World {
     /// Plays what servers have to do now. True when something happened.
     pub(super) fn play(&mut self) -> bool {
         let mut acted = false;
+        let mut places: Vec<usize> = self.servers.iter().map(|server| server.places).collect();
         for conn in 0..self.conns.len() {
+            let machine = &self.conns[conn];
+            if !machine.closed && !machine.left {
+                let free = &mut places[machine.server];
+                if *free == 0 {
+                    continue;
+                }
+                *free -= 1;
+            }
             while self.play_one(conn) {
                 acted = true;
             }
@@ -89,10 +98,12 @@ impl World {
                 return true;
             }
             Do::Fin => {
+                conn.left = true;
                 conn.incoming.push_back(Incoming::Fin);
                 return true;
             }
             Do::Rst => {
+                conn.left = true;
                 conn.incoming.push_back(Incoming::Rst);
                 conn.sent_ok = false;
                 conn.script.clear();
@@ -197,6 +208,7 @@ impl World {
             sent_ok: true,
             head_answered: false,
             deaf_send: false,
+            left: false,
         });
         if self.raw {
             self.conns[number].judge.upgraded();

@@ -1,0 +1,154 @@
+//! Servers that answer fewer connections at a time than weir makes: whoever waits for a place gets one (stage schedule).
+//!
+//! A connection whose first answer is late ([`crate::places`]), also that of a probe, may not have been accepted, because the server
+//! has all its threads or processes with others that it keeps, and waits on those for requests. So what rests is closed, on all
+//! workers; where nothing does, one that is busy is as soon as it has run empty. A server where that has helped twice keeps no
+//! connection without a request for longer than a moment. Exact numbers of connections are left alone, and nothing that is
+//! unanswered is touched. semantics.md §3.
+
+use super::Engine;
+use super::loss::Loss;
+use crate::link::Link;
+use crate::mail::Mail;
+use crate::places::{AT_ONCE_US, Try};
+
+/// How it is called in counters and status.
+pub(super) const WHY: &str = "crowded";
+
+impl Link {
+    /// Whether the server has begun to answer on it, so that it has accepted it.
+    fn is_served(&self) -> bool {
+        self.is_ready() && (self.answers > 0 || self.begun)
+    }
+
+    /// Whether it waits for its first answer, and the server has all that it needs for that.
+    fn awaits_first(&self) -> bool {
+        let sent = self.entries.front().is_some_and(|front| front.start < self.log.flushed());
+        self.is_ready() && sent && !self.is_served() && self.interims() == 0 && self.body_done && self.body.is_empty()
+    }
+
+    /// Whether nothing is asked on it.
+    fn is_resting(&self) -> bool {
+        self.is_ready() && self.entries.is_empty()
+    }
+}
+
+impl Engine {
+    /// Whether the numbers of connections to a server are for weir to choose.
+    fn may_vacate(&self, server: usize) -> bool {
+        let machine = &self.servers[server];
+        let plan = &self.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)];
+        !machine.private && plan.connections_min < plan.connections
+    }
+
+    /// Whether connections to a server that rest keep others from theirs.
+    pub(super) fn is_crowded(&self, server: usize) -> bool {
+        self.hints.places(server).is_crowded(self.now_us) && self.may_vacate(server)
+    }
+
+    /// The first request was put on a connection: looks when its answer would be late.
+    pub(super) fn watch_first(&mut self, index: u32) {
+        let server = self.links.at(index).server as usize;
+        if self.may_vacate(server) {
+            self.arm_first(index, self.now_us + self.patience_us(server));
+        }
+    }
+
+    fn arm_first(&mut self, index: u32, due_us: u64) {
+        self.links.at_mut(index).first_due_us = due_us;
+        self.arm_link(index, due_us);
+    }
+
+    /// How long a first answer may take before it is late.
+    fn patience_us(&self, server: usize) -> u64 {
+        let patience_us = self.hints.places(server).patience_us(self.now_us);
+        match self.servers[server].usual.late_us() {
+            // Nothing is known, or what is usual is the waiting itself.
+            u64::MAX => patience_us,
+            _ if self.is_crowded(server) => patience_us,
+            usual_us => patience_us.max(usual_us),
+        }
+    }
+
+    /// The time of [`Engine::watch_first`] is up.
+    pub(super) fn check_first(&mut self, index: u32) {
+        let now_us = self.now_us;
+        let link = self.links.at_mut(index);
+        link.first_due_us = u64::MAX;
+        if link.is_served() || link.entries.is_empty() {
+            return;
+        }
+        let (server, awaits) = (link.server as usize, link.awaits_first());
+        let waited_us = now_us.saturating_sub(link.next_since_us());
+        let again_us = match self.patience_us(server).saturating_sub(waited_us) {
+            _ if !awaits => self.patience_us(server),
+            0 => self.on_late_first(server, waited_us),
+            left_us => left_us,
+        };
+        self.arm_first(index, now_us + again_us);
+    }
+
+    /// Something has waited for so long for its first answer from a server: others make room, on all workers. After how long it may be
+    /// said again.
+    pub(super) fn on_late_first(&mut self, server: usize, waited_us: u64) -> u64 {
+        if self.hints.places(server).on_late(self.now_us, waited_us) != Some(Try::Vacate) {
+            return AT_ONCE_US;
+        }
+        for worker in (0..self.workers).filter(|worker| *worker != self.worker).collect::<Vec<_>>() {
+            self.post(worker, Mail::Vacate { server: server as u32 });
+        }
+        self.vacate(server);
+        self.patience_us(server)
+    }
+
+    /// Something waits for its first answer from a server, here or at another worker: connections that rest are closed; if there are
+    /// none, one that is busy is when it has run empty: that which is likely to be the first.
+    pub(super) fn vacate(&mut self, server: usize) {
+        let machine = &self.servers[server];
+        let kept = machine.kept;
+        let links = machine.links.iter().map(|index| (*index, self.links.at(*index)));
+        let resting = |link: &Link| link.is_resting() && kept != Some(link.position);
+        let resting: Vec<u32> = links.clone().filter(|(_, link)| resting(link)).map(|(index, _)| index).collect();
+        if resting.is_empty() {
+            let busy = links.filter(|(_, link)| link.is_served() && !link.leaves && !link.large && !link.late);
+            if let Some((index, _)) = busy.min_by_key(|(_, link)| link.entries.len()) {
+                let link = self.links.at_mut(index);
+                (link.leaves, link.syncing) = (true, true);
+                self.servers[server].refresh(link, self.now_us);
+            }
+        }
+        for index in resting {
+            // The end of one may have put a request on another.
+            if self.links.at(index).is_resting() {
+                self.make_room(index);
+            }
+        }
+    }
+
+    /// A connection has run empty: whether it is to make room for one that waits.
+    pub(super) fn should_leave(&self, index: u32) -> bool {
+        let link = self.links.at(index);
+        let server = link.server as usize;
+        let awaited = || {
+            let links = &self.servers[server].links;
+            self.is_crowded(server) && links.iter().any(|other| self.links.at(*other).awaits_first())
+        };
+        link.leaves || link.owner.is_none() && awaited()
+    }
+
+    /// Closes a connection that has run empty, so that another has its place.
+    pub(super) fn make_room(&mut self, index: u32) {
+        self.hints.places(self.links.at(index).server as usize).on_closed(self.now_us);
+        self.lose_link(index, Loss::Ours, WHY);
+    }
+
+    /// The first answer from a server begins on a connection, or to a probe, to what was sent at `sent_us`.
+    pub(super) fn on_first_answer(&self, server: usize, sent_us: u64) {
+        self.hints.places(server).on_first_answer(self.now_us, sent_us);
+    }
+
+    /// How long a probe may wait for its answer before others make room for it.
+    pub(super) fn probe_patience_us(&self, server: usize) -> u64 {
+        if self.may_vacate(server) { self.patience_us(server) } else { u64::MAX }
+    }
+}
