@@ -1,21 +1,23 @@
 //! Nobody waits for another client's slowness longer than it takes to make a connection, with servers of each kind that people run:
-//! that keep connections, that end each after one answer and say so, or end it without a word.
+//! that keep connections, that end each after one answer and say so or not, that close with requests unread, that work on what
+//! is behind the answer that they announce the end with, that speak HTTP/1.0, that close idle connections; and one that
+//! serves few connections at a time.
 //!
-//! While uploads drip and readers stand still, each second some clients ask for something that the server answers at once; all
-//! of them must have it within [`PROMPT_US`].
+//! While uploads drip, readers stand still, and long polls and streams of events last, each second some clients ask for something
+//! that the server answers at once; all of them must have it within [`PROMPT_US`], and a POST reaches a server once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_check::upstreams::{Closing, Ending, closings};
-use weir_io::sim::{Faults, Rng, Settings};
+use weir_io::sim::{Faults, Rng, START_US, Settings};
 
 use super::book::{Asked, Outcome};
 use super::client::{Act, Client, Manners};
-use super::each_seed;
 use super::run::Run;
 use super::scenario::{Kind, Scenario, listen_address, set_connections};
-use super::server::Style;
+use super::server::{LASTING_US, Style};
+use super::{each_seed, seeds_of};
 
 const SECOND: u64 = 1_000_000;
 /// What is prompt: connects, an answer of at most a millisecond, and what noticing a late answer takes when nothing is known of the
@@ -23,6 +25,12 @@ const SECOND: u64 = 1_000_000;
 const PROMPT_US: u64 = 250_000;
 const ROUNDS: u64 = 10;
 const VICTIMS: usize = 6;
+/// Clients that hold connections.
+const HOLDERS: usize = 24;
+/// Kinds of servers.
+const KINDS: u64 = 7;
+/// A server that ends connections and does not say so may do that when a POST is on its way.
+const UNREAD: u64 = 3;
 
 fn asked(nonce: &str, body: usize) -> Asked {
     let method = if body > 0 { "POST" } else { "GET" };
@@ -50,18 +58,52 @@ fn standing(number: usize) -> (VecDeque<Act>, Vec<Asked>) {
     ([Act::StopReading(15 * SECOND), Act::Ask(0), Act::Send(get(&nonce))].into(), vec![asked(&nonce, 0)])
 }
 
-/// How the server of this seed ends its connections.
-fn ending(seed: u64) -> Option<Closing> {
-    let how = [None, Some(Ending::Announced), Some(Ending::Fin)][(seed % 3) as usize]?;
-    closings().into_iter().find(|closing| closing.how == how).map(|closing| Closing { answers: 1, ..closing })
+/// A request whose answer lasts: `/poll` or `/events`.
+fn lasting(number: usize, target: &str) -> (VecDeque<Act>, Vec<Asked>) {
+    let nonces = (0..).map(|n| format!("cc{number:02x}{n:04x}"));
+    let fits = |nonce: &String| (100..50_000).contains(&asked(nonce, 0).expected().body.len());
+    let nonce = nonces.into_iter().find(fits).expect("one of many");
+    let head = format!("GET /{target}?n={nonce} HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+    ([Act::Ask(0), Act::Send(head.into_bytes()), Act::AwaitAnswers(1)].into(), vec![asked(&nonce, 0)])
+}
+
+/// A client that asks for something that is answered at once, and leaves.
+fn victim(nonce: &str, at_us: u64) -> (VecDeque<Act>, Vec<Asked>) {
+    let body = if nonce.ends_with('5') { 3 } else { 0 };
+    let bytes = match body {
+        0 => get(nonce),
+        _ => format!("POST /?n={nonce} HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 3\r\n\r\nxxx").into_bytes(),
+    };
+    (
+        [Act::Until(START_US + at_us), Act::Ask(0), Act::Send(bytes), Act::AwaitAnswers(1)].into(),
+        vec![asked(nonce, body)],
+    )
+}
+
+/// The server of this seed.
+fn style(seed: u64) -> Style {
+    let honest = Style { delay_us_max: 1_000, ..Style::honest() };
+    let ends = |how, answers| {
+        let closing = closings().into_iter().find(|closing| closing.how == how);
+        Style { closing: closing.map(|closing| Closing { answers, ..closing }), ..honest.clone() }
+    };
+    match seed % KINDS {
+        1 => ends(Ending::Announced, 1),
+        2 => ends(Ending::Fin, 1),
+        UNREAD => ends(Ending::Unread, 7),
+        4 => Style { works_ahead: true, ..ends(Ending::Announced, 7) },
+        5 => Style { old: true, ..honest },
+        6 => Style { idle_us: 2 * SECOND, ..honest },
+        _ => honest,
+    }
 }
 
 fn scenario(seed: u64) -> Scenario {
-    let mut scenario = Scenario::of(Kind::Hostile, seed, 1 + (seed / 3 % 2) as u16);
+    let mut scenario = Scenario::of(Kind::Hostile, seed, 1 + (seed / KINDS % 2) as u16);
     scenario.name = "prompt";
     scenario.settings = Settings::random(seed, Faults::none());
     scenario.settings.window_bytes = 64 << 10;
-    scenario.styles = vec![Style { delay_us_max: 1_000, closing: ending(seed), ..Style::honest() }];
+    scenario.styles = vec![style(seed)];
     (scenario.clients, scenario.manners) = (0, Manners::quiet(1));
     let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
     upstream.servers.truncate(1);
@@ -72,38 +114,95 @@ fn scenario(seed: u64) -> Scenario {
     scenario
 }
 
+/// How many of the victims of a round have no answer.
+fn late(run: &Run, round: u64, may_lose_posts: bool) -> usize {
+    let book = run.book.borrow();
+    let is_good = |victim: &usize| {
+        let entry = &book.entries[&format!("{round:04x}{victim:04x}")];
+        let lost = may_lose_posts && entry.asked.method == "POST" && entry.outcome == Outcome::Refused(502);
+        entry.outcome == Outcome::Answered || lost
+    };
+    VICTIMS - (0..VICTIMS).filter(is_good).count()
+}
+
+fn add(run: &Run, start_us: u64, (acts, asked): (VecDeque<Act>, Vec<Asked>)) {
+    run.add(|book| Client::scripted(listen_address(), start_us, book, acts, asked, false));
+}
+
 #[test]
 fn nobody_waits_for_the_slowness_of_others() {
-    each_seed(0..24, |seed| {
+    each_seed(seeds_of(28), |seed| {
         let run = Run::new(scenario(seed));
         let rng = &mut Rng::new(seed);
-        let add = |start_us, acts, asked| {
-            run.add(|book| Client::scripted(listen_address(), start_us, book, acts, asked, false));
-        };
-        for number in 0..20 {
-            let (acts, asked) = match number % 2 {
+        let mut streams = Vec::new();
+        // Something is known of the server, by each worker.
+        for number in 0..80 {
+            add(&run, 0, victim(&format!("aaaa{number:03x}0"), number / 8 * 20_000));
+        }
+        run.pass(SECOND / 2, || false);
+        for number in 0..HOLDERS {
+            let holder = match number % 4 {
                 0 => dripping(&format!("dddd{number:04x}")),
-                _ => standing(number),
+                1 => standing(number),
+                2 => lasting(number, "poll"),
+                _ => lasting(number, "events"),
             };
-            add(rng.below(SECOND / 2), acts, asked);
+            if number % 4 == 3 {
+                streams.push(holder.1[0].nonce.clone());
+            }
+            add(&run, rng.below(SECOND / 4), holder);
         }
         for round in 1..=ROUNDS {
-            for victim in 0..VICTIMS {
-                let nonce = format!("{round:04x}{victim:04x}");
-                let acts = [Act::Until(round * SECOND), Act::Ask(0), Act::Send(get(&nonce)), Act::AwaitAnswers(1)];
-                add(0, acts.into(), vec![asked(&nonce, 0)]);
+            for number in 0..VICTIMS {
+                add(&run, 0, victim(&format!("{round:04x}{number:04x}"), (round + 1) * SECOND));
+            }
+        }
+        // All that holds connections has begun by then.
+        run.pass(3 * SECOND / 2 + PROMPT_US, || false);
+        for round in 1..=ROUNDS {
+            if round > 1 {
+                run.pass(SECOND, || false);
+            }
+            let late = late(&run, round, seed % KINDS == UNREAD);
+            if late > 0 {
+                run.fail(&format!("{late} of round {round} wait for others"));
+            }
+        }
+        let begun = streams.iter().filter(|nonce| run.book.borrow().entries[*nonce].delivered).count();
+        if begun < streams.len() {
+            run.fail(&format!("{begun} of {} streams of events have begun", streams.len()));
+        }
+        run.pass(LASTING_US, || false);
+        run.finish();
+    });
+}
+
+/// A server that serves few connections at a time, each until it ends, and clients of all workers: when that is known, nobody waits for
+/// what rests.
+#[test]
+fn a_server_of_few_places_serves_everybody() {
+    each_seed(seeds_of(24), |seed| {
+        let mut scenario = scenario(seed);
+        scenario.workers = 1 + (seed % 3) as u16;
+        scenario.styles = vec![Style { delay_us_max: 1_000, places: 1 + (seed / 3 % 4) as usize, ..Style::honest() }];
+        let upstream = &mut Arc::get_mut(&mut scenario.plan).expect("nobody shares it yet").upstreams[0];
+        set_connections(&mut upstream.servers[0], 32);
+        upstream.servers[0].connections_min = 1;
+        upstream.servers[0].connections_max = 1024;
+        let run = Run::new(scenario);
+        for round in 1..=ROUNDS {
+            for number in 0..VICTIMS {
+                add(&run, 0, victim(&format!("{round:04x}{number:04x}"), round * SECOND));
             }
         }
         run.pass(PROMPT_US, || false);
         for round in 1..=ROUNDS {
             run.pass(SECOND, || false);
-            let late = (0..VICTIMS).filter(|victim| {
-                let nonce = format!("{round:04x}{victim:04x}");
-                run.book.borrow().entries.get(&nonce).is_none_or(|entry| entry.outcome != Outcome::Answered)
-            });
-            let late = late.count();
+            // Some of the first rounds wait until it is found out.
+            let judged = if round < 3 { 0 } else { round };
+            let late: usize = (1..=judged).map(|round| late(&run, round, false)).sum();
             if late > 0 {
-                run.fail(&format!("{late} of round {round} wait for others"));
+                run.fail(&format!("{late} wait in round {round}"));
             }
         }
         run.finish();

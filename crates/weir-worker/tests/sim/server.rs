@@ -22,6 +22,9 @@ pub const KILLER: &str = "e19_killer";
 /// How long the process of a killed server takes to come back, microseconds.
 const RESTART_US: u64 = 5_000;
 
+/// How long an answer to `/poll` takes, and the second half of one to `/events`, microseconds.
+pub const LASTING_US: u64 = 14_000_000;
+
 /// How long a server leaves an answer half said until its client has got some of it: that client may wait for others first.
 const AWAIT_US_MAX: u64 = 1_000_000;
 
@@ -58,6 +61,14 @@ pub struct Style {
     pub swaps: u32,
     /// Carries the identifier of weir back ([`ECHO_FIELD`]).
     pub echo: bool,
+    /// It works on what follows an answer that announces the end, although nobody will hear of it.
+    pub works_ahead: bool,
+    /// Speaks HTTP/1.0: each answer ends its connection.
+    pub old: bool,
+    /// Closes connections on which nothing was asked for so long, microseconds; 0: never.
+    pub idle_us: u64,
+    /// How many connections it serves at a time, in the order in which they were made, each until it ends.
+    pub places: usize,
     /// Times out of service.
     pub outages: Vec<Outage>,
     /// What it demands of requests.
@@ -79,6 +90,10 @@ impl Style {
             up_after_us: 0,
             swaps: 0,
             echo: false,
+            works_ahead: false,
+            old: false,
+            idle_us: 0,
+            places: usize::MAX,
             outages: Vec::new(),
             rules: Rules::default(),
         }
@@ -99,6 +114,8 @@ pub struct Server {
     pub(super) retiring: bool,
     /// Times that its application is ill: more than 0 is ill.
     pub(super) ill: u32,
+    /// Connections so far.
+    accepted: u64,
 }
 
 pub(super) struct Connection {
@@ -120,6 +137,10 @@ pub(super) struct Connection {
     tunnel: bool,
     /// weir probes the server on it: nobody's traffic.
     probe: bool,
+    /// The pieces of its answer are far apart.
+    lasts: bool,
+    /// How many were accepted before.
+    order: u64,
     /// Bytes received and counted as traffic, before the first request was complete.
     got: u64,
 }
@@ -147,6 +168,8 @@ enum After {
 pub(super) enum Due {
     Go(Conn),
     Resume(Conn),
+    /// It has rested for as long as it may, if it has given so many answers.
+    Rested(Conn, usize),
     CloseUnread(Conn),
     /// It begins to listen.
     Up,
@@ -176,6 +199,7 @@ impl Server {
             frozen: None,
             retiring: false,
             ill: 0,
+            accepted: 0,
         }
     }
 
@@ -195,6 +219,7 @@ impl Server {
         match due {
             Due::Go(conn) => self.due(net, conn),
             Due::Resume(conn) => net.resume(conn),
+            Due::Rested(conn, answered) => self.end_rested(net, conn, answered),
             Due::CloseUnread(conn) => {
                 self.conns.remove(&conn);
                 net.close(conn);
@@ -252,7 +277,7 @@ impl Server {
             book.traffic.servers_sent += bytes.len() as u64;
             return net.send(conn, &bytes);
         }
-        let ignored = connection.announced;
+        let ignored = connection.announced && !self.style.works_ahead;
         while let Some(request) = connection.judge.poll_request() {
             if request.target == HEALTH_PATH {
                 connection.probe = true;
@@ -298,6 +323,9 @@ impl Server {
     }
 
     fn go_on(&mut self, net: &mut Net<'_>, conn: Conn) {
+        if !self.has_place(conn) {
+            return;
+        }
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         if connection.writing.is_some() || connection.deaf || self.style.silent {
             return;
@@ -311,8 +339,33 @@ impl Server {
         }
         self.conns.entry(conn).and_modify(|connection| connection.writing = Some(Writing::Delay));
         let most = self.style.delay_us_max >> net.rng().below(8);
-        let after_us = net.rng().below(most + 1);
+        let after_us = net.rng().below(most + 1) + if request.target.starts_with("/poll") { LASTING_US } else { 0 };
         self.timer(net, after_us, Due::Go(conn));
+    }
+
+    /// Whether a connection is one of those that are served.
+    fn has_place(&self, conn: Conn) -> bool {
+        if self.style.places >= self.conns.len() {
+            return true;
+        }
+        let Some(order) = self.conns.get(&conn).map(|connection| connection.order) else { return false };
+        let before = |other: &&Connection| other.order < order && !other.deaf;
+        self.conns.values().filter(before).count() < self.style.places
+    }
+
+    /// A connection has ended: another one may have its place.
+    fn fill_places(&mut self, net: &mut Net<'_>) {
+        if self.style.places < usize::MAX {
+            let conns: Vec<Conn> = self.conns.keys().copied().collect();
+            conns.into_iter().for_each(|conn| self.go_on(net, conn));
+        }
+    }
+
+    fn end_rested(&mut self, net: &mut Net<'_>, conn: Conn, answered: usize) {
+        if self.conns.get(&conn).is_some_and(|connection| connection.answered == answered && connection.is_idle()) {
+            self.deafen(conn);
+            net.finish(conn);
+        }
     }
 
     fn due(&mut self, net: &mut Net<'_>, conn: Conn) {
@@ -350,6 +403,7 @@ impl Server {
         }
         connection.answered += usize::from(counts);
         connection.judge.answered();
+        connection.lasts = request.target.starts_with("/events");
         self.book.borrow_mut().answers += 1;
         let ending =
             self.style.closing.filter(|closing| counts && closing.answers == connection.answered).map(|c| c.how);
@@ -360,6 +414,7 @@ impl Server {
         if let Some(closing) = self.style.closing.filter(|_| ending.is_some() || half) {
             self.book.borrow_mut().plays(closing.id, !connection.queue.is_empty());
         }
+        let ending = if self.style.old { Some(Ending::Fin) } else { ending };
         let ending = if self.retiring { Some(Ending::Announced) } else { ending };
         let announced = ending == Some(Ending::Announced);
         // Half of an answer that ends by close can't be told from a whole one.
@@ -373,7 +428,9 @@ impl Server {
                 connection.announced = true;
                 after = After::Finish;
                 let behind = connection.queue.iter().map(Request::nonce).chain(connection.open_nonce.as_deref());
-                behind.for_each(|nonce| self.book.borrow_mut().ignored(nonce));
+                if !self.style.works_ahead {
+                    behind.for_each(|nonce| self.book.borrow_mut().ignored(nonce));
+                }
             }
             Some(Ending::HalfAnswer) | None => {}
         }
@@ -383,7 +440,11 @@ impl Server {
             let pieces = VecDeque::from([bytes[..bytes.len() / 2].to_vec()]);
             return self.write(net, conn, pieces, After::Finish);
         }
-        let pieces = self.cut(net, bytes);
+        let lasts = self.conns.get(&conn).is_some_and(|connection| connection.lasts);
+        let pieces = match lasts {
+            true => VecDeque::from([bytes[..bytes.len() - 1].to_vec(), bytes[bytes.len() - 1..].to_vec()]),
+            false => self.cut(net, bytes),
+        };
         self.write(net, conn, pieces, after);
     }
 
@@ -419,7 +480,8 @@ impl Server {
             out.push_str("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
         }
         let (status, nonce) = (expected.status, request.nonce());
-        out.push_str(&format!("HTTP/1.1 {status} Whatever\r\nX-Nonce: {nonce}\r\nX-Server: {server}\r\n"));
+        let minor = if self.style.old { 0 } else { 1 };
+        out.push_str(&format!("HTTP/1.{minor} {status} Whatever\r\nX-Nonce: {nonce}\r\nX-Server: {server}\r\n"));
         if self.ill > 0 {
             out.push_str("X-Ill: yes\r\n");
         }
@@ -442,7 +504,7 @@ impl Server {
             out.push_str("\r\n");
             return ([out.into_bytes(), expected.body].concat(), After::Finish);
         }
-        if rng.chance(400) {
+        if !self.style.old && rng.chance(400) {
             out.push_str("Transfer-Encoding: chunked\r\n\r\n");
             let mut out = out.into_bytes();
             let mut rest = &expected.body[..];
@@ -480,11 +542,18 @@ impl Server {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         if !pieces.is_empty() {
             connection.writing = Some(Writing::Pieces(pieces, after));
-            let after_us = net.rng().below(1 + (self.style.delay_us_max >> 2));
+            let after_us =
+                if connection.lasts { LASTING_US } else { net.rng().below(1 + (self.style.delay_us_max >> 2)) };
             return self.timer(net, after_us, Due::Go(conn));
         }
         match after {
-            After::Next => self.go_on(net, conn),
+            After::Next => {
+                if self.style.idle_us > 0 {
+                    let rested = Due::Rested(conn, connection.answered);
+                    self.timer(net, self.style.idle_us, rested);
+                }
+                self.go_on(net, conn);
+            }
             After::Finish => net.finish(conn),
             After::Reset => {
                 self.note_broken(conn);
@@ -584,8 +653,11 @@ impl Actor for Server {
             early: false,
             tunnel: false,
             probe: false,
+            lasts: false,
+            order: self.accepted,
             got: 0,
         };
+        self.accepted += 1;
         self.conns.insert(conn, connection);
     }
 
@@ -623,11 +695,13 @@ impl Actor for Server {
             return net.finish(conn);
         }
         net.close(conn);
+        self.fill_places(net);
     }
 
-    fn on_reset(&mut self, _: &mut Net<'_>, conn: Conn) {
+    fn on_reset(&mut self, net: &mut Net<'_>, conn: Conn) {
         self.forget_traffic(conn);
         self.conns.remove(&conn);
+        self.fill_places(net);
     }
 }
 
