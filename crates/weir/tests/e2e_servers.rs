@@ -21,6 +21,8 @@ on_both_drivers!(
     gunicorn_with_two_processes,
     gunicorn_with_threads,
     python_without_threads,
+    python_that_keeps_its_only_connection,
+    clients_in_turn_of_python_that_keeps_its_only_connection,
     python_with_threads,
     node,
     uploads_that_drip_in_node,
@@ -46,6 +48,8 @@ enum Program {
     GunicornThreads,
     /// HTTP/1.0, one connection at a time.
     PythonOne,
+    /// HTTP/1.1, one connection at a time, which it keeps until the other side ends it; five more wait in its queue.
+    PythonKeeps,
     /// A thread for each connection.
     PythonThreads,
     /// Closes idle connections after so many milliseconds; 0: as it does by default.
@@ -81,6 +85,7 @@ impl Real {
             Program::GunicornSync => gunicorn(&["--workers", "2"]),
             Program::GunicornThreads => gunicorn(&["--threads", "64", "--keep-alive", "2"]),
             Program::PythonOne => python("one"),
+            Program::PythonKeeps => python("keeps"),
             Program::PythonThreads => python("threads"),
             Program::Node(idle_ms) => {
                 let mut command = Command::new("node");
@@ -153,6 +158,24 @@ fn gunicorn_with_threads(io: Io) {
 
 fn python_without_threads(io: Io) {
     all_are_answered(io, Program::PythonOne);
+}
+
+fn python_that_keeps_its_only_connection(io: Io) {
+    all_are_answered(io, Program::PythonKeeps);
+}
+
+/// Clients come one after the other, to one worker or the other: what a worker keeps for the next request keeps nobody waiting.
+fn clients_in_turn_of_python_that_keeps_its_only_connection(io: Io) {
+    let real = Real::start(Program::PythonKeeps);
+    let weir = real.weir(io);
+    others_are_answered(&format!("one connection at a time, {}", io.word()), &weir);
+    let (mut poster, nonce) = (Client::connect(weir.address), nonce());
+    poster.request("POST", &format!("/?n={nonce}"), "", b"x");
+    check_honest(&nonce, &poster.reply()).unwrap();
+    others_are_answered(&format!("the same behind a POST, {}", io.word()), &weir);
+    let posts = real.log().iter().filter(|line| **line == format!("POST {nonce}")).count();
+    assert_eq!(posts, 1);
+    weir.stop();
 }
 
 fn python_with_threads(io: Io) {

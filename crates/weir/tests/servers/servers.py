@@ -69,9 +69,10 @@ class Handler(BaseHTTPRequestHandler):
 
 def main():
     kind, port = sys.argv[1], int(sys.argv[2])
-    server = {"one": HTTPServer, "threads": ThreadingHTTPServer}[kind]
-    if kind == "threads":
+    server = {"one": HTTPServer, "keeps": HTTPServer, "threads": ThreadingHTTPServer}[kind]
+    if kind != "one":
         Handler.protocol_version = "HTTP/1.1"
+    if kind == "threads":
         server.request_queue_size = 1024
     server(("127.0.0.1", port), Handler).serve_forever()
 
