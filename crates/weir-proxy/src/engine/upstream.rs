@@ -505,7 +505,7 @@ impl Engine {
         }
         let Some(entry) = self.links.at(index).entries.front() else { return false };
         let stray = head.status < 200
-            && (entry.behind || self.is_mismatch(index, &ask, fields, input) || entry.soon && !self.is_echoed(index));
+            && (entry.behind || self.is_mismatch(index, &ask, fields, input) || entry.soon && self.may_be_late(index));
         if stray {
             // Whoever can write behind an answer of its own could write this one.
             self.counters.interim_dropped.add(1);
@@ -525,10 +525,10 @@ impl Engine {
         }
     }
 
-    /// Whether answers carry back the identifiers of their requests.
-    fn is_echoed(&self, index: u32) -> bool {
-        let server = self.links.at(index).server as usize;
-        self.plan.upstreams[usize::from(self.servers[server].upstream)].echo.is_some()
+    /// Whether an interim answer may be an earlier client's, where clients are kept apart: none has an identifier that says so.
+    fn may_be_late(&self, index: u32) -> bool {
+        let machine = &self.servers[self.links.at(index).server as usize];
+        machine.keeps_apart() && self.plan.upstreams[usize::from(machine.upstream)].echo.is_none()
     }
 
     /// Whether an answer doesn't carry back the identifier of its request.

@@ -489,7 +489,6 @@ fn interim_answers_are_not_for_old_clients() {
     let (old, new) = (world.client(), world.client());
     world.expect(old, "GET", true, false);
     world.send(old, b"GET /v?n=00000001 HTTP/1.0\r\n\r\n");
-    world.run_for(100_000);
     world.get(new, "00000002");
     world.settle();
     check_honest("00000001", &world.clients[old].replies[0]).unwrap();
