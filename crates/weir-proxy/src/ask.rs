@@ -96,6 +96,8 @@ impl Traits {
     pub const BOUND: Traits = Traits(2048);
     /// Moved away from behind a late answer: that happens once more at most, and then it goes alone.
     pub const MOVED: Traits = Traits(256);
+    /// It was given back by a worker that had just lost its connections; once is enough.
+    pub const RETURNED: Traits = Traits(8192);
 
     /// Lost twice, or suspect: goes alone, and no other such request of its upstream beside it.
     pub const QUARANTINED: Traits = Traits(4096);
@@ -205,6 +207,7 @@ mod tests {
             Traits::LIKE_PROBE,
             Traits::BOUND,
             Traits::MOVED,
+            Traits::RETURNED,
             Traits::QUARANTINED,
             Traits::WRECKED,
             Traits::TUNNEL,

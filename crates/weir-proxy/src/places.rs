@@ -5,15 +5,18 @@
 //! that have nothing to do are closed (`engine/crowded.rs`). When a late answer comes at once then, that has helped. Before that it is
 //! seen whether it comes by itself ([`Try::Wait`]), every second time, or every eighth once others have helped twice: a server that is
 //! merely slow is not tried again before an answer takes twice as long. Nothing else depends on it than how long connections rest,
-//! so that a mistake costs connects, and no request waits for it. One [`Places`] a server, shared by all workers, without locks: who
+//! so that a mistake costs connects, or a request of such a server [`PATIENCE_US_MAX`]. One [`Places`] a server, shared by all workers, without locks: who
 //! reads an old number tries once too often or too late. Bound: seven numbers. semantics.md §3.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Before this no first answer is late.
 pub const LATE_US: u64 = 100_000;
-/// What comes so soon after connections were closed has come because of that, unless it does so without.
-pub const AT_ONCE_US: u64 = 100_000;
+/// For so long it is seen whether late answers come by themselves.
+pub const WAIT_US: u64 = 100_000;
+/// What comes so soon after connections were closed has come because of that. Much less, so that answers which take their time at
+/// random are found to come by themselves sooner than to be helped.
+const HELP_US: u64 = 40_000;
 /// Every so many times it is seen whether it does; where closing has helped before, every so many.
 const WAITS: u32 = 2;
 const WAITS_CROWDED: u32 = 8;
@@ -22,12 +25,12 @@ const PROOFS_MIN: u32 = 2;
 /// What was learned holds for so long; then half of the patience.
 const MEMORY_US: u64 = 600_000_000;
 /// No longer than this is waited for a first answer.
-const PATIENCE_US_MAX: u64 = 60_000_000;
+const PATIENCE_US_MAX: u64 = 30_000_000;
 
 /// What is done about a late first answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Try {
-    /// Nothing for [`AT_ONCE_US`]: it may come by itself.
+    /// Nothing for [`WAIT_US`]: it may come by itself.
     Wait,
     /// Others make room.
     Vacate,
@@ -74,10 +77,10 @@ impl Places {
         (self.patience_us.load(Ordering::Relaxed) >> halves).clamp(LATE_US, PATIENCE_US_MAX)
     }
 
-    /// A first answer has taken so long. None: it is being seen whether such come by themselves.
+    /// A first answer has taken so long. None: it is being seen whether such come by themselves, or whether the last try helps.
     pub fn on_late(&self, now_us: u64, late_us: u64) -> Option<Try> {
-        let waited_us = self.waited_us.load(Ordering::Relaxed);
-        if waited_us > 0 && now_us.saturating_sub(waited_us) < AT_ONCE_US {
+        let tried_us = self.tried_us.load(Ordering::Relaxed);
+        if self.waits(now_us) || tried_us > 0 && now_us < tried_us + self.patience_us(now_us) {
             return None;
         }
         let every = if self.is_crowded(now_us) { WAITS_CROWDED } else { WAITS };
@@ -87,6 +90,12 @@ impl Places {
         }
         self.be_patient(now_us, late_us);
         Some(Try::Vacate)
+    }
+
+    /// Whether it is being seen whether late answers come by themselves.
+    pub fn waits(&self, now_us: u64) -> bool {
+        let waited_us = self.waited_us.load(Ordering::Relaxed);
+        waited_us > 0 && now_us.saturating_sub(waited_us) < WAIT_US
     }
 
     fn be_patient(&self, now_us: u64, late_us: u64) {
@@ -102,14 +111,15 @@ impl Places {
 
     /// The first answer on a connection begins, to what was sent at `sent_us`.
     pub fn on_first_answer(&self, now_us: u64, sent_us: u64) {
-        let came = |us: u64| us.saturating_sub(sent_us) >= LATE_US && now_us.saturating_sub(us) <= AT_ONCE_US;
+        let came =
+            |us: u64, most_us: u64| us.saturating_sub(sent_us) >= LATE_US && now_us.saturating_sub(us) <= most_us;
         let closed_us = self.closed_us.load(Ordering::Relaxed);
         let waited_us = self.waited_us.load(Ordering::Relaxed);
-        if came(waited_us) && closed_us < waited_us {
+        if came(waited_us, WAIT_US) && closed_us < waited_us {
             self.proofs.store(0, Ordering::Relaxed);
-            self.be_patient(now_us, now_us.saturating_sub(sent_us));
+            self.be_patient(now_us, 0);
         }
-        if !came(closed_us) || closed_us < waited_us {
+        if !came(closed_us, HELP_US) || closed_us < waited_us {
             return;
         }
         // Others that come at the same time prove nothing more.
@@ -152,14 +162,14 @@ mod tests {
         for (n, crowded) in [(1, false), (2, true), (3, true)] {
             let now_us = n * SECOND;
             if places.on_late(now_us, LATE_US) == Some(Try::Wait) {
-                assert_eq!(places.on_late(now_us + AT_ONCE_US - 1, LATE_US), None);
-                assert_eq!(late_by(&places, now_us + AT_ONCE_US, AT_ONCE_US), Some(Try::Vacate));
+                assert_eq!(places.on_late(now_us + WAIT_US - 1, LATE_US), None);
+                assert_eq!(late_by(&places, now_us + WAIT_US, HELP_US), Some(Try::Vacate));
             } else {
                 places.on_closed(now_us);
                 places.on_first_answer(now_us, now_us - LATE_US);
             }
             // Another one at the same time.
-            places.on_first_answer(now_us + AT_ONCE_US, now_us - LATE_US);
+            places.on_first_answer(now_us + HELP_US, now_us - LATE_US);
             let now_us = now_us + SECOND / 2;
             assert_eq!((places.is_crowded(now_us), places.patience_us(now_us)), (crowded, LATE_US), "{n}");
         }
@@ -169,18 +179,18 @@ mod tests {
     /// Also where two came at once by chance.
     #[test]
     fn what_comes_by_itself_is_none() {
-        for after_us in [1, AT_ONCE_US] {
+        for after_us in [1, WAIT_US] {
             let places = Places::default();
             places.proofs.store(2, Ordering::Relaxed);
             places.helped_us.store(1, Ordering::Relaxed);
             assert!(places.is_crowded(SECOND));
             let tried = late_by(&places, SECOND, after_us);
             assert_eq!((tried, places.is_crowded(2 * SECOND)), (Some(Try::Wait), false));
-            assert_eq!(places.patience_us(2 * SECOND), 2 * (LATE_US + after_us));
+            assert_eq!(places.patience_us(2 * SECOND), 2 * LATE_US);
         }
         let places = Places::default();
         for n in 1..10 {
-            late_by(&places, n * SECOND, AT_ONCE_US + 1);
+            late_by(&places, n * SECOND, WAIT_US + 1);
         }
         assert!(!places.is_crowded(10 * SECOND));
     }
@@ -193,6 +203,7 @@ mod tests {
         assert_eq!(places.patience_us(SECOND), 2 * LATE_US);
         places.be_patient(SECOND, 5 * SECOND);
         assert_eq!(places.patience_us(SECOND), 10 * SECOND);
+        assert_eq!((places.on_late(2 * SECOND, 10 * SECOND), places.on_late(10 * SECOND, 20 * SECOND)), (None, None));
         assert_eq!(places.patience_us(SECOND + MEMORY_US), 5 * SECOND);
         assert_eq!(places.patience_us(100 * MEMORY_US), LATE_US);
         places.be_patient(SECOND, 50 * SECOND);

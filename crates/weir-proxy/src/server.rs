@@ -163,6 +163,8 @@ pub struct Server {
     pub reach: Reach,
     /// How long it lets a connection rest.
     pub idle_limit: IdleLimit,
+    /// When a timer last was to go off because a connection has rested that what waits needs.
+    pub rested_due_us: u64,
     /// Tunnels whose bytes the driver moves: they are no connections of the engine's any more.
     pub relays: u32,
     /// Requests that wait.
@@ -266,6 +268,7 @@ impl Server {
             limits,
             reach: Reach::Unknown,
             idle_limit: IdleLimit::default(),
+            rested_due_us: 0,
             relays: 0,
             waiting: Lines::default(),
             inflight: 0,
@@ -516,6 +519,11 @@ impl Server {
     /// Whether a connection ran empty so lately that others are preferred.
     pub fn is_resting(&self, position: usize) -> bool {
         self.resting.has(position)
+    }
+
+    /// Positions of all such.
+    pub fn resting(&self) -> impl Iterator<Item = usize> {
+        self.resting.members()
     }
 
     /// The position of the connection that takes this request now, if there is one.

@@ -178,7 +178,7 @@ impl Engine {
     }
 
     /// Looks after a while whether a connection rests for too long.
-    fn watch_rest(&mut self, index: u32) {
+    pub(super) fn watch_rest(&mut self, index: u32) {
         if !self.links.is_occupied(index) || !self.links.at(index).is_ready() {
             return;
         }
@@ -268,7 +268,7 @@ impl Engine {
     }
 
     /// Closes the socket if there is one and sets the time of the next try, if there is to be one before a request needs it.
-    /// `useless`: nothing was asked on it before the server has ended it, or would have.
+    /// `useless`: nothing was asked on it before the server has ended it, or would have, or it makes room for others.
     pub(super) fn disconnect(&mut self, index: u32, useless: bool) {
         let link = self.links.at_mut(index);
         if let Some(socket) = link.socket.take() {

@@ -10,7 +10,10 @@ use super::Engine;
 use super::loss::Loss;
 use crate::link::Link;
 use crate::mail::Mail;
-use crate::places::{AT_ONCE_US, Try};
+use crate::places::{Try, WAIT_US};
+
+/// How late one that waits hears of what was learned with another.
+const AGAIN_US_MAX: u64 = 1_000_000;
 
 /// How it is called in counters and status.
 pub(super) const WHY: &str = "crowded";
@@ -38,7 +41,7 @@ impl Engine {
     fn may_vacate(&self, server: usize) -> bool {
         let machine = &self.servers[server];
         let plan = &self.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)];
-        !machine.private && plan.connections_min < plan.connections
+        !machine.private && !machine.limits.is_exact() && plan.connections_min < plan.connections
     }
 
     /// Whether connections to a server that rest keep others from theirs.
@@ -92,13 +95,13 @@ impl Engine {
     /// said again.
     pub(super) fn on_late_first(&mut self, server: usize, waited_us: u64) -> u64 {
         if self.hints.places(server).on_late(self.now_us, waited_us) != Some(Try::Vacate) {
-            return AT_ONCE_US;
+            return self.patience_us(server).clamp(WAIT_US, AGAIN_US_MAX);
         }
         for worker in (0..self.workers).filter(|worker| *worker != self.worker).collect::<Vec<_>>() {
             self.post(worker, Mail::Vacate { server: server as u32 });
         }
         self.vacate(server);
-        self.patience_us(server)
+        self.patience_us(server).min(AGAIN_US_MAX)
     }
 
     /// Something waits for its first answer from a server, here or at another worker: connections that rest are closed; if there are
@@ -120,26 +123,27 @@ impl Engine {
         for index in resting {
             // The end of one may have put a request on another.
             if self.links.at(index).is_resting() {
-                self.make_room(index);
+                self.hints.places(server).on_closed(self.now_us);
+                self.lose_link(index, Loss::Ours, WHY);
             }
         }
     }
 
-    /// A connection has run empty: whether it is to make room for one that waits.
-    pub(super) fn should_leave(&self, index: u32) -> bool {
+    /// A connection has run empty: whether it ends, to make room for one that waits.
+    pub(super) fn should_leave(&mut self, index: u32) -> bool {
         let link = self.links.at(index);
         let server = link.server as usize;
-        let awaited = || {
-            let links = &self.servers[server].links;
-            self.is_crowded(server) && links.iter().any(|other| self.links.at(*other).awaits_first())
-        };
-        link.leaves || link.owner.is_none() && awaited()
-    }
-
-    /// Closes a connection that has run empty, so that another has its place.
-    pub(super) fn make_room(&mut self, index: u32) {
-        self.hints.places(self.links.at(index).server as usize).on_closed(self.now_us);
-        self.lose_link(index, Loss::Ours, WHY);
+        if link.leaves {
+            self.hints.places(server).on_closed(self.now_us);
+            return true;
+        }
+        if link.owner.is_some() || !self.is_crowded(server) {
+            return false;
+        }
+        self.watch_rest(index);
+        let links = &self.servers[server].links;
+        let awaited = || links.iter().any(|other| self.links.at(*other).awaits_first());
+        !self.hints.places(server).waits(self.now_us) && awaited()
     }
 
     /// The first answer from a server begins on a connection, or to a probe, to what was sent at `sent_us`.

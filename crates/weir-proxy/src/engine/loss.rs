@@ -250,7 +250,7 @@ impl Engine {
         let front_us = link.entries.front().filter(|front| front.start < link.log.flushed()).map(|front| front.sent_us);
         let (connected_us, rested) = (link.connected_us, link.rested);
         let at_rest = matches!(loss, Loss::Died | Loss::Closed) && was_ready && link.entries.is_empty();
-        let useless = (at_rest || why == RESTED) && link.answers == 0 || why == crowded::WHY;
+        let unused = (at_rest || why == RESTED) && link.answers == 0;
         let rest_us = link.rest_us(self.now_us);
         let unsaid = matches!(loss, Loss::Died | Loss::Closed) && was_ready && !link.begun && link.answers > 0;
         let abrupt = unsaid && owner.is_none() && (!link.entries.is_empty() || rest_us < ABRUPT_US);
@@ -270,10 +270,11 @@ impl Engine {
         if owner.is_some() {
             self.remove_own(index);
         } else {
-            if matches!(loss, Loss::Died | Loss::Broken) && !useless {
+            if matches!(loss, Loss::Died | Loss::Broken) && !unused {
                 self.servers[server].reach = Reach::Doubtful;
             }
-            self.disconnect(index, useless);
+            let yields = why == crowded::WHY || why == RESTED && self.is_crowded(server);
+            self.disconnect(index, unused || yields);
             self.links.at_mut(index).probation = loss != Loss::Announced;
             if at_rest {
                 self.note_idle_end(server, rest_us);

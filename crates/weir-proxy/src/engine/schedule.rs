@@ -222,11 +222,17 @@ impl Engine {
         }
         let machine = &self.servers[server];
         let unwanted = !machine.standing.keeps_waiting() && !ask.traits.has(Traits::TRIAL);
-        let gone = machine.ready == 0 && !self.may_come_up(server);
-        if gone || unwanted && self.has_other(server) {
+        let gone = machine.ready == 0 && !machine.is_full() && !self.may_come_up(server);
+        let returns = gone && !ask.traits.has(Traits::RETURNED);
+        if returns || unwanted && self.has_other(server) {
             // Its asker did not know yet.
-            self.place_again(ask, bytes.to_vec());
-            self.dispatch_group(server);
+            ask.traits = ask.traits.with(Traits::RETURNED, ask.traits.has(Traits::RETURNED) || gone);
+            if ask.traits.has(Traits::QUARANTINED) {
+                self.mail_back(ask, bytes);
+            } else {
+                self.place_again(ask, bytes.to_vec());
+                self.dispatch_group(server);
+            }
             return;
         }
         self.publish_response(server);
@@ -420,24 +426,25 @@ impl Engine {
     /// of a rest, whichever comes first. Not where nobody knows that the server works on more than one connection at a time.
     fn may_wait_for_rest(&mut self, server: usize, ask: &Ask) -> bool {
         let machine = &self.servers[server];
-        if !machine.is_coming() && !machine.may_grow(ask.traits.goes_alone()) {
+        let comes = machine.is_coming() || machine.may_grow(ask.traits.goes_alone());
+        if !comes || !self.is_hopeful(server) {
             return false;
         }
-        let links = || machine.links.iter().map(|index| (*index, self.links.at(*index)));
-        let several = links().filter(|(_, link)| link.is_ready() && link.answers > 0).count() > 1;
-        let resting = links().filter(|(_, link)| machine.is_resting(link.position as usize));
-        let next = resting.map(|(index, link)| (link.rest_until_us, index)).min().filter(|_| several);
-        if let Some((until_us, index)) = next {
+        let links = || machine.links.iter().map(|index| self.links.at(*index));
+        let several = links().filter(|link| link.is_ready() && link.answers > 0).nth(1).is_some();
+        let resting = machine.resting().map(|position| machine.links[position]);
+        let next = resting.map(|index| (self.links.at(index).rest_until_us, index)).min().filter(|_| several);
+        let Some((until_us, index)) = next else { return false };
+        if std::mem::replace(&mut self.servers[server].rested_due_us, until_us) != until_us {
             self.arm_link(index, until_us);
         }
-        next.is_some()
+        true
     }
 
     /// Of the connections that rest the one that has been empty for longest.
     fn longest_empty(&self, server: usize) -> Option<usize> {
         let machine = &self.servers[server];
-        let resting = (0..machine.links.len()).filter(|position| machine.is_resting(*position));
-        resting.min_by_key(|position| self.links.at(machine.links[*position]).answered_us)
+        machine.resting().min_by_key(|position| self.links.at(machine.links[*position]).answered_us)
     }
 
     /// An idle connection for a request that goes alone, `first` if that is good. What can't be sent again is not put on one that

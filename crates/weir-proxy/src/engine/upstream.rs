@@ -9,7 +9,7 @@ use super::answer::Lines;
 use super::glitches::ENDED_BY_GLITCHES;
 use super::loss::Loss;
 use super::watch::{End, Watch};
-use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, Piece, token};
+use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, Piece, crowded, token};
 use crate::ask::{Ask, ExchangeId, LinkId, Traits};
 use crate::depth::Answers;
 use crate::glitch::UpstreamGlitch;
@@ -340,8 +340,8 @@ impl Engine {
             return;
         }
         if link.entries.is_empty() && self.should_leave(index) {
-            self.make_room(index);
-            return;
+            self.lose_link(index, Loss::Ours, crowded::WHY);
+            return self.retire_if_unwanted(server);
         }
         let link = self.links.at_mut(index);
         if link.entries.is_empty() {
@@ -370,6 +370,10 @@ impl Engine {
             return;
         }
         self.dispatch(server);
+        self.retire_if_unwanted(server);
+    }
+
+    fn retire_if_unwanted(&mut self, server: usize) {
         if !self.servers[server].standing.keeps_connections() {
             self.retire(server);
         }

@@ -107,7 +107,7 @@ fn posts_wait_for_a_place() {
 /// First answers that are late by themselves cost a few resting connections.
 #[test]
 fn a_slow_server_keeps_its_connections() {
-    for slow_us in [110, 150, 190, 400, 1_000, 30_000] {
+    for slow_us in [110, 150, 190, 220, 250, 290, 400, 1_000, 30_000] {
         let mut world = World::started(breathing(), 2, 1);
         world.serve(working("/slow", slow_us * MILLISECOND));
         for n in 0..100 {
@@ -117,7 +117,7 @@ fn a_slow_server_keeps_its_connections() {
             world.run_for(SECOND - 150 * MILLISECOND);
         }
         world.run_for(30 * SECOND);
-        assert!(closes(&world) <= 8, "{slow_us} ms: {} closed", closes(&world));
+        assert!(closes(&world) <= 16, "{slow_us} ms: {} closed", closes(&world));
         world.finish();
     }
 }
@@ -155,8 +155,7 @@ fn probes_are_answered_by_a_server_of_one_place() {
         let all = clients(&mut world, 4);
         for round in 0..600 {
             if busy || round == 0 {
-                let within_us = if round == 0 { SECOND } else { SECOND / 4 };
-                all_ask(&mut world, &all, &format!("a{round:03}"), within_us);
+                all_ask(&mut world, &all, &format!("a{round:03}"), SECOND);
             } else {
                 world.run_for(50 * MILLISECOND);
             }

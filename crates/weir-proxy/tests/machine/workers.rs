@@ -254,6 +254,29 @@ fn a_server_that_dies_while_a_request_is_in_the_mail() {
     }
 }
 
+/// Where the one server that is left is full, a request that comes back is refused: it doesn't go to and fro between workers.
+#[test]
+fn what_nobody_can_take_does_not_go_to_and_fro() {
+    let mut two = plan(2, 1);
+    two.upstreams[0].queue_size = 1;
+    let mut world = World::started(two, 2, 1);
+    world.servers[0].serve = Box::new(|_| Some(vec![Do::Silence]));
+    world.servers[1].door = Door::Refuses;
+    let conns = world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == 1).collect::<Vec<_>>();
+    conns.into_iter().for_each(|conn| world.say(conn, Do::Fin));
+    world.run_for(20_000_000);
+    let clients: Vec<usize> = (0..4).map(|n| world.client_of(n % 2)).collect();
+    for (n, client) in clients.iter().enumerate() {
+        world.get(*client, &format!("{n:08}"));
+    }
+    world.run_for(1_000_000);
+    let statuses = |world: &World, client: &usize| world.clients[*client].statuses();
+    let refused = clients.iter().filter(|client| statuses(&world, client) == [503]).count();
+    assert_eq!(refused, 3, "{:?}", clients.iter().map(|client| statuses(&world, client)).collect::<Vec<_>>());
+    assert!(world.count(|counters| counters.mail_sent.get()) < 50);
+    world.finish();
+}
+
 /// Losses across workers: what may be repeated is, what may not gets 502, each once.
 #[test]
 fn losses_cross_workers() {
