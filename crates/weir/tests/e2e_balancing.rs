@@ -34,7 +34,8 @@ fn shares_follow_the_weights(io: Io) {
         ("weight=10 connections-min=2 connections=2"),
     ];
     let lines: Vec<(&Server, &str)> = servers.iter().zip(weights).collect();
-    let weir = Weir::start(io, 3, &upstream(&lines, ""));
+    // What leaves a late answer is asked twice, and answers are late on a busy machine.
+    let weir = Weir::start(io, 3, &upstream(&lines, "pipeline escape=#false"));
     servers.iter().for_each(|server| server.wait("all connections are made", |log| log.open == 2));
     let mut clients: Vec<Client> = (0..8).map(|_| Client::connect(weir.address)).collect();
     for _ in 0..25 {
@@ -106,9 +107,7 @@ fn load_leaves_a_slow_server(io: Io) {
     let before = share(50);
     assert!((0.3..0.7).contains(&before), "{before}");
     slow.store(true, Ordering::Relaxed);
-    share(100);
-    let after = share(100);
-    assert!(after <= 0.2 * before, "{before} -> {after}");
+    eventually("the load leaves", || share(100) <= 0.2 * before);
     slow.store(false, Ordering::Relaxed);
     eventually("it recovers", || share(50) > 0.3);
     weir.stop();

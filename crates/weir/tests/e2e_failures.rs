@@ -117,7 +117,7 @@ fn a_port_that_becomes_free_is_waited_for(io: Io) {
     // Bound and not listening: nobody takes it for weir.
     let hold = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a descriptor");
-        socket.bind(&SocketAddr::from(([127, 0, 0, 1], free_port())).into()).expect("a free port");
+        eventually("a free port", || socket.bind(&SocketAddr::from(([127, 0, 0, 1], free_port())).into()).is_ok());
         let port = socket.local_addr().expect("bound").as_socket().expect("of IP").port();
         (socket, port)
     };
@@ -212,6 +212,15 @@ fn lets_answers_finish(io: Io, signal: &str) {
 }
 
 /// More than a driver accepts in one turn: they are in the queue of the kernel while weir stands still.
+/// Connections that wait to be accepted at this port (proc_net_tcp: the receive queue of who listens).
+fn accept_queue(port: u16) -> usize {
+    let sockets = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
+    let listens = |line: &&str| line.contains(&format!(":{port:04X} 00000000:0000 0A "));
+    let queue =
+        |line: &str| usize::from_str_radix(line.split(" 0A ").nth(1)?.split_once(':')?.1.split(' ').next()?, 16).ok();
+    sockets.lines().filter(listens).filter_map(queue).sum()
+}
+
 fn sigterm_answers_those_who_had_connected(io: Io) {
     let server = Server::start(Honest);
     let mut weir = Weir::start(io, 1, &app(&server, 4, ""));
@@ -223,6 +232,7 @@ fn sigterm_answers_those_who_had_connected(io: Io) {
             (client, nonce)
         })
         .collect();
+    eventually("all are in its queue", || accept_queue(weir.address.port()) == asked.len());
     weir.signal("TERM");
     weir.signal("CONT");
     for (mut client, nonce) in asked {
