@@ -36,6 +36,11 @@ impl Backoff {
         self.before = self.attempts;
     }
 
+    /// Another connection to the server was established since this one was last tried: its last failure is the first in a row.
+    pub fn note_other_connected(&mut self) {
+        self.before = self.attempts.saturating_sub(1);
+    }
+
     /// The connection was of use.
     pub fn reset(&mut self) {
         *self = Backoff::default();
@@ -146,7 +151,10 @@ mod tests {
             backoff.next_delay_us(1);
             assert_eq!((backoff.failures(), backoff.attempts()), (2, 2 * round), "but were of no use");
         }
+        backoff.note_other_connected();
+        assert_eq!(backoff.failures(), 1);
         backoff.reset();
+        backoff.note_other_connected();
         assert_eq!((backoff.failures(), backoff.attempts()), (0, 0));
     }
 

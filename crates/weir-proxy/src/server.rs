@@ -209,6 +209,8 @@ pub struct Server {
     pub pacer: Pacer,
     /// Failed connects in a row, over all connections.
     pub failures: u32,
+    /// Connects that succeeded, of all its connections.
+    pub connects: u64,
     /// No connection is up, and a connect has failed since the last one was.
     pub unreachable: bool,
     /// Was without connections for longer than a reconnect takes, and has not answered since.
@@ -291,6 +293,7 @@ impl Server {
             measure: None,
             pacer: Pacer::default(),
             failures: 0,
+            connects: 0,
             unreachable: false,
             was_down: false,
             capacity: if pool.is_private() { u32::MAX } else { limits.capacity(queue_size) },

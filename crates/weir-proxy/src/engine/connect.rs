@@ -139,6 +139,7 @@ impl Engine {
         // A connection that was closed and made again is not a server that was away.
         let revived = server.ready == 0 && server.failures > 0;
         server.failures = 0;
+        server.connects += 1;
         server.unreachable = false;
         server.reach = Reach::Proven;
         server.ready += 1;
@@ -241,7 +242,12 @@ impl Engine {
         self.counters.upstream_connect_failures.add(1);
         let link = self.links.at_mut(index);
         link.note_close("connect-failed");
-        let (server, failures) = (link.server as usize, link.backoff.failures());
+        let server = link.server as usize;
+        let connects = self.servers[server].connects;
+        if std::mem::replace(&mut link.connects, connects) != connects {
+            link.backoff.note_other_connected();
+        }
+        let failures = link.backoff.failures();
         self.servers[server].reach = Reach::Doubtful;
         self.disconnect(index, false);
         let machine = &mut self.servers[server];
