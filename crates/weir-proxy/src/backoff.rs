@@ -16,8 +16,10 @@ const DELAY_US_MAX: u64 = 30 * 1_000_000;
 pub struct Backoff {
     /// Delays asked for since [`Backoff::reset`].
     attempts: u32,
-    /// Of them before the last connect that succeeded.
+    /// Of them before the last connect to the server that succeeded.
     before: u32,
+    /// Connects to the server that had succeeded when [`Backoff::failures`] was last asked.
+    connects: u64,
 }
 
 impl Backoff {
@@ -26,19 +28,12 @@ impl Backoff {
         self.attempts
     }
 
-    /// Of them since a connect last succeeded, which need not have been of use: connects that failed in a row.
-    pub fn failures(self) -> u32 {
+    /// A connect has failed: how many did in a row, if so many to the server have succeeded, which need not have been of use.
+    pub fn failures(&mut self, connects: u64) -> u32 {
+        if std::mem::replace(&mut self.connects, connects) != connects {
+            self.before = self.attempts.saturating_sub(1);
+        }
         self.attempts - self.before
-    }
-
-    /// A connect has succeeded.
-    pub fn note_connected(&mut self) {
-        self.before = self.attempts;
-    }
-
-    /// Another connection to the server was established since this one was last tried: its last failure is the first in a row.
-    pub fn note_other_connected(&mut self) {
-        self.before = self.attempts.saturating_sub(1);
     }
 
     /// The connection was of use.
@@ -137,25 +132,25 @@ mod tests {
             assert_eq!((backoff.next_delay_us(seed), backoff.attempts()), (0, 1));
         }
         assert!(seen.len() > 5000, "{} different delays", seen.len());
-        let mut backoff = Backoff { attempts: u32::MAX, before: 0 };
+        let mut backoff = Backoff { attempts: u32::MAX, ..Backoff::default() };
         assert!(backoff.next_delay_us(1) <= DELAY_US_MAX);
     }
 
     #[test]
     fn connects_that_failed_in_a_row() {
         let mut backoff = Backoff::default();
-        for round in 1..20 {
-            backoff.note_connected();
+        for connects in 1..20 {
             backoff.next_delay_us(1);
-            assert_eq!(backoff.failures(), 1, "the connects before were answered");
+            assert_eq!(backoff.failures(connects.into()), 1, "the connects before were answered");
             backoff.next_delay_us(1);
-            assert_eq!((backoff.failures(), backoff.attempts()), (2, 2 * round), "but were of no use");
+            assert_eq!(
+                (backoff.failures(connects.into()), backoff.attempts()),
+                (2, 2 * connects),
+                "but were of no use"
+            );
         }
-        backoff.note_other_connected();
-        assert_eq!(backoff.failures(), 1);
         backoff.reset();
-        backoff.note_other_connected();
-        assert_eq!((backoff.failures(), backoff.attempts()), (0, 0));
+        assert_eq!((backoff.failures(21), backoff.attempts()), (0, 0));
     }
 
     /// Admitted at once when this many ask.

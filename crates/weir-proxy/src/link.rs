@@ -222,8 +222,6 @@ pub struct Link {
     pub answered_us: u64,
     /// How often it was tried in vain.
     pub backoff: Backoff,
-    /// Connects to the server that had succeeded when this one last failed to.
-    pub connects: u64,
     /// When the next try is due by that.
     pub due_us: u64,
     /// The present connect, or the connection that came of it, began before that was due: if it fails, it does not count.
@@ -339,7 +337,6 @@ impl Link {
             rested: false,
             answered_us: 0,
             backoff: Backoff::default(),
-            connects: 0,
             due_us: retry_us,
             scouting: false,
             body_done: true,
@@ -398,10 +395,10 @@ impl Link {
     /// a loss.
     pub fn reset(&mut self, retry_us: u64, now_us: u64) {
         let (backoff, closes, closed_why) = (self.backoff, self.closes, self.closed_why);
-        let (dirty, probation, connects) = (self.dirty, self.probation, self.connects);
+        let (dirty, probation) = (self.dirty, self.probation);
         *self = Link::new(self.server, self.position, retry_us);
         (self.backoff, self.closes, self.closed_why) = (backoff, closes, closed_why);
-        (self.dirty, self.probation, self.connects, self.since_us) = (dirty, probation, connects, now_us);
+        (self.dirty, self.probation, self.since_us) = (dirty, probation, now_us);
     }
 
     /// Whether it is connected and takes requests.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use kit::{Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, nonce, on_both_drivers};
+use kit::{Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, nonce, on_both_drivers, tcp_sockets};
 use socket2::{Domain, Socket, Type};
 use weir_check::Rules;
 use weir_check::upstreams::check_honest;
@@ -212,15 +212,6 @@ fn lets_answers_finish(io: Io, signal: &str) {
 }
 
 /// More than a driver accepts in one turn: they are in the queue of the kernel while weir stands still.
-/// Connections that wait to be accepted at this port (proc_net_tcp: the receive queue of who listens).
-fn accept_queue(port: u16) -> usize {
-    let sockets = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
-    let listens = |line: &&str| line.contains(&format!(":{port:04X} 00000000:0000 0A "));
-    let queue =
-        |line: &str| usize::from_str_radix(line.split(" 0A ").nth(1)?.split_once(':')?.1.split(' ').next()?, 16).ok();
-    sockets.lines().filter(listens).filter_map(queue).sum()
-}
-
 fn sigterm_answers_those_who_had_connected(io: Io) {
     let server = Server::start(Honest);
     let mut weir = Weir::start(io, 1, &app(&server, 4, ""));
@@ -232,7 +223,12 @@ fn sigterm_answers_those_who_had_connected(io: Io) {
             (client, nonce)
         })
         .collect();
-    eventually("all are in its queue", || accept_queue(weir.address.port()) == asked.len());
+    let port = format!(":{:04X}", weir.address.port());
+    let waiting = || {
+        let sockets = tcp_sockets().into_iter();
+        sockets.filter(|it| it.state == "0A" && it.local.ends_with(&port)).map(|it| it.unread).sum::<usize>()
+    };
+    eventually("all are in its queue", || waiting() == asked.len());
     weir.signal("TERM");
     weir.signal("CONT");
     for (mut client, nonce) in asked {

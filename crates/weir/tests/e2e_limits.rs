@@ -8,7 +8,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use kit::{Client, Gone, Honest, Io, Link, Server, Weir, app, eventually, nonce, on_both_drivers, pattern};
+use kit::{
+    Client, Gone, Honest, Io, Link, Server, Weir, app, eventually, nonce, on_both_drivers, pattern, tcp_sockets,
+};
 use weir_check::upstreams::check_honest;
 use weir_check::{Body, Request};
 
@@ -361,13 +363,9 @@ fn bad_client(weir: &Weir, kind: usize) {
 
 /// Whether the other side has closed or reset: seen without reading.
 fn is_hung_up(stream: &TcpStream) -> bool {
-    let info = std::fs::read_to_string("/proc/net/tcp").expect("the kernel tells");
     let port = format!(":{:04X}", stream.local_addr().expect("bound").port());
-    // State 01 is established; anything else means that the other side ended.
-    !info.lines().any(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        words.next().is_some_and(|local| local.ends_with(&port)) && words.nth(1) == Some("01")
-    })
+    // Anything else than established means that the other side ended.
+    !tcp_sockets().iter().any(|socket| socket.local.ends_with(&port) && socket.state == "01")
 }
 
 fn connections_limit_closes_at_once(io: Io) {

@@ -130,7 +130,6 @@ impl Engine {
         let Some(socket) = link.socket else { return };
         link.state = LinkState::Ready;
         (link.connected_us, link.since_us) = (now_us, now_us);
-        link.backoff.note_connected();
         link.receiving = true;
         let position = link.server as usize;
         self.actions.push_back(Action::ReceiveLink { socket });
@@ -243,11 +242,7 @@ impl Engine {
         let link = self.links.at_mut(index);
         link.note_close("connect-failed");
         let server = link.server as usize;
-        let connects = self.servers[server].connects;
-        if std::mem::replace(&mut link.connects, connects) != connects {
-            link.backoff.note_other_connected();
-        }
-        let failures = link.backoff.failures();
+        let failures = link.backoff.failures(self.servers[server].connects);
         self.servers[server].reach = Reach::Doubtful;
         self.disconnect(index, false);
         let machine = &mut self.servers[server];

@@ -97,9 +97,7 @@ impl Engine {
         if self.hints.places(server).on_late(self.now_us, waited_us) != Some(Try::Vacate) {
             return self.patience_us(server).clamp(WAIT_US, AGAIN_US_MAX);
         }
-        for worker in (0..self.workers).filter(|worker| *worker != self.worker).collect::<Vec<_>>() {
-            self.post(worker, Mail::Vacate { server: server as u32 });
-        }
+        self.tell_all(|| Mail::Vacate { server: server as u32 });
         self.vacate(server);
         self.patience_us(server).min(AGAIN_US_MAX)
     }

@@ -126,11 +126,6 @@ impl Engine {
         self.tell_all(|| Mail::Resumed { server });
     }
 
-    pub(super) fn tell_all(&mut self, mail: impl Fn() -> Mail) {
-        let me = self.worker;
-        (0..self.workers).filter(|worker| *worker != me).for_each(|worker| self.post(worker, mail()));
-    }
-
     pub(super) fn on_suspended(&mut self, server: u32, suspension: Suspension) {
         let machine = &mut self.servers[server as usize];
         if machine.standing.suspend(suspension) {

@@ -267,10 +267,12 @@ impl Engine {
         if doubt.is_some_and(|doubt| !doubt.demotes()) {
             return;
         }
-        for worker in 0..self.workers {
-            if worker != self.worker {
-                self.post(worker, Mail::Doubt { server, doubt });
-            }
-        }
+        self.tell_all(|| Mail::Doubt { server, doubt });
+    }
+
+    /// The same mail to each other worker.
+    pub(super) fn tell_all(&mut self, mail: impl Fn() -> Mail) {
+        let me = self.worker;
+        (0..self.workers).filter(|worker| *worker != me).for_each(|worker| self.post(worker, mail()));
     }
 }

@@ -226,7 +226,7 @@ impl Engine {
         let returns = gone && !ask.traits.has(Traits::RETURNED);
         if returns || unwanted && self.has_other(server) {
             // Its asker did not know yet.
-            ask.traits = ask.traits.with(Traits::RETURNED, ask.traits.has(Traits::RETURNED) || gone);
+            ask.traits = ask.traits.with(Traits::RETURNED, gone);
             if ask.traits.has(Traits::QUARANTINED) {
                 self.mail_back(ask, bytes);
             } else {

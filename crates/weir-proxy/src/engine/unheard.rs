@@ -80,11 +80,7 @@ impl Engine {
             Delivery::Underway => self.arm_unheard(index, self.now_us + AGAIN_US),
             Delivery::Unheard => {
                 self.forget_resting(server, since_us);
-                for worker in 0..self.workers {
-                    if worker != self.worker {
-                        self.post(worker, Mail::Unheard { server });
-                    }
-                }
+                self.tell_all(|| Mail::Unheard { server });
                 // Nothing of the requests on it accuses them: they did not arrive.
                 self.lose_link(index, Loss::Broken, WHY);
             }

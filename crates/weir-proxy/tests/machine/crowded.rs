@@ -5,17 +5,14 @@
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{HealthPlan, Plan};
 
+use crate::breathing::{SECOND, breathing};
 use crate::world::{Do, Seen, World, answer, plan};
 
-const SECOND: u64 = 1_000_000;
 const MILLISECOND: u64 = 1_000;
 
 /// One server with the default numbers of connections.
-fn breathing() -> Plan {
-    let mut plan = plan(1, 32);
-    let server = &mut plan.upstreams[0].servers[0];
-    (server.connections_min, server.connections_max) = (1, 1024);
-    plan
+fn default_numbers() -> Plan {
+    breathing(1, 32, 1024)
 }
 
 /// A millisecond for each request; for those whose target begins so, longer.
@@ -27,7 +24,7 @@ fn working(slow: &'static str, us: u64) -> impl FnMut(&Seen<'_>) -> Option<Vec<D
 }
 
 fn crowded(places: usize, workers: u16) -> World {
-    let mut world = World::started(breathing(), workers, 1);
+    let mut world = World::started(default_numbers(), workers, 1);
     world.servers[0].places = places;
     world.serve(working("/slow", SECOND));
     world
@@ -108,7 +105,7 @@ fn posts_wait_for_a_place() {
 #[test]
 fn a_slow_server_keeps_its_connections() {
     for slow_us in [110, 150, 190, 220, 250, 290, 400, 1_000, 30_000] {
-        let mut world = World::started(breathing(), 2, 1);
+        let mut world = World::started(default_numbers(), 2, 1);
         world.serve(working("/slow", slow_us * MILLISECOND));
         for n in 0..100 {
             let (poll, client) = (world.client_of(n % 2), world.client_of(n % 2));
@@ -126,7 +123,7 @@ fn a_slow_server_keeps_its_connections() {
 #[test]
 fn a_server_that_is_slow_from_the_beginning_keeps_its_connections() {
     for slow_us in [101, 110, 150, 199, 250] {
-        let mut world = World::started(breathing(), 2, 1);
+        let mut world = World::started(default_numbers(), 2, 1);
         world.serve(working("/", slow_us * MILLISECOND));
         let all = clients(&mut world, 8);
         for round in 0..30 {
@@ -146,7 +143,7 @@ fn a_server_that_is_slow_from_the_beginning_keeps_its_connections() {
 #[test]
 fn probes_are_answered_by_a_server_of_one_place() {
     for busy in [false, true] {
-        let mut probed = breathing();
+        let mut probed = default_numbers();
         let health = HealthPlan { interval_us: SECOND, timeout_us: SECOND, ..HealthPlan::default() };
         probed.upstreams[0].health = Some(health);
         let mut world = World::started(probed, 2, 1);

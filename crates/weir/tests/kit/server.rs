@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_check::upstreams::{Ending, honest_answer};
 use weir_check::{Request, Rules, StrictRequests};
 
-use super::{DEADLINE, eventually};
+use super::{DEADLINE, eventually, tcp_sockets};
 
 /// What a server does with requests. One object serves all its connections.
 pub trait Behaviour: Send + Sync + 'static {
@@ -471,11 +471,8 @@ impl Link {
         let (Ok(own), Ok(peer)) = (self.stream.local_addr(), self.stream.peer_addr()) else { return };
         let (own, peer) = (name(own), name(peer));
         eventually("weir's system acknowledges an answer", || {
-            // proc_net_tcp(5): number, local address, remote address, state, bytes unacknowledged:bytes unread.
-            let sockets = std::fs::read_to_string("/proc/net/tcp").expect("proc is mounted");
-            let mut lines = sockets.lines().map(|line| line.split_ascii_whitespace().skip(1));
-            let line = lines.find(|it| it.clone().take(2).eq([own.as_str(), peer.as_str()]));
-            line.and_then(|mut it| it.nth(3)).is_none_or(|queues| queues.starts_with("00000000:"))
+            let socket = tcp_sockets().into_iter().find(|socket| socket.local == own && socket.remote == peer);
+            socket.is_none_or(|socket| socket.unacknowledged == 0)
         });
     }
 

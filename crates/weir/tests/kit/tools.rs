@@ -168,3 +168,30 @@ fn configuration(root: &Path, address: SocketAddr, http: &str, more: &str) -> St
          server {{ listen {address} backlog=4096; root {root}; {more} }} }}\n"
     )
 }
+
+/// A socket of this network as /proc/net/tcp shows it (proc_net_tcp(5)).
+#[derive(Debug)]
+pub struct TcpSocket {
+    /// Address and port in hexadecimal, as the remote ones.
+    pub local: String,
+    pub remote: String,
+    /// In hexadecimal: `01` is established, `0A` listens.
+    pub state: String,
+    /// Bytes sent that the other side has not acknowledged.
+    pub unacknowledged: usize,
+    /// Bytes that nobody has read; connections that wait to be accepted, of one that listens.
+    pub unread: usize,
+}
+
+pub fn tcp_sockets() -> Vec<TcpSocket> {
+    let text = std::fs::read_to_string("/proc/net/tcp").expect("proc is mounted");
+    let number = |digits: &str| usize::from_str_radix(digits, 16).ok();
+    let socket = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1).map(str::to_owned);
+        let (local, remote, state) = (words.next()?, words.next()?, words.next()?);
+        let queues = words.next()?;
+        let (unacknowledged, unread) = queues.split_once(':')?;
+        Some(TcpSocket { local, remote, state, unacknowledged: number(unacknowledged)?, unread: number(unread)? })
+    };
+    text.lines().filter_map(socket).collect()
+}
