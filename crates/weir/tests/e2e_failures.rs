@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use kit::{Client, Honest, Io, Scratch, Server, Weir, app, eventually, free_port, nonce, on_both_drivers, tcp_sockets};
+use kit::{
+    Client, Honest, Io, Scratch, Server, TcpSocket, Weir, app, eventually, free_port, nonce, on_both_drivers,
+    tcp_sockets,
+};
 use socket2::{Domain, Socket, Type};
 use weir_check::Rules;
 use weir_check::upstreams::check_honest;
@@ -223,12 +226,10 @@ fn sigterm_answers_those_who_had_connected(io: Io) {
             (client, nonce)
         })
         .collect();
+    // A client is connected before the last packet of its handshake has made a connection of weir's, in the queue or accepted.
     let port = format!(":{:04X}", weir.address.port());
-    let waiting = || {
-        let sockets = tcp_sockets().into_iter();
-        sockets.filter(|it| it.state == "0A" && it.local.ends_with(&port)).map(|it| it.unread).sum::<usize>()
-    };
-    eventually("all are in its queue", || waiting() == asked.len());
+    let is_made = |socket: &TcpSocket| socket.state == "01" && socket.local.ends_with(&port);
+    eventually("all are connected", || tcp_sockets().into_iter().filter(is_made).count() == asked.len());
     weir.signal("TERM");
     weir.signal("CONT");
     for (mut client, nonce) in asked {

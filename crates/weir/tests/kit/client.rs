@@ -195,6 +195,8 @@ impl Client {
                 true
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => self.over(true),
+            // A read with a time-out is, whenever this process was stopped and goes on (signal(7)).
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.read(),
             Err(error) => panic!("no reply in time ({error}); so far {:?}", self.judge),
         }
     }

@@ -179,8 +179,6 @@ pub struct TcpSocket {
     pub state: String,
     /// Bytes sent that the other side has not acknowledged.
     pub unacknowledged: usize,
-    /// Bytes that nobody has read; connections that wait to be accepted, of one that listens.
-    pub unread: usize,
 }
 
 pub fn tcp_sockets() -> Vec<TcpSocket> {
@@ -190,8 +188,7 @@ pub fn tcp_sockets() -> Vec<TcpSocket> {
         let mut words = line.split_ascii_whitespace().skip(1).map(str::to_owned);
         let (local, remote, state) = (words.next()?, words.next()?, words.next()?);
         let queues = words.next()?;
-        let (unacknowledged, unread) = queues.split_once(':')?;
-        Some(TcpSocket { local, remote, state, unacknowledged: number(unacknowledged)?, unread: number(unread)? })
+        Some(TcpSocket { local, remote, state, unacknowledged: number(queues.split_once(':')?.0)? })
     };
     text.lines().filter_map(socket).collect()
 }
