@@ -21,6 +21,7 @@ use crate::backoff::Backoff;
 use crate::log::Log;
 use crate::misframing::Print;
 use crate::output::Output;
+use crate::stamina::OVERLOOKED_US;
 use crate::suspects::CRASH_US;
 use crate::trust::Doubt;
 use crate::usage::Account;
@@ -79,6 +80,8 @@ pub struct Entry {
     pub soon: bool,
     /// Nobody wants the answer any more.
     pub cancelled: bool,
+    /// Nobody does because it was asked elsewhere: the server seems to have overlooked it.
+    pub overlooked: bool,
 }
 
 impl Entry {
@@ -441,6 +444,12 @@ impl Link {
         self.entries.front().map_or(self.answered_us, |entry| entry.sent_us.max(self.answered_us))
     }
 
+    /// Whether its server has let it rest although a request is unanswered that was sent behind another one.
+    pub fn overlooks(&self, now_us: u64) -> bool {
+        let behind = self.entries.front().is_some_and(|front| front.behind && front.start < self.log.flushed());
+        behind && !self.begun && now_us.saturating_sub(self.next_since_us()) >= OVERLOOKED_US
+    }
+
     /// Whether its end would say something of the next request: it would hardly belong to the answer before.
     pub fn is_rested(&self, now_us: u64) -> bool {
         self.answers == 0 || now_us.saturating_sub(self.answered_us) >= CRASH_US
@@ -482,7 +491,16 @@ impl Link {
         }
         self.hold |= ask.traits.is_unfollowed();
         let len = (self.log.end() - start) as u32;
-        self.entries.push_back(Entry { ask, start, len, sent_us: now_us, behind, soon, cancelled: false });
+        self.entries.push_back(Entry {
+            ask,
+            start,
+            len,
+            sent_us: now_us,
+            behind,
+            soon,
+            cancelled: false,
+            overlooked: false,
+        });
     }
 
     /// Puts new input behind an incomplete head, and takes all of it out once that is complete or can't become a head. So
@@ -509,14 +527,22 @@ impl Link {
         !self.stash.is_empty()
     }
 
+    /// Whether its server may have overlooked the oldest request, which was sent behind another one and can be sent again elsewhere.
+    pub fn may_overlook(&self) -> bool {
+        self.owner.is_none()
+            && !self.begun
+            && self.entries.front().is_some_and(|front| front.behind && front.is_movable())
+    }
+
     /// Takes those requests away from behind the oldest that can be sent again elsewhere while this connection has them: what is not
     /// safe must not be processed here after its copy was answered there. Their answers here are thrown away. With their bytes,
-    /// oldest first.
-    pub fn take_behind(&mut self, mut may: impl FnMut(&Ask) -> bool) -> Vec<(Ask, Vec<u8>)> {
+    /// oldest first. The oldest as well, where its server seems to have overlooked it.
+    pub fn take_behind(&mut self, overlooked: bool, mut may: impl FnMut(&Ask) -> bool) -> Vec<(Ask, Vec<u8>)> {
         let mut taken = Vec::new();
-        for entry in self.entries.iter_mut().skip(1) {
+        for (place, entry) in self.entries.iter_mut().enumerate().skip(usize::from(!overlooked)) {
             if entry.is_movable() && may(&entry.ask) {
                 entry.cancelled = true;
+                entry.overlooked = place == 0;
                 taken.push((entry.ask, self.log.copy(entry.start, entry.len as usize)));
             }
         }

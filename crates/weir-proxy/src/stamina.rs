@@ -4,7 +4,7 @@
 //! that had been sent behind others were unanswered: by closing, by a reset, or within an answer. A keep-alive limit
 //! ends them too, but after many answers; so what counts is how many came since the connection was first pipelined.
 //! The engine makes a doubt of it ([`crate::trust::Doubt::CutsShort`]), which puts the server back to depth 1 for a time.
-//! Bound: two numbers. semantics.md §3a; hostile.md E18, E28.
+//! Bound: three numbers. semantics.md §3a; hostile.md E18, E28.
 
 /// An end after fewer answers since the connection was first pipelined is short.
 const ANSWERS_MIN: u64 = 8;
@@ -12,8 +12,13 @@ const ANSWERS_MIN: u64 = 8;
 const SHORT_ENDS_MAX: u32 = 5;
 /// Ends within this time of one that counted are the same event: a server that dies takes all its connections along.
 const APART_US: u64 = 100_000;
+/// A connection that has rested for so long with requests unanswered that were sent behind others, and then ends, shows that the server
+/// has overlooked them: it took the connection for idle.
+pub const OVERLOOKED_US: u64 = 500_000;
 /// After so long without an end nothing is held against the server.
 const MEMORY_US: u64 = 60_000_000;
+/// Answers that come after all to requests that seemed to be overlooked: from then on the server is taken for slow now and then.
+const SLOW_MAX: u8 = 3;
 
 /// How the last eight pipelined connections ended.
 #[derive(Debug, Clone, Copy, Default)]
@@ -21,9 +26,20 @@ pub struct Stamina {
     /// One bit for each, the last one lowest: it was short.
     short: u8,
     ended_us: Option<u64>,
+    slow: u8,
 }
 
 impl Stamina {
+    /// Whether a late answer to a request that was sent behind another one may mean that the server has overlooked it.
+    pub fn may_overlook(&self) -> bool {
+        self.slow < SLOW_MAX
+    }
+
+    /// It had not: the answer came.
+    pub fn on_slow_answer(&mut self) {
+        self.slow = self.slow.saturating_add(1);
+    }
+
     /// The server ended a pipelined connection, `answers` after that had its second request at a time. True: it seems not to
     /// bear pipelining, and the count begins anew.
     pub fn on_end(&mut self, now_us: u64, answers: u64) -> bool {

@@ -4,7 +4,9 @@
 //! client reads. Nothing more is sent behind it; safe requests that wait behind it are sent again on other connections, and
 //! their answers on this one are thrown away. Each request is moved so at most twice, the second time to where nothing is in front
 //! of it. Only a share of all is moved, so that a server in trouble doesn't get its load multiplied; but all behind an answer that
-//! has begun and does not end (an event stream). The late request itself stays: only its own client waits for it. Where requests
+//! has begun and does not end (an event stream). The late request itself stays: only its own client waits for it. But where it was sent
+//! behind another one, its server may have overlooked it ([`crate::stamina`]): it is moved as well, until the server has shown that it is
+//! only slow. Where requests
 //! may not be moved (`escape`), what takes long still keeps its connection from others. design.md §5. What waits for a server all of
 //! whose connections have such answers, or large ones, goes to another server that has room. Slow clients are the business of
 //! [`super::aside`].
@@ -81,7 +83,8 @@ impl Engine {
         link.late_due_us = u64::MAX;
         let server = link.server as usize;
         let waits = !self.servers[server].waiting.is_empty();
-        if link.entries.len() < 2 - usize::from(waits) || link.state != LinkState::Ready {
+        let overlooked = link.may_overlook() && self.servers[server].stamina.may_overlook();
+        if link.entries.len() < 2 - usize::from(waits || overlooked) || link.state != LinkState::Ready {
             return;
         }
         let late_us = self.late_us(server);
@@ -98,9 +101,9 @@ impl Engine {
         }
         let link = self.links.at(index);
         let escapes = self.servers[server].usual.watches();
-        if escapes && link.entries.iter().skip(1).any(|entry| entry.is_movable()) {
+        if escapes && (overlooked || link.entries.iter().skip(1).any(|entry| entry.is_movable())) {
             self.arm_late(index, self.now_us + again_us);
-            self.leave_behind(index);
+            self.leave_behind(index, overlooked);
         }
     }
 
@@ -130,8 +133,8 @@ impl Engine {
         self.arm_link(index, due_us);
     }
 
-    /// Moves what may leave and has somewhere to go.
-    fn leave_behind(&mut self, index: u32) {
+    /// Moves what may leave and has somewhere to go: what is behind the oldest request, and that one too if it was `overlooked`.
+    fn leave_behind(&mut self, index: u32, overlooked: bool) {
         let server = self.links.at(index).server as usize;
         let mut group = self.groups[usize::from(self.servers[server].upstream)].servers.clone();
         if !group.any(|other| self.servers[other].has_room()) {
@@ -141,8 +144,8 @@ impl Engine {
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
         let endless = link.begun && self.now_us >= link.begun_us + ENDLESS_US;
         let usual = &mut self.servers[server].usual;
-        let leaves = |ask: &Ask| keeps_up(&front, ask) && (endless || usual.may_move());
-        let mut moved = link.take_behind(leaves);
+        let leaves = |ask: &Ask| (overlooked || keeps_up(&front, ask)) && (endless || usual.may_move());
+        let mut moved = link.take_behind(overlooked, leaves);
         for (ask, _) in &mut moved {
             ask.traits = ask.traits.with(Traits::ALONE, ask.traits.has(Traits::MOVED)).with(Traits::MOVED, true);
         }

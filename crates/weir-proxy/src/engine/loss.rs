@@ -252,8 +252,9 @@ impl Engine {
         let at_rest = matches!(loss, Loss::Died | Loss::Closed) && was_ready && link.entries.is_empty();
         let unused = (at_rest || why == RESTED) && link.answers == 0;
         let rest_us = link.rest_us(self.now_us);
+        let overlooked = loss == Loss::Closed && owner.is_none() && link.overlooks(self.now_us);
         let unsaid = matches!(loss, Loss::Died | Loss::Closed) && was_ready && !link.begun && link.answers > 0;
-        let abrupt = unsaid && owner.is_none() && (!link.entries.is_empty() || rest_us < ABRUPT_US);
+        let abrupt = unsaid && owner.is_none() && !overlooked && (!link.entries.is_empty() || rest_us < ABRUPT_US);
         let entries = std::mem::take(&mut link.entries);
         let log = std::mem::take(&mut link.log);
         let begun = link.begun;
@@ -283,7 +284,8 @@ impl Engine {
                 self.servers[server].lifespan.on_abrupt(self.now_us, total);
             }
         }
-        let may_be_death = matches!(loss, Loss::Died | Loss::Closed) && owner.is_none();
+        // A server that has overlooked requests has not died of them.
+        let may_be_death = matches!(loss, Loss::Died | Loss::Closed) && owner.is_none() && !overlooked;
         let crash = front_us.filter(|_| may_be_death).and_then(|us| self.crash_of(server, connected_us, us));
         let mut again = Vec::new();
         for (position, mut entry) in entries.into_iter().enumerate() {
@@ -337,7 +339,7 @@ impl Engine {
         for (ask, bytes) in again.into_iter().rev() {
             self.place_again(ask, bytes);
         }
-        if pipelined && self.servers[server].stamina.on_end(self.now_us, answers) {
+        if overlooked || pipelined && self.servers[server].stamina.on_end(self.now_us, answers) {
             self.doubt_server(server as u32, Some(Doubt::CutsShort));
             self.tell_all_doubt(server as u32, Some(Doubt::CutsShort));
         }

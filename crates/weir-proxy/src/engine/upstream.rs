@@ -474,6 +474,9 @@ impl Engine {
             self.measure(index);
             let link = self.links.at_mut(index);
             (link.begun, link.begun_us) = (true, self.now_us);
+            if link.entries.front().is_some_and(|entry| entry.overlooked) {
+                self.servers[link.server as usize].stamina.on_slow_answer();
+            }
             if link.answers == 0 && link.owner.is_none() {
                 let (server, sent_us) = (link.server as usize, link.next_since_us());
                 self.on_first_answer(server, sent_us);
