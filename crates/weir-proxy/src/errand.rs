@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::lane::Asker;
+use crate::lane::{Asker, Lane};
 
 /// A question. Each is answered by one [`News`] to the worker that asked, within [`ERRAND_US`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Errand {
         /// Names the question in its answer.
         token: u64,
         /// Who asks: comparing has shares for each client.
-        client: IpAddr,
+        client: Lane,
         /// Who says so.
         credentials: Credentials,
     },
@@ -63,6 +63,8 @@ pub enum News {
     Verified {
         /// From the question.
         token: u64,
+        /// For whom it was.
+        client: Lane,
         /// Who it is.
         user: Result<Arc<User>, Unverified>,
     },

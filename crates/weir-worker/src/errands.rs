@@ -2,13 +2,13 @@
 //! it: errands are handed over at the end of a turn, news are heard before one (`Worker::hear`).
 //!
 //! Bound: [`ERRANDS_MAX`] errands of each kind open at once, also those of an earlier life of the worker; further ones fail at
-//! once, and so do all when nobody runs them. Of names each client or user may have as many as are free ([`Shares`]).
+//! once, and so do all when nobody runs them. Each client, or user who asks for names, may have as many as are free ([`Shares`]).
 
 use std::fmt;
 use std::sync::Arc;
 
 use weir_proxy::errand::{Errand, News, Unresolved, Unverified};
-use weir_proxy::lane::Shares;
+use weir_proxy::lane::{Asker, Shares};
 
 /// Errands of one kind that one worker may have open. Kinds are counted apart: who guesses passwords hinders no name.
 pub const ERRANDS_MAX: usize = 4096;
@@ -29,8 +29,8 @@ pub(crate) struct Open {
     runner: Option<Arc<dyn Errands>>,
     /// Names handed over and not answered.
     names: Shares,
-    /// Credentials handed over and not answered, at most [`ERRANDS_MAX`].
-    credentials: usize,
+    /// Credentials handed over and not answered.
+    credentials: Shares,
     /// Answers to those that were not handed over.
     failed: Vec<News>,
 }
@@ -38,18 +38,15 @@ pub(crate) struct Open {
 impl Open {
     /// None are open.
     pub(crate) fn new(worker: u16, runner: Option<Arc<dyn Errands>>) -> Open {
-        Open { worker, runner, names: Shares::new(ERRANDS_MAX), credentials: 0, failed: Vec::new() }
+        let [names, credentials] = [(); 2].map(|()| Shares::new(ERRANDS_MAX));
+        Open { worker, runner, names, credentials, failed: Vec::new() }
     }
 
     /// Hands over an errand. False: it has failed, as the next news say.
     pub(crate) fn run(&mut self, errand: Errand) -> bool {
         let has_room = match &errand {
             Errand::Resolve { asker, .. } => self.names.enter(asker),
-            Errand::Verify { .. } if self.credentials < ERRANDS_MAX => {
-                self.credentials += 1;
-                true
-            }
-            Errand::Verify { .. } => false,
+            Errand::Verify { client, .. } => self.credentials.enter(&Asker::Client(*client)),
         };
         let refused = match &self.runner {
             Some(runner) if has_room => runner.run(self.worker, errand).err(),
@@ -61,7 +58,7 @@ impl Open {
                 let why = if has_room { Unresolved::Failed } else { Unresolved::NoRoom };
                 News::Resolved { name, asker, answer: Err(why) }
             }
-            Errand::Verify { token, .. } => News::Verified { token, user: Err(Unverified::NoRoom) },
+            Errand::Verify { token, client, .. } => News::Verified { token, client, user: Err(Unverified::NoRoom) },
         };
         if has_room {
             self.forget(&news);
@@ -83,7 +80,7 @@ impl Open {
     fn forget(&mut self, news: &News) {
         match news {
             News::Resolved { asker, .. } => self.names.leave(asker),
-            News::Verified { .. } => self.credentials = self.credentials.saturating_sub(1),
+            News::Verified { client, .. } => self.credentials.leave(&Asker::Client(*client)),
         }
     }
 
@@ -101,7 +98,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
     use weir_proxy::errand::Credentials;
-    use weir_proxy::lane::Asker;
+    use weir_proxy::lane::Lane;
 
     #[derive(Debug, Default)]
     struct Counts {
@@ -125,6 +122,11 @@ mod tests {
 
     fn resolve(name: &str, last: u8) -> Errand {
         Errand::Resolve { name: name.into(), asker: asker(last) }
+    }
+
+    fn verify(token: u64, last: u8) -> Errand {
+        let credentials = Credentials { name: "ann".into(), password: Box::default() };
+        Errand::Verify { token, client: Lane::of([192, 0, 2, last].into()), credentials }
     }
 
     fn failed(news: &[News], why: Unresolved) -> usize {
@@ -153,13 +155,15 @@ mod tests {
         let news = open.close(vec![told]);
         assert_eq!((failed(&news, Unresolved::NoRoom), news.len()), (8, 9));
         assert!(!open.run(resolve("more", 1)) && open.run(resolve("more", 9)));
-        let credentials = Credentials { name: "ann".into(), password: Box::default() };
-        assert!(
-            open.run(Errand::Verify { token: 1, client: [192, 0, 2, 1].into(), credentials }),
-            "names leave room for credentials"
-        );
+        // Names leave room for credentials, which are shared as well.
+        let had = (1..=2).map(|last| (0..ERRANDS_MAX as u64).take_while(|n| open.run(verify(*n, last))).count());
+        assert_eq!(had.collect::<Vec<_>>(), [2048, 1024]);
+        let client = Lane::of([192, 0, 2, 1].into());
+        let news = open.close(vec![News::Verified { token: 0, client, user: Err(Unverified::Wrong) }]);
+        assert_eq!(news.len(), 4);
+        assert!(!open.run(verify(1, 1)) && open.run(verify(1, 3)));
         let taken = counts.taken.lock().unwrap();
-        assert_eq!(taken.len(), 4080 + 2);
+        assert_eq!(taken.len(), 4080 + 1 + 2048 + 1024 + 1);
         assert!(taken.iter().all(|(worker, _)| *worker == 3));
     }
 }

@@ -157,8 +157,8 @@ async fn work(
             (Errand::Verify { token, client, credentials }, Some(verifier)) => {
                 verifier.ask(worker, token, client, credentials);
             }
-            (Errand::Verify { token, .. }, None) => {
-                tell(worker, News::Verified { token, user: Err(Unverified::NoRoom) })
+            (Errand::Verify { token, client, .. }, None) => {
+                tell(worker, News::Verified { token, client, user: Err(Unverified::NoRoom) })
             }
         }
     }
@@ -201,7 +201,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use weir_proxy::errand::Credentials;
-    use weir_proxy::lane::Asker;
+    use weir_proxy::lane::{Asker, Lane};
     use weir_proxy::policy::Policy;
 
     fn plan(users: Option<&Path>, resolvers: &[&str]) -> ForwardPlan {
@@ -257,7 +257,7 @@ mod tests {
         let side = opened.start(Handle::default()).unwrap();
         errands.run(0, resolve("after.test")).unwrap();
         let credentials = Credentials { name: "ann".into(), password: Box::default() };
-        errands.run(0, Errand::Verify { token: 1, client: [127, 0, 0, 1].into(), credentials }).unwrap();
+        errands.run(0, Errand::Verify { token: 1, client: Lane::of([127, 0, 0, 1].into()), credentials }).unwrap();
         let start = Instant::now();
         drop(side);
         assert!(start.elapsed() < Duration::from_secs(5));

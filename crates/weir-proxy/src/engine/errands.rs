@@ -30,7 +30,7 @@ impl Engine {
                 let waiting = self.names.learn(&name, answer, self.now_us);
                 self.resume_all(waiting);
             }
-            News::Verified { token, user } => {
+            News::Verified { token, user, .. } => {
                 if let Some(index) = self.session_of(token).filter(|index| self.sessions.at(*index).flags.proxied) {
                     self.proxied(index).verdict = Some(user);
                     self.resume_decision(index);

@@ -15,7 +15,7 @@ use weir_http::{FieldName, Fields, Method, RequestHead, TargetForm};
 use super::{Engine, Owner, token};
 use crate::ask::{Ask, Failure, NOBODY, Traits};
 use crate::errand::{Credentials, Errand, Unresolved, Unverified, User};
-use crate::lane::Asker;
+use crate::lane::{Asker, Lane};
 use crate::names::Lookup;
 use crate::own::{Destination, Proxied, Refused, Seat};
 use crate::plan::ForwardPlan;
@@ -185,7 +185,7 @@ impl Engine {
         let credentials = read_basic(value).ok_or((407, "credentials-invalid"))?;
         (proxied.seat, proxied.verdict) = (None, None);
         proxied.credentials = value.into();
-        self.errands.push_back(Errand::Verify { token, client, credentials });
+        self.errands.push_back(Errand::Verify { token, client: Lane::of(client), credentials });
         Err(Pending::News)
     }
 

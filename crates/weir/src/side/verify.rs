@@ -15,7 +15,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -74,8 +73,8 @@ pub(crate) struct Verifier {
     users: RefCell<Arc<Users>>,
     looked: Cell<Instant>,
     good: RefCell<Cache<Mark, ()>>,
-    /// Who waits for a comparison: worker and token.
-    open: RefCell<HashMap<Mark, Vec<(u16, u64)>>>,
+    /// Who waits for a comparison.
+    open: RefCell<HashMap<Mark, Vec<Waiting>>>,
     lanes: RefCell<Lanes>,
     turns: Semaphore,
     late: Cell<u32>,
@@ -111,9 +110,9 @@ impl Verifier {
     }
 
     /// A worker asks: it is told. Call it within a local set of tokio.
-    pub(crate) fn ask(self: &Rc<Verifier>, worker: u16, token: u64, client: IpAddr, credentials: Credentials) {
+    pub(crate) fn ask(self: &Rc<Verifier>, worker: u16, token: u64, client: Lane, credentials: Credentials) {
         // Whatever happens to the task, the worker is told.
-        let debt = Debt { verifier: Rc::clone(self), worker, token, is_paid: false };
+        let debt = Debt { verifier: Rc::clone(self), to: Waiting { worker, token, client }, is_paid: false };
         tokio::task::spawn_local(Rc::clone(self).verify(debt, client, credentials));
     }
 
@@ -125,7 +124,7 @@ impl Verifier {
         }
     }
 
-    async fn verify(self: Rc<Verifier>, mut debt: Debt, client: IpAddr, credentials: Credentials) {
+    async fn verify(self: Rc<Verifier>, mut debt: Debt, client: Lane, credentials: Credentials) {
         let asked = Instant::now();
         self.look().await;
         let users = Arc::clone(&self.users.borrow());
@@ -139,7 +138,7 @@ impl Verifier {
             return;
         }
         let mut ending = Ending { verifier: Rc::clone(&self), mark, user: Err(Unverified::NoRoom) };
-        ending.user = self.compare(Lane::of(client), &credentials, entry, &users).await;
+        ending.user = self.compare(client, &credentials, entry, &users).await;
         if ending.user.is_err() {
             self.hold_back(asked).await;
         }
@@ -156,7 +155,7 @@ impl Verifier {
         let mut open = self.open.borrow_mut();
         let waiting = open.entry(mark).or_default();
         if waiting.len() < JOIN_MAX {
-            waiting.push((debt.worker, debt.token));
+            waiting.push(debt.to);
             debt.is_paid = true;
         }
         debt.is_paid && waiting.len() == 1
@@ -225,6 +224,10 @@ impl Verifier {
         entry.filter(|_| is_right).map(|entry| Arc::clone(&entry.user)).ok_or(Unverified::Wrong)
     }
 
+    fn answer(&self, to: Waiting, user: Result<Arc<User>, Unverified>) {
+        (self.tell)(to.worker, News::Verified { token: to.token, client: to.client, user });
+    }
+
     /// Waits until a refusal may be told.
     async fn hold_back(&self, asked: Instant) {
         if self.late.get() < LATE_MAX {
@@ -244,18 +247,25 @@ fn give_way() {
     }
 }
 
+/// A question of a worker.
+#[derive(Clone, Copy)]
+struct Waiting {
+    worker: u16,
+    token: u64,
+    client: Lane,
+}
+
 /// A worker that is to be told, also when the task ends early.
 struct Debt {
     verifier: Rc<Verifier>,
-    worker: u16,
-    token: u64,
+    to: Waiting,
     is_paid: bool,
 }
 
 impl Debt {
     fn pay(&mut self, user: Result<Arc<User>, Unverified>) {
         if !std::mem::replace(&mut self.is_paid, true) {
-            (self.verifier.tell)(self.worker, News::Verified { token: self.token, user });
+            self.verifier.answer(self.to, user);
         }
     }
 }
@@ -291,8 +301,8 @@ impl Drop for Ending {
             self.verifier.good.borrow_mut().insert(self.mark, (), Instant::now() + GOOD_FOR);
         }
         let waiting = self.verifier.open.borrow_mut().remove(&self.mark).unwrap_or_default();
-        for (worker, token) in waiting {
-            (self.verifier.tell)(worker, News::Verified { token, user: self.user.clone() });
+        for to in waiting {
+            self.verifier.answer(to, self.user.clone());
         }
     }
 }

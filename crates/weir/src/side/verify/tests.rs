@@ -30,7 +30,7 @@ impl Bench {
         let file = std::env::temp_dir().join(format!("weir-verify-{}-{test}", std::process::id()));
         let (sender, told) = unbounded_channel();
         let tell: Tell = Rc::new(move |worker, news| {
-            if let News::Verified { token, user } = news {
+            if let News::Verified { token, user, .. } = news {
                 sender.send((worker, token, user)).expect("the test listens");
             }
         });
@@ -45,7 +45,7 @@ impl Bench {
 
     fn ask_from(&self, client: [u8; 4], token: u64, name: &str, password: &str) {
         let credentials = Credentials { name: name.into(), password: password.as_bytes().into() };
-        self.verifier.ask(3, token, client.into(), credentials);
+        self.verifier.ask(3, token, Lane::of(client.into()), credentials);
     }
 
     async fn told(&mut self) -> (u64, Result<Arc<User>, Unverified>) {
