@@ -136,6 +136,8 @@ pub enum Mail {
     Unheard {
         /// Which server.
         server: u32,
+        /// When what was lost was sent, microseconds: whatever was heard of later is not meant.
+        since_us: u64,
     },
     /// To all: a connection waits for its first answer from this server; those that rest make room.
     Vacate {

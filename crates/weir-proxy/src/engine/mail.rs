@@ -34,7 +34,7 @@ impl Engine {
             Mail::Cancel { id, hard, link } => self.cancel_here(id, hard, link),
             Mail::Flow { link, client, pause } => self.flow_here(link, client, pause),
             Mail::Doubt { server, doubt } => _ = self.distrust(server, doubt),
-            Mail::Unheard { server } => self.on_unheard(server),
+            Mail::Unheard { server, since_us } => self.forget_resting(server, since_us),
             Mail::Vacate { server } => self.vacate(server as usize),
             Mail::Fault { server, rule } => self.on_fault(server, rule),
             Mail::TrialEnded { server, good } => self.on_trial_ended(server, good),

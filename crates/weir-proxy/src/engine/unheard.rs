@@ -74,27 +74,23 @@ impl Engine {
     pub fn link_examined(&mut self, token: u64, delivery: Delivery) {
         let Some(index) = self.link_of(token) else { return };
         let link = self.links.at_mut(index);
-        let (server, since_us) = (link.server, link.unheard_us);
+        let asked_us = link.entries.front().map_or(0, |entry| entry.sent_us);
+        let (server, since_us) = (link.server, link.unheard_us.max(asked_us));
         match delivery {
             Delivery::Acknowledged => link.unheard_us = u64::MAX,
             Delivery::Underway => self.arm_unheard(index, self.now_us + AGAIN_US),
             Delivery::Unheard => {
                 self.forget_resting(server, since_us);
-                self.tell_all(|| Mail::Unheard { server });
+                self.tell_all(|| Mail::Unheard { server, since_us });
                 // Nothing of the requests on it accuses them: they did not arrive.
                 self.lose_link(index, Loss::Broken, WHY);
             }
         }
     }
 
-    /// Another worker has a connection to this server that was forgotten.
-    pub(super) fn on_unheard(&mut self, server: u32) {
-        self.forget_resting(server, self.now_us.saturating_sub(UNHEARD_US));
-    }
-
     /// What forgot one connection has forgotten others: those that rest, and on which nothing was heard since, are closed before a
     /// request finds out. Those that are kept are made anew.
-    fn forget_resting(&mut self, server: u32, since_us: u64) {
+    pub(super) fn forget_resting(&mut self, server: u32, since_us: u64) {
         for position in 0..self.servers[server as usize].links.len() {
             let index = self.servers[server as usize].links[position];
             let link = self.links.at(index);

@@ -64,6 +64,34 @@ fn forgotten_connections_cost_three_seconds_once() {
     }
 }
 
+/// The other one that rests may have been heard of later than the one that finds out, but before anything was lost on that.
+#[test]
+fn who_finds_out_may_have_rested_longest() {
+    let mut found = 0;
+    for (lost, later) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let mut world = World::started(eager(2, PipelineMode::Off), 1, 1);
+        world.serve(move |seen| {
+            let delay_us = if seen.conn == later { 100_000 } else { 0 };
+            Some(vec![Do::Delay(delay_us), Do::Answer(answer(seen.request))])
+        });
+        let clients = [world.client(), world.client()];
+        clients.iter().for_each(|client| world.get(*client, "warm0000"));
+        world.run_for(1_000_000);
+        world.conns[lost].delivery = Delivery::Unheard;
+        world.get(clients[0], "lost0000");
+        world.run_for(200_000);
+        // Unless it went to the other one.
+        if world.clients[clients[0]].replies.len() == 1 {
+            found += 1;
+            world.run_for(COST_US - 200_000);
+            check_honest("lost0000", &world.clients[clients[0]].replies[1]).unwrap();
+            assert!((0..2).all(|conn| world.conns[conn].closed), "{lost} finds out, {later} was heard of later");
+        }
+        world.finish();
+    }
+    assert_eq!(found, 2);
+}
+
 #[test]
 fn many_requests_on_forgotten_connections_are_all_answered() {
     for workers in [1, 2] {
