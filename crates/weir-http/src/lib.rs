@@ -15,6 +15,7 @@ mod chunked;
 mod date;
 mod encode;
 mod encode_reply;
+mod faults;
 mod field;
 mod framing;
 pub mod fuzzing;

@@ -4,92 +4,41 @@
 //! fault is reported when its byte is there: what a cut-off head says is therefore either "not complete" or exactly
 //! what the whole head says. Bounds: bytes and number of fields of [`Limits`](crate::Limits).
 
-use std::fmt;
-
+use crate::faults::faults;
 use crate::field::{Field, Fields};
 use crate::known::classify;
 use crate::oddity::{Oddities, Oddity};
 use crate::scan::{NOT_TOKEN, UNDERSCORE, is_blank, name_end, token_faults, value_end};
 use crate::span::Span;
 
-/// Faults of lines and fields that requests and replies share. The sender is at fault in all of them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum SyntaxError {
+faults! {
+    /// Faults of lines and fields that requests and replies share. The sender is at fault in all of them.
+    enum SyntaxError;
     /// A line ends with LF alone.
-    BareLf,
+    BareLf: 400, "bare-lf", "a line ends with LF alone";
     /// A CR that no LF follows.
-    BareCr,
+    BareCr: 400, "bare-cr", "a CR is not followed by LF";
     /// NUL or another control byte.
-    ControlByte,
+    ControlByte: 400, "control-byte", "a control byte in the head";
     /// A field line begins with the colon.
-    NameEmpty,
+    NameEmpty: 400, "name-empty", "an empty field name";
     /// A field name that is not a token.
-    NameInvalid,
+    NameInvalid: 400, "name-invalid", "a field name with a byte that may not stand in one";
     /// White space before the colon (in a request), or inside a name.
-    NameSpaced,
+    NameSpaced: 400, "name-spaced", "white space in or behind a field name";
     /// A field line without a colon.
-    ColonMissing,
+    ColonMissing: 400, "colon-missing", "a field line without a colon";
     /// A line fold in a request or trailer, or one before the first field.
-    Folded,
+    Folded: 400, "line-fold", "a folded field line";
     /// The first line is longer than allowed.
-    LineTooLong,
+    LineTooLong: 414, "line-too-long", "the first line is too long";
     /// The head is longer than allowed.
-    HeadTooLarge,
+    HeadTooLarge: 431, "head-too-large", "the head is too large";
     /// More field lines than allowed.
-    FieldsTooMany,
+    FieldsTooMany: 431, "fields-too-many", "too many field lines";
     /// Connection names more options than anybody needs.
-    OptionsTooMany,
+    OptionsTooMany: 431, "connection-options", "too many connection options";
 }
-
-impl SyntaxError {
-    /// The status for a client that sent it.
-    pub fn status(self) -> u16 {
-        match self {
-            Self::LineTooLong => 414,
-            Self::HeadTooLarge | Self::FieldsTooMany | Self::OptionsTooMany => 431,
-            _ => 400,
-        }
-    }
-
-    /// Short word for log and counters.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::BareLf => "bare-lf",
-            Self::BareCr => "bare-cr",
-            Self::ControlByte => "control-byte",
-            Self::NameEmpty => "name-empty",
-            Self::NameInvalid => "name-invalid",
-            Self::NameSpaced => "name-spaced",
-            Self::ColonMissing => "colon-missing",
-            Self::Folded => "line-fold",
-            Self::LineTooLong => "line-too-long",
-            Self::HeadTooLarge => "head-too-large",
-            Self::FieldsTooMany => "fields-too-many",
-            Self::OptionsTooMany => "connection-options",
-        }
-    }
-}
-
-impl fmt::Display for SyntaxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::BareLf => "a line ends with LF alone",
-            Self::BareCr => "a CR is not followed by LF",
-            Self::ControlByte => "a control byte in the head",
-            Self::NameEmpty => "an empty field name",
-            Self::NameInvalid => "a field name with a byte that may not stand in one",
-            Self::NameSpaced => "white space in or behind a field name",
-            Self::ColonMissing => "a field line without a colon",
-            Self::Folded => "a folded field line",
-            Self::LineTooLong => "the first line is too long",
-            Self::HeadTooLarge => "the head is too large",
-            Self::FieldsTooMany => "too many field lines",
-            Self::OptionsTooMany => "too many connection options",
-        })
-    }
-}
-
-impl std::error::Error for SyntaxError {}
 
 /// Who sent the head: a proxy must repair two things in replies that it must refuse in requests (RFC 9112 §5.1, §5.2).
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use crate::plan::Plan;
 use calendar::Stamp;
 
 pub use name::Name;
-pub use record::{LINE_BYTES_MAX, Party, Placed, Record, Stage, VALUE_BYTES_MAX};
+pub use record::{Blame, LINE_BYTES_MAX, Party, Placed, Record, Stage, VALUE_BYTES_MAX};
 pub use template::{COMBINED, COMMON, Escape, FIELDS_MAX, JSON, TEMPLATE_BYTES_MAX, Template, TemplateError};
 
 /// Records kept for reuse.
@@ -200,7 +200,7 @@ impl Access {
     }
 
     /// The connection ends: answers that are not with the client will not get there.
-    pub(crate) fn close(&mut self, session: u32, why: &'static str, now_us: u64) {
+    pub(crate) fn close(&mut self, session: u32, why: Blame, now_us: u64) {
         while let Some(mut record) = self.clients[session as usize].waiting.pop_front() {
             let missing = record.end_at.saturating_sub(self.clients[session as usize].delivered);
             record.bytes_sent = record.bytes_sent.saturating_sub(missing);
@@ -210,7 +210,7 @@ impl Access {
     }
 
     /// The exchange ends without a complete answer, or in order when it was a tunnel.
-    pub(crate) fn abandon(&mut self, session: u32, slot: u32, why: &'static str, stage: Stage, now_us: u64) {
+    pub(crate) fn abandon(&mut self, session: u32, slot: u32, why: Blame, stage: Stage, now_us: u64) {
         let Some(mut record) = self.records.get_mut(slot as usize).and_then(Option::take) else { return };
         record.blame(why, stage);
         if record.status == 0 {

@@ -132,61 +132,6 @@ impl Traits {
     }
 }
 
-/// Why a request gets no answer from a server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Failure {
-    /// No server can be reached: 502.
-    NoServer,
-    /// None of the destination's addresses accepts a connection: 502.
-    ConnectFailed,
-    /// None of the destination's addresses has answered in time: 504.
-    ConnectTimeout,
-    /// Every server is suspended or out of use by order: 503 with Retry-After.
-    NoHealthyServer,
-    /// Every queue is full: 503 with Retry-After.
-    QueueFull,
-    /// The connection was lost and the request may not be sent again: 502.
-    Lost,
-    /// It was sent again as often as is allowed: 502.
-    RetriesExceeded,
-    /// So much fails that sending more again would only multiply the load: 502.
-    RetryBudget,
-    /// Servers died of requests like this one: 503 with Retry-After.
-    Suspect,
-    /// The server's answer is not HTTP/1.1 as the RFC has it: 502.
-    BadAnswer,
-    /// The answer's beginning is delivered and its rest will not come: the client's connection is closed.
-    Truncated,
-}
-
-impl Failure {
-    /// Status of the answer that stands in for the server's.
-    pub fn status(self) -> u16 {
-        match self {
-            Failure::ConnectTimeout => 504,
-            Failure::NoHealthyServer | Failure::QueueFull | Failure::Suspect => 503,
-            _ => 502,
-        }
-    }
-
-    /// The word in the answer, the log and the counters.
-    pub fn word(self) -> &'static str {
-        match self {
-            Failure::NoServer => "no-server",
-            Failure::ConnectFailed => "connect-failed",
-            Failure::ConnectTimeout => "connect-timeout",
-            Failure::NoHealthyServer => "no-healthy-server",
-            Failure::QueueFull => "queue-full",
-            Failure::Lost => "upstream-lost",
-            Failure::RetriesExceeded => "retries-exceeded",
-            Failure::RetryBudget => "retry-budget",
-            Failure::Suspect => "suspect",
-            Failure::BadAnswer => "bad-answer",
-            Failure::Truncated => "truncated",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

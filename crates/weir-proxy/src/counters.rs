@@ -6,10 +6,14 @@
 //! ones under `other`.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::cause::Cause;
+use crate::ending::ClientEnd;
+use crate::ending::Timeout;
+use crate::ending::UpstreamEnd;
 use crate::glitch::{ClientGlitch, UpstreamGlitch};
+use crate::kinds::CountByKind;
 use crate::trust::Doubt;
 
 /// Off only to find out what counting costs: `scripts/icount --cost` compiles weir a second time with it.
@@ -55,48 +59,6 @@ impl Counter {
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
-    }
-}
-
-/// Different words of one table.
-pub const WORDS_MAX: usize = 64;
-
-/// Counts by word. Words come from code (error enums), so their number is small; the table fills as they occur.
-#[derive(Debug)]
-pub struct Words {
-    slots: [(OnceLock<&'static str>, Counter); WORDS_MAX],
-    other: Counter,
-}
-
-impl Default for Words {
-    fn default() -> Words {
-        Words { slots: std::array::from_fn(|_| Default::default()), other: Counter::default() }
-    }
-}
-
-impl Words {
-    /// Counts one occurrence. Only the owner may call it. A search through the words seen so far: for refusals and
-    /// closes, not for every request.
-    pub fn count(&self, word: &'static str) {
-        let slot = self.slots.iter().find(|(name, _)| *name.get_or_init(|| word) == word);
-        slot.map_or(&self.other, |(_, counter)| counter).increment();
-    }
-
-    /// Occurrences of a word.
-    pub fn get(&self, word: &str) -> u64 {
-        self.iter().find(|(name, _)| *name == word).map_or(0, |(_, count)| count)
-    }
-
-    /// Occurrences of all words.
-    pub fn sum(&self) -> u64 {
-        self.iter().map(|(_, count)| count).sum()
-    }
-
-    /// All words so far.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let other = (self.other.get() > 0).then(|| ("other", self.other.get()));
-        let named = self.slots.iter().map_while(|(name, counter)| Some((*name.get()?, counter.get())));
-        named.chain(other)
     }
 }
 
@@ -266,14 +228,14 @@ counters! {
     client_glitches: [Counter; ClientGlitch::COUNT],
     /// Glitches of servers, by [`UpstreamGlitch`].
     upstream_glitches: [Counter; UpstreamGlitch::COUNT],
-    /// Requests answered with an error by weir itself, by word.
-    refusals: Words,
-    /// Deadlines that passed, by word.
-    timeouts: Words,
-    /// Ends of client connections, by reason.
-    client_closes: Words,
-    /// Ends of upstream connections, by reason.
-    upstream_closes: Words,
+    /// Requests answered with an error by weir itself, or not to the end.
+    refusals: CountByKind<Cause>,
+    /// Deadlines that passed.
+    timeouts: CountByKind<Timeout>,
+    /// Ends of client connections.
+    client_closes: CountByKind<ClientEnd>,
+    /// Ends of upstream connections.
+    upstream_closes: CountByKind<UpstreamEnd>,
 }
 
 impl Counters {
@@ -306,14 +268,14 @@ impl Counters {
             let help = "Strange though legal events on upstream connections.";
             one("upstream_glitches", "kind", word, help, counter.get());
         }
-        for (name, words, help) in [
-            ("refusals", &self.refusals, "Requests answered with an error by weir itself."),
-            ("timeouts", &self.timeouts, "Deadlines that passed."),
-            ("client_closes", &self.client_closes, "Ends of client connections."),
-            ("upstream_closes", &self.upstream_closes, "Ends of upstream connections."),
-        ] {
-            words.iter().for_each(|(word, counted)| one(name, "word", word, help, counted));
-        }
+        let help = "Requests answered with an error by weir itself.";
+        self.refusals.iter().for_each(|(word, counted)| one("refusals", "word", word, help, counted));
+        let help = "Deadlines that passed.";
+        self.timeouts.iter().for_each(|(word, counted)| one("timeouts", "word", word, help, counted));
+        let help = "Ends of client connections.";
+        self.client_closes.iter().for_each(|(word, counted)| one("client_closes", "word", word, help, counted));
+        let help = "Ends of upstream connections.";
+        self.upstream_closes.iter().for_each(|(word, counted)| one("upstream_closes", "word", word, help, counted));
     }
 }
 
@@ -366,10 +328,11 @@ impl Totals {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: each counter shows up once under its name, words are counted each and the overflow too, workers add up.
-    //! How: examples.
+    //! Proves: each counter shows up once under its name, words are counted each, workers add up. How: examples.
 
     use std::collections::BTreeSet;
+
+    use weir_http::RequestError;
 
     use super::*;
 
@@ -398,9 +361,9 @@ mod tests {
             counters.answer(status);
         }
         counters.doubt(Doubt::InvalidLength);
-        counters.refusals.count("host-missing");
-        counters.refusals.count("path-nul");
-        counters.refusals.count("host-missing");
+        counters.refusals.count(RequestError::HostMissing.into());
+        counters.refusals.count(Cause::NoRoute);
+        counters.refusals.count(RequestError::HostMissing.into());
         let mut totals = Totals::default();
         totals.add(&counters);
         for (name, label, expected) in [
@@ -413,8 +376,8 @@ mod tests {
             ("answers", Some("5xx"), 3),
             ("doubts", Some("invalid-length"), 1),
             ("refusals", Some("host-missing"), 2),
-            ("refusals", Some("path-nul"), 1),
-            ("refusals", Some("other"), 0),
+            ("refusals", Some("no-route"), 1),
+            ("refusals", Some("host-invalid"), 0),
             ("nonsense", None, 0),
         ] {
             assert_eq!(totals.get(name, label), expected, "{name} {label:?}");
@@ -423,25 +386,13 @@ mod tests {
     }
 
     #[test]
-    fn more_words_than_places_are_counted_together() {
-        let words = Words::default();
-        for at in 0..WORDS_MAX + 3 {
-            let word: &'static str = format!("word-{at}").leak();
-            words.count(word);
-            words.count(word);
-        }
-        assert_eq!((words.get("word-0"), words.get("word-63"), words.get("word-64")), (2, 2, 0));
-        assert_eq!((words.get("other"), words.sum()), (6, 2 * (WORDS_MAX as u64 + 3)));
-    }
-
-    #[test]
     fn workers_add_up_also_when_one_gives_back_what_another_took() {
         let workers = [Counters::default(), Counters::default()];
         workers[0].in_flight.add(5);
         workers[1].in_flight.sub(2);
-        workers[0].timeouts.count("idle");
-        workers[1].timeouts.count("head");
-        workers[1].timeouts.count("idle");
+        workers[0].timeouts.count(Timeout::Idle);
+        workers[1].timeouts.count(Timeout::Head);
+        workers[1].timeouts.count(Timeout::Idle);
         let mut totals = Totals::default();
         workers.iter().for_each(|worker| totals.add(worker));
         assert_eq!((totals.get("in_flight", None), totals.get("timeouts", Some("idle"))), (3, 2));

@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::health::Symptom;
 use crate::plan::{FailoverRule, Plan, UpstreamPlan};
-use crate::standing::{Cause, Order};
+use crate::standing::{Order, SuspensionCause};
 use crate::trust::Doubt;
 
 /// Events of one turn that are kept until they are taken.
@@ -26,7 +26,7 @@ pub struct Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// It gets nothing new until it has shown that it works.
-    Suspended(Cause),
+    Suspended(SuspensionCause),
     /// A suspended one works again.
     Recovered,
     /// An operator's order holds from now on.
@@ -73,7 +73,7 @@ struct Told<'a> {
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.what {
-            What::Suspended(cause @ (Cause::Answers { rule } | Cause::Losses { rule })) => {
+            What::Suspended(cause @ (SuspensionCause::Answers { rule } | SuspensionCause::Losses { rule })) => {
                 match self.upstream.failover.get(usize::from(rule)) {
                     Some(FailoverRule { symptom: Symptom::Status(codes), limit, window_us }) => {
                         write!(f, "suspended: {limit} answers {codes} within {}", Seconds(*window_us))
@@ -84,7 +84,7 @@ impl fmt::Display for Told<'_> {
                     None => write!(f, "suspended for its {}", cause.word()),
                 }
             }
-            What::Suspended(Cause::Probe { fault }) => {
+            What::Suspended(SuspensionCause::Probe { fault }) => {
                 let fall = self.upstream.health.as_ref().map_or(0, |health| health.fall);
                 write!(f, "suspended: {fall} probes in a row failed, the last one with: {fault}")
             }
@@ -146,15 +146,19 @@ mod tests {
         let plan = Plan { upstreams: vec![app, other], ..Plan::default() };
         let line = |server, what| Event { server, what }.line(&plan);
         for (server, what, expected) in [
-            (1, What::Suspended(Cause::Answers { rule: 0 }), "server app b:2 suspended: 10 answers 5xx within 2500 ms"),
             (
                 1,
-                What::Suspended(Cause::Losses { rule: 1 }),
+                What::Suspended(SuspensionCause::Answers { rule: 0 }),
+                "server app b:2 suspended: 10 answers 5xx within 2500 ms",
+            ),
+            (
+                1,
+                What::Suspended(SuspensionCause::Losses { rule: 1 }),
                 "server app b:2 suspended: 5 connections lost within 2500 ms",
             ),
             (
                 2,
-                What::Suspended(Cause::Probe { fault: ProbeFault::Status(503) }),
+                What::Suspended(SuspensionCause::Probe { fault: ProbeFault::Status(503) }),
                 "server other c:3 suspended: 3 probes in a row failed, the last one with: status 503",
             ),
             (0, What::Recovered, "server app a:1 is back after a good answer to one request"),

@@ -18,6 +18,7 @@ use weir_http::{
 
 use crate::ask::{Ask, ExchangeId, Traits};
 use crate::backoff::Backoff;
+use crate::ending::UpstreamEnd;
 use crate::log::Log;
 use crate::misframing::Print;
 use crate::output::Output;
@@ -264,7 +265,7 @@ pub struct Link {
     /// When a tunnel whose client is gone gives up sending what that said last.
     pub give_up_us: u64,
     /// Why it was last closed, for status.
-    pub closed_why: &'static str,
+    pub closed_why: Option<UpstreamEnd>,
     /// Glitches on it since it was established.
     pub glitches: u32,
     /// The end of a body so far that may become the head of another answer: not delivered yet, but for its first bytes.
@@ -358,7 +359,7 @@ impl Link {
             ended: false,
             peer: None,
             give_up_us: u64::MAX,
-            closed_why: "",
+            closed_why: None,
             glitches: 0,
             quote: Vec::new(),
             quote_given: 0,
@@ -390,8 +391,8 @@ impl Link {
     }
 
     /// Notes that it ended or could not be established, for status.
-    pub fn note_close(&mut self, why: &'static str) {
-        (self.closes, self.closed_why) = (self.closes + 1, why);
+    pub fn note_close(&mut self, why: UpstreamEnd) {
+        (self.closes, self.closed_why) = (self.closes + 1, Some(why));
     }
 
     /// Forgets everything about the connection that was and ended now; counters that outlive it stay, and that the next one follows

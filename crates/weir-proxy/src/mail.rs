@@ -8,7 +8,8 @@ use bytes::Bytes;
 use weir_http::ReplyBody;
 
 use crate::access::Placed;
-use crate::ask::{Ask, ExchangeId, Failure, LinkId};
+use crate::ask::{Ask, ExchangeId, LinkId};
+use crate::cause::Cause;
 use crate::standing::Suspension;
 use crate::trust::Doubt;
 
@@ -123,7 +124,7 @@ pub enum Mail {
         /// Which request.
         id: ExchangeId,
         /// Why.
-        failure: Failure,
+        cause: Cause,
     },
     /// Towards the client: hold the request body back, or go on.
     BodyFlow {

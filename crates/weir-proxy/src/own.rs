@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::backoff::Backoff;
+use crate::cause::Local;
 use crate::errand::{Unverified, User};
 use crate::queue::Waiting;
 use crate::usage::Account;
@@ -43,7 +44,7 @@ pub struct Proxied {
     /// To whom one before was.
     pub near: Account,
     /// What was decided of the last request.
-    pub decision: Option<Result<Destination, Refused>>,
+    pub decision: Option<Result<Destination, Local>>,
 }
 
 impl Proxied {
@@ -61,9 +62,6 @@ pub struct Destination {
     /// Addresses that are allowed, in the order in which they are tried; not empty.
     pub addresses: Vec<SocketAddr>,
 }
-
-/// Why a request goes nowhere: status and word.
-pub type Refused = (u16, &'static str);
 
 /// A connection of a user, counted while it lives.
 #[derive(Debug)]

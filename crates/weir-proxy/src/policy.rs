@@ -16,6 +16,7 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
+use crate::kinds::kinds;
 use std::net::{IpAddr, SocketAddr};
 
 pub use names::{Pattern, PatternError};
@@ -50,29 +51,17 @@ impl Wanted<'_> {
     }
 }
 
-/// Why a destination is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+kinds! {
+    /// Why a destination is refused.
+    enum Refusal;
     /// A `deny` rule.
-    Rule,
+    Rule: "denied-by-rule";
     /// A port that is neither usual nor allowed.
-    Port,
+    Port: "port-not-allowed";
     /// An address that is not public, nor allowed.
-    Address,
+    Address: "address-not-public";
     /// A listener of this proxy.
-    Own,
-}
-
-impl Refusal {
-    /// The word in the answer, the log and the counters.
-    pub fn word(self) -> &'static str {
-        match self {
-            Refusal::Rule => "denied-by-rule",
-            Refusal::Port => "port-not-allowed",
-            Refusal::Address => "address-not-public",
-            Refusal::Own => "own-address",
-        }
-    }
+    Own: "own-address";
 }
 
 /// The compiled rules. The default has none.

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::ending::UpstreamEnd;
 use crate::standing::State;
 use crate::suspects::Suspect;
 use crate::trust::{Doubt, TrustState};
@@ -115,7 +116,7 @@ pub struct ConnectionReport {
     /// Times that it, or its predecessors in this position, ended or could not be established.
     pub closes: u64,
     /// Why the last one did; empty when none has.
-    pub closed_why: &'static str,
+    pub closed_why: Option<UpstreamEnd>,
     /// Glitches since it was established.
     pub glitches: u32,
     /// Whether its packets arrive at this worker's core; None: not known.

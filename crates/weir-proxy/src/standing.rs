@@ -42,7 +42,7 @@ impl Order {
 
 /// Why a server is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum SuspensionCause {
     /// It gave as many bad answers as a `failover` rule allows.
     Answers {
         /// Which rule of its upstream.
@@ -60,13 +60,13 @@ pub enum Cause {
     },
 }
 
-impl Cause {
+impl SuspensionCause {
     /// For status and log.
     pub fn word(self) -> &'static str {
         match self {
-            Cause::Answers { .. } => "answers",
-            Cause::Losses { .. } => "losses",
-            Cause::Probe { fault } => fault.word(),
+            SuspensionCause::Answers { .. } => "answers",
+            SuspensionCause::Losses { .. } => "losses",
+            SuspensionCause::Probe { fault } => fault.word(),
         }
     }
 }
@@ -75,7 +75,7 @@ impl Cause {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Suspension {
     /// Why.
-    pub cause: Cause,
+    pub cause: SuspensionCause,
     /// Since when.
     pub since_us: u64,
 }
@@ -202,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    const SUSPENSION: Suspension = Suspension { cause: Cause::Answers { rule: 1 }, since_us: 7 };
+    const SUSPENSION: Suspension = Suspension { cause: SuspensionCause::Answers { rule: 1 }, since_us: 7 };
 
     #[test]
     fn orders_and_suspensions_stand_side_by_side() {
@@ -214,7 +214,9 @@ mod tests {
                     assert!(!standing.resume());
                     if suspended {
                         assert!(standing.suspend(SUSPENSION));
-                        assert!(!standing.suspend(Suspension { cause: Cause::Answers { rule: 0 }, since_us: 8 }));
+                        assert!(
+                            !standing.suspend(Suspension { cause: SuspensionCause::Answers { rule: 0 }, since_us: 8 })
+                        );
                     }
                     assert_eq!(standing.order(second), first != second);
                     assert_eq!(standing.takes_new(), second == Order::Enable && !suspended);

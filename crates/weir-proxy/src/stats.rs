@@ -7,9 +7,11 @@
 
 use std::sync::Arc;
 
-use crate::counters::{Counter, Kind, Sample, Words, counters};
+use crate::counters::{Counter, Kind, Sample, counters};
+use crate::ending::UpstreamEnd;
 use crate::glitch::UpstreamGlitch;
 use crate::histogram::Histogram;
+use crate::kinds::CountByKind;
 use crate::plan::Plan;
 use crate::trust::Doubt;
 
@@ -61,7 +63,7 @@ counters! {
     /// Glitches on its connections, by [`UpstreamGlitch`].
     glitches: [Counter; UpstreamGlitch::COUNT],
     /// Ends of its connections and of tries to connect, by reason.
-    closes: Words,
+    closes: CountByKind<UpstreamEnd>,
     /// Response time in microseconds: from when a request was put on its connection to the end of its answer. With
     /// pipelining that includes the wait for the answers in front.
     latency: Histogram,
@@ -167,7 +169,7 @@ mod tests {
     fn everything_is_listed_once() {
         let stats = ServerStats::default();
         stats.doubt(Doubt::Garbage);
-        stats.closes.count("reset");
+        stats.closes.count(UpstreamEnd::Reset);
         stats.statuses.count(404);
         let mut seen = BTreeSet::new();
         stats.each(|sample| {

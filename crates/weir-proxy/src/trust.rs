@@ -17,6 +17,8 @@
 #[cfg(test)]
 mod tests;
 
+use crate::kinds::Kinds;
+
 /// Clean answers that earn depth.
 pub const CLEAN_ANSWERS_MIN: u32 = 64;
 /// First stay at depth 1 after a demoting doubt.
@@ -28,7 +30,7 @@ pub const PENALTY_MAX_US: u64 = 3600 * 1_000_000;
 pub const FORGIVEN_AFTER_PENALTIES: u64 = 8;
 
 /// What makes an upstream connection unusable from this byte on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Doubt {
     /// Bytes after the end of an answer that don't begin a valid answer; a head that is none (hostile.md E17).
     Garbage,
@@ -60,6 +62,16 @@ pub enum Doubt {
     ResetWithin,
     /// A body that is longer or shorter than its declared length: another answer's head within it, or garbage right behind it.
     Misframing,
+}
+
+impl Kinds for Doubt {
+    fn all() -> Box<[Doubt]> {
+        Doubt::ALL.into()
+    }
+
+    fn word(self) -> &'static str {
+        Doubt::word(self)
+    }
 }
 
 impl Doubt {

@@ -41,27 +41,15 @@ impl Party {
             Party::Weir => "weir",
         }
     }
+}
 
-    /// Whose doing the reason of a refusal or of a close is.
-    pub fn behind(reason: &str) -> Party {
-        match reason {
-            "" | "done" | "tunnel-ended" => Party::None,
-            "client-reset" | "client-closed" | "body-truncated" => Party::Client,
-            "connect-failed"
-            | "connect-timeout"
-            | "no-such-name"
-            | "name-servers-failed"
-            | "name-servers-timeout"
-            | "no-server"
-            | "no-healthy-server"
-            | "upstream-lost"
-            | "retries-exceeded"
-            | "retry-budget"
-            | "bad-answer"
-            | "truncated" => Party::Server,
-            _ => Party::Weir,
-        }
-    }
+/// Why an exchange is not complete; with [`Party::None`] it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Blame {
+    /// The reason in the log.
+    pub word: &'static str,
+    /// Whose doing it is.
+    pub party: Party,
 }
 
 /// Where an exchange stood when it ended.
@@ -158,8 +146,8 @@ pub struct Record {
     pub(crate) tries: u32,
     /// Of the client's connection when this one ended.
     pub(crate) glitches: u32,
-    /// Complete, and the connection ends behind it for this reason; empty: it goes on, or ends as usual.
-    pub(crate) last_because: &'static str,
+    /// Complete, and the connection ends behind it for this reason, unless it goes on, or ends as usual.
+    pub(crate) last_because: Blame,
     pub(crate) party: Party,
     pub(crate) stage: Stage,
     /// Empty: none.
@@ -245,9 +233,9 @@ impl Record {
     }
 
     /// Notes why it ends before its time; the first reason is the one that counts.
-    pub(crate) fn blame(&mut self, reason: &'static str, stage: Stage) {
-        if self.reason.is_empty() && Party::behind(reason) != Party::None {
-            (self.reason, self.stage, self.party) = (reason, stage, Party::behind(reason));
+    pub(crate) fn blame(&mut self, blame: Blame, stage: Stage) {
+        if self.reason.is_empty() && blame.party != Party::None {
+            (self.reason, self.stage, self.party) = (blame.word, stage, blame.party);
         }
     }
 }
@@ -264,6 +252,8 @@ mod tests {
     //! Proves: what is kept of requests, and that it is cut with a mark. How: examples.
 
     use super::*;
+    use crate::cause::Cause;
+    use crate::ending::ClientEnd;
 
     fn kept(bytes: &[u8], names: &[&str]) -> Record {
         let mut fields = Fields::default();
@@ -311,10 +301,10 @@ mod tests {
     #[test]
     fn the_first_reason_counts() {
         let mut record = Record::default();
-        record.blame("done", Stage::Answer);
+        record.blame(ClientEnd::Done.into(), Stage::Answer);
         assert_eq!(record.stage, Stage::Done);
-        record.blame("client-reset", Stage::Answer);
-        record.blame("truncated", Stage::Wait);
+        record.blame(ClientEnd::ClientReset.into(), Stage::Answer);
+        record.blame(Cause::Truncated.into(), Stage::Wait);
         assert_eq!((record.party, record.stage, record.reason), (Party::Client, Stage::Answer, "client-reset"));
     }
 }

@@ -7,6 +7,7 @@ use weir_http::{Fields, Limits};
 
 use super::*;
 use crate::ask::LinkId;
+use crate::ending::ClientEnd;
 use crate::plan::{ServerPlan, UpstreamPlan};
 
 /// 2026-11-21T21:40:56Z, when the monotonic clock shows 10 s.
@@ -140,17 +141,17 @@ fn refused_bytes() {
 #[test]
 fn who_ended_it_and_where() {
     for (why, stage, status, expected) in [
-        ("client-reset", Stage::Wait, 0, "499 client wait client-reset"),
-        ("client-reset", Stage::Answer, 200, "200 client answer client-reset"),
-        ("connection-closed", Stage::Queue, 0, "444 weir queue connection-closed"),
-        ("send-timeout", Stage::Answer, 200, "200 weir answer send-timeout"),
-        ("tunnel-ended", Stage::Tunnel, 101, "101 none done -"),
+        (ClientEnd::ClientReset, Stage::Wait, 0, "499 client wait client-reset"),
+        (ClientEnd::ClientReset, Stage::Answer, 200, "200 client answer client-reset"),
+        (ClientEnd::Closed, Stage::Queue, 0, "444 weir queue connection-closed"),
+        (ClientEnd::SendTimeout, Stage::Answer, 200, "200 weir answer send-timeout"),
+        (ClientEnd::TunnelEnded, Stage::Tunnel, 101, "101 none done -"),
     ] {
         let mut access = formatted("$status $ended_by $phase $reason");
         ask(&mut access, REQUEST);
         access.record(0).unwrap().status = status;
-        access.abandon(0, 0, why, stage, 10_000_000);
-        assert_eq!(lines(&mut access), format!("{expected}\n"), "{why}");
+        access.abandon(0, 0, why.into(), stage, 10_000_000);
+        assert_eq!(lines(&mut access), format!("{expected}\n"), "{why:?}");
     }
 }
 
@@ -166,7 +167,7 @@ fn undelivered_answers() {
     }
     access.delivered(0, 120, 10_000_000);
     assert_eq!(lines(&mut access), "/0 200 100 none done\n");
-    access.close(0, "client-reset", 10_000_000);
+    access.close(0, ClientEnd::ClientReset.into(), 10_000_000);
     assert_eq!(lines(&mut access), "/1 200 20 client deliver\n/2 200 0 client deliver\n");
     // Whoever gets the slot next begins anew.
     access.accepted(0, "10.0.0.1:1".parse().unwrap());

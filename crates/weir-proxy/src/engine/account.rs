@@ -8,9 +8,11 @@ use std::net::SocketAddr;
 use weir_http::{Fields, RequestHead};
 
 use super::Engine;
-use super::glitches::ENDED_BY_GLITCHES;
+use crate::access::Blame;
 use crate::access::{Placed, Stage};
 use crate::ask::ExchangeId;
+use crate::cause::Cause;
+use crate::ending::ClientEnd;
 use crate::mail::Mail;
 use crate::session::{Phase, Reading};
 
@@ -164,10 +166,8 @@ impl Engine {
     }
 
     /// An answer was made here, whose head has so many bytes.
-    pub(super) fn note_error(&mut self, slot: u32, status: u16, word: &'static str, head_bytes: usize) {
-        let stage = self.stage(slot, word);
+    pub(super) fn note_local(&mut self, slot: u32, status: u16, head_bytes: usize) {
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
-            record.blame(word, stage);
             record.status = status;
             record.head_bytes += head_bytes as u64;
             record.ended_us = Some(self.now_us);
@@ -175,25 +175,24 @@ impl Engine {
     }
 
     /// Why the exchange will not be completed.
-    pub(super) fn note_blame(&mut self, slot: u32, word: &'static str) {
-        let stage = self.stage(slot, word);
+    pub(super) fn note_blame(&mut self, slot: u32, cause: Cause) {
+        let stage = self.stage(slot, cause.stage());
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
-            record.blame(word, stage);
+            record.blame(cause.into(), stage);
         }
     }
 
-    /// Where an exchange stands.
-    fn stage(&mut self, slot: u32, word: &'static str) -> Stage {
+    /// Where an exchange stands; `unsent`: where it does if it waits and was not sent yet.
+    fn stage(&mut self, slot: u32, unsent: Stage) -> Stage {
         let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) else { return Stage::Done };
         let exchange = self.exchanges.at(slot);
         match exchange.phase {
             Phase::Reading if record.has_body => Stage::Body,
             Phase::Reading => Stage::Head,
             // A body that streams fails after it was forwarded.
-            Phase::Waiting if word.starts_with("body-") || word == "bad-chunk" => Stage::Body,
+            Phase::Waiting if unsent == Stage::Body => Stage::Body,
             Phase::Waiting if record.tries > 0 => Stage::Wait,
-            Phase::Waiting if matches!(word, "no-server" | "no-healthy-server") => Stage::Connect,
-            Phase::Waiting => Stage::Queue,
+            Phase::Waiting => unsent,
             Phase::Answering if self.sessions.at(exchange.session).reading == Reading::Tunnel => Stage::Tunnel,
             Phase::Answering => Stage::Answer,
             Phase::Done => Stage::Deliver,
@@ -219,31 +218,31 @@ impl Engine {
         let (first, glitches) = (session.first, session.glitches);
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(first)) {
             record.glitches = glitches;
-            record.last_because = if last { ENDED_BY_GLITCHES } else { "" };
+            record.last_because = if last { ClientEnd::Glitches.into() } else { Blame::default() };
         }
     }
 
     /// The connection ends, and with it answers that are complete but not sent.
-    pub(super) fn note_closed(&mut self, index: u32, why: &'static str) {
+    pub(super) fn note_closed(&mut self, index: u32, why: ClientEnd) {
         if let Some(access) = &mut self.access {
-            access.close(index, why, self.now_us);
+            access.close(index, why.into(), self.now_us);
         }
     }
 
     /// The first exchange of a session will not be completed.
-    pub(super) fn note_abandoned(&mut self, index: u32, why: &'static str) {
+    pub(super) fn note_abandoned(&mut self, index: u32, why: ClientEnd) {
         if self.access.is_none() {
             return;
         }
         let slot = self.sessions.at(index).first;
         self.note_body_so_far(index, slot);
         self.note_glitches(index);
-        let stage = self.stage(slot, why);
+        let stage = self.stage(slot, Stage::Queue);
         if stage == Stage::Tunnel {
             self.note_ended(slot);
         }
         if let Some(access) = &mut self.access {
-            access.abandon(index, slot, why, stage, self.now_us);
+            access.abandon(index, slot, why.into(), stage, self.now_us);
         }
     }
 

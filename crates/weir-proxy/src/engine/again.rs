@@ -5,7 +5,8 @@
 //! semantics.md §4.
 
 use super::{Engine, Piece};
-use crate::ask::{Ask, ExchangeId, Failure, Traits};
+use crate::ask::{Ask, ExchangeId, Traits};
+use crate::cause::Cause;
 use crate::mail::Mail;
 use crate::output::Output;
 use crate::queue::Waiting;
@@ -28,16 +29,16 @@ impl Engine {
         counts: bool,
         unsent: bool,
         oldest: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Cause> {
         if counts {
             ask.tries = ask.tries.saturating_add(1);
             ask.traits = ask.traits.with(Traits::ALONE, true);
             ask.traits = ask.traits.with(Traits::QUARANTINED, ask.tries > 1 && !self.is_private(ask.upstream));
             if u32::from(ask.tries) > self.plan.upstreams[usize::from(ask.upstream)].forward_retries {
-                return Err(Failure::RetriesExceeded);
+                return Err(Cause::RetriesExceeded);
             }
             if oldest && !self.groups[usize::from(ask.upstream)].budget.spend(self.now_us) {
-                return Err(Failure::RetryBudget);
+                return Err(Cause::RetryBudget);
             }
         }
         let (counters, stats) = (&self.counters, &self.servers[self.server_index(ask)].stats);
@@ -100,14 +101,14 @@ impl Engine {
                 self.servers[server].waiting.push_front(Waiting { ask, bytes });
                 self.counters.queue_waiting.add(1);
             }
-            Err(failure) => {
+            Err(cause) => {
                 self.leave_quarantine(&ask);
-                self.answer_fails(ask.id, failure);
+                self.answer_fails(ask.id, cause);
             }
         }
     }
 
-    fn second_place(&mut self, ask: &Ask) -> Result<Second, Failure> {
+    fn second_place(&mut self, ask: &Ask) -> Result<Second, Cause> {
         if self.stays_bound(ask) {
             return self.second_place_of_bound(ask);
         }
@@ -123,7 +124,7 @@ impl Engine {
 
     /// The first of these servers that takes requests, here or, unless the order is strict, after all that do so here, at another
     /// worker; else the same one, and if that may keep nothing, one that may come up; a suspended one rather than to wait.
-    fn second_place_among(&self, ask: &Ask, order: &[usize], strictly: bool) -> Result<Second, Failure> {
+    fn second_place_among(&self, ask: &Ask, order: &[usize], strictly: bool) -> Result<Second, Cause> {
         let (first, old) = (self.groups[usize::from(ask.upstream)].servers.start, usize::from(ask.server));
         let here = |index: usize| Second { server: index as u16, worker: None };
         let at_once = if strictly { 1 } else { order.len().max(1) };
@@ -155,7 +156,7 @@ impl Engine {
     }
 
     /// The same server for a session that is bound to it: on this worker's connections, or on another's.
-    fn second_place_of_bound(&self, ask: &Ask) -> Result<Second, Failure> {
+    fn second_place_of_bound(&self, ask: &Ask) -> Result<Second, Cause> {
         let server = self.server_index(ask);
         let machine = &self.servers[server];
         let here = Second { server: ask.server, worker: None };
@@ -261,7 +262,7 @@ impl Engine {
         match phase {
             Phase::Waiting => {}
             Phase::Answering if self.forget_beginning(ask.id.index) => {}
-            Phase::Answering => return self.answer_failed(ask.id.index, Failure::Truncated),
+            Phase::Answering => return self.answer_failed(ask.id.index, Cause::Truncated),
             Phase::Reading | Phase::Done => return,
         }
         ask.traits = ask.traits.without(Traits::MAILED);

@@ -4,7 +4,9 @@ use weir_http::{Fields, Framing, Persistence, Pseudonym, ReplyBody, ReplyHead};
 
 use super::account::head_len;
 use super::{Engine, HIGH_BYTES, Piece};
-use crate::ask::{Failure, LinkId};
+use crate::ask::LinkId;
+use crate::cause::{Cause, Local};
+use crate::ending::ClientEnd;
 use crate::mail::AnswerHead;
 use crate::output::Output;
 use crate::session::{AnswerFraming, Exchange, Phase, Reading, Session};
@@ -260,32 +262,60 @@ impl Engine {
         self.advance(index);
     }
 
-    /// The request gets an answer made here. `retry_after_s` is for 503.
-    pub(super) fn fail_exchange(&mut self, slot: u32, status: u16, word: &'static str, retry_after_s: Option<u32>) {
+    /// The request gets an error made here.
+    pub(super) fn fail_exchange(&mut self, slot: u32, cause: Cause) {
+        self.fail_exchange_for(slot, cause, cause.retry_after_s());
+    }
+
+    /// The same, and the client may come again after so many seconds.
+    pub(super) fn fail_exchange_for(&mut self, slot: u32, cause: Cause, retry_after_s: Option<u32>) {
+        self.count_refusal(slot, cause);
+        self.note_blame(slot, cause);
+        let exchange = self.exchanges.at_mut(slot);
+        exchange.want.close |= cause.ends_connection();
+        let mut extra = self.proxy_lines(self.exchanges.at(slot).session, cause);
+        put_date(&mut extra, self.date());
+        if cause.status() == 405 {
+            extra.extend_from_slice(ALLOW);
+        }
+        self.answer_here(slot, cause.status(), |out, close, head| {
+            weir_http::encode_error_reply(out, cause.status(), cause.word(), close, head, retry_after_s, &extra);
+        });
+    }
+
+    /// The request gets an answer of weir's own.
+    pub(super) fn answer_local(&mut self, slot: u32, local: Local) {
+        let mut extra = Vec::new();
+        put_date(&mut extra, self.date());
+        match (local, self.plan.forward.as_ref().and_then(|forward| forward.pac.clone())) {
+            (Local::Refused(cause), _) => self.fail_exchange(slot, cause),
+            (Local::Pac, Some(pac)) => self.answer_here(slot, 200, |out, close, head| {
+                weir_http::encode_content_reply(out, PAC_TYPE, &pac, close, head, &extra);
+            }),
+            (Local::Pac, None) => self.fail_exchange(slot, Cause::NoPac),
+            (Local::Options, _) => self.answer_here(slot, 200, |out, close, head| {
+                weir_http::encode_error_reply(out, 200, "options", close, head, None, &extra);
+            }),
+        }
+    }
+
+    /// The request gets a whole answer made here. `encode` is told whether the connection ends with it, and whether it has no body.
+    fn answer_here(&mut self, slot: u32, status: u16, encode: impl FnOnce(&mut Vec<u8>, bool, bool)) {
         self.release(slot);
         self.counters.answer(status);
-        self.count_refusal(slot, word);
         let draining = self.is_draining();
         let exchange = self.exchanges.at_mut(slot);
-        // An error says nothing of keep-alive, without which HTTP/1.0 ends here.
+        // It says nothing of keep-alive, without which HTTP/1.0 ends here.
         let draining = draining && exchange.next == NONE;
         exchange.want.close |= exchange.want.body_open || exchange.want.old || exchange.want.connect || draining;
         exchange.framing = AnswerFraming::Plain;
         let (close, head, index) = (exchange.want.close, exchange.want.head, exchange.session);
-        let (mut extra, pac) = (self.proxy_lines(index, status, word), self.pac(word));
-        put_date(&mut extra, self.date());
-        if status == 405 {
-            extra.extend_from_slice(ALLOW);
-        }
         let before = self.held_len(slot);
         let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
         let start = out.len();
-        match pac {
-            Some(pac) => weir_http::encode_content_reply(out, PAC_TYPE, &pac, close, head, &extra),
-            None => weir_http::encode_error_reply(out, status, word, close, head, retry_after_s, &extra),
-        }
+        encode(out, close, head);
         let head_bytes = if self.access.is_some() { head_len(&out[start..]) } else { 0 };
-        self.note_error(slot, status, word, head_bytes);
+        self.note_local(slot, status, head_bytes);
         self.exchanges.at_mut(slot).phase = Phase::Done;
         self.account_held(slot, before);
         let session = self.sessions.at_mut(index);
@@ -300,19 +330,19 @@ impl Engine {
     }
 
     /// No server answered, or not to the end.
-    pub(super) fn answer_failed(&mut self, slot: u32, failure: Failure) {
+    pub(super) fn answer_failed(&mut self, slot: u32, cause: Cause) {
         if self.exchanges.at(slot).phase == Phase::Answering && !self.forget_beginning(slot) {
-            self.count_refusal(slot, failure.word());
-            self.note_blame(slot, failure.word());
+            self.count_refusal(slot, cause);
+            self.note_blame(slot, cause);
             self.note_ended(slot);
             self.truncate(slot);
             return;
         }
-        let retry_after_s = match failure {
-            Failure::Suspect => Some((REFUSED_US / 1_000_000) as u32),
-            _ => (failure.status() == 503).then_some(1),
+        let retry_after_s = match cause {
+            Cause::Suspect => Some((REFUSED_US / 1_000_000) as u32),
+            _ => cause.retry_after_s(),
         };
-        self.fail_exchange(slot, failure.status(), failure.word(), retry_after_s);
+        self.fail_exchange_for(slot, cause, retry_after_s);
     }
 
     /// Forgets what has come of an answer, if the client has nothing of it because it waits for its turn.
@@ -375,7 +405,7 @@ impl Engine {
             }
         }
         if closing {
-            self.drop_exchanges(index, "connection-closed");
+            self.drop_exchanges(index, ClientEnd::Closed);
             let session = self.sessions.at_mut(index);
             session.held_bytes = 0;
             session.flags.close = true;

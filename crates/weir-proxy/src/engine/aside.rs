@@ -7,6 +7,7 @@
 
 use super::Engine;
 use crate::ask::Ask;
+use crate::ending::UpstreamEnd;
 use crate::link::Link;
 
 /// How long an answer may stand still while others need its connection. A client that reads at all clears the
@@ -104,7 +105,7 @@ impl Engine {
     }
 
     /// Puts another connection into the place of one that left the pool, to be made when it is needed.
-    pub(super) fn replace_link(&mut self, server: usize, position: u32, why: &'static str) {
+    pub(super) fn replace_link(&mut self, server: usize, position: u32, why: UpstreamEnd) {
         let mut fresh = Link::new(server as u32, position, u64::MAX);
         let old = self.links.at(self.servers[server].links[position as usize]);
         fresh.closes = old.closes;

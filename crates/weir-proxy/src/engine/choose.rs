@@ -10,8 +10,9 @@ use bytes::Bytes;
 use weir_http::{FieldName, Fields, RequestHead};
 
 use super::Engine;
-use crate::ask::{Ask, Failure, NOBODY, Traits};
+use crate::ask::{Ask, NOBODY, Traits};
 use crate::balance::{Balance, Finding, Key, Method, Statistic, hash_key};
+use crate::cause::Cause;
 use crate::cookie;
 use crate::link::LinkState;
 
@@ -90,16 +91,16 @@ impl Engine {
     }
 
     /// Why no server takes a request.
-    pub(super) fn refusal(&self, ask: &Ask) -> Failure {
+    pub(super) fn refusal(&self, ask: &Ask) -> Cause {
         if !ask.traits.has(Traits::BOUND) {
             return self.why_not(ask.upstream);
         }
         let server = self.groups[usize::from(ask.upstream)].servers.start + usize::from(ask.bound);
         let up = self.servers[server].ready > 0 || self.able_elsewhere(server).is_some();
         match self.servers[server].standing.accepts_bound() {
-            false => Failure::NoHealthyServer,
-            true if up => Failure::QueueFull,
-            true => Failure::NoServer,
+            false => Cause::NoHealthyServer,
+            true if up => Cause::QueueFull,
+            true => Cause::NoServer,
         }
     }
 

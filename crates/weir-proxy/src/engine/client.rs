@@ -6,6 +6,8 @@ use bytes::Bytes;
 use weir_http::{Fields, Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
 
 use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, token};
+use crate::cause::{Cause, Local};
+use crate::ending::ClientEnd;
 use crate::output::{Out, Output};
 use crate::plan::Serves;
 use crate::session::{AnswerFraming, Exchange, Phase, Reading, Session, Stash, Want};
@@ -250,7 +252,7 @@ impl Engine {
     }
 
     fn refuse_head(&mut self, index: u32, error: RequestError, bytes: &[u8]) {
-        self.refuse(index, error.status(), error.word(), bytes, self.now_us);
+        self.refuse(index, error.into(), bytes, self.now_us);
     }
 
     /// Decides what becomes of a request: answered here, forwarded at once, or read on for its body.
@@ -259,7 +261,7 @@ impl Engine {
         let bytes = &input.bytes[at..];
         let upstream = match self.route(index, head, bytes) {
             Ok(upstream) => upstream,
-            Err((status, word)) => return self.answer_locally(index, head, fields, bytes, status, word),
+            Err(local) => return self.answer_locally(index, head, fields, bytes, local),
         };
         let exchange = self.add_exchange(index, head, fields, bytes);
         if self.sessions.at(index).flags.proxied {
@@ -287,27 +289,22 @@ impl Engine {
         }
     }
 
-    /// The upstream for a request, or the status and word that refuse it.
-    pub(super) fn route(
-        &mut self,
-        session: u32,
-        head: &RequestHead,
-        bytes: &[u8],
-    ) -> Result<usize, (u16, &'static str)> {
+    /// The upstream for a request, or what weir answers by itself.
+    pub(super) fn route(&mut self, session: u32, head: &RequestHead, bytes: &[u8]) -> Result<usize, Local> {
         let proxied = self.sessions.at(session).flags.proxied;
         if head.via_loop {
-            return Err((508, "loop"));
+            return Err(Cause::Loop.into());
         }
         if !proxied && (head.method == Method::Connect || head.form == TargetForm::Authority) {
-            return Err((405, "connect-refused"));
+            return Err(Cause::ConnectRefused.into());
         }
         if head.max_forwards == Some(0) && matches!(head.method, Method::Trace | Method::Options) {
-            return Err(if head.method == Method::Trace { (405, "max-forwards") } else { (200, "options") });
+            return Err(if head.method == Method::Trace { Cause::MaxForwards.into() } else { Local::Options });
         }
         if let (RequestBody::Length(length), Some(max)) = (head.body, self.plan.client.body_bytes_max)
             && length > max
         {
-            return Err((413, "body-too-large"));
+            return Err(Cause::BodyTooLarge.into());
         }
         if proxied {
             return self.decided(session);
@@ -317,21 +314,13 @@ impl Engine {
         let found = self.plan.routes.find(head.authority.of(bytes), path, head.method_span.of(bytes), &mut self.path);
         match found {
             Ok(Some(upstream)) => Ok(upstream),
-            Ok(None) => Err((404, "no-route")),
-            Err(_) => Err((400, "path")),
+            Ok(None) => Err(Cause::NoRoute.into()),
+            Err(_) => Err(Cause::Path.into()),
         }
     }
 
     /// Answers a request without an upstream. A body that is still to come ends the connection, so it is never parsed.
-    fn answer_locally(
-        &mut self,
-        index: u32,
-        head: &RequestHead,
-        fields: &Fields,
-        bytes: &[u8],
-        status: u16,
-        word: &'static str,
-    ) {
+    fn answer_locally(&mut self, index: u32, head: &RequestHead, fields: &Fields, bytes: &[u8], local: Local) {
         let exchange = self.add_exchange(index, head, fields, bytes);
         let has_more = !head.body.is_empty() || head.method == Method::Connect;
         let slot = self.exchanges.at_mut(exchange);
@@ -341,7 +330,7 @@ impl Engine {
             // At once: with answers in front of this one, parsing would go on.
             self.sessions.at_mut(index).reading = Reading::Closing;
         }
-        self.fail_exchange(exchange, status, word, (status == 503).then_some(1));
+        self.answer_local(exchange, local);
     }
 
     /// Appends an exchange for a request to its session's list.
@@ -398,14 +387,14 @@ impl Engine {
 
     /// Answers with an error behind everything that was asked before, and closes. `bytes` is what came of the request, from
     /// `since_us` on.
-    pub(super) fn refuse(&mut self, index: u32, status: u16, word: &'static str, bytes: &[u8], since_us: u64) {
+    pub(super) fn refuse(&mut self, index: u32, cause: Cause, bytes: &[u8], since_us: u64) {
         let session = self.sessions.at_mut(index);
         session.flags.unread = true;
         session.reading = Reading::Closing;
         let want = Want { close: true, body_open: true, ..Want::default() };
         let exchange = self.push_exchange(index, want);
         self.note_refused(exchange, bytes, since_us);
-        self.fail_exchange(exchange, status, word, None);
+        self.fail_exchange(exchange, cause);
     }
 
     /// Stops or resumes reading a client, as its queues demand.
@@ -452,13 +441,13 @@ impl Engine {
         match session.reading {
             Reading::Tunnel => self.tunnel_client_ended(index),
             Reading::Linger => self.close_session(index, self.orderly_end(index)),
-            Reading::Body if session.stash.is_none() => self.upload_failed(index, 400, "body-truncated"),
+            Reading::Body if session.stash.is_none() => self.upload_failed(index, Cause::BodyTruncated),
             Reading::Body | Reading::Await => {}
             Reading::Head | Reading::Closing => {
                 let waits = session.stash.is_some() && !self.may_take_request(self.sessions.at(index));
                 let session = self.sessions.at_mut(index);
                 if session.first == NONE && session.output.is_empty() && !session.flags.sending {
-                    self.close_session(index, "client-closed");
+                    self.close_session(index, ClientEnd::ClientClosed);
                 } else if !waits {
                     session.reading = Reading::Closing;
                     session.stash = None;
@@ -471,7 +460,7 @@ impl Engine {
     /// A client's connection broke.
     pub fn client_failed(&mut self, token: u64) {
         if let Some(index) = self.session_of(token) {
-            self.close_session(index, "client-reset");
+            self.close_session(index, ClientEnd::ClientReset);
         }
     }
 
@@ -482,7 +471,7 @@ impl Engine {
         }
         let Some(index) = self.session_of(token) else { return };
         if !ok {
-            self.close_session(index, "client-reset");
+            self.close_session(index, ClientEnd::ClientReset);
             return;
         }
         let session = self.sessions.at_mut(index);
@@ -558,7 +547,7 @@ impl Engine {
                 self.actions.push_back(Action::ShutdownClient { socket: session.socket });
             }
             if self.sessions.at(index).flags.ended {
-                self.close_session(index, "tunnel-ended");
+                self.close_session(index, ClientEnd::TunnelEnded);
             }
             return;
         }
@@ -629,7 +618,7 @@ impl Engine {
     }
 
     /// Ends a client's connection now. What it asked and was not answered is cancelled.
-    pub(super) fn close_session(&mut self, index: u32, why: &'static str) {
+    pub(super) fn close_session(&mut self, index: u32, why: ClientEnd) {
         self.note_closed(index, why);
         self.drop_exchanges(index, why);
         let client = self.client_name(index);
@@ -648,7 +637,7 @@ impl Engine {
     }
 
     /// Forgets all exchanges of a session; those under way upstream are told.
-    pub(super) fn drop_exchanges(&mut self, index: u32, why: &'static str) {
+    pub(super) fn drop_exchanges(&mut self, index: u32, why: ClientEnd) {
         loop {
             let first = self.sessions.at(index).first;
             if first == NONE {

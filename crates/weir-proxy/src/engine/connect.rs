@@ -4,6 +4,8 @@
 use super::loss::{ABRUPT_US, Loss};
 use super::orders::NEVER_US;
 use super::{Action, Engine, Owner, token};
+use crate::ending::Timeout;
+use crate::ending::UpstreamEnd;
 use crate::event::What;
 use crate::link::{Link, LinkState};
 use crate::server::{Reach, SURPLUS_US};
@@ -15,9 +17,6 @@ const SCOUT_US: u64 = 800_000;
 /// How long a connection that is not needed and was never used rests, while nobody knows whether its server lets it, and one of a
 /// server that is known to have few places: it may have nobody for the others meanwhile.
 const UNUSED_US: u64 = 1_000_000;
-
-/// Why a connection is closed that has rested for long enough.
-pub(super) const RESTED: &str = "idle";
 
 impl Engine {
     /// A further position of a server, with a connection that is due now.
@@ -185,7 +184,7 @@ impl Engine {
         let link = self.links.at(index);
         let limit_us = self.rest_limit_us(index);
         if limit_us == 0 && link.entries.is_empty() {
-            self.lose_link(index, Loss::Ours, "unneeded");
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Unneeded);
             return;
         }
         let due_us = match link.entries.is_empty() {
@@ -213,7 +212,7 @@ impl Engine {
         if rests && rest_us >= self.rest_limit_us(index) {
             // Nothing is known against it.
             self.servers[server].reach = Reach::Proven;
-            self.lose_link(index, Loss::Ours, RESTED);
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Idle);
         } else {
             self.watch_rest(index);
         }
@@ -230,7 +229,7 @@ impl Engine {
     }
 
     pub(super) fn connect_timed_out(&mut self, index: u32) {
-        self.counters.timeouts.count("connect");
+        self.counters.timeouts.count(Timeout::Connect);
         self.connect_failed(index);
     }
 
@@ -240,14 +239,14 @@ impl Engine {
         }
         self.counters.upstream_connect_failures.add(1);
         let link = self.links.at_mut(index);
-        link.note_close("connect-failed");
+        link.note_close(UpstreamEnd::ConnectFailed);
         let server = link.server as usize;
         let failures = link.backoff.failures(self.servers[server].connects);
         self.servers[server].reach = Reach::Doubtful;
         self.disconnect(index, false);
         let machine = &mut self.servers[server];
         machine.stats.connect_failures.add(1);
-        machine.stats.closes.count("connect-failed");
+        machine.stats.closes.count(UpstreamEnd::ConnectFailed);
         machine.failures = machine.failures.max(failures);
         machine.unreachable = machine.ready == 0;
         if machine.unreachable && self.should_evacuate(server) {

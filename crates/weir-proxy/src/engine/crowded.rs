@@ -8,15 +8,13 @@
 
 use super::Engine;
 use super::loss::Loss;
+use crate::ending::UpstreamEnd;
 use crate::link::Link;
 use crate::mail::Mail;
 use crate::places::{Try, WAIT_US};
 
 /// How late one that waits hears of what was learned with another.
 const AGAIN_US_MAX: u64 = 1_000_000;
-
-/// How it is called in counters and status.
-pub(super) const WHY: &str = "crowded";
 
 impl Link {
     /// Whether the server has begun to answer on it, so that it has accepted it.
@@ -122,7 +120,7 @@ impl Engine {
             // The end of one may have put a request on another.
             if self.links.at(index).is_resting() {
                 self.hints.places(server).on_closed(self.now_us);
-                self.lose_link(index, Loss::Ours, WHY);
+                self.lose_link(index, Loss::Ours, UpstreamEnd::Crowded);
             }
         }
     }

@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
 use weir_http::{FieldName, Fields, Method, RequestHead, TargetForm};
 
 use super::{Engine, Owner, token};
-use crate::ask::{Ask, Failure, NOBODY, Traits};
+use crate::ask::{Ask, NOBODY, Traits};
+use crate::cause::{Cause, Local};
 use crate::errand::{Credentials, Errand, Unresolved, Unverified, User};
 use crate::lane::{Asker, Lane};
 use crate::names::Lookup;
-use crate::own::{Destination, Proxied, Refused, Seat};
+use crate::own::{Destination, Proxied, Seat};
 use crate::plan::ForwardPlan;
 use crate::policy::Wanted;
 use crate::policy::host::{Host, parse as parse_host};
@@ -34,12 +34,12 @@ enum Pending {
     /// The side thread.
     News,
     /// Nothing: it goes nowhere.
-    Refused(Refused),
+    Local(Local),
 }
 
-impl From<Refused> for Pending {
-    fn from(refused: Refused) -> Pending {
-        Pending::Refused(refused)
+impl From<Cause> for Pending {
+    fn from(cause: Cause) -> Pending {
+        Pending::Local(cause.into())
     }
 }
 
@@ -50,7 +50,7 @@ impl Engine {
         let Some(forward) = &plan.forward else { return true };
         let decision = match self.judge(forward, index, head, fields, bytes) {
             Err(Pending::News) => return false,
-            Err(Pending::Refused(refused)) => Err(refused),
+            Err(Pending::Local(local)) => Err(local),
             Ok(destination) => Ok(destination),
         };
         let proxied = self.proxied(index);
@@ -71,7 +71,7 @@ impl Engine {
     ) -> Result<Destination, Pending> {
         self.begin_account(index);
         if matches!(head.form, TargetForm::Origin | TargetForm::Asterisk) {
-            return Err(Pending::Refused(asked_itself(forward, head, bytes)));
+            return Err(Pending::Local(asked_itself(forward, head, bytes)));
         }
         self.proxied(index).asker = None;
         let user = self.identify(forward, index, fields, bytes)?;
@@ -83,13 +83,13 @@ impl Engine {
         let (host, port) = split_port(head.authority.of(bytes));
         if !is_tunnel && !head.target.of(bytes)[..5].eq_ignore_ascii_case(b"http:") {
             // Whoever wants TLS to the destination tunnels it.
-            return Err((501, "scheme").into());
+            return Err(Cause::Scheme.into());
         }
         let port = port.unwrap_or(80);
         if port == 0 {
-            return Err((400, "port").into());
+            return Err(Cause::Port.into());
         }
-        let host = parse_host(host).map_err(|error| (400, error.word()))?;
+        let host = parse_host(host).map_err(Cause::from)?;
         let text = match &host {
             Host::Name(name) => name.clone().into_owned(),
             Host::Address(address) => address.to_string(),
@@ -105,7 +105,7 @@ impl Engine {
             user: user.as_ref().map(|user| &*user.name),
             wall_s: self.wall_s(),
         };
-        forward.policy.check(&wanted).map_err(|refusal| (403, refusal.word()))?;
+        forward.policy.check(&wanted).map_err(Cause::from)?;
         let list: Arc<[IpAddr]> = match host {
             Host::Address(address) => Arc::from([address]),
             Host::Name(name) => self.addresses_of(index, &name, Asker::of(wanted.user, wanted.client))?,
@@ -121,14 +121,14 @@ impl Engine {
         let addresses: Vec<SocketAddr> =
             list.iter().filter(allowed).map(|address| SocketAddr::new(*address, port)).collect();
         if let (true, Some(refusal)) = (addresses.is_empty(), refused) {
-            return Err((403, refusal.word()).into());
+            return Err(Cause::from(refusal).into());
         }
         let now_us = self.now_us;
         if let Some(user) = user
             && !std::mem::replace(&mut self.proxied(index).is_counted, true)
             && !user.spend(forward.user_rate_max, now_us)
         {
-            return Err((429, "user-rate").into());
+            return Err(Cause::UserRate.into());
         }
         Ok(Destination { name: name.into(), addresses })
     }
@@ -145,10 +145,10 @@ impl Engine {
             return Ok(None);
         }
         let mut lines = fields.all(FieldName::ProxyAuthorization);
-        let Some(field) = lines.next() else { return Err((407, "credentials-missing").into()) };
+        let Some(field) = lines.next() else { return Err(Cause::CredentialsMissing.into()) };
         let value = field.value.of(bytes);
         if lines.next().is_some() || value.len() > CREDENTIALS_BYTES_MAX {
-            return Err((407, "credentials-invalid").into());
+            return Err(Cause::CredentialsInvalid.into());
         }
         let token = token(Owner::Client, index, self.sessions.generation(index));
         let client = self.sessions.at(index).peer;
@@ -167,22 +167,22 @@ impl Engine {
                         // The next request tries again.
                         proxied.credentials = Box::default();
                         self.charge_user(index, &user.name);
-                        return Err((429, "user-connections").into());
+                        return Err(Cause::UserConnections.into());
                     }
                     return Ok(Some(user));
                 }
                 Some(Err(why)) => {
                     proxied.credentials = Box::default();
                     return Err(match why {
-                        Unverified::Wrong => (407, "credentials-wrong").into(),
-                        Unverified::NoRoom => (503, "credentials-busy").into(),
+                        Unverified::Wrong => Cause::CredentialsWrong.into(),
+                        Unverified::NoRoom => Cause::CredentialsBusy.into(),
                     });
                 }
                 // Asked already, and something else woke the client.
                 None => return Err(Pending::News),
             }
         }
-        let credentials = read_basic(value).ok_or((407, "credentials-invalid"))?;
+        let credentials = read_basic(value).ok_or(Cause::CredentialsInvalid)?;
         (proxied.seat, proxied.verdict) = (None, None);
         proxied.credentials = value.into();
         self.errands.push_back(Errand::Verify { token, client: Lane::of(client), credentials });
@@ -193,14 +193,14 @@ impl Engine {
     fn addresses_of(&mut self, index: u32, name: &str, asker: Asker) -> Result<Arc<[IpAddr]>, Pending> {
         let client = (index, self.sessions.generation(index));
         if self.proxied(index).no_room.as_deref() == Some(name) {
-            return Err((503, "names-busy").into());
+            return Err(Cause::NamesBusy.into());
         }
         match self.names.look(name, client, asker.clone(), self.now_us) {
             Lookup::Known(Ok(list)) => Ok(list),
-            Lookup::Known(Err(Unresolved::NoSuchName { .. })) => Err((502, "no-such-name").into()),
-            Lookup::Known(Err(Unresolved::Failed)) => Err((502, "name-servers-failed").into()),
-            Lookup::Known(Err(Unresolved::TimedOut)) => Err((504, "name-servers-timeout").into()),
-            Lookup::Known(Err(Unresolved::NoRoom)) => Err((503, "names-busy").into()),
+            Lookup::Known(Err(Unresolved::NoSuchName { .. })) => Err(Cause::NoSuchName.into()),
+            Lookup::Known(Err(Unresolved::Failed)) => Err(Cause::NameServersFailed.into()),
+            Lookup::Known(Err(Unresolved::TimedOut)) => Err(Cause::NameServersTimeout.into()),
+            Lookup::Known(Err(Unresolved::NoRoom)) => Err(Cause::NamesBusy.into()),
             Lookup::Waits => Err(Pending::News),
             Lookup::Ask => {
                 self.errands.push_back(Errand::Resolve { name: name.into(), asker });
@@ -214,12 +214,12 @@ impl Engine {
     }
 
     /// What was decided of the request of a client of the forward proxy: the upstream that stands for all destinations.
-    pub(super) fn decided(&self, index: u32) -> Result<usize, Refused> {
+    pub(super) fn decided(&self, index: u32) -> Result<usize, Local> {
         let decision = self.sessions.at(index).own.as_deref().and_then(|own| own.proxied.decision.as_ref());
         match (decision, &self.plan.forward) {
             (Some(Ok(_)), Some(forward)) => Ok(forward.upstream),
             (Some(Err(refused)), _) => Err(*refused),
-            _ => Err((400, "not-decided")),
+            _ => Err(Cause::NotDecided.into()),
         }
     }
 
@@ -260,30 +260,26 @@ impl Engine {
         let server = self.server_index(&ask);
         match self.servers[server].standing.takes_new() {
             true => self.approach(server, Waiting { ask, bytes: Vec::new() }),
-            false => self.answer_fails(ask.id, Failure::NoHealthyServer),
+            false => self.answer_fails(ask.id, Cause::NoHealthyServer),
         }
     }
 
     /// Fields that an answer of the forward proxy's own has: why (RFC 9209), and how to say who one is (RFC 9110 §11.7.1).
-    pub(super) fn proxy_lines(&self, session: u32, status: u16, word: &'static str) -> Vec<u8> {
+    pub(super) fn proxy_lines(&self, session: u32, cause: Cause) -> Vec<u8> {
         let mut lines = Vec::new();
         let Some(forward) = self.plan.forward.as_ref().filter(|_| self.sessions.at(session).flags.proxied) else {
             return lines;
         };
-        if let Some(error) = proxy_error(word) {
+        if let Some(error) = cause.proxy_error() {
+            let word = cause.word();
             lines.extend_from_slice(format!("Proxy-Status: weir; error={error}; details=\"{word}\"\r\n").as_bytes());
         }
-        if status == 407 {
+        if cause.status() == 407 {
             let realm: String = forward.realm.chars().filter(|c| !matches!(c, '"' | '\\') && !c.is_control()).collect();
             let line = format!("Proxy-Authenticate: Basic realm=\"{realm}\", charset=\"UTF-8\"\r\n");
             lines.extend_from_slice(line.as_bytes());
         }
         lines
-    }
-
-    /// What the answer says to a client that asks how to use the proxy; None: it asked something else.
-    pub(super) fn pac(&self, word: &'static str) -> Option<Bytes> {
-        self.plan.forward.as_ref().filter(|_| word == "pac")?.pac.clone()
     }
 
     pub(super) fn wall_s(&self) -> i64 {
@@ -292,33 +288,13 @@ impl Engine {
 }
 
 /// A request to the proxy itself rather than through it.
-fn asked_itself(forward: &ForwardPlan, head: &RequestHead, bytes: &[u8]) -> Refused {
+fn asked_itself(forward: &ForwardPlan, head: &RequestHead, bytes: &[u8]) -> Local {
     let is_read = matches!(head.method, Method::Get | Method::Head);
     match head.path.of(bytes) == PAC_PATH && is_read {
-        true if forward.pac.is_some() => (200, "pac"),
-        true => (404, "no-pac"),
-        false => (400, "not-absolute"),
+        true if forward.pac.is_some() => Local::Pac,
+        true => Cause::NoPac.into(),
+        false => Cause::NotAbsolute.into(),
     }
-}
-
-/// The proxy error type (RFC 9209 §2.3) of a word.
-fn proxy_error(word: &str) -> Option<&'static str> {
-    Some(match word {
-        "no-such-name" | "name-servers-failed" | "names-busy" => "dns_error",
-        "name-servers-timeout" => "dns_timeout",
-        "address-not-public" | "own-address" => "destination_ip_prohibited",
-        "denied-by-rule" | "port-not-allowed" => "http_request_denied",
-        "user-rate" | "user-connections" => "http_request_denied",
-        "connect-failed" => "connection_refused",
-        "connect-timeout" => "connection_timeout",
-        "forward-timeout" => "http_response_timeout",
-        "upstream-lost" | "retries-exceeded" | "retry-budget" => "connection_terminated",
-        "bad-answer" => "http_protocol_error",
-        "truncated" => "http_response_incomplete",
-        "loop" => "proxy_loop_detected",
-        "errand-timeout" => "proxy_internal_response",
-        _ => return None,
-    })
 }
 
 /// An authority in two: RFC 3986 §3.2.

@@ -7,12 +7,12 @@
 use weir_http::{BodyOddities, Method, Oddities, Oddity};
 
 use super::Engine;
+use crate::cause::Cause;
+use crate::ending::ClientEnd;
 use crate::glitch::{ClientGlitch, UpstreamGlitch};
 use crate::session::{Reading, Session};
 use crate::slab::NONE;
 
-/// Why a connection ends, for counters, status and the access log.
-pub(super) const ENDED_BY_GLITCHES: &str = "glitches";
 /// Interim answers to one request that are not strange. More than that are few hints and no progress.
 const INTERIMS_USUAL: u8 = 4;
 
@@ -62,7 +62,7 @@ impl Engine {
         let max = self.plan.client.glitches_max;
         // The body under way may come to its end, but not go on like this for ever.
         if max.is_some_and(|max| self.sessions.at(index).glitches > max.saturating_mul(2)) {
-            self.upload_failed(index, 400, ENDED_BY_GLITCHES);
+            self.upload_failed(index, Cause::Glitches);
         }
     }
 
@@ -74,7 +74,7 @@ impl Engine {
         if session.reading == Reading::Head && is_over(session, self.plan.client.glitches_max) {
             let since_us = session.since_us;
             if let Some(stash) = session.stash.take() {
-                return self.refuse(index, 400, ENDED_BY_GLITCHES, &stash.bytes[stash.start..], since_us);
+                return self.refuse(index, Cause::Glitches, &stash.bytes[stash.start..], since_us);
             }
         }
         self.limit_client(index);
@@ -117,8 +117,8 @@ impl Engine {
     }
 
     /// Why a client's connection ends that is closed in order.
-    pub(super) fn orderly_end(&self, index: u32) -> &'static str {
-        if self.ends_by_glitches(self.sessions.at(index)) { ENDED_BY_GLITCHES } else { "done" }
+    pub(super) fn orderly_end(&self, index: u32) -> ClientEnd {
+        if self.ends_by_glitches(self.sessions.at(index)) { ClientEnd::Glitches } else { ClientEnd::Done }
     }
 
     // ---- servers ----

@@ -14,7 +14,7 @@ use crate::event::What;
 use crate::health::{Symptom, TRIAL_CHOICE_US, TRIAL_PATIENCE_US, calm_us, pause_us};
 use crate::mail::Mail;
 use crate::plan::AllDown;
-use crate::standing::{Cause, Suspension};
+use crate::standing::{Suspension, SuspensionCause};
 
 /// How exactly it is known when a client last proved that a server works.
 const PROVED_STEP_US: u64 = 50_000;
@@ -82,13 +82,16 @@ impl Engine {
             let upstream = usize::from(self.servers[server as usize].upstream);
             let symptom = self.plan.upstreams[upstream].failover.get(usize::from(rule)).map(|rule| rule.symptom);
             let lost = symptom == Some(Symptom::Lost);
-            self.suspend(server, if lost { Cause::Losses { rule } } else { Cause::Answers { rule } });
+            self.suspend(
+                server,
+                if lost { SuspensionCause::Losses { rule } } else { SuspensionCause::Answers { rule } },
+            );
         }
     }
 
     // ---- what the judge decides ----
 
-    pub(super) fn suspend(&mut self, server: u32, cause: Cause) {
+    pub(super) fn suspend(&mut self, server: u32, cause: SuspensionCause) {
         let suspension = Suspension { cause, since_us: self.now_us };
         let relapses = self.relapses(server, cause);
         self.forget_streak(server);
@@ -106,9 +109,9 @@ impl Engine {
     }
 
     /// How often a rule has now found the same server bad again soon after it was taken back.
-    fn relapses(&self, server: u32, cause: Cause) -> u32 {
+    fn relapses(&self, server: u32, cause: SuspensionCause) -> u32 {
         let machine = &self.servers[server as usize];
-        let (Cause::Answers { rule } | Cause::Losses { rule }) = cause else { return 0 };
+        let (SuspensionCause::Answers { rule } | SuspensionCause::Losses { rule }) = cause else { return 0 };
         let rules = &self.plan.upstreams[usize::from(machine.upstream)].failover;
         let window_us = rules.get(usize::from(rule)).map_or(0, |rule| rule.window_us);
         let well_us = self.now_us.saturating_sub(machine.resumed_us);

@@ -8,7 +8,8 @@
 //! lost the welcome with everything else; its own [`Mail::Reborn`] says as much. hostile.md K3.
 
 use super::{Engine, Parts};
-use crate::ask::{Ask, ExchangeId, Failure, LinkId, Traits};
+use crate::ask::{Ask, ExchangeId, LinkId, Traits};
+use crate::cause::Cause;
 use crate::keep::Kept;
 use crate::link::LinkState;
 use crate::mail::Mail;
@@ -127,18 +128,18 @@ impl Engine {
             }
             match kept.map(|kept| self.judge_lost(*kept)) {
                 Some(Ok(request)) => again.push(request),
-                Some(Err(failure)) => self.answer_fails(id, failure),
-                None => self.answer_fails(id, Failure::Lost),
+                Some(Err(cause)) => self.answer_fails(id, cause),
+                None => self.answer_fails(id, Cause::Lost),
             }
         }
         again
     }
 
-    fn judge_lost(&mut self, kept: Kept) -> Result<(Ask, Vec<u8>), Failure> {
+    fn judge_lost(&mut self, kept: Kept) -> Result<(Ask, Vec<u8>), Cause> {
         let Kept { mut ask, bytes } = kept;
         self.leave_quarantine(&ask);
         if ask.traits.has(Traits::WRECKED) {
-            return Err(Failure::Lost);
+            return Err(Cause::Lost);
         }
         ask.traits = ask.traits.without(Traits::TRIAL).with(Traits::WRECKED, true);
         self.count_repetition(&mut ask, true, false, true)?;

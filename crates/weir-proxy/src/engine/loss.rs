@@ -5,9 +5,10 @@
 
 use weir_http::{Fields, ReplyContext};
 
-use super::connect::RESTED;
-use super::{Engine, Owner, crowded, token};
-use crate::ask::{Ask, Failure, LinkId, Traits};
+use super::{Engine, Owner, token};
+use crate::ask::{Ask, LinkId, Traits};
+use crate::cause::Cause;
+use crate::ending::UpstreamEnd;
 use crate::event::What;
 use crate::link::{Entry, LinkState};
 use crate::server::Reach;
@@ -46,15 +47,15 @@ impl Loss {
     /// Whether a request that was on the connection goes again, and whether that counts as a try; or its failure.
     /// `begun`: its client may have the beginning of the answer; `unsent`: nothing of the request was given to the driver, so that all of
     /// it is still here, also what came of a body that is not kept.
-    fn verdict(self, ask: &mut Ask, oldest: bool, begun: bool, unsent: bool) -> Result<bool, Failure> {
+    fn verdict(self, ask: &mut Ask, oldest: bool, begun: bool, unsent: bool) -> Result<bool, Cause> {
         if begun {
-            Err(Failure::Truncated)
+            Err(Cause::Truncated)
         } else if oldest && self == Loss::BadAnswer {
-            Err(Failure::BadAnswer)
+            Err(Cause::BadAnswer)
         } else if unsent {
             Ok(false)
         } else if !ask.traits.has(Traits::RETRIABLE) {
-            Err(Failure::Lost)
+            Err(Cause::Lost)
         } else if self == Loss::Announced {
             Ok(false)
         } else {
@@ -83,7 +84,7 @@ impl Engine {
             // It may be the tail of the answer before: the oldest request is asked again, alone on a new connection.
             Loss::Broken
         };
-        self.lose_link(index, loss, doubt.word());
+        self.lose_link(index, loss, UpstreamEnd::Doubt(doubt));
     }
 
     /// Counts a doubt and lets the server's trust know. None is an answer too many.
@@ -136,7 +137,7 @@ impl Engine {
         let blank = bytes.len() <= 4 && bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
         if farewell || blank {
             // Some servers say 408 before they close an idle connection; a stray empty line harms nobody.
-            self.lose_link(index, Loss::Ours, "idle-close");
+            self.lose_link(index, Loss::Ours, UpstreamEnd::IdleClose);
             return;
         }
         let otherwise = match link.ended_bodyless() {
@@ -169,7 +170,7 @@ impl Engine {
         let server = self.links.at(index).server;
         self.doubt_server(server, doubt);
         self.tell_all_doubt(server, doubt);
-        self.lose_link(index, Loss::Orderly, doubt.map_or("surplus", Doubt::word));
+        self.lose_link(index, Loss::Orderly, doubt.map_or(UpstreamEnd::Surplus, UpstreamEnd::Doubt));
     }
 
     /// A server closed its sending direction.
@@ -206,11 +207,11 @@ impl Engine {
                 self.doubt_server(server, Some(Doubt::CloseDelimited));
             }
             // It does not say that nothing behind it was processed.
-            self.lose_link(index, Loss::Orderly, "answer-ended-by-close");
+            self.lose_link(index, Loss::Orderly, UpstreamEnd::AnswerEndedByClose);
             return;
         }
         let between = !link.begun && !link.has_stash() && link.answers > 0;
-        self.lose_link(index, if between { Loss::Closed } else { Loss::Died }, "server-closed");
+        self.lose_link(index, if between { Loss::Closed } else { Loss::Died }, UpstreamEnd::ServerClosed);
     }
 
     /// A server's connection broke.
@@ -224,11 +225,11 @@ impl Engine {
             self.doubt_server(server, Some(Doubt::ResetWithin));
             self.tell_all_doubt(server, Some(Doubt::ResetWithin));
         }
-        self.lose_link(index, Loss::Died, "reset");
+        self.lose_link(index, Loss::Died, UpstreamEnd::Reset);
     }
 
     /// Ends a connection: what is unanswered is sent again elsewhere if it may be, and the connection is replaced.
-    pub(super) fn lose_link(&mut self, index: u32, loss: Loss, why: &'static str) {
+    pub(super) fn lose_link(&mut self, index: u32, loss: Loss, why: UpstreamEnd) {
         let link = self.links.at_mut(index);
         if link.state == LinkState::Tunnel {
             self.end_tunnel(index);
@@ -250,7 +251,7 @@ impl Engine {
         let front_us = link.entries.front().filter(|front| front.start < link.log.flushed()).map(|front| front.sent_us);
         let (connected_us, rested) = (link.connected_us, link.rested);
         let at_rest = matches!(loss, Loss::Died | Loss::Closed) && was_ready && link.entries.is_empty();
-        let unused = (at_rest || why == RESTED) && link.answers == 0;
+        let unused = (at_rest || why == UpstreamEnd::Idle) && link.answers == 0;
         let rest_us = link.rest_us(self.now_us);
         let overlooked = loss == Loss::Closed && owner.is_none() && link.overlooks(self.now_us);
         let unsaid = matches!(loss, Loss::Died | Loss::Closed) && was_ready && !link.begun && link.answers > 0;
@@ -274,7 +275,7 @@ impl Engine {
             if matches!(loss, Loss::Died | Loss::Broken) && !unused {
                 self.servers[server].reach = Reach::Doubtful;
             }
-            let yields = why == crowded::WHY || why == RESTED && self.is_crowded(server);
+            let yields = why == UpstreamEnd::Crowded || why == UpstreamEnd::Idle && self.is_crowded(server);
             self.disconnect(index, unused || yields);
             self.links.at_mut(index).probation = loss != Loss::Announced;
             if at_rest {
@@ -309,13 +310,13 @@ impl Engine {
             let mut ask = entry.ask;
             let delivered = oldest && begun && !self.may_begin_anew(&ask);
             let verdict = match loss.verdict(&mut ask, oldest, delivered, unsent) {
-                Ok(_) if refused => Err(Failure::Suspect),
+                Ok(_) if refused => Err(Cause::Suspect),
                 Ok(false) if loss == Loss::Ours && !unsent => {
                     self.groups[usize::from(ask.upstream)].budget.charge(self.now_us);
                     self.count_repetition(&mut ask, false, unsent, oldest)
                 }
                 Ok(counts) => self.count_repetition(&mut ask, counts, unsent, oldest),
-                Err(failure) => Err(failure),
+                Err(cause) => Err(cause),
             };
             match verdict {
                 Ok(()) => {
@@ -329,7 +330,7 @@ impl Engine {
                         again.push((ask, bytes));
                     }
                 }
-                Err(failure) => self.answer_fails(ask.id, failure),
+                Err(cause) => self.answer_fails(ask.id, cause),
             }
         }
         if loss == Loss::Died && front_us.is_some() {
@@ -399,7 +400,7 @@ impl Engine {
     pub(super) fn end_doomed(&mut self) {
         while let Some((index, generation)) = self.doomed.pop() {
             if self.links.holds(index, generation) {
-                self.lose_link(index, Loss::Ours, "cancelled");
+                self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled);
             }
         }
     }

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use super::answer::Lines;
 use super::{Engine, Piece};
-use crate::ask::{Ask, ExchangeId, Failure, LinkId, Traits};
+use crate::ask::{Ask, ExchangeId, LinkId, Traits};
+use crate::cause::Cause;
 use crate::mail::{AnswerHead, Mail, Post};
 use crate::session::{Phase, Reading};
 use crate::trust::Doubt;
@@ -57,9 +58,9 @@ impl Engine {
                 self.quarantined_ended(id);
                 self.answer_done(id, &trailers);
             }
-            Mail::Fail { id, failure } => {
+            Mail::Fail { id, cause } => {
                 self.quarantined_ended(id);
-                self.answer_fails(id, failure);
+                self.answer_fails(id, cause);
             }
         }
     }
@@ -169,11 +170,11 @@ impl Engine {
     }
 
     /// There is no answer, or no rest of it.
-    pub(super) fn answer_fails(&mut self, id: ExchangeId, failure: Failure) {
+    pub(super) fn answer_fails(&mut self, id: ExchangeId, cause: Cause) {
         if id.worker != self.worker {
-            self.post(id.worker, Mail::Fail { id, failure });
+            self.post(id.worker, Mail::Fail { id, cause });
         } else if self.exchanges.holds(id.index, id.generation) && self.exchanges.at(id.index).phase != Phase::Done {
-            self.answer_failed(id.index, failure);
+            self.answer_failed(id.index, cause);
         }
     }
 

@@ -5,6 +5,7 @@
 
 use super::Engine;
 use super::loss::Loss;
+use crate::ending::UpstreamEnd;
 use crate::event::What;
 use crate::link::LinkState;
 use crate::standing::{Order, Standing};
@@ -64,7 +65,7 @@ impl Engine {
             let index = self.servers[server].links[position];
             match self.links.at(index).state {
                 LinkState::Ready if self.links.at(index).entries.is_empty() => {
-                    self.lose_link(index, Loss::Ours, "disabled");
+                    self.lose_link(index, Loss::Ours, UpstreamEnd::Disabled);
                 }
                 LinkState::Connecting { .. } | LinkState::Down { .. } => self.disconnect(index, false),
                 LinkState::Ready | LinkState::Tunnel => {}

@@ -10,7 +10,9 @@ use std::net::SocketAddr;
 use super::loss::Loss;
 use super::schedule::Place;
 use super::{Action, Engine, Owner as Table, Piece, token};
-use crate::ask::{Ask, ExchangeId, Failure, NOBODY, Traits};
+use crate::ask::{Ask, ExchangeId, NOBODY, Traits};
+use crate::cause::Cause;
+use crate::ending::UpstreamEnd;
 use crate::link::{Link, LinkState, Owner};
 use crate::own::{Approach, OwnLink, Tried};
 use crate::plan::Pool;
@@ -128,7 +130,7 @@ impl Engine {
         self.parked -= u32::from(approach.retry_us != u64::MAX);
         for (index, generation) in &approach.attempts {
             if Some(*index) != winner && self.links.holds(*index, *generation) {
-                self.close_own(*index, if winner.is_some() { "lost-race" } else { "cancelled" });
+                self.close_own(*index, if winner.is_some() { UpstreamEnd::LostRace } else { UpstreamEnd::Cancelled });
             }
         }
         Some(*approach)
@@ -157,7 +159,7 @@ impl Engine {
             self.retry_all_approaches();
         }
         let Some(Approach { waiting, .. }) = approach else {
-            self.lose_link(index, Loss::Ours, "cancelled");
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled);
             return;
         };
         if waiting.ask.traits.has(Traits::TUNNEL) {
@@ -198,9 +200,9 @@ impl Engine {
         // The one that is kept now is the last.
         let oldest = own.links.iter().find(|_| own.links.len() > max).map(|link| link.index);
         if let Some(replaced) = replaced {
-            self.lose_link(replaced, Loss::Ours, "replaced");
+            self.lose_link(replaced, Loss::Ours, UpstreamEnd::Replaced);
         } else if let Some(oldest) = oldest {
-            self.lose_link(oldest, Loss::Ours, "least-recently-used");
+            self.lose_link(oldest, Loss::Ours, UpstreamEnd::LeastRecentlyUsed);
         }
     }
 
@@ -212,7 +214,7 @@ impl Engine {
         let (owner, server) = (link.owner, link.server as usize);
         let timed_out = matches!(link.state, LinkState::Connecting { deadline_us } if deadline_us <= self.now_us);
         self.servers[server].stats.connect_failures.add(1);
-        self.servers[server].stats.closes.count("connect-failed");
+        self.servers[server].stats.closes.count(UpstreamEnd::ConnectFailed);
         self.remove_own(index);
         let Some(session) = owner.map(|owner| owner.session) else { return };
         let Some(approach) = self.approach_of(session) else { return };
@@ -224,8 +226,8 @@ impl Engine {
         }
         if self.servers[server].anywhere {
             let Some(Approach { waiting, timed_out, .. }) = self.take_approach(session, None) else { return };
-            let failure = if timed_out { Failure::ConnectTimeout } else { Failure::ConnectFailed };
-            return self.answer_fails(waiting.ask.id, failure);
+            let cause = if timed_out { Cause::ConnectTimeout } else { Cause::ConnectFailed };
+            return self.answer_fails(waiting.ask.id, cause);
         }
         self.server_unreached(server, session);
     }
@@ -258,7 +260,7 @@ impl Engine {
         }
         if is_hopeless {
             self.take_approach(session, None);
-            self.answer_fails(ask.id, Failure::NoServer);
+            self.answer_fails(ask.id, Cause::NoServer);
         } else if delay_us == 0 {
             self.ask_servers_again(session);
         } else {
@@ -334,7 +336,7 @@ impl Engine {
     pub(super) fn own_answered(&mut self, index: u32, server: usize) {
         let idle = self.links.at(index).entries.is_empty();
         if idle && !self.servers[server].standing.keeps_connections() {
-            self.lose_link(index, Loss::Ours, "disabled");
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Disabled);
         }
     }
 
@@ -378,7 +380,7 @@ impl Engine {
         let own = self.sessions.at_mut(session).own.take().unwrap_or_default();
         for OwnLink { index, generation, .. } in own.links {
             if self.links.holds(index, generation) {
-                self.lose_link(index, Loss::Ours, "client-gone");
+                self.lose_link(index, Loss::Ours, UpstreamEnd::ClientGone);
             }
         }
     }
@@ -393,7 +395,7 @@ impl Engine {
     }
 
     /// Ends a connection of one client that was never established.
-    fn close_own(&mut self, index: u32, why: &'static str) {
+    fn close_own(&mut self, index: u32, why: UpstreamEnd) {
         let server = self.links.at(index).server as usize;
         self.counters.upstream_closes.count(why);
         self.servers[server].stats.closes.count(why);

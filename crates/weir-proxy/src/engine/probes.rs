@@ -11,7 +11,7 @@ use crate::output::Out;
 use crate::plan::HealthPlan;
 use crate::probe::{Probe, ProbeFault, Streak, Verdict, request};
 use crate::stamp::mix;
-use crate::standing::Cause;
+use crate::standing::SuspensionCause;
 
 /// The kind of a probe's token; see [`super::token`].
 const PROBE: u64 = 4;
@@ -200,7 +200,7 @@ impl Engine {
             return self.pause_prober(server);
         }
         match (prober.streak.note(result.is_ok(), suspended, health), result) {
-            (Some(Verdict::Fallen), Err(fault)) => self.suspend(server, Cause::Probe { fault }),
+            (Some(Verdict::Fallen), Err(fault)) => self.suspend(server, SuspensionCause::Probe { fault }),
             (Some(Verdict::Risen), _) => self.resume(server),
             _ => {}
         }

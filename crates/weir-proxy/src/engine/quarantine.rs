@@ -10,7 +10,9 @@ use bytes::Bytes;
 
 use super::loss::Loss;
 use super::{Engine, Group, Hints};
-use crate::ask::{Ask, ExchangeId, Failure, Traits};
+use crate::ask::{Ask, ExchangeId, Traits};
+use crate::cause::Cause;
+use crate::ending::UpstreamEnd;
 use crate::link::{Entry, LinkState};
 use crate::log::Log;
 use crate::mail::Mail;
@@ -137,7 +139,7 @@ impl Engine {
             self.leave_quarantine(&ask);
         } else if let Verdict::Refused { .. } = self.verdict_of(&ask, &bytes) {
             self.leave_quarantine(&ask);
-            self.answer_fails(ask.id, Failure::Suspect);
+            self.answer_fails(ask.id, Cause::Suspect);
         } else {
             self.counters.quarantined.add(1);
             let server = self.server_index(&ask);
@@ -210,7 +212,7 @@ impl Engine {
         }
         if rests && !link.is_rested(self.now_us) || !self.is_fresh(index, ask) {
             let quarantined = ask.traits.has(Traits::QUARANTINED);
-            self.lose_link(index, Loss::Ours, if quarantined { "quarantine" } else { "rested" });
+            self.lose_link(index, Loss::Ours, if quarantined { UpstreamEnd::Quarantine } else { UpstreamEnd::Rested });
             return None;
         }
         Some(position)

@@ -5,6 +5,8 @@
 //! at, [`LOOKS`] times in its time-out, and at its end.
 
 use super::{Action, Engine, Owner, token};
+use crate::ending::ClientEnd;
+use crate::ending::UpstreamEnd;
 use crate::link::{Link, LinkState};
 use crate::session::{Reading, Relay};
 use crate::slab::NONE;
@@ -87,7 +89,7 @@ impl Engine {
     pub fn relay_ended(&mut self, token: u64, from_client: u64, to_client: u64, by_client: bool) {
         let Some(index) = self.session_of(token) else { return };
         self.count_relayed(index, from_client, to_client);
-        self.close_session(index, if by_client { "client-reset" } else { "tunnel-ended" });
+        self.close_session(index, if by_client { ClientEnd::ClientReset } else { ClientEnd::TunnelEnded });
     }
 
     /// Counts what the driver has moved since the last time. False: nothing.
@@ -114,8 +116,8 @@ impl Engine {
     pub(super) fn end_relay(&mut self, relay: &Relay) {
         let server = &mut self.servers[relay.server as usize];
         server.relays -= 1;
-        server.stats.closes.count("tunnel-ended");
-        self.counters.upstream_closes.count("tunnel-ended");
+        server.stats.closes.count(UpstreamEnd::TunnelEnded);
+        self.counters.upstream_closes.count(UpstreamEnd::TunnelEnded);
         self.actions.push_back(Action::CloseLink { socket: relay.socket });
     }
 }

@@ -4,7 +4,9 @@ use weir_http::{Fields, Forwarded, Framing, RequestBody, RequestEdits, RequestHe
 
 use super::loss::{ABRUPT_US, Loss};
 use super::{Engine, GENERATION_MASK};
-use crate::ask::{Ask, ExchangeId, Failure, LinkId, NOBODY, Traits};
+use crate::ask::{Ask, ExchangeId, LinkId, NOBODY, Traits};
+use crate::cause::Cause;
+use crate::ending::UpstreamEnd;
 use crate::line_end::carries_line_end;
 use crate::mail::Mail;
 use crate::plan::Pool;
@@ -30,7 +32,7 @@ pub(super) enum Place {
     /// Into the quarantine of its upstream.
     Quarantine,
     /// Nowhere.
-    Refused(Failure),
+    Refused(Cause),
 }
 
 impl Engine {
@@ -90,7 +92,7 @@ impl Engine {
             false => self.verdict_of_new(upstream, method, path, host),
         };
         if let Verdict::Refused { left_us } = verdict {
-            self.fail_exchange(slot, 503, Failure::Suspect.word(), Some(left_us.div_ceil(1_000_000) as u32));
+            self.fail_exchange_for(slot, Cause::Suspect, Some(left_us.div_ceil(1_000_000) as u32));
             return;
         }
         let exchange = self.exchanges.at_mut(slot);
@@ -208,7 +210,7 @@ impl Engine {
                 write(&mut bytes);
                 self.quarantine(ask, bytes);
             }
-            Place::Refused(failure) => self.answer_fails(ask.id, failure),
+            Place::Refused(cause) => self.answer_fails(ask.id, cause),
         }
     }
 
@@ -236,7 +238,7 @@ impl Engine {
             return;
         }
         self.publish_response(server);
-        let place = self.place_here(server, &ask).unwrap_or(Place::Refused(Failure::QueueFull));
+        let place = self.place_here(server, &ask).unwrap_or(Place::Refused(Cause::QueueFull));
         self.put(place, ask, |out| out.extend_from_slice(bytes));
     }
 
@@ -308,7 +310,7 @@ impl Engine {
         let group = &self.groups[usize::from(ask.upstream)];
         let any = (ask.serial % group.servers.len() as u64) as u16;
         ask.server = if ask.bound == NOBODY { any } else { ask.bound };
-        if group.quarantine.is_full() { Place::Refused(Failure::QueueFull) } else { Place::Quarantine }
+        if group.quarantine.is_full() { Place::Refused(Cause::QueueFull) } else { Place::Quarantine }
     }
 
     /// Chooses the server, then what happens there.
@@ -455,7 +457,7 @@ impl Engine {
         let found = [first].into_iter().chain(idle).find(|position| self.is_fresh(machine.links[*position], ask));
         // Where another one may be made, the request waits for that.
         if found.is_none() && !machine.coming_any() && !machine.may_grow(true) {
-            self.lose_link(machine.links[first], Loss::Ours, "rested");
+            self.lose_link(machine.links[first], Loss::Ours, UpstreamEnd::Rested);
         }
         found
     }
@@ -482,7 +484,7 @@ impl Engine {
     }
 
     /// What is the matter when no server of an upstream takes a request: those that may are full; none that is up may; none is up.
-    pub(super) fn why_not(&self, upstream: u16) -> Failure {
+    pub(super) fn why_not(&self, upstream: u16) -> Cause {
         let servers = self.groups[usize::from(upstream)].servers.clone();
         let takes = |server: usize| self.servers[server].standing.takes_new() || self.is_last_resort(server);
         let up = |server: usize| {
@@ -490,11 +492,11 @@ impl Engine {
             machine.ready > 0 || self.is_hopeful(server) || self.able_elsewhere(server).is_some()
         };
         if servers.clone().any(|server| takes(server) && up(server)) {
-            Failure::QueueFull
+            Cause::QueueFull
         } else if servers.clone().any(up) || !servers.into_iter().any(takes) {
-            Failure::NoHealthyServer
+            Cause::NoHealthyServer
         } else {
-            Failure::NoServer
+            Cause::NoServer
         }
     }
 

@@ -5,7 +5,9 @@
 
 use super::orders::NEVER_US;
 use super::{Engine, Owner, token, token_is_link};
-use crate::ask::Failure;
+use crate::cause::Cause;
+use crate::ending::ClientEnd;
+use crate::ending::Timeout;
 use crate::errand::ERRAND_US;
 use crate::link::LinkState;
 use crate::session::{Exchange, Phase, Reading, Session};
@@ -118,8 +120,8 @@ impl Engine {
             return;
         }
         if upload.judge_window(now_us, least) {
-            self.counters.timeouts.count("body");
-            self.upload_failed(index, 408, "body-too-slow");
+            self.counters.timeouts.count(Timeout::Body);
+            self.upload_failed(index, Cause::BodyTooSlow);
         }
     }
 
@@ -133,10 +135,10 @@ impl Engine {
         let now_us = self.now_us;
         let session = self.sessions.at(index);
         if session.flags.sending && session.send_us + self.plan.client.send_timeout_us <= now_us {
-            self.counters.timeouts.count("send");
+            self.counters.timeouts.count(Timeout::Send);
             // Without a reset the kernel would go on offering what is unsent, and keep it in memory for minutes.
             self.sessions.at_mut(index).flags.reset = true;
-            self.close_session(index, "send-timeout");
+            self.close_session(index, ClientEnd::SendTimeout);
             return;
         }
         let first = session.first;
@@ -152,29 +154,29 @@ impl Engine {
         }
         match session.reading {
             Reading::Head if session.has_begun_request() => {
-                self.counters.timeouts.count("head");
+                self.counters.timeouts.count(Timeout::Head);
                 let session = self.sessions.at_mut(index);
                 let (since_us, stash) = (session.since_us, session.stash.take().unwrap_or_default());
-                self.refuse(index, 408, "head-timeout", &stash.bytes[stash.start..], since_us);
+                self.refuse(index, Cause::HeadTimeout, &stash.bytes[stash.start..], since_us);
             }
             Reading::Body if now_us < session.since_us + self.plan.client.body_timeout_us => self.judge_rate(index),
             Reading::Body => {
-                self.counters.timeouts.count("body");
-                self.upload_failed(index, 408, "body-timeout");
+                self.counters.timeouts.count(Timeout::Body);
+                self.upload_failed(index, Cause::BodyTimeout);
             }
-            Reading::Head if self.is_draining() => self.close_session(index, "drained"),
+            Reading::Head if self.is_draining() => self.close_session(index, ClientEnd::Drained),
             Reading::Head => {
-                self.counters.timeouts.count("idle");
-                self.close_session(index, "idle-timeout");
+                self.counters.timeouts.count(Timeout::Idle);
+                self.close_session(index, ClientEnd::IdleTimeout);
             }
             Reading::Tunnel if self.sessions.at(index).relay.is_some() => self.look_at_relay(index),
             Reading::Tunnel => self.tunnel_timed_out(index),
             Reading::Linger => self.close_session(index, self.orderly_end(index)),
             Reading::Await if session.first == NONE => {
-                self.counters.timeouts.count("errand");
+                self.counters.timeouts.count(Timeout::Errand);
                 let stash = self.sessions.at_mut(index).stash.take().unwrap_or_default();
                 let since_us = self.sessions.at(index).since_us;
-                self.refuse(index, 504, "errand-timeout", &stash.bytes[stash.start..], since_us);
+                self.refuse(index, Cause::ErrandTimeout, &stash.bytes[stash.start..], since_us);
             }
             Reading::Await | Reading::Closing => self.arm_session(index),
         }
@@ -187,11 +189,11 @@ impl Engine {
     fn server_timed_out(&mut self, slot: u32) {
         self.cancel_upstream(slot, true);
         if self.exchanges.at(slot).phase == Phase::Waiting {
-            self.counters.timeouts.count("forward");
-            self.fail_exchange(slot, 504, "forward-timeout", None);
+            self.counters.timeouts.count(Timeout::Forward);
+            self.fail_exchange(slot, Cause::ForwardTimeout);
         } else {
-            self.counters.timeouts.count("answer");
-            self.answer_failed(slot, Failure::Truncated);
+            self.counters.timeouts.count(Timeout::Answer);
+            self.answer_failed(slot, Cause::Truncated);
         }
     }
 

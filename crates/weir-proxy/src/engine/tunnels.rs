@@ -3,7 +3,11 @@
 //! Bound: [`super::HIGH_BYTES`] unsent each way; the tunnel's time-out, and the client's send time-out for what is left to say.
 
 use super::{Action, Engine, Piece};
-use crate::ask::{ExchangeId, Failure};
+use crate::ask::ExchangeId;
+use crate::cause::Cause;
+use crate::ending::ClientEnd;
+use crate::ending::Timeout;
+use crate::ending::UpstreamEnd;
 use crate::session::{Phase, Reading};
 
 impl Engine {
@@ -20,7 +24,7 @@ impl Engine {
         self.counters.upstream_connections.sub(1);
         match owner {
             Some(owner) => self.disown(owner, index),
-            None => self.replace_link(server, position, "upgraded"),
+            None => self.replace_link(server, position, UpstreamEnd::Upgraded),
         }
     }
 
@@ -52,13 +56,13 @@ impl Engine {
     /// Ends both sides of a tunnel.
     pub(super) fn end_tunnel(&mut self, index: u32) {
         let link = self.links.remove(index);
-        self.counters.upstream_closes.count("tunnel-ended");
-        self.servers[link.server as usize].stats.closes.count("tunnel-ended");
+        self.counters.upstream_closes.count(UpstreamEnd::TunnelEnded);
+        self.servers[link.server as usize].stats.closes.count(UpstreamEnd::TunnelEnded);
         if let Some(socket) = link.socket {
             self.actions.push_back(Action::CloseLink { socket });
         }
         if let Some(id) = link.peer.filter(|_| !(link.ended && link.finished)) {
-            self.answer_fails(id, Failure::Truncated);
+            self.answer_fails(id, Cause::Truncated);
         }
     }
 
@@ -66,7 +70,7 @@ impl Engine {
     pub(super) fn break_tunnel(&mut self, index: u32) {
         let session = self.sessions.at_mut(index);
         if session.output.is_empty() && !session.flags.sending {
-            self.close_session(index, "tunnel-ended");
+            self.close_session(index, ClientEnd::TunnelEnded);
             return;
         }
         session.reading = Reading::Closing;
@@ -79,8 +83,8 @@ impl Engine {
 
     /// Nothing was said either way for too long.
     pub(super) fn tunnel_timed_out(&mut self, index: u32) {
-        self.counters.timeouts.count("tunnel");
-        self.close_session(index, "tunnel-timeout");
+        self.counters.timeouts.count(Timeout::Tunnel);
+        self.close_session(index, ClientEnd::TunnelTimeout);
     }
 
     /// The client of a tunnel sent bytes.
@@ -97,7 +101,7 @@ impl Engine {
         let (exchange, over) = (session.first, session.flags.shut);
         self.body_to_link(exchange, Piece::Borrowed(&[]), true);
         if over {
-            self.close_session(index, "tunnel-ended");
+            self.close_session(index, ClientEnd::TunnelEnded);
         }
     }
 

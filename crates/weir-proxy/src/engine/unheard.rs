@@ -7,6 +7,7 @@
 
 use super::loss::Loss;
 use super::{Action, Engine, Owner, token};
+use crate::ending::UpstreamEnd;
 use crate::link::{Link, LinkState};
 use crate::mail::Mail;
 
@@ -14,8 +15,6 @@ use crate::mail::Mail;
 const UNHEARD_US: u64 = 2_500_000;
 /// Time between two looks at a connection with something unacknowledged.
 const AGAIN_US: u64 = 250_000;
-/// How it is called in counters and status.
-const WHY: &str = "unacknowledged";
 
 /// What has become of the bytes that were sent on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,7 +82,7 @@ impl Engine {
                 self.forget_resting(server, since_us);
                 self.tell_all(|| Mail::Unheard { server, since_us });
                 // Nothing of the requests on it accuses them: they did not arrive.
-                self.lose_link(index, Loss::Broken, WHY);
+                self.lose_link(index, Loss::Broken, UpstreamEnd::Unacknowledged);
             }
         }
     }
@@ -96,7 +95,7 @@ impl Engine {
             let link = self.links.at(index);
             let heard_us = link.answered_us.max(link.connected_us);
             if link.state == LinkState::Ready && link.entries.is_empty() && heard_us < since_us {
-                self.lose_link(index, Loss::Ours, WHY);
+                self.lose_link(index, Loss::Ours, UpstreamEnd::Unacknowledged);
             }
         }
     }

@@ -6,6 +6,7 @@
 use weir_http::{Chunk, ChunkedDecoder, Framing, RequestHead};
 
 use super::{Engine, Input, Piece};
+use crate::cause::Cause;
 use crate::session::{Phase, Reading, Upload, UploadFraming};
 
 /// Body bytes gathered before the request is forwarded anyway.
@@ -92,7 +93,7 @@ impl Engine {
         match part {
             Part::More => rest.len(),
             Part::Bad => {
-                self.upload_failed(index, 400, "bad-chunk");
+                self.upload_failed(index, Cause::BadChunk);
                 0
             }
             Part::End { used } => {
@@ -111,7 +112,7 @@ impl Engine {
         let Some(upload) = self.sessions.at_mut(index).upload.as_mut() else { return };
         upload.received += piece.len() as u64;
         if max.is_some_and(|max| upload.received > max) {
-            self.upload_failed(index, 413, "body-too-large");
+            self.upload_failed(index, Cause::BodyTooLarge);
             return;
         }
         let complete = matches!(upload.framing, UploadFraming::Length(0));
@@ -214,14 +215,14 @@ impl Engine {
                 Ok(upstream) => {
                     self.forward(exchange, upstream, &head, &fields, bytes, body, Some((framing, streaming)));
                 }
-                Err((status, word)) => self.fail_exchange(exchange, status, word, None),
+                Err(local) => self.answer_local(exchange, local),
             }
         }
         self.fields = fields;
     }
 
     /// The body can't be had or is not wanted: its request is answered with an error, if not answered yet, and the connection ends.
-    pub(super) fn upload_failed(&mut self, index: u32, status: u16, word: &'static str) {
+    pub(super) fn upload_failed(&mut self, index: u32, cause: Cause) {
         let session = self.sessions.at_mut(index);
         session.flags.unread = true;
         let Some(upload) = session.upload.take() else { return };
@@ -234,14 +235,14 @@ impl Engine {
         }
         let exchange = upload.exchange;
         self.note_body(exchange, upload.received, false);
-        self.note_blame(exchange, word);
+        self.note_blame(exchange, cause);
         if upload.streaming {
             self.cancel_upstream(exchange, true);
         }
         if self.exchanges.at(exchange).phase == Phase::Answering {
-            self.answer_failed(exchange, crate::ask::Failure::Truncated);
+            self.answer_failed(exchange, Cause::Truncated);
         } else {
-            self.fail_exchange(exchange, status, word, None);
+            self.fail_exchange(exchange, cause);
         }
     }
 

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use weir_http::{FieldName, Fields, ReplyBody, ReplyHead, Version};
 
 use super::answer::Lines;
-use super::glitches::ENDED_BY_GLITCHES;
 use super::loss::Loss;
 use super::watch::{End, Watch};
-use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, Piece, crowded, token};
+use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, Piece, token};
 use crate::ask::{Ask, ExchangeId, LinkId, Traits};
 use crate::depth::Answers;
+use crate::ending::UpstreamEnd;
 use crate::glitch::UpstreamGlitch;
 use crate::link::{Entry, Link, LinkState, Step};
 use crate::mail::AnswerHead;
@@ -312,7 +312,7 @@ impl Engine {
         server.locate(link.position, near);
         let costs = link.syncing && link.answers >= FAR_ANSWERS_MIN;
         if near == Some(false) && link.entries.is_empty() && (scouted || costs) && server.may_try_nearer(scouted) {
-            self.lose_link(index, Loss::Ours, "far");
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Far);
             return;
         }
         if near == Some(true) && !link.syncing {
@@ -336,11 +336,11 @@ impl Engine {
         }
         if link.pipelined && link.entries.is_empty() && self.servers[server].share_client {
             // The next request may be another client's. Should the server still owe an answer to this one, it must not get it.
-            self.lose_link(index, Loss::Ours, "share-client");
+            self.lose_link(index, Loss::Ours, UpstreamEnd::ShareClient);
             return;
         }
         if link.entries.is_empty() && self.should_leave(index) {
-            self.lose_link(index, Loss::Ours, crowded::WHY);
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Crowded);
             return self.retire_if_unwanted(server);
         }
         let link = self.links.at_mut(index);
@@ -352,7 +352,7 @@ impl Engine {
         }
         if link.syncing && link.entries.is_empty() {
             if self.is_worn(index) {
-                self.lose_link(index, Loss::Ours, ENDED_BY_GLITCHES);
+                self.lose_link(index, Loss::Ours, UpstreamEnd::Glitches);
                 return;
             }
             let generation = self.links.generation(index);
@@ -366,7 +366,7 @@ impl Engine {
         let link = self.links.at_mut(index);
         self.servers[server].refresh(link, self.now_us);
         if link.entries.is_empty() && self.servers[server].is_over() {
-            self.lose_link(index, Loss::Ours, "surplus");
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Surplus);
             return;
         }
         self.dispatch(server);
@@ -589,7 +589,7 @@ impl Engine {
         if link.state != LinkState::Tunnel && (short || !self.may_send_again(index)) {
             return true;
         }
-        self.lose_link(index, Loss::Ours, "client-gone");
+        self.lose_link(index, Loss::Ours, UpstreamEnd::ClientGone);
         false
     }
 
@@ -653,7 +653,7 @@ impl Engine {
             return false;
         }
         if self.links.at(index).front_is_abandoned() {
-            self.lose_link(index, Loss::Ours, "cancelled");
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled);
             return false;
         }
         if !persist || old && behind {
@@ -664,9 +664,9 @@ impl Engine {
             }
             // That weir won't go on with it says nothing about what the server did behind this answer.
             let ending = match announced {
-                _ if once => (Loss::Ours, "per-request"),
-                true => (Loss::Announced, "server-said-close"),
-                false => (Loss::Orderly, "not-reusable"),
+                _ if once => (Loss::Ours, UpstreamEnd::PerRequest),
+                true => (Loss::Announced, UpstreamEnd::ServerSaidClose),
+                false => (Loss::Orderly, UpstreamEnd::NotReusable),
             };
             self.lose_link(index, ending.0, ending.1);
             return false;

@@ -5,6 +5,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::Engine;
+use crate::cause::Cause;
 use crate::report::{UsageReport, UsedReport, UsedRow};
 use crate::usage::{Account, Place, Table};
 
@@ -42,11 +43,11 @@ impl Engine {
     }
 
     /// The request of an exchange got an answer of weir's own, or not all of its answer.
-    pub(super) fn count_refusal(&mut self, slot: u32, word: &'static str) {
-        self.counters.refusals.count(word);
+    pub(super) fn count_refusal(&mut self, slot: u32, cause: Cause) {
+        self.counters.refusals.count(cause);
         let session = self.exchanges.at(slot).session;
         if self.sessions.at(session).flags.proxied {
-            self.usage.refused(self.account_of(session), word);
+            self.usage.refused(self.account_of(session), cause.word());
         }
     }
 

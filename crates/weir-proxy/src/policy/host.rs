@@ -6,6 +6,7 @@
 //! (<https://url.spec.whatwg.org/#ends-in-a-number-checker>), with no other spelling of addresses allowed. Lengths are those of
 //! RFC 1035 §2.3.4.
 
+use crate::kinds::kinds;
 use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -24,35 +25,21 @@ pub enum Host<'a> {
     Address(IpAddr),
 }
 
-/// Why a text is no host. The client's fault, 400.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HostError {
+kinds! {
+    /// Why a text is no host. The client's fault, 400.
+    enum HostError;
     /// There is none.
-    Empty,
+    Empty: "host-empty";
     /// The name or a label of it is longer than names may be.
-    TooLong,
+    TooLong: "host-too-long";
     /// Nothing between two dots, or in front of the first.
-    EmptyLabel,
+    EmptyLabel: "host-label-empty";
     /// Something else than letters, digits, `-`, `_` and `.`; a name in other letters has its A-label form (`xn--`, RFC 5890).
-    Character,
+    Character: "host-character";
     /// The last label is a number, and the whole is no IPv4 address in four decimal parts.
-    Numeric,
+    Numeric: "host-numeric";
     /// No IPv6 address in the brackets, or one with a zone.
-    Bracket,
-}
-
-impl HostError {
-    /// The word in the answer, the log and the counters.
-    pub fn word(self) -> &'static str {
-        match self {
-            HostError::Empty => "host-empty",
-            HostError::TooLong => "host-too-long",
-            HostError::EmptyLabel => "host-label-empty",
-            HostError::Character => "host-character",
-            HostError::Numeric => "host-numeric",
-            HostError::Bracket => "host-bracket",
-        }
-    }
+    Bracket: "host-bracket";
 }
 
 impl fmt::Display for HostError {

@@ -735,5 +735,7 @@ fn pac() {
     let reply = &world.clients[client].replies[0];
     assert_eq!(reply.fields.first("content-type"), Some("application/x-ns-proxy-autoconfig"));
     assert_eq!(words(&world, client)[0], "function");
+    assert_eq!(world.count(|counters| counters.refusals.sum()), 0, "it is no refusal");
+    assert!(world.lines.len() == 2 && world.lines.iter().all(|line| line.contains(" none done - ")), "{:?}", world.lines);
     world.finish();
 }

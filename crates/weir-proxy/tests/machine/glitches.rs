@@ -5,6 +5,7 @@
 
 use weir_check::upstreams::check_honest;
 use weir_check::{Rules, StrictRequests};
+use weir_proxy::ending::UpstreamEnd;
 use weir_proxy::glitch::{ClientGlitch, UpstreamGlitch};
 use weir_proxy::plan::{PipelineMode, Plan};
 use weir_proxy::report::ConnectionReport;
@@ -472,7 +473,7 @@ fn a_connection_over_the_limit_is_made_anew() {
             ended >= 200 / 19 && most.is_some_and(|most| (11..=19).contains(&most)),
             "{ended} ended, {most:?} on one"
         );
-        assert_eq!(only(&world).closed_why, "glitches");
+        assert_eq!(only(&world).closed_why, Some(UpstreamEnd::Glitches));
         assert!(only(&world).glitches <= 10, "the new connection has its own count");
         assert_eq!(sum(&of_servers(&world)), 200);
         assert_eq!(world.count(|counters| counters.doubts.iter().map(|n| n.get()).sum()), 0);
@@ -496,6 +497,6 @@ fn an_answer_that_streams_is_not_cut() {
     assert_eq!((only(&world).glitches, only(&world).closes), (10, 0));
     world.run_for(100_000);
     assert_eq!(world.clients[client].replies[0].body.length, 20);
-    assert_eq!((only(&world).closes, only(&world).closed_why), (1, "glitches"));
+    assert_eq!((only(&world).closes, only(&world).closed_why), (1, Some(UpstreamEnd::Glitches)));
     world.finish();
 }

@@ -10,7 +10,7 @@ use weir_proxy::event::What;
 use weir_proxy::health::{Codes, Symptom};
 use weir_proxy::plan::{AllDown, FailoverRule, HealthPlan, Plan};
 use weir_proxy::probe::ProbeFault;
-use weir_proxy::standing::{Cause, Order, State};
+use weir_proxy::standing::{Order, State, SuspensionCause};
 
 use crate::world::{Do, Door, World, answer, honest, plan};
 
@@ -251,7 +251,7 @@ fn a_server_that_loses_connections_is_suspended() {
             assert_eq!(suspended(&world, 0), vec![expected; usize::from(workers)], "{symptom:?} {workers}");
             assert_eq!(suspended(&world, 1), vec![false; usize::from(workers)]);
             let told = events(&mut world);
-            assert_eq!(told.contains(&(0, What::Suspended(Cause::Losses { rule: 0 }))), expected, "{told:?}");
+            assert_eq!(told.contains(&(0, What::Suspended(SuspensionCause::Losses { rule: 0 }))), expected, "{told:?}");
             bad.set(false);
             world.finish();
         }
@@ -280,7 +280,7 @@ fn changes_are_told_once() {
         switched(&mut world, 0, &status);
         let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
         (0..10).for_each(|_| drop(round(&mut world, &clients)));
-        assert_eq!(events(&mut world), [(0, What::Suspended(Cause::Answers { rule: 0 }))]);
+        assert_eq!(events(&mut world), [(0, What::Suspended(SuspensionCause::Answers { rule: 0 }))]);
         status.set(200);
         for _ in 0..200 {
             round(&mut world, &clients);
@@ -682,7 +682,7 @@ fn probes_suspend_a_server_and_bring_it_back() {
         assert_eq!(suspended(&world, 0), vec![true; usize::from(workers)], "the second and third come soon");
         assert_eq!(suspended(&world, 1), vec![false; usize::from(workers)]);
         let State::Suspended(suspension) = world.nodes[0].engine.standing(0).unwrap().state() else { unreachable!() };
-        assert_eq!(suspension.cause, Cause::Probe { fault: ProbeFault::Status(503) });
+        assert_eq!(suspension.cause, SuspensionCause::Probe { fault: ProbeFault::Status(503) });
         let clients: Vec<usize> = (0..6).map(|n| world.client_of(n % usize::from(workers))).collect();
         let before = seen(&world, 0);
         assert_eq!(round(&mut world, &clients), [200; 6]);
@@ -712,7 +712,7 @@ fn probes_fail_in_many_ways() {
         let State::Suspended(suspension) = world.nodes[0].engine.standing(0).unwrap().state() else {
             panic!("{fault}: still in use");
         };
-        assert_eq!(suspension.cause, Cause::Probe { fault });
+        assert_eq!(suspension.cause, SuspensionCause::Probe { fault });
         assert!(open(&world, 0) <= 2, "its own connection and at most one probe");
         world.finish();
     }

@@ -1,6 +1,7 @@
 //! Proves: what is counted of each server, and what the engine says of its connections when it is asked. semantics.md §7.
 //! That the figures of servers add up to those of the worker is looked at when any test of this binary finishes.
 
+use weir_proxy::ending::UpstreamEnd;
 use weir_proxy::plan::PipelineMode;
 use weir_proxy::report::{ConnectionReport, ConnectionState, ServerReport};
 use weir_proxy::standing::{Order, State};
@@ -89,7 +90,7 @@ fn a_busy_connection() {
     world.settle();
     let busy = only(&world);
     assert_eq!((busy.state, busy.in_flight, busy.queued), (ConnectionState::Busy, 1, 4));
-    assert_eq!((busy.answers, busy.closes, busy.closed_why), (u64::from(CLEAN_ANSWERS_MIN), 0, ""));
+    assert_eq!((busy.answers, busy.closes, busy.closed_why), (u64::from(CLEAN_ANSWERS_MIN), 0, None));
     (5..12).for_each(|n| world.get(client, &format!("aaaa{n:04}")));
     world.settle();
     let server = report(&world, 0);
@@ -139,7 +140,7 @@ fn after_a_loss() {
     world.run_for(10_000);
     let fresh = only(&world);
     assert_eq!((fresh.state, fresh.answers), (ConnectionState::Probation, 0));
-    assert_eq!((fresh.closes, fresh.closed_why), (1, "reset"));
+    assert_eq!((fresh.closes, fresh.closed_why), (1, Some(UpstreamEnd::Reset)));
     world.get(client, "aaaa0001");
     world.run_for(100_000);
     let proven = only(&world);
@@ -157,7 +158,10 @@ fn a_server_that_is_down() {
     world.run_for(60_000);
     let server = report(&world, 0);
     let down = &server.connections[0];
-    assert_eq!((down.state, down.closed_why, server.ready), (ConnectionState::Down, "connect-failed", 0));
+    assert_eq!(
+        (down.state, down.closed_why, server.ready),
+        (ConnectionState::Down, Some(UpstreamEnd::ConnectFailed), 0)
+    );
     assert!(down.retry_us > 0 && !down.state.is_up());
     assert_eq!(down.closes, world.count_of(0, |server| server.connect_failures.get()));
     world.servers[0].door = Door::Mute;
@@ -198,7 +202,7 @@ fn tunnels_leave_the_pool() {
     let server = report(&world, 0);
     assert_eq!((server.tunnels, server.ready, server.unanswered), (1, 1, 0));
     let fresh = &server.connections[0];
-    assert_eq!((fresh.state, fresh.closes, fresh.closed_why), (ConnectionState::Idle, 1, "upgraded"));
+    assert_eq!((fresh.state, fresh.closes, fresh.closed_why), (ConnectionState::Idle, 1, Some(UpstreamEnd::Upgraded)));
     assert_eq!(world.count_of(0, |server| server.statuses.iter().map(|(status, _)| u64::from(status)).sum()), 101);
     world.finish();
 }
@@ -212,7 +216,10 @@ fn orders_are_reported() {
     let server = report(&world, 0);
     assert_eq!((server.standing, server.ready), (State::Disabled, 0));
     let parked = &server.connections[0];
-    assert_eq!((parked.state, parked.closes, parked.closed_why), (ConnectionState::Parked, 1, "disabled"));
+    assert_eq!(
+        (parked.state, parked.closes, parked.closed_why),
+        (ConnectionState::Parked, 1, Some(UpstreamEnd::Disabled))
+    );
     assert_eq!(parked.retry_us, 0);
     world.order(0, Order::Enable);
     world.settle();

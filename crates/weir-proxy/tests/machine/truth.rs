@@ -56,6 +56,19 @@ fn every_answer_has_one_date() {
     }
 }
 
+/// OPTIONS that goes no further is answered, not refused.
+#[test]
+fn what_weir_answers_well_is_no_refusal() {
+    let mut world = World::simple(1);
+    let client = world.client();
+    world.ask(client, "OPTIONS", "/", "Max-Forwards: 0\r\n");
+    world.settle();
+    assert_eq!(world.clients[client].statuses(), [200]);
+    assert_eq!(world.count(|counters| counters.refusals.sum()), 0);
+    assert!(world.lines.len() == 1 && world.lines[0].contains(" none done - "), "{:?}", world.lines);
+    world.finish();
+}
+
 #[test]
 fn a_refused_method_hears_which_are_not() {
     let mut world = World::simple(1);

@@ -46,10 +46,6 @@ impl Facts {
     }
 }
 
-/// Ends of connections that tell nothing about the server.
-const ORDINARY: [&str; 8] =
-    ["", "cancelled", "client-gone", "disabled", "far", "idle-close", "set-aside", "answer-ended-by-close"];
-
 /// Everything.
 pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, uptime: Duration) -> Status {
     let unready = reading.unready(plan);
@@ -218,10 +214,13 @@ pub(crate) fn state(reading: &ServerReading) -> (&'static str, Option<String>) {
 
 /// The latest end of a connection that says something about the server.
 fn last_problem(reading: &ServerReading) -> Option<Problem> {
-    let telling = |connection: &&ConnectionReport| connection.closes > 0 && !ORDINARY.contains(&connection.closed_why);
-    let connections = reading.connections.iter().map(|(_, connection)| connection).filter(telling);
-    let last = connections.min_by_key(|connection| connection.since_us)?;
-    Some(Problem { word: last.closed_why.to_owned(), ago_us: last.since_us })
+    let telling = |connection: &ConnectionReport| {
+        let word = connection.closed_why.filter(|why| why.tells())?.word().to_owned();
+        Some((connection.since_us, word))
+    };
+    let ends = reading.connections.iter().filter_map(|(_, connection)| telling(connection));
+    let (ago_us, word) = ends.min_by_key(|(since_us, _)| *since_us)?;
+    Some(Problem { word, ago_us })
 }
 
 fn row(worker: usize, connection: &ConnectionReport) -> Row {
@@ -235,7 +234,7 @@ fn row(worker: usize, connection: &ConnectionReport) -> Row {
         queued: connection.queued,
         answers: connection.answers,
         closes: connection.closes,
-        closed_why: Some(connection.closed_why.to_owned()).filter(|why| !why.is_empty()),
+        closed_why: connection.closed_why.map(|why| why.word().to_owned()),
         glitches: connection.glitches,
     }
 }

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weir_http::RequestError;
+use weir_proxy::ending::UpstreamEnd;
 use weir_proxy::plan::{ServerPlan, UpstreamPlan};
 
 use super::*;
@@ -21,12 +23,12 @@ fn reading(servers: usize) -> (Arc<Plan>, Arc<Reading>) {
     let handle = weir_worker::Handle::of_views(&plan, 2);
     for view in handle.views() {
         view.counters.answer(200);
-        view.counters.refusals.count("host-missing");
+        view.counters.refusals.count(RequestError::HostMissing.into());
         // One worker gives back what another took.
         view.counters.in_flight.sub(1);
         for stats in &view.servers {
             stats.statuses.count(502);
-            stats.closes.count("reset");
+            stats.closes.count(UpstreamEnd::Reset);
             [0, 63, 64, 5_000, 1 << 40].into_iter().for_each(|us| stats.latency.record(us));
         }
     }

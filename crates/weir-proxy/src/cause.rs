@@ -1,0 +1,240 @@
+//! Why weir answers by itself with an error, breaks an answer off, or ends a client's connection: one table each, from which the answer, the
+//! access log, the counters and the forward proxy's `Proxy-Status` follow. Nothing is found out from a word.
+//!
+//! A cause that is not in [`Cause::all`] can't be made: the lists come from the same lines as the variants.
+
+use weir_http::RequestError;
+
+use crate::access::{Blame, Party, Stage};
+use crate::kinds::Kinds;
+use crate::policy::Refusal;
+use crate::policy::host::HostError;
+
+/// What follows from a cause.
+struct Row {
+    word: &'static str,
+    status: u16,
+    party: Party,
+    /// Where a request stood that was not sent yet.
+    stage: Stage,
+    /// RFC 9209 §2.3; empty: none of its types fits.
+    proxy_error: &'static str,
+}
+
+impl Row {
+    /// The client is at fault, or asks for what there is not: RFC 9209 has no type for that.
+    const fn of_request(word: &'static str, status: u16) -> Row {
+        Row { word, status, party: Party::Weir, stage: Stage::Queue, proxy_error: "" }
+    }
+}
+
+macro_rules! causes {
+    ($($(#[$help:meta])+ $cause:ident: $word:literal, $status:literal, $party:ident, $stage:ident, $proxy_error:literal;)+) => {
+        /// Why a request has no answer of a server, or not all of one.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Cause {
+            /// Its head is at fault.
+            Request(RequestError),
+            /// What it says is the destination is no host.
+            Destination(HostError),
+            /// The policy of the forward proxy refuses the destination.
+            Denied(Refusal),
+            $($(#[$help])+ $cause,)+
+        }
+
+        impl Cause {
+            const OWN: &[Cause] = &[$(Cause::$cause),+];
+
+            fn row(self) -> Row {
+                match self {
+                    Cause::Request(error) => Row::of_request(error.word(), error.status()),
+                    Cause::Destination(error) => Row::of_request(error.word(), 400),
+                    Cause::Denied(refusal) => {
+                        let proxy_error = match refusal {
+                            Refusal::Rule | Refusal::Port => "http_request_denied",
+                            Refusal::Address | Refusal::Own => "destination_ip_prohibited",
+                        };
+                        Row { proxy_error, ..Row::of_request(refusal.word(), 403) }
+                    }
+                    $(Cause::$cause => Row {
+                        word: $word,
+                        status: $status,
+                        party: Party::$party,
+                        stage: Stage::$stage,
+                        proxy_error: $proxy_error,
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+causes! {
+    /// It has been here before.
+    Loop: "loop", 508, Weir, Queue, "proxy_loop_detected";
+    /// CONNECT to a reverse proxy.
+    ConnectRefused: "connect-refused", 405, Weir, Queue, "";
+    /// TRACE that goes no further.
+    MaxForwards: "max-forwards", 405, Weir, Queue, "";
+    /// No route has this path.
+    NoRoute: "no-route", 404, Weir, Queue, "";
+    /// Its path can't be compared with routes.
+    Path: "path", 400, Weir, Queue, "";
+    /// The body is longer than `body-limit`.
+    BodyTooLarge: "body-too-large", 413, Weir, Body, "";
+    /// The client ended its side within the body.
+    BodyTruncated: "body-truncated", 400, Client, Body, "";
+    /// Nothing of the body came for `body-timeout`.
+    BodyTimeout: "body-timeout", 408, Weir, Body, "";
+    /// The body came with less than `body-rate`.
+    BodyTooSlow: "body-too-slow", 408, Weir, Body, "";
+    /// The chunked coding of the body is at fault.
+    BadChunk: "bad-chunk", 400, Weir, Body, "";
+    /// The head did not come within `head-timeout`.
+    HeadTimeout: "head-timeout", 408, Weir, Queue, "";
+    /// The client was strange too often.
+    Glitches: "glitches", 400, Weir, Queue, "";
+    /// Asked of the forward proxy itself, which is no server.
+    NotAbsolute: "not-absolute", 400, Weir, Queue, "";
+    /// There is no PAC file.
+    NoPac: "no-pac", 404, Weir, Queue, "";
+    /// Nobody has decided where it goes.
+    NotDecided: "not-decided", 400, Weir, Queue, "proxy_internal_error";
+    /// A scheme other than http.
+    Scheme: "scheme", 501, Weir, Queue, "";
+    /// Port 0.
+    Port: "port", 400, Weir, Queue, "";
+    /// The user sends more requests than he may.
+    UserRate: "user-rate", 429, Weir, Queue, "http_request_denied";
+    /// The user has as many connections as he may.
+    UserConnections: "user-connections", 429, Weir, Queue, "http_request_denied";
+    /// No credentials.
+    CredentialsMissing: "credentials-missing", 407, Weir, Queue, "";
+    /// Credentials that can't be read.
+    CredentialsInvalid: "credentials-invalid", 407, Weir, Queue, "";
+    /// Wrong name or password.
+    CredentialsWrong: "credentials-wrong", 407, Weir, Queue, "";
+    /// Too many credentials are being compared.
+    CredentialsBusy: "credentials-busy", 503, Weir, Queue, "";
+    /// Too many names are being resolved.
+    NamesBusy: "names-busy", 503, Weir, Queue, "dns_error";
+    /// The destination's name does not exist.
+    NoSuchName: "no-such-name", 502, Server, Queue, "dns_error";
+    /// Name servers could not answer.
+    NameServersFailed: "name-servers-failed", 502, Server, Queue, "dns_error";
+    /// Name servers did not answer in time.
+    NameServersTimeout: "name-servers-timeout", 504, Server, Queue, "dns_timeout";
+    /// What had to be looked up first was not told in time.
+    ErrandTimeout: "errand-timeout", 504, Weir, Queue, "proxy_internal_response";
+    /// No server can be reached.
+    NoServer: "no-server", 502, Server, Connect, "destination_unavailable";
+    /// None of the destination's addresses accepts a connection.
+    ConnectFailed: "connect-failed", 502, Server, Queue, "connection_refused";
+    /// None of the destination's addresses has answered in time.
+    ConnectTimeout: "connect-timeout", 504, Server, Queue, "connection_timeout";
+    /// Every server is suspended or out of use by order.
+    NoHealthyServer: "no-healthy-server", 503, Server, Connect, "destination_unavailable";
+    /// Every queue is full.
+    QueueFull: "queue-full", 503, Weir, Queue, "connection_limit_reached";
+    /// The server did not answer within `forward-timeout`.
+    ForwardTimeout: "forward-timeout", 504, Weir, Queue, "http_response_timeout";
+    /// The connection was lost and the request may not be sent again.
+    Lost: "upstream-lost", 502, Server, Queue, "connection_terminated";
+    /// It was sent again as often as is allowed.
+    RetriesExceeded: "retries-exceeded", 502, Server, Queue, "connection_terminated";
+    /// So much fails that sending more again would only multiply the load.
+    RetryBudget: "retry-budget", 502, Server, Queue, "connection_terminated";
+    /// Servers died of requests like this one.
+    Suspect: "suspect", 503, Weir, Queue, "";
+    /// The server's answer is not HTTP/1.1 as the RFC has it.
+    BadAnswer: "bad-answer", 502, Server, Queue, "http_protocol_error";
+    /// The answer's beginning is delivered and its rest will not come: the client's connection is closed.
+    Truncated: "truncated", 502, Server, Queue, "http_response_incomplete";
+}
+
+impl Cause {
+    /// The word in the answer, the log and the counters.
+    pub fn word(self) -> &'static str {
+        self.row().word
+    }
+
+    /// Status of the answer that stands in for the server's.
+    pub fn status(self) -> u16 {
+        self.row().status
+    }
+
+    /// Where a request stood that was not sent yet: [`Stage::Body`], [`Stage::Connect`] or [`Stage::Queue`].
+    pub fn stage(self) -> Stage {
+        self.row().stage
+    }
+
+    /// The type of error for `Proxy-Status` (RFC 9209 §2.3), if there is one.
+    pub fn proxy_error(self) -> Option<&'static str> {
+        Some(self.row().proxy_error).filter(|error| !error.is_empty())
+    }
+
+    /// When to come again, seconds: with each 503.
+    pub fn retry_after_s(self) -> Option<u32> {
+        (self.status() == 503).then_some(1)
+    }
+
+    /// Whether what comes behind the request can't be found or is not wanted, so that the connection ends with the answer.
+    pub fn ends_connection(self) -> bool {
+        let unread = matches!(self, Cause::Request(_) | Cause::HeadTimeout | Cause::ErrandTimeout | Cause::Glitches);
+        unread || self.stage() == Stage::Body
+    }
+}
+
+impl Kinds for Cause {
+    fn all() -> Box<[Cause]> {
+        let requests = RequestError::all().map(Cause::Request);
+        let destinations = HostError::all().into_iter().map(Cause::Destination);
+        let denied = Refusal::all().into_iter().map(Cause::Denied);
+        requests.chain(destinations).chain(denied).chain(Cause::OWN.iter().copied()).collect()
+    }
+
+    fn word(self) -> &'static str {
+        Cause::word(self)
+    }
+}
+
+impl From<RequestError> for Cause {
+    fn from(error: RequestError) -> Cause {
+        Cause::Request(error)
+    }
+}
+
+impl From<HostError> for Cause {
+    fn from(error: HostError) -> Cause {
+        Cause::Destination(error)
+    }
+}
+
+impl From<Refusal> for Cause {
+    fn from(refusal: Refusal) -> Cause {
+        Cause::Denied(refusal)
+    }
+}
+
+impl From<Cause> for Blame {
+    fn from(cause: Cause) -> Blame {
+        Blame { word: cause.word(), party: cause.row().party }
+    }
+}
+
+/// What weir answers by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Local {
+    /// An error.
+    Refused(Cause),
+    /// OPTIONS that goes no further (RFC 9110 §7.6.2): 200.
+    Options,
+    /// The PAC file: 200.
+    Pac,
+}
+
+impl From<Cause> for Local {
+    fn from(cause: Cause) -> Local {
+        Local::Refused(cause)
+    }
+}

@@ -1,0 +1,137 @@
+//! How connections end, and which deadlines there are: the words of the counters, and what follows from an end.
+
+use crate::access::{Blame, Party};
+use crate::kinds::kinds;
+use crate::trust::Doubt;
+
+kinds! {
+    /// Why a client's connection ended.
+    enum ClientEnd;
+    /// In order.
+    Done: "done";
+    /// In order, because its client was strange too often.
+    Glitches: "glitches";
+    /// Behind an answer that ends it, or cuts off those that wait.
+    Closed: "connection-closed";
+    /// The client closed it while something was unanswered.
+    ClientClosed: "client-closed";
+    /// The client reset it.
+    ClientReset: "client-reset";
+    /// The client did not take what was sent for `send-timeout`.
+    SendTimeout: "send-timeout";
+    /// Nothing was asked for `idle-timeout`.
+    IdleTimeout: "idle-timeout";
+    /// weir ends.
+    Drained: "drained";
+    /// One side of a tunnel ended it.
+    TunnelEnded: "tunnel-ended";
+    /// Nothing moved in a tunnel for `tunnel-timeout`.
+    TunnelTimeout: "tunnel-timeout";
+}
+
+impl From<ClientEnd> for Blame {
+    /// Whose doing it is that what was under way is not complete.
+    fn from(end: ClientEnd) -> Blame {
+        let party = match end {
+            ClientEnd::Done | ClientEnd::TunnelEnded => Party::None,
+            ClientEnd::ClientClosed | ClientEnd::ClientReset => Party::Client,
+            _ => Party::Weir,
+        };
+        Blame { word: end.word(), party }
+    }
+}
+
+kinds! {
+    /// Why an upstream connection ended, or was not made.
+    enum UpstreamEnd;
+    with
+    /// What the server sent can't be.
+    Doubt(Doubt);
+    /// An answer that nobody asked for.
+    Surplus: "surplus";
+    /// The server was strange too often.
+    Glitches: "glitches";
+    /// It could not be made.
+    ConnectFailed: "connect-failed";
+    /// The server closed it.
+    ServerClosed: "server-closed";
+    /// The server reset it.
+    Reset: "reset";
+    /// The server had announced it.
+    ServerSaidClose: "server-said-close";
+    /// The answer can't be followed by another one.
+    NotReusable: "not-reusable";
+    /// The server ended it to end its answer.
+    AnswerEndedByClose: "answer-ended-by-close";
+    /// The server said that it had rested for too long.
+    IdleClose: "idle-close";
+    /// What was sent was never acknowledged, or may not be.
+    Unacknowledged: "unacknowledged";
+    /// It had rested for long enough.
+    Idle: "idle";
+    /// It had rested for too long for a request that can't be repeated.
+    Rested: "rested";
+    /// It made room for what waits.
+    Crowded: "crowded";
+    /// It was not needed any more when it was there.
+    Unneeded: "unneeded";
+    /// Another address of the same destination was faster.
+    LostRace: "lost-race";
+    /// Another worker's core receives its packets.
+    Far: "far";
+    /// Another client comes next (`share="client"`).
+    ShareClient: "share-client";
+    /// `pool "per-request"`.
+    PerRequest: "per-request";
+    /// The client has another one now.
+    Replaced: "replaced";
+    /// The client has as many as it may.
+    LeastRecentlyUsed: "least-recently-used";
+    /// Nobody waits for the answer any more.
+    Cancelled: "cancelled";
+    /// The client left within an answer that is long.
+    ClientGone: "client-gone";
+    /// A request that makes servers die had it for itself.
+    Quarantine: "quarantine";
+    /// An operator took the server out of use.
+    Disabled: "disabled";
+    /// It became a tunnel.
+    Upgraded: "upgraded";
+    /// The tunnel ended.
+    TunnelEnded: "tunnel-ended";
+}
+
+impl UpstreamEnd {
+    /// Whether it says something about the server: weir's own housekeeping and what clients do say nothing.
+    pub fn tells(self) -> bool {
+        use UpstreamEnd as End;
+        let own = matches!(self, End::Idle | End::Rested | End::Crowded | End::Unneeded | End::LostRace | End::Far);
+        let pool = matches!(self, End::ShareClient | End::PerRequest | End::Replaced | End::LeastRecentlyUsed);
+        let wanted = matches!(self, End::Cancelled | End::ClientGone | End::Quarantine | End::Disabled | End::Upgraded);
+        let usual = matches!(self, End::IdleClose | End::AnswerEndedByClose | End::TunnelEnded);
+        !(own || pool || wanted || usual)
+    }
+}
+
+kinds! {
+    /// Deadlines that can pass.
+    enum Timeout;
+    /// A request's head.
+    Head: "head";
+    /// A request's body, or its rate.
+    Body: "body";
+    /// Between requests.
+    Idle: "idle";
+    /// The client takes an answer.
+    Send: "send";
+    /// A tunnel moves.
+    Tunnel: "tunnel";
+    /// Something is looked up.
+    Errand: "errand";
+    /// A connection to a server.
+    Connect: "connect";
+    /// The beginning of an answer.
+    Forward: "forward";
+    /// The next piece of an answer.
+    Answer: "answer";
+}
