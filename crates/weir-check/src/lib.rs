@@ -3,7 +3,7 @@
 //! Written independently of weir's parser and without any dependency, so that a mistake there isn't repeated here.
 //! Called by the tests of the other crates: [`StrictRequests`] reads every byte that weir sends upstream,
 //! [`StrictReplies`] every byte that it sends to a client, [`requests`] lists what hostile clients send (rows A, B, C
-//! of the catalogue) and [`upstreams`] what hostile servers answer (rows E). No sockets, clocks or threads, so machine
+//! of docs/hostile.md) and [`upstreams`] what hostile servers answer (rows E). No sockets, clocks or threads, so machine
 //! tests and end-to-end tests judge alike. RFC 9112 (all of it), RFC 9110 §5, §7.6, §10.1.
 #![forbid(unsafe_code)]
 

@@ -50,7 +50,7 @@ impl Request {
         self.query("n").unwrap_or_default()
     }
 
-    /// Whether anything may follow it on the connection before it is answered (semantics §3: safe and without a body).
+    /// Whether anything may follow it on the connection before it is answered (docs/semantics.md §3: safe and without a body).
     pub fn may_be_followed(&self) -> bool {
         matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PROPFIND")
             && !self.has_body()
@@ -58,7 +58,7 @@ impl Request {
             && !self.fields.has("upgrade")
     }
 
-    /// Whether a careless server may answer it with more than one answer (semantics §3a).
+    /// Whether a careless server may answer it with more than one answer (docs/semantics.md §3a).
     pub fn invites_surplus(&self) -> bool {
         let conditional = self.fields.has("if-none-match") || self.fields.has("if-modified-since");
         let target = self.target.to_ascii_lowercase();

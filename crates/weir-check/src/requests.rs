@@ -1,4 +1,4 @@
-//! What hostile clients send: rows A, B, C and K5 of the catalogue as data, each with what must come of it.
+//! What hostile clients send: rows A, B, C and K5 of docs/hostile.md as data, each with what must come of it.
 //!
 //! Called by machine tests (bytes into the engine) and by the end-to-end tests (bytes into a socket, victims around
 //! them). Rows that need a particular course of events in time (A14, A15, A18, B10, C5) are tests of their own there.
@@ -15,7 +15,7 @@ use crate::message::{Reply, Request};
 pub struct HostileRequest {
     /// Letter and a few words, as a name: `a3_te_quoted`.
     pub id: String,
-    /// The row of the catalogue: `A3`.
+    /// The row of docs/hostile.md: `A3`.
     pub letter: &'static str,
     /// Everything that the client sends.
     pub bytes: Vec<u8>,

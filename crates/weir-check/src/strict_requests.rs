@@ -2,7 +2,7 @@
 //!
 //! Called by every scripted upstream of the tests. It enforces what RFC 9112 demands of a sender, and what weir promises
 //! on top: one framing field, no extensions, no trailers, no hop-by-hop leftovers, one `Via`, and nothing behind a
-//! request that must not be followed until that is answered (semantics §1 to §3).
+//! request that must not be followed until that is answered (docs/semantics.md §1 to §3).
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,9 @@
-//! What hostile servers answer: rows E0 to E18, E27 and E28 of the catalogue as scripts, each with what must come of it.
+//! What hostile servers answer: rows E0 to E18, E21, E26 to E28 of docs/hostile.md as scripts, each with what must come.
 //!
 //! Called by machine tests (bytes into the engine) and by the end-to-end tests (a scripted server, victims around the
 //! asker). A script is played for the *trigger* request alone; the same server answers every other request honestly,
 //! with the nonce that the request carries ([`honest_answer`]), so a misplaced byte shows at a victim. Always expected:
-//! every victim gets exactly one answer, in order, with its own nonce. RFC 9112 §6.3, §9.2, §9.3; semantics §3, §3a.
+//! every victim gets exactly one answer, in order, with its own nonce. RFC 9112 §6.3, §9.2, §9.3; docs/semantics.md §3, §3a.
 
 mod rows;
 
@@ -17,7 +17,7 @@ use crate::replies::End;
 pub struct HostileUpstream {
     /// Letter and a few words, as a name: `e1_second_answer`.
     pub id: &'static str,
-    /// The row of the catalogue: `E1`.
+    /// The row of docs/hostile.md: `E1`.
     pub letter: &'static str,
     /// What the asker sends.
     pub trigger: Trigger,

@@ -1,4 +1,4 @@
-//! Waiting for the end of a head that arrives in pieces, at a cost linear in its bytes (hostile B10).
+//! Waiting for the end of a head that arrives in pieces, at a cost linear in its bytes (docs/hostile.md B10).
 //!
 //! Called on the grown input each time something arrived; it looks only at what is new. It finds line ends, nothing
 //! more; the parser runs once, when the head is complete. What can be refused before that is refused: bare CR or

@@ -1,4 +1,4 @@
-//! The catalogue of hostile requests (rows A, B, C) against parser, decoder and encoder alone: a connection of a dozen lines
+//! Hostile requests (docs/hostile.md, rows A, B, C) against parser, decoder and encoder alone: a connection of a dozen lines
 //! reads each row, forwards what is accepted and refuses the rest; weir-check judges what left. What the engine adds
 //! (routing, order, timing) is tested with the engine.
 

@@ -1,4 +1,4 @@
-//! Rows of the catalogue of hostile input that parsing decides, each as a test named after its letter: what is accepted,
+//! Rows of docs/hostile.md that parsing decides, each as a test named after its letter: what is accepted,
 //! and the word of each refusal. What must be *read* from accepted heads stands below in tests of its own.
 
 use weir_http::fuzzing::corpus::{self, HeadCase};

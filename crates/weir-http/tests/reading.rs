@@ -161,7 +161,7 @@ fn flags_and_numbers() {
     assert!(!request(&get("Via: 1.1 x (1.1 weir)\r\n")).0.via_loop);
 }
 
-/// B11: what Connection may take away and what not.
+/// docs/hostile.md B11: what Connection may take away and what not.
 #[test]
 fn b11_listed_fields() {
     let text = get(

@@ -190,7 +190,7 @@ fn reply_heads() {
     assert_eq!(reply("HTTP/1.1 200 \r\nTransfer-Encoding: chunked\r\n\r\n", false), "HTTP/1.1 200 \r\n");
 }
 
-/// E17: what the RFC tells a proxy to repair.
+/// docs/hostile.md E17: what the RFC tells a proxy to repair.
 #[test]
 fn e17_repaired_lines() {
     let text = "HTTP/1.1 200 OK\r\nA: 1\r\nB: x\r\n \t y \r\n  \r\n\tz\r\nC\t : w\r\nD:\r\n\r\n";

@@ -1,4 +1,4 @@
-//! Descriptors: none is left behind by a driver, and running out of them is survived (hostile.md H6).
+//! Descriptors: none is left behind by a driver, and running out of them is survived (docs/hostile.md H6).
 //!
 //! A process of its own with a single test, because it counts the descriptors of the whole process and lowers their limit.
 

@@ -3,7 +3,7 @@
 //! The engine keeps one [`Balance`] an upstream of several servers (a single one is not asked) and tells it which servers
 //! may be chosen now. Each method is a file: [`ratio`], [`dynamic`] and [`predict`] (weights that follow the response time,
 //! known from [`measure`]), [`least`], [`hash`]; what workers tell each other is in [`shared`]. Cost: one or two passes over
-//! the servers, nothing allocated; weights are computed every [`TICK_US`]. semantics.md §5, docs/balancing.md.
+//! the servers, nothing allocated; weights are computed every [`TICK_US`]. docs/semantics.md §5, docs/balancing.md.
 
 mod dynamic;
 mod hash;

@@ -1,5 +1,5 @@
 //! What a worker asks of the side thread, and what it is told: addresses of names, and whether credentials are good. No worker
-//! waits for either; requests that need them do. semantics.md §9.
+//! waits for either; requests that need them do. docs/semantics.md §9.
 
 use std::fmt;
 use std::net::IpAddr;

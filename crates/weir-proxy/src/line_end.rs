@@ -3,7 +3,7 @@
 //! A server that copies a decoded part of a request into a head ends its own answer with it and begins another one. What looks
 //! like that is asked last on its connection ([`crate::ask::Traits::LAST`]), so that the second answer is found before anybody
 //! gets it. Called by the engine for each request head: one vectorised search where nothing is encoded. Bound: linear, at most
-//! [`ROUNDS_MAX`] passes. RFC 9112 §11.1, hostile.md E21.
+//! [`ROUNDS_MAX`] passes. RFC 9112 §11.1, docs/hostile.md E21.
 
 use memchr::{memchr, memchr_iter};
 

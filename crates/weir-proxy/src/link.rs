@@ -1,7 +1,7 @@
 //! One upstream connection: what was asked on it, and the reading of its answers in order.
 //!
 //! Called by the engine. Bounds: entries by the server's depth and queue size, the stash by the limits of a reply head.
-//! RFC 9112 §9.3 (pipelining), §6 (framing); what is doubtful ends the connection (RFC 9112 §9.2, §6.3).
+//! RFC 9112 §6, §9.3; what is doubtful ends the connection (RFC 9112 §9.2, §6.3).
 //!
 //! ```text
 //!  Down --connect--> Connecting --Connected--> Ready --(lost)--> Down
@@ -27,7 +27,7 @@ use crate::suspects::CRASH_US;
 use crate::trust::Doubt;
 use crate::usage::Account;
 
-/// Bytes of line ends in front of an answer that are ignored (hostile.md E3).
+/// Bytes of line ends in front of an answer that are ignored (docs/hostile.md E3).
 const BLANKS_MAX: u8 = 4;
 /// A connection that others share has to be empty for so long that an interim answer can only be for the next request.
 const CALM_US: u64 = 100_000;

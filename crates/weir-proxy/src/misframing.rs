@@ -5,7 +5,7 @@
 //! compares each head that it finds with the answer's own ([`Print::is_like`]). A page that merely quotes HTTP has neither this
 //! moment's `Date` nor, where the server sends none, the fields of its answers. What a head may begin with at the end of a body is
 //! judged by what comes behind ([`judge_end`]). Bounds: each byte is looked at a bounded number of times; [`QUOTE_BYTES_MAX`]
-//! bytes are held back. RFC 9112 §6.3, §9.2; hostile.md E12.
+//! bytes are held back. RFC 9112 §6.3, §9.2; docs/hostile.md E12.
 
 use std::ops::Range;
 use std::sync::LazyLock;

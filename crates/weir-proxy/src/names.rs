@@ -4,7 +4,7 @@
 //! A name is resolved once, however many clients want it, and holds for its TTL, at least [`HOLD_US`], so that those who waited can
 //! use it. While it is asked for, each client or user that wants it has its own errand, [`ASKERS_MAX`] at most, of which the side thread
 //! makes one question: so a name that has to wait in the line of one goes in that of another, and lack of room for one is no answer
-//! to others. Bound: [`NAMES_MAX`] names. semantics.md §9.
+//! to others. Bound: [`NAMES_MAX`] names. docs/semantics.md §9.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,7 +1,7 @@
 //! What belongs to one client connection and to nobody else: its upstream connections, and the request that waits for a new one.
 //!
 //! Used with `pool` pinned and per-request and by the forward proxy. A client connection without any of it has none of this
-//! memory. Bound: [`Own::links`] by the number of upstreams, or by `destinations`. semantics.md §8, §9.
+//! memory. Bound: [`Own::links`] by the number of upstreams, or by `destinations`. docs/semantics.md §8, §9.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

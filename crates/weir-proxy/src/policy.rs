@@ -1,5 +1,5 @@
 //! Which destinations clients of the forward proxy may use: rules in order, compiled so that many names cost no time, and what is
-//! refused where no rule says otherwise. semantics.md §9, hostile.md F6-F7.
+//! refused where no rule says otherwise. docs/semantics.md §9, docs/hostile.md F6-F7.
 //!
 //! The engine asks twice. [`Policy::check`], for each request, before the name is looked up: names that are denied are never asked
 //! for. [`Policy::check_address`], for each address before it is connected to: whatever a name resolves to, now or later (DNS

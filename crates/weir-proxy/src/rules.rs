@@ -1,7 +1,7 @@
 //! Which requests must not be pipelined although their method is safe: `nonidempotent METHOD MATCH`.
 //!
 //! Built by weir-config, asked by the engine once for each safe request. Regular expressions run in time linear in the
-//! target, which is at most a request line long. semantics.md §3.
+//! target, which is at most a request line long. docs/semantics.md §3.
 
 use regex::bytes::Regex;
 

@@ -2,7 +2,7 @@
 //!
 //! The engine keeps one [`Standing`] a server on each worker and asks it before it places anything. Orders come from
 //! outside and hold until the next one; a suspension is decided by one worker, told to the others and ends by itself.
-//! semantics.md §6.
+//! docs/semantics.md §6.
 //!
 //! ```text
 //!                  | new requests | what waits  | in flight | connections

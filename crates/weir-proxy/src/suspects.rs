@@ -2,8 +2,8 @@
 //!
 //! The engine keeps one [`Suspects`] a worker. It tells of connections that broke with requests in flight, and of answers while
 //! anything is remembered at all; while nothing is, the request path pays one branch. Workers tell each other of keys with
-//! two deaths and more. Bounds: [`KEYS_MAX`] keys of [`KEY_BYTES_MAX`] bytes, the oldest goes first. semantics.md §4,
-//! hostile.md E19.
+//! two deaths and more. Bounds: [`KEYS_MAX`] keys of [`KEY_BYTES_MAX`] bytes, the oldest goes first. docs/semantics.md §4,
+//! docs/hostile.md E19.
 //!
 //! ```text
 //!             3 deaths               a death alone
@@ -21,7 +21,7 @@
 //!   that is down behind something that accepts and closes accuses nobody.
 //! - Only a death in quarantine leads to a refusal ([`crate::ask::Traits::QUARANTINED`]): alone on its connection, the only
 //!   such request of its upstream, and on a connection that had rested. Others were in flight at most by the chance of
-//!   their arrival, and a server that resets connections after answers (keep-alive limits, hostile.md E27) kills what
+//!   their arrival, and a server that resets connections after answers (keep-alive limits, docs/hostile.md E27) kills what
 //!   happens to be behind them.
 //! - A suspect is held back for [`HOLD_US`] after each death. If servers die meanwhile, or died within [`NOISE_US`], without it
 //!   in flight and without another suspect in quarantine, they die by themselves, and its own death is no evidence:

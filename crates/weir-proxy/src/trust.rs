@@ -2,7 +2,7 @@
 //!
 //! With pipelining a request is nearly always unanswered, so a surplus answer looks like the answer to the next
 //! request. The engine keeps one [`Trust`] a server and asks it before it sends something behind something.
-//! semantics.md §3a, hostile.md E0; RFC 9112 §9.2, §9.3.2.
+//! docs/semantics.md §3a, docs/hostile.md E0; RFC 9112 §9.2, §9.3.2.
 //!
 //! ```text
 //!              64 clean answers over 2 connections
@@ -32,7 +32,7 @@ pub const FORGIVEN_AFTER_PENALTIES: u64 = 8;
 /// What makes an upstream connection unusable from this byte on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Doubt {
-    /// Bytes after the end of an answer that don't begin a valid answer; a head that is none (hostile.md E17).
+    /// Bytes after the end of an answer that don't begin a valid answer; a head that is none (docs/hostile.md E17).
     Garbage,
     /// An answer when no request was unanswered (E2).
     AnswerToNothing,

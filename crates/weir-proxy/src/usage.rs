@@ -1,5 +1,5 @@
 //! What clients of the forward proxy do, by destination and by user. Called by the engine where it happens; told to whoever asks for a
-//! report (semantics.md §9).
+//! report (docs/semantics.md §9).
 //!
 //! A worker keeps a [`Table`] of each. A request finds its row once, and what comes later finds it by its [`Place`]; only a name
 //! that is not in the table costs memory. Bound: [`ROWS_MAX`] rows. When there are as many, a new name takes the place of the

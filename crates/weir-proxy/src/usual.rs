@@ -3,7 +3,8 @@
 //! The engine keeps one [`Usual`] a server and worker, and tells it of each receive that completes answers. Counted is the time for which
 //! an answer was the next one of its connection, not the time in line behind others. What is usual is the 95th percentile
 //! of the last few thousand: the 99th is itself a late answer when one in a hundred is, and that is when this is needed.
-//! Bound: 264 bytes; a few additions a receive, a look at all classes every [`REVIEW_ANSWERS`] answers. design.md §5.
+//! Bound: 264 bytes; a few additions a receive, a look at all classes every [`REVIEW_ANSWERS`] answers.
+//! docs/pipelining.md#what-may-follow-what
 
 use crate::scale::Scale;
 

@@ -1,4 +1,4 @@
-//! What a worker is doing right now, for whoever finds it stuck (hostile.md K3).
+//! What a worker is doing right now, for whoever finds it stuck (docs/hostile.md K3).
 //!
 //! Written by the worker with a plain store before each step of its turn, read by the main thread when the watchdog barks.
 

@@ -1,4 +1,4 @@
-//! Asking a running worker what it is doing: its thread answers between two turns (semantics.md §7).
+//! Asking a running worker what it is doing: its thread answers between two turns (docs/semantics.md §7).
 //!
 //! The worker compares a number once a turn; only when somebody has asked does it make a report and hand it over. The lock
 //! is held to exchange a pointer. A worker that waits for events is woken; one that is stuck does not answer, which the

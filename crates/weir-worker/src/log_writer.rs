@@ -1,7 +1,7 @@
 //! The thread that writes the access log: takes what workers put into their rings, and writes it in large pieces.
 //!
 //! A destination that is slow, full or gone is tried again for as long as weir runs; meanwhile the rings fill and workers
-//! lose lines, never time (hostile.md H9). Started by `start`; ends after the workers. Lines of one worker keep their order.
+//! lose lines, never time (docs/hostile.md H9). Started by `start`; ends after the workers. Lines of one worker keep their order.
 //! Bounds: [`BATCH_BYTES`] and a line besides the rings, [`LAST_WORDS_MAX`] at the end.
 
 use std::fs::{File, OpenOptions};

@@ -1,5 +1,5 @@
 //! Finds a worker that is stuck: it uses its core, and its turn does not end. Nothing can be done about it from within the
-//! process but to end it; the caller decides. hostile.md K3.
+//! process but to end it; the caller decides. docs/hostile.md K3.
 //!
 //! Looked at from the main thread. What counts is the processor time of the worker's thread, not the time on the clock:
 //! a worker that waits, or that a busy machine does not let run, is not stuck.
@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// hostile.md K3. Of a worker that waits, one that works, and one that spins in a turn, the last is found.
+    /// docs/hostile.md K3. Of a worker that waits, one that works, and one that spins in a turn, the last is found.
     #[test]
     fn k3_only_a_worker_that_spins_is_stuck() {
         let (over, works) = (AtomicBool::new(false), AtomicU64::new(0));

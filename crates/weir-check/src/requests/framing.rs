@@ -1,4 +1,4 @@
-//! Rows A and K5: request framing (RFC 9112 §6, §7.1).
+//! Rows A and K5 of docs/hostile.md: request framing (RFC 9112 §6, §7.1).
 
 use super::{Expect, Leaving, Rows, SMUGGLED, get, post};
 

@@ -1,4 +1,4 @@
-//! The scripts themselves, in the order of the catalogue.
+//! The scripts themselves, in the order of docs/hostile.md.
 
 use super::{Asker, Closing, Company, Ending, HostileUpstream, STRAY, Step, Trigger, Trust};
 

@@ -1,6 +1,6 @@
 //! Inputs with what must come of them: seeds for the fuzz targets, rows for the tests.
 //!
-//! Each case carries the row of the catalogue of hostile input that it belongs to (`a7`), or `ok` for what anybody may
+//! Each case carries the row of docs/hostile.md that it belongs to (`a7`), or `ok` for what anybody may
 //! send. Text is one byte a character, so that cases can hold bytes that are not UTF-8.
 
 /// One head.

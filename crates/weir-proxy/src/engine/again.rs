@@ -2,7 +2,7 @@
 //!
 //! Called by [`super::loss`] for what a connection owed, by [`super::connect`] for what waits for a server that can't be
 //! reached, and by mail for what another worker has no connection for. Bounds: `forward-retries`, `retry-budget`.
-//! semantics.md §4.
+//! docs/semantics.md §4.
 
 use super::{Engine, Piece};
 use crate::ask::{Ask, ExchangeId, Traits};

@@ -2,7 +2,7 @@
 //! (stage schedule).
 //!
 //! Servers that can take it now come first, among them those whose queues have no request behind which nothing may be sent;
-//! backups come after all others. The method chooses among equals. semantics.md §3, §5.
+//! backups come after all others. The method chooses among equals. docs/semantics.md §3, §5.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
 //! Connections to servers made when requests need them, kept for a while, and closed; at the pace of back-off; and a server
-//! that is down looked for every second (stage forward). semantics.md §3, §4.
+//! that is down looked for every second (stage forward). docs/semantics.md §3, §4.
 
 use super::loss::{ABRUPT_US, Loss};
 use super::orders::NEVER_US;

@@ -2,7 +2,7 @@
 //!
 //! Everything that has to be known first is asked for while the request waits unparsed: credentials and names are looked at on the
 //! side thread ([`Errand`]). Then [`Proxied::decision`](crate::own::Proxied) says where it goes; each request is decided anew. The
-//! address that was checked is the one that is connected to. semantics.md §9, RFC 9110 §7.3.2, §9.3.6, §11.7.
+//! address that was checked is the one that is connected to. docs/semantics.md §9, RFC 9110 §7.3.2, §9.3.6, §11.7.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! Called where the odd branch is taken anyway, so that a usual message pays nothing but one look at an empty set. Bound:
 //! `glitches-limit` of `client` and of each upstream. Above it a client is closed in order behind what it has asked, and a
-//! connection to a server behind what was asked on it. hostile.md K3.
+//! connection to a server behind what was asked on it. docs/status.md#glitches
 
 use weir_http::{BodyOddities, Method, Oddities, Oddity};
 

@@ -1,4 +1,4 @@
-//! Suspension and recovery: who judges a server, what speaks against it, and how it comes back (semantics.md §6).
+//! Suspension and recovery: who judges a server, what speaks against it, and how it comes back (docs/semantics.md §6).
 //!
 //! One worker judges a server, so that all workers together count once: the one that owns its connection 0. The others
 //! send it what they see, which is rare unless the server fails, and it tells all what it decides. Where no probes are

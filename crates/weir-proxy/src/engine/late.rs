@@ -1,4 +1,4 @@
-//! Late answers: what is queued behind one goes elsewhere (head-of-line escape).
+//! Late answers: what is queued behind one goes elsewhere (head-of-line escape). docs/pipelining.md#what-may-follow-what
 //!
 //! The answer at the head of a connection takes far longer than its server usually needs ([`crate::usual`]), although its
 //! client reads. Nothing more is sent behind it; safe requests that wait behind it are sent again on other connections, and
@@ -7,7 +7,7 @@
 //! has begun and does not end (an event stream). The late request itself stays: only its own client waits for it. But where it was sent
 //! behind another one, its server may have overlooked it ([`crate::stamina`]): it is moved as well, until the server has shown that it is
 //! only slow. Where requests
-//! may not be moved (`escape`), what takes long still keeps its connection from others. design.md §5. What waits for a server all of
+//! may not be moved (`escape`), what takes long still keeps its connection from others. What waits for a server all of
 //! whose connections have such answers, or large ones, goes to another server that has room. Slow clients are the business of
 //! [`super::aside`].
 

@@ -5,7 +5,7 @@
 //! give the same names to others. So the first thing that each of them hears is [`Mail::Reborn`], upon which they forget
 //! the old names, and whatever they said before their [`Mail::Welcome`] is not listened to. What their clients had asked
 //! there goes again if it may be repeated, from the copies of [`crate::keep`]. One that is reborn itself meanwhile may have
-//! lost the welcome with everything else; its own [`Mail::Reborn`] says as much. hostile.md K3.
+//! lost the welcome with everything else; its own [`Mail::Reborn`] says as much. docs/hostile.md K3.
 
 use super::{Engine, Parts};
 use crate::ask::{Ask, ExchangeId, LinkId, Traits};

@@ -1,7 +1,7 @@
 //! Ends of upstream connections: doubt, closes, resets, cancellations, and what becomes of the requests on them.
 //!
 //! Doubt ends a connection, and only it: what came before is delivered, nothing after it is used, what waited behind is sent
-//! again if it may be (RFC 9112 §9.2, §9.3.1-2; semantics.md §3a, §4).
+//! again if it may be (RFC 9112 §9.2, §9.3.1-2; docs/semantics.md §3a, §4).
 
 use weir_http::{Fields, ReplyContext};
 

@@ -4,7 +4,7 @@
 //! A server that crashes takes everything with it that it had in flight. Sent again all at once, the innocent would stand beside
 //! the killer at the next server, and die with it again and again. One at a time, whoever dies is the one. Called by
 //! [`super::again`] and [`super::schedule`]; carried out at the end of the turn. Bounds: [`QUARANTINE_US`] for each;
-//! [`QUARANTINED_MAX`] suspects wait, besides what was in flight when servers died. semantics.md §4, hostile.md E19.
+//! [`QUARANTINED_MAX`] suspects wait, besides what was in flight when servers died. docs/semantics.md §4, docs/hostile.md E19.
 
 use bytes::Bytes;
 

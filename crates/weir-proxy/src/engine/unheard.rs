@@ -3,7 +3,7 @@
 //!
 //! A connection on which nothing was heard for [`UNHEARD_US`] since something was sent is asked about, again and again until
 //! all was acknowledged; the kernel knows (the driver's `delivery`). A server that merely takes its time acknowledges, also with a
-//! closed window, and is never ended here. Called by [`super::timers`] and by the worker. semantics.md §3.
+//! closed window, and is never ended here. Called by [`super::timers`] and by the worker. docs/semantics.md §3.
 
 use super::loss::Loss;
 use super::{Action, Engine, Owner, token};

@@ -151,7 +151,7 @@ fn ends_in_number(name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Proves: what resolvers take for an address is an address or refused, names are canonical. How: tables (hostile.md F7), and
+    //! Proves: what resolvers take for an address is an address or refused, names are canonical. How: tables (docs/hostile.md F7), and
     //! `inet_aton` written anew as a judge over generated texts.
 
     use super::*;

@@ -1,5 +1,5 @@
 //! Proves: what is refused without any rule, what rules open and deny and in which order, that nothing is looked up that could only
-//! be refused, and nothing refused before its look-up that could be allowed. How: tables (hostile.md F6-F7), and generated rules
+//! be refused, and nothing refused before its look-up that could be allowed. How: tables (docs/hostile.md F6-F7), and generated rules
 //! against a judge that does without compiling, merging and sets.
 
 use std::net::{IpAddr, Ipv4Addr};

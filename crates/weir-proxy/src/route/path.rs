@@ -1,6 +1,6 @@
 //! The path that routes are matched against, when the one received could be written in a simpler way.
 //!
-//! Called by [`super::RouteTable::find`]. Only the decision uses it: what is forwarded stays as it came (hostile.md C4).
+//! Called by [`super::RouteTable::find`]. Only the decision uses it: what is forwarded stays as it came (docs/hostile.md C4).
 //! Where servers are known to read a path in different ways and the difference leads to another place, the request is
 //! refused instead of guessed. Bound: the result is never longer than the input. RFC 3986 §2.1, §5.2.4, §6.2.2.
 

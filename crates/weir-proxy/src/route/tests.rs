@@ -1,4 +1,4 @@
-//! Proves: which route wins, that no way of writing a path reaches another route than its plain form (hostile.md C4),
+//! Proves: which route wins, that no way of writing a path reaches another route than its plain form (docs/hostile.md C4),
 //! and that what can be read in two ways is refused. How: tables of examples, and properties over random paths.
 
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! Proves: the access log has one line for each request, when it ends, with who ended it, where, and how long each part
 //! took. How: each way that a request can end, against its line; [`World::finish`] compares lines and bytes in all
-//! other tests of this binary too. Issue 3 item 7, ARCHITECTURE.md stage account.
+//! other tests of this binary too. docs/access-log.md, and the stage account of ARCHITECTURE.md.
 
 use weir_proxy::plan::{PipelineMode, Plan};
 

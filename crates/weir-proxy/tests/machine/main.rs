@@ -1,4 +1,4 @@
-//! The engine in memory, without sockets: every row of the catalogue of hostile inputs, every time-out and limit, and
+//! The engine in memory, without sockets: every row of the catalogue (docs/hostile.md), every time-out and limit, and
 //! random traffic that must come out right. Files are named after what they prove.
 
 // A test binary has no outside that could reach anything.

@@ -1,5 +1,5 @@
 //! Proves: who may follow whom on an upstream connection. Fill first, the hold behind what must not be repeated, sync
-//! points, `share="client"`, `echo`, `nonidempotent`, `pipeline off`, large answers. semantics.md §3, §3a; design.md §5.
+//! points, `share="client"`, `echo`, `nonidempotent`, `pipeline off`, large answers. docs/semantics.md §3, §3a.
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{PipelineMode, Plan, Share};
@@ -319,7 +319,7 @@ fn nothing_follows_what_must_not_be_repeated() {
     }
 }
 
-/// A6: servers that overlook the body of a GET would take it for the next request, so nothing is sent behind it.
+/// docs/hostile.md A6: servers that overlook the body of a GET would take it for the next request, so nothing is sent behind it.
 #[test]
 fn a6_nothing_follows_a_body_whatever_the_method() {
     let mut world = World::started(deep(1), 1, 1);

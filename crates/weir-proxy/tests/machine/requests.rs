@@ -1,4 +1,4 @@
-//! Rows A, B, C and K5 of the catalogue of hostile requests: each alone, behind good requests and with victims on other
+//! Rows A, B, C and K5 of docs/hostile.md: each alone, behind good requests and with victims on other
 //! connections, whole and in pieces. Rows that need a course of events in time are tests of their own.
 
 use weir_check::requests::{Expect, HostileRequest, Observed, SMUGGLED, catalogue};

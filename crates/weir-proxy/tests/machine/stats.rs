@@ -1,4 +1,4 @@
-//! Proves: what is counted of each server, and what the engine says of its connections when it is asked. semantics.md §7.
+//! Proves: what is counted of each server, and what the engine says of its connections when it is asked. docs/semantics.md §7.
 //! That the figures of servers add up to those of the worker is looked at when any test of this binary finishes.
 
 use weir_proxy::ending::UpstreamEnd;

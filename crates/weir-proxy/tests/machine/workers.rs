@@ -1,5 +1,5 @@
 //! Proves: with fewer connections than workers, requests, bodies, answers, cancellations and doubts cross by mail, and
-//! nothing of it differs from one worker. design.md §5.
+//! nothing of it differs from one worker. ARCHITECTURE.md#how-workers-share-connections
 
 use weir_check::upstreams::{check_honest, honest_answer};
 
@@ -297,7 +297,7 @@ fn losses_cross_workers() {
     world.finish();
 }
 
-/// hostile.md K3. What was said to a worker before it lost everything is not taken for answers to its new clients, whose
+/// docs/hostile.md K3. What was said to a worker before it lost everything is not taken for answers to its new clients, whose
 /// requests have the names of earlier ones; also when it happens again before the first time is known everywhere.
 #[test]
 fn k3_a_new_life_does_not_listen_to_the_old_one() {
@@ -329,7 +329,7 @@ fn k3_a_new_life_does_not_listen_to_the_old_one() {
     }
 }
 
-/// hostile.md K3. Two workers lose everything, one of them with the welcome for the other: they listen to each other again.
+/// docs/hostile.md K3. Two workers lose everything, one of them with the welcome for the other: they listen to each other again.
 #[test]
 fn k3_a_welcome_that_is_lost_leaves_no_strangers() {
     for (first, second) in [(0, 1), (1, 0)] {
@@ -347,7 +347,7 @@ fn k3_a_welcome_that_is_lost_leaves_no_strangers() {
     }
 }
 
-/// hostile.md K3. When the worker that owns the connection loses everything, what clients of others had asked there goes again if it
+/// docs/hostile.md K3. When the worker that owns the connection loses everything, what clients of others had asked there goes again if it
 /// may; the rest gets 502, in its place.
 #[test]
 fn k3_clients_of_other_workers_are_answered_where_that_may_be() {
@@ -373,7 +373,7 @@ fn k3_clients_of_other_workers_are_answered_where_that_may_be() {
     world.finish();
 }
 
-/// hostile.md K3. An answer that has begun there, but waits for its turn here, is asked for again: its client has nothing of it.
+/// docs/hostile.md K3. An answer that has begun there, but waits for its turn here, is asked for again: its client has nothing of it.
 #[test]
 fn k3_an_answer_that_waits_for_its_turn_is_asked_for_again() {
     let mut world = World::started(plan(2, 1), 2, 1);
@@ -396,7 +396,7 @@ fn k3_an_answer_that_waits_for_its_turn_is_asked_for_again() {
     world.finish();
 }
 
-/// hostile.md K3, E19. A request may be what a worker dies of: it goes again once, not from one worker to the next.
+/// docs/hostile.md K3, E19. A request may be what a worker dies of: it goes again once, not from one worker to the next.
 #[test]
 fn k3_a_request_that_may_kill_workers_goes_again_once() {
     let mut world = World::started(plan(1, 1), 2, 1);
@@ -415,7 +415,7 @@ fn k3_a_request_that_may_kill_workers_goes_again_once() {
     world.finish();
 }
 
-/// hostile.md K3. What the other worker had not even been asked for goes again whatever it is.
+/// docs/hostile.md K3. What the other worker had not even been asked for goes again whatever it is.
 #[test]
 fn k3_what_was_not_mailed_yet_is_safe() {
     let mut world = World::started(plan(1, 1), 2, 1);
@@ -431,7 +431,7 @@ fn k3_what_was_not_mailed_yet_is_safe() {
     world.finish();
 }
 
-/// hostile.md K3. Uploads and tunnels of a worker that lost everything end on the other side too.
+/// docs/hostile.md K3. Uploads and tunnels of a worker that lost everything end on the other side too.
 #[test]
 fn k3_uploads_and_tunnels_end_on_the_other_side() {
     let mut world = World::started(plan(1, 1), 2, 1);

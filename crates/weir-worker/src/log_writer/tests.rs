@@ -1,5 +1,5 @@
 //! Proves: what workers say is written completely and in order, survives a rename and a destination that is blocked or
-//! full, and nothing waits for ever. hostile.md H9.
+//! full, and nothing waits without an end. docs/hostile.md H9.
 //! How: sinks without workers, on files, a FIFO and /dev/full; waits end with an event or fail at a deadline.
 
 use std::io::Read;

@@ -1,4 +1,5 @@
 //! Limits in time: slow, silent and vanished clients end, keep nobody waiting, and leave nothing behind; draining ends.
+//! docs/hostile.md H1-H3.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The hostile servers of the catalogue (rows E), each with victims' requests around it in random order.
+//! The hostile servers of docs/hostile.md (rows E), each with victims' requests around it in random order.
 //!
 //! One client asks for what the server plays its script for; the others ask the same server and must get their own
 //! answers, whatever the script does. The network only delays whole messages, because most scripts depend on what

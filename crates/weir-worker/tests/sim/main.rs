@@ -109,7 +109,7 @@ fn while_a_server_is_left_clients_notice_no_outage() {
     }
 }
 
-/// hostile.md K3. A bug of weir's, wherever it strikes, costs the clients and connections of one worker and nothing else: no
+/// docs/hostile.md K3. A bug of weir's, wherever it strikes, costs the clients and connections of one worker and nothing else: no
 /// answer goes wrong, nothing is sent twice, the pool is whole again, and new clients are served.
 #[test]
 fn k3_a_panic_costs_one_worker_its_connections() {

@@ -17,7 +17,7 @@ use super::scenario::server_index;
 
 const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
 
-/// The trigger of a request that kills the server's process (hostile.md E19).
+/// The trigger of a request that kills the server's process (docs/hostile.md E19).
 pub const KILLER: &str = "e19_killer";
 /// How long the process of a killed server takes to come back, microseconds.
 const RESTART_US: u64 = 5_000;

@@ -1,4 +1,4 @@
-//! All hostile servers of the catalogue at once: every row in random order and place, under the load of 64 clients whose
+//! All hostile servers of docs/hostile.md at once: every row in random order and place, under the load of 64 clients whose
 //! requests carry nonces, with pipelining on. Nobody receives another's answer.
 //!
 //! One world is one burst: the servers earn their depth with clean answers, then all clients pipeline at the same time, and

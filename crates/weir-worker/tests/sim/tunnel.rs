@@ -1,4 +1,4 @@
-//! F4: after 101 the two connections are a tunnel: every byte both ways, ends of each direction, nothing left behind.
+//! docs/hostile.md F4: after 101 the two connections are a tunnel: every byte both ways, ends of each direction, nothing left behind.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! E18 and E27: servers that close after so many answers, in the midst of pipelines.
+//! docs/hostile.md E18 and E27: servers that close after so many answers, in the midst of pipelines.
 //!
 //! Everybody earns and gives trust in peace; from the burst on one server, or each, ends all its connections as the row says.
 

@@ -1,4 +1,5 @@
 //! What HTTP/1.1 can't show inside a running pipeline, and what helps: `pipeline echo`, `share="client"`, the sync point.
+//! docs/hostile.md E1, E20, E21.
 
 use std::sync::Arc;
 

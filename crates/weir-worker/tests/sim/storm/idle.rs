@@ -1,4 +1,4 @@
-//! E2: an answer too many that comes 250 ms later, when its connection has nothing unanswered.
+//! docs/hostile.md E2: an answer too many that comes 250 ms later, when its connection has nothing unanswered.
 //!
 //! Everybody who asks from then on may get that connection: it must have ended before. Until it comes nobody asks, because an answer
 //! that crosses with a request looks like the one to it, here as everywhere; `pipeline echo` shows that too (`forgers.rs`).

@@ -1,4 +1,4 @@
-//! E19: requests that kill every server which reads them.
+//! docs/hostile.md E19: requests that kill every server which reads them.
 
 use super::super::run::Run;
 use super::super::server::KILLER;
