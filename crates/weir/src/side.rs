@@ -1,4 +1,4 @@
-//! What workers must not wait for: names are resolved and passwords verified on a thread beside them. semantics.md §9.
+//! What workers must not wait for: names are resolved and passwords verified on a thread beside them. docs/semantics.md §9.
 //!
 //! `run::serve` opens the services before the workers start, so that a bad file of users is told at once, and starts them
 //! when the workers run. A worker hands over an [`Errand`] without waiting, and is told [`News`] through its control. Bounds:

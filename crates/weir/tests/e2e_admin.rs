@@ -1,7 +1,7 @@
 //! Proves: a running weir tells what it does, obeys orders without losing a request, and its metrics are what the parsers of
 //! Prometheus read; the admin socket is its owner's, survives dead and living neighbours, and never ends the proxy.
 //! How: the real binary with traffic through it, asked with `weir status`, `weir server`, raw HTTP and
-//! `prometheus_client`. semantics.md §7.
+//! `prometheus_client`. docs/semantics.md §7.
 
 mod kit;
 

@@ -1,5 +1,5 @@
 //! Balancing over real sockets: exact shares by weight, load that leaves a slow server, sessions that stay with their server
-//! and move when it dies (semantics §5). Shares are counted, times never.
+//! and move when it dies (docs/semantics.md §5). Shares are counted, times never.
 
 mod kit;
 

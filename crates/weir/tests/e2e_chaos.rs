@@ -1,6 +1,6 @@
 //! Proves: while servers are killed, restarted, paused and replaced one after another, and one is always there, no client gets
 //! an error, and what must not be repeated reaches an application at most once. How: real processes under load from wrk, which
-//! counts each reply that is missing or an error; and servers that keep record beyond their own deaths. semantics.md §4.
+//! counts each reply that is missing or an error; and servers that keep record beyond their own deaths. docs/semantics.md §4.
 //!
 //! `WEIR_CHAOS_SECONDS` makes it longer than a test may be: `make chaos`.
 

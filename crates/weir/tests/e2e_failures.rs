@@ -1,5 +1,5 @@
 //! What goes wrong around weir: servers that aren't there, ports that are taken, files that can't be read. A clear message,
-//! the right exit code, and recovery where it is possible (semantics §4, §10).
+//! the right exit code, and recovery where it is possible (docs/semantics.md §4, §10).
 
 mod kit;
 

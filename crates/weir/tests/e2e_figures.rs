@@ -1,4 +1,4 @@
-//! Proves: the percentiles of `status` are those that clients measure (semantics.md §7). How: servers delay by a fixed
+//! Proves: the percentiles of `status` are those that clients measure (docs/semantics.md §7). How: servers delay by a fixed
 //! distribution, clients take the time of each request. What weir sees of a request lies between the server's delay and what
 //! the client saw, so each percentile does too, on a machine however busy; the two agree as far as the clients' own overshoot
 //! allows, and a bucket of weir's histogram.

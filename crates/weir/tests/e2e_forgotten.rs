@@ -1,7 +1,7 @@
 //! Connections to servers that somebody in the middle forgot: what is sent on them is lost, and nobody says so. A safe request
-//! is answered by a new connection all the same (semantics §3). A server that only reads slowly is not taken for one. Proves that the
-//! kernel tells in time, on both drivers; that it costs 3 s at most is held where time is not this machine's, in the tests of weir-proxy
-//! (`machine/unheard.rs`).
+//! is answered by a new connection all the same (docs/semantics.md §3). A server that only reads slowly is not taken for one. Proves
+//! that the kernel tells in time, on both drivers; that it costs 3 s at most is held where time is not this machine's, in the tests
+//! of weir-proxy (`machine/unheard.rs`).
 
 mod kit;
 

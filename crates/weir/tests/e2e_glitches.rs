@@ -1,6 +1,6 @@
 //! Proves: what clients and servers do that is strange though legal is counted by the real binary where an operator looks
 //! (status, the row of a connection, metrics, the access log), and `glitches-limit` ends connections in order. How: a client
-//! and a server that do such things, over both drivers. hostile.md K3.
+//! and a server that do such things, over both drivers. docs/status.md#glitches
 
 mod kit;
 

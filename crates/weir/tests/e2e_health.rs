@@ -1,6 +1,6 @@
 //! Proves: with the real binary a server that answers badly, or whose probes fail, gets no more requests and comes back by
 //! itself, no client sees more than the answers that were counted, and the log says who and why. How: scripted servers with
-//! a switch, on both drivers, two workers. semantics.md §6.
+//! a switch, on both drivers, two workers. docs/semantics.md §6.
 
 mod kit;
 

@@ -1,5 +1,5 @@
-//! Slow, silent, vanishing and too many clients: every limit fires, and memory and descriptors come back (rows H1 to H3,
-//! H6 of the catalogue; semantics §1). Limits are configured short; a client that is slow is paced by waiting for an event
+//! Slow, silent, vanishing and too many clients: every limit fires, and memory and descriptors come back (docs/hostile.md
+//! H1 to H3, H6; docs/semantics.md §1). Limits are configured short; a client that is slow is paced by waiting for an event
 //! that doesn't come (the reply), never by sleeping.
 
 mod kit;

@@ -1,5 +1,5 @@
 //! The access log of the real binary: its formats, a line for each answer under load, logrotate, destinations that don't
-//! take it (hostile.md H9), and what can't be opened. Issue 3 item 7.
+//! take it (docs/hostile.md H9), and what can't be opened. docs/access-log.md
 
 mod kit;
 

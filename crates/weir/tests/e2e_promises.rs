@@ -1,5 +1,5 @@
 //! What weir promises about many requests at once: order, exactly one answer, exactly N connections, trust, and that
-//! nothing that isn't safe is sent twice (semantics §3, §3a, §4).
+//! nothing that isn't safe is sent twice (docs/semantics.md §3, §3a, §4).
 
 mod kit;
 

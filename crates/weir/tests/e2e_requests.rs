@@ -1,5 +1,5 @@
 //! Requests as a course of events: bodies that come late or never, expectations, pipelines with a bad end, heads in
-//! pieces, and hosts that differ on one connection (rows A4, A14 to A18, B10, C5 of the catalogue; semantics §1).
+//! pieces, and hosts that differ on one connection (docs/hostile.md A4, A14 to A18, B10, C5; docs/semantics.md §1).
 
 mod kit;
 

@@ -1,5 +1,5 @@
 //! Servers that send what nobody asked for, to weir with one request at a time and to nginx: how many answers go to the wrong client.
-//! With these options weir is no worse than nginx, kind by kind (semantics §3a).
+//! With these options weir is no worse than nginx, kind by kind (docs/semantics.md §3a).
 
 mod kit;
 

@@ -1,4 +1,4 @@
-//! Upgrade: a tunnel only after 101, exact bytes both ways, half-close, and the pool afterwards (rows F1 to F4).
+//! Upgrade: a tunnel only after 101, exact bytes both ways, half-close, and the pool afterwards (docs/hostile.md F1 to F4).
 
 mod kit;
 

@@ -1,4 +1,4 @@
-//! Hostile clients (rows A, B, C and K5 of the catalogue) against the real binary, with victims around them.
+//! Hostile clients (rows A, B, C and K5 of docs/hostile.md) against the real binary, with victims around them.
 //!
 //! Every row of a letter is sent whole, cut at a random place, and byte by byte, each on its own connection, while two
 //! other clients pipeline requests through the same upstream connections. What leaves is judged by the strict grammar,

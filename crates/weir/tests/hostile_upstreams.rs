@@ -1,4 +1,4 @@
-//! Hostile servers (rows E of the catalogue) against the real binary, with victims around the asker.
+//! Hostile servers (rows E of docs/hostile.md) against the real binary, with victims around the asker.
 //!
 //! Each row is played in every company in which HTTP lets a proxy notice the fault: alone, with victims queued at depth
 //! 1, and with victims pipelined in front of and behind the trigger on the same connection. Always: each victim gets its

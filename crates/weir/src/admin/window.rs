@@ -1,4 +1,4 @@
-//! The last 300 seconds of what only grows: what is now, less what was then. semantics.md §7.
+//! The last 300 seconds of what only grows: what is now, less what was then. docs/semantics.md §7.
 //!
 //! Owned by the control thread, which notes every ten seconds; no worker knows it. Pure: the time is an argument. Bound:
 //! [`NOTES_MAX`] notes, each with the buckets of a histogram that changed since the one before (a few hundred bytes).

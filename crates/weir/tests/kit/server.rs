@@ -52,7 +52,7 @@ pub struct Gone;
 
 /// One connection of a server, in the hands of its behaviour.
 pub struct Link {
-    /// The how-manyeth connection of the server it is, from 0.
+    /// Which connection of the server it is, counted from 0.
     pub index: usize,
     /// Final answers given.
     pub answers: usize,
