@@ -8,6 +8,7 @@ mod log;
 mod markdown;
 mod names;
 mod options;
+mod references;
 mod sources;
 mod tables;
 mod tidy;
@@ -22,6 +23,8 @@ const DOCUMENTS: &[&str] = &[
     "docs/buffers.md",
     "docs/simulation.md",
     "docs/access-log.md",
+    "docs/semantics.md",
+    "docs/hostile.md",
 ];
 
 /// The top of the repository.

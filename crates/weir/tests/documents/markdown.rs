@@ -7,7 +7,7 @@ pub(crate) struct Table {
 }
 
 /// Lines outside of fenced blocks.
-fn prose(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     text.lines().filter(move |line| {
         let fence = line.trim_start().starts_with("```");

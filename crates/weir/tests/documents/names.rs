@@ -31,7 +31,7 @@ fn documents_name_what_exists() {
     let mut findings = Vec::new();
     for document in DOCUMENTS {
         for word in quoted(&read(document)) {
-            let word = word.trim_end_matches("()").trim_end_matches('!');
+            let word = word.split('#').next().unwrap_or_default().trim_end_matches("()").trim_end_matches('!');
             if is_path(word) {
                 // Beside the whole path, `crates/` may be left out, and where a document speaks of one crate its name too.
                 let end = format!("/{word}");

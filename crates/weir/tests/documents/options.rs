@@ -92,6 +92,39 @@ fn options_of_the_readme_exist_with_these_defaults() {
     nothing_found(&findings);
 }
 
+/// Names in backticks with a value in bold behind them.
+fn told_defaults(text: &str) -> Vec<(String, String)> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    let places = text.match_indices("` **").map(|(at, mark)| (&text[..at], &text[at + mark.len()..]));
+    let names = places.filter_map(|(before, behind)| Some((before.rsplit_once('`')?.1, behind.split_once("**")?.0)));
+    names.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// The default of an option of this name, or of one that stands in a block of this name.
+fn is_default(defaults: &BTreeMap<(String, String), String>, name: &str, value: &str) -> bool {
+    // Behind the value there may be where it holds.
+    let plain = |default: &str| default.split('`').next() == Some(value);
+    defaults.iter().any(|((block, option), default)| (option == name || block == name) && plain(default))
+}
+
+#[test]
+fn promises_have_the_defaults_of_the_option_table() {
+    let defaults = option_defaults();
+    let told = told_defaults(&read("docs/semantics.md"));
+    assert!(told.len() > 40, "{told:?}");
+    let wrong = told.iter().filter(|(name, value)| !is_default(&defaults, name, value));
+    nothing_found(&wrong.map(|(name, value)| format!("docs/semantics.md: {name} is not {value}")).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_default_that_is_wrong_is_found() {
+    assert_eq!(told_defaults("a `queue`\n**64** b `x`"), [("queue".to_owned(), "64".to_owned())]);
+    let defaults = option_defaults();
+    assert!(is_default(&defaults, "queue", "64") && is_default(&defaults, "connections-max", "1024"));
+    assert!(!is_default(&defaults, "queue", "65") && !is_default(&defaults, "nowhere", "64"));
+}
+
 #[test]
 fn flags_are_read_from_help_texts() {
     assert_eq!(flags("check").get("--config"), Some(&Some("-c".to_owned())));

@@ -13,27 +13,34 @@ pub(crate) struct Source {
     pub(crate) text: String,
 }
 
+/// Directories without texts of ours.
+const FOREIGN: [&str; 3] = ["target", ".git", "corpus"];
+
 /// All Rust files of the workspace and the fuzz targets, sorted.
 pub(crate) fn rust_files() -> Vec<Source> {
-    let mut files = Vec::new();
-    for directory in ["crates", "fuzz"] {
-        collect(&root().join(directory), directory, &mut files);
-    }
-    assert!(files.len() > 100, "only {} sources found", files.len());
-    files.sort_by(|a, b| a.path.cmp(&b.path));
-    files
+    let found = files(|path| path.ends_with(".rs"));
+    assert!(found.len() > 100, "only {} sources found", found.len());
+    found
 }
 
-fn collect(directory: &Path, name: &str, into: &mut Vec<Source>) {
+/// All files of the repository with such a path, sorted.
+pub(crate) fn files(wanted: impl Fn(&str) -> bool) -> Vec<Source> {
+    let mut found = Vec::new();
+    collect(&root(), "", &wanted, &mut found);
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+fn collect(directory: &Path, name: &str, wanted: &impl Fn(&str) -> bool, into: &mut Vec<Source>) {
     for entry in fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display())) {
         let entry = entry.expect("a readable directory");
         let file = entry.file_name().to_string_lossy().into_owned();
-        let path = format!("{name}/{file}");
+        let path = if name.is_empty() { file.clone() } else { format!("{name}/{file}") };
         if entry.file_type().expect("a file type").is_dir() {
-            if file != "target" {
-                collect(&entry.path(), &path, into);
+            if !FOREIGN.contains(&file.as_str()) {
+                collect(&entry.path(), &path, wanted, into);
             }
-        } else if file.ends_with(".rs") {
+        } else if wanted(&path) {
             let text = fs::read_to_string(entry.path()).unwrap_or_else(|error| panic!("{path}: {error}"));
             into.push(Source { path, text });
         }

@@ -10,7 +10,8 @@ const LINES_MAX: usize = 1000;
 /// Crates that may not contain unsafe code, which their root says too.
 const SAFE: &[&str] = &["weir-http", "weir-proxy", "weir-config", "weir-worker", "weir-check"];
 
-fn is_test(path: &str) -> bool {
+/// Whether a file has tests and nothing else.
+pub(crate) fn is_test(path: &str) -> bool {
     path.contains("/tests/") || path.contains("/conformance/") || path.ends_with("/tests.rs")
 }
 
@@ -142,33 +143,6 @@ fn all_count(path: &str, variable: &str, least: usize) {
         .filter(|name| !counted(name))
         .map(|name| format!("{name} is declared and never counted"))
         .collect();
-    nothing_found(&findings);
-}
-
-/// Rows of hostile input that must have tests named after them.
-const LETTERS: &[(&str, std::ops::RangeInclusive<u32>)] = &[
-    ("a", 1..=18),
-    ("b", 1..=12),
-    ("c", 1..=5),
-    ("c", 7..=9),
-    ("e", 0..=21),
-    ("e", 26..=28),
-    ("f", 1..=4),
-    ("h", 1..=3),
-    ("h", 6..=6),
-    ("k", 2..=3),
-    ("k", 5..=5),
-];
-
-#[test]
-fn every_row_of_hostile_input_has_a_test_with_its_name() {
-    let tests: Vec<Source> = rust_files().into_iter().filter(|file| is_test(&file.path)).collect();
-    let all: BTreeSet<&str> = tests.iter().flat_map(|file| words(&file.text)).collect();
-    let named = |start: &str| all.iter().any(|word| word.starts_with(start) || word.contains(&format!("_{start}")));
-    let rows =
-        LETTERS.iter().flat_map(|(letter, numbers)| numbers.clone().map(move |number| format!("{letter}{number}_")));
-    let findings: Vec<String> =
-        rows.filter(|row| !named(row)).map(|row| format!("no test is named {row}...")).collect();
     nothing_found(&findings);
 }
 

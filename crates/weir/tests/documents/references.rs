@@ -1,0 +1,326 @@
+//! What comments and documents cite is in the repository: files, their sections, their headings, and codes of hostile input.
+//!
+//! A comment cites from the top of the repository: `docs/semantics.md §4`, `docs/hostile.md E18, E27`, `docs/status.md#glitches`; a
+//! document may also cite from its own folder. A code by itself (`E18`) means the catalogue, which the same file must name once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::markdown::{prose, quoted, tables};
+use super::sources::{Source, files, rust_files, words};
+use super::tidy::is_test;
+use super::{nothing_found, read};
+
+/// The catalogue of hostile input, whose codes may stand alone.
+const CATALOGUE: &str = "docs/hostile.md";
+/// Stand for names that somebody chooses.
+const PLACEHOLDERS: &[&str] = &["EXPERIMENT.md"];
+
+/// What one document has that can be cited.
+#[derive(Default)]
+struct Page {
+    /// Numbers of headings: `4` of `## 4. Loss`.
+    sections: BTreeSet<String>,
+    /// Headings as links name them.
+    anchors: BTreeSet<String>,
+    /// First cells of tables under the head `row`.
+    codes: BTreeSet<String>,
+}
+
+impl Page {
+    fn of(text: &str) -> Page {
+        let mut page = Page::default();
+        for line in prose(text).filter(|line| line.starts_with('#')) {
+            let heading = line.trim_start_matches('#').trim();
+            if let Some((number, _)) = heading.split_once(". ") {
+                page.sections.insert(number.to_owned());
+            }
+            page.anchors.insert(anchor(heading));
+        }
+        for table in tables(text).iter().filter(|table| table.head[0] == "row") {
+            page.codes.extend(table.rows.iter().map(|row| row[0].clone()));
+        }
+        page
+    }
+}
+
+/// A heading as links name it: small letters, dashes for spaces, no punctuation.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// One thing that a text cites.
+#[derive(Debug, PartialEq, Eq)]
+enum Reference {
+    File(String),
+    /// A file and a heading of it.
+    Anchor(String, String),
+    /// A file and a number of a section.
+    Section(String, String),
+    /// A file, if the text says in which, and a code.
+    Code(Option<String>, String),
+    /// A number of a section, with no document in front of it.
+    Adrift(String),
+    /// Something that is outside of the repository.
+    Outside(String),
+}
+
+/// `E18`: a letter up to K, and a number of one or two digits without a zero in front.
+fn is_code(word: &str) -> bool {
+    let number = word.strip_prefix(|c: char| ('A'..='K').contains(&c)).unwrap_or_default();
+    let digits = matches!(number.len(), 1 | 2) && number.bytes().all(|byte| byte.is_ascii_digit());
+    digits && (number == "0" || !number.starts_with('0'))
+}
+
+/// Looks like the path of a document, perhaps with a heading behind `#`.
+fn is_document(word: &str) -> bool {
+    let path = word.split('#').next().unwrap_or_default();
+    let named = path.strip_suffix(".md").is_some_and(|name| name.ends_with(|c: char| c.is_ascii_alphanumeric()));
+    named && path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c)) && !PLACEHOLDERS.contains(&path)
+}
+
+/// Everything that a text cites, in order. Sections and codes belong to the document in front of them, as long as nothing but
+/// numbers, `and`, `to` and `or` stands in between; those of RFCs and the like are not ours.
+fn references(text: &str) -> Vec<Reference> {
+    let mut found = Vec::new();
+    // The document that was named; an empty one for texts of others.
+    let mut cited: Option<String> = None;
+    let mut before = "";
+    for word in text.split(|c: char| c.is_whitespace() || "()[]`\"".contains(c)) {
+        let word = word.trim_end_matches(|c: char| ",.;:'".contains(c)).trim_start_matches('\'');
+        if let Some(section) = word.strip_prefix('§') {
+            for part in section.split('-').map(|part| part.trim_start_matches('§').to_owned()) {
+                match &cited {
+                    Some(path) if path.is_empty() => {}
+                    Some(path) => found.push(Reference::Section(path.clone(), part)),
+                    None => found.push(Reference::Adrift(word.to_owned())),
+                }
+            }
+        } else if is_document(word) {
+            let (path, heading) = word.split_once('#').unwrap_or((word, ""));
+            cited = Some(path.to_owned());
+            found.push(if heading.is_empty() {
+                Reference::File(path.to_owned())
+            } else {
+                Reference::Anchor(path.to_owned(), heading.to_owned())
+            });
+        } else if !word.is_empty() && word.split('-').all(is_code) {
+            let path = cited.clone().filter(|path| !path.is_empty());
+            found.extend(word.split('-').map(|code| Reference::Code(path.clone(), code.to_owned())));
+        } else if ["RFC", "KDL"].contains(&word) {
+            cited = Some(String::new());
+        } else if before.eq_ignore_ascii_case("issue") && word.trim_start_matches('#').parse::<u32>().is_ok() {
+            found.push(Reference::Outside(format!("{before} {word}")));
+        } else if !word.is_empty() && !["and", "to", "or"].contains(&word) && word.parse::<f32>().is_err() {
+            cited = None;
+        }
+        if !word.is_empty() {
+            before = word;
+        }
+    }
+    found
+}
+
+/// What of a text's references is nowhere. `folder` is where its relative paths begin, if they may be relative.
+fn unresolved(text: &str, folder: Option<&str>, pages: &BTreeMap<String, Page>) -> Vec<String> {
+    let page = |path: &str| {
+        let beside = folder.and_then(|folder| pages.get(&within(folder, path)));
+        pages.get(path).or(beside)
+    };
+    let mut findings = Vec::new();
+    let mut alone = None;
+    for reference in references(text) {
+        findings.extend(match reference {
+            Reference::File(path) => missing(page(&path), &path, "", |_| true),
+            Reference::Anchor(path, heading) => {
+                missing(page(&path), &path, &format!("heading #{heading}"), |page| page.anchors.contains(&heading))
+            }
+            Reference::Section(path, number) => {
+                missing(page(&path), &path, &format!("section {number}"), |page| page.sections.contains(&number))
+            }
+            Reference::Code(path, code) => {
+                if path.is_none() {
+                    alone.get_or_insert_with(|| code.clone());
+                }
+                let path = path.unwrap_or_else(|| CATALOGUE.to_owned());
+                missing(page(&path), &path, &format!("row {code}"), |page| page.codes.contains(&code))
+            }
+            Reference::Adrift(section) => Some(format!("{section} of what?")),
+            Reference::Outside(what) => Some(format!("{what} is not in the repository")),
+        });
+    }
+    if let Some(code) = alone
+        && !text.contains(CATALOGUE)
+        && !folder.is_some_and(|folder| within(folder, "hostile.md") == CATALOGUE && text.contains("hostile.md"))
+    {
+        findings.push(format!("{code} stands alone, and nothing says that it is of {CATALOGUE}"));
+    }
+    findings
+}
+
+/// The finding when there is no such page, or it does not have `what`.
+fn missing(page: Option<&Page>, path: &str, what: &str, has: impl Fn(&Page) -> bool) -> Option<String> {
+    match page {
+        None => Some(format!("{path} does not exist")),
+        Some(page) => (!has(page)).then(|| format!("{path} has no {what}")),
+    }
+}
+
+/// A path as seen from a folder of the repository: what lies above `docs` is at the top.
+fn within(folder: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/') {
+        if part == ".." {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
+}
+
+/// The comments of a source: lines that follow each other are one text.
+fn comments(text: &str, mark: &str) -> String {
+    let behind = format!(" {mark} ");
+    let mut all = String::new();
+    for line in text.lines() {
+        let line = line.trim();
+        if line.starts_with(mark) {
+            let told = line.trim_start_matches(['/', '!', '#']);
+            all.extend([" ", told]);
+        } else {
+            // Nothing of what was cited before holds behind it.
+            all.extend([" |\n", line.split_once(&behind).map_or("", |(_, told)| told), " |\n"]);
+        }
+    }
+    all
+}
+
+/// Codes at the beginning of a name: `E18` and `E27` of `e18_and_e27_servers_that_close`.
+fn codes_of_name(name: &str) -> Vec<String> {
+    let code = |part: &str| part.to_ascii_uppercase();
+    let parts =
+        name.split('_').take_while(|part| *part == "and" || !part.contains(char::is_uppercase) && is_code(&code(part)));
+    let codes: Vec<String> = parts.filter(|part| *part != "and").map(code).collect();
+    if name.split('_').count() > codes.len() { codes } else { Vec::new() }
+}
+
+fn pages(documents: &[Source]) -> BTreeMap<String, Page> {
+    documents.iter().map(|document| (document.path.clone(), Page::of(&document.text))).collect()
+}
+
+#[test]
+fn comments_cite_what_is_in_the_repository() {
+    let documents = files(|path| path.ends_with(".md"));
+    let pages = pages(&documents);
+    assert!(pages[CATALOGUE].codes.len() > 50 && pages["docs/semantics.md"].sections.len() > 9);
+    let is_script = |path: &str| {
+        let kinds = ["Makefile", ".toml", ".sh", ".yml"];
+        kinds.iter().any(|end| path.ends_with(end)) || path.starts_with("scripts/")
+    };
+    let mut findings = Vec::new();
+    let mut note = |path: &str, found: Vec<String>| {
+        findings.extend(found.into_iter().map(|finding| format!("{path}: {finding}")));
+    };
+    let mut cited = 0;
+    for file in rust_files() {
+        let told = comments(&file.text, "//");
+        cited += references(&told).len();
+        note(&file.path, unresolved(&told, None, &pages));
+    }
+    assert!(cited > 250, "only {cited} references found");
+    for file in files(is_script) {
+        note(&file.path, unresolved(&comments(&file.text, "#"), None, &pages));
+    }
+    for document in &documents {
+        let folder = document.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let text: Vec<&str> = prose(&document.text).collect();
+        note(&document.path, unresolved(&text.join("\n"), Some(folder), &pages));
+        for heading in own_headings(&document.text) {
+            if !pages[&document.path].anchors.contains(&heading) {
+                note(&document.path, vec![format!("the link #{heading} leads nowhere")]);
+            }
+        }
+    }
+    nothing_found(&findings);
+}
+
+/// Headings of the same document that it links to.
+fn own_headings(text: &str) -> Vec<String> {
+    let targets = text.split("](#").skip(1).filter_map(|rest| rest.split(')').next());
+    targets.map(str::to_owned).collect()
+}
+
+/// Sources of tests and of their judges; the examples of these tests here are none.
+fn test_files() -> Vec<Source> {
+    let is_one = |path: &str| (is_test(path) || path.contains("/weir-check/")) && !path.contains("/tests/documents/");
+    rust_files().into_iter().filter(|file| is_one(&file.path)).collect()
+}
+
+#[test]
+fn codes_in_names_have_rows() {
+    let page = Page::of(&read(CATALOGUE));
+    let mut findings = Vec::new();
+    for file in test_files() {
+        for name in words(&file.text).collect::<BTreeSet<_>>() {
+            let missing = codes_of_name(name).into_iter().filter(|code| !page.codes.contains(code));
+            findings.extend(missing.map(|code| format!("{}: {name}, but {CATALOGUE} has no row {code}", file.path)));
+        }
+    }
+    nothing_found(&findings);
+}
+
+#[test]
+fn every_row_of_hostile_input_has_a_test_with_its_name() {
+    let tests = test_files();
+    let all: BTreeSet<&str> =
+        tests.iter().filter(|file| is_test(&file.path)).flat_map(|file| words(&file.text)).collect();
+    let named: BTreeSet<String> = all.iter().flat_map(|name| codes_of_name(name)).collect();
+    let mut findings = Vec::new();
+    for table in tables(&read(CATALOGUE)) {
+        for row in table.rows {
+            // A test of another name stands in backticks.
+            let told = quoted(&row.join(" ")).iter().any(|word| word.contains('_') && all.contains(word.as_str()));
+            if !named.contains(&row[0]) && !told {
+                findings.push(format!("no test is named {}_...", row[0].to_ascii_lowercase()));
+            }
+        }
+    }
+    nothing_found(&findings);
+}
+
+#[test]
+fn what_is_cited_wrongly_is_found() {
+    let catalogue = Page::of("# H\n| row | what |\n|---|---|\n| E1 | a |\n| K3 | b |\n");
+    let promises = Page::of("# P\n## 4. Loss, and more\n### 4a. `Trust`\n```\n## 5. no\n```\n");
+    let pages = BTreeMap::from([(CATALOGUE.to_owned(), catalogue), ("docs/p.md".to_owned(), promises)]);
+    let of = |text: &str| unresolved(text, None, &pages);
+    let fine = "Of docs/p.md §4, §4a; docs/hostile.md E1, K3. RFC 9112 §6, §9 and §77. docs/p.md#4-loss-and-more as (E1-K3) %E9 EXPERIMENT.md";
+    assert_eq!(of(fine), [""; 0]);
+    assert_eq!(of("docs/q.md §1"), ["docs/q.md does not exist"; 2]);
+    assert_eq!(of("p.md"), ["p.md does not exist"]);
+    assert_eq!(unresolved("[a](p.md#4a-trust), ../docs/p.md §4", Some("docs"), &pages), [""; 0]);
+    assert_eq!(of("docs/p.md §4, §5."), ["docs/p.md has no section 5"]);
+    assert_eq!(of("docs/p.md#loss"), ["docs/p.md has no heading #loss"]);
+    assert_eq!(of("docs/hostile.md E1-E2"), ["docs/hostile.md has no row E2"]);
+    assert_eq!(of("docs/p.md E1"), ["docs/p.md has no row E1"]);
+    assert_eq!(of("docs/hostile.md: E1, or (K4)"), ["docs/hostile.md has no row K4"]);
+    assert_eq!(of("as E1"), ["E1 stands alone, and nothing says that it is of docs/hostile.md"]);
+    assert_eq!(of("promises §4"), ["§4 of what?"]);
+    assert_eq!(of("Issue 3 item 7"), ["Issue 3 is not in the repository"]);
+}
+
+#[test]
+fn comments_and_names_are_read() {
+    let source = "//! a docs/p.md\n//! §4\nlet b = \"// E9\"; // c K3\n    /// d\n    // e\nfn f() {}\n";
+    let told = comments(source, "//");
+    let words: Vec<&str> =
+        told.split(|c: char| c.is_whitespace() || ".|".contains(c)).filter(|word| !word.is_empty()).collect();
+    assert_eq!(words, ["a", "docs/p", "md", "§4", "c", "K3", "d", "e"]);
+    assert_eq!(references(&told)[1], Reference::Section("docs/p.md".to_owned(), "4".to_owned()));
+    assert_eq!(codes_of_name("e18_and_e27_servers"), ["E18", "E27"]);
+    assert_eq!(codes_of_name("k3_a_panic"), ["K3"]);
+    for name in ["e18", "E18_x", "a_b1_c", "x86_64", "b"] {
+        assert_eq!(codes_of_name(name), [""; 0], "{name}");
+    }
+}
