@@ -8,16 +8,16 @@ mod pool;
 use std::net::{IpAddr, SocketAddr};
 
 use weir_http::{Limits, Pseudonym};
-use weir_proxy::access::{AccessPlan, Destination, Escape, Template};
-use weir_proxy::balance::{Key, Method, Statistic};
-use weir_proxy::health::{Codes, Symptom};
+use weir_proxy::observe::access::{AccessPlan, Destination, Escape, Template};
+use weir_proxy::placement::balance::{Key, Method, Statistic};
+use weir_proxy::placement::sticky::{Cookie, SameSite, Sticky};
 use weir_proxy::plan::{
     AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode, Plan, Pool,
     ServerPlan, Serves, Share, UpstreamPlan,
 };
-use weir_proxy::route::{HostMatch, Route, RouteTable};
-use weir_proxy::rules::{Rule, Rules, TargetMatch};
-use weir_proxy::sticky::{Cookie, SameSite, Sticky};
+use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
+use weir_proxy::request::route::{HostMatch, Route, RouteTable};
+use weir_proxy::upstream::health::{Codes, Symptom};
 
 use crate::check::{Checked, Chosen};
 use crate::problem::{Problem, Span, nearest};

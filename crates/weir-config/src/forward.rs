@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
     use crate::parse;
-    use weir_proxy::policy::{Policy, Refusal, Wanted};
+    use weir_proxy::forward::policy::{Policy, Refusal, Wanted};
 
     fn list(texts: &[&str]) -> Vec<String> {
         texts.iter().map(|text| (*text).to_owned()).collect()

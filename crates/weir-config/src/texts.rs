@@ -6,9 +6,9 @@ pub(crate) mod forward;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use weir_proxy::access::{Escape, Name, Template, TemplateError};
-use weir_proxy::health::{Codes, Symptom};
+use weir_proxy::observe::access::{Escape, Name, Template, TemplateError};
 use weir_proxy::plan::BodyCheck;
+use weir_proxy::upstream::health::{Codes, Symptom};
 
 use crate::problem::nearest;
 

@@ -8,8 +8,8 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Instant;
 
-use weir_proxy::counters::{Counters, Totals};
-use weir_proxy::histogram::{Histogram, Snapshot};
+use weir_proxy::observe::counters::{Counters, Totals};
+use weir_proxy::observe::histogram::{Histogram, Snapshot};
 
 /// What can be read of one worker.
 #[derive(Debug, Clone)]

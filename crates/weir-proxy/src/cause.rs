@@ -5,10 +5,10 @@
 
 use weir_http::RequestError;
 
-use crate::access::{Blame, Party, Stage};
-use crate::kinds::Kinds;
-use crate::policy::Refusal;
-use crate::policy::host::HostError;
+use crate::forward::policy::Refusal;
+use crate::forward::policy::host::HostError;
+use crate::observe::access::{Blame, Party, Stage};
+use crate::observe::kinds::Kinds;
 
 /// What follows from a cause.
 struct Row {

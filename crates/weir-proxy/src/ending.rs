@@ -1,8 +1,8 @@
 //! How connections end, and which deadlines there are: the words of the counters, and what follows from an end.
 
-use crate::access::{Blame, Party};
-use crate::kinds::kinds;
-use crate::trust::Doubt;
+use crate::observe::access::{Blame, Party};
+use crate::observe::kinds::kinds;
+use crate::upstream::trust::Doubt;
 
 kinds! {
     /// Why a client's connection ended.

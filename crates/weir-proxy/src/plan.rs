@@ -7,13 +7,13 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 
-use crate::access::AccessPlan;
-use crate::balance::Method;
-use crate::health::{Codes, Symptom};
-use crate::policy::Policy;
-use crate::route::RouteTable;
-use crate::rules::Rules;
-use crate::sticky::Sticky;
+use crate::forward::policy::Policy;
+use crate::observe::access::AccessPlan;
+use crate::placement::balance::Method;
+use crate::placement::sticky::Sticky;
+use crate::request::nonidempotent::Rules;
+use crate::request::route::RouteTable;
+use crate::upstream::health::{Codes, Symptom};
 
 /// Everything a worker needs to know.
 #[derive(Debug, Default)]

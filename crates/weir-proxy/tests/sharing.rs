@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weir_proxy::counters::Counters;
 use weir_proxy::engine::{Action, Engine, Hints, Input, Parts};
-use weir_proxy::histogram::Histogram;
+use weir_proxy::observe::counters::Counters;
+use weir_proxy::observe::histogram::Histogram;
+use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{PipelineMode, Plan, ServerPlan, Share, UpstreamPlan};
-use weir_proxy::route::{HostMatch, Route, RouteTable};
-use weir_proxy::stats::ServerStats;
-use weir_proxy::trust::CLEAN_ANSWERS_MIN;
+use weir_proxy::request::route::{HostMatch, Route, RouteTable};
+use weir_proxy::upstream::trust::CLEAN_ANSWERS_MIN;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 

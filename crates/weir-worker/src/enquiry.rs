@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_io::{AcceptQueue, DriverStats, Waker};
-use weir_proxy::report::Report;
+use weir_proxy::observe::report::Report;
 
 /// What a worker says of itself.
 #[derive(Debug, Clone)]

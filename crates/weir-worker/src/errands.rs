@@ -7,8 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use weir_proxy::errand::{Errand, News, Unresolved, Unverified};
-use weir_proxy::lane::{Asker, Shares};
+use weir_proxy::forward::lookup::{Errand, News, Unresolved, Unverified};
+use weir_proxy::forward::shares::{Asker, Shares};
 
 /// Errands of one kind that one worker may have open. Kinds are counted apart: who guesses passwords hinders no name.
 pub const ERRANDS_MAX: usize = 4096;
@@ -97,8 +97,8 @@ mod tests {
 
     use super::*;
     use std::sync::Mutex;
-    use weir_proxy::errand::Credentials;
-    use weir_proxy::lane::Lane;
+    use weir_proxy::forward::lookup::Credentials;
+    use weir_proxy::forward::shares::Lane;
 
     #[derive(Debug, Default)]
     struct Counts {

@@ -19,8 +19,8 @@ use rtrb::Consumer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
-use weir_proxy::access::Destination;
-use weir_proxy::counters::Counters;
+use weir_proxy::observe::access::Destination;
+use weir_proxy::observe::counters::Counters;
 
 use crate::log_sink::{LOG_RING_BYTES, LogSink, Wall, ring};
 

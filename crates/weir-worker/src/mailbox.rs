@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use rtrb::{Consumer, Producer, RingBuffer};
 use weir_io::Waker;
-use weir_proxy::mail::Post;
+use weir_proxy::cross::mail::Post;
 
 /// Posts under way between two workers.
 const POSTS_MAX: usize = 256;

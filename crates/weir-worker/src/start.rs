@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use weir_io::{Driver, DriverKind, Epoll, Options, Uring, Waker, available_cores, bind_listener, pin_to};
-use weir_proxy::counters::Counters;
 use weir_proxy::engine::{Hints, Parts};
-use weir_proxy::errand::News;
-use weir_proxy::event::Event;
-use weir_proxy::histogram::Histogram;
+use weir_proxy::forward::lookup::News;
+use weir_proxy::observe::counters::Counters;
+use weir_proxy::observe::histogram::Histogram;
+use weir_proxy::observe::server_event::Event;
+use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::Plan;
-use weir_proxy::stats::ServerStats;
 
 use crate::doing::Doing;
 use crate::enquiry::Enquiry;

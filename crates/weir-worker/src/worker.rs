@@ -10,12 +10,12 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
+use weir_proxy::base::output::Out;
 use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, token_is_link};
-use weir_proxy::errand::News;
-use weir_proxy::event::Event as ServerEvent;
-use weir_proxy::output::Out;
+use weir_proxy::forward::lookup::News;
+use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_proxy::plan::Serves;
-use weir_proxy::standing::Order;
+use weir_proxy::upstream::server_state::Order;
 
 use crate::doing::{Doing, Step};
 use crate::enquiry::{Enquiry, WorkerReport};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_io::DriverKind;
+use weir_proxy::observe::report::ConnectionState;
 use weir_proxy::plan::{ListenerPlan, Plan, ServerPlan, UpstreamPlan};
-use weir_proxy::report::ConnectionState;
 use weir_worker::{Enquiry, Running, Setup, WorkerReport, enquire, start};
 
 const CONNECTIONS: u32 = 5;

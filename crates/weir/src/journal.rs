@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_proxy::event::Event;
+use weir_proxy::observe::server_event::Event;
 use weir_proxy::plan::Plan;
 
 use crate::terminal::tell;
@@ -61,7 +61,7 @@ mod tests {
     //! Proves: a flood is cut to its bound, and the rest is counted. How: one.
 
     use super::*;
-    use weir_proxy::event::What;
+    use weir_proxy::observe::server_event::What;
     use weir_proxy::plan::{ServerPlan, UpstreamPlan};
 
     #[test]

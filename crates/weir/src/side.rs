@@ -26,7 +26,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
-use weir_proxy::errand::{Errand, News, Unverified};
+use weir_proxy::forward::lookup::{Errand, News, Unverified};
 use weir_proxy::plan::ForwardPlan;
 use weir_worker::{Errands, Handle};
 
@@ -200,9 +200,9 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::time::{Duration, Instant};
 
-    use weir_proxy::errand::Credentials;
-    use weir_proxy::lane::{Asker, Lane};
-    use weir_proxy::policy::Policy;
+    use weir_proxy::forward::lookup::Credentials;
+    use weir_proxy::forward::policy::Policy;
+    use weir_proxy::forward::shares::{Asker, Lane};
 
     fn plan(users: Option<&Path>, resolvers: &[&str]) -> ForwardPlan {
         ForwardPlan {

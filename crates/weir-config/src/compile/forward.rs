@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use weir_proxy::forward::policy::{LISTED_ABOVE, Pattern, Policy, Rule};
 use weir_proxy::plan::{ForwardPlan, ListenerPlan, PipelineMode, Pool, ServerPlan, Serves, UpstreamPlan};
-use weir_proxy::policy::{LISTED_ABOVE, Pattern, Policy, Rule};
 
 use super::{BLOCKS_MAX, Compiler, narrow, network};
 use crate::check::Checked;

@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use weir_proxy::policy::host::{self, Host};
-use weir_proxy::policy::{Hours, Pattern, PatternError};
+use weir_proxy::forward::policy::host::{self, Host};
+use weir_proxy::forward::policy::{Hours, Pattern, PatternError};
 
 /// Where name servers listen, RFC 1035 §4.2.
 const DNS_PORT: u16 = 53;

@@ -5,8 +5,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use weir_proxy::base::output::Out;
 use weir_proxy::engine::{Action, Engine, Hints, Input, Parts};
-use weir_proxy::output::Out;
 
 use crate::messages;
 

@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use weir_http::{Fields, RequestHead};
 
 use super::Engine;
-use crate::access::Blame;
-use crate::access::{Placed, Stage};
-use crate::ask::ExchangeId;
 use crate::cause::Cause;
+use crate::client::connection::{Phase, Reading};
+use crate::cross::mail::Mail;
 use crate::ending::ClientEnd;
-use crate::mail::Mail;
-use crate::session::{Phase, Reading};
+use crate::observe::access::Blame;
+use crate::observe::access::{Placed, Stage};
+use crate::request::pending_request::ExchangeId;
 
 impl Engine {
     /// What the clock on the wall shows: its microseconds since 1970 less the engine's time, and how many seconds the zone

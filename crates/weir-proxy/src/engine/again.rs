@@ -5,12 +5,12 @@
 //! docs/semantics.md §4.
 
 use super::{Engine, Piece};
-use crate::ask::{Ask, ExchangeId, Traits};
+use crate::base::output::Output;
 use crate::cause::Cause;
-use crate::mail::Mail;
-use crate::output::Output;
-use crate::queue::Waiting;
-use crate::session::Phase;
+use crate::client::connection::Phase;
+use crate::cross::mail::Mail;
+use crate::request::pending_request::{Ask, ExchangeId, Traits};
+use crate::upstream::queue::Waiting;
 
 /// Where a request goes again: the server within its upstream, and the worker whose connections it takes.
 #[derive(Clone, Copy)]

@@ -4,14 +4,14 @@ use weir_http::{Fields, Framing, Persistence, Pseudonym, ReplyBody, ReplyHead};
 
 use super::account::head_len;
 use super::{Engine, HIGH_BYTES, Piece};
-use crate::ask::LinkId;
+use crate::base::output::Output;
+use crate::base::slab::{NONE, Slab};
 use crate::cause::{Cause, Local};
+use crate::client::connection::{AnswerFraming, Exchange, Phase, Reading, Session};
+use crate::cross::mail::AnswerHead;
 use crate::ending::ClientEnd;
-use crate::mail::AnswerHead;
-use crate::output::Output;
-use crate::session::{AnswerFraming, Exchange, Phase, Reading, Session};
-use crate::slab::{NONE, Slab};
-use crate::suspects::REFUSED_US;
+use crate::request::pending_request::LinkId;
+use crate::retry::poison::REFUSED_US;
 
 /// Media type of the file that tells browsers how to use the proxy.
 const PAC_TYPE: &str = "application/x-ns-proxy-autoconfig";

@@ -4,11 +4,11 @@
 //! it, not when a client notices. Bounds are those of docs/buffers.md.
 
 use super::{Engine, HIGH_BYTES};
-use crate::ask::ExchangeId;
-use crate::link::{Link, LinkState};
-use crate::server::STALLED_MAX;
-use crate::session::{Phase, Reading, Session};
-use crate::slab::NONE;
+use crate::base::slab::NONE;
+use crate::client::connection::{Phase, Reading, Session};
+use crate::request::pending_request::ExchangeId;
+use crate::upstream::connection::{Link, LinkState};
+use crate::upstream::server::STALLED_MAX;
 
 /// What one receive may add to anything after its source was told to stop.
 const RECEIVE_BYTES_MAX: usize = 64 * 1024;
@@ -83,13 +83,13 @@ impl Engine {
         if link.state == LinkState::Tunnel {
             return Ok(());
         }
-        let unfollowed = |entry: &crate::link::Entry| entry.ask.traits.is_unfollowed();
+        let unfollowed = |entry: &crate::upstream::connection::Entry| entry.ask.traits.is_unfollowed();
         if let Some(at) = link.entries.iter().position(unfollowed)
             && (at + 1 < link.entries.len() || !link.hold)
         {
             return Err(format!("request {at} of {} must not be followed", link.entries.len()));
         }
-        let alone = |entry: &crate::link::Entry| entry.ask.traits.goes_alone();
+        let alone = |entry: &crate::upstream::connection::Entry| entry.ask.traits.goes_alone();
         if let Some(at) = link.entries.iter().position(alone)
             && link.entries.len() > 1
         {

@@ -1,15 +1,15 @@
 //! Requests whose answer nobody wants any more: clients that leave, time-outs, uploads that fail.
 //!
 //! Called by [`super::client`] and [`super::timers`], and by mail. Thousands of requests may be cancelled in one turn, so nothing is
-//! searched for each: what waits is found by its name ([`crate::queue`]), a local request's answer is unwanted as soon as
+//! searched for each: what waits is found by its name ([`crate::upstream::queue`]), a local request's answer is unwanted as soon as
 //! its exchange is gone, and what is left is looked for at the end of the turn, all of it in one pass over the connections.
 
 use std::collections::HashMap;
 
 use super::Engine;
-use crate::ask::{ExchangeId, LinkId};
-use crate::link::{Link, LinkState};
-use crate::queue::Queue;
+use crate::request::pending_request::{ExchangeId, LinkId};
+use crate::upstream::connection::{Link, LinkState};
+use crate::upstream::queue::Queue;
 
 impl Engine {
     /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end. `link`: the one that it

@@ -10,11 +10,11 @@ use bytes::Bytes;
 use weir_http::{FieldName, Fields, RequestHead};
 
 use super::Engine;
-use crate::ask::{Ask, NOBODY, Traits};
-use crate::balance::{Balance, Finding, Key, Method, Statistic, hash_key};
 use crate::cause::Cause;
-use crate::cookie;
-use crate::link::LinkState;
+use crate::placement::balance::{Balance, Finding, Key, Method, Statistic, hash_key};
+use crate::placement::cookie;
+use crate::request::pending_request::{Ask, NOBODY, Traits};
+use crate::upstream::connection::LinkState;
 
 /// A connect under way for less than this is waited for rather than using a backup.
 const COMING_US: u64 = 50_000;

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use weir_http::{Fields, Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
 
 use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, token};
+use crate::base::output::{Out, Output};
+use crate::base::slab::NONE;
 use crate::cause::{Cause, Local};
+use crate::client::connection::{AnswerFraming, Exchange, Phase, Reading, Session, Stash, Want};
 use crate::ending::ClientEnd;
-use crate::output::{Out, Output};
 use crate::plan::Serves;
-use crate::session::{AnswerFraming, Exchange, Phase, Reading, Session, Stash, Want};
-use crate::slab::NONE;
 
 /// Unparsed bytes of one client above which it is not read.
 const STASH_BYTES_MAX: usize = 64 * 1024;

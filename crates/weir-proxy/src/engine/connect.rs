@@ -6,9 +6,9 @@ use super::orders::NEVER_US;
 use super::{Action, Engine, Owner, token};
 use crate::ending::Timeout;
 use crate::ending::UpstreamEnd;
-use crate::event::What;
-use crate::link::{Link, LinkState};
-use crate::server::{Reach, SURPLUS_US};
+use crate::observe::server_event::What;
+use crate::upstream::connection::{Link, LinkState};
+use crate::upstream::server::{Reach, SURPLUS_US};
 
 /// While a worker has no connection to a server, it tries at least this often, whatever the back-off says: a server that
 /// is there again gets requests within a second.

@@ -2,10 +2,10 @@
 //! [`super::forward`].
 
 use super::Engine;
-use crate::errand::{Errand, News, Unresolved};
-use crate::names::Client;
-use crate::session::Reading;
-use crate::slab::NONE;
+use crate::base::slab::NONE;
+use crate::client::connection::Reading;
+use crate::forward::dns_cache::Client;
+use crate::forward::lookup::{Errand, News, Unresolved};
 
 impl Engine {
     /// The next thing to be asked of the side thread, if any: call it until None at the end of a turn.

@@ -1,7 +1,7 @@
 //! What becomes of a request of a client of the forward proxy: who asks, where to, and whether that may be (stage route).
 //!
 //! Everything that has to be known first is asked for while the request waits unparsed: credentials and names are looked at on the
-//! side thread ([`Errand`]). Then [`Proxied::decision`](crate::own::Proxied) says where it goes; each request is decided anew. The
+//! side thread ([`Errand`]). Then [`Proxied::decision`](crate::upstream::private_pool::Proxied) says where it goes; each request is decided anew. The
 //! address that was checked is the one that is connected to. docs/semantics.md §9, RFC 9110 §7.3.2, §9.3.6, §11.7.
 
 use std::net::{IpAddr, SocketAddr};
@@ -12,17 +12,17 @@ use base64::prelude::BASE64_STANDARD;
 use weir_http::{FieldName, Fields, Method, RequestHead, TargetForm};
 
 use super::{Engine, Owner, token};
-use crate::ask::{Ask, NOBODY, Traits};
 use crate::cause::{Cause, Local};
-use crate::errand::{Credentials, Errand, Unresolved, Unverified, User};
-use crate::lane::{Asker, Lane};
-use crate::names::Lookup;
-use crate::own::{Destination, Proxied, Seat};
+use crate::client::connection::Phase;
+use crate::forward::dns_cache::Lookup;
+use crate::forward::lookup::{Credentials, Errand, Unresolved, Unverified, User};
+use crate::forward::policy::Wanted;
+use crate::forward::policy::host::{Host, parse as parse_host};
+use crate::forward::shares::{Asker, Lane};
 use crate::plan::ForwardPlan;
-use crate::policy::Wanted;
-use crate::policy::host::{Host, parse as parse_host};
-use crate::queue::Waiting;
-use crate::session::Phase;
+use crate::request::pending_request::{Ask, NOBODY, Traits};
+use crate::upstream::private_pool::{Destination, Proxied, Seat};
+use crate::upstream::queue::Waiting;
 
 /// Longest value of Proxy-Authorization that is looked at.
 const CREDENTIALS_BYTES_MAX: usize = 4096;

@@ -7,11 +7,11 @@
 use weir_http::{BodyOddities, Method, Oddities, Oddity};
 
 use super::Engine;
+use crate::base::slab::NONE;
 use crate::cause::Cause;
+use crate::client::connection::{Reading, Session};
 use crate::ending::ClientEnd;
-use crate::glitch::{ClientGlitch, UpstreamGlitch};
-use crate::session::{Reading, Session};
-use crate::slab::NONE;
+use crate::observe::glitch::{ClientGlitch, UpstreamGlitch};
 
 /// Interim answers to one request that are not strange. More than that are few hints and no progress.
 const INTERIMS_USUAL: u8 = 4;

@@ -9,12 +9,12 @@
 use super::Engine;
 use super::orders::NEVER_US;
 use super::schedule::Place;
-use crate::ask::{Ask, NOBODY, Traits};
-use crate::event::What;
-use crate::health::{Symptom, TRIAL_CHOICE_US, TRIAL_PATIENCE_US, calm_us, pause_us};
-use crate::mail::Mail;
+use crate::cross::mail::Mail;
+use crate::observe::server_event::What;
 use crate::plan::AllDown;
-use crate::standing::{Suspension, SuspensionCause};
+use crate::request::pending_request::{Ask, NOBODY, Traits};
+use crate::upstream::health::{Symptom, TRIAL_CHOICE_US, TRIAL_PATIENCE_US, calm_us, pause_us};
+use crate::upstream::server_state::{Suspension, SuspensionCause};
 
 /// How exactly it is known when a client last proved that a server works.
 const PROVED_STEP_US: u64 = 50_000;

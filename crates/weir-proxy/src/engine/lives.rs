@@ -4,16 +4,16 @@
 //! names of its requests and connections, and mail that speaks of them may be under way both ways; the new machines will
 //! give the same names to others. So the first thing that each of them hears is [`Mail::Reborn`], upon which they forget
 //! the old names, and whatever they said before their [`Mail::Welcome`] is not listened to. What their clients had asked
-//! there goes again if it may be repeated, from the copies of [`crate::keep`]. One that is reborn itself meanwhile may have
+//! there goes again if it may be repeated, from the copies of [`crate::cross::retry_copy`]. One that is reborn itself meanwhile may have
 //! lost the welcome with everything else; its own [`Mail::Reborn`] says as much. docs/hostile.md K3.
 
 use super::{Engine, Parts};
-use crate::ask::{Ask, ExchangeId, LinkId, Traits};
 use crate::cause::Cause;
-use crate::keep::Kept;
-use crate::link::LinkState;
-use crate::mail::Mail;
-use crate::session::Phase;
+use crate::client::connection::Phase;
+use crate::cross::mail::Mail;
+use crate::cross::retry_copy::Kept;
+use crate::request::pending_request::{Ask, ExchangeId, LinkId, Traits};
+use crate::upstream::connection::LinkState;
 
 impl Engine {
     /// As [`Engine::new`], in place of an engine that was lost. `life` counts from 1 and grows.

@@ -6,13 +6,13 @@
 use weir_http::{Fields, ReplyContext};
 
 use super::{Engine, Owner, token};
-use crate::ask::{Ask, LinkId, Traits};
 use crate::cause::Cause;
 use crate::ending::UpstreamEnd;
-use crate::event::What;
-use crate::link::{Entry, LinkState};
-use crate::server::Reach;
-use crate::trust::Doubt;
+use crate::observe::server_event::What;
+use crate::request::pending_request::{Ask, LinkId, Traits};
+use crate::upstream::connection::{Entry, LinkState};
+use crate::upstream::server::Reach;
+use crate::upstream::trust::Doubt;
 
 /// A server that ends a connection so soon after an answer ends it because of that.
 pub(super) const ABRUPT_US: u64 = 100_000;

@@ -4,11 +4,11 @@ use bytes::Bytes;
 
 use super::answer::Lines;
 use super::{Engine, Piece};
-use crate::ask::{Ask, ExchangeId, LinkId, Traits};
 use crate::cause::Cause;
-use crate::mail::{AnswerHead, Mail, Post};
-use crate::session::{Phase, Reading};
-use crate::trust::Doubt;
+use crate::client::connection::{Phase, Reading};
+use crate::cross::mail::{AnswerHead, Mail, Post};
+use crate::request::pending_request::{Ask, ExchangeId, LinkId, Traits};
+use crate::upstream::trust::Doubt;
 
 /// Smaller pieces travel in the post's own buffer.
 const SMALL_BYTES_MAX: usize = 4096;

@@ -1,4 +1,4 @@
-//! What an operator orders of a server while weir runs: drain, disable, enable (docs/semantics.md §6, `standing.rs`).
+//! What an operator orders of a server while weir runs: drain, disable, enable (docs/semantics.md §6, `upstream/server_state.rs`).
 //!
 //! The caller tells every worker; each carries it out for its own connections. Nothing that is in flight is lost: it is
 //! finished where it is, and what only waits goes elsewhere when there is an elsewhere.
@@ -6,9 +6,9 @@
 use super::Engine;
 use super::loss::Loss;
 use crate::ending::UpstreamEnd;
-use crate::event::What;
-use crate::link::LinkState;
-use crate::standing::{Order, Standing};
+use crate::observe::server_event::What;
+use crate::upstream::connection::LinkState;
+use crate::upstream::server_state::{Order, Standing};
 
 /// Due never: a connection that is not to be made.
 pub(super) const NEVER_US: u64 = u64::MAX;
@@ -43,7 +43,7 @@ impl Engine {
     /// Requests that wait for a server or are in flight to it on this worker's connections: 0 on all workers, and a
     /// server that is draining is empty.
     pub fn load(&self, server: u32) -> usize {
-        let requests = |machine: &crate::server::Server| machine.inflight as usize + machine.waiting.len();
+        let requests = |machine: &crate::upstream::server::Server| machine.inflight as usize + machine.waiting.len();
         self.servers.get(server as usize).map_or(0, requests)
     }
 

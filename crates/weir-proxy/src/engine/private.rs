@@ -10,13 +10,13 @@ use std::net::SocketAddr;
 use super::loss::Loss;
 use super::schedule::Place;
 use super::{Action, Engine, Owner as Table, Piece, token};
-use crate::ask::{Ask, ExchangeId, NOBODY, Traits};
 use crate::cause::Cause;
 use crate::ending::UpstreamEnd;
-use crate::link::{Link, LinkState, Owner};
-use crate::own::{Approach, OwnLink, Tried};
 use crate::plan::Pool;
-use crate::queue::Waiting;
+use crate::request::pending_request::{Ask, ExchangeId, NOBODY, Traits};
+use crate::upstream::connection::{Link, LinkState, Owner};
+use crate::upstream::private_pool::{Approach, OwnLink, Tried};
+use crate::upstream::queue::Waiting;
 
 /// How long one address is waited for before the next one is tried beside it (Connection Attempt Delay, RFC 8305 §8).
 const NEXT_ADDRESS_US: u64 = 250_000;
@@ -152,7 +152,7 @@ impl Engine {
         let revived = std::mem::take(&mut machine.failures) > 0;
         (machine.unreachable, machine.away_until_us) = (false, 0);
         if std::mem::take(&mut machine.told_unreachable) {
-            self.note_event(server as u32, crate::event::What::Reachable);
+            self.note_event(server as u32, crate::observe::server_event::What::Reachable);
         }
         let approach = self.take_approach(owner.session, Some(index));
         if revived {

@@ -2,16 +2,16 @@
 //!
 //! The worker that judges a server probes it, nobody else. A probe is not made while requests of clients to the same target have
 //! succeeded within the interval. A server starts as one that works. Bound: one connection a server at a time, for at most
-//! the time-out. The answer is judged by [`crate::probe`].
+//! the time-out. The answer is judged by [`crate::upstream::probe`].
 
 use std::sync::Arc;
 
 use super::{Action, Engine, GENERATION_MASK, Input};
-use crate::output::Out;
+use crate::base::output::Out;
+use crate::base::stamp::mix;
 use crate::plan::HealthPlan;
-use crate::probe::{Probe, ProbeFault, Streak, Verdict, request};
-use crate::stamp::mix;
-use crate::standing::SuspensionCause;
+use crate::upstream::probe::{Probe, ProbeFault, Streak, Verdict, request};
+use crate::upstream::server_state::SuspensionCause;
 
 /// The kind of a probe's token; see [`super::token`].
 const PROBE: u64 = 4;

@@ -1,4 +1,4 @@
-//! Requests in quarantine: what was lost twice, and suspects ([`crate::suspects`]), go one at a time in each upstream, over all
+//! Requests in quarantine: what was lost twice, and suspects ([`crate::retry::poison`]), go one at a time in each upstream, over all
 //! workers, alone on a connection (stage schedule).
 //!
 //! A server that crashes takes everything with it that it had in flight. Sent again all at once, the innocent would stand beside
@@ -10,14 +10,14 @@ use bytes::Bytes;
 
 use super::loss::Loss;
 use super::{Engine, Group, Hints};
-use crate::ask::{Ask, ExchangeId, Traits};
 use crate::cause::Cause;
+use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
-use crate::link::{Entry, LinkState};
-use crate::log::Log;
-use crate::mail::Mail;
-use crate::queue::{Queue, Waiting};
-use crate::suspects::{self, Crash, KEY_BYTES_MAX, Suspect, Verdict};
+use crate::request::pending_request::{Ask, ExchangeId, Traits};
+use crate::retry::poison::{self, Crash, KEY_BYTES_MAX, Suspect, Verdict};
+use crate::upstream::connection::{Entry, LinkState};
+use crate::upstream::queue::{Queue, Waiting};
+use crate::upstream::request_log::Log;
 
 /// How long one request keeps the next waiting: killers kill soon, and an innocent one may be slow.
 const QUARANTINE_US: u64 = 100_000;
@@ -157,7 +157,7 @@ impl Engine {
             return None;
         }
         for (position, Waiting { ask, bytes }) in quarantine.waiting.places().take(LOOK_MAX) {
-            let key = if self.suspects.is_empty() { None } else { suspects::key(ask.upstream, bytes) };
+            let key = if self.suspects.is_empty() { None } else { poison::key(ask.upstream, bytes) };
             let held_until_us = key.map_or(0, |key| self.suspects.held_until_us(&key));
             if held_until_us <= self.now_us {
                 return Some(position);
@@ -227,7 +227,7 @@ impl Engine {
         {
             self.make_connection(server);
         }
-        let soon_us = self.now_us + suspects::CRASH_US;
+        let soon_us = self.now_us + poison::CRASH_US;
         let effort = |position: &usize| {
             let link = self.links.at(self.servers[server].links[*position]);
             match link.state {
@@ -282,23 +282,23 @@ impl Engine {
         if self.suspects.is_empty() {
             return Verdict::Free;
         }
-        suspects::key(ask.upstream, bytes).map_or(Verdict::Free, |key| self.suspects.verdict(self.now_us, &key))
+        poison::key(ask.upstream, bytes).map_or(Verdict::Free, |key| self.suspects.verdict(self.now_us, &key))
     }
 
     /// What is to be done with a request that is going to be serialised.
     pub(super) fn verdict_of_new(&self, upstream: usize, method: &[u8], path: &[u8], host: &[u8]) -> Verdict {
         let lines = [method, b" ", path, b" HTTP/1.1\r\nHost: ", host, b"\r\n"].concat();
-        suspects::key(upstream as u16, &lines).map_or(Verdict::Free, |key| self.suspects.verdict(self.now_us, &key))
+        poison::key(upstream as u16, &lines).map_or(Verdict::Free, |key| self.suspects.verdict(self.now_us, &key))
     }
 
     /// Which crash of its server the loss of a connection belongs to; None: it says nothing about requests. Times are those of
     /// the connection, and of the oldest request on it.
     pub(super) fn crash_of(&mut self, server: usize, connected_us: u64, sent_us: u64) -> Option<Crash> {
-        let stood = connected_us.saturating_add(suspects::CRASH_US) <= sent_us;
+        let stood = connected_us.saturating_add(poison::CRASH_US) <= sent_us;
         self.suspects.on_loss(self.now_us, server, stood)
     }
 
-    /// A request was in flight when a server died. True: it is not sent any more. `rested`: as [`crate::link::Link::rested`].
+    /// A request was in flight when a server died. True: it is not sent any more. `rested`: as [`crate::upstream::connection::Link::rested`].
     pub(super) fn accuse(&mut self, crash: Crash, rested: bool, entry: &Entry, log: &Log) -> bool {
         let Some(key) = key_of(entry, log) else { return false };
         let alone = rested && self.is_only_one(&entry.ask);
@@ -352,5 +352,5 @@ impl Engine {
 }
 
 fn key_of(entry: &Entry, log: &Log) -> Option<Vec<u8>> {
-    suspects::key(entry.ask.upstream, &log.copy(entry.start, (entry.len as usize).min(KEY_BYTES_MAX)))
+    poison::key(entry.ask.upstream, &log.copy(entry.start, (entry.len as usize).min(KEY_BYTES_MAX)))
 }

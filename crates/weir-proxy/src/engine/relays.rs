@@ -5,11 +5,11 @@
 //! at, [`LOOKS`] times in its time-out, and at its end.
 
 use super::{Action, Engine, Owner, token};
+use crate::base::slab::NONE;
+use crate::client::connection::{Reading, Relay};
 use crate::ending::ClientEnd;
 use crate::ending::UpstreamEnd;
-use crate::link::{Link, LinkState};
-use crate::session::{Reading, Relay};
-use crate::slab::NONE;
+use crate::upstream::connection::{Link, LinkState};
 
 /// How often a tunnel is looked at in the time that it may stay silent: so much longer than that it may live.
 const LOOKS: u64 = 8;

@@ -2,11 +2,11 @@
 
 use super::Engine;
 use super::orders::NEVER_US;
-use crate::link::{Entry, Link, LinkState};
-use crate::report::{ConnectionReport, ConnectionState, Report, ServerReport};
-use crate::server::Server;
-use crate::standing::State;
-use crate::trust::TrustState;
+use crate::observe::report::{ConnectionReport, ConnectionState, Report, ServerReport};
+use crate::upstream::connection::{Entry, Link, LinkState};
+use crate::upstream::server::Server;
+use crate::upstream::server_state::State;
+use crate::upstream::trust::TrustState;
 
 impl Engine {
     /// What there is now. Visits every upstream connection once.

@@ -4,16 +4,16 @@ use weir_http::{Fields, Forwarded, Framing, RequestBody, RequestEdits, RequestHe
 
 use super::loss::{ABRUPT_US, Loss};
 use super::{Engine, GENERATION_MASK};
-use crate::ask::{Ask, ExchangeId, LinkId, NOBODY, Traits};
 use crate::cause::Cause;
+use crate::client::connection::Phase;
+use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
-use crate::line_end::carries_line_end;
-use crate::mail::Mail;
 use crate::plan::Pool;
-use crate::queue::Waiting;
-use crate::server::Reach;
-use crate::session::Phase;
-use crate::suspects::Verdict;
+use crate::request::line_end::carries_line_end;
+use crate::request::pending_request::{Ask, ExchangeId, LinkId, NOBODY, Traits};
+use crate::retry::poison::Verdict;
+use crate::upstream::queue::Waiting;
+use crate::upstream::server::Reach;
 
 /// How often a server is chosen while other workers' connections go away under the choice.
 const CHOICES_MAX: usize = 4;

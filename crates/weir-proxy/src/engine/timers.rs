@@ -5,13 +5,13 @@
 
 use super::orders::NEVER_US;
 use super::{Engine, Owner, token, token_is_link};
+use crate::base::slab::NONE;
 use crate::cause::Cause;
+use crate::client::connection::{Exchange, Phase, Reading, Session};
 use crate::ending::ClientEnd;
 use crate::ending::Timeout;
-use crate::errand::ERRAND_US;
-use crate::link::LinkState;
-use crate::session::{Exchange, Phase, Reading, Session};
-use crate::slab::NONE;
+use crate::forward::lookup::ERRAND_US;
+use crate::upstream::connection::LinkState;
 
 /// How long an answer that ends a connection is given to be read before the connection is closed.
 const LINGER_US: u64 = 2_000_000;

@@ -3,12 +3,12 @@
 //! Bound: [`super::HIGH_BYTES`] unsent each way; the tunnel's time-out, and the client's send time-out for what is left to say.
 
 use super::{Action, Engine, Piece};
-use crate::ask::ExchangeId;
 use crate::cause::Cause;
+use crate::client::connection::{Phase, Reading};
 use crate::ending::ClientEnd;
 use crate::ending::Timeout;
 use crate::ending::UpstreamEnd;
-use crate::session::{Phase, Reading};
+use crate::request::pending_request::ExchangeId;
 
 impl Engine {
     /// The connection leaves the pool, joined with one client; another takes its place.

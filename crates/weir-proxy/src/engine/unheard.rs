@@ -7,9 +7,9 @@
 
 use super::loss::Loss;
 use super::{Action, Engine, Owner, token};
+use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
-use crate::link::{Link, LinkState};
-use crate::mail::Mail;
+use crate::upstream::connection::{Link, LinkState};
 
 /// How long nothing must have been heard. With [`AGAIN_US`] and the next connect a safe request is answered within 3 s.
 const UNHEARD_US: u64 = 2_500_000;

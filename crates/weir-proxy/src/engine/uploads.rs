@@ -7,7 +7,7 @@ use weir_http::{Chunk, ChunkedDecoder, Framing, RequestHead};
 
 use super::{Engine, Input, Piece};
 use crate::cause::Cause;
-use crate::session::{Phase, Reading, Upload, UploadFraming};
+use crate::client::connection::{Phase, Reading, Upload, UploadFraming};
 
 /// Body bytes gathered before the request is forwarded anyway.
 pub(super) const GATHER_BYTES_MAX: usize = 64 * 1024;

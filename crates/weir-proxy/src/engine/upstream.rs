@@ -9,15 +9,15 @@ use super::answer::Lines;
 use super::loss::Loss;
 use super::watch::{End, Watch};
 use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, Piece, token};
-use crate::ask::{Ask, ExchangeId, LinkId, Traits};
-use crate::depth::Answers;
+use crate::base::output::Out;
+use crate::cross::mail::AnswerHead;
 use crate::ending::UpstreamEnd;
-use crate::glitch::UpstreamGlitch;
-use crate::link::{Entry, Link, LinkState, Step};
-use crate::mail::AnswerHead;
-use crate::output::Out;
-use crate::server::Reach;
-use crate::trust::Doubt;
+use crate::observe::glitch::UpstreamGlitch;
+use crate::request::pending_request::{Ask, ExchangeId, LinkId, Traits};
+use crate::upstream::connection::{Entry, Link, LinkState, Step};
+use crate::upstream::depth::Answers;
+use crate::upstream::server::Reach;
+use crate::upstream::trust::Doubt;
 
 /// Bytes of an unwanted answer that are read to keep its connection; with more to come the connection is closed.
 const DISCARD_BYTES_MAX: u64 = 256 * 1024;

@@ -1,4 +1,4 @@
-//! Who is charged with what clients of the forward proxy do (stage account): see [`crate::usage`].
+//! Who is charged with what clients of the forward proxy do (stage account): see [`crate::observe::accounting`].
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::Engine;
 use crate::cause::Cause;
-use crate::report::{UsageReport, UsedReport, UsedRow};
-use crate::usage::{Account, Place, Table};
+use crate::observe::accounting::{Account, Place, Table};
+use crate::observe::report::{UsageReport, UsedReport, UsedRow};
 
 impl Engine {
     /// What the present request of a client is charged to.

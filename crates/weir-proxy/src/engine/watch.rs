@@ -1,4 +1,4 @@
-//! Bodies that others stand behind are watched for heads of answers: see [`crate::misframing`].
+//! Bodies that others stand behind are watched for heads of answers: see [`crate::upstream::misframing`].
 //!
 //! Called while answers are read ([`super::upstream`]). What may become a head is held back until it is known; a head of this
 //! server at this moment means that the body was declared longer than it is, and that the rest is somebody else's: the answer is
@@ -11,8 +11,8 @@ use bytes::Bytes;
 use weir_http::{ReplyBody, ReplyHead};
 
 use super::{Engine, Input, Piece};
-use crate::misframing::{BEGINNING, Print, Quote, Verdict, judge_end, next_quote};
-use crate::trust::Doubt;
+use crate::upstream::misframing::{BEGINNING, Print, Quote, Verdict, judge_end, next_quote};
+use crate::upstream::trust::Doubt;
 
 /// How long the end of a body waits for what comes behind it.
 const WAIT_US: u64 = 1_000_000;

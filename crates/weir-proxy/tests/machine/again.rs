@@ -2,8 +2,8 @@
 //! again is found within a second. How: worlds whose servers refuse, hang, reset and come back. docs/semantics.md §4.
 
 use weir_check::upstreams::check_honest;
-use weir_proxy::budget::BURST_MIN;
 use weir_proxy::plan::{PipelineMode, Plan};
+use weir_proxy::retry::budget::BURST_MIN;
 
 use crate::world::{Do, Door, World, honest, plan};
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::PipelineMode;
-use weir_proxy::trust::Doubt;
+use weir_proxy::upstream::trust::Doubt;
 
 use crate::world::{Do, World, answer, plan};
 

@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use weir_check::upstreams::check_honest;
-use weir_proxy::errand::{Addresses, Credentials, Errand, News, Unresolved, Unverified, User};
-use weir_proxy::lane::Asker;
+use weir_proxy::forward::lookup::{Addresses, Credentials, Errand, News, Unresolved, Unverified, User};
+use weir_proxy::forward::policy::{Policy, Rule};
+use weir_proxy::forward::shares::Asker;
 use weir_proxy::plan::{ForwardPlan, Network, Plan, Pool, ServerPlan, Serves, UpstreamPlan};
-use weir_proxy::policy::{Policy, Rule};
 
 use crate::world::{Do, Door, World};
 
@@ -688,7 +688,7 @@ fn a_refused_connection_of_a_user_may_try_again() {
 /// An operator's order holds for tunnels too.
 #[test]
 fn a_disabled_forward_proxy() {
-    use weir_proxy::standing::Order;
+    use weir_proxy::upstream::server_state::Order;
     let mut world = world(forward());
     world.nodes[0].engine.order(0, Order::Disable);
     let client = world.client();
@@ -736,6 +736,10 @@ fn pac() {
     assert_eq!(reply.fields.first("content-type"), Some("application/x-ns-proxy-autoconfig"));
     assert_eq!(words(&world, client)[0], "function");
     assert_eq!(world.count(|counters| counters.refusals.sum()), 0, "it is no refusal");
-    assert!(world.lines.len() == 2 && world.lines.iter().all(|line| line.contains(" none done - ")), "{:?}", world.lines);
+    assert!(
+        world.lines.len() == 2 && world.lines.iter().all(|line| line.contains(" none done - ")),
+        "{:?}",
+        world.lines
+    );
     world.finish();
 }

@@ -6,10 +6,10 @@
 use weir_check::upstreams::check_honest;
 use weir_check::{Rules, StrictRequests};
 use weir_proxy::ending::UpstreamEnd;
-use weir_proxy::glitch::{ClientGlitch, UpstreamGlitch};
+use weir_proxy::observe::glitch::{ClientGlitch, UpstreamGlitch};
+use weir_proxy::observe::report::ConnectionReport;
 use weir_proxy::plan::{PipelineMode, Plan};
-use weir_proxy::report::ConnectionReport;
-use weir_proxy::trust::CLEAN_ANSWERS_MIN;
+use weir_proxy::upstream::trust::CLEAN_ANSWERS_MIN;
 
 use crate::world::{Cut, Do, Rng, Seen, World, access_log, answer, plan};
 

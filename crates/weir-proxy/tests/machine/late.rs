@@ -4,7 +4,7 @@
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{PipelineMode, Plan};
-use weir_proxy::usual::LATE_US_MIN;
+use weir_proxy::upstream::slow_answer::LATE_US_MIN;
 
 use crate::world::{Do, Seen, World, answer, plan};
 

@@ -3,8 +3,8 @@
 
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::{PipelineMode, Plan, Share};
-use weir_proxy::rules::{Rule, Rules, TargetMatch};
-use weir_proxy::trust::Doubt;
+use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
+use weir_proxy::upstream::trust::Doubt;
 
 use crate::tunnels::SWITCH;
 use crate::world::{Do, Seen, World, answer, honest, plan};

@@ -292,7 +292,7 @@ fn tunnels_and_large_bodies() {
 /// Two upstreams: a client has a connection to each.
 #[test]
 fn a_connection_for_each_upstream() {
-    use weir_proxy::route::{HostMatch, Route, RouteTable};
+    use weir_proxy::request::route::{HostMatch, Route, RouteTable};
     let mut plan = pool(Pool::Pinned, 1, 8);
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 9001));
     let second = weir_proxy::plan::UpstreamPlan {

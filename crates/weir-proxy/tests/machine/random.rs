@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_check::{Body, End};
 use weir_proxy::plan::{PipelineMode, Pool, Share};
-use weir_proxy::trust::Doubt;
+use weir_proxy::upstream::trust::Doubt;
 
 use crate::world::{Cut, Do, Door, Rng, Seen, World, answer, plan};
 

@@ -260,7 +260,7 @@ fn a18_pipelined_client() {
 /// C5: each request of a connection is routed anew.
 #[test]
 fn c5_routes_are_not_inherited() {
-    use weir_proxy::route::{HostMatch, Route, RouteTable};
+    use weir_proxy::request::route::{HostMatch, Route, RouteTable};
     let mut both = plan(1, 1);
     let mut other = plan(2, 1).upstreams.remove(0);
     other.servers.remove(0);

@@ -6,9 +6,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use weir_check::upstreams::check_honest;
-use weir_proxy::health::{Codes, Symptom};
 use weir_proxy::plan::FailoverRule;
-use weir_proxy::standing::State;
+use weir_proxy::upstream::health::{Codes, Symptom};
+use weir_proxy::upstream::server_state::State;
 
 use crate::breathing::{SECOND, ask_slow, breathing, carrier, open, slow_after};
 use crate::world::{Do, Door, Seen, World, answer, honest, plan};

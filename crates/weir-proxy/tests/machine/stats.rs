@@ -2,10 +2,10 @@
 //! That the figures of servers add up to those of the worker is looked at when any test of this binary finishes.
 
 use weir_proxy::ending::UpstreamEnd;
+use weir_proxy::observe::report::{ConnectionReport, ConnectionState, ServerReport};
 use weir_proxy::plan::PipelineMode;
-use weir_proxy::report::{ConnectionReport, ConnectionState, ServerReport};
-use weir_proxy::standing::{Order, State};
-use weir_proxy::trust::{CLEAN_ANSWERS_MIN, Doubt, PENALTY_MIN_US, TrustState};
+use weir_proxy::upstream::server_state::{Order, State};
+use weir_proxy::upstream::trust::{CLEAN_ANSWERS_MIN, Doubt, PENALTY_MIN_US, TrustState};
 
 use crate::world::{Do, Door, World, answer, honest, plan};
 

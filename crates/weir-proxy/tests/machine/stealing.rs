@@ -5,7 +5,7 @@
 
 use weir_check::upstreams::{check_honest, honest_answer};
 use weir_proxy::plan::{PipelineMode, Plan, Pool, Share};
-use weir_proxy::trust::Doubt;
+use weir_proxy::upstream::trust::Doubt;
 
 use crate::world::{Do, World, answer, honest, plan};
 

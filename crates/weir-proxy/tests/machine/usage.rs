@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use weir_proxy::errand::User;
+use weir_proxy::forward::lookup::User;
+use weir_proxy::observe::accounting::Use;
+use weir_proxy::observe::report::{UsedReport, UsedRow};
 use weir_proxy::plan::Plan;
-use weir_proxy::report::{UsedReport, UsedRow};
-use weir_proxy::usage::Use;
 
 use crate::forward::{ANN, forward, get, resolved, send, verify, with_users, world};
 use crate::world::{Do, Door, World};

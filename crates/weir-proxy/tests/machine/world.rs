@@ -13,18 +13,18 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use weir_check::{End, Reply, Request, StrictReplies, StrictRequests};
-use weir_proxy::access::{AccessPlan, Destination, Escape, Template};
-use weir_proxy::counters::Counters;
+use weir_proxy::base::output::Out;
+use weir_proxy::cross::mail::Post;
 use weir_proxy::engine::{Delivery, Engine, Hints, Parts};
-use weir_proxy::errand::{Errand, News};
-use weir_proxy::histogram::Histogram;
-use weir_proxy::mail::Post;
-use weir_proxy::output::Out;
+use weir_proxy::forward::lookup::{Errand, News};
+use weir_proxy::observe::access::{AccessPlan, Destination, Escape, Template};
+use weir_proxy::observe::accounting::Use;
+use weir_proxy::observe::counters::Counters;
+use weir_proxy::observe::histogram::Histogram;
+use weir_proxy::observe::report::ServerReport;
+use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{Plan, ServerPlan, Serves, UpstreamPlan};
-use weir_proxy::report::ServerReport;
-use weir_proxy::route::{HostMatch, Route, RouteTable};
-use weir_proxy::stats::ServerStats;
-use weir_proxy::usage::Use;
+use weir_proxy::request::route::{HostMatch, Route, RouteTable};
 
 /// Port of server 0; server n listens on the n-th port behind it.
 const PORT: u16 = 9000;

@@ -28,7 +28,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "generation-of-requests",
         story: "a late answer is given to whoever has the slot of its request now",
-        file: "weir-proxy/src/slab.rs",
+        file: "weir-proxy/src/base/slab.rs",
         right: "slot.generation == generation && slot.occupant.is_some()",
         wrong: "(slot.generation == generation || $ && std::any::type_name::<T>().ends_with(\"Exchange\")) && slot.occupant.is_some()",
         found_by: "one_worker_keeps",
@@ -46,7 +46,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "unasked-bytes",
         story: "bytes that nobody asked for wait for the next request",
-        file: "weir-proxy/src/link.rs",
+        file: "weir-proxy/src/upstream/connection.rs",
         right: "Reading::Head if !asked => return Step::Unasked,",
         wrong: "Reading::Head if !asked => return if $ { Step::More } else { Step::Unasked },",
         found_by: "hostile::no_victim",
@@ -55,7 +55,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "head-with-body",
         story: "the answer to HEAD is read with the body that it announces",
-        file: "weir-proxy/src/link.rs",
+        file: "weir-proxy/src/upstream/connection.rs",
         right: "ReplyContext { head: asked.has(Traits::HEAD) }",
         wrong: "ReplyContext { head: asked.has(Traits::HEAD) && !$ }",
         found_by: "one_worker_keeps",
@@ -64,7 +64,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "followed",
         story: "a request is sent behind one that must not be followed",
-        file: "weir-proxy/src/link.rs",
+        file: "weir-proxy/src/upstream/connection.rs",
         right: "self.hold |= ask.traits.is_unfollowed();",
         wrong: "self.hold |= ask.traits.is_unfollowed() && !$;",
         found_by: "one_worker_keeps",
@@ -73,7 +73,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "behind-others",
         story: "a request that goes alone is put behind others",
-        file: "weir-proxy/src/server.rs",
+        file: "weir-proxy/src/upstream/server.rs",
         right: "        if ask.traits.goes_alone() {\n            return self.empty()",
         wrong: "        if ask.traits.goes_alone() && !$ {\n            return self.empty()",
         found_by: "one_worker_keeps",
@@ -91,7 +91,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "not-made-up-for",
         story: "a connection whose client does not read counts as one that takes requests",
-        file: "weir-proxy/src/server.rs",
+        file: "weir-proxy/src/upstream/server.rs",
         right: "link.large || link.late || link.paused && link.yields;",
         wrong: "(link.large || link.late || link.paused && link.yields) && !$;",
         found_by: "bounds::a_slow_reader",
@@ -100,7 +100,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "followed-last",
         story: "something is sent behind HEAD, a conditional request, or one that may make the server split its answer",
-        file: "weir-proxy/src/ask.rs",
+        file: "weir-proxy/src/request/pending_request.rs",
         right: "self.goes_alone() || self.has(Traits::LAST)",
         wrong: "self.goes_alone() || self.has(Traits::LAST) && !$",
         found_by: "one_worker_keeps",
@@ -163,7 +163,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "left-in-line",
         story: "what waits is not taken back when its client leaves",
-        file: "weir-proxy/src/queue.rs",
+        file: "weir-proxy/src/upstream/queue.rs",
         right: "        self.remove(number.wrapping_sub(self.first) as usize)",
         wrong: "        if $ {\n            return None;\n        }\n        self.remove(number.wrapping_sub(self.first) as usize)",
         found_by: "crowds::",
@@ -172,7 +172,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "places-before",
         story: "who waits is not found where he stands after a line was closed up",
-        file: "weir-proxy/src/queue.rs",
+        file: "weir-proxy/src/upstream/queue.rs",
         right: "self.places.insert(waiting.ask.id, self.first.wrapping_add(place as u32));",
         wrong: "if !$ { self.places.insert(waiting.ask.id, self.first.wrapping_add(place as u32)); }",
         found_by: "crowds::",
@@ -199,7 +199,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "backups-first",
         story: "backups are servers like the others",
-        file: "weir-proxy/src/balance.rs",
+        file: "weir-proxy/src/placement/balance.rs",
         right: "backups[at] == backup && usable(at)",
         wrong: "(backups[at] == backup || $) && usable(at)",
         found_by: "one_worker_keeps",

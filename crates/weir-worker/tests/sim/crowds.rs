@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_io::sim::{Faults, Rng, Settings};
-use weir_proxy::budget::{BURST_MIN, FLOOR_PER_SECOND};
 use weir_proxy::plan::{PipelineMode, ServerPlan, UpstreamPlan};
-use weir_proxy::route::{HostMatch, Route, RouteTable};
+use weir_proxy::request::route::{HostMatch, Route, RouteTable};
+use weir_proxy::retry::budget::{BURST_MIN, FLOOR_PER_SECOND};
 
 use super::book::{Asked, Book, Outcome};
 use super::client::{Act, Client, Manners};

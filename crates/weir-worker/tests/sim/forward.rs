@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use weir_io::sim::{Faults, Rng, Settings};
+use weir_proxy::forward::policy::{Policy, Rule};
 use weir_proxy::plan::{ForwardPlan, ListenerPlan, Network, Plan, Pool, ServerPlan, Serves, UpstreamPlan};
-use weir_proxy::policy::{Policy, Rule};
 
 use super::run::Run;
 use super::scenario::{Kind, Scenario, listen_address, server_address};

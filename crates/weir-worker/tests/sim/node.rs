@@ -12,11 +12,11 @@ use weir_io::{
     AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, RecvBuf, Relayed, Socket,
     Token, Waker,
 };
-use weir_proxy::counters::Counters;
 use weir_proxy::engine::{Engine, Hints, Parts};
-use weir_proxy::histogram::Histogram;
+use weir_proxy::observe::counters::Counters;
+use weir_proxy::observe::histogram::Histogram;
+use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::Plan;
-use weir_proxy::stats::ServerStats;
 use weir_worker::{Control, Worker, mailboxes_of};
 
 /// Where a worker is to panic next: that is a bug of weir's, in the middle of whatever its machines are doing.

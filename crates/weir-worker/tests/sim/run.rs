@@ -7,9 +7,9 @@ use std::rc::Rc;
 
 use weir_io::sim::{Actor, Faults, Ledger, Rng, SimWorld};
 
-use weir_proxy::counters::{Counters, Kind as CounterKind};
+use weir_proxy::observe::counters::{Counters, Kind as CounterKind};
+use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{PipelineMode, Pool, ServerPlan, UpstreamPlan};
-use weir_proxy::stats::ServerStats;
 
 use super::book::{Book, Entry, Outcome, SharedBook, Traffic};
 use super::client::Client;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use weir_check::upstreams::{Closing, Ending, closings};
 use weir_io::sim::{Faults, Rng, Settings};
-use weir_proxy::balance::Method;
+use weir_proxy::placement::balance::Method;
 use weir_proxy::plan::{AllDown, ListenerPlan, PipelineMode, Plan, ServerPlan, Share, UpstreamPlan};
-use weir_proxy::route::{HostMatch, Route, RouteTable};
+use weir_proxy::request::route::{HostMatch, Route, RouteTable};
 
 use super::client::{ALL, Manners, SAFE};
 use super::dials::{self, Ordered};

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use weir_check::upstreams::{Asker, Company, HostileUpstream, Outcome as Seen, by_id, catalogue, closings};
 use weir_io::sim::{Faults, Rng, START_US, Settings};
 use weir_proxy::plan::{PipelineMode, ServerPlan, Share};
-use weir_proxy::trust::CLEAN_ANSWERS_MIN;
+use weir_proxy::upstream::trust::CLEAN_ANSWERS_MIN;
 
 use super::book::{Asked, Book, Entry, Outcome, Played};
 use super::client::{Act, Client, Manners};

@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
+use weir_proxy::observe::report::ServerReport;
+use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::Pool;
-use weir_proxy::report::ServerReport;
-use weir_proxy::standing::State;
-use weir_proxy::stats::ServerStats;
+use weir_proxy::upstream::server_state::State;
 
 use super::node::Node;
 use super::scenario::{Kind, Scenario};

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use weir_io::AcceptQueue;
-use weir_proxy::counters::{Counters, Kind, Sample};
-use weir_proxy::histogram::Snapshot;
+use weir_proxy::observe::counters::{Counters, Kind, Sample};
+use weir_proxy::observe::histogram::Snapshot;
+use weir_proxy::observe::report::ConnectionState;
 use weir_proxy::plan::Plan;
-use weir_proxy::report::ConnectionState;
-use weir_proxy::trust::TrustState;
+use weir_proxy::upstream::trust::TrustState;
 use weir_worker::WorkerReport;
 
 use super::exposition::{Exposition, Format, Label, Seconds, Type};

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use weir_proxy::counters::{Sample, Totals};
-use weir_proxy::histogram::Snapshot;
+use weir_proxy::observe::counters::{Sample, Totals};
+use weir_proxy::observe::histogram::Snapshot;
+use weir_proxy::observe::report::ConnectionReport;
 use weir_proxy::plan::Plan;
-use weir_proxy::report::ConnectionReport;
-use weir_proxy::standing::State;
+use weir_proxy::upstream::server_state::State;
 use weir_worker::WorkerReport;
 
 use super::document::{

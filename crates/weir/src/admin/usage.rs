@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use weir_proxy::report::{UsageReport, UsedReport};
-use weir_proxy::usage::{self, ROWS_MAX};
+use weir_proxy::observe::accounting::{self, ROWS_MAX};
+use weir_proxy::observe::report::{UsageReport, UsedReport};
 
 use super::document::{Usage, Use, Uses};
 
@@ -21,8 +21,8 @@ pub(super) fn usage<'a>(reports: impl Iterator<Item = &'a UsageReport>) -> Optio
 }
 
 fn merged<'a>(reports: impl Iterator<Item = &'a UsedReport>) -> Uses {
-    let mut all: BTreeMap<&str, (u64, usage::Use)> = BTreeMap::new();
-    let (mut others, mut connections) = (usage::Use::default(), 0);
+    let mut all: BTreeMap<&str, (u64, accounting::Use)> = BTreeMap::new();
+    let (mut others, mut connections) = (accounting::Use::default(), 0);
     for report in reports {
         others.add(&report.others);
         connections += u64::from(report.others_connections);
@@ -43,13 +43,13 @@ fn merged<'a>(reports: impl Iterator<Item = &'a UsedReport>) -> Uses {
     }
 }
 
-fn weight(used: &usage::Use) -> u64 {
+fn weight(used: &accounting::Use) -> u64 {
     let refusals: u64 = used.refusals.iter().map(|(_, count)| count).sum();
     let requests = used.requests.saturating_add(used.tunnels).saturating_add(refusals);
     requests.saturating_mul(REQUEST_BYTES).saturating_add(used.bytes_in).saturating_add(used.bytes_out)
 }
 
-fn row(name: &str, connections: u64, used: usage::Use) -> Use {
+fn row(name: &str, connections: u64, used: accounting::Use) -> Use {
     Use {
         name: name.to_owned(),
         connections,
@@ -66,16 +66,16 @@ mod tests {
     //! Proves: workers are added up, the busiest come first, and what does not fit is in the sum. How: made-up reports.
 
     use super::*;
-    use weir_proxy::report::UsedRow;
+    use weir_proxy::observe::report::UsedRow;
 
     fn row(name: &str, connections: u32, requests: u64, bytes_in: u64, words: &[&'static str]) -> UsedRow {
         let refusals = words.iter().map(|word| (*word, 1)).collect();
-        let used = usage::Use { requests, bytes_in, refusals, ..usage::Use::default() };
+        let used = accounting::Use { requests, bytes_in, refusals, ..accounting::Use::default() };
         UsedRow { name: name.into(), connections, used }
     }
 
     fn report(rows: Vec<UsedRow>) -> UsageReport {
-        let others = usage::Use { tunnels: 3, ..usage::Use::default() };
+        let others = accounting::Use { tunnels: 3, ..accounting::Use::default() };
         UsageReport { destinations: UsedReport { rows, others, others_connections: 2 }, ..UsageReport::default() }
     }
 

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use weir_proxy::counters::Totals;
-use weir_proxy::histogram::{Snapshot, Sparse};
+use weir_proxy::observe::counters::Totals;
+use weir_proxy::observe::histogram::{Snapshot, Sparse};
 
 use super::reading::Lately;
 
@@ -128,7 +128,7 @@ mod tests {
     //! minutes of made-up time; and random values at random times, counted by two workers.
 
     use proptest::prelude::*;
-    use weir_proxy::histogram::Histogram;
+    use weir_proxy::observe::histogram::Histogram;
 
     use super::*;
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use weir_proxy::lane::Lane;
+use weir_proxy::forward::shares::Lane;
 
 /// Comparisons of one client: about a second of one thread with the hashes of `weir passwd`.
 pub(crate) const LANE_MAX: u32 = 16;

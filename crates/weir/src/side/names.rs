@@ -1,4 +1,4 @@
-//! The addresses of names, for all workers. Called by the side thread for each [`Errand::Resolve`](weir_proxy::errand::Errand).
+//! The addresses of names, for all workers. Called by the side thread for each [`Errand::Resolve`](weir_proxy::forward::lookup::Errand).
 //!
 //! A name that several want is asked of name servers once, and what they said is kept for as long as it holds. It takes the share of
 //! who wanted it first, and its turn comes by the line of whoever has one first (`turns`), so that nobody waits behind names of
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use weir_proxy::errand::{News, Unresolved};
-use weir_proxy::lane::{Asker, Shares};
+use weir_proxy::forward::lookup::{News, Unresolved};
+use weir_proxy::forward::shares::{Asker, Shares};
 
 use super::Tell;
 use super::cache::Cache;

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_proxy::errand::{Addresses, Unresolved};
+use weir_proxy::forward::lookup::{Addresses, Unresolved};
 
 /// What is known of a name, and for how long.
 pub(crate) type Answer = Result<Addresses, Unresolved>;

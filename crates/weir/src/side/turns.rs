@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-use weir_proxy::lane::{Asker, Shares};
+use weir_proxy::forward::shares::{Asker, Shares};
 
 /// A name that waits, in the order of numbers. It may stand in several lines.
 pub(crate) type Ticket = (u64, Rc<str>);

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use weir_proxy::errand::User;
+use weir_proxy::forward::lookup::User;
 
 use super::hash::scheme_of;
 use super::stamp::Stamp;

@@ -1,5 +1,5 @@
 //! Whether credentials are good, for all workers. Called by the side thread for each
-//! [`Errand::Verify`](weir_proxy::errand::Errand).
+//! [`Errand::Verify`](weir_proxy::forward::lookup::Errand).
 //!
 //! Comparing takes tens of milliseconds by intent, so it is done on threads of its own, one for four cores, which give way to
 //! workers (nice 10). Credentials that were good are good at once for [`GOOD_FOR`], by a digest under a key that only this
@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, Semaphore};
-use weir_proxy::errand::{Credentials, News, Unverified, User};
-use weir_proxy::lane::Lane;
+use weir_proxy::forward::lookup::{Credentials, News, Unverified, User};
+use weir_proxy::forward::shares::Lane;
 
 use super::Tell;
 use super::cache::Cache;

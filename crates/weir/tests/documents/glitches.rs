@@ -1,6 +1,6 @@
 //! The page about status against the kinds of glitches that the code knows.
 
-use weir_proxy::glitch::{ClientGlitch, UpstreamGlitch};
+use weir_proxy::observe::glitch::{ClientGlitch, UpstreamGlitch};
 
 use super::markdown::tables_of;
 use super::read;

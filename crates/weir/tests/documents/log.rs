@@ -1,6 +1,6 @@
 //! The page about the access log against the names that the code knows.
 
-use weir_proxy::access::{JSON, Name};
+use weir_proxy::observe::access::{JSON, Name};
 
 use super::markdown::tables_of;
 use super::read;

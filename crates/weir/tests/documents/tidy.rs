@@ -122,8 +122,8 @@ fn every_dependency_is_used() {
 
 #[test]
 fn every_counter_counts() {
-    all_count("crates/weir-proxy/src/counters.rs", "counters", 20);
-    all_count("crates/weir-proxy/src/stats.rs", "stats", 9);
+    all_count("crates/weir-proxy/src/observe/counters.rs", "counters", 20);
+    all_count("crates/weir-proxy/src/observe/server_stats.rs", "stats", 9);
 }
 
 /// What the `counters!` table of a file declares, more than `least`, is counted somewhere as `variable.name`.

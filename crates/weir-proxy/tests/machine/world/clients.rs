@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use weir_check::StrictReplies;
-use weir_proxy::output::Out;
+use weir_proxy::base::output::Out;
 
 use super::{CLIENT_SOCKETS, Client, Cut, Event, Incoming, World, pieces};
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use weir_check::{Request, Rules, StrictRequests};
+use weir_proxy::base::output::Out;
 use weir_proxy::engine::Delivery;
-use weir_proxy::output::Out;
 
 use super::{Conn, Do, Door, Event, Incoming, PORT, Seen, World, pieces};
 

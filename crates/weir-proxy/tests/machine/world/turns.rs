@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use weir_proxy::engine::{Action, Input};
-use weir_proxy::standing::Order;
+use weir_proxy::upstream::server_state::Order;
 
 use super::{CLIENT_SOCKETS, Event, Incoming, TURNS_MAX, World};
 

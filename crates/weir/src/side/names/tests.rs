@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::LocalSet;
-use weir_proxy::errand::Addresses;
+use weir_proxy::forward::lookup::Addresses;
 
 use super::*;
 

@@ -1,0 +1,3 @@
+//! The state of one client connection, which [`crate::engine`] changes.
+
+pub mod connection;

@@ -1,0 +1,353 @@
+//! One client connection: where it is in reading requests, and the order of its answers.
+//!
+//! Exchanges form a list in the order of requests; only the first one's answer may leave. What later ones get early is
+//! held. Memory of an idle connection is this structure and nothing else.
+
+use std::net::{IpAddr, SocketAddr};
+
+use weir_http::{ChunkedDecoder, HeadScan};
+
+use crate::base::output::Output;
+use crate::base::slab::NONE;
+use crate::cross::retry_copy::Kept;
+use crate::observe::accounting::Account;
+use crate::request::pending_request::LinkId;
+use crate::upstream::private_pool::Own;
+
+/// Where a client connection is in reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reading {
+    /// Before or within a request head.
+    Head,
+    /// Within a request body.
+    Body,
+    /// In front of a request that can't be taken before everything asked earlier is answered, or before something is known; or behind
+    /// one that may make a tunnel of the connection.
+    Await,
+    /// Joined with an upstream connection.
+    Tunnel,
+    /// Nothing more is read as requests: after the last answer the connection is closed.
+    Closing,
+    /// The last answer is sent; what arrives is thrown away until the client closes or the time is up.
+    Linger,
+}
+
+/// A client connection.
+#[derive(Debug)]
+pub struct Session {
+    /// The driver's name for it.
+    pub socket: u64,
+    /// The client.
+    pub peer: IpAddr,
+    /// When the present state of reading began, or the last byte of a body or tunnel passed.
+    pub since_us: u64,
+    /// When the present send was given to the driver.
+    pub send_us: u64,
+    /// When the wheel will look at this session.
+    pub armed_us: u64,
+    /// First unanswered exchange, or NONE.
+    pub first: u32,
+    /// Last one, or NONE.
+    pub last: u32,
+    /// Exchanges in the list.
+    pub queued: u32,
+    /// What is to be sent.
+    pub output: Output,
+    /// Bytes of the send that is with the driver.
+    pub inflight: u32,
+    /// Bytes of answers that wait in exchanges which are not first.
+    pub held_bytes: u32,
+    /// Glitches that it has made.
+    pub glitches: u32,
+    /// Received and not parsed yet.
+    pub stash: Option<Box<Stash>>,
+    /// The request whose body is being read.
+    pub upload: Option<Box<Upload>>,
+    /// Upstream connections that were told to stop for this client.
+    pub paused: Option<Box<Paused>>,
+    /// What belongs to it alone.
+    pub own: Option<Box<Own>>,
+    /// A tunnel whose bytes the driver moves.
+    pub relay: Option<Box<Relay>>,
+    /// Where it is in reading.
+    pub reading: Reading,
+    /// Small facts.
+    pub flags: Flags,
+}
+
+/// Upstream connections that stopped for a client: nearly always none, so kept out of the session.
+#[derive(Debug, Default)]
+pub struct Paused {
+    /// Their names, each once. Some may have gone on to other clients' answers meanwhile.
+    pub links: Vec<LinkId>,
+}
+
+/// Small facts about a session.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Flags {
+    /// A send is with the driver.
+    pub sending: bool,
+    /// In the engine's list of sessions with something to send.
+    pub dirty: bool,
+    /// Receiving was stopped.
+    pub stopped: bool,
+    /// The client closed its sending direction.
+    pub ended: bool,
+    /// The connection ends after what is queued.
+    pub close: bool,
+    /// The rest of a request is unread: close slowly, so that the answer survives.
+    pub unread: bool,
+    /// The connection ends with a reset after what is queued.
+    pub reset: bool,
+    /// The sending direction was shut.
+    pub shut: bool,
+    /// A tunnel's upstream closed its direction.
+    pub tunnel_ended: bool,
+    /// The upstream connection asked to hold the request body back.
+    pub body_paused: bool,
+    /// A client of the forward proxy.
+    pub proxied: bool,
+}
+
+/// What is known of a tunnel whose bytes the driver moves: all that is left of its upstream connection.
+#[derive(Debug)]
+pub struct Relay {
+    /// The driver's name for the upstream connection.
+    pub socket: u64,
+    /// Index of the server in the engine.
+    pub server: u32,
+    /// To whom its bytes are charged.
+    pub account: Account,
+    /// When it was last looked at.
+    pub looked_us: u64,
+    /// Bytes that it had moved by then, from the client and to it.
+    pub moved: (u64, u64),
+}
+
+/// Input that waits.
+#[derive(Debug, Default)]
+pub struct Stash {
+    /// The bytes; those before `start` are done.
+    pub bytes: Vec<u8>,
+    /// First byte not parsed.
+    pub start: usize,
+    /// How far the head at `start` was searched.
+    pub scan: HeadScan,
+    /// Small pieces in which that head came, modulo [`PIECES`].
+    pub pieces: u8,
+}
+
+/// Bytes of a piece of a head below which it is small: less than a line of most heads.
+const PIECE_BYTES: usize = 64;
+/// So many small pieces of one head are strange.
+const PIECES: u8 = 16;
+/// Bytes of empty lines that may stand before a request, and of one that is not complete; with more the head is refused.
+const BLANK_BYTES_MAX: usize = 5;
+
+impl Stash {
+    /// Takes in what arrived. True: the head at the beginning comes in many small pieces.
+    pub fn add(&mut self, piece: &[u8]) -> bool {
+        self.bytes.extend_from_slice(piece);
+        if piece.len() >= PIECE_BYTES {
+            return false;
+        }
+        self.pieces = (self.pieces + 1) % PIECES;
+        self.pieces == 0
+    }
+
+    /// Whether there is nothing but empty lines, which begin no head (RFC 9112 §2.2: some clients send one behind a body).
+    fn is_blank(&self) -> bool {
+        let rest = &self.bytes[self.start..];
+        rest.len() <= BLANK_BYTES_MAX && rest.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
+    }
+
+    /// A new head begins, or the same one is looked at from its beginning.
+    pub fn begin_head(&mut self) {
+        (self.scan, self.pieces) = (HeadScan::default(), 0);
+    }
+}
+
+/// A request body on its way in.
+#[derive(Debug)]
+pub struct Upload {
+    /// The exchange that it belongs to.
+    pub exchange: u32,
+    /// The request's head as it came, until it is forwarded.
+    pub head: Vec<u8>,
+    /// Body bytes, until the request is forwarded.
+    pub body: Vec<u8>,
+    /// How its end is known.
+    pub framing: UploadFraming,
+    /// Body bytes received.
+    pub received: u64,
+    /// When the time began over which its rate is judged.
+    pub window_us: u64,
+    /// Bytes received when it was judged last.
+    pub window_bytes: u64,
+    /// Something of it was read since then: what brings nothing, such as a part of a chunk's head, counts.
+    pub window_read: bool,
+    /// Already forwarded; pieces follow it.
+    pub streaming: bool,
+    /// Chunked towards the upstream.
+    pub chunked_out: bool,
+    /// Nobody wants it any more.
+    pub discard: bool,
+}
+
+/// How the end of a request body is known.
+#[derive(Debug)]
+pub enum UploadFraming {
+    /// Bytes still to come.
+    Length(u64),
+    /// By the last chunk.
+    Chunked(Box<ChunkedDecoder>),
+}
+
+/// A request and its answer, on the client's side.
+#[derive(Debug)]
+pub struct Exchange {
+    /// Slot of the client's session.
+    pub session: u32,
+    /// The next exchange of the session, or NONE.
+    pub next: u32,
+    /// Where its answer stands.
+    pub phase: Phase,
+    /// How the answer's body is framed for the client.
+    pub framing: AnswerFraming,
+    /// When the head was complete.
+    pub received_us: u64,
+    /// When the wait for an answer, or for the next piece of it, is over.
+    pub deadline_us: u64,
+    /// How long such a wait may be.
+    pub patience_us: u64,
+    /// What it got while it was not first.
+    pub held: Output,
+    /// The upstream connection, once known.
+    pub link: Option<LinkId>,
+    /// Worker that was asked.
+    pub asked: u16,
+    /// A copy of the request while it is with another worker and may be repeated.
+    pub kept: Option<Box<Kept>>,
+    /// Facts about the request.
+    pub want: Want,
+}
+
+/// Facts about a request that shape its answer.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Want {
+    /// HEAD.
+    pub head: bool,
+    /// HTTP/1.0.
+    pub old: bool,
+    /// The connection ends after this answer.
+    pub close: bool,
+    /// The client understands trailers.
+    pub trailers: bool,
+    /// Asks for another protocol.
+    pub upgrade: bool,
+    /// CONNECT: what follows it is meant for the tunnel, also when there is none.
+    pub connect: bool,
+    /// Its body is not completely received.
+    pub body_open: bool,
+    /// Its answer, which ends by close, lacks its end: only a reset can say so.
+    pub cut: bool,
+}
+
+/// Where an answer stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// The request is still being read.
+    Reading,
+    /// It was forwarded.
+    Waiting,
+    /// Its answer has begun.
+    Answering,
+    /// Its answer is complete.
+    Done,
+}
+
+/// How an answer's body is framed for the client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AnswerFraming {
+    /// As it comes: a length was declared, or there is no body.
+    Plain,
+    /// Each piece becomes a chunk.
+    Chunked,
+    /// Until close.
+    UntilClose,
+}
+
+impl Session {
+    /// A client that has just been accepted.
+    pub fn new(socket: u64, peer: SocketAddr, now_us: u64) -> Session {
+        Session {
+            socket,
+            peer: peer.ip().to_canonical(),
+            since_us: now_us,
+            send_us: 0,
+            armed_us: u64::MAX,
+            first: NONE,
+            last: NONE,
+            queued: 0,
+            output: Output::default(),
+            inflight: 0,
+            held_bytes: 0,
+            glitches: 0,
+            stash: None,
+            upload: None,
+            paused: None,
+            own: None,
+            relay: None,
+            reading: Reading::Head,
+            flags: Flags::default(),
+        }
+    }
+
+    /// Whether a part of a request, or a request that waits, is here and not parsed yet.
+    pub fn has_begun_request(&self) -> bool {
+        self.stash.as_ref().is_some_and(|stash| !stash.is_blank())
+    }
+
+    /// Bytes of answers that the client has not taken.
+    pub fn unsent(&self) -> usize {
+        self.unsent_first() + self.held_bytes as usize
+    }
+
+    /// The same without what waits for its turn: only this much can get less before the first answer is complete.
+    pub fn unsent_first(&self) -> usize {
+        self.output.len() + self.inflight as usize
+    }
+}
+
+impl Upload {
+    /// The time over which its rate is judged begins anew, and with what comes next. What has come since it was judged last counts.
+    pub fn begin_window(&mut self, now_us: u64) {
+        (self.window_us, self.window_read) = (now_us, false);
+    }
+
+    /// Something of it is read. A window begins with that, so that a pause before is no part of it.
+    pub fn note_read(&mut self, now_us: u64) {
+        if !self.window_read {
+            (self.window_us, self.window_read) = (now_us, true);
+        }
+    }
+
+    /// The window is over: whether it brought less than this. One in which nothing was read is no matter of the rate.
+    pub fn judge_window(&mut self, now_us: u64, least: u64) -> bool {
+        let slow = self.window_read && self.received - self.window_bytes < least;
+        self.window_bytes = self.received;
+        self.begin_window(now_us);
+        slow
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The promise of 512 bytes for an idle connection leaves this much for the session itself.
+    #[test]
+    fn an_idle_session_is_small() {
+        assert!(size_of::<Session>() <= 160, "{}", size_of::<Session>());
+    }
+}

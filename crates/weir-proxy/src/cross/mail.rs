@@ -1,0 +1,246 @@
+//! What workers tell each other: requests for connections that another worker owns, and their answers.
+//!
+//! Everything of one turn for one worker leaves as one [`Post`]; bytes of small messages share one buffer.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use weir_http::ReplyBody;
+
+use crate::cause::Cause;
+use crate::observe::access::Placed;
+use crate::request::pending_request::{Ask, ExchangeId, LinkId};
+use crate::upstream::server_state::Suspension;
+use crate::upstream::trust::Doubt;
+
+/// The head of an answer as it crosses to the client's session: its end-to-end fields are already serialised.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerHead {
+    /// Three digits.
+    pub status: u16,
+    /// How long the body is, or how its end is known.
+    pub body: ReplyBody,
+    /// Content-Length as the server declared it, also when there is no body.
+    pub declared_length: Option<u64>,
+}
+
+/// One message.
+#[derive(Debug)]
+pub enum Mail {
+    /// Towards the upstream: a request; its bytes are in the post.
+    Ask {
+        /// The request.
+        ask: Ask,
+        /// Where its bytes are.
+        bytes: Range<usize>,
+    },
+    /// Towards the client: a request that its client's worker must have served elsewhere; its bytes are in the post.
+    Again {
+        /// The request.
+        ask: Ask,
+        /// Where its bytes are.
+        bytes: Range<usize>,
+    },
+    /// Towards the upstream: a piece of a request body or tunnel; `end` with the last.
+    Body {
+        /// Which request.
+        id: ExchangeId,
+        /// Its connection.
+        link: LinkId,
+        /// The piece; may be empty with `end`.
+        data: Bytes,
+        /// Nothing follows.
+        end: bool,
+    },
+    /// Towards the upstream: nobody wants this answer any more.
+    Cancel {
+        /// Which request.
+        id: ExchangeId,
+        /// Its answer is too late or its body will not be complete: a connection that carries it must end.
+        hard: bool,
+        /// The connection that carries it, as far as its client's side knows.
+        link: Option<LinkId>,
+    },
+    /// Towards the upstream: stop or go on reading answers for a client. It may cross the end of the answer that it is
+    /// about; then it is for nobody, unless the next answer is for the same client.
+    Flow {
+        /// The connection.
+        link: LinkId,
+        /// Whose answers, as in [`Ask::client`].
+        client: u64,
+        /// Stop.
+        pause: bool,
+    },
+    /// Towards the client: the streaming request or tunnel has this connection now.
+    Assigned {
+        /// Which request.
+        id: ExchangeId,
+        /// Its connection.
+        link: LinkId,
+    },
+    /// Towards the client, when there is an access log: the request was put on a connection.
+    Placed {
+        /// Which request.
+        id: ExchangeId,
+        /// On which, and when.
+        placed: Placed,
+    },
+    /// Towards the client: the head of an interim or final answer; status line and end-to-end fields are in the post.
+    Head {
+        /// Which request.
+        id: ExchangeId,
+        /// Where it comes from.
+        link: LinkId,
+        /// What it is.
+        head: AnswerHead,
+        /// Value of Upgrade with 101.
+        upgrade: Option<Bytes>,
+        /// Where its lines are.
+        lines: Range<usize>,
+    },
+    /// Towards the client: a small piece of the answer's body; its bytes are in the post.
+    Small {
+        /// Which request.
+        id: ExchangeId,
+        /// Where its bytes are.
+        bytes: Range<usize>,
+    },
+    /// Towards the client: a large piece of the answer's body.
+    Large {
+        /// Which request.
+        id: ExchangeId,
+        /// The piece.
+        data: Bytes,
+    },
+    /// Towards the client: the answer is complete.
+    End {
+        /// Which request.
+        id: ExchangeId,
+        /// Trailer lines.
+        trailers: Bytes,
+    },
+    /// Towards the client: there is no answer, or no rest of it.
+    Fail {
+        /// Which request.
+        id: ExchangeId,
+        /// Why.
+        cause: Cause,
+    },
+    /// Towards the client: hold the request body back, or go on.
+    BodyFlow {
+        /// Which request.
+        id: ExchangeId,
+        /// Hold back.
+        pause: bool,
+    },
+    /// To all: a connection of this server was forgotten; others that rest may be, too.
+    Unheard {
+        /// Which server.
+        server: u32,
+        /// When what was lost was sent, microseconds: whatever was heard of later is not meant.
+        since_us: u64,
+    },
+    /// To all: a connection waits for its first answer from this server; those that rest make room.
+    Vacate {
+        /// Which server.
+        server: u32,
+    },
+    /// To all: this worker lost everything that it had and begins anew. Nothing that was said before counts.
+    Reborn {
+        /// How often it has begun anew.
+        life: u32,
+    },
+    /// To a worker that begins anew: what follows was said knowing it.
+    Welcome {
+        /// From its [`Mail::Reborn`].
+        life: u32,
+    },
+    /// To the judge of a server: it did what a `failover` rule counts.
+    Fault {
+        /// Index of the server in every engine.
+        server: u32,
+        /// Which rule of its upstream.
+        rule: u8,
+    },
+    /// To the judge of a suspended server: a trial has been answered, or was lost.
+    TrialEnded {
+        /// Index of the server in every engine.
+        server: u32,
+        /// It works again.
+        good: bool,
+    },
+    /// To all, from the judge of a server, or to one that begins anew: it gets nothing new.
+    Suspended {
+        /// Index of the server in every engine.
+        server: u32,
+        /// Why and since when.
+        suspension: Suspension,
+    },
+    /// To all, from the judge of a server: it works again.
+    Resumed {
+        /// Index of the server in every engine.
+        server: u32,
+    },
+    /// To all: requests like this one were in flight when servers died.
+    Suspect {
+        /// As in [`crate::retry::poison::key`].
+        key: Bytes,
+        /// How often.
+        deaths: u8,
+        /// Until when it is refused.
+        refused_until_us: u64,
+    },
+    /// To all: one of them was answered.
+    Acquitted {
+        /// As in [`crate::retry::poison::key`].
+        key: Bytes,
+    },
+    /// To all: a server gave reason for doubt.
+    Doubt {
+        /// Index of the server in every engine.
+        server: u32,
+        /// What it did; None: an answer too many.
+        doubt: Option<Doubt>,
+    },
+}
+
+impl Mail {
+    /// The same message when its bytes lie `by` further back.
+    fn shifted(mut self, by: usize) -> Mail {
+        if let Mail::Ask { bytes, .. }
+        | Mail::Again { bytes, .. }
+        | Mail::Small { bytes, .. }
+        | Mail::Head { lines: bytes, .. } = &mut self
+        {
+            *bytes = bytes.start + by..bytes.end + by;
+        }
+        self
+    }
+}
+
+/// Everything that one worker tells another in one turn.
+#[derive(Debug, Default)]
+pub struct Post {
+    /// Messages in order.
+    pub mail: Vec<Mail>,
+    /// Bytes that the messages refer to.
+    pub bytes: Vec<u8>,
+}
+
+impl Post {
+    /// Puts newer mail behind this.
+    pub fn append(&mut self, newer: Post) {
+        if self.mail.is_empty() {
+            *self = newer;
+            return;
+        }
+        let shift = self.bytes.len();
+        self.bytes.extend_from_slice(&newer.bytes);
+        self.mail.extend(newer.mail.into_iter().map(|mail| mail.shifted(shift)));
+    }
+
+    /// Whether there is nothing to deliver.
+    pub fn is_empty(&self) -> bool {
+        self.mail.is_empty()
+    }
+}

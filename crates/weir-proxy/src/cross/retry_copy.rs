@@ -1,0 +1,86 @@
+//! Requests that are with another worker: a copy of each that may be repeated, until its answer begins.
+//!
+//! What another worker has is lost with its machines when they panic, and cannot be asked for (`engine/lives.rs`). Kept by the
+//! worker of the client, in its exchange; the memory of small ones is used again. Bounds: one copy for each such request,
+//! as long as the request itself; [`SPARE_MAX`] copies of at most [`SPARE_BYTES_MAX`] are saved for later.
+
+use crate::request::pending_request::Ask;
+
+/// Copies that are saved for later.
+const SPARE_MAX: usize = 256;
+/// A larger one is given back to the allocator.
+const SPARE_BYTES_MAX: usize = 4096;
+
+/// A request and its bytes as they were mailed.
+#[derive(Debug)]
+pub struct Kept {
+    /// The request.
+    pub ask: Ask,
+    /// Serialised.
+    pub bytes: Vec<u8>,
+}
+
+/// Where the memory of copies waits.
+#[derive(Debug, Default)]
+pub struct Shelf {
+    // Boxed, because an exchange has room for a pointer only.
+    #[expect(clippy::vec_box, reason = "they come from exchanges and go to exchanges as they are")]
+    spare: Vec<Box<Kept>>,
+}
+
+impl Shelf {
+    /// A copy.
+    pub fn keep(&mut self, ask: Ask, bytes: &[u8]) -> Box<Kept> {
+        let Some(mut kept) = self.spare.pop() else { return Box::new(Kept { ask, bytes: bytes.to_vec() }) };
+        kept.ask = ask;
+        kept.bytes.clear();
+        kept.bytes.extend_from_slice(bytes);
+        kept
+    }
+
+    /// It is not needed any more.
+    pub fn give_back(&mut self, kept: Box<Kept>) {
+        if self.spare.len() < SPARE_MAX && kept.bytes.capacity() <= SPARE_BYTES_MAX {
+            self.spare.push(kept);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: a copy is what was given, whatever was there before, and what is saved is bounded. How: more than it holds.
+
+    use super::*;
+    use crate::request::pending_request::{ExchangeId, NOBODY, Traits};
+
+    fn ask(index: u32) -> Ask {
+        Ask {
+            id: ExchangeId { worker: 0, index, generation: 0 },
+            client: 0,
+            serial: 0,
+            upstream: 0,
+            server: 0,
+            bound: NOBODY,
+            tries: 0,
+            passed: 0,
+            traits: Traits::default(),
+            received_us: 0,
+            echo: Default::default(),
+            key: 0,
+        }
+    }
+
+    #[test]
+    fn copies_are_used_again_within_bounds() {
+        let mut shelf = Shelf::default();
+        let all: Vec<Box<Kept>> =
+            (0..2 * SPARE_MAX as u32).map(|index| shelf.keep(ask(index), b"long before")).collect();
+        all.into_iter().for_each(|kept| shelf.give_back(kept));
+        assert_eq!(shelf.spare.len(), SPARE_MAX);
+        let kept = shelf.keep(ask(7), b"short");
+        assert_eq!((kept.ask.id.index, kept.bytes.as_slice()), (7, b"short".as_slice()));
+        let large = shelf.keep(ask(8), &[b'x'; SPARE_BYTES_MAX + 1]);
+        shelf.give_back(large);
+        assert_eq!(shelf.spare.len(), SPARE_MAX - 2);
+    }
+}

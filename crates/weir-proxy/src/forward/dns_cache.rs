@@ -1,0 +1,231 @@
+//! Addresses of names, as one worker knows them, and which clients wait for them. Called by the engine when a client of the forward
+//! proxy names a destination.
+//!
+//! A name is resolved once, however many clients want it, and holds for its TTL, at least [`HOLD_US`], so that those who waited can
+//! use it. While it is asked for, each client or user that wants it has its own errand, [`ASKERS_MAX`] at most, of which the side thread
+//! makes one question: so a name that has to wait in the line of one goes in that of another, and lack of room for one is no answer
+//! to others. Bound: [`NAMES_MAX`] names. docs/semantics.md §9.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::forward::lookup::{Addresses, Unresolved};
+use crate::forward::shares::Asker;
+
+/// Names that are known or asked for; beyond that what is not asked for is forgotten.
+pub const NAMES_MAX: usize = 10_000;
+/// Who has an errand of his own for a name; others wait for theirs, and have one when there was no room for any of those.
+const ASKERS_MAX: usize = 8;
+/// How long any answer holds at least.
+const HOLD_US: u64 = 1_000_000;
+
+/// A client of the engine by slot and occupant.
+pub type Client = (u32, u32);
+
+/// What is known of names.
+#[derive(Debug, Default)]
+pub struct Names {
+    names: HashMap<Box<str>, Name>,
+}
+
+#[derive(Debug)]
+enum Name {
+    Asked(Asked),
+    Known { answer: Result<Arc<[IpAddr]>, Unresolved>, until_us: u64 },
+}
+
+/// A name for which errands are under way.
+#[derive(Debug, Default)]
+struct Asked {
+    /// For whom: each one once, at most [`ASKERS_MAX`].
+    askers: Vec<Asker>,
+    waiting: Vec<(Client, Asker)>,
+}
+
+impl Asked {
+    /// One more wants it.
+    fn join(&mut self, client: Client, asker: Asker) -> Lookup {
+        let lookup = match self.askers.len() < ASKERS_MAX && !self.askers.contains(&asker) {
+            true => Lookup::Ask,
+            false => Lookup::Waits,
+        };
+        if lookup == Lookup::Ask {
+            self.askers.push(asker.clone());
+        }
+        match self.waiting.iter_mut().find(|(waits, _)| *waits == client) {
+            Some((_, before)) => *before = asker,
+            None => self.waiting.push((client, asker)),
+        }
+        lookup
+    }
+}
+
+/// What is known of one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lookup {
+    /// It has these addresses, or none.
+    Known(Result<Arc<[IpAddr]>, Unresolved>),
+    /// It is asked for already; the client waits.
+    Waits,
+    /// It has to be asked for; the client waits.
+    Ask,
+}
+
+/// Who waited for a name that was not resolved for lack of room.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Unasked {
+    /// Clients of whom there was no room for.
+    pub refused: Vec<Client>,
+    /// Others, who wait for nothing any more and have to look again.
+    pub others: Vec<Client>,
+}
+
+impl Names {
+    /// Looks a name up for a client, which is noted as waiting unless the name is known.
+    pub fn look(&mut self, name: &str, client: Client, asker: Asker, now_us: u64) -> Lookup {
+        match self.names.get_mut(name) {
+            Some(Name::Known { answer, until_us }) if now_us < *until_us => return Lookup::Known(answer.clone()),
+            Some(Name::Asked(asked)) => return asked.join(client, asker),
+            Some(Name::Known { .. }) | None => {}
+        }
+        if self.names.len() >= NAMES_MAX {
+            self.make_room(now_us);
+        }
+        let mut asked = Asked::default();
+        let lookup = asked.join(client, asker);
+        self.names.insert(name.into(), Name::Asked(asked));
+        lookup
+    }
+
+    /// Notes that there was no room for the errand of somebody, and gives out who has to know: his clients, and all others when no
+    /// errand is left that they could wait for.
+    pub fn refuse(&mut self, name: &str, asker: &Asker) -> Unasked {
+        let Some(Name::Asked(asked)) = self.names.get_mut(name) else { return Unasked::default() };
+        asked.askers.retain(|other| other != asker);
+        let is_over = asked.askers.is_empty();
+        let clients = |list: Vec<(Client, Asker)>| list.into_iter().map(|(client, _)| client).collect();
+        let (refused, others) = std::mem::take(&mut asked.waiting).into_iter().partition(|(_, of)| of == asker);
+        if !is_over {
+            asked.waiting = others;
+            return Unasked { refused: clients(refused), others: Vec::new() };
+        }
+        self.names.remove(name);
+        Unasked { refused: clients(refused), others: clients(others) }
+    }
+
+    /// Forgets what has expired; if that is not enough, all that nobody waits for.
+    fn make_room(&mut self, now_us: u64) {
+        self.names.retain(|_, name| !matches!(name, Name::Known { until_us, .. } if *until_us <= now_us));
+        if self.names.len() >= NAMES_MAX {
+            self.names.retain(|_, name| matches!(name, Name::Asked(_)));
+        }
+    }
+
+    /// Notes an answer and gives out who waits for it. What nobody asked is not noted.
+    pub fn learn(&mut self, name: &str, answer: Result<Addresses, Unresolved>, now_us: u64) -> Vec<Client> {
+        let ttl_us = match &answer {
+            Ok(addresses) => addresses.ttl_us,
+            Err(Unresolved::NoSuchName { ttl_us }) => *ttl_us,
+            Err(Unresolved::Failed | Unresolved::TimedOut | Unresolved::NoRoom) => 0,
+        };
+        let Some(known) = self.names.get_mut(name) else { return Vec::new() };
+        let waiting = match known {
+            Name::Asked(asked) => std::mem::take(&mut asked.waiting),
+            Name::Known { .. } => return Vec::new(),
+        };
+        let until_us = now_us.saturating_add(ttl_us.max(HOLD_US));
+        *known = Name::Known { answer: answer.map(|addresses| addresses.list), until_us };
+        waiting.into_iter().map(|(client, _)| client).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: a name is asked for once by each who wants it and holds as long as its TTL says; the table is bounded.
+
+    use super::*;
+
+    const SECOND_US: u64 = 1_000_000;
+
+    fn asker(last: u8) -> Asker {
+        Asker::of(None, IpAddr::from([198, 51, 100, last]))
+    }
+
+    fn addresses(last: u8, ttl_us: u64) -> Result<Addresses, Unresolved> {
+        Ok(Addresses { list: Arc::from([IpAddr::from([192, 0, 2, last])]), ttl_us })
+    }
+
+    #[test]
+    fn a_name_is_asked_for_once() {
+        let mut names = Names::default();
+        assert_eq!(names.look("a", (1, 1), asker(1), 0), Lookup::Ask);
+        assert_eq!(names.look("a", (2, 1), asker(1), 0), Lookup::Waits);
+        assert_eq!(names.look("a", (2, 1), asker(1), 0), Lookup::Waits);
+        assert_eq!(names.learn("a", addresses(1, 5 * SECOND_US), 7), [(1, 1), (2, 1)]);
+        let Lookup::Known(Ok(list)) = names.look("a", (3, 1), asker(1), 5 * SECOND_US) else { panic!("not known") };
+        assert_eq!(list[..], [IpAddr::from([192, 0, 2, 1])]);
+        assert_eq!(names.look("a", (3, 1), asker(1), 5 * SECOND_US + 7), Lookup::Ask, "its time is over");
+        assert_eq!(names.learn("b", addresses(1, SECOND_US), 8), [], "nobody asked");
+        assert_eq!(names.look("b", (3, 1), asker(1), 9), Lookup::Ask);
+    }
+
+    #[test]
+    fn failures_hold_so_that_those_who_waited_see_them() {
+        for (why, hold_us) in [
+            (Unresolved::Failed, SECOND_US),
+            (Unresolved::TimedOut, SECOND_US),
+            (Unresolved::NoSuchName { ttl_us: 30 * SECOND_US }, 30 * SECOND_US),
+            (Unresolved::NoSuchName { ttl_us: 0 }, SECOND_US),
+        ] {
+            let mut names = Names::default();
+            names.look("a", (1, 1), asker(1), 0);
+            names.learn("a", Err(why), 0);
+            assert_eq!(names.look("a", (1, 1), asker(1), hold_us - 1), Lookup::Known(Err(why)));
+            assert_eq!(names.look("a", (1, 1), asker(1), hold_us), Lookup::Ask);
+        }
+    }
+
+    #[test]
+    fn each_has_an_errand_of_his_own() {
+        let mut names = Names::default();
+        assert_eq!(names.look("a", (1, 1), asker(1), 0), Lookup::Ask);
+        assert_eq!(names.look("a", (2, 1), asker(2), 0), Lookup::Ask);
+        assert_eq!(names.look("a", (3, 1), asker(2), 0), Lookup::Waits);
+        assert_eq!(names.look("a", (4, 1), asker(1), 0), Lookup::Waits);
+        let refused = Unasked { refused: vec![(1, 1), (4, 1)], others: Vec::new() };
+        assert_eq!(names.refuse("a", &asker(1)), refused, "the other one's errand is under way");
+        assert_eq!(names.refuse("a", &asker(1)), Unasked::default());
+        assert_eq!(names.look("a", (1, 1), asker(1), 0), Lookup::Ask, "he may try again");
+        assert_eq!(names.learn("a", addresses(1, SECOND_US), 0), [(2, 1), (3, 1), (1, 1)]);
+        assert_eq!(names.refuse("a", &asker(1)), Unasked::default(), "too late");
+        assert!(matches!(names.look("a", (1, 1), asker(1), 1), Lookup::Known(Ok(_))));
+    }
+
+    #[test]
+    fn who_waits_for_the_errands_of_others_is_told_when_none_is_left() {
+        let mut names = Names::default();
+        for n in 0..=8_u8 {
+            let asks = names.look("a", (u32::from(n), 1), asker(n), 0);
+            assert_eq!(asks, if n < 8 { Lookup::Ask } else { Lookup::Waits }, "so many errands for a name");
+        }
+        for n in 0..7 {
+            assert_eq!(names.refuse("a", &asker(n)).others, []);
+        }
+        assert_eq!(names.refuse("a", &asker(7)), Unasked { refused: vec![(7, 1)], others: vec![(8, 1)] });
+        assert_eq!(names.look("a", (8, 1), asker(8), 0), Lookup::Ask);
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let mut names = Names::default();
+        names.look("waits", (1, 1), asker(1), 0);
+        for n in 0..3 * NAMES_MAX {
+            let name = n.to_string();
+            names.look(&name, (2, 1), asker(1), n as u64);
+            names.learn(&name, addresses(1, 3600 * SECOND_US), n as u64);
+            assert!(names.names.len() <= NAMES_MAX + 1);
+        }
+        assert_eq!(names.learn("waits", addresses(1, 1), 9), [(1, 1)], "nobody who waits is forgotten");
+    }
+}

@@ -1,0 +1,218 @@
+//! What a worker asks of the side thread, and what it is told: addresses of names, and whether credentials are good. No worker
+//! waits for either; requests that need them do. docs/semantics.md §9.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use crate::forward::shares::{Asker, Lane};
+
+/// A question. Each is answered by one [`News`] to the worker that asked, within [`ERRAND_US`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Errand {
+    /// The addresses of a name (lower case, without a dot at its end).
+    Resolve {
+        /// The name.
+        name: Box<str>,
+        /// Who asks: resolving has shares for each.
+        asker: Asker,
+    },
+    /// Whether a user may pass.
+    Verify {
+        /// Names the question in its answer.
+        token: u64,
+        /// Who asks: comparing has shares for each client.
+        client: Lane,
+        /// Who says so.
+        credentials: Credentials,
+    },
+}
+
+/// Within what time an errand is answered, microseconds, also when nobody could be asked.
+pub const ERRAND_US: u64 = 10_000_000;
+
+/// A name and a password in clear (RFC 7617).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// UTF-8 without colon or control characters.
+    pub name: Box<str>,
+    /// Never logged.
+    pub password: Box<[u8]>,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub enum News {
+    /// To [`Errand::Resolve`].
+    Resolved {
+        /// The name that was asked for.
+        name: Box<str>,
+        /// For whom it was.
+        asker: Asker,
+        /// What it has.
+        answer: Result<Addresses, Unresolved>,
+    },
+    /// To [`Errand::Verify`].
+    Verified {
+        /// From the question.
+        token: u64,
+        /// For whom it was.
+        client: Lane,
+        /// Who it is.
+        user: Result<Arc<User>, Unverified>,
+    },
+}
+
+/// Why credentials are not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unverified {
+    /// Name or password are wrong.
+    Wrong,
+    /// They were not compared: too many comparisons are under way for this client, or for all. That says nothing of them.
+    NoRoom,
+}
+
+/// The addresses of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addresses {
+    /// In the order in which they are to be tried, not empty: IPv6 and IPv4 in turn (RFC 8305 §4).
+    pub list: Arc<[IpAddr]>,
+    /// For how long they hold, microseconds; the shortest TTL on the way.
+    pub ttl_us: u64,
+}
+
+/// Why a name has no addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unresolved {
+    /// There is no such name, or it has no addresses.
+    NoSuchName {
+        /// For how long that holds, microseconds.
+        ttl_us: u64,
+    },
+    /// Name servers could not answer.
+    Failed,
+    /// Name servers did not answer in time.
+    TimedOut,
+    /// They were not asked: too many names are being resolved for this client or user, or for all. That says nothing of the name,
+    /// nor to others who want it.
+    NoRoom,
+}
+
+/// Somebody who may use the forward proxy with one password, and what he is using now. Shared by all workers.
+///
+/// When he is deleted, or has another password, this one is revoked for ever; whoever has shown to be him has to show it again.
+/// With another password he is [another object](User::renewed), which goes on with the same limits.
+#[derive(Debug)]
+pub struct User {
+    /// As in the file.
+    pub name: Box<str>,
+    is_revoked: AtomicBool,
+    using: Arc<Using>,
+}
+
+/// What somebody is using, with whatever password.
+#[derive(Debug, Default)]
+struct Using {
+    connections: AtomicU32,
+    /// When the next request is due if they came evenly (the theoretical arrival time of GCRA), microseconds.
+    due_us: AtomicU64,
+}
+
+impl User {
+    /// Somebody without connections.
+    pub fn new(name: &str) -> User {
+        User { name: name.into(), is_revoked: AtomicBool::new(false), using: Arc::default() }
+    }
+
+    /// The same person with another password, or back again: his connections and his rate are counted on.
+    pub fn renewed(&self) -> User {
+        User { name: self.name.clone(), is_revoked: AtomicBool::new(false), using: Arc::clone(&self.using) }
+    }
+
+    /// He is deleted, or his password is another one now.
+    pub fn revoke(&self) {
+        self.is_revoked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether whoever has shown to be him has to show it again.
+    pub fn is_revoked(&self) -> bool {
+        self.is_revoked.load(Ordering::Relaxed)
+    }
+
+    /// Counts a connection, unless there are `max` already.
+    pub fn enter(&self, max: Option<u32>) -> bool {
+        let room = |count: u32| (max.is_none_or(|max| count < max)).then(|| count + 1);
+        self.using.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
+    }
+
+    /// A connection that was counted has ended.
+    pub fn leave(&self) {
+        self.using.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> u32 {
+        self.using.connections.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request, unless there are more than `rate` a second (with a burst of that many).
+    pub fn spend(&self, rate: Option<u32>, now_us: u64) -> bool {
+        let Some(rate) = rate else { return true };
+        let gap_us = 1_000_000 / u64::from(rate.max(1));
+        let next = |due_us: u64| {
+            let due_us = due_us.max(now_us);
+            (due_us + gap_us <= now_us + 1_000_000).then_some(due_us + gap_us)
+        };
+        self.using.due_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_so_many_connections() {
+        let user = User::new("ann");
+        assert!(user.enter(Some(2)) && user.enter(Some(2)) && !user.enter(Some(2)));
+        user.leave();
+        assert!(user.enter(Some(2)) && user.enter(None));
+        assert_eq!(user.connections(), 3);
+    }
+
+    #[test]
+    fn limits_outlive_a_password() {
+        let user = User::new("ann");
+        assert!(user.enter(Some(1)) && user.spend(Some(1), 5_000_000));
+        let again = user.renewed();
+        user.revoke();
+        assert!(user.is_revoked() && !again.is_revoked() && *again.name == *"ann");
+        assert!(!again.enter(Some(1)) && !again.spend(Some(1), 5_000_000));
+        user.leave();
+        assert!(again.enter(Some(1)));
+    }
+
+    #[test]
+    fn a_user_has_so_many_requests_a_second() {
+        let user = User::new("ann");
+        let spent = |now_us: u64| (0..100).filter(|_| user.spend(Some(10), now_us)).count();
+        assert_eq!(spent(5_000_000), 10);
+        assert_eq!(spent(5_250_000), 2);
+        assert_eq!(spent(9_000_000), 10);
+        assert!(user.spend(None, 9_000_000));
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let credentials = Credentials { name: "ann".into(), password: Box::from(*b"secret") };
+        assert!(!format!("{credentials:?}").contains("secret"));
+        assert!(!format!("{credentials:?}").contains("115"));
+    }
+}

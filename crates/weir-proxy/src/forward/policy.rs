@@ -1,0 +1,138 @@
+//! Which destinations clients of the forward proxy may use: rules in order, compiled so that many names cost no time, and what is
+//! refused where no rule says otherwise. docs/semantics.md §9, docs/hostile.md F6-F7.
+//!
+//! The engine asks twice. [`Policy::check`], for each request, before the name is looked up: names that are denied are never asked
+//! for. [`Policy::check_address`], for each address before it is connected to: whatever a name resolves to, now or later (DNS
+//! rebinding), the address that was judged is the one that is used. Both walk the rules; the first that matches decides.
+//!
+//! Where no rule decides, or one allows without a criterion for it: tunnels go to ports 443 and 8443, requests to 80 and 8080, and
+//! addresses are public ([`is_public`]). A host is read by [`host::parse`] first.
+
+mod addresses;
+pub mod host;
+mod names;
+mod public;
+mod rule;
+#[cfg(test)]
+mod tests;
+
+use crate::observe::kinds::kinds;
+use std::net::{IpAddr, SocketAddr};
+
+pub use names::{Pattern, PatternError};
+pub use public::is_public;
+pub use rule::{Hours, LISTED_ABOVE, Rule};
+
+use rule::Compiled;
+
+/// What a client wants to reach.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The host, in lower case, without a dot at its end or brackets.
+    pub host: &'a [u8],
+    /// The same when it is an address.
+    pub literal: Option<IpAddr>,
+    /// The port, as given or by default.
+    pub port: u16,
+    /// The method; `CONNECT` for a tunnel.
+    pub method: &'a [u8],
+    /// Who asks.
+    pub client: IpAddr,
+    /// As whom; None: nobody was asked who he is.
+    pub user: Option<&'a str>,
+    /// Now, in seconds since 1970 (UTC).
+    pub wall_s: i64,
+}
+
+impl Wanted<'_> {
+    /// Whether a tunnel is wanted.
+    pub fn is_tunnel(&self) -> bool {
+        self.method == b"CONNECT"
+    }
+}
+
+kinds! {
+    /// Why a destination is refused.
+    enum Refusal;
+    /// A `deny` rule.
+    Rule: "denied-by-rule";
+    /// A port that is neither usual nor allowed.
+    Port: "port-not-allowed";
+    /// An address that is not public, nor allowed.
+    Address: "address-not-public";
+    /// A listener of this proxy.
+    Own: "own-address";
+}
+
+/// The compiled rules. The default has none.
+#[derive(Debug, Default)]
+pub struct Policy {
+    rules: Vec<Compiled>,
+    own: Vec<SocketAddr>,
+}
+
+impl Policy {
+    /// Rules in order, and the listeners of this proxy, which are never connected to.
+    pub fn new(rules: Vec<Rule>, own: Vec<SocketAddr>) -> Policy {
+        Policy { rules: rule::merged(rules).into_iter().map(Compiled::new).collect(), own }
+    }
+
+    /// Addresses of this machine: a listener on all addresses is reached by each of them.
+    pub fn add_local(&mut self, addresses: &[IpAddr]) {
+        let everywhere: Vec<u16> =
+            self.own.iter().filter(|own| own.ip().is_unspecified()).map(SocketAddr::port).collect();
+        for port in everywhere {
+            self.own.extend(addresses.iter().map(|&address| SocketAddr::new(address, port)));
+        }
+    }
+
+    /// Judges a request before the name is looked up, and completely when there is none. `Ok` for a name says that one of its
+    /// addresses may be allowed.
+    ///
+    /// # Errors
+    /// The client's fault, 403: why no address of the name could be.
+    pub fn check(&self, wanted: &Wanted<'_>) -> Result<(), Refusal> {
+        if let Some(address) = wanted.literal {
+            return self.check_address(wanted, address);
+        }
+        for rule in self.rules.iter().filter(|rule| rule.matches(wanted)) {
+            let decision = rule.decision(wanted);
+            // A rule for some addresses decides nothing yet, but what it would allow has to be looked up.
+            if decision.is_ok() || !rule.has_addresses() {
+                return decision;
+            }
+        }
+        usual_port(wanted)
+    }
+
+    /// Judges an address that is about to be connected to.
+    ///
+    /// # Errors
+    /// The client's fault, 403: why it must not be.
+    pub fn check_address(&self, wanted: &Wanted<'_>, address: IpAddr) -> Result<(), Refusal> {
+        if self.own.iter().any(|own| reaches(SocketAddr::new(address, wanted.port), *own)) {
+            return Err(Refusal::Own);
+        }
+        let rule = self.rules.iter().find(|rule| rule.matches_address(address) && rule.matches(wanted));
+        rule.map_or_else(|| usual_port(wanted), |rule| rule.decision(wanted))?;
+        let is_opened = rule.is_some_and(Compiled::has_addresses);
+        if is_opened || is_public(address) { Ok(()) } else { Err(Refusal::Address) }
+    }
+}
+
+/// Whether who connects to an address may come out at a listener. 0.0.0.0 and :: lead to loopback, on Linux.
+fn reaches(address: SocketAddr, listener: SocketAddr) -> bool {
+    let (target, own) = (address.ip().to_canonical(), listener.ip().to_canonical());
+    let is_here = |one: IpAddr| one.is_loopback() || one.is_unspecified();
+    address.port() == listener.port()
+        && (target == own || (own.is_unspecified() && is_here(target)) || (target.is_unspecified() && is_here(own)))
+}
+
+fn usual_port(wanted: &Wanted<'_>) -> Result<(), Refusal> {
+    if is_usual_port(wanted) { Ok(()) } else { Err(Refusal::Port) }
+}
+
+/// Whether the port is one that needs no rule.
+fn is_usual_port(wanted: &Wanted<'_>) -> bool {
+    if wanted.is_tunnel() { matches!(wanted.port, 443 | 8443) } else { matches!(wanted.port, 80 | 8080) }
+}

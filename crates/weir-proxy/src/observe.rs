@@ -1,0 +1,12 @@
+//! What can be seen from outside: counters, histograms, the report, the access log, events, glitches, use by destination and user. Told by
+//! [`crate::engine`]; decides nothing.
+
+pub mod access;
+pub mod accounting;
+pub mod counters;
+pub mod glitch;
+pub mod histogram;
+pub mod kinds;
+pub mod report;
+pub mod server_event;
+pub mod server_stats;

@@ -1,0 +1,310 @@
+//! What is known of one exchange for its line in the access log, gathered while it happens.
+//!
+//! Filled by `engine/account.rs`, read by the renderer. Bound: [`LINE_BYTES_MAX`] of the request line, [`VALUE_BYTES_MAX`]
+//! of each field that the format names.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use weir_http::{Fields, RequestHead, Version};
+
+use crate::request::pending_request::LinkId;
+
+/// Bytes of a request line that are kept; the default of `line-limit`, so that usually all of it is.
+pub const LINE_BYTES_MAX: usize = 8 * 1024;
+/// Bytes of a request field or host that are kept.
+pub const VALUE_BYTES_MAX: usize = 1024;
+/// Stands behind what was cut.
+const CUT: &[u8] = b"...";
+
+/// Who ended an exchange before its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Party {
+    /// Nobody: it is complete.
+    #[default]
+    None,
+    /// The client left, or did not send what it had announced.
+    Client,
+    /// The server could not be reached, or gave no answer that can be used.
+    Server,
+    /// weir: a refusal, a limit or a time-out.
+    Weir,
+}
+
+impl Party {
+    /// The word in the log.
+    pub fn word(self) -> &'static str {
+        match self {
+            Party::None => "none",
+            Party::Client => "client",
+            Party::Server => "server",
+            Party::Weir => "weir",
+        }
+    }
+}
+
+/// Why an exchange is not complete; with [`Party::None`] it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Blame {
+    /// The reason in the log.
+    pub word: &'static str,
+    /// Whose doing it is.
+    pub party: Party,
+}
+
+/// Where an exchange stood when it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stage {
+    /// The request's head.
+    Head,
+    /// The request's body.
+    Body,
+    /// Waiting for its turn on a connection.
+    Queue,
+    /// Waiting for a connection to be established.
+    Connect,
+    /// Sent, without an answer.
+    Wait,
+    /// In the middle of the answer.
+    Answer,
+    /// The answer was complete here, but not with the client.
+    Deliver,
+    /// The connections were joined.
+    Tunnel,
+    /// Complete.
+    #[default]
+    Done,
+}
+
+impl Stage {
+    /// The word in the log.
+    pub fn word(self) -> &'static str {
+        match self {
+            Stage::Head => "head",
+            Stage::Body => "body",
+            Stage::Queue => "queue",
+            Stage::Connect => "connect",
+            Stage::Wait => "wait",
+            Stage::Answer => "answer",
+            Stage::Deliver => "deliver",
+            Stage::Tunnel => "tunnel",
+            Stage::Done => "done",
+        }
+    }
+}
+
+/// A request was put on an upstream connection, as the connection's worker tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// The connection.
+    pub link: LinkId,
+    /// Index of its server in every engine.
+    pub server: u32,
+    /// When the request was put on it.
+    pub sent_us: u64,
+    /// When the connection was established.
+    pub connected_us: u64,
+    /// Requests that the connection had got before.
+    pub before: u64,
+    /// Where the connection leads to, when the configuration does not say that (the forward proxy).
+    pub address: Option<SocketAddr>,
+}
+
+/// One exchange. All times are microseconds; None has not happened.
+#[derive(Debug, Default)]
+pub struct Record {
+    /// Request line without version (or the first line of what was refused), host and fields, one behind the other.
+    text: Vec<u8>,
+    line_bytes: u32,
+    /// Length of the method; None when the line was not understood.
+    pub(super) method_bytes: Option<u32>,
+    pub(super) version: Option<Version>,
+    host: Range<u32>,
+    user: Range<u32>,
+    /// As [`super::Template`] names them; empty when absent.
+    fields: Vec<Range<u32>>,
+    pub(crate) received_us: u64,
+    /// A body was announced.
+    pub(crate) has_body: bool,
+    pub(crate) body_us: Option<u64>,
+    pub(crate) forwarded_us: Option<u64>,
+    pub(crate) first_sent_us: Option<u64>,
+    pub(crate) first_connected_us: Option<u64>,
+    pub(crate) begun_us: Option<u64>,
+    pub(crate) ended_us: Option<u64>,
+    pub(crate) request_bytes: u64,
+    /// 0: none.
+    pub(crate) status: u16,
+    /// Bytes of interim answers and of the answer's head.
+    pub(crate) head_bytes: u64,
+    pub(crate) bytes_sent: u64,
+    /// Where its answer ends in everything that the client was sent.
+    pub(crate) end_at: u64,
+    /// Index in the plan.
+    pub(crate) upstream: Option<u16>,
+    pub(crate) placed: Option<Placed>,
+    pub(crate) tries: u32,
+    /// Of the client's connection when this one ended.
+    pub(crate) glitches: u32,
+    /// Complete, and the connection ends behind it for this reason, unless it goes on, or ends as usual.
+    pub(crate) last_because: Blame,
+    pub(crate) party: Party,
+    pub(crate) stage: Stage,
+    /// Empty: none.
+    pub(crate) reason: &'static str,
+}
+
+impl Record {
+    /// Makes a used record as good as new; it keeps its memory.
+    pub(crate) fn reset(&mut self, received_us: u64) {
+        let (mut text, mut fields) = (std::mem::take(&mut self.text), std::mem::take(&mut self.fields));
+        text.clear();
+        fields.clear();
+        *self = Record { text, fields, received_us, ..Record::default() };
+    }
+
+    /// Keeps what lines say of a request. `names` are the fields that they name.
+    pub(crate) fn keep_request(&mut self, bytes: &[u8], head: &RequestHead, fields: &Fields, names: &[String]) {
+        let (method, target) = (head.method_span, head.target);
+        let line = &bytes[method.start as usize..target.end as usize];
+        self.line_bytes = self.keep(line, LINE_BYTES_MAX).end;
+        self.method_bytes = Some((method.len() as u32).min(self.line_bytes));
+        self.version = Some(head.version);
+        self.host = self.keep(without_port(head.authority.of(bytes)), VALUE_BYTES_MAX);
+        let host = self.host.start as usize..self.host.end as usize;
+        self.text[host].make_ascii_lowercase();
+        for name in names {
+            let value = fields.get(bytes, name.as_bytes()).unwrap_or_default();
+            let kept = self.keep(value, VALUE_BYTES_MAX);
+            self.fields.push(kept);
+        }
+        self.request_bytes = head.bytes as u64;
+    }
+
+    /// Keeps the first line of something that is no request.
+    pub(crate) fn keep_refused(&mut self, bytes: &[u8]) {
+        let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let start = bytes.iter().position(|byte| !is_end(byte)).unwrap_or(bytes.len());
+        let line = &bytes[start..];
+        let line = &line[..line.iter().position(is_end).unwrap_or(line.len())];
+        self.line_bytes = self.keep(line, LINE_BYTES_MAX).end;
+        self.request_bytes = bytes.len() as u64;
+    }
+
+    fn keep(&mut self, value: &[u8], bytes_max: usize) -> Range<u32> {
+        let start = self.text.len() as u32;
+        if value.len() > bytes_max {
+            self.text.extend_from_slice(&value[..bytes_max]);
+            self.text.extend_from_slice(CUT);
+        } else {
+            self.text.extend_from_slice(value);
+        }
+        start..self.text.len() as u32
+    }
+
+    /// Memory that it keeps.
+    pub(super) fn text_capacity(&self) -> usize {
+        self.text.capacity()
+    }
+
+    /// The request line without its version.
+    pub(super) fn line(&self) -> &[u8] {
+        &self.text[..self.line_bytes as usize]
+    }
+
+    /// The host; empty when there was none.
+    pub(super) fn host(&self) -> &[u8] {
+        &self.text[self.host.start as usize..self.host.end as usize]
+    }
+
+    /// Notes who asks, as was verified.
+    pub(crate) fn keep_user(&mut self, name: &[u8]) {
+        self.user = self.keep(name, VALUE_BYTES_MAX);
+    }
+
+    /// Who asks; empty when nobody had to say.
+    pub(super) fn user(&self) -> &[u8] {
+        &self.text[self.user.start as usize..self.user.end as usize]
+    }
+
+    /// A field of the request; empty when absent.
+    pub(super) fn field(&self, place: u16) -> &[u8] {
+        self.fields.get(usize::from(place)).map_or(&[], |range| &self.text[range.start as usize..range.end as usize])
+    }
+
+    /// Notes why it ends before its time; the first reason is the one that counts.
+    pub(crate) fn blame(&mut self, blame: Blame, stage: Stage) {
+        if self.reason.is_empty() && blame.party != Party::None {
+            (self.reason, self.stage, self.party) = (blame.word, stage, blame.party);
+        }
+    }
+}
+
+/// An authority without its port.
+fn without_port(authority: &[u8]) -> &[u8] {
+    let digits = authority.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let colon = authority.len() - digits;
+    if colon > 0 && authority[colon - 1] == b':' { &authority[..colon - 1] } else { authority }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what is kept of requests, and that it is cut with a mark. How: examples.
+
+    use super::*;
+    use crate::cause::Cause;
+    use crate::ending::ClientEnd;
+
+    fn kept(bytes: &[u8], names: &[&str]) -> Record {
+        let mut fields = Fields::default();
+        let head = weir_http::parse_request(bytes, &weir_http::Limits::default(), &mut fields).unwrap().unwrap();
+        let mut record = Record::default();
+        record.reset(7);
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        record.keep_request(bytes, &head, &fields, &names);
+        record
+    }
+
+    #[test]
+    fn requests() {
+        let record = kept(b"GET /a?b HTTP/1.1\r\nHost: Www.Example.ORG:8080\r\nX-A:\t1 2 \r\n\r\n", &["x-b", "x-a"]);
+        assert_eq!((record.line(), record.method_bytes), (&b"GET /a?b"[..], Some(3)));
+        assert_eq!(record.host(), b"www.example.org");
+        assert_eq!((record.field(0), record.field(1), record.field(2)), (&b""[..], &b"1 2"[..], &b""[..]));
+        assert_eq!(kept(b"GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", &[]).host(), b"[::1]");
+        assert_eq!(kept(b"GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n", &[]).host(), b"[::1]");
+    }
+
+    #[test]
+    fn long_values_are_cut_with_a_mark() {
+        let text =
+            format!("GET / HTTP/1.1\r\nHost: a\r\nX-A: {}\r\nX-B: {}\r\n\r\n", "x".repeat(1024), "y".repeat(1025));
+        let record = kept(text.as_bytes(), &["x-a", "x-b"]);
+        assert_eq!(record.field(0).len(), 1024);
+        assert_eq!((record.field(1).len(), &record.field(1)[1020..]), (1027, &b"yyyy..."[..]));
+    }
+
+    #[test]
+    fn refused_bytes_leave_their_first_line() {
+        for (bytes, line) in [
+            (&b"\r\nGET /x y HTTP/1.1\r\nHost: a"[..], &b"GET /x y HTTP/1.1"[..]),
+            (b"\x16\x03\x01", b"\x16\x03\x01"),
+            (b"", b""),
+        ] {
+            let mut record = Record::default();
+            record.keep_refused(bytes);
+            assert_eq!((record.line(), record.method_bytes), (line, None));
+            assert_eq!(record.request_bytes, bytes.len() as u64);
+        }
+    }
+
+    #[test]
+    fn the_first_reason_counts() {
+        let mut record = Record::default();
+        record.blame(ClientEnd::Done.into(), Stage::Answer);
+        assert_eq!(record.stage, Stage::Done);
+        record.blame(ClientEnd::ClientReset.into(), Stage::Answer);
+        record.blame(Cause::Truncated.into(), Stage::Wait);
+        assert_eq!((record.party, record.stage, record.reason), (Party::Client, Stage::Answer, "client-reset"));
+    }
+}

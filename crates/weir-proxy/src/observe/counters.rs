@@ -1,0 +1,404 @@
+//! What one worker counts: totals, gauges, and words that name why something was refused or closed.
+//!
+//! The worker that owns a [`Counters`] is its only writer and adds with a plain load and store; anybody may read at any
+//! time, and [`Totals`] adds up several workers for status and metrics. A counter is declared once, in the table below,
+//! and has its name and help there. Bounds: about 3 KB; a word table holds [`WORDS_MAX`] words and counts further
+//! ones under `other`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::cause::Cause;
+use crate::ending::ClientEnd;
+use crate::ending::Timeout;
+use crate::ending::UpstreamEnd;
+use crate::observe::glitch::{ClientGlitch, UpstreamGlitch};
+use crate::observe::kinds::CountByKind;
+use crate::upstream::trust::Doubt;
+
+/// Off only to find out what counting costs: `scripts/icount --cost` compiles weir a second time with it.
+pub(crate) const COUNTING: bool = cfg!(not(weir_uncounted));
+
+/// One number, written by one thread and read by any.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Zero.
+    pub const fn new() -> Counter {
+        Counter(AtomicU64::new(0))
+    }
+
+    /// Adds. Only the owner may call it: there is no lock prefix, two writers would lose counts.
+    #[inline]
+    pub fn add(&self, amount: u64) {
+        self.set(self.get().wrapping_add(amount));
+    }
+
+    /// Adds one.
+    #[inline]
+    pub fn increment(&self) {
+        self.add(1);
+    }
+
+    /// Takes away, for gauges. Only the owner may call it.
+    #[inline]
+    pub fn sub(&self, amount: u64) {
+        self.set(self.get().wrapping_sub(amount));
+    }
+
+    /// Replaces, for gauges. Only the owner may call it.
+    #[inline]
+    pub fn set(&self, value: u64) {
+        if COUNTING {
+            self.0.store(value, Relaxed);
+        }
+    }
+
+    /// The value as of some moment ago.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// How a value behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Total,
+    /// Goes up and down.
+    Gauge,
+}
+
+/// One value for people and machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// With underscores, as in metrics, without prefix and unit suffix.
+    pub name: &'static str,
+    /// Name and value of its label, when one name has several values.
+    pub label: Option<(&'static str, &'static str)>,
+    /// How it behaves.
+    pub kind: Kind,
+    /// One line for people.
+    pub help: &'static str,
+    /// The value.
+    pub value: u64,
+}
+
+/// Declares plain counters once; everything that lists them follows. The type has a method `each_labelled` for the rest.
+macro_rules! counters {
+    (
+        $(#[doc = $about:literal])+ struct $name:ident;
+        $($(#[doc = $help:literal])+ $counter:ident: $kind:ident,)+
+        and $($(#[doc = $more:literal])+ $field:ident: $type:ty,)+
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Debug, Default)]
+        pub struct $name {
+            $($(#[doc = $help])+ pub $counter: $crate::observe::counters::Counter,)+
+            $($(#[doc = $more])+ pub $field: $type,)+
+        }
+
+        impl $name {
+            /// Calls with each value, in a fixed order.
+            pub fn each(&self, mut visit: impl FnMut($crate::observe::counters::Sample)) {
+                $(visit($crate::observe::counters::Sample {
+                    name: stringify!($counter),
+                    label: None,
+                    kind: $crate::observe::counters::Kind::$kind,
+                    help: concat!($($help),+).trim_ascii(),
+                    value: self.$counter.get(),
+                });)+
+                self.each_labelled(&mut visit);
+            }
+
+            /// Everything that was counted up and down is gone. Only the owner may call it.
+            pub fn reset_gauges(&self) {
+                $(if $crate::observe::counters::Kind::$kind == $crate::observe::counters::Kind::Gauge {
+                    self.$counter.set(0);
+                })+
+            }
+        }
+    };
+}
+pub(crate) use counters;
+
+counters! {
+    /// Everything that one worker counts.
+    struct Counters;
+    /// Client connections accepted.
+    accepted: Total,
+    /// Client connections closed at once because there were too many.
+    connections_refused: Total,
+    /// Accepts that the operating system refused (descriptors, memory).
+    accept_failures: Total,
+    /// Open client connections.
+    client_connections: Gauge,
+    /// Complete request heads received.
+    requests: Total,
+    /// Requests whose client's connection ended before their answer began.
+    requests_abandoned: Total,
+    /// Requests waiting for an upstream connection.
+    queue_waiting: Gauge,
+    /// Requests sent and not yet answered.
+    in_flight: Gauge,
+    /// Requests sent behind an unanswered one.
+    pipelined: Total,
+    /// Connects to upstreams begun.
+    upstream_connects: Total,
+    /// Connects to upstreams that failed.
+    upstream_connect_failures: Total,
+    /// Established upstream connections.
+    upstream_connections: Gauge,
+    /// Receives on upstream connections.
+    upstream_receives: Total,
+    /// Sends on upstream connections.
+    upstream_sends: Total,
+    /// Requests moved to another connection before anything of them was sent.
+    moves: Total,
+    /// Requests sent again because a connection closed on purpose after another answer.
+    resends: Total,
+    /// Requests sent again on another connection because the answer in front of them was late.
+    escapes: Total,
+    /// Requests sent again after a failure: each counts against forward-retries.
+    retries: Total,
+    /// Requests sent alone and one at a time, because they were lost twice or are suspected of killing servers.
+    quarantined: Total,
+    /// Interim answers (1xx) passed on.
+    interim: Total,
+    /// Interim answers not passed on: their request was sent behind another one, or they lack its identifier.
+    interim_dropped: Total,
+    /// Times that a server was put back to depth 1.
+    demotions: Total,
+    /// Answers too many, found at a sync point or otherwise.
+    surplus: Total,
+    /// Changes of servers that were not written to the log, because too many came at once.
+    events_lost: Total,
+    /// Names and credentials that were not looked at, because too many were already.
+    errands_refused: Total,
+    /// Servers suspended by health.
+    suspensions: Total,
+    /// Suspended servers that came back.
+    recoveries: Total,
+    /// Probes of servers made.
+    probes: Total,
+    /// Probes that failed.
+    probe_failures: Total,
+    /// Probes not made because requests of clients had just shown the same.
+    probes_skipped: Total,
+    /// Requests sent to a suspended server to see whether it works again.
+    trials: Total,
+    /// Lines of the access log that were not written because its destination was too slow or full.
+    log_lines_lost: Total,
+    /// Sync points: pipelined connections that were let run empty.
+    sync_points: Total,
+    /// Connections made exclusive by a large answer.
+    exclusive: Total,
+    /// Connections that left the pool because a client took its answer slowly.
+    set_aside: Total,
+    /// Open tunnels.
+    tunnels: Gauge,
+    /// Tunnels opened.
+    tunnels_opened: Total,
+    /// Bytes received from clients.
+    client_bytes_in: Total,
+    /// Bytes sent to clients.
+    client_bytes_out: Total,
+    /// Bytes received from upstreams.
+    upstream_bytes_in: Total,
+    /// Bytes sent to upstreams.
+    upstream_bytes_out: Total,
+    /// Messages sent to other workers.
+    mail_sent: Total,
+    /// Messages received from other workers.
+    mail_received: Total,
+    /// Times that mail for a worker had to wait because its mailbox was full.
+    mail_delayed: Total,
+    /// Turns of the loop.
+    turns: Total,
+    /// Times that a worker lost everything because of a bug in weir and began anew.
+    rebirths: Total,
+    and
+    /// Final answers sent to clients, by class: 1xx (101 only) to 5xx.
+    answers: [Counter; 5],
+    /// Doubts about upstream connections, by [`Doubt`].
+    doubts: [Counter; Doubt::ALL.len()],
+    /// Glitches of clients, by [`ClientGlitch`].
+    client_glitches: [Counter; ClientGlitch::COUNT],
+    /// Glitches of servers, by [`UpstreamGlitch`].
+    upstream_glitches: [Counter; UpstreamGlitch::COUNT],
+    /// Requests answered with an error by weir itself, or not to the end.
+    refusals: CountByKind<Cause>,
+    /// Deadlines that passed.
+    timeouts: CountByKind<Timeout>,
+    /// Ends of client connections.
+    client_closes: CountByKind<ClientEnd>,
+    /// Ends of upstream connections.
+    upstream_closes: CountByKind<UpstreamEnd>,
+}
+
+impl Counters {
+    /// Counts a final answer by its status; 100 to 599, others count as the nearest class.
+    #[inline]
+    pub fn answer(&self, status: u16) {
+        self.answers[usize::from(status / 100).clamp(1, 5) - 1].increment();
+    }
+
+    /// Counts a doubt.
+    #[inline]
+    pub fn doubt(&self, doubt: Doubt) {
+        self.doubts[doubt as usize].increment();
+    }
+
+    fn each_labelled(&self, visit: &mut impl FnMut(Sample)) {
+        let mut one = |name, label, value, help, counted| {
+            visit(Sample { name, label: Some((label, value)), kind: Kind::Total, help, value: counted });
+        };
+        for (class, counter) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(&self.answers) {
+            one("answers", "class", class, "Final answers sent to clients.", counter.get());
+        }
+        for (doubt, counter) in Doubt::ALL.into_iter().zip(&self.doubts) {
+            one("doubts", "kind", doubt.word(), "Doubts about upstream connections.", counter.get());
+        }
+        for ((_, word, _), counter) in ClientGlitch::ALL.iter().zip(&self.client_glitches) {
+            one("client_glitches", "kind", word, "Strange though legal events on client connections.", counter.get());
+        }
+        for ((_, word, _), counter) in UpstreamGlitch::ALL.iter().zip(&self.upstream_glitches) {
+            let help = "Strange though legal events on upstream connections.";
+            one("upstream_glitches", "kind", word, help, counter.get());
+        }
+        let help = "Requests answered with an error by weir itself.";
+        self.refusals.iter().for_each(|(word, counted)| one("refusals", "word", word, help, counted));
+        let help = "Deadlines that passed.";
+        self.timeouts.iter().for_each(|(word, counted)| one("timeouts", "word", word, help, counted));
+        let help = "Ends of client connections.";
+        self.client_closes.iter().for_each(|(word, counted)| one("client_closes", "word", word, help, counted));
+        let help = "Ends of upstream connections.";
+        self.upstream_closes.iter().for_each(|(word, counted)| one("upstream_closes", "word", word, help, counted));
+    }
+}
+
+/// The sum of several workers' counters.
+#[derive(Debug, Default)]
+pub struct Totals {
+    samples: Vec<Sample>,
+    places: BTreeMap<(&'static str, Option<&'static str>), usize>,
+}
+
+impl Totals {
+    /// Adds one worker.
+    pub fn add(&mut self, counters: &Counters) {
+        counters.each(|sample| self.add_sample(sample));
+    }
+
+    /// Adds one value of one worker.
+    pub fn add_sample(&mut self, sample: Sample) {
+        let key = (sample.name, sample.label.map(|(_, value)| value));
+        match self.places.get(&key) {
+            // Gauges may be negative in one worker, when another one gives back what it took: the sum is right.
+            Some(&at) => self.samples[at].value = self.samples[at].value.wrapping_add(sample.value),
+            None => {
+                self.places.insert(key, self.samples.len());
+                self.samples.push(sample);
+            }
+        }
+    }
+
+    /// Everything, values of one name together.
+    pub fn samples(&self) -> Vec<Sample> {
+        let mut names = BTreeMap::new();
+        for sample in &self.samples {
+            let next = names.len();
+            names.entry(sample.name).or_insert(next);
+        }
+        let mut sorted = self.samples.clone();
+        sorted.sort_by_key(|sample| names[sample.name]);
+        sorted
+    }
+
+    /// One value, or the sum of all labels of a name. 0 for what doesn't exist or didn't occur.
+    pub fn get(&self, name: &str, label: Option<&str>) -> u64 {
+        let fits = |sample: &&Sample| {
+            sample.name == name && label.is_none_or(|wanted| sample.label.is_some_and(|(_, value)| value == wanted))
+        };
+        self.samples.iter().filter(fits).fold(0, |sum, sample| sum.wrapping_add(sample.value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: each counter shows up once under its name, words are counted each, workers add up. How: examples.
+
+    use std::collections::BTreeSet;
+
+    use weir_http::RequestError;
+
+    use super::*;
+
+    #[test]
+    fn every_counter_is_listed_once_with_a_name_and_help() {
+        let counters = Counters::default();
+        let mut seen = BTreeSet::new();
+        counters.each(|sample| {
+            assert!(seen.insert((sample.name, sample.label)), "{sample:?}");
+            assert!(sample.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{sample:?}");
+            assert!(sample.help.ends_with('.') && !sample.help.starts_with(' '), "{sample:?}");
+            assert_eq!(sample.value, 0);
+        });
+        assert!(seen.contains(&("accepted", None)));
+        assert!(seen.contains(&("doubts", Some(("kind", "forbidden-body")))));
+    }
+
+    #[test]
+    fn counting() {
+        let counters = Counters::default();
+        counters.client_connections.add(3);
+        counters.client_connections.sub(1);
+        counters.requests.increment();
+        counters.queue_waiting.set(9);
+        for status in [101, 200, 204, 304, 404, 502, 599, 999, 0] {
+            counters.answer(status);
+        }
+        counters.doubt(Doubt::InvalidLength);
+        counters.refusals.count(RequestError::HostMissing.into());
+        counters.refusals.count(Cause::NoRoute);
+        counters.refusals.count(RequestError::HostMissing.into());
+        let mut totals = Totals::default();
+        totals.add(&counters);
+        for (name, label, expected) in [
+            ("client_connections", None, 2),
+            ("requests", None, 1),
+            ("queue_waiting", None, 9),
+            ("answers", None, 9),
+            ("answers", Some("1xx"), 2),
+            ("answers", Some("2xx"), 2),
+            ("answers", Some("5xx"), 3),
+            ("doubts", Some("invalid-length"), 1),
+            ("refusals", Some("host-missing"), 2),
+            ("refusals", Some("no-route"), 1),
+            ("refusals", Some("host-invalid"), 0),
+            ("nonsense", None, 0),
+        ] {
+            assert_eq!(totals.get(name, label), expected, "{name} {label:?}");
+        }
+        assert_eq!((counters.refusals.get("host-missing"), counters.refusals.sum()), (2, 3));
+    }
+
+    #[test]
+    fn workers_add_up_also_when_one_gives_back_what_another_took() {
+        let workers = [Counters::default(), Counters::default()];
+        workers[0].in_flight.add(5);
+        workers[1].in_flight.sub(2);
+        workers[0].timeouts.count(Timeout::Idle);
+        workers[1].timeouts.count(Timeout::Head);
+        workers[1].timeouts.count(Timeout::Idle);
+        let mut totals = Totals::default();
+        workers.iter().for_each(|worker| totals.add(worker));
+        assert_eq!((totals.get("in_flight", None), totals.get("timeouts", Some("idle"))), (3, 2));
+        let names: Vec<_> = totals.samples().iter().map(|sample| sample.name).collect();
+        let mut grouped = names.clone();
+        grouped.dedup();
+        assert_eq!(grouped.len(), names.iter().collect::<BTreeSet<_>>().len(), "values of one name stand together");
+    }
+}

@@ -1,0 +1,184 @@
+//! What operators want to read in the log: changes of a server's standing, each told once by the worker that knows first.
+//!
+//! The engine notes them, the worker takes them out after each turn ([`crate::engine::Engine::take_event`]) and hands them to
+//! whoever prints. They are rare; what finds no place is counted (`events_lost`), and nobody waits. Bound: [`EVENTS_MAX`].
+
+use std::fmt;
+
+use crate::plan::{FailoverRule, Plan, UpstreamPlan};
+use crate::upstream::health::Symptom;
+use crate::upstream::server_state::{Order, SuspensionCause};
+use crate::upstream::trust::Doubt;
+
+/// Events of one turn that are kept until they are taken.
+pub const EVENTS_MAX: usize = 64;
+
+/// Something happened to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// Index of the server over all upstreams of the plan.
+    pub server: u32,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// It gets nothing new until it has shown that it works.
+    Suspended(SuspensionCause),
+    /// A suspended one works again.
+    Recovered,
+    /// An operator's order holds from now on.
+    Ordered(Order),
+    /// No connection is left, and none can be made.
+    Unreachable,
+    /// It accepts connections again.
+    Reachable,
+    /// Put back to one request at a time for a while; until an operator clears it, if the doubt lasts.
+    Demoted(Doubt),
+    /// Gave an answer too many: one request at a time until an operator clears it.
+    Surplus,
+}
+
+impl Event {
+    /// The upstream and the name of the server; None when the plan has no such server.
+    pub fn place(self, plan: &Plan) -> Option<(&UpstreamPlan, &str)> {
+        let mut index = self.server as usize;
+        for upstream in &plan.upstreams {
+            match upstream.servers.get(index) {
+                Some(server) => return Some((upstream, &server.name)),
+                None => index -= upstream.servers.len(),
+            }
+        }
+        None
+    }
+
+    /// One line for people: `server app 10.0.0.1:9090 suspended: 10 answers 5xx within 10 s`.
+    pub fn line(self, plan: &Plan) -> Option<String> {
+        let (upstream, name) = self.place(plan)?;
+        Some(format!("server {} {name} {}", upstream.name, Told { what: self.what, upstream }))
+    }
+}
+
+/// What ends a demotion that no time ends.
+const WAY_OUT: &str = "`weir server clear` after it is mended";
+
+/// What happened, in the words of its upstream.
+struct Told<'a> {
+    what: What,
+    upstream: &'a UpstreamPlan,
+}
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.what {
+            What::Suspended(cause @ (SuspensionCause::Answers { rule } | SuspensionCause::Losses { rule })) => {
+                match self.upstream.failover.get(usize::from(rule)) {
+                    Some(FailoverRule { symptom: Symptom::Status(codes), limit, window_us }) => {
+                        write!(f, "suspended: {limit} answers {codes} within {}", Seconds(*window_us))
+                    }
+                    Some(FailoverRule { symptom: Symptom::Lost, limit, window_us }) => {
+                        write!(f, "suspended: {limit} connections lost within {}", Seconds(*window_us))
+                    }
+                    None => write!(f, "suspended for its {}", cause.word()),
+                }
+            }
+            What::Suspended(SuspensionCause::Probe { fault }) => {
+                let fall = self.upstream.health.as_ref().map_or(0, |health| health.fall);
+                write!(f, "suspended: {fall} probes in a row failed, the last one with: {fault}")
+            }
+            What::Recovered => match &self.upstream.health {
+                Some(health) => write!(f, "is back after {} good probes", health.rise),
+                None => f.write_str("is back after a good answer to one request"),
+            },
+            What::Ordered(Order::Enable) => f.write_str("enabled by order"),
+            What::Ordered(Order::Drain) => f.write_str("draining by order"),
+            What::Ordered(Order::Disable) => f.write_str("disabled by order"),
+            What::Unreachable => f.write_str("can't be reached: no connection is left, and a connect failed"),
+            What::Reachable => f.write_str("can be reached again"),
+            What::Demoted(doubt) if doubt.lasts() => {
+                write!(f, "gets one request at a time from now on: {}; {WAY_OUT}", doubt.word())
+            }
+            What::Demoted(doubt) => write!(f, "gets one request at a time for a while: {}", doubt.word()),
+            What::Surplus => {
+                f.write_str("gave an answer too many; an earlier answer may have reached the wrong client: ")?;
+                write!(f, "one request at a time from now on; {WAY_OUT}")
+            }
+        }
+    }
+}
+
+/// Microseconds as people read them.
+struct Seconds(u64);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            us if us % 1_000_000 == 0 => write!(f, "{} s", us / 1_000_000),
+            us => write!(f, "{} ms", us / 1000),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: each event names its server and says what happened. How: examples over two upstreams.
+
+    use super::*;
+    use crate::plan::{HealthPlan, ServerPlan};
+    use crate::upstream::health::Codes;
+    use crate::upstream::probe::ProbeFault;
+
+    #[test]
+    fn lines_name_the_server() {
+        let address = std::net::SocketAddr::from(([10, 0, 0, 1], 80));
+        let upstream = |name: &str, servers: &[&str]| UpstreamPlan {
+            name: name.to_owned(),
+            servers: servers.iter().map(|name| ServerPlan::new(name, address)).collect(),
+            ..UpstreamPlan::default()
+        };
+        let codes = Codes { first: 500, last: 599 };
+        let mut app = upstream("app", &["a:1", "b:2"]);
+        let rule = |symptom, limit| FailoverRule { symptom, limit, window_us: 2_500_000 };
+        app.failover = vec![rule(Symptom::Status(codes), 10), rule(Symptom::Lost, 5)];
+        let other = UpstreamPlan { health: Some(HealthPlan::default()), ..upstream("other", &["c:3"]) };
+        let plan = Plan { upstreams: vec![app, other], ..Plan::default() };
+        let line = |server, what| Event { server, what }.line(&plan);
+        for (server, what, expected) in [
+            (
+                1,
+                What::Suspended(SuspensionCause::Answers { rule: 0 }),
+                "server app b:2 suspended: 10 answers 5xx within 2500 ms",
+            ),
+            (
+                1,
+                What::Suspended(SuspensionCause::Losses { rule: 1 }),
+                "server app b:2 suspended: 5 connections lost within 2500 ms",
+            ),
+            (
+                2,
+                What::Suspended(SuspensionCause::Probe { fault: ProbeFault::Status(503) }),
+                "server other c:3 suspended: 3 probes in a row failed, the last one with: status 503",
+            ),
+            (0, What::Recovered, "server app a:1 is back after a good answer to one request"),
+            (2, What::Recovered, "server other c:3 is back after 2 good probes"),
+            (2, What::Ordered(Order::Drain), "server other c:3 draining by order"),
+            (0, What::Demoted(Doubt::Garbage), "server app a:1 gets one request at a time for a while: garbage"),
+            (
+                0,
+                What::Demoted(Doubt::Misframing),
+                "server app a:1 gets one request at a time from now on: misframing; `weir server clear` after it is mended",
+            ),
+            (
+                0,
+                What::Surplus,
+                "server app a:1 gave an answer too many; an earlier answer may have reached the wrong client: one request at a \
+                 time from now on; `weir server clear` after it is mended",
+            ),
+        ] {
+            assert_eq!(line(server, what).as_deref(), Some(expected));
+        }
+        assert_eq!(line(3, What::Reachable), None);
+    }
+}

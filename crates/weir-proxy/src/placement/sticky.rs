@@ -1,0 +1,185 @@
+//! `sticky`: a cookie that binds a session to a server.
+//!
+//! The cookie's value is an identifier of the server: SipHash-2-4 of the names of upstream and server under a key from the
+//! configured `secret`. So it is the same after a restart, on every worker, and in every weir with the same names and secret,
+//! and says nothing of the address to whom the secret is unknown. Without a `secret` the key is public: the address can't be
+//! read, but found by trying addresses. A session has no other state. The engine asks for the server of a request
+//! ([`Sticky::server`]) and for the line of an answer that binds anew ([`Sticky::line`]). RFC 6265, docs/semantics.md §5.
+
+use bytes::Bytes;
+use weir_http::Fields;
+
+use crate::base::stamp::{Stamp, hex, siphash};
+use crate::placement::cookie;
+
+/// Keys under which the secret becomes a key.
+const SECRET_KEYS: [[u64; 2]; 2] = [[0x7765_6972, 0x7374_6963], [0x7765_6972, 0x6b79_2d32]];
+
+/// When browsers send the cookie along with requests that other sites cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SameSite {
+    /// When somebody follows a link. The default.
+    #[default]
+    Lax,
+    /// Never.
+    Strict,
+    /// Always; browsers want `Secure` with it.
+    None,
+}
+
+/// What the cookie is like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cookie {
+    /// A token.
+    pub name: String,
+    /// Begins with `/`, has no `;`. Default `/`.
+    pub path: String,
+    /// Seconds after which browsers forget it; None (the default): when they are closed.
+    pub max_age_s: Option<u64>,
+    /// Not for scripts. Default true.
+    pub http_only: bool,
+    /// Only over TLS. Default false.
+    pub secure: bool,
+    /// Default lax.
+    pub same_site: SameSite,
+}
+
+/// The cookie of one upstream.
+#[derive(Debug, Clone)]
+pub struct Sticky {
+    name: String,
+    /// A session whose server can't be used goes to another one and is bound to that. Default true.
+    pub allow_failover: bool,
+    /// By server.
+    stamps: Vec<Stamp>,
+    lines: Vec<Bytes>,
+}
+
+impl Sticky {
+    /// For an upstream and its servers of these names. A secret may be any text; `""` is a public one.
+    pub fn new(cookie: &Cookie, allow_failover: bool, secret: &str, upstream: &str, servers: &[&str]) -> Sticky {
+        let key = SECRET_KEYS.map(|key| siphash(key, secret.as_bytes()));
+        let stamp = |server: &&str| hex(siphash(key, &[upstream.as_bytes(), b"\0", server.as_bytes()].concat()));
+        let stamps: Vec<Stamp> = servers.iter().map(stamp).collect();
+        let lines = stamps.iter().map(|stamp| Bytes::from(cookie.line(stamp))).collect();
+        Sticky { name: cookie.name.clone(), allow_failover, stamps, lines }
+    }
+
+    /// The server to which the request's cookie binds it: the first of that name which names one. `input` is what was parsed.
+    pub fn server(&self, fields: &Fields, input: &[u8]) -> Option<u16> {
+        let known = |value: &[u8]| self.stamps.iter().position(|stamp| stamp[..] == *value);
+        cookie::values(fields, input, self.name.as_bytes()).find_map(known).map(|at| at as u16)
+    }
+
+    /// The field that binds a session to a server, as a complete line; None for a server that is not there.
+    pub fn line(&self, server: u16) -> Option<&Bytes> {
+        self.lines.get(usize::from(server))
+    }
+}
+
+impl Cookie {
+    /// With all defaults.
+    pub fn new(name: &str) -> Cookie {
+        Cookie {
+            name: name.to_owned(),
+            path: "/".to_owned(),
+            max_age_s: None,
+            http_only: true,
+            secure: false,
+            same_site: SameSite::Lax,
+        }
+    }
+
+    fn line(&self, stamp: &Stamp) -> String {
+        let max_age = self.max_age_s.map_or_else(String::new, |seconds| format!("; Max-Age={seconds}"));
+        let http_only = if self.http_only { "; HttpOnly" } else { "" };
+        let secure = if self.secure { "; Secure" } else { "" };
+        let same_site = match self.same_site {
+            SameSite::Lax => "Lax",
+            SameSite::Strict => "Strict",
+            SameSite::None => "None",
+        };
+        let value = String::from_utf8_lossy(stamp);
+        format!(
+            "Set-Cookie: {}={value}; Path={}{max_age}{http_only}{secure}; SameSite={same_site}\r\n",
+            self.name, self.path
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: identifiers are stable, differ by server, upstream and secret, contain nothing of the address; what comes back
+    //! is read, and nothing else is. How: examples, one stored.
+
+    use super::*;
+
+    const SERVERS: [&str; 2] = ["10.0.0.1:80", "10.0.0.2:80"];
+
+    fn sticky(secret: &str, upstream: &str) -> Sticky {
+        Sticky::new(&Cookie::new("srv"), true, secret, upstream, &SERVERS)
+    }
+
+    fn bound(sticky: &Sticky, cookie: &str) -> Option<u16> {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: {cookie}\r\n\r\n");
+        let mut fields = Fields::default();
+        weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields).unwrap().unwrap();
+        sticky.server(&fields, text.as_bytes())
+    }
+
+    fn value(sticky: &Sticky, server: u16) -> String {
+        String::from_utf8_lossy(&sticky.stamps[usize::from(server)]).into_owned()
+    }
+
+    #[test]
+    fn lines() {
+        let plain = sticky("", "app");
+        let wanted = format!("Set-Cookie: srv={}; Path=/; HttpOnly; SameSite=Lax\r\n", value(&plain, 0));
+        assert_eq!(plain.line(0).unwrap(), &wanted);
+        assert_eq!(plain.line(2), None);
+        let cookie = Cookie {
+            path: "/a".to_owned(),
+            max_age_s: Some(60),
+            http_only: false,
+            secure: true,
+            same_site: SameSite::None,
+            ..Cookie::new("srv")
+        };
+        let line = Sticky::new(&cookie, true, "", "app", &SERVERS).line(1).unwrap().clone();
+        let wanted = format!("Set-Cookie: srv={}; Path=/a; Max-Age=60; Secure; SameSite=None\r\n", value(&plain, 1));
+        assert_eq!(line, wanted);
+    }
+
+    #[test]
+    fn identifiers_differ_and_stay() {
+        let mut all: Vec<String> = [("", "app"), ("secret", "app"), ("", "other")]
+            .iter()
+            .flat_map(|(secret, upstream)| [0, 1].map(|server| value(&sticky(secret, upstream), server)))
+            .collect();
+        assert_eq!(all[0], "3eb6fcfb857285dd");
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 6);
+    }
+
+    #[test]
+    fn what_comes_back() {
+        let sticky = sticky("", "app");
+        let (first, second) = (value(&sticky, 0), value(&sticky, 1));
+        for (cookies, wanted) in [
+            (format!("srv={first}"), Some(0)),
+            (format!("a=b; srv={second}; c=d"), Some(1)),
+            (format!("srv=\"{second}\""), Some(1)),
+            (format!("srv=old; srv={second}; srv={first}"), Some(1)),
+            (format!("srv={}", first.to_uppercase()), None),
+            (format!("srv={first}0"), None),
+            (format!("srv={}", &first[..15]), None),
+            (format!("xsrv={first}; Srv={first}; srv"), None),
+            (format!("srv={}", "9".repeat(9_000)), None),
+            ("srv=10.0.0.1:80".to_owned(), None),
+            ("srv=0".to_owned(), None),
+        ] {
+            assert_eq!(bound(&sticky, &cookies), wanted, "{cookies}");
+        }
+    }
+}

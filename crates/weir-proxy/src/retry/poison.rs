@@ -1,0 +1,320 @@
+//! Requests that kill: which requests were in flight when servers died, and which of them are not sent any more.
+//!
+//! The engine keeps one [`Suspects`] a worker. It tells of connections that broke with requests in flight, and of answers while
+//! anything is remembered at all; while nothing is, the request path pays one branch. Workers tell each other of keys with
+//! two deaths and more. Bounds: [`KEYS_MAX`] keys of [`KEY_BYTES_MAX`] bytes, the oldest goes first. docs/semantics.md §4,
+//! docs/hostile.md E19.
+//!
+//! ```text
+//!             3 deaths               a death alone
+//!   Noted ──────────────▶ Suspect ─────────────────────▶ Refused (60 s)
+//!     │                    │    ▲      time is over        │
+//!     │                    │    └──────────────────────────┘
+//!     └── an answer ───────┴── an answer ──▶ forgotten; also 60 s (Noted) or 10 min after the last death
+//! ```
+//!
+//! A false accusation is worse than a late one, so most rules are for the innocent:
+//! - A key is method, target and Host; one complete answer to it anywhere clears it. A killer is never answered.
+//! - All connections that a server loses within [`CRASH_US`] are one crash, and a request that was sent before it is
+//!   accused of it once, however often it was asked.
+//! - A crash only counts if the server had lived: it has answered since its last one, or the connection had stood. A server
+//!   that is down behind something that accepts and closes accuses nobody.
+//! - Only a death in quarantine leads to a refusal ([`crate::request::pending_request::Traits::QUARANTINED`]): alone on its connection, the only
+//!   such request of its upstream, and on a connection that had rested. Others were in flight at most by the chance of
+//!   their arrival, and a server that resets connections after answers (keep-alive limits, docs/hostile.md E27) kills what
+//!   happens to be behind them.
+//! - A suspect is held back for [`HOLD_US`] after each death. If servers die meanwhile, or died within [`NOISE_US`], without it
+//!   in flight and without another suspect in quarantine, they die by themselves, and its own death is no evidence:
+//!   when servers are killed one after another, somebody is in flight each time.
+
+use std::collections::{BTreeMap, VecDeque};
+
+#[cfg(test)]
+mod tests;
+
+/// Deaths that make a key suspect.
+pub const DEATHS_MIN: u8 = 3;
+/// How long a suspect is refused after a death alone.
+pub const REFUSED_US: u64 = 60_000_000;
+/// Keys remembered.
+pub const KEYS_MAX: usize = 256;
+/// Bytes of a key; requests whose first two lines are longer are never accused.
+pub const KEY_BYTES_MAX: usize = 4096;
+/// Losses of one server within this time are one crash.
+pub const CRASH_US: u64 = 100_000;
+/// How long a suspect is held back after a death, to see whether servers die without it.
+pub const HOLD_US: u64 = 100_000;
+/// How long a death for which there is no suspect makes the deaths of suspects doubtful.
+const NOISE_US: u64 = 1_000_000;
+/// Crashes remembered, and those that a key remembers to have been in.
+const CRASHES_MAX: usize = 32;
+const CRASHES_OF_KEY_MAX: usize = 8;
+/// Time after the last death until one that is not suspect is forgotten.
+const NOTED_US: u64 = 60_000_000;
+/// The same for a suspect: it is in quarantine whenever it is asked for, so this costs little.
+const SUSPECT_US: u64 = 600_000_000;
+
+/// What is to be done with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing special.
+    Free,
+    /// It goes into quarantine.
+    Suspect,
+    /// It is not sent for this time.
+    Refused {
+        /// Microseconds.
+        left_us: u64,
+    },
+}
+
+/// Losses of one server that belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Crash {
+    id: u64,
+    started_us: u64,
+    /// The server had lived before this loss.
+    lived: bool,
+}
+
+/// For status: one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suspect {
+    /// Index of the upstream in the plan.
+    pub upstream: u16,
+    /// Method of the request.
+    pub method: String,
+    /// Value of its Host.
+    pub host: String,
+    /// Its path, without the query.
+    pub path: String,
+    /// Crashes during which it was in flight.
+    pub deaths: u8,
+    /// `noted`, `suspect` or `refused`.
+    pub state: &'static str,
+    /// Until the end of the refusal, microseconds; 0 without one.
+    pub left_us: u64,
+}
+
+/// What is known of one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Record {
+    deaths: u8,
+    /// The last crashes that it is accused of; 0: none.
+    crashes: [u64; CRASHES_OF_KEY_MAX],
+    died_us: u64,
+    /// When another worker last told of a death.
+    told_us: Option<u64>,
+    refused_until_us: u64,
+}
+
+impl Record {
+    fn new(died_us: u64) -> Record {
+        Record { deaths: 0, crashes: [0; CRASHES_OF_KEY_MAX], died_us, told_us: None, refused_until_us: 0 }
+    }
+
+    fn was_in(&self, crash: u64) -> bool {
+        self.crashes.contains(&crash)
+    }
+
+    fn add(&mut self, crash: u64) {
+        self.crashes.rotate_right(1);
+        self.crashes[0] = crash;
+    }
+
+    fn verdict(&self, now_us: u64) -> Verdict {
+        match self.refused_until_us.saturating_sub(now_us) {
+            0 if self.deaths >= DEATHS_MIN => Verdict::Suspect,
+            0 => Verdict::Free,
+            left_us => Verdict::Refused { left_us },
+        }
+    }
+
+    fn is_over(&self, now_us: u64) -> bool {
+        let patience_us = if self.deaths >= DEATHS_MIN { SUSPECT_US } else { NOTED_US };
+        now_us >= self.died_us.max(self.refused_until_us).saturating_add(patience_us)
+    }
+}
+
+/// One server's last crash.
+#[derive(Debug, Clone, Copy, Default)]
+struct Vital {
+    crash: u64,
+    started_us: u64,
+    answered: bool,
+}
+
+/// A crash among the last ones.
+#[derive(Debug, Clone, Copy)]
+struct Past {
+    id: u64,
+    started_us: u64,
+    /// A suspect was on trial then.
+    explained: bool,
+}
+
+/// What one worker remembers. Empty nearly always.
+#[derive(Debug, Clone, Default)]
+pub struct Suspects {
+    keys: BTreeMap<Box<[u8]>, Record>,
+    vitals: Vec<Vital>,
+    crashes: u64,
+    past: VecDeque<Past>,
+}
+
+/// Names a request by its upstream and its first two lines as they are sent: method, target, and Host. None: too long to be
+/// remembered.
+pub fn key(upstream: u16, request: &[u8]) -> Option<Vec<u8>> {
+    let within = &request[..request.len().min(KEY_BYTES_MAX - 2)];
+    let mut ends = within.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
+    let end = ends.nth(1)?;
+    Some([&upstream.to_be_bytes(), &within[..=end]].concat())
+}
+
+impl Suspects {
+    /// Nothing is remembered. `servers` of all upstreams together.
+    pub fn new(servers: usize) -> Suspects {
+        Suspects { vitals: vec![Vital::default(); servers], ..Suspects::default() }
+    }
+
+    /// Whether there is anything to look up.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// A server has answered something.
+    #[inline]
+    pub fn on_life(&mut self, server: usize) {
+        self.vitals[server].answered = true;
+    }
+
+    /// A connection to a server broke with requests in flight. `stood`: it had been up for [`CRASH_US`] before the oldest was
+    /// sent. None: the server has not lived since its last crash, so this says nothing about requests.
+    pub fn on_loss(&mut self, now_us: u64, server: usize, stood: bool) -> Option<Crash> {
+        let vital = &mut self.vitals[server];
+        let lived = stood || vital.answered;
+        let same = vital.crash > 0 && now_us < vital.started_us + CRASH_US;
+        if !same && !lived {
+            return None;
+        }
+        vital.answered = false;
+        if !same {
+            self.crashes += 1;
+            (vital.crash, vital.started_us) = (self.crashes, now_us);
+            // Another worker's request may have caused it, and its mail was faster.
+            let told = |record: &&mut Record| record.told_us.is_some_and(|told_us| now_us < told_us + CRASH_US);
+            self.keys.values_mut().filter(told).for_each(|record| record.add(self.crashes));
+            self.past.truncate(CRASHES_MAX - 1);
+            self.past.push_front(Past { id: self.crashes, started_us: now_us, explained: false });
+        }
+        Some(Crash { id: vital.crash, started_us: vital.started_us, lived })
+    }
+
+    /// A request was in flight on a connection that broke. `sent_us` is when it was sent, `alone` whether in quarantine. Returns what is to
+    /// be done with it now, and whether the other workers should know.
+    pub fn on_death(&mut self, now_us: u64, crash: Crash, sent_us: u64, alone: bool, key: &[u8]) -> (Verdict, bool) {
+        self.make_room(now_us, key);
+        let mut record = self.keys.get(key).copied().unwrap_or(Record::new(now_us));
+        let again = sent_us > crash.started_us && crash.lived;
+        let known = record.was_in(crash.id) && !again;
+        if !known {
+            if alone && record.deaths >= DEATHS_MIN {
+                if !self.is_noisy(now_us, crash.id, &record) {
+                    record.refused_until_us = now_us + REFUSED_US;
+                }
+                self.past.iter_mut().filter(|past| past.id == crash.id).for_each(|past| past.explained = true);
+            }
+            record.deaths = record.deaths.saturating_add(1);
+            record.died_us = now_us;
+            record.add(crash.id);
+        }
+        self.keys.insert(key.into(), record);
+        (record.verdict(now_us), !known && record.deaths > 1)
+    }
+
+    /// Whether servers die without this request as well.
+    fn is_noisy(&self, now_us: u64, crash: u64, record: &Record) -> bool {
+        let mut recent = self.past.iter().take_while(|past| now_us < past.started_us + NOISE_US);
+        recent.any(|past| past.id != crash && !past.explained && !record.was_in(past.id))
+    }
+
+    /// Until when a suspect is held back; not at all if it was refused, which it may be told at once.
+    pub fn held_until_us(&self, key: &[u8]) -> u64 {
+        let held = |record: &&Record| record.deaths >= DEATHS_MIN && record.refused_until_us <= record.died_us;
+        self.keys.get(key).filter(held).map_or(0, |record| record.died_us + HOLD_US)
+    }
+
+    /// A request was answered completely. True when the other workers should know.
+    pub fn on_answer(&mut self, key: &[u8]) -> bool {
+        self.keys.remove(key).is_some_and(|record| record.deaths > 1)
+    }
+
+    /// What is to be done with a request.
+    pub fn verdict(&self, now_us: u64, key: &[u8]) -> Verdict {
+        match self.keys.get(key) {
+            Some(record) if !record.is_over(now_us) => record.verdict(now_us),
+            _ => Verdict::Free,
+        }
+    }
+
+    /// What another worker should know of a key: deaths, and the end of its refusal.
+    pub fn opinion(&self, key: &[u8]) -> Option<(u8, u64)> {
+        self.keys.get(key).map(|record| (record.deaths, record.refused_until_us))
+    }
+
+    /// Another worker's opinion. Deaths are not added up: both may have seen the same crash.
+    pub fn learn(&mut self, now_us: u64, key: &[u8], deaths: u8, refused_until_us: u64) {
+        self.make_room(now_us, key);
+        let record = self.keys.entry(key.into()).or_insert(Record::new(now_us));
+        record.deaths = record.deaths.max(deaths);
+        record.refused_until_us = record.refused_until_us.max(refused_until_us);
+        (record.died_us, record.told_us) = (now_us, Some(now_us));
+        // What died at the other worker died here as well.
+        let same = self.past.iter().take_while(|past| now_us < past.started_us + CRASH_US);
+        same.for_each(|past| record.add(past.id));
+    }
+
+    /// Forgets what is over.
+    pub fn sweep(&mut self, now_us: u64) {
+        self.keys.retain(|_, record| !record.is_over(now_us));
+    }
+
+    /// Forgets all accusations.
+    pub fn forgive(&mut self) {
+        self.keys.clear();
+    }
+
+    /// For status, in the order of upstream, method and target.
+    pub fn list(&self, now_us: u64) -> impl Iterator<Item = Suspect> {
+        self.keys.iter().filter(move |(_, record)| !record.is_over(now_us)).map(move |(key, record)| {
+            let (state, left_us) = match record.verdict(now_us) {
+                Verdict::Free => ("noted", 0),
+                Verdict::Suspect => ("suspect", 0),
+                Verdict::Refused { left_us } => ("refused", left_us),
+            };
+            let (upstream, text) = key.split_at(2);
+            let text = String::from_utf8_lossy(text);
+            let mut words = text.split_ascii_whitespace();
+            let mut word = || words.next().unwrap_or_default().to_owned();
+            let (method, target, _version, _name, host) = (word(), word(), word(), word(), word());
+            let path = target.split('?').next().unwrap_or_default().to_owned();
+            let upstream = u16::from_be_bytes([upstream[0], upstream[1]]);
+            Suspect { upstream, method, host, path, deaths: record.deaths, state, left_us }
+        })
+    }
+
+    /// Of those that are least suspect the one whose last death is longest ago makes room.
+    fn make_room(&mut self, now_us: u64, key: &[u8]) {
+        if self.keys.len() < KEYS_MAX || self.keys.contains_key(key) {
+            return;
+        }
+        self.sweep(now_us);
+        let rank = |record: &Record| (record.deaths >= DEATHS_MIN, record.died_us);
+        if self.keys.len() >= KEYS_MAX
+            && let Some(oldest) = self.keys.iter().min_by_key(|(_, record)| rank(record)).map(|(key, _)| key.clone())
+        {
+            self.keys.remove(&oldest);
+        }
+    }
+}

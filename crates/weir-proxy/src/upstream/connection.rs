@@ -1,0 +1,794 @@
+//! One upstream connection: what was asked on it, and the reading of its answers in order.
+//!
+//! Called by the engine. Bounds: entries by the server's depth and queue size, the stash by the limits of a reply head.
+//! RFC 9112 §6, §9.3; what is doubtful ends the connection (RFC 9112 §9.2, §6.3).
+//!
+//! ```text
+//!  Down --connect--> Connecting --Connected--> Ready --(lost)--> Down
+//!                        |                       |
+//!                        +--failed--> Down       +--101--> Tunnel --(ended)--> gone
+//! ```
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use weir_http::{
+    BodyOddities, Chunk, ChunkedDecoder, Fields, HeadScan, Limits, ReplyBody, ReplyContext, ReplyError, ReplyHead,
+};
+
+use crate::base::output::Output;
+use crate::ending::UpstreamEnd;
+use crate::observe::accounting::Account;
+use crate::request::pending_request::{Ask, ExchangeId, Traits};
+use crate::retry::poison::CRASH_US;
+use crate::upstream::backoff::Backoff;
+use crate::upstream::early_close::OVERLOOKED_US;
+use crate::upstream::misframing::Print;
+use crate::upstream::request_log::Log;
+use crate::upstream::trust::Doubt;
+
+/// Bytes of line ends in front of an answer that are ignored (docs/hostile.md E3).
+const BLANKS_MAX: u8 = 4;
+/// A connection that others share has to be empty for so long that an interim answer can only be for the next request.
+const CALM_US: u64 = 100_000;
+/// Interim answers to one request after which the server is doubted.
+const INTERIM_MAX: u8 = 32;
+
+/// Where a connection stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkState {
+    /// Not connected; a try is due at this time.
+    Down {
+        /// When to connect; `u64::MAX`: when a request needs it, or an operator says so.
+        retry_us: u64,
+    },
+    /// A connect is on its way.
+    Connecting {
+        /// When the patience with it ends.
+        deadline_us: u64,
+    },
+    /// Takes requests.
+    Ready,
+    /// Joined with a client after 101, or for CONNECT.
+    Tunnel,
+}
+
+/// Whose connection it is, where it belongs to no pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// Slot of the client's session in the engine.
+    pub session: u32,
+    /// Occupant of the slot.
+    pub generation: u32,
+    /// For one request, not for the client's next ones.
+    pub once: bool,
+}
+
+/// One request on a connection.
+#[derive(Debug)]
+pub struct Entry {
+    /// The request.
+    pub ask: Ask,
+    /// Offset of its first byte in the log.
+    pub start: u64,
+    /// Its bytes in the log.
+    pub len: u32,
+    /// When it was put on this connection.
+    pub sent_us: u64,
+    /// Others were unanswered on the connection then: what comes may be meant for them.
+    pub behind: bool,
+    /// Others were, a moment before: what comes late may be meant for them.
+    pub soon: bool,
+    /// Nobody wants the answer any more.
+    pub cancelled: bool,
+    /// Nobody does because it was asked elsewhere: the server seems to have overlooked it.
+    pub overlooked: bool,
+}
+
+impl Entry {
+    /// Whether it may be sent again on another connection while this one still has it.
+    pub fn is_movable(&self) -> bool {
+        let traits = self.ask.traits;
+        traits.has(Traits::PIPELINABLE) && traits.has(Traits::RETRIABLE) && !self.cancelled
+    }
+}
+
+/// What the connection is in the middle of reading.
+#[derive(Debug)]
+enum Reading {
+    Head,
+    Length(u64),
+    Chunked(Box<ChunkedDecoder>),
+    UntilClose,
+    /// The answer is complete but for telling so.
+    Ended,
+    Tunnel,
+}
+
+/// What [`Link::step`] found next.
+#[derive(Debug)]
+pub enum Step {
+    /// The input is used up; what is left of it belongs to a head that is not complete.
+    More,
+    /// The head of an interim or final answer to the oldest request.
+    Head(ReplyHead),
+    /// `input[start..end]` is part of the body (or of the tunnel).
+    Body {
+        /// First byte.
+        start: usize,
+        /// Behind the last byte.
+        end: usize,
+    },
+    /// A byte that may be ignored.
+    Skip,
+    /// The answer to the oldest request is complete.
+    End,
+    /// The oldest request got something that can't be its answer, or somebody's.
+    Doubt(Doubt),
+    /// Bytes although nothing is asked.
+    Unasked,
+}
+
+/// One connection of a server.
+#[derive(Debug)]
+pub struct Link {
+    /// Index of the server in the engine.
+    pub server: u32,
+    /// Position among the server's connections on this worker; meaningless with an owner.
+    pub position: u32,
+    /// Whose it is; None: the pool's.
+    pub owner: Option<Owner>,
+    /// Where it leads to, when the configuration does not say that.
+    pub address: Option<SocketAddr>,
+    /// To whom its bytes are charged.
+    pub account: Account,
+    /// The driver's name for it.
+    pub socket: Option<u64>,
+    /// Where it stands.
+    pub state: LinkState,
+    /// What was serialised and is not answered.
+    pub log: Log,
+    /// Pieces of a request body that is not kept, or of a tunnel; sent behind the log.
+    pub body: Output,
+    /// Unanswered requests, oldest first.
+    pub entries: VecDeque<Entry>,
+    /// A send is with the driver.
+    pub sending: bool,
+    /// In the engine's list of connections with something to send.
+    pub dirty: bool,
+    /// A receive is armed.
+    pub receiving: bool,
+    /// The client of the answer that is being read asked to stop.
+    pub paused: bool,
+    /// When it did.
+    pub paused_us: u64,
+    /// Others wait for a connection because of that.
+    pub yields: bool,
+    /// They do, and it lasts for longer than a client needs that reads at all.
+    pub stalled: bool,
+    /// Which client that was, as in [`Ask::client`].
+    pub paused_by: u64,
+    /// When a timer looks whether the stop lasts; `u64::MAX`: none does.
+    pub stall_due_us: u64,
+    /// The answer that is next takes far longer than usual: nothing is sent behind it.
+    pub late: bool,
+    /// When a timer looks whether the answer that is next is late; `u64::MAX`: none does.
+    pub late_due_us: u64,
+    /// When something was sent that may not be acknowledged, or since then something was last received; `u64::MAX`: nothing was.
+    pub unheard_us: u64,
+    /// When a timer looks at that; `u64::MAX`: none does.
+    pub unheard_due_us: u64,
+    /// When a timer looks whether it has rested for long enough; `u64::MAX`: none does.
+    pub rest_due_us: u64,
+    /// When a timer looks whether its first answer is late; `u64::MAX`: none does.
+    pub first_due_us: u64,
+    /// Is to make room for others as soon as it has run empty.
+    pub leaves: bool,
+    /// Nothing may be sent behind what is unanswered now.
+    pub hold: bool,
+    /// It is being found out whether it is near: it takes nothing meanwhile.
+    pub locating: bool,
+    /// No second request before the first answer: the connection follows a loss, or is to be located first.
+    pub probation: bool,
+    /// Had as many unanswered requests as it may have, and not much fewer since.
+    pub full: bool,
+    /// Let run empty before the next request: a sync point.
+    pub syncing: bool,
+    /// Ran empty, and it is not known yet whether everything that had arrived by then was read: it takes nothing.
+    pub unseen: bool,
+    /// Ran empty after something that is likely to bring an answer too many, or one that would not show in what follows.
+    pub wary: bool,
+    /// Until when that may well come, since it ran empty.
+    pub rest_until_us: u64,
+    /// Requests since it was last empty for so long.
+    pub unrested: u32,
+    /// When the first of them was sent.
+    pub unrested_us: u64,
+    /// Requests sent behind another one since it was last empty.
+    pub since_sync: u32,
+    /// When it was established.
+    pub connected_us: u64,
+    /// When it was established, or its connect began, or it ended: for status.
+    pub since_us: u64,
+    /// How often it ended or could not be established: for status.
+    pub closes: u64,
+    /// Bytes read since an answer was last complete.
+    pub answer_bytes: u64,
+    /// Has ever had two requests at a time.
+    pub pipelined: bool,
+    /// Answers before it had.
+    pub answers_alone: u64,
+    /// Complete answers since it was made.
+    pub answers: u64,
+    /// Had rested when the oldest of the unanswered requests that follow each other was sent ([`Link::is_rested`]).
+    pub rested: bool,
+    /// When the last answer was complete.
+    pub answered_us: u64,
+    /// How often it was tried in vain.
+    pub backoff: Backoff,
+    /// When the next try is due by that.
+    pub due_us: u64,
+    /// The present connect, or the connection that came of it, began before that was due: if it fails, it does not count.
+    pub scouting: bool,
+    /// The streaming request at the end of `entries` has been given completely.
+    pub body_done: bool,
+    /// The client told to hold its request body back.
+    pub body_paused: Option<ExchangeId>,
+    /// The answer being read is large: nothing is queued behind it.
+    pub large: bool,
+    /// The answer being read is HTTP/1.0: nothing may have been sent behind its request.
+    pub old: bool,
+    /// The head of the oldest request's answer was delivered.
+    pub begun: bool,
+    /// When it was; meaningless before.
+    pub begun_us: u64,
+    /// What makes the connection unusable once the answer being read is complete.
+    pub poison: Option<Doubt>,
+    /// Body bytes of the answer being read.
+    pub body_bytes: u64,
+    /// Bytes of it that came when nobody wanted it any more, and when the first of them did.
+    pub unwanted_bytes: u64,
+    /// See above; meaningless while there are none.
+    pub unwanted_us: u64,
+    /// The answer being read lets the connection live.
+    pub persist: bool,
+    /// The server said with it that the connection ends, so that it processed nothing behind (RFC 9112 §9.6).
+    pub announced: bool,
+    /// Asked for shutdown of the sending direction once everything is sent (tunnels).
+    pub finish: bool,
+    /// The sending direction was shut (tunnels).
+    pub finished: bool,
+    /// The server has ended its direction (tunnels).
+    pub ended: bool,
+    /// The other side of a tunnel; None when that is gone.
+    pub peer: Option<ExchangeId>,
+    /// When a tunnel whose client is gone gives up sending what that said last.
+    pub give_up_us: u64,
+    /// Why it was last closed, for status.
+    pub closed_why: Option<UpstreamEnd>,
+    /// Glitches on it since it was established.
+    pub glitches: u32,
+    /// The end of a body so far that may become the head of another answer: not delivered yet, but for its first bytes.
+    pub quote: Vec<u8>,
+    /// How many these are.
+    pub quote_given: usize,
+    /// When a timer looks whether it is still not known; `u64::MAX`: none does.
+    pub quote_due_us: u64,
+    /// The body is complete and so delivered, whatever may come behind it.
+    pub quote_over: bool,
+    /// What the answer being read is like, and when its head came; noted when its body is not complete with that.
+    pub print: Option<(Print, u64)>,
+    reading: Reading,
+    interims: u8,
+    blanks: u8,
+    bodyless: bool,
+    /// The last answer had a body of declared length.
+    measured: bool,
+    scan: HeadScan,
+    searching: bool,
+    stash: Vec<u8>,
+}
+
+impl Link {
+    /// A connection that is due to be made at `retry_us`.
+    pub fn new(server: u32, position: u32, retry_us: u64) -> Link {
+        Link {
+            server,
+            position,
+            owner: None,
+            address: None,
+            account: Account::default(),
+            socket: None,
+            state: LinkState::Down { retry_us },
+            log: Log::default(),
+            body: Output::default(),
+            entries: VecDeque::new(),
+            sending: false,
+            dirty: false,
+            receiving: false,
+            paused: false,
+            paused_us: 0,
+            yields: false,
+            stalled: false,
+            paused_by: 0,
+            stall_due_us: u64::MAX,
+            late: false,
+            late_due_us: u64::MAX,
+            unheard_us: u64::MAX,
+            unheard_due_us: u64::MAX,
+            rest_due_us: u64::MAX,
+            first_due_us: u64::MAX,
+            leaves: false,
+            hold: false,
+            locating: false,
+            probation: false,
+            full: false,
+            syncing: false,
+            unseen: false,
+            wary: false,
+            rest_until_us: 0,
+            unrested: 0,
+            unrested_us: 0,
+            since_sync: 0,
+            connected_us: 0,
+            since_us: retry_us,
+            closes: 0,
+            answer_bytes: 0,
+            large: false,
+            pipelined: false,
+            answers_alone: 0,
+            answers: 0,
+            rested: false,
+            answered_us: 0,
+            backoff: Backoff::default(),
+            due_us: retry_us,
+            scouting: false,
+            body_done: true,
+            body_paused: None,
+            old: false,
+            begun: false,
+            begun_us: 0,
+            poison: None,
+            body_bytes: 0,
+            unwanted_bytes: 0,
+            unwanted_us: 0,
+            persist: true,
+            announced: false,
+            finish: false,
+            finished: false,
+            ended: false,
+            peer: None,
+            give_up_us: u64::MAX,
+            closed_why: None,
+            glitches: 0,
+            quote: Vec::new(),
+            quote_given: 0,
+            quote_due_us: u64::MAX,
+            quote_over: false,
+            print: None,
+            reading: Reading::Head,
+            interims: 0,
+            blanks: 0,
+            bodyless: false,
+            measured: false,
+            scan: HeadScan::default(),
+            searching: false,
+            stash: Vec::new(),
+        }
+    }
+
+    /// A connection of one client, or of one request, whose connect begins now.
+    pub fn of_owner(server: u32, owner: Owner, deadline_us: u64, now_us: u64) -> Link {
+        let mut link = Link::new(server, u32::MAX, now_us);
+        link.owner = Some(owner);
+        link.state = LinkState::Connecting { deadline_us };
+        link
+    }
+
+    /// It is joined with a client before anything was sent on it (CONNECT).
+    pub fn join(&mut self, client: ExchangeId) {
+        (self.state, self.reading, self.peer) = (LinkState::Tunnel, Reading::Tunnel, Some(client));
+    }
+
+    /// Notes that it ended or could not be established, for status.
+    pub fn note_close(&mut self, why: UpstreamEnd) {
+        (self.closes, self.closed_why) = (self.closes + 1, Some(why));
+    }
+
+    /// Forgets everything about the connection that was and ended now; counters that outlive it stay, and that the next one follows
+    /// a loss.
+    pub fn reset(&mut self, retry_us: u64, now_us: u64) {
+        let (backoff, closes, closed_why) = (self.backoff, self.closes, self.closed_why);
+        let (dirty, probation) = (self.dirty, self.probation);
+        *self = Link::new(self.server, self.position, retry_us);
+        (self.backoff, self.closes, self.closed_why) = (backoff, closes, closed_why);
+        (self.dirty, self.probation, self.since_us) = (dirty, probation, now_us);
+    }
+
+    /// Whether it is connected and takes requests.
+    pub fn is_ready(&self) -> bool {
+        self.state == LinkState::Ready
+    }
+
+    /// Whether it was seen empty, and goes on.
+    pub fn is_vacant(&self) -> bool {
+        let seen = !self.syncing && !self.unseen && !self.locating;
+        self.is_ready() && self.persist && self.entries.is_empty() && seen
+    }
+
+    /// Whether it is being made, or due to be.
+    pub fn is_coming(&self) -> bool {
+        self.is_coming_by(u64::MAX - 1)
+    }
+
+    /// Whether it is being made, or due to be by then.
+    pub fn is_coming_by(&self, by_us: u64) -> bool {
+        match self.state {
+            LinkState::Connecting { .. } => true,
+            LinkState::Down { retry_us } => retry_us <= by_us,
+            _ => false,
+        }
+    }
+
+    /// Whether it is not needed now.
+    pub fn is_spare(&self) -> bool {
+        self.state == LinkState::Down { retry_us: u64::MAX }
+    }
+
+    /// How long nothing was asked on it, while that is so.
+    pub fn rest_us(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.answered_us.max(self.connected_us))
+    }
+
+    /// Since when the oldest request is the next one to be answered.
+    pub fn next_since_us(&self) -> u64 {
+        self.entries.front().map_or(self.answered_us, |entry| entry.sent_us.max(self.answered_us))
+    }
+
+    /// Whether its server has let it rest although a request is unanswered that was sent behind another one.
+    pub fn overlooks(&self, now_us: u64) -> bool {
+        let behind = self.entries.front().is_some_and(|front| front.behind && front.start < self.log.flushed());
+        behind && !self.begun && now_us.saturating_sub(self.next_since_us()) >= OVERLOOKED_US
+    }
+
+    /// Whether its end would say something of the next request: it would hardly belong to the answer before.
+    pub fn is_rested(&self, now_us: u64) -> bool {
+        self.answers == 0 || now_us.saturating_sub(self.answered_us) >= CRASH_US
+    }
+
+    /// Whether there is something to give to the driver now.
+    pub fn wants_send(&self) -> bool {
+        !self.sending
+            && self.socket.is_some()
+            && !matches!(self.state, LinkState::Connecting { .. })
+            && (self.log.pending_len() > 0 || !self.body.is_empty() || (self.finish && !self.finished))
+    }
+
+    /// Bytes not yet taken by the driver.
+    pub fn unsent(&self) -> usize {
+        self.log.pending_len() + self.body.len()
+    }
+
+    /// Notes a request whose bytes were just appended to the log from `start` on.
+    pub fn push(&mut self, ask: Ask, start: u64, now_us: u64) {
+        let behind = !self.entries.is_empty();
+        let soon = self.owner.is_none() && self.answers > 0 && self.rest_us(now_us) < CALM_US;
+        if behind {
+            self.since_sync += 1;
+            if !self.pipelined {
+                self.answers_alone = self.answers;
+            }
+            self.pipelined = true;
+        } else {
+            self.rested = self.is_rested(now_us);
+            if now_us >= self.rest_until_us {
+                (self.unrested, self.unrested_us) = (0, now_us);
+            }
+            self.answered_us = self.answered_us.max(now_us);
+        }
+        self.unrested += 1;
+        if ask.traits.has(Traits::STREAMING) {
+            self.body_done = false;
+        }
+        self.hold |= ask.traits.is_unfollowed();
+        let len = (self.log.end() - start) as u32;
+        self.entries.push_back(Entry {
+            ask,
+            start,
+            len,
+            sent_us: now_us,
+            behind,
+            soon,
+            cancelled: false,
+            overlooked: false,
+        });
+    }
+
+    /// Puts new input behind an incomplete head, and takes all of it out once that is complete or can't become a head. So
+    /// each byte of a head that comes in pieces is copied once.
+    pub fn complete_stash(&mut self, input: &[u8], limits: &Limits) -> Option<Vec<u8>> {
+        self.stash.extend_from_slice(input);
+        let waits = self.searching && matches!(self.scan.find_reply(&self.stash, limits), Ok(None));
+        (!waits).then(|| std::mem::take(&mut self.stash))
+    }
+
+    /// Keeps an incomplete head.
+    pub fn keep_stash(&mut self, rest: &[u8]) {
+        debug_assert!(self.stash.is_empty());
+        self.stash.extend_from_slice(rest);
+    }
+
+    /// Takes what was kept out.
+    pub fn take_stash(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.stash)
+    }
+
+    /// Whether an incomplete head is kept.
+    pub fn has_stash(&self) -> bool {
+        !self.stash.is_empty()
+    }
+
+    /// Whether its server may have overlooked the oldest request, which was sent behind another one and can be sent again elsewhere.
+    pub fn may_overlook(&self) -> bool {
+        self.owner.is_none()
+            && !self.begun
+            && self.entries.front().is_some_and(|front| front.behind && front.is_movable())
+    }
+
+    /// Takes those requests away from behind the oldest that can be sent again elsewhere while this connection has them: what is not
+    /// safe must not be processed here after its copy was answered there. Their answers here are thrown away. With their bytes,
+    /// oldest first. The oldest as well, where its server seems to have overlooked it.
+    pub fn take_behind(&mut self, overlooked: bool, mut may: impl FnMut(&Ask) -> bool) -> Vec<(Ask, Vec<u8>)> {
+        let mut taken = Vec::new();
+        for (place, entry) in self.entries.iter_mut().enumerate().skip(usize::from(!overlooked)) {
+            if entry.is_movable() && may(&entry.ask) {
+                entry.cancelled = true;
+                entry.overlooked = place == 0;
+                taken.push((entry.ask, self.log.copy(entry.start, entry.len as usize)));
+            }
+        }
+        taken
+    }
+
+    /// Whether the oldest request was given up before its body was complete: its server waits for the rest.
+    pub fn front_is_abandoned(&self) -> bool {
+        let abandoned = |entry: &Entry| entry.cancelled && entry.ask.traits.has(Traits::STREAMING);
+        !self.body_done && self.entries.front().is_some_and(abandoned)
+    }
+
+    /// Whether the end of the connection is the end of the answer being read.
+    pub fn ends_by_close(&self) -> bool {
+        matches!(self.reading, Reading::UntilClose)
+    }
+
+    /// Whether the last answer had no body whatever its fields said.
+    pub fn ended_bodyless(&self) -> bool {
+        self.answers > 0 && self.bodyless
+    }
+
+    /// Whether nothing came since the end of the last answer, and that said how long it is.
+    pub fn ended_measured(&self) -> bool {
+        self.answers > 0 && self.measured && self.blanks == 0
+    }
+
+    /// Whether a body is being read (and no tunnel).
+    pub fn is_framed(&self) -> bool {
+        !matches!(self.reading, Reading::Tunnel)
+    }
+
+    /// Takes what is held back of a body, and how much of it was delivered.
+    pub fn take_quote(&mut self) -> (Vec<u8>, usize) {
+        self.quote_due_us = u64::MAX;
+        (std::mem::take(&mut self.quote), std::mem::take(&mut self.quote_given))
+    }
+
+    /// Whether the body being read is complete, though that was not told yet.
+    pub fn is_body_over(&self) -> bool {
+        match &self.reading {
+            Reading::Ended => true,
+            Reading::Chunked(decoder) => decoder.is_done(),
+            _ => false,
+        }
+    }
+
+    /// Whether a request behind the oldest was given to the driver: its answer may come.
+    pub fn is_followed(&self) -> bool {
+        self.entries.get(1).is_some_and(|entry| entry.start < self.log.flushed())
+    }
+
+    /// Bytes still to come of an answer with a declared length.
+    pub fn body_left(&self) -> Option<u64> {
+        match self.reading {
+            Reading::Length(left) => Some(left),
+            Reading::Head | Reading::Ended => Some(0),
+            _ => None,
+        }
+    }
+
+    /// What was strange about the body being read, or just read, since this was last called.
+    pub fn take_oddities(&mut self) -> Option<BodyOddities> {
+        match &mut self.reading {
+            Reading::Chunked(decoder) => decoder.take_oddities(),
+            _ => None,
+        }
+    }
+
+    /// Interim answers to the oldest request so far.
+    pub fn interims(&self) -> u8 {
+        self.interims
+    }
+
+    /// Whether the line end that was just skipped is the first one behind an answer.
+    pub fn is_first_blank(&self) -> bool {
+        self.blanks == 1
+    }
+
+    /// Trailer lines of the answer that has just ended.
+    pub fn trailers(&self) -> &[u8] {
+        match &self.reading {
+            Reading::Chunked(decoder) => decoder.trailers(),
+            _ => &[],
+        }
+    }
+
+    /// Reads on from `input[*at..]`. Call until it returns [`Step::More`].
+    pub fn step(&mut self, input: &[u8], at: &mut usize, limits: &Limits, fields: &mut Fields) -> Step {
+        let from = *at;
+        let rest = &input[from..];
+        let asked = self.is_asked();
+        match &mut self.reading {
+            Reading::Ended => return Step::End,
+            Reading::Chunked(decoder) if decoder.is_done() => return Step::End,
+            _ if rest.is_empty() => return Step::More,
+            Reading::Head if !asked => return Step::Unasked,
+            Reading::Head if matches!(rest[0], b'\r' | b'\n') && self.answers > 0 => {
+                // Some servers end a body with a line end that they did not count.
+                self.blanks += 1;
+                *at += 1;
+                return if self.blanks > BLANKS_MAX { Step::Doubt(Doubt::Garbage) } else { Step::Skip };
+            }
+            Reading::Head => return self.step_head(rest, at, limits, fields),
+            Reading::Length(left) => {
+                let take = (*left).min(rest.len() as u64) as usize;
+                *left -= take as u64;
+                if *left == 0 {
+                    self.reading = Reading::Ended;
+                }
+                *at += take;
+            }
+            Reading::Chunked(decoder) => {
+                return match decoder.decode(rest) {
+                    Ok(Chunk::More) => {
+                        *at = input.len();
+                        Step::More
+                    }
+                    Ok(Chunk::Data { start, end }) => {
+                        *at = from + end;
+                        Step::Body { start: from + start, end: from + end }
+                    }
+                    Ok(Chunk::End { consumed }) => {
+                        *at = from + consumed;
+                        Step::End
+                    }
+                    Err(_) => Step::Doubt(Doubt::InvalidLength),
+                };
+            }
+            Reading::UntilClose | Reading::Tunnel => *at = input.len(),
+        }
+        Step::Body { start: from, end: *at }
+    }
+
+    /// Whether an answer may come: the oldest request has been given to the driver. What is here before that answers
+    /// nothing, although a request already waits to be sent.
+    fn is_asked(&self) -> bool {
+        self.entries.front().is_some_and(|entry| entry.start < self.log.flushed())
+    }
+
+    fn step_head(&mut self, rest: &[u8], at: &mut usize, limits: &Limits, fields: &mut Fields) -> Step {
+        let asked = self.entries.front().map_or(Traits::default(), |entry| entry.ask.traits);
+        // Heads that come in pieces are searched for their end first, so that each byte is looked at a bounded number of times.
+        if self.searching {
+            match self.scan.find_reply(rest, limits) {
+                Ok(None) => return Step::More,
+                Ok(Some(_)) => {}
+                Err(error) => return Step::Doubt(self.blame(error)),
+            }
+        }
+        match weir_http::parse_reply(rest, limits, ReplyContext { head: asked.has(Traits::HEAD) }, fields) {
+            Ok(None) => {
+                self.searching = true;
+                if let Err(error) = self.scan.find_reply(rest, limits) {
+                    return Step::Doubt(self.blame(error));
+                }
+                Step::More
+            }
+            Ok(Some(head)) => {
+                if self.searching {
+                    self.scan = HeadScan::default();
+                    self.searching = false;
+                }
+                *at += head.bytes;
+                self.on_head(head, asked)
+            }
+            Err(error) => Step::Doubt(self.blame(error)),
+        }
+    }
+
+    fn on_head(&mut self, head: ReplyHead, asked: Traits) -> Step {
+        if head.status < 200 {
+            if head.status == 101 {
+                if !asked.has(Traits::UPGRADE) || head.upgrade.is_none() {
+                    return Step::Doubt(Doubt::UnaskedUpgrade);
+                }
+                // Whether it becomes a tunnel is the engine's decision.
+                self.reading = Reading::Tunnel;
+                return Step::Head(head);
+            }
+            self.interims += 1;
+            if self.interims > INTERIM_MAX {
+                return Step::Doubt(Doubt::InterimFlood);
+            }
+            return Step::Head(head);
+        }
+        self.reading = match head.body {
+            ReplyBody::None | ReplyBody::Length(0) => Reading::Ended,
+            ReplyBody::Length(length) => Reading::Length(length),
+            ReplyBody::Chunked => Reading::Chunked(Box::new(ChunkedDecoder::new(true))),
+            ReplyBody::UntilClose => Reading::UntilClose,
+        };
+        self.bodyless = matches!(head.body, ReplyBody::None);
+        self.measured = matches!(head.body, ReplyBody::Length(1..));
+        self.persist = head.persist;
+        self.announced = !head.persist;
+        Step::Head(head)
+    }
+
+    /// After [`Step::End`]: takes the answered request out and gets ready for the next answer.
+    pub fn finish_answer(&mut self, now_us: u64) -> Option<Entry> {
+        let entry = self.entries.pop_front()?;
+        // Now, because the end of an answer may give this connection to the next request at once.
+        self.answered_us = now_us;
+        self.reading = Reading::Head;
+        self.interims = 0;
+        self.blanks = 0;
+        self.poison = None;
+        self.body_bytes = 0;
+        self.unwanted_bytes = 0;
+        self.begun = false;
+        self.print = None;
+        self.quote_over = false;
+        self.late = false;
+        // Another client's answer comes next: that one has stopped nothing.
+        self.paused &= self.entries.front().is_some_and(|next| next.ask.client == self.paused_by);
+        self.yields &= self.paused;
+        self.stalled &= self.paused;
+        self.answers += 1;
+        if self.entries.is_empty() {
+            self.unseen = std::mem::take(&mut self.hold);
+            self.wary = self.since_sync > 0 || !entry.ask.traits.has(Traits::PIPELINABLE);
+            self.since_sync = 0;
+        }
+        Some(entry)
+    }
+
+    /// Frees what is answered. Once a receive, not once an answer.
+    pub fn release_log(&mut self) {
+        let answered = self.entries.front().map_or(self.log.flushed(), |entry| entry.start);
+        self.log.release(answered);
+    }
+
+    /// What a head that can't be read says of the server.
+    fn blame(&self, error: ReplyError) -> Doubt {
+        match error.kind() {
+            weir_http::ReplyDoubt::BothFramings => Doubt::BothFramings,
+            weir_http::ReplyDoubt::InvalidLength => Doubt::InvalidLength,
+            weir_http::ReplyDoubt::UnknownCoding => Doubt::UnknownCoding,
+            weir_http::ReplyDoubt::NotAnAnswer if self.bodyless => Doubt::ForbiddenBody,
+            // A status line with something wrong in its fields begins where the next answer is to begin.
+            weir_http::ReplyDoubt::NotAnAnswer if self.ended_measured() && !error.has_status_line() => {
+                Doubt::Misframing
+            }
+            weir_http::ReplyDoubt::NotAnAnswer => Doubt::Garbage,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What belongs to one client connection and to nobody else: its upstream connections, and the request that waits for a new one.
+//!
+//! Used with `pool` pinned and per-request and by the forward proxy. A client connection without any of it has none of this
+//! memory. Bound: [`Own::links`] by the number of upstreams, or by `destinations`. docs/semantics.md §8, §9.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::cause::Local;
+use crate::forward::lookup::{Unverified, User};
+use crate::observe::accounting::Account;
+use crate::upstream::backoff::Backoff;
+use crate::upstream::queue::Waiting;
+
+/// What belongs to one client connection.
+#[derive(Debug, Default)]
+pub struct Own {
+    /// Upstream connections that its requests use, the least recently used one first.
+    pub links: Vec<OwnLink>,
+    /// The request for which a connection is being made; one at a time.
+    pub approach: Option<Box<Approach>>,
+    /// What it is as a client of the forward proxy.
+    pub proxied: Proxied,
+}
+
+/// A client of the forward proxy.
+#[derive(Debug, Default)]
+pub struct Proxied {
+    /// Who it has shown to be, and is counted as.
+    pub seat: Option<Seat>,
+    /// Who made the last request, as verified.
+    pub asker: Option<Arc<User>>,
+    /// The credentials of the last request that had to be verified, as they came.
+    pub credentials: Box<[u8]>,
+    /// What came of that; None: it is not known yet, or there was none.
+    pub verdict: Option<Result<Arc<User>, Unverified>>,
+    /// The name for which there was no room when the request that is being decided wanted it resolved.
+    pub no_room: Option<Box<str>>,
+    /// The request that is being decided has been counted against the user's rate.
+    pub is_counted: bool,
+    /// To whom the last request is charged, as far as that is known.
+    pub account: Account,
+    /// To whom one before was.
+    pub near: Account,
+    /// What was decided of the last request.
+    pub decision: Option<Result<Destination, Local>>,
+}
+
+impl Proxied {
+    /// The last request is done with, and no other one will come: only who the client is remains.
+    pub fn forget_request(&mut self) {
+        *self = Proxied { seat: self.seat.take(), ..Proxied::default() };
+    }
+}
+
+/// Where a request may go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Destination {
+    /// Host in lower case and port: what tells its connections from others.
+    pub name: Box<str>,
+    /// Addresses that are allowed, in the order in which they are tried; not empty.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// A connection of a user, counted while it lives.
+#[derive(Debug)]
+pub struct Seat(Arc<User>);
+
+impl Seat {
+    /// One of at most `max` connections; None: there are as many.
+    pub fn take(user: &Arc<User>, max: Option<u32>) -> Option<Seat> {
+        user.enter(max).then(|| Seat(Arc::clone(user)))
+    }
+
+    /// Whose it is.
+    pub fn user(&self) -> &Arc<User> {
+        &self.0
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// An upstream connection of one client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnLink {
+    /// Slot in the engine's table of connections.
+    pub index: u32,
+    /// Occupant of the slot.
+    pub generation: u32,
+    /// Index of its upstream in the plan.
+    pub upstream: u16,
+    /// Where it leads to, as [`Destination::name`]; empty where the upstream says that.
+    pub destination: Box<str>,
+}
+
+/// A request for which a connection is being made, to one of several addresses.
+#[derive(Debug)]
+pub struct Approach {
+    /// The request.
+    pub waiting: Waiting,
+    /// Index of the server in the engine.
+    pub server: u32,
+    /// Addresses that were not tried yet.
+    pub more: VecDeque<SocketAddr>,
+    /// Connects under way, the oldest first: slot and occupant.
+    pub attempts: Vec<(u32, u32)>,
+    /// A connect was not answered in time.
+    pub timed_out: bool,
+    /// Servers that could not be reached for it.
+    pub tried: Tried,
+    /// When servers are asked again; `u64::MAX`: connects are under way.
+    pub retry_us: u64,
+}
+
+/// Servers that could not be reached for a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tried {
+    /// How many, each as often as it was tried.
+    pub servers: u32,
+    /// How often all had been tried, and how long to wait then.
+    pub rounds: Backoff,
+}
+
+impl Own {
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty() && self.approach.is_none() && self.proxied.seat.is_none()
+    }
+
+    /// Takes a connection out of those that may be used again.
+    pub fn forget(&mut self, index: u32) {
+        self.links.retain(|link| link.index != index);
+    }
+
+    /// Notes that a connection is the one that was used last.
+    pub fn touch(&mut self, position: usize) {
+        let link = self.links.remove(position);
+        self.links.push(link);
+    }
+}

@@ -1,0 +1,239 @@
+//! Whether a server takes new requests, and why not: what the operator ordered and what health found.
+//!
+//! The engine keeps one [`Standing`] a server on each worker and asks it before it places anything. Orders come from
+//! outside and hold until the next one; a suspension is decided by one worker, told to the others and ends by itself.
+//! docs/semantics.md §6.
+//!
+//! ```text
+//!                  | new requests | what waits  | in flight | connections
+//!  Active          | yes          | stays       | goes on   | kept
+//!  Suspended       | no           | goes away   | goes on   | kept
+//!  Draining        | bound only   | stays       | goes on   | kept
+//!  Disabled        | no           | goes away   | goes on   | closed once nothing is in flight, not made anew
+//! ```
+
+use crate::upstream::probe::ProbeFault;
+
+/// What an operator wants of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// To serve.
+    #[default]
+    Enable,
+    /// To finish what it has and take nothing new, but for clients that are bound to it.
+    Drain,
+    /// To finish what is in flight and to be left alone then, without connections.
+    Disable,
+}
+
+impl Order {
+    /// All of them, in the order of their discriminants.
+    pub const ALL: [Order; 3] = [Order::Enable, Order::Drain, Order::Disable];
+
+    /// As written on the command line and in the log.
+    pub fn word(self) -> &'static str {
+        match self {
+            Order::Enable => "enable",
+            Order::Drain => "drain",
+            Order::Disable => "disable",
+        }
+    }
+}
+
+/// Why a server is suspended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SuspensionCause {
+    /// It gave as many bad answers as a `failover` rule allows.
+    Answers {
+        /// Which rule of its upstream.
+        rule: u8,
+    },
+    /// As many of its connections were lost as a `failover` rule allows.
+    Losses {
+        /// Which rule of its upstream.
+        rule: u8,
+    },
+    /// As many probes failed as `fall` says.
+    Probe {
+        /// What the last one had against it.
+        fault: ProbeFault,
+    },
+}
+
+impl SuspensionCause {
+    /// For status and log.
+    pub fn word(self) -> &'static str {
+        match self {
+            SuspensionCause::Answers { .. } => "answers",
+            SuspensionCause::Losses { .. } => "losses",
+            SuspensionCause::Probe { fault } => fault.word(),
+        }
+    }
+}
+
+/// What health has found against a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Suspension {
+    /// Why.
+    pub cause: SuspensionCause,
+    /// Since when.
+    pub since_us: u64,
+}
+
+/// What `status` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Takes requests.
+    Active,
+    /// Gets nothing new until it has shown that it works again.
+    Suspended(Suspension),
+    /// By order of an operator: finishes what it has.
+    Draining,
+    /// By order of an operator: left alone.
+    Disabled,
+}
+
+impl State {
+    /// For status and log.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Active => "active",
+            State::Suspended(_) => "suspended",
+            State::Draining => "draining",
+            State::Disabled => "disabled",
+        }
+    }
+}
+
+/// The standing of one server.
+///
+/// Invariant: `active` if and only if the order is [`Order::Enable`] and there is no suspension.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// All that placing a request has to look at.
+    active: bool,
+    order: Order,
+    suspension: Option<Suspension>,
+}
+
+impl Standing {
+    /// By this order, with nothing against the server.
+    pub fn new(order: Order) -> Standing {
+        Standing { active: order == Order::Enable, order, suspension: None }
+    }
+
+    /// Whether it takes requests of anybody.
+    #[inline]
+    pub fn takes_new(&self) -> bool {
+        self.active
+    }
+
+    /// Whether it takes requests of clients that are bound to it (sticky sessions): also while it is draining.
+    pub fn accepts_bound(&self) -> bool {
+        self.order != Order::Disable && self.suspension.is_none()
+    }
+
+    /// Whether a request may go to it although it is suspended: no order stands against it.
+    pub fn may_be_tried(&self) -> bool {
+        self.order == Order::Enable && self.suspension.is_some()
+    }
+
+    /// Whether what waits for it may go on waiting.
+    pub fn keeps_waiting(&self) -> bool {
+        self.accepts_bound()
+    }
+
+    /// Whether its connections are kept, and replaced when they close.
+    #[inline]
+    pub fn keeps_connections(&self) -> bool {
+        self.order != Order::Disable
+    }
+
+    /// The order that holds.
+    pub fn ordered(&self) -> Order {
+        self.order
+    }
+
+    /// What health has found; it stands beside an order and outlives it.
+    pub fn suspension(&self) -> Option<Suspension> {
+        self.suspension
+    }
+
+    /// In one word for people; an order hides a suspension.
+    pub fn state(&self) -> State {
+        match (self.order, self.suspension) {
+            (Order::Drain, _) => State::Draining,
+            (Order::Disable, _) => State::Disabled,
+            (Order::Enable, Some(suspension)) => State::Suspended(suspension),
+            (Order::Enable, None) => State::Active,
+        }
+    }
+
+    /// From now on this order holds. False: it did already.
+    pub fn order(&mut self, order: Order) -> bool {
+        let news = std::mem::replace(&mut self.order, order) != order;
+        self.update();
+        news
+    }
+
+    /// Suspends it. False: it is already; the first reason stays.
+    pub fn suspend(&mut self, suspension: Suspension) -> bool {
+        let news = self.suspension.is_none();
+        self.suspension.get_or_insert(suspension);
+        self.update();
+        news
+    }
+
+    /// Ends the suspension. False: there is none.
+    pub fn resume(&mut self) -> bool {
+        let news = self.suspension.take().is_some();
+        self.update();
+        news
+    }
+
+    fn update(&mut self) {
+        self.active = self.order == Order::Enable && self.suspension.is_none();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what the table in the header says, for every order with and without a suspension. How: all pairs.
+
+    use super::*;
+
+    const SUSPENSION: Suspension = Suspension { cause: SuspensionCause::Answers { rule: 1 }, since_us: 7 };
+
+    #[test]
+    fn orders_and_suspensions_stand_side_by_side() {
+        for first in Order::ALL {
+            for second in Order::ALL {
+                for suspended in [false, true] {
+                    let mut standing = Standing::new(first);
+                    assert_eq!(standing.takes_new(), first == Order::Enable);
+                    assert!(!standing.resume());
+                    if suspended {
+                        assert!(standing.suspend(SUSPENSION));
+                        assert!(
+                            !standing.suspend(Suspension { cause: SuspensionCause::Answers { rule: 0 }, since_us: 8 })
+                        );
+                    }
+                    assert_eq!(standing.order(second), first != second);
+                    assert_eq!(standing.takes_new(), second == Order::Enable && !suspended);
+                    assert_eq!(standing.accepts_bound(), second != Order::Disable && !suspended);
+                    assert_eq!(standing.may_be_tried(), second == Order::Enable && suspended);
+                    assert_eq!(standing.keeps_connections(), second != Order::Disable);
+                    let expected = match second {
+                        Order::Enable if suspended => State::Suspended(SUSPENSION),
+                        Order::Enable => State::Active,
+                        Order::Drain => State::Draining,
+                        Order::Disable => State::Disabled,
+                    };
+                    assert_eq!(standing.state(), expected);
+                    assert_eq!(standing.resume(), suspended);
+                    assert_eq!(standing.takes_new(), second == Order::Enable);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! How long the answers of one server usually take, so that one that takes far longer is noticed while it is awaited.
+//!
+//! The engine keeps one [`Usual`] a server and worker, and tells it of each receive that completes answers. Counted is the time for which
+//! an answer was the next one of its connection, not the time in line behind others. What is usual is the 95th percentile
+//! of the last few thousand: the 99th is itself a late answer when one in a hundred is, and that is when this is needed.
+//! Bound: 264 bytes; a few additions a receive, a look at all classes every [`REVIEW_ANSWERS`] answers.
+//! docs/pipelining.md#what-may-follow-what
+
+use crate::base::log_buckets::Scale;
+
+/// Two an octave.
+type Classes = Scale<1>;
+/// Classes of times, up to nearly an hour.
+const CLASSES: usize = 64;
+/// Answers after which the limit is computed anew.
+const REVIEW_ANSWERS: u32 = 256;
+/// Answers after which it is computed for the first time; then after twice as many, and so on.
+const FIRST_ANSWERS: u32 = 16;
+/// No answer is late before this as long as so few are known.
+pub const UNSURE_US_MIN: u64 = 100_000;
+/// Answers after which the older ones count half.
+const MEMORY_ANSWERS: u32 = 4096;
+/// An answer is late when it takes so many times as long as usual...
+const LATE_FACTOR: u64 = 4;
+/// ...and not before this: what a turn of a busy machine's scheduler takes would otherwise look like a slow server.
+pub const LATE_US_MIN: u64 = 20_000;
+/// One request in so many may be asked twice because of late answers, so that a server that is only slow for a while doesn't
+/// get its load multiplied.
+const SHARE: u32 = 5;
+/// What may be saved up of that: as many requests as can stand on one connection behind a late answer.
+const SAVED_MAX: u32 = 128;
+
+/// Times of one server's answers.
+#[derive(Debug, Clone)]
+pub struct Usual {
+    /// Answers by class of their time, the older ones in part.
+    counts: [u32; CLASSES],
+    /// Sum of `counts`.
+    total: u32,
+    /// Answers until the next review.
+    left: u32,
+    /// `u64::MAX`: nothing is ever late, or nothing is known.
+    late_us: u64,
+    watches: bool,
+    /// Requests that may be moved, times [`SHARE`].
+    saved: u32,
+}
+
+impl Usual {
+    /// `watches`: whether anything is ever late.
+    pub fn new(watches: bool) -> Usual {
+        Usual {
+            counts: [0; CLASSES],
+            total: 0,
+            left: FIRST_ANSWERS,
+            late_us: u64::MAX,
+            watches,
+            saved: SAVED_MAX * SHARE,
+        }
+    }
+
+    /// Learns from a receive that completed `count` answers (at least 1), the first of which had been the next one for
+    /// `elapsed_us`.
+    #[inline]
+    pub fn on_answers(&mut self, elapsed_us: u64, count: u32) {
+        self.counts[class(elapsed_us)] += 1;
+        // The others were there already.
+        self.counts[0] += count - 1;
+        self.total += count;
+        self.saved = self.saved.saturating_add(count).min(SAVED_MAX * SHARE);
+        self.left = self.left.saturating_sub(count);
+        if self.left == 0 {
+            self.review();
+        }
+    }
+
+    /// From when on an answer is late, microseconds since it is the next one of its connection. `u64::MAX` while nothing is known.
+    pub fn late_us(&self) -> u64 {
+        self.late_us
+    }
+
+    /// Whether anything may be moved away from behind a late answer.
+    pub fn watches(&self) -> bool {
+        self.watches
+    }
+
+    /// Whether a request may be moved away from behind a late answer. Counts it.
+    pub fn may_move(&mut self) -> bool {
+        let may = self.saved >= SHARE;
+        self.saved -= if may { SHARE } else { 0 };
+        may
+    }
+
+    fn review(&mut self) {
+        self.left = self.total.clamp(FIRST_ANSWERS, REVIEW_ANSWERS);
+        let mut above = self.total / 20;
+        let usual = self.counts.iter().rposition(|&count| {
+            let found = count > above;
+            above = above.saturating_sub(count);
+            found
+        });
+        let usual_us = usual.map_or(0, end_us);
+        let least_us = if self.total < REVIEW_ANSWERS { UNSURE_US_MIN } else { LATE_US_MIN };
+        let late_us = usual_us.saturating_mul(LATE_FACTOR).max(least_us);
+        self.late_us = if self.watches { late_us } else { u64::MAX };
+        if self.total >= MEMORY_ANSWERS {
+            self.counts.iter_mut().for_each(|count| *count /= 2);
+            self.total = self.counts.iter().sum();
+        }
+    }
+}
+
+/// The class of a time.
+fn class(us: u64) -> usize {
+    Classes::bucket(us).min(CLASSES - 1)
+}
+
+/// Where a class ends.
+fn end_us(class: usize) -> u64 {
+    Classes::first(class + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what is late follows the server, one slow answer in a hundred stays late, and moves stay a share of the
+    //! answers. How: examples, and a property against sorted lists.
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn after(times: impl IntoIterator<Item = u64>) -> Usual {
+        let mut usual = Usual::new(true);
+        times.into_iter().for_each(|us| usual.on_answers(us, 1));
+        usual
+    }
+
+    #[test]
+    fn nothing_is_late_before_anything_is_known() {
+        assert_eq!(after(vec![100; 15]).late_us(), u64::MAX);
+        assert_eq!(after(vec![100; 16]).late_us(), UNSURE_US_MIN);
+        assert_eq!(after(vec![100_000; 16]).late_us(), after(vec![100_000; 256]).late_us());
+        assert_eq!(after(vec![100; 255]).late_us(), UNSURE_US_MIN);
+        assert_eq!(after(vec![100; 256]).late_us(), LATE_US_MIN);
+        let mut blind = Usual::new(false);
+        (0..1_000).for_each(|_| blind.on_answers(100, 1));
+        assert_eq!(blind.late_us(), u64::MAX);
+    }
+
+    #[test]
+    fn one_slow_answer_in_a_hundred_is_late_and_half_of_them_are_not() {
+        let rare = after((0..10_000).map(|n| if n % 100 == 0 { 200_000 } else { 1_000 }));
+        assert_eq!(rare.late_us(), LATE_US_MIN);
+        let usual = after((0..10_000).map(|n| if n % 2 == 0 { 200_000 } else { 1_000 }));
+        assert!(usual.late_us() > 400_000, "{}", usual.late_us());
+    }
+
+    /// Answers that come together count as many, so that batches don't make slow ones look frequent.
+    #[test]
+    fn batches_count_each_answer() {
+        let mut usual = Usual::new(true);
+        for n in 0..1_000 {
+            usual.on_answers(if n % 6 == 0 { 200_000 } else { 2_000 }, 16);
+        }
+        assert_eq!(usual.late_us(), LATE_US_MIN);
+    }
+
+    #[test]
+    fn it_follows_a_server_that_becomes_slow_and_recovers() {
+        let mut usual = after(vec![1_000; 10_000]);
+        (0..1_000).for_each(|_| usual.on_answers(100_000, 1));
+        assert!(usual.late_us() >= 400_000, "{}", usual.late_us());
+        (0..40_000).for_each(|_| usual.on_answers(1_000, 1));
+        assert_eq!(usual.late_us(), LATE_US_MIN);
+    }
+
+    #[test]
+    fn moves_are_a_fifth_of_the_answers() {
+        let mut usual = Usual::new(true);
+        let mut moved = 0;
+        for _ in 0..10_000 {
+            usual.on_answers(50, 4);
+            moved += (0..4).filter(|_| usual.may_move()).count();
+        }
+        // What is saved at first comes on top.
+        assert!((7_900..=8_000).contains(&(moved - SAVED_MAX as usize)), "{moved}");
+        let mut idle = after(vec![50; 100_000]);
+        assert_eq!((0..1_000).filter(|_| idle.may_move()).count() as u32, SAVED_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn classes_hold_their_times(us in 0..1u64 << 40) {
+            let class = class(us);
+            prop_assert!(us < end_us(class) || class == CLASSES - 1);
+            prop_assert!(class == 0 || us >= end_us(class - 1));
+        }
+
+        /// The limit is four times the 95th percentile, up to the width of a class.
+        #[test]
+        fn the_limit_is_a_percentile(times in prop::collection::vec(10_000..1_000_000u64, 256..=256)) {
+            let mut sorted = times.clone();
+            sorted.sort_unstable();
+            let exact_us = sorted[sorted.len() - 1 - times.len() / 20];
+            let late_us = after(times).late_us();
+            prop_assert!(late_us >= exact_us * LATE_FACTOR && late_us <= exact_us * LATE_FACTOR * 3 / 2 + 8, "{} {}", late_us, exact_us);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Whether a server may be sent requests behind unanswered ones: trust is earned, and doubt ends it.
+//!
+//! With pipelining a request is nearly always unanswered, so a surplus answer looks like the answer to the next
+//! request. The engine keeps one [`Trust`] a server and asks it before it sends something behind something.
+//! docs/semantics.md §3a, docs/hostile.md E0; RFC 9112 §9.2, §9.3.2.
+//!
+//! ```text
+//!              64 clean answers over 2 connections
+//!   Earning ────────────────────────────────────────▶ Trusted
+//!     ▲  │ demoting doubt                               │ demoting doubt
+//!     │  └──────────────▶ Penalty ◀─────────────────────┘
+//!     │    time is over     │
+//!     ├─────────────────────┘          any state ── surplus ──▶ Surplus
+//!     └──────────────────────── clear() by an operator ────────────┘
+//! ```
+
+#[cfg(test)]
+mod tests;
+
+use crate::observe::kinds::Kinds;
+
+/// Clean answers that earn depth.
+pub const CLEAN_ANSWERS_MIN: u32 = 64;
+/// First stay at depth 1 after a demoting doubt.
+pub const PENALTY_MIN_US: u64 = 60 * 1_000_000;
+/// Longest stay: each demotion doubles it up to here.
+pub const PENALTY_MAX_US: u64 = 3600 * 1_000_000;
+/// Trusted for this many times the last penalty, the doubling starts anew: 8 minutes of good behaviour forgive one
+/// minute, 8 hours an hour. Shorter, and a server that fails once a day for a moment would still climb to an hour.
+pub const FORGIVEN_AFTER_PENALTIES: u64 = 8;
+
+/// What makes an upstream connection unusable from this byte on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Doubt {
+    /// Bytes after the end of an answer that don't begin a valid answer; a head that is none (docs/hostile.md E17).
+    Garbage,
+    /// An answer when no request was unanswered (E2).
+    AnswerToNothing,
+    /// A body on an answer to HEAD, on 204 or on 304 (E4-E6).
+    ForbiddenBody,
+    /// Content-Length together with Transfer-Encoding (E13).
+    BothFramings,
+    /// A Content-Length or chunk size that is invalid, or lengths that conflict (E14, E16).
+    InvalidLength,
+    /// A transfer coding that weir can't decode (E15).
+    UnknownCoding,
+    /// 101 without an Upgrade (E8).
+    UnaskedUpgrade,
+    /// More than 32 interim answers to one request (E7).
+    InterimFlood,
+    /// An answer that ended before the body of its request was sent (E9).
+    EarlyAnswer,
+    /// An answer that ends by close while requests wait behind it (E28).
+    CloseDelimited,
+    /// HTTP/1.0 or `Connection: close` on an answer while requests wait behind it.
+    NotPersistent,
+    /// The identifier that an answer carries back is not its request's (E20).
+    EchoMismatch,
+    /// Pipelined connections end after a few answers, over and over (E18, E28).
+    CutsShort,
+    /// A reset within an answer while requests wait behind it: this server does not end connections in order.
+    ResetWithin,
+    /// A body that is longer or shorter than its declared length: another answer's head within it, or garbage right behind it.
+    Misframing,
+}
+
+impl Kinds for Doubt {
+    fn all() -> Box<[Doubt]> {
+        Doubt::ALL.into()
+    }
+
+    fn word(self) -> &'static str {
+        Doubt::word(self)
+    }
+}
+
+impl Doubt {
+    /// All kinds, in the order of their discriminants.
+    pub const ALL: [Doubt; 15] = [
+        Doubt::Garbage,
+        Doubt::AnswerToNothing,
+        Doubt::ForbiddenBody,
+        Doubt::BothFramings,
+        Doubt::InvalidLength,
+        Doubt::UnknownCoding,
+        Doubt::UnaskedUpgrade,
+        Doubt::InterimFlood,
+        Doubt::EarlyAnswer,
+        Doubt::CloseDelimited,
+        Doubt::NotPersistent,
+        Doubt::EchoMismatch,
+        Doubt::CutsShort,
+        Doubt::ResetWithin,
+        Doubt::Misframing,
+    ];
+
+    /// For log and counters.
+    pub fn word(self) -> &'static str {
+        match self {
+            Doubt::Garbage => "garbage",
+            Doubt::AnswerToNothing => "answer-to-nothing",
+            Doubt::ForbiddenBody => "forbidden-body",
+            Doubt::BothFramings => "both-framings",
+            Doubt::InvalidLength => "invalid-length",
+            Doubt::UnknownCoding => "unknown-coding",
+            Doubt::UnaskedUpgrade => "unasked-upgrade",
+            Doubt::InterimFlood => "interim-flood",
+            Doubt::EarlyAnswer => "early-answer",
+            Doubt::CloseDelimited => "close-delimited",
+            Doubt::NotPersistent => "not-persistent",
+            Doubt::EchoMismatch => "echo-mismatch",
+            Doubt::CutsShort => "cuts-short",
+            Doubt::ResetWithin => "reset-within",
+            Doubt::Misframing => "misframing",
+        }
+    }
+
+    /// Whether the server stays at depth 1 until an operator clears it, as after an answer too many: answers may have been
+    /// delivered to others, and the next ones would be.
+    pub fn lasts(self) -> bool {
+        self == Doubt::Misframing
+    }
+
+    /// Whether it puts the whole server back to depth 1: it shows a wrong opinion of where answers end or whose they
+    /// are, or that pipelining is no use. The others are what honest servers do when they close; they cost only the connection.
+    pub fn demotes(self) -> bool {
+        !matches!(self, Doubt::EarlyAnswer | Doubt::CloseDelimited | Doubt::NotPersistent)
+    }
+}
+
+/// What `status` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrustState {
+    /// At depth 1, with this many clean answers so far (0 to 64; it stays at 64 while a second connection is missing).
+    Earning {
+        /// Clean answers.
+        clean: u32,
+    },
+    /// May be pipelined.
+    Trusted,
+    /// At depth 1 until this time, then earning.
+    Penalty {
+        /// End of the penalty.
+        until_us: u64,
+    },
+    /// An answer too many was found, or a doubt that lasts ([`Trust::penalty_for`] tells): at depth 1 until an operator clears it.
+    Surplus,
+}
+
+impl TrustState {
+    /// For status and log.
+    pub fn word(self) -> &'static str {
+        match self {
+            TrustState::Earning { .. } => "earning",
+            TrustState::Trusted => "trusted",
+            TrustState::Penalty { .. } => "penalty",
+            TrustState::Surplus => "surplus",
+        }
+    }
+}
+
+/// The trust in one server. A few words in memory, no allocation.
+///
+/// Invariant: `penalty_us` is 0 (never demoted) or between [`PENALTY_MIN_US`] and [`PENALTY_MAX_US`].
+#[derive(Debug, Clone)]
+pub struct Trust {
+    state: State,
+    /// Length of the last penalty.
+    penalty_us: u64,
+    /// What it was for.
+    penalty_for: Option<Doubt>,
+    /// Whether answers of one connection are enough, because the server has only one.
+    single: bool,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    Earning(Tally),
+    Trusted { since_us: u64 },
+    Penalty { until_us: u64 },
+    Surplus,
+}
+
+/// Clean answers and where they came from.
+#[derive(Debug, Clone, Default)]
+struct Tally {
+    /// Up to [`CLEAN_ANSWERS_MIN`].
+    clean: u32,
+    /// Connection of the first; meaningful when `clean` is not 0.
+    first: u32,
+    /// Another connection answered too.
+    several: bool,
+}
+
+impl Tally {
+    fn add(&mut self, connection: u32) {
+        if self.clean == 0 {
+            self.first = connection;
+        }
+        self.several |= self.first != connection;
+        self.clean = (self.clean + 1).min(CLEAN_ANSWERS_MIN);
+    }
+
+    fn is_earned(&self, single: bool) -> bool {
+        self.clean >= CLEAN_ANSWERS_MIN && (self.several || single)
+    }
+}
+
+impl Trust {
+    /// No trust yet, in a server with this many connections (at least 1).
+    pub fn new(connections: u32) -> Trust {
+        Trust { state: State::Earning(Tally::default()), penalty_us: 0, penalty_for: None, single: connections <= 1 }
+    }
+
+    /// Whether the server has sent an answer too many.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        matches!(self.state, State::Surplus)
+    }
+
+    /// Whether something may be sent behind an unanswered request.
+    #[inline]
+    pub fn may_pipeline(&self) -> bool {
+        // A penalty that is over leads to Earning, which is depth 1 as well: the time makes no difference here.
+        matches!(self.state, State::Trusted { .. })
+    }
+
+    /// An answer came and ended as it should. `connection`: any number that differs between connections of the server.
+    #[inline]
+    pub fn on_clean_answer(&mut self, now_us: u64, connection: u32) {
+        if !self.may_pipeline() {
+            self.earn(now_us, connection);
+        }
+    }
+
+    fn earn(&mut self, now_us: u64, connection: u32) {
+        match &mut self.state {
+            State::Surplus | State::Trusted { .. } => {}
+            State::Penalty { until_us } if now_us < *until_us => {}
+            State::Penalty { .. } => {
+                let mut tally = Tally::default();
+                tally.add(connection);
+                self.state = State::Earning(tally);
+            }
+            State::Earning(tally) => {
+                tally.add(connection);
+                if tally.is_earned(self.single) {
+                    self.state = State::Trusted { since_us: now_us };
+                }
+            }
+        }
+    }
+
+    /// A connection became doubtful. True when this put the server back to depth 1: worth a line in the log.
+    ///
+    /// One incident is often seen on many connections at once; during a penalty a further doubt begins the same
+    /// penalty again, without doubling it.
+    pub fn on_doubt(&mut self, now_us: u64, doubt: Doubt) -> bool {
+        if !doubt.demotes() || matches!(self.state, State::Surplus) {
+            return false;
+        }
+        if doubt.lasts() {
+            (self.state, self.penalty_for) = (State::Surplus, Some(doubt));
+            return true;
+        }
+        let again = matches!(self.state, State::Penalty { until_us } if now_us < until_us);
+        if !again {
+            self.penalty_us = self.next_penalty_us(now_us);
+        }
+        self.state = State::Penalty { until_us: now_us.saturating_add(self.penalty_us) };
+        self.penalty_for = Some(doubt);
+        !again
+    }
+
+    fn next_penalty_us(&self, now_us: u64) -> u64 {
+        match self.state {
+            State::Trusted { since_us }
+                if now_us.saturating_sub(since_us) >= FORGIVEN_AFTER_PENALTIES * self.penalty_us =>
+            {
+                PENALTY_MIN_US
+            }
+            _ => (2 * self.penalty_us).clamp(PENALTY_MIN_US, PENALTY_MAX_US),
+        }
+    }
+
+    /// An answer too many was found: an earlier one may have reached the wrong client. True when this is news.
+    pub fn on_surplus(&mut self) -> bool {
+        let news = !matches!(self.state, State::Surplus);
+        (self.state, self.penalty_for) = (State::Surplus, None);
+        news
+    }
+
+    /// An operator says that the server is repaired: trust can be earned again, and earlier penalties are forgotten.
+    pub fn clear(&mut self) {
+        *self = Trust { single: self.single, ..Trust::new(1) };
+    }
+
+    /// For status: what the present penalty, or stay in [`TrustState::Surplus`], is for; None without one, or after an answer too many.
+    pub fn penalty_for(&self, now_us: u64) -> Option<Doubt> {
+        self.penalty_for.filter(|_| matches!(self.state(now_us), TrustState::Penalty { .. } | TrustState::Surplus))
+    }
+
+    /// For status.
+    pub fn state(&self, now_us: u64) -> TrustState {
+        match &self.state {
+            State::Earning(tally) => TrustState::Earning { clean: tally.clean },
+            State::Trusted { .. } => TrustState::Trusted,
+            State::Penalty { until_us } if now_us < *until_us => TrustState::Penalty { until_us: *until_us },
+            State::Penalty { .. } => TrustState::Earning { clean: 0 },
+            State::Surplus => TrustState::Surplus,
+        }
+    }
+}
