@@ -1,6 +1,6 @@
 //! Charts as SVG for the reports of the laboratory: lines over an axis, and bars in groups.
 //!
-//! Called by `bomb/report.rs` and `bench/page.rs`. Names are users' texts: plotters escapes them, the label is escaped here.
+//! Called by `bomb/report.rs` and `bench/report/page.rs`. Names are users' texts: plotters escapes them, the label is escaped here.
 //! A legend stands above the plot, never on it. Bounds: the size of a chart follows from its series and bars alone.
 
 mod axis;

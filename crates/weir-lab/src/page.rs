@@ -1,6 +1,6 @@
 //! A page of a report as one HTML file that needs nothing else: its frame, style, tables and escaping.
 //!
-//! Called by `bomb/report.rs` and `bench/page.rs`. Every text is escaped here, whoever typed it.
+//! Called by `bomb/report.rs` and `bench/report/page.rs`. Every text is escaped here, whoever typed it.
 
 use std::fmt::Write as _;
 

@@ -6,26 +6,10 @@
 //! measure them, `report` and `page` show the `record`s. Method: only ratios inside one run count, and medians of them; where the
 //! generator was the limit, the row says so. Bounds: each run is limited in time and each process ends with the harness.
 
-mod cells;
-mod circumstances;
-mod contenders;
-mod drawing;
-mod experiments;
-mod failover;
-mod failover_settings;
-mod keepalive;
-mod load;
-mod memory;
-mod method;
-mod page;
-mod process;
+mod experiment;
 mod record;
 mod report;
-mod servers;
-mod settings;
-mod stage;
-mod targets;
-mod tunnel;
+mod run;
 
 use std::fs;
 use std::io::{self, Write};
@@ -34,17 +18,20 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use cells::{Axes, Axis, Cell, Closed, Load, Origin};
-use circumstances::Circumstances;
-use contenders::{CONTENDERS, Contender};
-use experiments::{EXPERIMENTS, Experiment};
-use load::Times;
-use record::{Metric, Record, median};
-use report::Report;
-use stage::{Running, Stage};
-use tunnel::Tunnels;
+use experiment::catalogue::{EXPERIMENTS, Experiment};
+use experiment::cells::{self, Axes, Axis, Cell, Closed, Load, Origin};
+use experiment::contenders::{CONTENDERS, Contender};
+use experiment::targets;
+use record::outcome::{Metric, Record, median};
+use report::figures::{self, Report};
+use report::page;
+use run::circumstances::Circumstances;
+use run::load::{self, Times};
+use run::stage::{self, Running, Stage};
+use run::tunnel::{self, Tunnels};
+use run::{failover, keepalive, memory};
 
-pub use cells::{body, connections};
+pub use experiment::cells::{body, connections};
 
 /// What to measure and where to write it.
 #[derive(Debug, Clone)]
@@ -398,7 +385,7 @@ impl Bench<'_> {
         record.contender = contender.to_owned();
         record.round = round;
         self.write(&Line::Run(&record))?;
-        eprintln!("  {round} {}", report::progress(cell, &record));
+        eprintln!("  {round} {}", figures::progress(cell, &record));
         self.records.push(record);
         Ok(())
     }

@@ -6,104 +6,104 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::failover::Failover;
-use super::keepalive::Probed;
+use crate::bench::run::failover::Failover;
+use crate::bench::run::keepalive::Probed;
 
 /// What went wrong, by kind: the words of `weir bomb` (`reset`, `timed_out`, ...) and `status 502`; nothing is lumped together.
-pub(super) type Errors = BTreeMap<String, u64>;
+pub(crate) type Errors = BTreeMap<String, u64>;
 
 /// From the request (fixed rate: from the time it was due) to its reply, microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Latency {
+pub(crate) struct Latency {
     /// Half of the requests took at most this.
-    pub(super) p50_us: u64,
+    pub(crate) p50_us: u64,
     /// 95 of 100.
-    pub(super) p95_us: u64,
+    pub(crate) p95_us: u64,
     /// 99 of 100.
-    pub(super) p99_us: u64,
+    pub(crate) p99_us: u64,
     /// 999 of 1000.
-    pub(super) p999_us: u64,
+    pub(crate) p999_us: u64,
     /// All.
-    pub(super) max_us: u64,
+    pub(crate) max_us: u64,
 }
 
 /// One run: one JSON object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(crate) struct Record {
     /// Name of the cell.
-    pub(super) cell: String,
+    pub(crate) cell: String,
     /// Name of the contender.
-    pub(super) contender: String,
+    pub(crate) contender: String,
     /// From 1.
-    pub(super) round: u32,
+    pub(crate) round: u32,
     /// Complete replies (memory runs: connections).
-    pub(super) requests: u64,
+    pub(crate) requests: u64,
     /// Replies a second (slow clients and full tunnels: bytes a second).
-    pub(super) rate: f64,
+    pub(crate) rate: f64,
     /// Bytes that the clients received.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Length of the window in microseconds.
-    pub(super) wall_us: f64,
+    pub(crate) wall_us: f64,
     /// What clients saw: by the clock from when a request was due, in a closed loop from when it was sent. None when nothing was
     /// answered.
-    pub(super) latency: Option<Latency>,
+    pub(crate) latency: Option<Latency>,
     /// By the clock: the same from when requests were sent.
-    pub(super) sent: Option<Latency>,
+    pub(crate) sent: Option<Latency>,
     /// What went wrong.
-    pub(super) errors: Errors,
+    pub(crate) errors: Errors,
     /// Connections that the origin accepted in the window (direct: the generator's own).
-    pub(super) upstream_connections: u64,
+    pub(crate) upstream_connections: u64,
     /// User and system time of the proxy, all processes and threads, in the window.
-    pub(super) proxy_us: f64,
+    pub(crate) proxy_us: f64,
     /// That of the generator.
-    pub(super) generator_us: f64,
+    pub(crate) generator_us: f64,
     /// That of the origin.
-    pub(super) origin_us: f64,
+    pub(crate) origin_us: f64,
     /// Why the generator was the limit, if it was.
-    pub(super) generator_limit: Option<String>,
+    pub(crate) generator_limit: Option<String>,
     /// Why nothing was measured, if so.
-    pub(super) not_run: Option<String>,
+    pub(crate) not_run: Option<String>,
     /// Share of the window in which the cores were idle.
-    pub(super) idle: f64,
+    pub(crate) idle: f64,
     /// Share of the window that the host gave to other guests.
-    pub(super) stolen: f64,
+    pub(crate) stolen: f64,
     /// Proportional set size of the proxy after the run.
-    pub(super) pss_bytes: u64,
+    pub(crate) pss_bytes: u64,
     /// Memory runs: growth over the state before the load (idle: proportional; slow clients: resident, at its highest).
-    pub(super) memory_bytes: f64,
+    pub(crate) memory_bytes: f64,
     /// Idle connections: growth for each.
-    pub(super) bytes_per_connection: f64,
+    pub(crate) bytes_per_connection: f64,
     /// What clients saw while servers died.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) failover: Option<Failover>,
+    pub(crate) failover: Option<Failover>,
     /// What the probe saw.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) probed: Option<Probed>,
+    pub(crate) probed: Option<Probed>,
 }
 
 impl Record {
     /// The proxy's time for each request, microseconds; NaN where there is none.
-    pub(super) fn proxy_us_per_request(&self) -> f64 {
+    pub(crate) fn proxy_us_per_request(&self) -> f64 {
         self.per_request(self.proxy_us)
     }
 
     /// The proxy's time for each gigabyte, seconds; NaN where there is none.
-    pub(super) fn proxy_s_per_gigabyte(&self) -> f64 {
+    pub(crate) fn proxy_s_per_gigabyte(&self) -> f64 {
         if self.bytes == 0 || self.proxy_us == 0.0 { f64::NAN } else { self.proxy_us / self.bytes as f64 * 1e3 }
     }
 
     /// The generator's.
-    pub(super) fn generator_us_per_request(&self) -> f64 {
+    pub(crate) fn generator_us_per_request(&self) -> f64 {
         self.per_request(self.generator_us)
     }
 
     /// The origin's.
-    pub(super) fn origin_us_per_request(&self) -> f64 {
+    pub(crate) fn origin_us_per_request(&self) -> f64 {
         self.per_request(self.origin_us)
     }
 
     /// A figure of the latency, microseconds; NaN where nothing was answered.
-    pub(super) fn latency_us(&self, of: fn(&Latency) -> u64) -> f64 {
+    pub(crate) fn latency_us(&self, of: fn(&Latency) -> u64) -> f64 {
         self.latency.as_ref().map_or(f64::NAN, |latency| of(latency) as f64)
     }
 
@@ -114,7 +114,7 @@ impl Record {
 
 /// What can be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Metric {
+pub(crate) enum Metric {
     /// Replies a second.
     Rate,
     /// Proxy CPU for each request.
@@ -139,7 +139,7 @@ pub(super) enum Metric {
 
 impl Metric {
     /// The figure of one run.
-    pub(super) fn of(self, record: &Record) -> f64 {
+    pub(crate) fn of(self, record: &Record) -> f64 {
         match self {
             Metric::Rate => record.rate,
             Metric::Cpu => record.proxy_us_per_request(),
@@ -156,7 +156,7 @@ impl Metric {
 }
 
 /// The median; NaN of nothing.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.retain(|value| value.is_finite());
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -168,18 +168,18 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
 
 /// A figure over several rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Spread {
+pub(crate) struct Spread {
     /// The lowest.
-    pub(super) low: f64,
+    pub(crate) low: f64,
     /// The median.
-    pub(super) median: f64,
+    pub(crate) median: f64,
     /// The highest.
-    pub(super) high: f64,
+    pub(crate) high: f64,
 }
 
 impl Spread {
     /// Of these figures, without those that are no numbers; None when there are no others.
-    pub(super) fn of(values: impl Iterator<Item = f64>) -> Option<Spread> {
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Spread> {
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
         let low = values.iter().copied().reduce(f64::min)?;
         let high = values.iter().copied().reduce(f64::max)?;
@@ -187,7 +187,7 @@ impl Spread {
     }
 
     /// Of the ratios between two contenders' figures, each within a round.
-    pub(super) fn of_ratios(records: &[&Record], metric: Metric, subject: &str, against: &str) -> Option<Spread> {
+    pub(crate) fn of_ratios(records: &[&Record], metric: Metric, subject: &str, against: &str) -> Option<Spread> {
         let mine = records.iter().filter(|record| record.contender == subject);
         Spread::of(mine.filter_map(|mine| {
             let other = records.iter().find(|record| record.contender == against && record.round == mine.round)?;

@@ -9,13 +9,13 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::cells::{Cell, Load};
-use super::contenders::{Contender, What};
 use super::process::{Process, descriptors};
 use super::settings::{self, Shape, WEIR};
+use crate::bench::experiment::cells::{Cell, Load};
+use crate::bench::experiment::contenders::{Contender, What};
 
 /// What `/` gives: a body of three bytes.
-pub(super) const SMALL: &str = "/";
+pub(crate) const SMALL: &str = "/";
 /// Addresses of the origin: a proxy with a connection for each of its clients needs more ports than one address has.
 const ORIGIN_ADDRESSES: u8 = 2;
 /// Length of that body.
@@ -23,7 +23,7 @@ const SMALL_BYTES: u64 = 3;
 
 /// What puts load on a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Generator {
+pub(crate) enum Generator {
     /// `weir bomb`, measured beside the contender.
     Bomb,
     /// `weir bomb` on this driver, which is the contender itself.
@@ -34,13 +34,13 @@ pub(super) enum Generator {
 
 /// A started contender.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(crate) struct Running {
     /// Where it listens; several when it is several processes that don't share an address.
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(crate) addresses: Vec<SocketAddr>,
     /// What asks it.
-    pub(super) generator: Generator,
+    pub(crate) generator: Generator,
     /// It is asked for this server's URL, as a forward proxy is.
-    pub(super) destination: Option<SocketAddr>,
+    pub(crate) destination: Option<SocketAddr>,
     processes: Vec<Process>,
     /// The server behind it and where that listens, where it has one of its own (nginx).
     origin: Option<(Process, SocketAddr)>,
@@ -48,31 +48,31 @@ pub(super) struct Running {
 
 impl Running {
     /// No proxy: the server at this address.
-    pub(super) fn direct(address: SocketAddr) -> Running {
+    pub(crate) fn direct(address: SocketAddr) -> Running {
         let (addresses, generator) = (vec![address], Generator::Bomb);
         Running { addresses, generator, destination: None, processes: Vec::new(), origin: None }
     }
 
     /// Where it listens, or the first of several.
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.addresses[0]
     }
 
     /// What weir wrote when it started: which driver runs and why. None for the others.
-    pub(super) fn says(&self) -> Option<String> {
+    pub(crate) fn says(&self) -> Option<String> {
         let text = self.processes.first()?.said();
         text.lines().find(|line| line.starts_with("weir: ")).map(str::to_owned)
     }
 
     /// Its processes; none for direct.
-    pub(super) fn pids(&self) -> Vec<u32> {
+    pub(crate) fn pids(&self) -> Vec<u32> {
         self.processes.iter().flat_map(Process::family).collect()
     }
 }
 
 /// The directory, the origin, and how to start the rest.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(crate) struct Stage {
     directory: PathBuf,
     cores: usize,
     descriptors: u64,
@@ -88,7 +88,7 @@ impl Stage {
     ///
     /// # Errors
     /// A program is missing or doesn't start.
-    pub(super) fn open(weir: &Path, origin_is_weir: bool, bodies: &[u64]) -> io::Result<Stage> {
+    pub(crate) fn open(weir: &Path, origin_is_weir: bool, bodies: &[u64]) -> io::Result<Stage> {
         let directory = std::env::temp_dir().join(format!(
             "weir-bench-{}-{}",
             std::process::id(),
@@ -116,17 +116,17 @@ impl Stage {
     }
 
     /// The binary that is measured, and that measures.
-    pub(super) fn weir(&self) -> &Path {
+    pub(crate) fn weir(&self) -> &Path {
         &self.weir
     }
 
     /// Cores that all share.
-    pub(super) fn cores(&self) -> usize {
+    pub(crate) fn cores(&self) -> usize {
         self.cores
     }
 
     /// What stands in the way of measuring this contender in this cell, if something does.
-    pub(super) fn obstacle(&self, contender: Contender, cell: &Cell) -> Option<String> {
+    pub(crate) fn obstacle(&self, contender: Contender, cell: &Cell) -> Option<String> {
         if let Some(program) = contender.what.program()
             && program_path(program).is_none()
         {
@@ -156,7 +156,7 @@ impl Stage {
     ///
     /// # Errors
     /// It doesn't start.
-    pub(super) fn start(&self, contender: Contender, cell: &Cell) -> io::Result<Running> {
+    pub(crate) fn start(&self, contender: Contender, cell: &Cell) -> io::Result<Running> {
         if cell.load == Load::Stall {
             return self.start_stalling(contender);
         }
@@ -223,7 +223,7 @@ impl Stage {
     ///
     /// # Errors
     /// It doesn't start, or is none.
-    pub(super) fn start_with(&self, contender: Contender, listen: SocketAddr, text: &str) -> io::Result<Running> {
+    pub(crate) fn start_with(&self, contender: Contender, listen: SocketAddr, text: &str) -> io::Result<Running> {
         let log = self.directory.join(format!("{}.log", contender.name));
         let process = match contender.what {
             What::Nginx => start_nginx(&self.file(contender, text)?, &self.directory, &log)?,
@@ -313,7 +313,7 @@ impl Stage {
     }
 
     /// Target of a request for a body of so many bytes.
-    pub(super) fn path(&self, bytes: u64) -> String {
+    pub(crate) fn path(&self, bytes: u64) -> String {
         match (bytes, self.origin_is_weir) {
             (SMALL_BYTES, _) => SMALL.to_owned(),
             (_, true) => format!("/?size={bytes}"),
@@ -322,22 +322,22 @@ impl Stage {
     }
 
     /// Where configurations and logs are.
-    pub(super) fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// Descriptors that a process may have.
-    pub(super) fn descriptors(&self) -> u64 {
+    pub(crate) fn descriptors(&self) -> u64 {
         self.descriptors
     }
 
     /// A file of ours, removed at the end.
-    pub(super) fn scratch(&self, name: &str) -> PathBuf {
+    pub(crate) fn scratch(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
     /// The origin's processes.
-    pub(super) fn origin_pids(&self, running: &Running) -> Vec<u32> {
+    pub(crate) fn origin_pids(&self, running: &Running) -> Vec<u32> {
         running.origin.as_ref().map_or(&self.origin, |(own, _)| own).family()
     }
 
@@ -345,7 +345,7 @@ impl Stage {
     ///
     /// # Errors
     /// The origin doesn't answer.
-    pub(super) fn origin_accepts(&self, running: &Running) -> io::Result<u64> {
+    pub(crate) fn origin_accepts(&self, running: &Running) -> io::Result<u64> {
         let own = running.origin.as_ref().map(|(_, address)| *address);
         let text = get(own.unwrap_or(self.addresses[0]), "/__stats")?;
         let number = if self.origin_is_weir && own.is_none() {
@@ -374,7 +374,7 @@ fn generator(contender: Contender) -> Generator {
 }
 
 /// One small request on a connection of its own; returns the reply.
-pub(super) fn get(address: SocketAddr, target: &str) -> io::Result<String> {
+pub(crate) fn get(address: SocketAddr, target: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     write!(stream, "GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
@@ -384,7 +384,7 @@ pub(super) fn get(address: SocketAddr, target: &str) -> io::Result<String> {
 }
 
 /// A port that was free a moment ago.
-pub(super) fn free_address() -> io::Result<SocketAddr> {
+pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
@@ -413,7 +413,7 @@ fn write_files(www: &Path, bodies: &[u64]) -> io::Result<()> {
 }
 
 /// Where a program is: in the path, or where Debian has servers.
-pub(super) fn program_path(name: &str) -> Option<PathBuf> {
+pub(crate) fn program_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     directories.map(|directory| directory.join(name)).find(|file| file.is_file())
@@ -431,7 +431,7 @@ fn start_nginx(file: &Path, directory: &Path, log: &Path) -> io::Result<Process>
 }
 
 /// Starts weir's origin with so many threads, and what else is said.
-pub(super) fn start_origin(
+pub(crate) fn start_origin(
     weir: &Path,
     address: SocketAddr,
     threads: usize,

@@ -17,16 +17,16 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
 
-use super::cells::{Cell, Load, Origin};
-use super::contenders::{Contender, What};
-use super::experiments::Compared;
 use super::load::{Readings, check_interrupt, pause};
 use super::memory::{self, error_of};
 use super::process;
-use super::record::{Metric, Record, median};
-use super::report::{error_text, limit, number};
 use super::settings;
 use super::stage::{Running, Stage, free_address};
+use crate::bench::experiment::catalogue::Compared;
+use crate::bench::experiment::cells::{Cell, Load, Origin};
+use crate::bench::experiment::contenders::{Contender, What};
+use crate::bench::record::outcome::{Metric, Record, median};
+use crate::bench::report::figures::{error_text, limit, number};
 
 /// Idle tunnels of the cell that counts memory.
 const IDLE: u32 = 5000;
@@ -43,7 +43,7 @@ const HELLO: &[u8] = b"hello tunnel\n";
 
 /// What is done with tunnels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tunnels {
+pub(crate) enum Tunnels {
     /// One, always full.
     Full(Way),
     /// So many, idle.
@@ -52,7 +52,7 @@ pub(super) enum Tunnels {
 
 /// Where the bytes of a full tunnel go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// To the client.
     Down,
     /// To the server.
@@ -60,7 +60,7 @@ pub(super) enum Way {
 }
 
 /// All cells. Less for those in a hurry.
-pub(super) fn cells(quick: bool) -> Vec<Cell> {
+pub(crate) fn cells(quick: bool) -> Vec<Cell> {
     let full =
         &["direct", "haproxy-splice", "haproxy-splice-64k", "haproxy-copy", "weir-forward", "weir-forward-epoll"];
     let cell = |name: &str, title: &str, load, contenders: &[&'static str]| {
@@ -76,7 +76,7 @@ pub(super) fn cells(quick: bool) -> Vec<Cell> {
 }
 
 /// Ratios that the table of a full tunnel shows.
-pub(super) const COMPARED: &[Compared] = &[
+pub(crate) const COMPARED: &[Compared] = &[
     ("rate / direct", Metric::Rate, "direct"),
     ("rate / HAProxy", Metric::Rate, "haproxy-splice"),
     ("CPU / HAProxy", Metric::CpuGigabyte, "haproxy-splice"),
@@ -86,7 +86,7 @@ pub(super) const COMPARED: &[Compared] = &[
 ///
 /// # Errors
 /// Something can't be started, a tunnel doesn't open, or the user interrupts.
-pub(super) fn run(
+pub(crate) fn run(
     stage: &Stage,
     contender: Contender,
     tunnels: Tunnels,
@@ -256,10 +256,10 @@ fn discard(from: &TcpStream, received: &AtomicU64) -> io::Result<()> {
 }
 
 /// Heads of the table of a full tunnel, without the first.
-pub(super) const COLUMNS: &[&str] = &["GB/s", "CPU s/GB: proxy", "both ends", "idle", "errors", "limit"];
+pub(crate) const COLUMNS: &[&str] = &["GB/s", "CPU s/GB: proxy", "both ends", "idle", "errors", "limit"];
 
 /// A contender's row in it.
-pub(super) fn row(own: &[&Record]) -> Vec<String> {
+pub(crate) fn row(own: &[&Record]) -> Vec<String> {
     let of = |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
     let errors = own.iter().flat_map(|record| record.errors.clone()).collect();
     vec![
@@ -273,7 +273,7 @@ pub(super) fn row(own: &[&Record]) -> Vec<String> {
 }
 
 /// For somebody who waits.
-pub(super) fn progress(record: &Record) -> String {
+pub(crate) fn progress(record: &Record) -> String {
     format!(
         "{:>6.2} GB/s, CPU {} s/GB, idle {:>3.0} %, {}",
         record.rate / 1e9,
@@ -284,7 +284,7 @@ pub(super) fn progress(record: &Record) -> String {
 }
 
 /// For the last section of the report.
-pub(super) const METHOD: &str = "
+pub(crate) const METHOD: &str = "
 Tunnels. The harness holds both ends of each. weir opens them on CONNECT; HAProxy in TCP mode has only one server and forwards from
 the first byte on. A full tunnel is one connection: a thread sends pages of a file (sendfile), another one receives and throws away
 inside the kernel (recv with MSG_TRUNC, which copies nothing), so that the ends cost little; at the end as many bytes must have come as

@@ -4,11 +4,11 @@
 
 use std::fmt::Write as _;
 
-use super::cells::Cell;
 use super::drawing::{Section, sections};
-use super::experiments::Compared;
-use super::record::{Metric, Spread};
-use super::report::{Judged, Report, Row, is_memory};
+use super::figures::{Judged, Report, Row, is_memory};
+use crate::bench::experiment::catalogue::Compared;
+use crate::bench::experiment::cells::Cell;
+use crate::bench::record::outcome::{Metric, Spread};
 use crate::page::{Page, Table};
 
 /// Explains marks and bars.
@@ -22,7 +22,7 @@ const LIMITED: &str = "Where marks are hollow and rows grey, generator and origi
 ///
 /// # Errors
 /// A chart can't be drawn, which would be a bug.
-pub(super) fn html(report: &Report<'_>) -> Result<String, String> {
+pub(crate) fn html(report: &Report<'_>) -> Result<String, String> {
     let name = report.experiment.name;
     let mut page = Page::new(&format!("weir bench {name}"));
     page.paragraph(&format!("{}.", title(report.experiment.title)));

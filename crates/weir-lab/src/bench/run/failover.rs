@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::cells::{Cell, Load};
-use super::contenders::{Contender, What};
 use super::failover_settings as settings;
 use super::load::{Bound, latency, pause};
 use super::process::{self, Machine, bound_command};
-use super::record::{Errors, Latency, Record, median};
-use super::report::{error_text, microseconds, ms};
 use super::servers::{Deed, Servers};
 use super::stage::{Running, Stage, free_address};
+use crate::bench::experiment::cells::{Cell, Load};
+use crate::bench::experiment::contenders::{Contender, What};
+use crate::bench::record::outcome::{Errors, Latency, Record, median};
+use crate::bench::report::figures::{error_text, microseconds, ms};
 use crate::bomb::{self, ClassSummary, Slice, Summary};
 use crate::units::grouped;
 
@@ -30,13 +30,13 @@ const READS: (u32, u32) = (2000, 2048);
 /// POSTs a second, and the connections that they come on.
 const WRITES: (u32, u32) = (200, 256);
 /// All client connections.
-pub(super) const CONNECTIONS: u32 = READS.1 + WRITES.1;
+pub(crate) const CONNECTIONS: u32 = READS.1 + WRITES.1;
 /// Between the first request and the first that counts.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 /// What happens to the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// One is killed and started again later.
     Killed,
     /// One stands still for a while: it resets nothing, and answers nothing.
@@ -64,7 +64,8 @@ impl Fault {
             }
             Fault::Flapping => ("flapping", "one of three servers is killed four times and started again each time"),
         };
-        Cell::new(name, title, Load::Failover(self), &["nginx", "haproxy", "weir"]).from(super::cells::Origin::None)
+        Cell::new(name, title, Load::Failover(self), &["nginx", "haproxy", "weir"])
+            .from(crate::bench::experiment::cells::Origin::None)
     }
 
     /// What is done when, as a share of the counted time, and to which server.
@@ -92,7 +93,7 @@ impl Fault {
 }
 
 /// All cells.
-pub(super) fn cells() -> Vec<Cell> {
+pub(crate) fn cells() -> Vec<Cell> {
     [Fault::Killed, Fault::Frozen, Fault::Rolling, Fault::Failing, Fault::Resetting, Fault::Flapping]
         .map(Fault::cell)
         .into()
@@ -100,71 +101,71 @@ pub(super) fn cells() -> Vec<Cell> {
 
 /// What came of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Failover {
+pub(crate) struct Failover {
     /// GETs.
-    pub(super) reads: Requests,
+    pub(crate) reads: Requests,
     /// POSTs.
-    pub(super) writes: Requests,
+    pub(crate) writes: Requests,
     /// POSTs that servers got more often than once, each counted for every time too many.
-    pub(super) writes_twice: u64,
+    pub(crate) writes_twice: u64,
     /// Different POSTs that servers got, those before the counted time included.
-    pub(super) writes_reached: u64,
+    pub(crate) writes_reached: u64,
     /// Seconds of the run in which a request failed.
-    pub(super) seconds_failed: u32,
+    pub(crate) seconds_failed: u32,
     /// From the first fault to the last failure, seconds; None: no request failed.
-    pub(super) last_failure_s: Option<f64>,
+    pub(crate) last_failure_s: Option<f64>,
     /// What was done to the servers.
-    pub(super) events: Vec<Event>,
+    pub(crate) events: Vec<Event>,
     /// By second.
-    pub(super) timeline: Vec<Second>,
+    pub(crate) timeline: Vec<Second>,
 }
 
 /// One class of requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Requests {
+pub(crate) struct Requests {
     /// That were due.
-    pub(super) offered: u64,
+    pub(crate) offered: u64,
     /// Answered with 2xx.
-    pub(super) good: u64,
+    pub(crate) good: u64,
     /// All others, by kind.
-    pub(super) failed: Errors,
+    pub(crate) failed: Errors,
     /// From due to the answer, whatever its status.
-    pub(super) latency: Latency,
+    pub(crate) latency: Latency,
 }
 
 /// Something that was done to a server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Event {
+pub(crate) struct Event {
     /// Seconds from the beginning of the counted time.
-    pub(super) at_s: f64,
+    pub(crate) at_s: f64,
     /// Which, from 1.
-    pub(super) server: usize,
+    pub(crate) server: usize,
     /// What.
-    pub(super) what: String,
+    pub(crate) what: String,
     /// The process that it was done to, or that was started.
-    pub(super) process: u32,
+    pub(crate) process: u32,
 }
 
 /// A second of both classes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Second {
+pub(crate) struct Second {
     /// From 0.
-    pub(super) second: u32,
+    pub(crate) second: u32,
     /// Answers with 2xx.
-    pub(super) good: u64,
+    pub(crate) good: u64,
     /// Requests that failed.
-    pub(super) failed: u64,
+    pub(crate) failed: u64,
     /// From due to the answer; None without answers.
-    pub(super) p99_us: Option<u64>,
+    pub(crate) p99_us: Option<u64>,
     /// The longest.
-    pub(super) max_us: Option<u64>,
+    pub(crate) max_us: Option<u64>,
 }
 
 /// One run, for so many seconds.
 ///
 /// # Errors
 /// Something can't be started or signalled, the generator fails, or the user interrupts.
-pub(super) fn run(stage: &Stage, contender: Contender, fault: Fault, seconds: u32) -> io::Result<(Running, Record)> {
+pub(crate) fn run(stage: &Stage, contender: Contender, fault: Fault, seconds: u32) -> io::Result<(Running, Record)> {
     let mut servers = Servers::start(stage, SERVERS)?;
     let running = start_proxy(stage, contender, &servers)?;
     let out = stage.scratch("failover.jsonl");
@@ -277,7 +278,7 @@ fn timeline(bombed: &bomb::Record) -> Vec<Second> {
 }
 
 /// Heads of the table, without the first.
-pub(super) const COLUMNS: &[&str] = &[
+pub(crate) const COLUMNS: &[&str] = &[
     "GETs answered 2xx",
     "failed",
     "p50",
@@ -297,7 +298,7 @@ pub(super) const COLUMNS: &[&str] = &[
 ];
 
 /// A contender's row: medians of times, sums of what failed, the worst of the rest.
-pub(super) fn row(own: &[&Record]) -> Vec<String> {
+pub(crate) fn row(own: &[&Record]) -> Vec<String> {
     let runs: Vec<&Failover> = own.iter().filter_map(|record| record.failover.as_ref()).collect();
     let (reads, writes): (Vec<&Requests>, Vec<&Requests>) = runs.iter().map(|run| (&run.reads, &run.writes)).unzip();
     let longest = |of: &[&Requests]| ms(of.iter().map(|run| run.latency.max_us).max().unwrap_or(0) as f64);
@@ -346,7 +347,7 @@ fn failed(runs: &[&Requests]) -> String {
 }
 
 /// For somebody who waits.
-pub(super) fn progress(record: &Record) -> String {
+pub(crate) fn progress(record: &Record) -> String {
     let Some(run) = &record.failover else { return String::new() };
     let one = |requests: &Requests| {
         let failed = requests.offered - requests.good;
@@ -356,7 +357,7 @@ pub(super) fn progress(record: &Record) -> String {
 }
 
 /// For the last section of the report.
-pub(super) fn method() -> String {
+pub(crate) fn method() -> String {
     let ((reads, readers), (writes, writers)) = (READS, WRITES);
     format!(
         "Clients ask by the clock: {} GETs a second on {} connections, {writes} POSTs a second on {writers}, so many that none

@@ -3,34 +3,34 @@
 //! Called by `mod.rs`. A row of [`EXPERIMENTS`] is all that a new experiment needs, unless its load is a new one.
 
 use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind};
-use super::record::Metric;
 use super::targets::{self, Target};
-use super::{failover, keepalive, tunnel};
+use crate::bench::record::outcome::Metric;
+use crate::bench::run::{failover, keepalive, tunnel};
 use crate::units::grouped;
 
 /// One experiment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Experiment {
+pub(crate) struct Experiment {
     /// Its name on the command line, and of its files.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// What it asks, for people.
-    pub(super) title: &'static str,
+    pub(crate) title: &'static str,
     /// Its cells.
-    pub(super) cells: fn(&Axes) -> Vec<Cell>,
+    pub(crate) cells: fn(&Axes) -> Vec<Cell>,
     /// Rounds, unless something else is said.
-    pub(super) rounds: u32,
+    pub(crate) rounds: u32,
     /// Seconds of each run, likewise.
-    pub(super) seconds: u32,
+    pub(crate) seconds: u32,
     /// What users may choose: nothing, or some of the axes.
-    pub(super) axes: &'static [Axis],
+    pub(crate) axes: &'static [Axis],
     /// Ratios that its tables show.
-    pub(super) compared: &'static [Compared],
+    pub(crate) compared: &'static [Compared],
     /// Figures that have to be reached.
-    pub(super) targets: &'static [Target],
+    pub(crate) targets: &'static [Target],
 }
 
 /// A column of ratios: its head, what is divided, and by whose.
-pub(super) type Compared = (&'static str, Metric, &'static str);
+pub(crate) type Compared = (&'static str, Metric, &'static str);
 
 const PROXIES: &[Compared] = &[
     ("rate / direct", Metric::Rate, "direct"),
@@ -46,7 +46,7 @@ const GENERATORS: &[Compared] = &[("rate / wrk", Metric::Rate, "wrk"), ("CPU / w
 const ORIGINS: &[Compared] = &[("rate / nginx", Metric::Rate, "nginx-file")];
 
 /// All of them.
-pub(super) const EXPERIMENTS: &[Experiment] = &[
+pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "targets",
         title: "the figures that weir promises, against no proxy, nginx and HAProxy",

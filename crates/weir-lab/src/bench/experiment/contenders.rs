@@ -1,19 +1,19 @@
 //! Who is measured: programs and how they are set. Called by `experiments.rs` by name, and by `stage.rs`, which starts them.
 
-use super::settings::{TcpPipes, WEIR, WeirSettings};
+use crate::bench::run::settings::{TcpPipes, WEIR, WeirSettings};
 
 /// Something that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Contender {
+pub(crate) struct Contender {
     /// Its name in tables and on the command line.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// What it is and how it is set.
-    pub(super) what: What,
+    pub(crate) what: What,
 }
 
 /// The programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(crate) enum What {
     /// No proxy: the origin itself.
     Direct,
     /// nginx as reverse proxy.
@@ -49,7 +49,7 @@ pub(super) enum What {
 
 impl What {
     /// The program that it needs, if it isn't weir itself, and where else than in the path it may be.
-    pub(super) fn program(self) -> Option<&'static str> {
+    pub(crate) fn program(self) -> Option<&'static str> {
         match self {
             What::Nginx | What::NginxForward => Some("nginx"),
             What::Haproxy | What::HaproxyTcp(_) => Some("haproxy"),
@@ -62,12 +62,12 @@ impl What {
     }
 
     /// Whether it is asked for the origin's URL, as a forward proxy is.
-    pub(super) fn is_forward(self) -> bool {
+    pub(crate) fn is_forward(self) -> bool {
         matches!(self, What::NginxForward | What::WeirForward { .. })
     }
 
     /// Descriptors that it needs for so many clients: those proxies need one more for each, to the server.
-    pub(super) fn descriptors(self, clients: u32) -> u64 {
+    pub(crate) fn descriptors(self, clients: u32) -> u64 {
         match self {
             What::Nginx
             | What::NginxForward
@@ -92,7 +92,7 @@ const fn weir_forward(name: &'static str, pool: &'static str, io: &'static str) 
 }
 
 /// All contenders. `weir` has default settings.
-pub(super) const CONTENDERS: &[Contender] = &[
+pub(crate) const CONTENDERS: &[Contender] = &[
     Contender { name: "direct", what: What::Direct },
     Contender { name: "nginx", what: What::Nginx },
     Contender { name: "haproxy", what: What::Haproxy },

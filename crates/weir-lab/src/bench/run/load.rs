@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
-use super::cells::{Closed, RequestKind, STALL_ANSWER_MS, STALL_CONNECTIONS, STALL_RATE, STALL_SECONDS};
 use super::process::{self, Machine};
-use super::record::{Errors, Latency, Record};
 use super::stage::{Generator, Running, Stage};
+use crate::bench::experiment::cells::{
+    Closed, RequestKind, STALL_ANSWER_MS, STALL_CONNECTIONS, STALL_RATE, STALL_SECONDS,
+};
+use crate::bench::record::outcome::{Errors, Latency, Record};
 use crate::bomb::{self, Percentiles, Summary};
 
 /// How long an answer may take, for both generators.
@@ -31,11 +33,11 @@ const SETTLED: Duration = Duration::from_millis(100);
 
 /// Times of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Times {
+pub(crate) struct Times {
     /// Before anything counts, seconds.
-    pub(super) warm_up: f64,
+    pub(crate) warm_up: f64,
     /// That are counted.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
 }
 
 /// The line that wrk.lua prints.
@@ -53,7 +55,7 @@ struct WrkResult {
 }
 
 /// Set by SIGINT and SIGTERM; looked at in every wait.
-pub(super) fn interrupted() -> &'static Arc<AtomicBool> {
+pub(crate) fn interrupted() -> &'static Arc<AtomicBool> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     FLAG.get_or_init(|| Arc::new(AtomicBool::new(false)))
 }
@@ -62,7 +64,7 @@ pub(super) fn interrupted() -> &'static Arc<AtomicBool> {
 ///
 /// # Errors
 /// [`io::ErrorKind::Interrupted`].
-pub(super) fn check_interrupt() -> io::Result<()> {
+pub(crate) fn check_interrupt() -> io::Result<()> {
     if interrupted().load(Ordering::Relaxed) {
         return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
     }
@@ -73,7 +75,7 @@ pub(super) fn check_interrupt() -> io::Result<()> {
 ///
 /// # Errors
 /// As [`check_interrupt`].
-pub(super) fn pause(time: Duration) -> io::Result<()> {
+pub(crate) fn pause(time: Duration) -> io::Result<()> {
     let deadline = Instant::now() + time;
     while Instant::now() < deadline {
         check_interrupt()?;
@@ -86,7 +88,7 @@ pub(super) fn pause(time: Duration) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`check_interrupt`].
-pub(super) fn settle(running: &Running) -> io::Result<()> {
+pub(crate) fn settle(running: &Running) -> io::Result<()> {
     let pids = running.pids();
     let deadline = Instant::now() + SETTLING;
     let mut before = process::cpu_us(&pids);
@@ -101,7 +103,7 @@ pub(super) fn settle(running: &Running) -> io::Result<()> {
 }
 
 /// What is read at both ends of the counted time.
-pub(super) struct Readings {
+pub(crate) struct Readings {
     machine: Machine,
     proxy_pids: Vec<u32>,
     origin_pids: Vec<u32>,
@@ -111,7 +113,7 @@ pub(super) struct Readings {
 }
 
 impl Readings {
-    pub(super) fn take(stage: &Stage, running: &Running) -> Readings {
+    pub(crate) fn take(stage: &Stage, running: &Running) -> Readings {
         let (proxy_pids, origin_pids) = (running.pids(), stage.origin_pids(running));
         Readings {
             machine: Machine::now(),
@@ -124,7 +126,7 @@ impl Readings {
     }
 
     /// What happened since, in a record that lacks only what the generator saw.
-    pub(super) fn finish(&self) -> Record {
+    pub(crate) fn finish(&self) -> Record {
         let (idle, stolen) = Machine::now().shares_since(self.machine);
         Record {
             wall_us: self.at.elapsed().as_micros() as f64,
@@ -142,7 +144,7 @@ impl Readings {
 ///
 /// # Errors
 /// The generator is missing or fails, a process can't be read, or the user interrupts.
-pub(super) fn closed(stage: &Stage, running: &Running, load: Closed, times: Times) -> io::Result<Record> {
+pub(crate) fn closed(stage: &Stage, running: &Running, load: Closed, times: Times) -> io::Result<Record> {
     let asked = running.destination.unwrap_or(running.address());
     let url = format!("http://{asked}{}", stage.path(load.body));
     if running.generator == Generator::Wrk {
@@ -179,7 +181,7 @@ fn connections(running: &Running, connections: u32) -> Vec<String> {
 ///
 /// # Errors
 /// As [`closed`].
-pub(super) fn open(
+pub(crate) fn open(
     stage: &Stage,
     running: &Running,
     connections: u32,
@@ -195,7 +197,7 @@ pub(super) fn open(
 ///
 /// # Errors
 /// As [`closed`].
-pub(super) fn stall(stage: &Stage, running: &Running) -> io::Result<Record> {
+pub(crate) fn stall(stage: &Stage, running: &Running) -> io::Result<Record> {
     let url = format!("http://{}/?delay={STALL_ANSWER_MS}", running.address());
     let times = Times { warm_up: 0.0, seconds: f64::from(STALL_SECONDS) };
     if running.generator == Generator::Wrk {
@@ -240,7 +242,7 @@ fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], time
     Ok(record)
 }
 
-pub(super) fn latency(of: &Percentiles) -> Latency {
+pub(crate) fn latency(of: &Percentiles) -> Latency {
     Latency { p50_us: of.p50_us, p95_us: of.p95_us, p99_us: of.p99_us, p999_us: of.p999_us, max_us: of.max_us }
 }
 
@@ -298,22 +300,22 @@ fn watch(
 }
 
 /// A generator that runs; it is ended and waited for when this is dropped.
-pub(super) struct Bound(Child);
+pub(crate) struct Bound(Child);
 
 impl Bound {
     /// Starts it; what it writes is read at its end and has to fit into a pipe.
-    pub(super) fn start(command: &mut Command) -> io::Result<Bound> {
+    pub(crate) fn start(command: &mut Command) -> io::Result<Bound> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map(Bound)
     }
 
     /// Starts it; what it writes to standard output goes to a file.
-    pub(super) fn writing(command: &mut Command, file: &Path) -> io::Result<Bound> {
+    pub(crate) fn writing(command: &mut Command, file: &Path) -> io::Result<Bound> {
         let output = fs::File::create(file)?;
         command.stdin(Stdio::null()).stdout(output).stderr(Stdio::piped()).spawn().map(Bound)
     }
 
     /// Asks it to end, which gives the results so far.
-    pub(super) fn interrupt(&self) {
+    pub(crate) fn interrupt(&self) {
         // A child that is not waited for keeps its number; one that has ended needs no signal.
         let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
     }
@@ -322,7 +324,7 @@ impl Bound {
     ///
     /// # Errors
     /// The user interrupts.
-    pub(super) fn wait(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
+    pub(crate) fn wait(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         let begin = Instant::now();
         loop {
             if let Some(status) = self.0.try_wait()? {
@@ -337,7 +339,7 @@ impl Bound {
     }
 
     /// What it wrote to standard error; ask when it has ended.
-    pub(super) fn said(&mut self) -> String {
+    pub(crate) fn said(&mut self) -> String {
         self.0.stderr.take().and_then(|stderr| io::read_to_string(stderr).ok()).unwrap_or_default()
     }
 
@@ -345,7 +347,7 @@ impl Bound {
     ///
     /// # Errors
     /// It failed, it takes too long, or the user interrupts.
-    pub(super) fn finish(&mut self) -> io::Result<Vec<String>> {
+    pub(crate) fn finish(&mut self) -> io::Result<Vec<String>> {
         let late = || io::Error::other("the generator didn't end in time");
         let status = self.wait(PATIENCE)?.ok_or_else(late)?;
         if !status.success() {

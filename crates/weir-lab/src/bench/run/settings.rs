@@ -17,16 +17,16 @@ const KEEP_ALIVE: &str = "keepalive_requests 1000000000;";
 
 /// Processes of a contender, and threads of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// From 1.
-    pub(super) processes: u64,
+    pub(crate) processes: u64,
     /// From 1.
-    pub(super) threads: usize,
+    pub(crate) threads: usize,
 }
 
 /// What HAProxy moves bytes through in TCP mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TcpPipes {
+pub(crate) enum TcpPipes {
     /// It copies them.
     None,
     /// Pipes of the size that the system gives, 64 KiB.
@@ -40,7 +40,7 @@ pub(super) enum TcpPipes {
 ///
 /// # Errors
 /// What stands in the way, when it would take too many.
-pub(super) fn shape(needed: u64, limit: u64, cores: usize) -> Result<Shape, String> {
+pub(crate) fn shape(needed: u64, limit: u64, cores: usize) -> Result<Shape, String> {
     let room = limit.saturating_sub(DESCRIPTORS_OTHER).max(1);
     let processes = needed.div_ceil(room).max(1);
     if processes > PROCESSES_PER_CORE * cores as u64 {
@@ -81,7 +81,7 @@ http {{
 }
 
 /// An nginx that serves files; `often` closes each connection after 100 answers.
-pub(super) fn nginx_origin(
+pub(crate) fn nginx_origin(
     directory: &Path,
     name: &str,
     listen: &[SocketAddr],
@@ -106,7 +106,7 @@ pub(super) fn nginx_origin(
 }
 
 /// nginx as a reverse proxy.
-pub(super) fn nginx_proxy(
+pub(crate) fn nginx_proxy(
     directory: &Path,
     listen: SocketAddr,
     to: &[SocketAddr],
@@ -135,7 +135,7 @@ pub(super) fn nginx_proxy(
 }
 
 /// HAProxy, a process of it.
-pub(super) fn haproxy(listen: SocketAddr, to: &[SocketAddr], shape: Shape, descriptors: u64) -> String {
+pub(crate) fn haproxy(listen: SocketAddr, to: &[SocketAddr], shape: Shape, descriptors: u64) -> String {
     let threads = shape.threads;
     // Several processes would all be pinned to the same first cores.
     let pinned =
@@ -169,7 +169,7 @@ backend app
 }
 
 /// HAProxy as a forwarder of bytes, by splice(2) where it has pipes; it makes them as large as the system does unless told.
-pub(super) fn haproxy_tcp(
+pub(crate) fn haproxy_tcp(
     listen: SocketAddr,
     to: SocketAddr,
     cores: usize,
@@ -203,7 +203,7 @@ backend app
 }
 
 /// Envoy, as JSON: no access log, no statistics by request, circuit breakers that never open.
-pub(super) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
+pub(crate) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
     let address = |at: &SocketAddr| serde_json::json!({"socket_address": {"address": at.ip().to_string(), "port_value": at.port()}});
     let endpoints: Vec<_> = to.iter().map(|at| serde_json::json!({"endpoint": {"address": address(at)}})).collect();
     let manager =
@@ -243,37 +243,37 @@ pub(super) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
 
 /// How weir is set where it differs from its defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct WeirSettings {
+pub(crate) struct WeirSettings {
     /// Driver.
-    pub(super) io: &'static str,
+    pub(crate) io: &'static str,
     /// Connections to the server.
-    pub(super) connections: u32,
+    pub(crate) connections: u32,
     /// Requests that may wait for one.
-    pub(super) queue: u32,
+    pub(crate) queue: u32,
     /// What stands behind `pipeline`.
-    pub(super) pipeline: &'static str,
+    pub(crate) pipeline: &'static str,
     /// What stands behind `pool`.
-    pub(super) pool: &'static str,
+    pub(crate) pool: &'static str,
 }
 
 impl WeirSettings {
     /// With room in the queue for that many requests at a time.
-    pub(super) fn for_clients(self, clients: u32) -> WeirSettings {
+    pub(crate) fn for_clients(self, clients: u32) -> WeirSettings {
         WeirSettings { queue: self.queue.max(clients), ..self }
     }
 
     /// Whether connections belong to clients or requests.
-    pub(super) fn is_private(self) -> bool {
+    pub(crate) fn is_private(self) -> bool {
         matches!(self.pool, "pinned" | "per-request")
     }
 }
 
 /// weir with default settings.
-pub(super) const WEIR: WeirSettings =
+pub(crate) const WEIR: WeirSettings =
     WeirSettings { io: "auto", connections: 32, queue: 1000, pipeline: "adaptive", pool: "pipelined" };
 
 /// weir's configuration file, for a process of it.
-pub(super) fn weir(listen: SocketAddr, to: SocketAddr, workers: usize, settings: WeirSettings) -> String {
+pub(crate) fn weir(listen: SocketAddr, to: SocketAddr, workers: usize, settings: WeirSettings) -> String {
     let WeirSettings { io, connections, queue, pipeline, pool } = settings;
     let (mode, number) = match pool {
         "pipelined" => (format!("queue-size {queue}\n    pipeline {pipeline}"), format!(" connections={connections}")),
@@ -299,7 +299,7 @@ route host=\"*\" path=\"/\" {{
 }
 
 /// weir as a forward proxy that may reach the origin.
-pub(super) fn weir_forward(listen: SocketAddr, to: SocketAddr, workers: usize, (pool, io): (&str, &str)) -> String {
+pub(crate) fn weir_forward(listen: SocketAddr, to: SocketAddr, workers: usize, (pool, io): (&str, &str)) -> String {
     let (address, port) = (to.ip(), to.port());
     format!(
         "workers {workers}
@@ -317,7 +317,7 @@ forward {{
 }
 
 /// nginx as a forward proxy: its upstream is what Host says, to which it can't keep connections.
-pub(super) fn nginx_forward(directory: &Path, listen: SocketAddr, (workers, descriptors): (u64, u64)) -> String {
+pub(crate) fn nginx_forward(directory: &Path, listen: SocketAddr, (workers, descriptors): (u64, u64)) -> String {
     let http = format!(
         "    proxy_buffers 16 32k;
     proxy_max_temp_file_size 0;

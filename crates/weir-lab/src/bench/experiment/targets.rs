@@ -1,27 +1,27 @@
 //! The figures that have to be reached. Called by `experiments.rs` and judged by `report.rs`.
 
-use super::record::Metric;
+use crate::bench::record::outcome::Metric;
 
 /// A figure that has to be reached.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target {
+pub(crate) struct Target {
     /// For people.
-    pub(super) title: &'static str,
+    pub(crate) title: &'static str,
     /// Where it is measured.
-    pub(super) cell: &'static str,
+    pub(crate) cell: &'static str,
     /// What is compared.
-    pub(super) metric: Metric,
+    pub(crate) metric: Metric,
     /// Whose figure.
-    pub(super) subject: &'static str,
+    pub(crate) subject: &'static str,
     /// Divided by whose; None: the figure itself.
-    pub(super) against: Option<&'static str>,
+    pub(crate) against: Option<&'static str>,
     /// What it has to be.
-    pub(super) bound: Bound,
+    pub(crate) bound: Bound,
 }
 
 /// Which side of the bound is good.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Bound {
+pub(crate) enum Bound {
     /// This or more.
     AtLeast(f64),
     /// This or less.
@@ -30,7 +30,7 @@ pub(super) enum Bound {
 
 impl Bound {
     /// Whether a figure is good; NaN (not measured) never is.
-    pub(super) fn holds(self, value: f64) -> bool {
+    pub(crate) fn holds(self, value: f64) -> bool {
         match self {
             Bound::AtLeast(bound) => value >= bound,
             Bound::AtMost(bound) => value <= bound,
@@ -53,7 +53,7 @@ use Bound::{AtLeast, AtMost};
 use Metric::{Cpu, CpuGigabyte, GeneratorCpu, IdleBytes, MemoryMb, P99, P99Ms, Rate, SentP99Ms, Upstream};
 
 /// Those of the forward proxy.
-pub(super) const FORWARD: &[Target] = &[
+pub(crate) const FORWARD: &[Target] = &[
     target("rate against direct", "forward-100", Rate, "weir-forward", "direct", AtLeast(0.85)),
     target("rate against nginx", "forward-100", Rate, "weir-forward", "nginx-forward", AtLeast(1.5)),
     target("CPU a request, against nginx", "forward-100", Cpu, "weir-forward", "nginx-forward", AtMost(0.6)),
@@ -92,7 +92,7 @@ pub(super) const FORWARD: &[Target] = &[
 ];
 
 /// Those of the proxy.
-pub(super) const PROXY: &[Target] = &[
+pub(crate) const PROXY: &[Target] = &[
     target("rate, 4,000 connections, against direct", "c4000", Rate, "weir", "direct", AtLeast(0.90)),
     target("rate, 4,000 connections, against nginx", "c4000", Rate, "weir", "nginx", AtLeast(2.0)),
     target("rate, 4,000 connections, against HAProxy", "c4000", Rate, "weir", "haproxy", AtLeast(4.0)),
@@ -177,7 +177,7 @@ pub(super) const PROXY: &[Target] = &[
 ];
 
 /// Those of `weir bomb`. A contender's CPU is there the generator's.
-pub(super) const GENERATOR: &[Target] = &[
+pub(crate) const GENERATOR: &[Target] = &[
     target("64 connections: CPU a request, against wrk", "g64", GeneratorCpu, "bomb", "wrk", AtMost(0.8)),
     target("64 connections: rate, against wrk", "g64", Rate, "bomb", "wrk", AtLeast(1.0)),
     target("4,000 connections: CPU a request, against wrk", "g4000", GeneratorCpu, "bomb", "wrk", AtMost(0.8)),
@@ -201,7 +201,7 @@ pub(super) const GENERATOR: &[Target] = &[
 ];
 
 /// Those of `weir origin`.
-pub(super) const ORIGIN: &[Target] = &[
+pub(crate) const ORIGIN: &[Target] = &[
     target("64 connections: rate, against nginx", "o64", Rate, "weir-origin", "nginx-file", AtLeast(1.3)),
     target("4,000 connections: rate, against nginx", "o4000", Rate, "weir-origin", "nginx-file", AtLeast(1.3)),
     target("epoll, 64 connections: rate, against nginx", "o64", Rate, "weir-origin-epoll", "nginx-file", AtLeast(1.3)),
@@ -216,7 +216,7 @@ pub(super) const ORIGIN: &[Target] = &[
 ];
 
 /// Whether a target needs this contender's figure in this cell.
-pub(super) fn is_needed(targets: &[Target], cell: &str, contender: &str) -> bool {
+pub(crate) fn is_needed(targets: &[Target], cell: &str, contender: &str) -> bool {
     let needs = |target: &Target| target.subject == contender || target.against == Some(contender);
     targets.iter().any(|target| target.cell == cell && needs(target))
 }

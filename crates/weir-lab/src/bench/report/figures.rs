@@ -5,15 +5,16 @@
 
 use std::fmt::Write as _;
 
-use super::cells::{Cell, Load, Origin};
-use super::circumstances::Circumstances;
-use super::contenders::What;
-use super::experiments::{Compared, Experiment};
 use super::method::METHOD;
-use super::record::{Errors, Metric, Record, Spread, median};
-use super::targets::{Bound, Target};
-use super::tunnel::{self, Tunnels};
-use super::{BenchOptions, failover, keepalive};
+use crate::bench::BenchOptions;
+use crate::bench::experiment::catalogue::{Compared, Experiment};
+use crate::bench::experiment::cells::{Cell, Load, Origin};
+use crate::bench::experiment::contenders::What;
+use crate::bench::experiment::targets::{Bound, Target};
+use crate::bench::record::outcome::{Errors, Metric, Record, Spread, median};
+use crate::bench::run::circumstances::Circumstances;
+use crate::bench::run::tunnel::{self, Tunnels};
+use crate::bench::run::{failover, keepalive};
 
 /// Below this share of idle time the cores are the limit, whoever uses them.
 const IDLE_MIN: f64 = 0.05;
@@ -27,47 +28,47 @@ const FOREIGN_MAX: f64 = 0.1;
 const ORIGIN_OF_OTHERS: &str = "nginx-file";
 
 /// Everything that is reported.
-pub(super) struct Report<'a> {
-    pub(super) experiment: &'a Experiment,
-    pub(super) options: &'a BenchOptions,
-    pub(super) cells: &'a [Cell],
-    pub(super) records: &'a [Record],
-    pub(super) circumstances: &'a Circumstances,
+pub(crate) struct Report<'a> {
+    pub(crate) experiment: &'a Experiment,
+    pub(crate) options: &'a BenchOptions,
+    pub(crate) cells: &'a [Cell],
+    pub(crate) records: &'a [Record],
+    pub(crate) circumstances: &'a Circumstances,
 }
 
 /// A target with what came of it, for people.
-pub(super) struct Judged {
-    pub(super) title: &'static str,
+pub(crate) struct Judged {
+    pub(crate) title: &'static str,
     /// `≥ 2.00`.
-    pub(super) bound: String,
-    pub(super) measured: String,
+    pub(crate) bound: String,
+    pub(crate) measured: String,
     /// None: not measured.
-    pub(super) is_met: Option<bool>,
+    pub(crate) is_met: Option<bool>,
     /// What to know of it: errors, or that it is a floor. Empty: nothing.
-    pub(super) remark: String,
+    pub(crate) remark: String,
 }
 
 /// The table of a cell.
-pub(super) struct Sheet {
+pub(crate) struct Sheet {
     /// Without the first, which names contenders.
-    pub(super) columns: Vec<&'static str>,
-    pub(super) rows: Vec<Row>,
+    pub(crate) columns: Vec<&'static str>,
+    pub(crate) rows: Vec<Row>,
     /// From 0: nothing was measured.
-    pub(super) rounds: u32,
+    pub(crate) rounds: u32,
 }
 
 /// A contender in the table of a cell.
-pub(super) struct Row {
-    pub(super) contender: &'static str,
+pub(crate) struct Row {
+    pub(crate) contender: &'static str,
     /// Its figures as text, one for each column; or why there are none.
-    pub(super) figures: Result<Vec<String>, String>,
+    pub(crate) figures: Result<Vec<String>, String>,
     /// What keeps its rate from being its own.
-    pub(super) is_limited: bool,
+    pub(crate) is_limited: bool,
 }
 
 impl Report<'_> {
     /// The whole text.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = format!("# weir bench {}: {}\n\n", self.experiment.name, self.experiment.title);
         text.push_str(&self.circumstances());
         text.push_str(&self.targets());
@@ -79,7 +80,7 @@ impl Report<'_> {
     }
 
     /// How it was measured, and how everything was set.
-    pub(super) fn method(&self) -> String {
+    pub(crate) fn method(&self) -> String {
         match self.cells.first().map(|cell| cell.load) {
             Some(Load::Failover(_)) => failover::method(),
             Some(Load::Probe(_)) => keepalive::method(),
@@ -91,7 +92,7 @@ impl Report<'_> {
     }
 
     /// Machine, programs, and how it was run.
-    pub(super) fn setting(&self) -> String {
+    pub(crate) fn setting(&self) -> String {
         // Tunnels end in the harness.
         let others = || self.cells.iter().filter(|cell| !matches!(cell.load, Load::Tunnel(_)));
         let own = self.options.weir_origin || others().any(|cell| cell.origin != Origin::Usual);
@@ -135,7 +136,7 @@ impl Report<'_> {
     }
 
     /// The targets of cells that were selected.
-    pub(super) fn judged(&self) -> Vec<Judged> {
+    pub(crate) fn judged(&self) -> Vec<Judged> {
         let selected = |target: &&Target| self.cells.iter().any(|cell| cell.name == target.cell);
         self.experiment.targets.iter().filter(selected).map(|target| self.judge(target)).collect()
     }
@@ -180,7 +181,7 @@ impl Report<'_> {
     }
 
     /// What was measured in a cell.
-    pub(super) fn of_cell(&self, cell: &str) -> Vec<&Record> {
+    pub(crate) fn of_cell(&self, cell: &str) -> Vec<&Record> {
         self.records.iter().filter(|record| record.cell == cell).collect()
     }
 
@@ -212,7 +213,7 @@ impl Report<'_> {
     }
 
     /// The figures of a cell.
-    pub(super) fn sheet(&self, cell: &Cell) -> Sheet {
+    pub(crate) fn sheet(&self, cell: &Cell) -> Sheet {
         let records = self.of_cell(&cell.name);
         let compared: &[_] = match cell.load {
             Load::Tunnel(Tunnels::Full(_)) => tunnel::COMPARED,
@@ -282,7 +283,7 @@ impl Report<'_> {
 }
 
 /// Whether it is memory that counts.
-pub(super) fn is_memory(load: Load) -> bool {
+pub(crate) fn is_memory(load: Load) -> bool {
     matches!(load, Load::Idle(_) | Load::Slow { .. } | Load::Tunnel(Tunnels::Idle(_)))
 }
 
@@ -315,7 +316,7 @@ fn columns(load: Load) -> &'static [&'static str] {
 }
 
 /// One line for somebody who waits.
-pub(super) fn progress(cell: &Cell, record: &Record) -> String {
+pub(crate) fn progress(cell: &Cell, record: &Record) -> String {
     let name = &record.contender;
     let errors: u64 = record.errors.values().sum();
     if let Some(why) = &record.not_run {
@@ -344,7 +345,7 @@ pub(super) fn progress(cell: &Cell, record: &Record) -> String {
 /// Processor time of those who are there for the contender, and who they are: an origin or a generator may be a contender
 /// itself.
 fn others(record: &Record) -> (f64, &'static str) {
-    match super::contender(&record.contender).map(|contender| contender.what) {
+    match crate::bench::contender(&record.contender).map(|contender| contender.what) {
         _ if record.contender == ORIGIN_OF_OTHERS => (record.generator_us, "the generator"),
         Some(What::Origin(_)) => (record.generator_us, "the generator"),
         Some(What::Wrk | What::Bomb(_)) => (record.origin_us, "the origin"),
@@ -370,12 +371,12 @@ fn share(record: &Record, us: f64) -> f64 {
 
 /// Whether the rate says little about the contender, because generator and origin used most of the cores, or the generator
 /// says that it was the limit.
-pub(super) fn is_floor(own: &[&Record]) -> bool {
+pub(crate) fn is_floor(own: &[&Record]) -> bool {
     is_full_of_others(own) || generator_limit(own).is_some()
 }
 
 /// Why the generator was the limit, in the first round in which it was.
-pub(super) fn generator_limit<'a>(own: &[&'a Record]) -> Option<&'a str> {
+pub(crate) fn generator_limit<'a>(own: &[&'a Record]) -> Option<&'a str> {
     own.iter().find_map(|record| record.generator_limit.as_deref())
 }
 
@@ -384,7 +385,7 @@ fn is_full_of_others(own: &[&Record]) -> bool {
 }
 
 /// What kept the rate from being higher.
-pub(super) fn limit(own: &[&Record]) -> String {
+pub(crate) fn limit(own: &[&Record]) -> String {
     let (others, foreign) = (middle(own, &others_share), middle(own, &foreign_share));
     let percent = others * 100.0;
     let who = own.first().map_or("", |record| self::others(record).1);
@@ -408,17 +409,17 @@ fn middle(own: &[&Record], read: &dyn Fn(&Record) -> f64) -> f64 {
     median(own.iter().map(|record| read(record)).collect())
 }
 
-pub(super) fn error_text(errors: &Errors) -> String {
+pub(crate) fn error_text(errors: &Errors) -> String {
     let named: Vec<String> = errors.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     if named.is_empty() { "0".to_owned() } else { named.join(", ") }
 }
 
 /// With so many digits after the point; `-` when it is not known.
-pub(super) fn number(value: f64, digits: usize) -> String {
+pub(crate) fn number(value: f64, digits: usize) -> String {
     if value.is_finite() { format!("{value:.digits$}") } else { "-".to_owned() }
 }
 
-pub(super) fn ms(us: f64) -> String {
+pub(crate) fn ms(us: f64) -> String {
     match us {
         _ if !us.is_finite() => "-".to_owned(),
         _ if us < 10_000.0 => format!("{:.2}", us / 1000.0),
@@ -426,7 +427,7 @@ pub(super) fn ms(us: f64) -> String {
     }
 }
 
-pub(super) fn microseconds(us: f64) -> String {
+pub(crate) fn microseconds(us: f64) -> String {
     if us.is_finite() && us > 0.0 { format!("{us:.2}") } else { "-".to_owned() }
 }
 
@@ -439,10 +440,10 @@ fn figure(value: f64) -> String {
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::cells::Axes;
-    use super::super::experiments::EXPERIMENTS;
-    use super::super::record::Latency;
     use super::*;
+    use crate::bench::experiment::catalogue::EXPERIMENTS;
+    use crate::bench::experiment::cells::Axes;
+    use crate::bench::record::outcome::Latency;
 
     fn options() -> BenchOptions {
         BenchOptions {

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::cells::{Cell, Load, Origin};
-use super::contenders::{Contender, What};
 use super::load::{Bound, pause};
 use super::process::{self, Machine, Process, bound_command};
-use super::record::{Latency, Record, median};
-use super::report::{limit, microseconds, ms};
 use super::settings::{self, WEIR};
 use super::stage::{Running, Stage, free_address, get, start_origin};
+use crate::bench::experiment::cells::{Cell, Load, Origin};
+use crate::bench::experiment::contenders::{Contender, What};
+use crate::bench::record::outcome::{Latency, Record, median};
+use crate::bench::report::figures::{limit, microseconds, ms};
 
 /// Threads of the server.
 const WORKERS: usize = 2;
@@ -47,7 +47,7 @@ const LOAD_MAX: &str = "1h";
 
 /// How the server is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Probing {
+pub(crate) struct Probing {
     /// Requests of the probe for each connection; None: it is kept.
     close_every: Option<u32>,
     /// What keeps the workers busy.
@@ -66,7 +66,7 @@ enum Busy {
 }
 
 /// All cells.
-pub(super) fn cells() -> Vec<Cell> {
+pub(crate) fn cells() -> Vec<Cell> {
     let cell = |name: &str, title: &str, close_every, busy| {
         let load = Load::Probe(Probing { close_every, busy });
         Cell::new(name, title, load, &["direct", "nginx", "haproxy", "weir"]).from(Origin::None)
@@ -88,28 +88,28 @@ pub(super) fn cells() -> Vec<Cell> {
 
 /// What the probe saw.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Probed {
+pub(crate) struct Probed {
     /// Requests.
-    pub(super) requests: u64,
+    pub(crate) requests: u64,
     /// Answers slower than 20 ms, connecting included.
-    pub(super) slow: u64,
+    pub(crate) slow: u64,
     /// Requests without a good answer.
-    pub(super) failed: u64,
+    pub(crate) failed: u64,
     /// Shares of the time that each worker of the server was busy, the least busy first.
-    pub(super) busy: Vec<f64>,
+    pub(crate) busy: Vec<f64>,
     /// Connecting, where there was something to connect.
-    pub(super) connect: Option<Latency>,
+    pub(crate) connect: Option<Latency>,
     /// From the request to the first byte of the answer.
-    pub(super) first_byte: Option<Latency>,
+    pub(crate) first_byte: Option<Latency>,
     /// Requests of the load that were answered.
-    pub(super) load_answered: u64,
+    pub(crate) load_answered: u64,
     /// Those that were not, in time or at all.
-    pub(super) load_failed: u64,
+    pub(crate) load_failed: u64,
 }
 
 impl Probed {
     /// How many slow answers there would be in the published number of requests.
-    pub(super) fn slow_in_10_000(&self) -> f64 {
+    pub(crate) fn slow_in_10_000(&self) -> f64 {
         self.slow as f64 / self.requests.max(1) as f64 * 1e4
     }
 }
@@ -156,7 +156,7 @@ impl Phase {
 ///
 /// # Errors
 /// Something can't be started, the probe or the load fails, or the user interrupts.
-pub(super) fn run(
+pub(crate) fn run(
     stage: &Stage,
     contender: Contender,
     probing: Probing,
@@ -342,7 +342,7 @@ fn probe(stage: &Stage, running: &Running, probing: Probing, seconds: u64) -> io
 }
 
 /// Heads of the table, without the first.
-pub(super) const COLUMNS: &[&str] = &[
+pub(crate) const COLUMNS: &[&str] = &[
     "slower than 20 ms, of 10,000",
     "of",
     "failed",
@@ -360,7 +360,7 @@ pub(super) const COLUMNS: &[&str] = &[
 ];
 
 /// A contender's row: sums of counts, medians of times, the longest of all rounds.
-pub(super) fn row(own: &[&Record]) -> Vec<String> {
+pub(crate) fn row(own: &[&Record]) -> Vec<String> {
     let of = |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
     let probed: Vec<&Probed> = own.iter().filter_map(|record| record.probed.as_ref()).collect();
     let sum = |read: fn(&Probed) -> u64| probed.iter().map(|run| read(run)).sum::<u64>();
@@ -391,7 +391,7 @@ pub(super) fn row(own: &[&Record]) -> Vec<String> {
 }
 
 /// For somebody who waits.
-pub(super) fn progress(record: &Record) -> String {
+pub(crate) fn progress(record: &Record) -> String {
     let Some(run) = &record.probed else { return String::new() };
     let busy: Vec<String> = run.busy.iter().map(|share| format!("{:.0} %", share * 100.0)).collect();
     format!(
@@ -405,7 +405,7 @@ pub(super) fn progress(record: &Record) -> String {
 }
 
 /// For the last section of the report.
-pub(super) fn method() -> String {
+pub(crate) fn method() -> String {
     format!(
         "`weir probe` asks one request at a time and pauses 5 ms behind each answer. The server has {WORKERS} workers that share a
 listening socket, so that an idle one takes a new connection. Requests that cost a worker {BURN_MS} ms of processor time keep

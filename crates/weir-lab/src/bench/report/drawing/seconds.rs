@@ -3,9 +3,9 @@
 //! Called by the parent. A value is the median over the rounds, with the lowest and the highest.
 
 use super::{Drawing, Section};
-use crate::bench::cells::{Cell, Load};
-use crate::bench::failover::Second;
-use crate::bench::record::{Record, Spread};
+use crate::bench::experiment::cells::{Cell, Load};
+use crate::bench::record::outcome::{Record, Spread};
+use crate::bench::run::failover::Second;
 use crate::chart::{Across, Lines, Point, Series};
 
 /// What is drawn of a second: title, unit, value; NaN is a gap.
@@ -19,7 +19,7 @@ const FIGURES: [Figure; 3] = [
 
 impl Drawing<'_> {
     /// A section for each cell in which servers died.
-    pub(super) fn over_time(&self) -> Vec<Section> {
+    pub(crate) fn over_time(&self) -> Vec<Section> {
         let cells = self.report.cells.iter().filter(|cell| matches!(cell.load, Load::Failover(_)));
         let section = |cell: &Cell| {
             let lines = FIGURES.map(|figure| self.seconds(cell, figure));
@@ -60,7 +60,7 @@ fn points(own: &[&Record], of: fn(&Second) -> f64) -> Vec<Point> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::failover::Failover;
+    use crate::bench::run::failover::Failover;
 
     #[test]
     fn a_second_is_the_median_of_its_rounds_and_late_ones_are_left_out() {

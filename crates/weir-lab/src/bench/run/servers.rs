@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// What can be done to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(crate) enum Deed {
     /// SIGKILL.
     Kill,
     /// SIGTERM: it closes its connections and ends.
@@ -41,7 +41,7 @@ pub(super) enum Deed {
 
 impl Deed {
     /// What was done, for people and programs.
-    pub(super) fn word(self) -> String {
+    pub(crate) fn word(self) -> String {
         match self {
             Deed::Kill => "killed".to_owned(),
             Deed::End => "ended".to_owned(),
@@ -56,7 +56,7 @@ impl Deed {
 
 /// Some servers that a proxy may choose from.
 #[derive(Debug)]
-pub(super) struct Servers {
+pub(crate) struct Servers {
     weir: PathBuf,
     servers: Vec<Server>,
 }
@@ -75,7 +75,7 @@ impl Servers {
     ///
     /// # Errors
     /// One doesn't start.
-    pub(super) fn start(stage: &Stage, count: usize) -> io::Result<Servers> {
+    pub(crate) fn start(stage: &Stage, count: usize) -> io::Result<Servers> {
         let server = |(nth, address): (usize, SocketAddr)| Server {
             address,
             log: stage.scratch(&format!("server-{nth}.requests")),
@@ -93,7 +93,7 @@ impl Servers {
     }
 
     /// Where they listen.
-    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.servers.iter().map(|server| server.address).collect()
     }
 
@@ -101,7 +101,7 @@ impl Servers {
     ///
     /// # Errors
     /// It can't be done.
-    pub(super) fn act(&mut self, nth: usize, deed: Deed) -> io::Result<u32> {
+    pub(crate) fn act(&mut self, nth: usize, deed: Deed) -> io::Result<u32> {
         let (weir, server) = (&self.weir, &mut self.servers[nth]);
         match deed {
             Deed::Kill => server.kill(),
@@ -118,7 +118,7 @@ impl Servers {
     ///
     /// # Errors
     /// A log can't be read.
-    pub(super) fn requests(&self, method: &str) -> io::Result<HashMap<String, u64>> {
+    pub(crate) fn requests(&self, method: &str) -> io::Result<HashMap<String, u64>> {
         let mut counts = HashMap::new();
         for server in &self.servers {
             let text = fs::read_to_string(&server.log)?;

@@ -5,20 +5,20 @@
 
 mod seconds;
 
-use super::cells::{Cell, Closed, Load};
-use super::experiments::Compared;
-use super::keepalive::Probed;
-use super::record::{Metric, Record, Spread};
-use super::report::{Report, generator_limit, is_floor, is_memory};
-use super::tunnel::{self, Tunnels};
+use super::figures::{Report, generator_limit, is_floor, is_memory};
+use crate::bench::experiment::catalogue::Compared;
+use crate::bench::experiment::cells::{Cell, Closed, Load};
+use crate::bench::record::outcome::{Metric, Record, Spread};
+use crate::bench::run::keepalive::Probed;
+use crate::bench::run::tunnel::{self, Tunnels};
 use crate::chart::{Across, Bar, Bars, Group, Lines, Palette, Point, Series, Unit};
 use crate::units::grouped;
 
 /// Charts that belong together, under a heading of their own if it isn't empty.
-pub(super) struct Section {
-    pub(super) heading: String,
-    pub(super) lines: Vec<Lines>,
-    pub(super) bars: Vec<Bars>,
+pub(crate) struct Section {
+    pub(crate) heading: String,
+    pub(crate) lines: Vec<Lines>,
+    pub(crate) bars: Vec<Bars>,
 }
 
 /// Who gets the first colours, which differ most, if they take part.
@@ -99,7 +99,7 @@ fn is_generator_limited(own: &[&Record]) -> bool {
 }
 
 /// All charts of a report.
-pub(super) fn sections(report: &Report<'_>) -> Vec<Section> {
+pub(crate) fn sections(report: &Report<'_>) -> Vec<Section> {
     let names = FIRST.iter().copied().chain(report.records.iter().map(|record| record.contender.as_str()));
     let known = names.filter(|name| report.records.iter().any(|record| record.contender == *name));
     let drawing = Drawing { report, palette: Palette::new(known), over: Over::best(report.cells) };

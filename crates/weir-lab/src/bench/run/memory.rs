@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::load::{check_interrupt, pause};
 use super::process::{pss_bytes, resident_bytes};
-use super::record::{Errors, Record};
 use super::stage::Running;
+use crate::bench::record::outcome::{Errors, Record};
 
 /// Connections that warm the proxy up before its memory is read for the first time.
 const WARM_UP: u32 = 200;
@@ -24,7 +24,7 @@ const SLOW_READ_EVERY: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// A connection fails, or the user interrupts.
-pub(super) fn idle(running: &Running, connections: u32) -> io::Result<Record> {
+pub(crate) fn idle(running: &Running, connections: u32) -> io::Result<Record> {
     growth(running, connections, |count| hold(running.address(), count))
 }
 
@@ -32,7 +32,7 @@ pub(super) fn idle(running: &Running, connections: u32) -> io::Result<Record> {
 ///
 /// # Errors
 /// As those of `hold`, or the user interrupts.
-pub(super) fn growth(
+pub(crate) fn growth(
     running: &Running,
     count: u32,
     hold: impl Fn(u32) -> io::Result<Vec<TcpStream>>,
@@ -56,7 +56,7 @@ pub(super) fn growth(
 }
 
 /// Errors of one kind, if there are some.
-pub(super) fn error_of(kind: &str, count: u64) -> Errors {
+pub(crate) fn error_of(kind: &str, count: u64) -> Errors {
     (count > 0).then(|| (kind.to_owned(), count)).into_iter().collect()
 }
 
@@ -92,7 +92,7 @@ fn is_open(stream: &TcpStream) -> bool {
 ///
 /// # Errors
 /// A connection fails, or the user interrupts.
-pub(super) fn slow(running: &Running, clients: u32, target: &str, seconds: f64) -> io::Result<Record> {
+pub(crate) fn slow(running: &Running, clients: u32, target: &str, seconds: f64) -> io::Result<Record> {
     let pids = running.pids();
     drop(hold(running.address(), WARM_UP)?);
     pause(REST)?;

@@ -13,28 +13,28 @@ use super::stage::program_path;
 
 /// The machine and the programs on it.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Circumstances {
+pub(crate) struct Circumstances {
     /// When it began, RFC 9110 form.
-    pub(super) date: String,
+    pub(crate) date: String,
     /// Cores that generator, proxy and origin share.
-    pub(super) cores: usize,
+    pub(crate) cores: usize,
     /// What they are.
-    pub(super) processor: String,
+    pub(crate) processor: String,
     /// Memory of the machine, MiB.
-    pub(super) memory_mib: u64,
+    pub(crate) memory_mib: u64,
     /// Release of the kernel.
-    pub(super) kernel: String,
+    pub(crate) kernel: String,
     /// Descriptors that a process may have.
-    pub(super) descriptors: u64,
+    pub(crate) descriptors: u64,
     /// What each program says of itself.
-    pub(super) programs: Vec<String>,
+    pub(crate) programs: Vec<String>,
     /// What each weir says when it starts: which driver runs and why. By contender.
-    pub(super) said: Vec<(String, String)>,
+    pub(crate) said: Vec<(String, String)>,
 }
 
 impl Circumstances {
     /// Looks at the machine, and asks the programs that take part for their versions.
-    pub(super) fn now(programs: &[&str]) -> Circumstances {
+    pub(crate) fn now(programs: &[&str]) -> Circumstances {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let (cpu, memory) = (read("/proc/cpuinfo"), read("/proc/meminfo"));
@@ -53,7 +53,7 @@ impl Circumstances {
     }
 
     /// For people.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         format!(
             "{}. {} cores ({}), {} MiB, Linux {}, {} descriptors a process; generator, proxy and origin share them. {}.",
             self.date,

@@ -3,12 +3,12 @@
 
 use std::path::PathBuf;
 
-use super::super::BenchOptions;
-use super::super::cells::{Axes, Cell};
-use super::super::circumstances::Circumstances;
-use super::super::experiments::{EXPERIMENTS, Experiment};
-use super::super::record::{Latency, Record};
 use super::*;
+use crate::bench::BenchOptions;
+use crate::bench::experiment::catalogue::{EXPERIMENTS, Experiment};
+use crate::bench::experiment::cells::{Axes, Cell};
+use crate::bench::record::outcome::{Latency, Record};
+use crate::bench::run::circumstances::Circumstances;
 
 fn options() -> BenchOptions {
     BenchOptions {

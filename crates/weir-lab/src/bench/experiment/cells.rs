@@ -1,47 +1,47 @@
 //! A cell: one situation in which contenders are compared. Made by `experiments.rs`, run by `mod.rs`, shown by `report.rs`.
 
-use super::failover::{self, Fault};
-use super::keepalive::Probing;
-use super::tunnel::Tunnels;
+use crate::bench::run::failover::{self, Fault};
+use crate::bench::run::keepalive::Probing;
+use crate::bench::run::tunnel::Tunnels;
 
 /// One situation in which contenders are compared.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Cell {
+pub(crate) struct Cell {
     /// Its name on the command line and in the raw data.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// For people.
-    pub(super) title: String,
+    pub(crate) title: String,
     /// What is done to them.
-    pub(super) load: Load,
+    pub(crate) load: Load,
     /// Who takes part.
-    pub(super) contenders: Vec<&'static str>,
+    pub(crate) contenders: Vec<&'static str>,
     /// Who stands behind them.
-    pub(super) origin: Origin,
+    pub(crate) origin: Origin,
     /// The chart that it is a point of, and where on the axis across.
-    pub(super) point: Option<(String, f64)>,
+    pub(crate) point: Option<(String, f64)>,
 }
 
 impl Cell {
     /// A cell with the usual origin.
-    pub(super) fn new(name: &str, title: &str, load: Load, contenders: &[&'static str]) -> Cell {
+    pub(crate) fn new(name: &str, title: &str, load: Load, contenders: &[&'static str]) -> Cell {
         let (name, title, contenders) = (name.to_owned(), title.to_owned(), contenders.to_vec());
         Cell { name, title, load, contenders, origin: Origin::Usual, point: None }
     }
 
     /// With more contenders.
-    pub(super) fn with(mut self, contenders: &[&'static str]) -> Cell {
+    pub(crate) fn with(mut self, contenders: &[&'static str]) -> Cell {
         self.contenders.extend(contenders);
         self
     }
 
     /// With another origin.
-    pub(super) fn from(mut self, origin: Origin) -> Cell {
+    pub(crate) fn from(mut self, origin: Origin) -> Cell {
         self.origin = origin;
         self
     }
 
     /// As a point of a chart.
-    pub(super) fn on(mut self, chart: &str, across: f64) -> Cell {
+    pub(crate) fn on(mut self, chart: &str, across: f64) -> Cell {
         self.point = Some((chart.to_owned(), across));
         self
     }
@@ -49,7 +49,7 @@ impl Cell {
 
 /// What is done to a contender.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Load {
+pub(crate) enum Load {
     /// Each connection asks again when it has its answer.
     Closed(Closed),
     /// Half of nginx's rate in the named cell, by the clock.
@@ -89,7 +89,7 @@ pub(super) enum Load {
 
 impl Load {
     /// Client connections.
-    pub(super) fn connections(self) -> u32 {
+    pub(crate) fn connections(self) -> u32 {
         match self {
             Load::Closed(Closed { connections, .. })
             | Load::HalfOfNginx { connections, .. }
@@ -105,36 +105,36 @@ impl Load {
 
     /// Whether each run begins with newly started programs: memory is counted from a fresh start, and an origin stands
     /// still only once.
-    pub(super) fn is_fresh(self) -> bool {
+    pub(crate) fn is_fresh(self) -> bool {
         let own = matches!(self, Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_));
         own || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall)
     }
 }
 
 /// Of the load on the origin that stands still: requests a second, the time of an answer, and how long.
-pub(super) const STALL_RATE: u32 = 1000;
-pub(super) const STALL_ANSWER_MS: u32 = 10;
-pub(super) const STALL_SECONDS: u32 = 10;
+pub(crate) const STALL_RATE: u32 = 1000;
+pub(crate) const STALL_ANSWER_MS: u32 = 10;
+pub(crate) const STALL_SECONDS: u32 = 10;
 /// Connections on which that is asked by the clock: busy for 40 % of the time. On ten, which would be busy all the time, requests
 /// wait for one although nothing stands still; with a hundred, so many wait for the origin itself that they are 1 % of all.
-pub(super) const STALL_CONNECTIONS: u32 = 25;
+pub(crate) const STALL_CONNECTIONS: u32 = 25;
 const _: () = assert!(STALL_RATE * STALL_ANSWER_MS / 1000 * 2 <= STALL_CONNECTIONS);
 const _: () = assert!(STALL_CONNECTIONS * 100 < STALL_RATE * STALL_SECONDS / 2);
 
 /// What the generator does for one run of a closed loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Closed {
+pub(crate) struct Closed {
     /// Client connections.
-    pub(super) connections: u32,
+    pub(crate) connections: u32,
     /// Length of each answer's body, bytes.
-    pub(super) body: u64,
+    pub(crate) body: u64,
     /// What is asked.
-    pub(super) kind: RequestKind,
+    pub(crate) kind: RequestKind,
 }
 
 /// How requests look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RequestKind {
+pub(crate) enum RequestKind {
     /// Only Host.
     Minimal,
     /// Eleven fields as a browser sends them, and a cookie of 1.5 KB.
@@ -147,7 +147,7 @@ impl RequestKind {
     const ALL: [RequestKind; 3] = [RequestKind::Minimal, RequestKind::Browser, RequestKind::Close];
 
     /// Its name on the command line.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             RequestKind::Minimal => "minimal",
             RequestKind::Browser => "browser",
@@ -158,7 +158,7 @@ impl RequestKind {
 
 /// Who stands behind the contenders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// nginx with files, or weir's own if that was asked for.
     Usual,
     /// weir's own, which can be late on request.
@@ -169,7 +169,7 @@ pub(super) enum Origin {
 
 /// What users may choose in an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Axis {
+pub(crate) enum Axis {
     /// Client connections.
     Connections,
     /// How requests look.
@@ -180,30 +180,30 @@ pub(super) enum Axis {
 
 /// What users chose; what is empty is left to the experiment.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Axes {
+pub(crate) struct Axes {
     /// Few cells, in a few minutes.
-    pub(super) quick: bool,
+    pub(crate) quick: bool,
     /// Client connections.
-    pub(super) connections: Vec<u32>,
+    pub(crate) connections: Vec<u32>,
     /// How requests look.
-    pub(super) kinds: Vec<RequestKind>,
+    pub(crate) kinds: Vec<RequestKind>,
     /// Lengths of bodies, bytes.
-    pub(super) bodies: Vec<u64>,
+    pub(crate) bodies: Vec<u64>,
 }
 
 impl Axes {
     /// The connections that were chosen, or these.
-    pub(super) fn connections_or(&self, usual: &[u32]) -> Vec<u32> {
+    pub(crate) fn connections_or(&self, usual: &[u32]) -> Vec<u32> {
         if self.connections.is_empty() { usual.to_vec() } else { self.connections.clone() }
     }
 
     /// The bodies that were chosen, or these.
-    pub(super) fn bodies_or(&self, usual: &[u64]) -> Vec<u64> {
+    pub(crate) fn bodies_or(&self, usual: &[u64]) -> Vec<u64> {
         if self.bodies.is_empty() { usual.to_vec() } else { self.bodies.clone() }
     }
 
     /// The kinds of requests that were chosen, or all.
-    pub(super) fn kinds(&self) -> Vec<RequestKind> {
+    pub(crate) fn kinds(&self) -> Vec<RequestKind> {
         if self.kinds.is_empty() { RequestKind::ALL.to_vec() } else { self.kinds.clone() }
     }
 }
@@ -242,7 +242,7 @@ pub fn body(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// What is expected.
-pub(super) fn kind(text: &str) -> Result<RequestKind, String> {
+pub(crate) fn kind(text: &str) -> Result<RequestKind, String> {
     let found = RequestKind::ALL.into_iter().find(|kind| kind.name() == text);
     found.ok_or_else(|| format!("`{text}` is not minimal, browser or close"))
 }

@@ -1,0 +1,6 @@
+//! What an experiment is: what it asks, its cells, who takes part, and the figures that have to be reached.
+
+pub(super) mod catalogue;
+pub(super) mod cells;
+pub(super) mod contenders;
+pub(super) mod targets;
