@@ -21,15 +21,16 @@ use serde::Serialize;
 use experiment::catalogue::{EXPERIMENTS, Experiment};
 use experiment::cells::{self, Axes, Axis, Cell, Closed, Load, Origin};
 use experiment::contenders::{CONTENDERS, Contender};
+use experiment::metric::Metric;
 use experiment::targets;
-use record::outcome::{Metric, Record, median};
+use experiment::tunnel::Tunnels;
+use record::outcome::{Record, median};
 use report::figures::{self, Report};
 use report::page;
 use run::circumstances::Circumstances;
 use run::load::{self, Times};
 use run::stage::{self, Running, Stage};
-use run::tunnel::{self, Tunnels};
-use run::{failover, keepalive, memory};
+use run::{failover, keepalive, memory, tunnel};
 
 pub use experiment::cells::{body, connections};
 
@@ -348,7 +349,7 @@ impl Bench<'_> {
     fn fixed_rate(&self, stage: &Stage, cell: &Cell) -> io::Result<f64> {
         let Load::HalfOfNginx { of, connections } = cell.load else { return Ok(0.0) };
         let known = self.records.iter().filter(|record| record.cell == of && record.contender == "nginx");
-        let rates: Vec<f64> = known.map(|record| Metric::Rate.of(record)).collect();
+        let rates: Vec<f64> = known.map(|record| record.figure(Metric::Rate)).collect();
         if !rates.is_empty() {
             return Ok(median(rates) / 2.0);
         }

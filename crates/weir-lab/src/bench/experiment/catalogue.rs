@@ -1,11 +1,13 @@
 //! The experiments: what each asks, its cells, and the targets that it is judged by.
 //!
-//! Called by `mod.rs`. A row of [`EXPERIMENTS`] is all that a new experiment needs, unless its load is a new one.
+//! A row of [`EXPERIMENTS`] is all that a new experiment needs, unless its load is a new one.
 
 use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind};
+use super::failover::Fault;
+use super::keepalive::{Busy, Probing};
+use super::metric::{Compared, Metric};
 use super::targets::{self, Target};
-use crate::bench::record::outcome::Metric;
-use crate::bench::run::{failover, keepalive, tunnel};
+use super::tunnel::{Tunnels, Way};
 use crate::units::grouped;
 
 /// One experiment.
@@ -28,9 +30,6 @@ pub(crate) struct Experiment {
     /// Figures that have to be reached.
     pub(crate) targets: &'static [Target],
 }
-
-/// A column of ratios: its head, what is divided, and by whose.
-pub(crate) type Compared = (&'static str, Metric, &'static str);
 
 const PROXIES: &[Compared] = &[
     ("rate / direct", Metric::Rate, "direct"),
@@ -90,7 +89,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "keepalive",
         title: "slow requests that kept connections make: the probe against busy workers",
-        cells: |_| keepalive::cells(),
+        cells: keepalive,
         rounds: 5,
         seconds: 10,
         axes: &[],
@@ -100,7 +99,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "failover",
         title: "what clients see while servers die",
-        cells: |_| failover::cells(),
+        cells: failover,
         rounds: 3,
         seconds: 8,
         axes: &[],
@@ -190,7 +189,26 @@ fn forward(axes: &Axes) -> Vec<Cell> {
         let title = format!("reverse, by pool: {many}, {PAGE} B");
         cells.push(Cell::new(&format!("pools-{connections}"), &title, load(connections), pools));
     }
-    cells.extend(tunnel::cells(axes.quick));
+    cells.extend(tunnels(axes.quick));
+    cells
+}
+
+/// Idle tunnels of the cell that counts their memory.
+const IDLE_TUNNELS: u32 = 5000;
+
+/// Less for those in a hurry.
+fn tunnels(quick: bool) -> Vec<Cell> {
+    let full =
+        &["direct", "haproxy-splice", "haproxy-splice-64k", "haproxy-copy", "weir-forward", "weir-forward-epoll"];
+    let cell = |name: &str, title: &str, load, contenders: &[&'static str]| {
+        Cell::new(name, title, Load::Tunnel(load), contenders).from(Origin::None)
+    };
+    let mut cells = vec![cell("tunnel", "one tunnel, full on the way to the client", Tunnels::Full(Way::Down), full)];
+    if !quick {
+        cells.push(cell("tunnel-up", "one tunnel, full on the way to the server", Tunnels::Full(Way::Up), full));
+    }
+    let idle = &["haproxy-splice", "weir-forward", "weir-forward-epoll"];
+    cells.push(cell("tunnel-idle", "5,000 idle tunnels", Tunnels::Idle(IDLE_TUNNELS), idle));
     cells
 }
 
@@ -241,6 +259,45 @@ fn late(_: &Axes) -> Vec<Cell> {
     let contenders = &["direct", "nginx", "haproxy", "weir", "weir-stay", "weir-off"];
     let title = "64 connections, 4,000 requests a second, one answer in 100 takes 200 ms (weir's origin)";
     vec![Cell::new("late", title, load, contenders).from(Origin::Weir)]
+}
+
+fn keepalive(_: &Axes) -> Vec<Cell> {
+    let cell = |name: &str, title: &str, close_every, busy| {
+        let load = Load::Probe(Probing { close_every, busy });
+        Cell::new(name, title, load, &["direct", "nginx", "haproxy", "weir"]).from(Origin::None)
+    };
+    vec![
+        cell("idle", "a connection for each request, idle workers: the machine's own noise", Some(1), Busy::No),
+        cell("close-1", "a connection for each request, busy workers", Some(1), Busy::Beside),
+        cell("close-2", "a connection for two requests, busy workers", Some(2), Busy::Beside),
+        cell("close-5", "a connection for five requests, busy workers", Some(5), Busy::Beside),
+        cell("never", "one connection, busy workers", None, Busy::Beside),
+        cell(
+            "through",
+            "a connection for two requests, workers busy with what comes the same way",
+            Some(2),
+            Busy::Through,
+        ),
+    ]
+}
+
+fn failover(_: &Axes) -> Vec<Cell> {
+    let cell = |(fault, name, title)| {
+        Cell::new(name, title, Load::Failover(fault), &["nginx", "haproxy", "weir"]).from(Origin::None)
+    };
+    let faults = [
+        (Fault::Killed, "killed", "one of three servers is killed, and started again later"),
+        (Fault::Frozen, "frozen", "one of three servers stands still for a while, without a reset"),
+        (Fault::Rolling, "rolling", "three servers are restarted one after the other"),
+        (Fault::Failing, "failing", "one of three servers answers 503 for a while"),
+        (
+            Fault::Resetting,
+            "resetting",
+            "one of three servers resets the connection upon every second request for a while",
+        ),
+        (Fault::Flapping, "flapping", "one of three servers is killed four times and started again each time"),
+    ];
+    faults.map(cell).into()
 }
 
 fn generator(_: &Axes) -> Vec<Cell> {

@@ -1,8 +1,9 @@
-//! A cell: one situation in which contenders are compared. Made by `experiments.rs`, run by `mod.rs`, shown by `report.rs`.
+//! A cell: one situation in which contenders are compared. Made by `catalogue.rs`; what is done in
+//! it is a variant of [`Load`].
 
-use crate::bench::run::failover::{self, Fault};
-use crate::bench::run::keepalive::Probing;
-use crate::bench::run::tunnel::Tunnels;
+use super::failover::{self, Fault};
+use super::keepalive::Probing;
+use super::tunnel::Tunnels;
 
 /// One situation in which contenders are compared.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,6 +109,11 @@ impl Load {
     pub(crate) fn is_fresh(self) -> bool {
         let own = matches!(self, Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_));
         own || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall)
+    }
+
+    /// Whether it is memory that counts.
+    pub(crate) fn is_memory(self) -> bool {
+        matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Tunnel(Tunnels::Idle(_)))
     }
 }
 

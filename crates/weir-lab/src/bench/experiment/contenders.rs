@@ -1,6 +1,4 @@
-//! Who is measured: programs and how they are set. Called by `experiments.rs` by name, and by `stage.rs`, which starts them.
-
-use crate::bench::run::settings::{TcpPipes, WEIR, WeirSettings};
+//! Who is measured: programs and how they are set. Cells name them; `run/stage.rs` starts them.
 
 /// Something that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +80,48 @@ impl What {
         }
     }
 }
+
+/// What HAProxy moves bytes through in TCP mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TcpPipes {
+    /// It copies them.
+    None,
+    /// Pipes of the size that the system gives, 64 KiB.
+    Usual,
+    /// Pipes as large as anybody may make them (`fs.pipe-max-size`), as weir's are: 1 MiB.
+    Large,
+}
+
+/// How weir is set where it differs from its defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WeirSettings {
+    /// Driver.
+    pub(crate) io: &'static str,
+    /// Connections to the server.
+    pub(crate) connections: u32,
+    /// Requests that may wait for one.
+    pub(crate) queue: u32,
+    /// What stands behind `pipeline`.
+    pub(crate) pipeline: &'static str,
+    /// What stands behind `pool`.
+    pub(crate) pool: &'static str,
+}
+
+impl WeirSettings {
+    /// With room in the queue for that many requests at a time.
+    pub(crate) fn for_clients(self, clients: u32) -> WeirSettings {
+        WeirSettings { queue: self.queue.max(clients), ..self }
+    }
+
+    /// Whether connections belong to clients or requests.
+    pub(crate) fn is_private(self) -> bool {
+        matches!(self.pool, "pinned" | "per-request")
+    }
+}
+
+/// weir with default settings.
+pub(crate) const WEIR: WeirSettings =
+    WeirSettings { io: "auto", connections: 32, queue: 1000, pipeline: "adaptive", pool: "pipelined" };
 
 const fn weir(name: &'static str, settings: WeirSettings) -> Contender {
     Contender { name, what: What::Weir(settings) }

@@ -3,4 +3,8 @@
 pub(super) mod catalogue;
 pub(super) mod cells;
 pub(super) mod contenders;
+pub(super) mod failover;
+pub(super) mod keepalive;
+pub(super) mod metric;
 pub(super) mod targets;
+pub(super) mod tunnel;

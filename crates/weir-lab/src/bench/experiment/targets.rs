@@ -1,6 +1,6 @@
-//! The figures that have to be reached. Called by `experiments.rs` and judged by `report.rs`.
+//! The figures that have to be reached. Named by `catalogue.rs`, judged by `report/figures.rs`.
 
-use crate::bench::record::outcome::Metric;
+use super::metric::Metric;
 
 /// A figure that has to be reached.
 #[derive(Debug, Clone, Copy)]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bench::experiment::metric::Metric;
 use crate::bench::run::failover::Failover;
 use crate::bench::run::keepalive::Probed;
 
@@ -107,51 +108,24 @@ impl Record {
         self.latency.as_ref().map_or(f64::NAN, |latency| of(latency) as f64)
     }
 
+    /// The figure that is compared; NaN where it was not measured.
+    pub(crate) fn figure(&self, metric: Metric) -> f64 {
+        match metric {
+            Metric::Rate => self.rate,
+            Metric::Cpu => self.proxy_us_per_request(),
+            Metric::CpuGigabyte => self.proxy_s_per_gigabyte(),
+            Metric::GeneratorCpu => self.generator_us_per_request(),
+            Metric::P99 => self.latency_us(|latency| latency.p99_us),
+            Metric::P99Ms => self.latency_us(|latency| latency.p99_us) / 1e3,
+            Metric::SentP99Ms => self.sent.map_or(f64::NAN, |sent| sent.p99_us as f64 / 1e3),
+            Metric::IdleBytes => self.bytes_per_connection,
+            Metric::MemoryMb => self.memory_bytes / 1e6,
+            Metric::Upstream => self.upstream_connections as f64,
+        }
+    }
+
     fn per_request(&self, us: f64) -> f64 {
         if self.requests == 0 || us == 0.0 { f64::NAN } else { us / self.requests as f64 }
-    }
-}
-
-/// What can be compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Metric {
-    /// Replies a second.
-    Rate,
-    /// Proxy CPU for each request.
-    Cpu,
-    /// Proxy CPU for each gigabyte, seconds.
-    CpuGigabyte,
-    /// Generator CPU for each request.
-    GeneratorCpu,
-    /// 99th percentile of latency, microseconds.
-    P99,
-    /// The same, milliseconds.
-    P99Ms,
-    /// By the clock: the same from when requests were sent, milliseconds.
-    SentP99Ms,
-    /// Bytes for each idle connection.
-    IdleBytes,
-    /// Megabytes above idle.
-    MemoryMb,
-    /// Connections that the origin accepted.
-    Upstream,
-}
-
-impl Metric {
-    /// The figure of one run.
-    pub(crate) fn of(self, record: &Record) -> f64 {
-        match self {
-            Metric::Rate => record.rate,
-            Metric::Cpu => record.proxy_us_per_request(),
-            Metric::CpuGigabyte => record.proxy_s_per_gigabyte(),
-            Metric::GeneratorCpu => record.generator_us_per_request(),
-            Metric::P99 => record.latency_us(|latency| latency.p99_us),
-            Metric::P99Ms => record.latency_us(|latency| latency.p99_us) / 1e3,
-            Metric::SentP99Ms => record.sent.map_or(f64::NAN, |sent| sent.p99_us as f64 / 1e3),
-            Metric::IdleBytes => record.bytes_per_connection,
-            Metric::MemoryMb => record.memory_bytes / 1e6,
-            Metric::Upstream => record.upstream_connections as f64,
-        }
     }
 }
 
@@ -191,7 +165,7 @@ impl Spread {
         let mine = records.iter().filter(|record| record.contender == subject);
         Spread::of(mine.filter_map(|mine| {
             let other = records.iter().find(|record| record.contender == against && record.round == mine.round)?;
-            Some(metric.of(mine) / metric.of(other))
+            Some(mine.figure(metric) / other.figure(metric))
         }))
     }
 }

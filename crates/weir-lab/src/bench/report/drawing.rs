@@ -5,12 +5,12 @@
 
 mod seconds;
 
-use super::figures::{Report, generator_limit, is_floor, is_memory};
-use crate::bench::experiment::catalogue::Compared;
+use super::figures::{Report, generator_limit, is_floor};
 use crate::bench::experiment::cells::{Cell, Closed, Load};
-use crate::bench::record::outcome::{Metric, Record, Spread};
+use crate::bench::experiment::metric::{Compared, Metric};
+use crate::bench::experiment::tunnel::{TUNNEL_RATIOS, Tunnels};
+use crate::bench::record::outcome::{Record, Spread};
 use crate::bench::run::keepalive::Probed;
-use crate::bench::run::tunnel::{self, Tunnels};
 use crate::chart::{Across, Bar, Bars, Group, Lines, Palette, Point, Series, Unit};
 use crate::units::grouped;
 
@@ -223,7 +223,7 @@ impl Drawing<'_> {
         let cells = || self.report.cells.iter().filter(|cell| cell.point.is_none());
         let own = self.report.experiment.compared;
         let is_tunnel = |cell: &&Cell| matches!(cell.load, Load::Tunnel(_));
-        let others = if cells().any(|cell| is_tunnel(&cell)) { tunnel::COMPARED } else { &[] };
+        let others = if cells().any(|cell| is_tunnel(&cell)) { TUNNEL_RATIOS } else { &[] };
         let others = others.iter().filter(|compared| !own.contains(compared));
         let ratios = own.iter().chain(others).map(|compared| self.ratios(compared, cells()));
         let clocked = cells().filter(|cell| is_by_the_clock(cell.load));
@@ -250,7 +250,7 @@ impl Drawing<'_> {
         let &(_, metric, against) = compared;
         let is_rate = metric == Metric::Rate;
         // By the clock all have the same rate.
-        let cells = cells.filter(|cell| !(is_memory(cell.load) || is_rate && is_by_the_clock(cell.load)));
+        let cells = cells.filter(|cell| !(cell.load.is_memory() || is_rate && is_by_the_clock(cell.load)));
         let bar = |cell: &Cell, contender: &'static str| {
             let spread = Spread::of_ratios(&self.report.of_cell(&cell.name), metric, contender, against);
             self.bar(contender, spread, is_rate && is_floor(&self.own(cell, contender)))

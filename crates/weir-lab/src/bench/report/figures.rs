@@ -7,14 +7,15 @@ use std::fmt::Write as _;
 
 use super::method::METHOD;
 use crate::bench::BenchOptions;
-use crate::bench::experiment::catalogue::{Compared, Experiment};
+use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Load, Origin};
 use crate::bench::experiment::contenders::What;
+use crate::bench::experiment::metric::{Compared, Metric};
 use crate::bench::experiment::targets::{Bound, Target};
-use crate::bench::record::outcome::{Errors, Metric, Record, Spread, median};
+use crate::bench::experiment::tunnel::{TUNNEL_RATIOS, Tunnels};
+use crate::bench::record::outcome::{Errors, Record, Spread, median};
 use crate::bench::run::circumstances::Circumstances;
-use crate::bench::run::tunnel::{self, Tunnels};
-use crate::bench::run::{failover, keepalive};
+use crate::bench::run::{failover, keepalive, tunnel};
 
 /// Below this share of idle time the cores are the limit, whoever uses them.
 const IDLE_MIN: f64 = 0.05;
@@ -158,7 +159,7 @@ impl Report<'_> {
             Some(against) => Spread::of_ratios(&records, target.metric, target.subject, against),
             None => {
                 let own = records.iter().filter(|record| record.contender == target.subject);
-                Spread::of(own.map(|record| target.metric.of(record)))
+                Spread::of(own.map(|record| record.figure(target.metric)))
             }
         };
         spread.map_or(f64::NAN, |spread| spread.median)
@@ -216,8 +217,8 @@ impl Report<'_> {
     pub(crate) fn sheet(&self, cell: &Cell) -> Sheet {
         let records = self.of_cell(&cell.name);
         let compared: &[_] = match cell.load {
-            Load::Tunnel(Tunnels::Full(_)) => tunnel::COMPARED,
-            load if is_memory(load) => &[],
+            Load::Tunnel(Tunnels::Full(_)) => TUNNEL_RATIOS,
+            load if load.is_memory() => &[],
             _ => self.experiment.compared,
         };
         let mut columns = columns(cell.load).to_vec();
@@ -232,7 +233,7 @@ impl Report<'_> {
                     Ok(row)
                 }
             };
-            Some(Row { contender, figures, is_limited: !is_memory(cell.load) && is_floor(&own) })
+            Some(Row { contender, figures, is_limited: !cell.load.is_memory() && is_floor(&own) })
         };
         let rounds = records.iter().map(|record| record.round).max().unwrap_or(0);
         Sheet { columns, rows: cell.contenders.iter().filter_map(row).collect(), rounds }
@@ -280,11 +281,6 @@ impl Report<'_> {
             |spread| format!("{:.2} ({:.2}-{:.2})", spread.median, spread.low, spread.high),
         )
     }
-}
-
-/// Whether it is memory that counts.
-pub(crate) fn is_memory(load: Load) -> bool {
-    matches!(load, Load::Idle(_) | Load::Slow { .. } | Load::Tunnel(Tunnels::Idle(_)))
 }
 
 /// Heads of a cell's table, without that of the first column and the ratios, which follow the second.

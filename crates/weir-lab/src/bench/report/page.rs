@@ -5,10 +5,10 @@
 use std::fmt::Write as _;
 
 use super::drawing::{Section, sections};
-use super::figures::{Judged, Report, Row, is_memory};
-use crate::bench::experiment::catalogue::Compared;
+use super::figures::{Judged, Report, Row};
 use crate::bench::experiment::cells::Cell;
-use crate::bench::record::outcome::{Metric, Spread};
+use crate::bench::experiment::metric::{Compared, Metric};
+use crate::bench::record::outcome::Spread;
 use crate::page::{Page, Table};
 
 /// Explains marks and bars.
@@ -70,7 +70,7 @@ fn subject(report: &Report<'_>) -> Option<&'static str> {
 
 /// The lowest and the highest ratio over the cells, and where.
 fn range(report: &Report<'_>, &(_, metric, against): &Compared, subject: &str) -> Option<String> {
-    let compared = report.cells.iter().filter(|cell| !is_memory(cell.load));
+    let compared = report.cells.iter().filter(|cell| !cell.load.is_memory());
     let of = |cell: &'_ Cell| Spread::of_ratios(&report.of_cell(&cell.name), metric, subject, against);
     let medians = compared.filter_map(|cell| Some((of(cell)?.median, cell.title.as_str())));
     let medians: Vec<(f64, &str)> = medians.collect();

@@ -14,90 +14,17 @@ use serde::{Deserialize, Serialize};
 use super::failover_settings as settings;
 use super::load::{Bound, latency, pause};
 use super::process::{self, Machine, bound_command};
-use super::servers::{Deed, Servers};
+use super::servers::Servers;
 use super::stage::{Running, Stage, free_address};
-use crate::bench::experiment::cells::{Cell, Load};
 use crate::bench::experiment::contenders::{Contender, What};
+use crate::bench::experiment::failover::{Fault, READS, SERVERS, WRITES};
 use crate::bench::record::outcome::{Errors, Latency, Record, median};
 use crate::bench::report::figures::{error_text, microseconds, ms};
 use crate::bomb::{self, ClassSummary, Slice, Summary};
 use crate::units::grouped;
 
-/// Servers behind the proxy.
-const SERVERS: usize = 3;
-/// GETs a second, and the connections that they come on: more than wait at a time when a third of them waits for 2 s.
-const READS: (u32, u32) = (2000, 2048);
-/// POSTs a second, and the connections that they come on.
-const WRITES: (u32, u32) = (200, 256);
-/// All client connections.
-pub(crate) const CONNECTIONS: u32 = READS.1 + WRITES.1;
 /// Between the first request and the first that counts.
 const WARM_UP: Duration = Duration::from_secs(1);
-
-/// What happens to the servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// One is killed and started again later.
-    Killed,
-    /// One stands still for a while: it resets nothing, and answers nothing.
-    Frozen,
-    /// All are restarted, one after the other.
-    Rolling,
-    /// One answers everything with 503 for a while.
-    Failing,
-    /// One resets the connection upon every second request for a while.
-    Resetting,
-    /// One is killed and started again, four times in a row.
-    Flapping,
-}
-
-impl Fault {
-    /// Its cell.
-    fn cell(self) -> Cell {
-        let (name, title) = match self {
-            Fault::Killed => ("killed", "one of three servers is killed, and started again later"),
-            Fault::Frozen => ("frozen", "one of three servers stands still for a while, without a reset"),
-            Fault::Rolling => ("rolling", "three servers are restarted one after the other"),
-            Fault::Failing => ("failing", "one of three servers answers 503 for a while"),
-            Fault::Resetting => {
-                ("resetting", "one of three servers resets the connection upon every second request for a while")
-            }
-            Fault::Flapping => ("flapping", "one of three servers is killed four times and started again each time"),
-        };
-        Cell::new(name, title, Load::Failover(self), &["nginx", "haproxy", "weir"])
-            .from(crate::bench::experiment::cells::Origin::None)
-    }
-
-    /// What is done when, as a share of the counted time, and to which server.
-    fn script(self) -> Vec<(f64, usize, Deed)> {
-        let (begin, end) = (0.25, 0.625);
-        match self {
-            Fault::Killed => vec![(begin, 0, Deed::Kill), (end, 0, Deed::Start)],
-            Fault::Frozen => vec![(begin, 0, Deed::Freeze), (end, 0, Deed::Thaw)],
-            Fault::Failing => vec![(begin, 0, Deed::Replace("status=503")), (end, 0, Deed::Heal)],
-            Fault::Resetting => vec![(begin, 0, Deed::Replace("reset=every=2")), (end, 0, Deed::Heal)],
-            Fault::Rolling => (0..SERVERS)
-                .flat_map(|nth| {
-                    let at = begin + 0.1875 * nth as f64;
-                    [(at, nth, Deed::End), (at + 0.05, nth, Deed::Start)]
-                })
-                .collect(),
-            Fault::Flapping => (0..4)
-                .flat_map(|time| {
-                    let at = begin + 0.125 * f64::from(time);
-                    [(at, 0, Deed::Kill), (at + 0.0625, 0, Deed::Start)]
-                })
-                .collect(),
-        }
-    }
-}
-
-/// All cells.
-pub(crate) fn cells() -> Vec<Cell> {
-    [Fault::Killed, Fault::Frozen, Fault::Rolling, Fault::Failing, Fault::Resetting, Fault::Flapping]
-        .map(Fault::cell)
-        .into()
-}
 
 /// What came of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -380,20 +307,6 @@ rise=2`), `failover \"5xx\"`, `forward-timeout \"6s\"`, else its defaults.
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_fault_ends_within_the_run_with_all_servers_well() {
-        for fault in [Fault::Killed, Fault::Frozen, Fault::Rolling, Fault::Failing, Fault::Resetting, Fault::Flapping] {
-            let script = fault.script();
-            assert!(script.is_sorted_by(|a, b| a.0 < b.0), "{fault:?}");
-            assert!(script[0].0 >= 0.25 && script[script.len() - 1].0 <= 0.75, "{fault:?}: time to recover is left");
-            for server in 0..SERVERS {
-                let last = script.iter().rfind(|(_, nth, _)| *nth == server);
-                let well = last.is_none_or(|(_, _, deed)| matches!(deed, Deed::Start | Deed::Thaw | Deed::Heal));
-                assert!(well, "{fault:?}");
-            }
-        }
-    }
 
     #[test]
     fn a_share_is_never_rounded_up_to_all() {

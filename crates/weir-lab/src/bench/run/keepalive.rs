@@ -13,21 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use super::load::{Bound, pause};
 use super::process::{self, Machine, Process, bound_command};
-use super::settings::{self, WEIR};
+use super::settings;
 use super::stage::{Running, Stage, free_address, get, start_origin};
-use crate::bench::experiment::cells::{Cell, Load, Origin};
-use crate::bench::experiment::contenders::{Contender, What};
+use crate::bench::experiment::contenders::{Contender, WEIR, What};
+use crate::bench::experiment::keepalive::{BURN_MS, BURNS, Busy, CONNECTIONS, Probing, WORKERS};
 use crate::bench::record::outcome::{Latency, Record, median};
 use crate::bench::report::figures::{limit, microseconds, ms};
 
-/// Threads of the server.
-const WORKERS: usize = 2;
-/// What a request of the load costs a worker, milliseconds of processor time.
-const BURN_MS: u64 = 25;
-/// Such requests a second: each worker is busy for about 35 % of the time.
-const BURNS: u32 = 28;
-/// Connections of the load.
-const CONNECTIONS: u32 = 8;
 /// What makes a worker busy while the load of the other one connects, milliseconds of processor time.
 const OCCUPY_MS: u64 = 500;
 /// Between two looks whether it has.
@@ -44,47 +36,6 @@ const THRESHOLD: &str = "20ms";
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Longest run of the load, which is ended when the probe is.
 const LOAD_MAX: &str = "1h";
-
-/// How the server is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Probing {
-    /// Requests of the probe for each connection; None: it is kept.
-    close_every: Option<u32>,
-    /// What keeps the workers busy.
-    busy: Busy,
-}
-
-/// What keeps the workers busy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Busy {
-    /// Nothing: what is slow then is the machine.
-    No,
-    /// Requests that come to the server past the proxy.
-    Beside,
-    /// Requests that come through the proxy like the probe.
-    Through,
-}
-
-/// All cells.
-pub(crate) fn cells() -> Vec<Cell> {
-    let cell = |name: &str, title: &str, close_every, busy| {
-        let load = Load::Probe(Probing { close_every, busy });
-        Cell::new(name, title, load, &["direct", "nginx", "haproxy", "weir"]).from(Origin::None)
-    };
-    vec![
-        cell("idle", "a connection for each request, idle workers: the machine's own noise", Some(1), Busy::No),
-        cell("close-1", "a connection for each request, busy workers", Some(1), Busy::Beside),
-        cell("close-2", "a connection for two requests, busy workers", Some(2), Busy::Beside),
-        cell("close-5", "a connection for five requests, busy workers", Some(5), Busy::Beside),
-        cell("never", "one connection, busy workers", None, Busy::Beside),
-        cell(
-            "through",
-            "a connection for two requests, workers busy with what comes the same way",
-            Some(2),
-            Busy::Through,
-        ),
-    ]
-}
 
 /// What the probe saw.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

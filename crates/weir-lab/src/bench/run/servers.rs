@@ -14,45 +14,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::Process;
 use super::stage::Stage;
+use crate::bench::experiment::failover::Deed;
 
 /// How long a signal may take to show.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(1);
-
-/// What can be done to a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Deed {
-    /// SIGKILL.
-    Kill,
-    /// SIGTERM: it closes its connections and ends.
-    End,
-    /// It is started again.
-    Start,
-    /// SIGSTOP: it neither answers nor resets anything, and the kernel still accepts connections for it.
-    Freeze,
-    /// SIGCONT.
-    Thaw,
-    /// Killed, and in its place one that misbehaves so.
-    Replace(&'static str),
-    /// Killed, and in its place a good one.
-    Heal,
-}
-
-impl Deed {
-    /// What was done, for people and programs.
-    pub(crate) fn word(self) -> String {
-        match self {
-            Deed::Kill => "killed".to_owned(),
-            Deed::End => "ended".to_owned(),
-            Deed::Start => "started".to_owned(),
-            Deed::Freeze => "frozen".to_owned(),
-            Deed::Thaw => "thawed".to_owned(),
-            Deed::Replace(how) => format!("replaced by one with {how}"),
-            Deed::Heal => "replaced by a good one".to_owned(),
-        }
-    }
-}
 
 /// Some servers that a proxy may choose from.
 #[derive(Debug)]

@@ -6,6 +6,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use crate::bench::experiment::contenders::{TcpPipes, WeirSettings};
+
 /// Descriptors that a process needs besides those of clients and servers.
 const DESCRIPTORS_OTHER: u64 = 1000;
 /// Most processes of a contender for each core.
@@ -22,17 +24,6 @@ pub(crate) struct Shape {
     pub(crate) processes: u64,
     /// From 1.
     pub(crate) threads: usize,
-}
-
-/// What HAProxy moves bytes through in TCP mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TcpPipes {
-    /// It copies them.
-    None,
-    /// Pipes of the size that the system gives, 64 KiB.
-    Usual,
-    /// Pipes as large as anybody may make them (`fs.pipe-max-size`), as weir's are: 1 MiB.
-    Large,
 }
 
 /// Spreads `needed` descriptors over processes that may have `limit` each; one process with a thread a core where that is
@@ -241,37 +232,6 @@ pub(crate) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
     .to_string()
 }
 
-/// How weir is set where it differs from its defaults.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WeirSettings {
-    /// Driver.
-    pub(crate) io: &'static str,
-    /// Connections to the server.
-    pub(crate) connections: u32,
-    /// Requests that may wait for one.
-    pub(crate) queue: u32,
-    /// What stands behind `pipeline`.
-    pub(crate) pipeline: &'static str,
-    /// What stands behind `pool`.
-    pub(crate) pool: &'static str,
-}
-
-impl WeirSettings {
-    /// With room in the queue for that many requests at a time.
-    pub(crate) fn for_clients(self, clients: u32) -> WeirSettings {
-        WeirSettings { queue: self.queue.max(clients), ..self }
-    }
-
-    /// Whether connections belong to clients or requests.
-    pub(crate) fn is_private(self) -> bool {
-        matches!(self.pool, "pinned" | "per-request")
-    }
-}
-
-/// weir with default settings.
-pub(crate) const WEIR: WeirSettings =
-    WeirSettings { io: "auto", connections: 32, queue: 1000, pipeline: "adaptive", pool: "pipelined" };
-
 /// weir's configuration file, for a process of it.
 pub(crate) fn weir(listen: SocketAddr, to: SocketAddr, workers: usize, settings: WeirSettings) -> String {
     let WeirSettings { io, connections, queue, pipeline, pool } = settings;
@@ -337,6 +297,7 @@ pub(crate) fn nginx_forward(directory: &Path, listen: SocketAddr, (workers, desc
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::experiment::contenders::WEIR;
 
     #[test]
     fn a_process_is_enough_until_its_descriptors_are_not() {

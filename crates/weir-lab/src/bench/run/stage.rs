@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::process::{Process, descriptors};
-use super::settings::{self, Shape, WEIR};
+use super::settings::{self, Shape};
 use crate::bench::experiment::cells::{Cell, Load};
-use crate::bench::experiment::contenders::{Contender, What};
+use crate::bench::experiment::contenders::{Contender, WEIR, What};
 
 /// What `/` gives: a body of three bytes.
 pub(crate) const SMALL: &str = "/";

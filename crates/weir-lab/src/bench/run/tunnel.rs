@@ -22,14 +22,11 @@ use super::memory::{self, error_of};
 use super::process;
 use super::settings;
 use super::stage::{Running, Stage, free_address};
-use crate::bench::experiment::catalogue::Compared;
-use crate::bench::experiment::cells::{Cell, Load, Origin};
 use crate::bench::experiment::contenders::{Contender, What};
-use crate::bench::record::outcome::{Metric, Record, median};
+use crate::bench::experiment::tunnel::{Tunnels, Way};
+use crate::bench::record::outcome::{Record, median};
 use crate::bench::report::figures::{error_text, limit, number};
 
-/// Idle tunnels of the cell that counts memory.
-const IDLE: u32 = 5000;
 /// How long a tunnel may take to open, and either end of a full one may wait for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a full tunnel runs before anything counts.
@@ -40,47 +37,6 @@ const FILE_BYTES: u64 = 256 << 20;
 const PIECE_BYTES: usize = 1 << 20;
 /// What goes through each tunnel first: it shows that it is one, and which connection belongs to it.
 const HELLO: &[u8] = b"hello tunnel\n";
-
-/// What is done with tunnels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tunnels {
-    /// One, always full.
-    Full(Way),
-    /// So many, idle.
-    Idle(u32),
-}
-
-/// Where the bytes of a full tunnel go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// To the client.
-    Down,
-    /// To the server.
-    Up,
-}
-
-/// All cells. Less for those in a hurry.
-pub(crate) fn cells(quick: bool) -> Vec<Cell> {
-    let full =
-        &["direct", "haproxy-splice", "haproxy-splice-64k", "haproxy-copy", "weir-forward", "weir-forward-epoll"];
-    let cell = |name: &str, title: &str, load, contenders: &[&'static str]| {
-        Cell::new(name, title, Load::Tunnel(load), contenders).from(Origin::None)
-    };
-    let mut cells = vec![cell("tunnel", "one tunnel, full on the way to the client", Tunnels::Full(Way::Down), full)];
-    if !quick {
-        cells.push(cell("tunnel-up", "one tunnel, full on the way to the server", Tunnels::Full(Way::Up), full));
-    }
-    let idle = &["haproxy-splice", "weir-forward", "weir-forward-epoll"];
-    cells.push(cell("tunnel-idle", "5,000 idle tunnels", Tunnels::Idle(IDLE), idle));
-    cells
-}
-
-/// Ratios that the table of a full tunnel shows.
-pub(crate) const COMPARED: &[Compared] = &[
-    ("rate / direct", Metric::Rate, "direct"),
-    ("rate / HAProxy", Metric::Rate, "haproxy-splice"),
-    ("CPU / HAProxy", Metric::CpuGigabyte, "haproxy-splice"),
-];
 
 /// One run, of so many seconds if it is a full tunnel's.
 ///

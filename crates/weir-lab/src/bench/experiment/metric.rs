@@ -1,0 +1,31 @@
+//! What experiments compare: figures of a run, and ratios of them between contenders.
+//!
+//! Named by `catalogue.rs`, `targets.rs` and `tunnel.rs`; `Record::figure` gives the values.
+
+/// What can be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Metric {
+    /// Replies a second.
+    Rate,
+    /// Proxy CPU for each request.
+    Cpu,
+    /// Proxy CPU for each gigabyte, seconds.
+    CpuGigabyte,
+    /// Generator CPU for each request.
+    GeneratorCpu,
+    /// 99th percentile of latency, microseconds.
+    P99,
+    /// The same, milliseconds.
+    P99Ms,
+    /// By the clock: the same from when requests were sent, milliseconds.
+    SentP99Ms,
+    /// Bytes for each idle connection.
+    IdleBytes,
+    /// Megabytes above idle.
+    MemoryMb,
+    /// Connections that the origin accepted.
+    Upstream,
+}
+
+/// A column of ratios: its head, what is divided, and by whose.
+pub(crate) type Compared = (&'static str, Metric, &'static str);
