@@ -24,10 +24,11 @@ use experiment::contenders::{CONTENDERS, Contender};
 use experiment::metric::Metric;
 use experiment::targets;
 use experiment::tunnel::Tunnels;
-use record::outcome::{Record, median};
+use record::circumstances::Circumstances;
+use record::outcome::Record;
+use record::statistics::median;
 use report::figures::{self, Report};
 use report::page;
-use run::circumstances::Circumstances;
 use run::load::{self, Times};
 use run::stage::{self, Running, Stage};
 use run::{failover, keepalive, memory, tunnel};
@@ -106,7 +107,7 @@ pub fn run(options: &BenchOptions) -> io::Result<String> {
     let mut table_file = fs::File::create(&table).map_err(|error| written(&table, error))?;
     let page = file("html");
     let mut page_file = fs::File::create(&page).map_err(|error| written(&page, error))?;
-    let circumstances = Circumstances::now(&programs(&cells, options));
+    let circumstances = run::circumstances::look(&programs(&cells, options));
     let mut bench = Bench { experiment, options, stage: None, raw, circumstances, records: Vec::new() };
     bench.write(&Line::Machine { experiment: experiment.name, circumstances: &bench.circumstances.clone() })?;
     for cell in &cells {

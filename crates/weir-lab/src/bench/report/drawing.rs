@@ -9,8 +9,9 @@ use super::figures::{Report, generator_limit, is_floor};
 use crate::bench::experiment::cells::{Cell, Closed, Load};
 use crate::bench::experiment::metric::{Compared, Metric};
 use crate::bench::experiment::tunnel::{TUNNEL_RATIOS, Tunnels};
-use crate::bench::record::outcome::{Record, Spread};
-use crate::bench::run::keepalive::Probed;
+use crate::bench::record::keepalive::Probed;
+use crate::bench::record::outcome::Record;
+use crate::bench::record::statistics::Spread;
 use crate::chart::{Across, Bar, Bars, Group, Lines, Palette, Point, Series, Unit};
 use crate::units::grouped;
 

@@ -13,8 +13,10 @@ use crate::bench::experiment::contenders::What;
 use crate::bench::experiment::metric::{Compared, Metric};
 use crate::bench::experiment::targets::{Bound, Target};
 use crate::bench::experiment::tunnel::{TUNNEL_RATIOS, Tunnels};
-use crate::bench::record::outcome::{Errors, Record, Spread, median};
-use crate::bench::run::circumstances::Circumstances;
+use crate::bench::record::answers::Errors;
+use crate::bench::record::circumstances::Circumstances;
+use crate::bench::record::outcome::Record;
+use crate::bench::record::statistics::{Spread, median};
 use crate::bench::run::{failover, keepalive, tunnel};
 
 /// Below this share of idle time the cores are the limit, whoever uses them.
@@ -104,7 +106,7 @@ impl Report<'_> {
         };
         let speed =
             if self.options.quick { " Quick: few and short rounds, which decide nothing about targets." } else { "" };
-        format!("{} Origin: {origin}.{speed}", self.circumstances.text())
+        format!("{} Origin: {origin}.{speed}", machine(self.circumstances))
     }
 
     fn circumstances(&self) -> String {
@@ -283,6 +285,20 @@ impl Report<'_> {
     }
 }
 
+/// The machine and the programs on it.
+fn machine(circumstances: &Circumstances) -> String {
+    format!(
+        "{}. {} cores ({}), {} MiB, Linux {}, {} descriptors a process; generator, proxy and origin share them. {}.",
+        circumstances.date,
+        circumstances.cores,
+        circumstances.processor,
+        circumstances.memory_mib,
+        circumstances.kernel,
+        circumstances.descriptors,
+        circumstances.programs.join("; "),
+    )
+}
+
 /// Heads of a cell's table, without that of the first column and the ratios, which follow the second.
 fn columns(load: Load) -> &'static [&'static str] {
     match load {
@@ -439,7 +455,7 @@ mod tests {
     use super::*;
     use crate::bench::experiment::catalogue::EXPERIMENTS;
     use crate::bench::experiment::cells::Axes;
-    use crate::bench::record::outcome::Latency;
+    use crate::bench::record::answers::Latency;
 
     fn options() -> BenchOptions {
         BenchOptions {

@@ -8,7 +8,7 @@ use super::drawing::{Section, sections};
 use super::figures::{Judged, Report, Row};
 use crate::bench::experiment::cells::Cell;
 use crate::bench::experiment::metric::{Compared, Metric};
-use crate::bench::record::outcome::Spread;
+use crate::bench::record::statistics::Spread;
 use crate::page::{Page, Table};
 
 /// Explains marks and bars.

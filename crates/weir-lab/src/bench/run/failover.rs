@@ -9,8 +9,6 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::failover_settings as settings;
 use super::load::{Bound, latency, pause};
 use super::process::{self, Machine, bound_command};
@@ -18,75 +16,16 @@ use super::servers::Servers;
 use super::stage::{Running, Stage, free_address};
 use crate::bench::experiment::contenders::{Contender, What};
 use crate::bench::experiment::failover::{Fault, READS, SERVERS, WRITES};
-use crate::bench::record::outcome::{Errors, Latency, Record, median};
+use crate::bench::record::answers::{Errors, Latency};
+use crate::bench::record::failover::{Event, Failover, Requests, Second};
+use crate::bench::record::outcome::Record;
+use crate::bench::record::statistics::median;
 use crate::bench::report::figures::{error_text, microseconds, ms};
 use crate::bomb::{self, ClassSummary, Slice, Summary};
 use crate::units::grouped;
 
 /// Between the first request and the first that counts.
 const WARM_UP: Duration = Duration::from_secs(1);
-
-/// What came of a run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Failover {
-    /// GETs.
-    pub(crate) reads: Requests,
-    /// POSTs.
-    pub(crate) writes: Requests,
-    /// POSTs that servers got more often than once, each counted for every time too many.
-    pub(crate) writes_twice: u64,
-    /// Different POSTs that servers got, those before the counted time included.
-    pub(crate) writes_reached: u64,
-    /// Seconds of the run in which a request failed.
-    pub(crate) seconds_failed: u32,
-    /// From the first fault to the last failure, seconds; None: no request failed.
-    pub(crate) last_failure_s: Option<f64>,
-    /// What was done to the servers.
-    pub(crate) events: Vec<Event>,
-    /// By second.
-    pub(crate) timeline: Vec<Second>,
-}
-
-/// One class of requests.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Requests {
-    /// That were due.
-    pub(crate) offered: u64,
-    /// Answered with 2xx.
-    pub(crate) good: u64,
-    /// All others, by kind.
-    pub(crate) failed: Errors,
-    /// From due to the answer, whatever its status.
-    pub(crate) latency: Latency,
-}
-
-/// Something that was done to a server.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Event {
-    /// Seconds from the beginning of the counted time.
-    pub(crate) at_s: f64,
-    /// Which, from 1.
-    pub(crate) server: usize,
-    /// What.
-    pub(crate) what: String,
-    /// The process that it was done to, or that was started.
-    pub(crate) process: u32,
-}
-
-/// A second of both classes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Second {
-    /// From 0.
-    pub(crate) second: u32,
-    /// Answers with 2xx.
-    pub(crate) good: u64,
-    /// Requests that failed.
-    pub(crate) failed: u64,
-    /// From due to the answer; None without answers.
-    pub(crate) p99_us: Option<u64>,
-    /// The longest.
-    pub(crate) max_us: Option<u64>,
-}
 
 /// One run, for so many seconds.
 ///

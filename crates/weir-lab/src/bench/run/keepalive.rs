@@ -9,7 +9,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::load::{Bound, pause};
 use super::process::{self, Machine, Process, bound_command};
@@ -17,7 +17,10 @@ use super::settings;
 use super::stage::{Running, Stage, free_address, get, start_origin};
 use crate::bench::experiment::contenders::{Contender, WEIR, What};
 use crate::bench::experiment::keepalive::{BURN_MS, BURNS, Busy, CONNECTIONS, Probing, WORKERS};
-use crate::bench::record::outcome::{Latency, Record, median};
+use crate::bench::record::answers::Latency;
+use crate::bench::record::keepalive::Probed;
+use crate::bench::record::outcome::Record;
+use crate::bench::record::statistics::median;
 use crate::bench::report::figures::{limit, microseconds, ms};
 
 /// What makes a worker busy while the load of the other one connects, milliseconds of processor time.
@@ -36,34 +39,6 @@ const THRESHOLD: &str = "20ms";
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Longest run of the load, which is ended when the probe is.
 const LOAD_MAX: &str = "1h";
-
-/// What the probe saw.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Probed {
-    /// Requests.
-    pub(crate) requests: u64,
-    /// Answers slower than 20 ms, connecting included.
-    pub(crate) slow: u64,
-    /// Requests without a good answer.
-    pub(crate) failed: u64,
-    /// Shares of the time that each worker of the server was busy, the least busy first.
-    pub(crate) busy: Vec<f64>,
-    /// Connecting, where there was something to connect.
-    pub(crate) connect: Option<Latency>,
-    /// From the request to the first byte of the answer.
-    pub(crate) first_byte: Option<Latency>,
-    /// Requests of the load that were answered.
-    pub(crate) load_answered: u64,
-    /// Those that were not, in time or at all.
-    pub(crate) load_failed: u64,
-}
-
-impl Probed {
-    /// How many slow answers there would be in the published number of requests.
-    pub(crate) fn slow_in_10_000(&self) -> f64 {
-        self.slow as f64 / self.requests.max(1) as f64 * 1e4
-    }
-}
 
 /// The last line of `weir probe --json`.
 #[derive(Debug, Deserialize)]

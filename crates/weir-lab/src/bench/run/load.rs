@@ -19,7 +19,8 @@ use super::stage::{Generator, Running, Stage};
 use crate::bench::experiment::cells::{
     Closed, RequestKind, STALL_ANSWER_MS, STALL_CONNECTIONS, STALL_RATE, STALL_SECONDS,
 };
-use crate::bench::record::outcome::{Errors, Latency, Record};
+use crate::bench::record::answers::{Errors, Latency};
+use crate::bench::record::outcome::Record;
 use crate::bomb::{self, Percentiles, Summary};
 
 /// How long an answer may take, for both generators.

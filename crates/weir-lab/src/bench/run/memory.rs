@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use super::load::{check_interrupt, pause};
 use super::process::{pss_bytes, resident_bytes};
 use super::stage::Running;
-use crate::bench::record::outcome::{Errors, Record};
+use crate::bench::record::answers::Errors;
+use crate::bench::record::outcome::Record;
 
 /// Connections that warm the proxy up before its memory is read for the first time.
 const WARM_UP: u32 = 200;

@@ -24,7 +24,8 @@ use super::settings;
 use super::stage::{Running, Stage, free_address};
 use crate::bench::experiment::contenders::{Contender, What};
 use crate::bench::experiment::tunnel::{Tunnels, Way};
-use crate::bench::record::outcome::{Record, median};
+use crate::bench::record::outcome::Record;
+use crate::bench::record::statistics::median;
 use crate::bench::report::figures::{error_text, limit, number};
 
 /// How long a tunnel may take to open, and either end of a full one may wait for the other.

@@ -4,8 +4,9 @@
 
 use super::{Drawing, Section};
 use crate::bench::experiment::cells::{Cell, Load};
-use crate::bench::record::outcome::{Record, Spread};
-use crate::bench::run::failover::Second;
+use crate::bench::record::failover::Second;
+use crate::bench::record::outcome::Record;
+use crate::bench::record::statistics::Spread;
 use crate::chart::{Across, Lines, Point, Series};
 
 /// What is drawn of a second: title, unit, value; NaN is a gap.
@@ -60,7 +61,7 @@ fn points(own: &[&Record], of: fn(&Second) -> f64) -> Vec<Point> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::run::failover::Failover;
+    use crate::bench::record::failover::Failover;
 
     #[test]
     fn a_second_is_the_median_of_its_rounds_and_late_ones_are_left_out() {

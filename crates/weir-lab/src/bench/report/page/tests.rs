@@ -7,8 +7,9 @@ use super::*;
 use crate::bench::BenchOptions;
 use crate::bench::experiment::catalogue::{EXPERIMENTS, Experiment};
 use crate::bench::experiment::cells::{Axes, Cell};
-use crate::bench::record::outcome::{Latency, Record};
-use crate::bench::run::circumstances::Circumstances;
+use crate::bench::record::answers::Latency;
+use crate::bench::record::circumstances::Circumstances;
+use crate::bench::record::outcome::Record;
 
 fn options() -> BenchOptions {
     BenchOptions {

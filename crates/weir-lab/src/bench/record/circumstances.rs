@@ -1,0 +1,24 @@
+//! Where a benchmark was run and with which programs: the head of each report and the first line of the raw file.
+
+use serde::Serialize;
+
+/// The machine and the programs on it.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Circumstances {
+    /// When it began, RFC 9110 form.
+    pub(crate) date: String,
+    /// Cores that generator, proxy and origin share.
+    pub(crate) cores: usize,
+    /// What they are.
+    pub(crate) processor: String,
+    /// Memory of the machine, MiB.
+    pub(crate) memory_mib: u64,
+    /// Release of the kernel.
+    pub(crate) kernel: String,
+    /// Descriptors that a process may have.
+    pub(crate) descriptors: u64,
+    /// What each program says of itself.
+    pub(crate) programs: Vec<String>,
+    /// What each weir says when it starts: which driver runs and why. By contender.
+    pub(crate) said: Vec<(String, String)>,
+}

@@ -1,0 +1,67 @@
+//! What came of a run in which servers died.
+
+use serde::{Deserialize, Serialize};
+
+use super::answers::{Errors, Latency};
+
+/// What came of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Failover {
+    /// GETs.
+    pub(crate) reads: Requests,
+    /// POSTs.
+    pub(crate) writes: Requests,
+    /// POSTs that servers got more often than once, each counted for every time too many.
+    pub(crate) writes_twice: u64,
+    /// Different POSTs that servers got, those before the counted time included.
+    pub(crate) writes_reached: u64,
+    /// Seconds of the run in which a request failed.
+    pub(crate) seconds_failed: u32,
+    /// From the first fault to the last failure, seconds; None: no request failed.
+    pub(crate) last_failure_s: Option<f64>,
+    /// What was done to the servers.
+    pub(crate) events: Vec<Event>,
+    /// By second.
+    pub(crate) timeline: Vec<Second>,
+}
+
+/// One class of requests.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Requests {
+    /// That were due.
+    pub(crate) offered: u64,
+    /// Answered with 2xx.
+    pub(crate) good: u64,
+    /// All others, by kind.
+    pub(crate) failed: Errors,
+    /// From due to the answer, whatever its status.
+    pub(crate) latency: Latency,
+}
+
+/// Something that was done to a server.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Event {
+    /// Seconds from the beginning of the counted time.
+    pub(crate) at_s: f64,
+    /// Which, from 1.
+    pub(crate) server: usize,
+    /// What.
+    pub(crate) what: String,
+    /// The process that it was done to, or that was started.
+    pub(crate) process: u32,
+}
+
+/// A second of both classes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Second {
+    /// From 0.
+    pub(crate) second: u32,
+    /// Answers with 2xx.
+    pub(crate) good: u64,
+    /// Requests that failed.
+    pub(crate) failed: u64,
+    /// From due to the answer; None without answers.
+    pub(crate) p99_us: Option<u64>,
+    /// The longest.
+    pub(crate) max_us: Option<u64>,
+}

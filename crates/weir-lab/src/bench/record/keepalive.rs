@@ -1,0 +1,33 @@
+//! What a probe saw of a server with busy workers.
+
+use serde::{Deserialize, Serialize};
+
+use super::answers::Latency;
+
+/// What the probe saw.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Probed {
+    /// Requests.
+    pub(crate) requests: u64,
+    /// Answers slower than 20 ms, connecting included.
+    pub(crate) slow: u64,
+    /// Requests without a good answer.
+    pub(crate) failed: u64,
+    /// Shares of the time that each worker of the server was busy, the least busy first.
+    pub(crate) busy: Vec<f64>,
+    /// Connecting, where there was something to connect.
+    pub(crate) connect: Option<Latency>,
+    /// From the request to the first byte of the answer.
+    pub(crate) first_byte: Option<Latency>,
+    /// Requests of the load that were answered.
+    pub(crate) load_answered: u64,
+    /// Those that were not, in time or at all.
+    pub(crate) load_failed: u64,
+}
+
+impl Probed {
+    /// How many slow answers there would be in the published number of requests.
+    pub(crate) fn slow_in_10_000(&self) -> f64 {
+        self.slow as f64 / self.requests.max(1) as f64 * 1e4
+    }
+}
