@@ -19,50 +19,23 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use experiment::catalogue::{EXPERIMENTS, Experiment};
-use experiment::cells::{self, Axes, Axis, Cell, Closed, Load, Origin};
-use experiment::contenders::{CONTENDERS, Contender};
+use experiment::cells::{self, Axes, Cell, Closed, Load, Origin};
+use experiment::contenders::{CONTENDERS, Contender, contender};
 use experiment::metric::Metric;
+use experiment::selection::{check_contenders, experiment, programs, selected_cells, unknown};
 use experiment::targets;
 use experiment::tunnel::Tunnels;
 use record::circumstances::Circumstances;
 use record::outcome::Record;
 use record::statistics::median;
-use report::figures::{self, Report};
-use report::page;
+use report::figures::Report;
+use report::{markdown, page, progress};
 use run::load::{self, Times};
 use run::stage::{self, Running, Stage};
 use run::{failover, keepalive, memory, tunnel};
 
 pub use experiment::cells::{body, connections};
-
-/// What to measure and where to write it.
-#[derive(Debug, Clone)]
-pub struct BenchOptions {
-    /// The `weir` binary to measure, usually the running one.
-    pub weir: PathBuf,
-    /// Name of the experiment.
-    pub experiment: String,
-    /// Short rounds of less, in a few minutes.
-    pub quick: bool,
-    /// Client connections to measure with; empty means those of the experiment.
-    pub connections: Vec<u32>,
-    /// How requests look: minimal, browser, close; empty means all.
-    pub requests: Vec<String>,
-    /// Lengths of bodies, bytes; empty means those of the experiment.
-    pub bodies: Vec<u64>,
-    /// Names of cells; empty means all.
-    pub only: Vec<String>,
-    /// Names of contenders; empty means all of each cell.
-    pub contenders: Vec<String>,
-    /// Rounds in place of the experiment's (quick: 3).
-    pub rounds: Option<u32>,
-    /// Seconds of each run in place of the experiment's (quick: 1, and 2 from 1,000 connections on).
-    pub seconds: Option<u32>,
-    /// Serve from weir's own origin in place of nginx.
-    pub weir_origin: bool,
-    /// Directory for `EXPERIMENT.jsonl`, `EXPERIMENT.md` and `EXPERIMENT.html`.
-    pub out: PathBuf,
-}
+pub use experiment::selection::BenchOptions;
 
 /// Lists experiments with their cells, and contenders.
 pub fn list() -> String {
@@ -115,7 +88,7 @@ pub fn run(options: &BenchOptions) -> io::Result<String> {
     }
     let Bench { circumstances, records, .. } = bench;
     let report = Report { experiment, options, cells: &cells, records: &records, circumstances: &circumstances };
-    let text = report.text();
+    let text = markdown::text(&report);
     table_file.write_all(text.as_bytes())?;
     page_file.write_all(page::html(&report).map_err(io::Error::other)?.as_bytes())?;
     Ok(text)
@@ -133,74 +106,6 @@ enum Line<'a> {
     },
     /// Each run.
     Run(&'a Record),
-}
-
-fn experiment(name: &str) -> io::Result<&'static Experiment> {
-    EXPERIMENTS.iter().find(|experiment| experiment.name == name).ok_or_else(|| {
-        let near = EXPERIMENTS.iter().map(|other| (strsim::jaro_winkler(name, other.name), other.name));
-        let near = near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75);
-        let hint = near.map_or_else(String::new, |(_, near)| format!(", did you mean `{near}`?"));
-        invalid(format!("there is no experiment called `{name}`{hint}; `weir bench list` shows all"))
-    })
-}
-
-fn selected_cells(experiment: &Experiment, options: &BenchOptions) -> io::Result<Vec<Cell>> {
-    let given = [
-        (Axis::Connections, "--connections", options.connections.is_empty()),
-        (Axis::Requests, "--requests", options.requests.is_empty()),
-        (Axis::Bodies, "--bodies", options.bodies.is_empty()),
-    ];
-    for (axis, flag, is_empty) in given {
-        if !is_empty && !experiment.axes.contains(&axis) {
-            return Err(invalid(format!("{flag}: the experiment `{}` has its own", experiment.name)));
-        }
-    }
-    let kinds = options.requests.iter().map(|word| cells::kind(word)).collect::<Result<_, _>>().map_err(invalid)?;
-    let (connections, bodies) = (options.connections.clone(), options.bodies.clone());
-    let all = (experiment.cells)(&Axes { quick: options.quick, connections, kinds, bodies });
-    if all.is_empty() {
-        return Err(invalid("that leaves nothing: answers of that length on so many connections don't fit".to_owned()));
-    }
-    if options.only.is_empty() {
-        return Ok(all);
-    }
-    let find = |name: &String| {
-        let cell = all.iter().find(|cell| cell.name == *name).cloned();
-        cell.ok_or_else(|| unknown(experiment, "cell", name))
-    };
-    options.only.iter().map(find).collect()
-}
-
-fn check_contenders(options: &BenchOptions, cells: &[Cell]) -> io::Result<()> {
-    let known = |name: &&String| cells.iter().any(|cell| cell.contenders.contains(&name.as_str()));
-    match options.contenders.iter().find(|name| !known(name)) {
-        Some(name) => Err(invalid(format!("there is no contender called `{name}` in what was selected"))),
-        None => Ok(()),
-    }
-}
-
-/// Programs that take part, each once.
-fn programs(cells: &[Cell], options: &BenchOptions) -> Vec<&'static str> {
-    let usual = cells.iter().any(|cell| cell.origin == Origin::Usual) && !options.weir_origin;
-    let mut programs: Vec<&str> = if usual { vec!["nginx"] } else { Vec::new() };
-    let taking_part = |name: &str| options.contenders.is_empty() || options.contenders.iter().any(|one| one == name);
-    for name in cells.iter().flat_map(|cell| &cell.contenders).filter(|name| taking_part(name)) {
-        let program = contender(name).and_then(|contender| contender.what.program());
-        programs.extend(program.filter(|program| !programs.contains(program)));
-    }
-    programs
-}
-
-fn contender(name: &str) -> Option<Contender> {
-    CONTENDERS.iter().copied().find(|contender| contender.name == name)
-}
-
-fn unknown(experiment: &Experiment, what: &str, name: &str) -> io::Error {
-    invalid(format!("the experiment `{}` has no {what} called `{name}`; `weir bench list` shows all", experiment.name))
-}
-
-fn invalid(text: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
 /// The state of a whole run.
@@ -387,7 +292,7 @@ impl Bench<'_> {
         record.contender = contender.to_owned();
         record.round = round;
         self.write(&Line::Run(&record))?;
-        eprintln!("  {round} {}", figures::progress(cell, &record));
+        eprintln!("  {round} {}", progress::progress(cell, &record));
         self.records.push(record);
         Ok(())
     }

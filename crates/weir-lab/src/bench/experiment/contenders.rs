@@ -164,3 +164,8 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     Contender { name: "bomb", what: What::Bomb("auto") },
     Contender { name: "bomb-epoll", what: What::Bomb("epoll") },
 ];
+
+/// The contender of that name.
+pub(crate) fn contender(name: &str) -> Option<Contender> {
+    CONTENDERS.iter().copied().find(|contender| contender.name == name)
+}

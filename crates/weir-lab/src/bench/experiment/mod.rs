@@ -6,5 +6,6 @@ pub(super) mod contenders;
 pub(super) mod failover;
 pub(super) mod keepalive;
 pub(super) mod metric;
+pub(super) mod selection;
 pub(super) mod targets;
 pub(super) mod tunnel;

@@ -14,6 +14,11 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
+/// The median over rounds.
+pub(crate) fn middle(own: &[&Record], read: &dyn Fn(&Record) -> f64) -> f64 {
+    median(own.iter().map(|record| read(record)).collect())
+}
+
 /// A figure over several rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Spread {

@@ -5,7 +5,8 @@
 
 mod seconds;
 
-use super::figures::{Report, generator_limit, is_floor};
+use super::figures::Report;
+use super::limits::{generator_limit, is_floor};
 use crate::bench::experiment::cells::{Cell, Closed, Load};
 use crate::bench::experiment::metric::{Compared, Metric};
 use crate::bench::experiment::tunnel::{TUNNEL_RATIOS, Tunnels};

@@ -1,6 +1,6 @@
 //! What clients see while servers die: three servers, a proxy in front, load by the clock, and a fault at known times.
 //!
-//! Called by `mod.rs` for each run of the experiment `failover`, and by `report.rs` for its table. Each run starts servers
+//! Called by `rounds.rs` for each run of the experiment `failover`. Each run starts servers
 //! and proxy anew. Clients are many enough that none waits for the slow answer of another one. POSTs carry numbers, and
 //! servers write down what they get, so what came twice is known exactly.
 
@@ -16,13 +16,9 @@ use super::servers::Servers;
 use super::stage::{Running, Stage, free_address};
 use crate::bench::experiment::contenders::{Contender, What};
 use crate::bench::experiment::failover::{Fault, READS, SERVERS, WRITES};
-use crate::bench::record::answers::{Errors, Latency};
 use crate::bench::record::failover::{Event, Failover, Requests, Second};
 use crate::bench::record::outcome::Record;
-use crate::bench::record::statistics::median;
-use crate::bench::report::figures::{error_text, microseconds, ms};
 use crate::bomb::{self, ClassSummary, Slice, Summary};
-use crate::units::grouped;
 
 /// Between the first request and the first that counts.
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -141,116 +137,4 @@ fn timeline(bombed: &bomb::Record) -> Vec<Second> {
         }
     };
     seconds.into_iter().map(one).collect()
-}
-
-/// Heads of the table, without the first.
-pub(crate) const COLUMNS: &[&str] = &[
-    "GETs answered 2xx",
-    "failed",
-    "p50",
-    "p99",
-    "p99.9",
-    "longest, ms",
-    "POSTs answered 2xx",
-    "failed",
-    "p99",
-    "longest, ms",
-    "came twice",
-    "seconds with failures",
-    "last failure after, s",
-    "CPU µs",
-    "idle",
-    "limit",
-];
-
-/// A contender's row: medians of times, sums of what failed, the worst of the rest.
-pub(crate) fn row(own: &[&Record]) -> Vec<String> {
-    let runs: Vec<&Failover> = own.iter().filter_map(|record| record.failover.as_ref()).collect();
-    let (reads, writes): (Vec<&Requests>, Vec<&Requests>) = runs.iter().map(|run| (&run.reads, &run.writes)).unzip();
-    let longest = |of: &[&Requests]| ms(of.iter().map(|run| run.latency.max_us).max().unwrap_or(0) as f64);
-    let last = runs.iter().filter_map(|run| run.last_failure_s).reduce(f64::max);
-    let limit = own.iter().find_map(|record| record.generator_limit.as_ref());
-    vec![
-        share(&reads),
-        failed(&reads),
-        typical(&reads, |latency| latency.p50_us),
-        typical(&reads, |latency| latency.p99_us),
-        typical(&reads, |latency| latency.p999_us),
-        longest(&reads),
-        share(&writes),
-        failed(&writes),
-        typical(&writes, |latency| latency.p99_us),
-        longest(&writes),
-        runs.iter().map(|run| run.writes_twice).sum::<u64>().to_string(),
-        runs.iter().map(|run| run.seconds_failed).max().unwrap_or(0).to_string(),
-        last.map_or_else(|| "-".to_owned(), |last| format!("{last:.2}")),
-        microseconds(median(own.iter().map(|record| record.proxy_us_per_request()).collect())),
-        format!("{:.0} %", median(own.iter().map(|record| record.idle * 100.0).collect())),
-        limit.map_or_else(String::new, |cause| format!("**the generator**: {cause}")),
-    ]
-}
-
-fn typical(runs: &[&Requests], time: fn(&Latency) -> u64) -> String {
-    ms(median(runs.iter().map(|run| time(&run.latency) as f64).collect()))
-}
-
-/// Percent answered with 2xx over all rounds; 100 only when it was all.
-fn share(runs: &[&Requests]) -> String {
-    let (good, offered) = runs.iter().fold((0, 0), |(good, offered), run| (good + run.good, offered + run.offered));
-    if good == offered {
-        return "all".to_owned();
-    }
-    // Rounded down: what is missing shows.
-    format!("{:.2} %", (good as f64 / offered as f64 * 1e4).floor() / 1e2)
-}
-
-fn failed(runs: &[&Requests]) -> String {
-    let mut all = Errors::new();
-    for (kind, count) in runs.iter().flat_map(|run| &run.failed) {
-        *all.entry(kind.clone()).or_default() += count;
-    }
-    error_text(&all)
-}
-
-/// For somebody who waits.
-pub(crate) fn progress(record: &Record) -> String {
-    let Some(run) = &record.failover else { return String::new() };
-    let one = |requests: &Requests| {
-        let failed = requests.offered - requests.good;
-        format!("{failed:>4} of {:>6} failed, p99 {:>7} ms", requests.offered, ms(requests.latency.p99_us as f64))
-    };
-    format!("GET {}; POST {}, {} twice", one(&run.reads), one(&run.writes), run.writes_twice)
-}
-
-/// For the last section of the report.
-pub(crate) fn method() -> String {
-    let ((reads, readers), (writes, writers)) = (READS, WRITES);
-    format!(
-        "Clients ask by the clock: {} GETs a second on {} connections, {writes} POSTs a second on {writers}, so many that none
-waits for another one's slow answer. `failed` is everything but an answer with 2xx, by kind, summed over the rounds; times
-are medians over the rounds and count from when a request was due, with what failed by a status; the longest, and the times of
-failures, are those of the worst round. `came twice` are POSTs that servers got once too often, by the numbers that they carry
-(servers write each down before they answer). The fault begins after a quarter of the run.
-
-All proxies have the same patience: 1 s for a connect, 2 s for an answer, three tries (weir: 6 s in all), and none may send a POST
-twice. nginx: `proxy_next_upstream error timeout http_502 http_503 http_504`, `max_fails=3 fail_timeout=1s`, shared by a zone.
-HAProxy: `option redispatch 1`, `retries 2`, `retry-on conn-failure empty-response response-timeout 502 503 504` but for POST,
-probes each second (`fall 2 rise 2`), `observe layer7 error-limit 10 on-error mark-down`. weir: probes each second (`fall=2
-rise=2`), `failover \"5xx\"`, `forward-timeout \"6s\"`, else its defaults.
-",
-        grouped(u64::from(reads)),
-        grouped(u64::from(readers))
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_share_is_never_rounded_up_to_all() {
-        let run = |good, offered| Requests { good, offered, ..Requests::default() };
-        assert_eq!(share(&[&run(10, 10), &run(5, 5)]), "all");
-        assert_eq!(share(&[&run(99_999, 100_000)]), "99.99 %");
-    }
 }

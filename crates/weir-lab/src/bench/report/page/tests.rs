@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::bench::BenchOptions;
 use crate::bench::experiment::catalogue::{EXPERIMENTS, Experiment};
 use crate::bench::experiment::cells::{Axes, Cell};
+use crate::bench::experiment::selection::BenchOptions;
 use crate::bench::record::answers::Latency;
 use crate::bench::record::circumstances::Circumstances;
 use crate::bench::record::outcome::Record;

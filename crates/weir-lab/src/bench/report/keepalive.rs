@@ -1,0 +1,87 @@
+//! The table of the experiment `keepalive`, its line of progress, and how it is measured.
+//!
+//! Called by `figures.rs` and `progress.rs`.
+
+use super::limits::limit;
+use super::numbers::{microseconds, ms};
+use crate::bench::experiment::keepalive::{BURN_MS, BURNS, CONNECTIONS, WORKERS};
+use crate::bench::record::keepalive::Probed;
+use crate::bench::record::outcome::Record;
+use crate::bench::record::statistics::median;
+
+/// Heads of the table, without the first.
+pub(crate) const COLUMNS: &[&str] = &[
+    "slower than 20 ms, of 10,000",
+    "of",
+    "failed",
+    "p50",
+    "p99",
+    "p99.9",
+    "longest, ms",
+    "first byte p99.9",
+    "workers busy",
+    "load answered",
+    "not",
+    "CPU µs",
+    "idle",
+    "limit",
+];
+
+/// A contender's row: sums of counts, medians of times, the longest of all rounds.
+pub(crate) fn row(own: &[&Record]) -> Vec<String> {
+    let of = |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
+    let probed: Vec<&Probed> = own.iter().filter_map(|record| record.probed.as_ref()).collect();
+    let sum = |read: fn(&Probed) -> u64| probed.iter().map(|run| read(run)).sum::<u64>();
+    let (slow, requests) = (sum(|run| run.slow), sum(|run| run.requests));
+    let busy = |pick: fn(&[f64]) -> Option<&f64>| {
+        median(probed.iter().filter_map(|run| pick(&run.busy)).map(|share| share * 100.0).collect())
+    };
+    let first_byte = |record: &Record| {
+        let latency = record.probed.as_ref().and_then(|run| run.first_byte);
+        latency.map_or(f64::NAN, |latency| latency.p999_us as f64)
+    };
+    vec![
+        format!("{:.1}", slow as f64 / requests.max(1) as f64 * 1e4),
+        format!("{slow} of {requests}"),
+        sum(|run| run.failed).to_string(),
+        ms(of(&|record| record.latency_us(|latency| latency.p50_us))),
+        ms(of(&|record| record.latency_us(|latency| latency.p99_us))),
+        ms(of(&|record| record.latency_us(|latency| latency.p999_us))),
+        ms(own.iter().map(|record| record.latency_us(|latency| latency.max_us)).fold(f64::NAN, f64::max)),
+        ms(of(&first_byte)),
+        format!("{:.0} and {:.0} %", busy(<[f64]>::first), busy(<[f64]>::last)),
+        sum(|run| run.load_answered).to_string(),
+        sum(|run| run.load_failed).to_string(),
+        microseconds(of(&Record::proxy_us_per_request)),
+        format!("{:.0} %", of(&|record| record.idle) * 100.0),
+        limit(own),
+    ]
+}
+
+/// For somebody who waits.
+pub(crate) fn progress(record: &Record) -> String {
+    let Some(run) = &record.probed else { return String::new() };
+    let busy: Vec<String> = run.busy.iter().map(|share| format!("{:.0} %", share * 100.0)).collect();
+    format!(
+        "{:>4} of {} slow, {} failed, p99 {:>7} ms, workers busy {}",
+        run.slow,
+        run.requests,
+        run.failed,
+        ms(record.latency_us(|latency| latency.p99_us)),
+        busy.join(" and ")
+    )
+}
+
+/// For the last section of the report.
+pub(crate) fn method() -> String {
+    format!(
+        "`weir probe` asks one request at a time and pauses 5 ms behind each answer. The server has {WORKERS} workers that share a
+listening socket, so that an idle one takes a new connection. Requests that cost a worker {BURN_MS} ms of processor time keep
+them busy: {BURNS} a second at random times (Poisson) on {CONNECTIONS} kept connections. They come to the server directly, half of
+them to each worker, or in the last cell through the contender, whose connections then decide which worker has how much. Counts of slow answers are sums over the rounds,
+times are medians, the longest is that of all rounds. Proxies keep connections to the server whatever their client does. `workers
+busy` is the processor time of the less and of the more busy one; `CPU` is the proxy's for an answer of the probe, and in the
+last cell also what the load takes. What is slow in the first cell is the machine's own noise.
+"
+    )
+}

@@ -1,0 +1,169 @@
+//! A report as Markdown: the targets, then a table for each cell, then how everything was set.
+//!
+//! Called by `bench/mod.rs`. The figures are those of `figures.rs`.
+
+use std::fmt::Write as _;
+
+use super::figures::{Judged, Report, Row, Sheet};
+use crate::bench::experiment::cells::Cell;
+
+/// The whole text.
+pub(crate) fn text(report: &Report<'_>) -> String {
+    let mut text = format!("# weir bench {}: {}\n\n", report.experiment.name, report.experiment.title);
+    text.push_str(&circumstances(report));
+    text.push_str(&targets(report));
+    for cell in report.cells {
+        text.push_str(&table(report, cell));
+    }
+    let _ = write!(text, "## Method\n\n{}", report.method());
+    text
+}
+
+fn circumstances(report: &Report<'_>) -> String {
+    let mut text = report.setting() + "\n\n";
+    for (name, line) in &report.circumstances.said {
+        let _ = writeln!(text, "- {name}: {line}");
+    }
+    text.push('\n');
+    text
+}
+
+fn targets(report: &Report<'_>) -> String {
+    let judged = report.judged();
+    if judged.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("## Targets\n\n| | target | measured | |\n|---|---|---|---|\n");
+    for Judged { title, bound, measured, is_met, remark } in judged {
+        let verdict = match (is_met, report.options.quick) {
+            (None, _) => "not measured",
+            (Some(true), false) => "pass",
+            (Some(false), false) => "**miss**",
+            (Some(true), true) => "within, in a quick run",
+            (Some(false), true) => "**outside**, in a quick run",
+        };
+        let _ = writeln!(text, "| {title} | {bound} | {measured} | {verdict}{remark} |");
+    }
+    text.push('\n');
+    text
+}
+
+fn table(report: &Report<'_>, cell: &Cell) -> String {
+    let Sheet { columns, rows, rounds } = report.sheet(cell);
+    let mut text = format!("## {}: {}\n\n| |", cell.name, cell.title);
+    columns.iter().for_each(|column| {
+        let _ = write!(text, " {column} |");
+    });
+    let _ = writeln!(text, "\n|{}", "---|".repeat(columns.len() + 1));
+    for Row { contender, figures, .. } in rows {
+        let figures = figures.map(|figures| figures.join(" | "));
+        let figures = figures.unwrap_or_else(|why| format!("not run: {why} |{}", " |".repeat(columns.len() - 2) + " "));
+        let _ = writeln!(text, "| {contender} | {figures} |");
+    }
+    let _ = writeln!(text, "\nMedians of {rounds} rounds.\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::bench::experiment::catalogue::EXPERIMENTS;
+    use crate::bench::experiment::cells::Axes;
+    use crate::bench::experiment::selection::BenchOptions;
+    use crate::bench::record::answers::Latency;
+    use crate::bench::record::circumstances::Circumstances;
+    use crate::bench::record::outcome::Record;
+
+    fn options() -> BenchOptions {
+        BenchOptions {
+            weir: PathBuf::from("weir"),
+            experiment: "targets".to_owned(),
+            quick: true,
+            connections: Vec::new(),
+            requests: Vec::new(),
+            bodies: Vec::new(),
+            only: Vec::new(),
+            contenders: Vec::new(),
+            rounds: None,
+            seconds: None,
+            weir_origin: false,
+            out: PathBuf::new(),
+        }
+    }
+
+    /// A run of one second on all cores: so much CPU of the proxy for each of 1,000 requests, the rest to the others.
+    fn record(cell: &str, contender: &str, round: u32, cpu_us: f64) -> Record {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        Record {
+            cell: cell.to_owned(),
+            contender: contender.to_owned(),
+            round,
+            requests: 1000,
+            rate: 1000.0,
+            wall_us: 1e6,
+            proxy_us: cpu_us * 1000.0,
+            generator_us: 1e6 * cores - cpu_us * 1000.0,
+            latency: Some(Latency { p50_us: 400, p95_us: 900, p99_us: 12_345, p999_us: 20_000, max_us: 30_000 }),
+            ..Record::default()
+        }
+    }
+
+    fn text(records: &[Record]) -> String {
+        let experiment = &EXPERIMENTS[0];
+        let mut cells = (experiment.cells)(&Axes::default());
+        cells.retain(|cell| cell.name == "c64" || cell.name == "idle");
+        let said = vec![("weir".to_owned(), "weir: io_uring".to_owned())];
+        let circumstances = &Circumstances { said, ..Circumstances::default() };
+        super::text(&Report { experiment, options: &options(), cells: &cells, records, circumstances })
+    }
+
+    #[test]
+    fn targets_are_judged_by_the_median_ratio_and_what_was_not_measured_is_said() {
+        let mut records = Vec::new();
+        for (round, weir_us, epoll_us) in [(1, 4.0, 7.0), (2, 4.4, 9.0), (3, 9.0, 8.0)] {
+            records.push(record("c64", "nginx", round, 10.0));
+            records.push(record("c64", "weir", round, weir_us));
+            records.push(record("c64", "weir-epoll", round, epoll_us));
+        }
+        let text = text(&records);
+        assert!(
+            text.contains("| CPU a request, 64 connections, against nginx | ≤ 0.50 | 0.44 | within, in a quick run |"),
+            "{text}"
+        );
+        assert!(text.contains(
+            "| epoll: CPU a request, 64 connections, against nginx | ≤ 0.65 | 0.80 | **outside**, in a quick run |"
+        ));
+        assert!(text.contains("| user memory for an idle connection, bytes | ≤ 512 | - | not measured |"), "{text}");
+        assert!(!text.contains("4,000 connections"), "that cell was not selected: {text}");
+        assert!(text.contains("- weir: weir: io_uring\n"));
+    }
+
+    #[test]
+    fn a_row_says_what_limited_it_and_which_errors_there_were() {
+        let mut limited = record("c64", "weir", 1, 4.0);
+        limited.errors.insert("timed_out".to_owned(), 3);
+        limited.generator_limit = Some("a thread was busy".to_owned());
+        let mut disturbed = record("c64", "nginx", 1, 10.0);
+        disturbed.generator_us = 0.0;
+        let text = text(&[limited, disturbed]);
+        let row = |name: &str| text.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap().to_owned();
+        let cells: Vec<String> = row("weir").split('|').map(|cell| cell.trim().to_owned()).collect();
+        assert_eq!(cells[1..6], ["weir", "1000", "-", "1.00 (1.00-1.00)", "0.40 (0.40-0.40)"]);
+        assert_eq!(cells[6..12], ["0.40", "12", "20", "30", "-", "timed_out 3"]);
+        assert!(row("weir").contains("the rate is a floor; **the generator**: a thread was busy |"), "{}", row("weir"));
+        assert!(row("nginx").contains("**not quiet: "), "{}", row("nginx"));
+        assert!(text.contains("within, in a quick run, but 3 errors |"), "{text}");
+    }
+
+    #[test]
+    fn a_contender_that_was_not_run_says_why_and_has_no_figures() {
+        let stopped = Record { not_run: Some("no ports".to_owned()), ..record("c64", "haproxy", 1, 1.0) };
+        let text = text(&[record("c64", "nginx", 1, 10.0), stopped]);
+        let row = text.lines().find(|line| line.starts_with("| haproxy |")).unwrap();
+        assert!(row.starts_with("| haproxy | not run: no ports |"), "{row}");
+        let head = text.lines().find(|line| line.starts_with("| | rate /s |")).unwrap();
+        assert_eq!(row.matches('|').count(), head.matches('|').count());
+    }
+}

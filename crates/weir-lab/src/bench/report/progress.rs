@@ -1,0 +1,36 @@
+//! A line for each run while an experiment runs.
+//!
+//! Called by `bench/mod.rs`.
+
+use super::numbers::{microseconds, ms};
+use super::{failover, keepalive, tunnel};
+use crate::bench::experiment::cells::{Cell, Load};
+use crate::bench::experiment::tunnel::Tunnels;
+use crate::bench::record::outcome::Record;
+
+/// One line for somebody who waits.
+pub(crate) fn progress(cell: &Cell, record: &Record) -> String {
+    let name = &record.contender;
+    let errors: u64 = record.errors.values().sum();
+    if let Some(why) = &record.not_run {
+        return format!("{name:<11} not run: {why}");
+    }
+    match cell.load {
+        Load::Failover(_) => format!("{name:<11} {}", failover::progress(record)),
+        Load::Probe(_) => format!("{name:<11} {}", keepalive::progress(record)),
+        Load::Tunnel(Tunnels::Full(_)) => format!("{name:<11} {}", tunnel::progress(record)),
+        Load::Tunnel(Tunnels::Idle(_)) => {
+            format!("{name:<11} {:>8.0} B a tunnel, {errors} ends lost", record.bytes_per_connection)
+        }
+        Load::Idle(_) => format!("{name:<11} {:>8.0} B a connection, {errors} lost", record.bytes_per_connection),
+        Load::Slow { .. } => format!("{name:<11} {:>8.1} MB above idle, {errors} lost", record.memory_bytes / 1e6),
+        _ => format!(
+            "{name:<11} {:>8.0}/s, CPU {:>6} µs, p99 {:>7} ms, idle {:>3.0} %, {} upstream connections, {errors} errors",
+            record.rate,
+            microseconds(record.proxy_us_per_request()),
+            ms(record.latency_us(|latency| latency.p99_us)),
+            record.idle * 100.0,
+            record.upstream_connections,
+        ),
+    }
+}
