@@ -7,6 +7,7 @@ pub(super) mod keepalive;
 pub(super) mod load;
 pub(super) mod memory;
 pub(super) mod process;
+pub(super) mod rounds;
 pub(super) mod servers;
 pub(super) mod settings;
 pub(super) mod stage;

@@ -1,0 +1,234 @@
+//! All rounds of an experiment: who takes part in a cell, in which order, for how long.
+//!
+//! Called by `bench/mod.rs` once a run. `stage.rs` starts whoever is measured; `load.rs`, `memory.rs`, `failover.rs`,
+//! `keepalive.rs` and `tunnel.rs` make one run each. Bounds: the rounds and seconds of the experiment or of the options.
+
+use std::io;
+
+use super::load::{self, Times};
+use super::stage::{self, Running, Stage};
+use super::{failover, keepalive, memory, tunnel};
+use crate::bench::experiment::catalogue::Experiment;
+use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind};
+use crate::bench::experiment::contenders::{Contender, contender};
+use crate::bench::experiment::metric::Metric;
+use crate::bench::experiment::selection::{BenchOptions, unknown};
+use crate::bench::experiment::targets;
+use crate::bench::experiment::tunnel::Tunnels;
+use crate::bench::record::outcome::Record;
+use crate::bench::record::statistics::median;
+
+/// What came of an experiment.
+pub(crate) struct Measured {
+    /// In the order in which they were made.
+    pub(crate) records: Vec<Record>,
+    /// What each weir says when it starts, by contender.
+    pub(crate) said: Vec<(String, String)>,
+}
+
+/// Runs all rounds of these cells. `keep` is handed each record as soon as it is there.
+///
+/// # Errors
+/// A program doesn't start, a run fails, `keep` does, or the user interrupts.
+pub(crate) fn rounds(
+    experiment: &'static Experiment,
+    options: &BenchOptions,
+    cells: &[Cell],
+    keep: &mut Keep<'_>,
+) -> io::Result<Measured> {
+    let measured = Measured { records: Vec::new(), said: Vec::new() };
+    let mut rounds = Rounds { experiment, options, cells, stage: None, measured, keep };
+    cells.iter().try_for_each(|cell| rounds.measure(cell))?;
+    Ok(rounds.measured)
+}
+
+/// Whoever writes a record down and shows it.
+type Keep<'a> = dyn FnMut(&Cell, &Record) -> io::Result<()> + 'a;
+
+/// The state of a whole run.
+struct Rounds<'a> {
+    experiment: &'static Experiment,
+    options: &'a BenchOptions,
+    cells: &'a [Cell],
+    /// What the last cell ran on, and whether its origin was weir's.
+    stage: Option<(Stage, bool)>,
+    measured: Measured,
+    keep: &'a mut Keep<'a>,
+}
+
+impl Rounds<'_> {
+    /// All rounds of one cell. The contenders run side by side all the time, one of them with load.
+    fn measure(&mut self, cell: &Cell) -> io::Result<()> {
+        eprintln!("{}: {}", cell.name, cell.title);
+        let origin_is_weir = self.options.weir_origin || cell.origin != Origin::Usual;
+        // One stage at a time, and the same one as long as it will do.
+        let stage = match self.stage.take().filter(|(_, is_weir)| *is_weir == origin_is_weir) {
+            Some((stage, _)) => stage,
+            None => Stage::open(&self.options.weir, origin_is_weir, &bodies(self.cells))?,
+        };
+        let outcome = self.measure_on(&stage, cell);
+        self.stage = Some((stage, origin_is_weir));
+        outcome
+    }
+
+    fn measure_on(&mut self, stage: &Stage, cell: &Cell) -> io::Result<()> {
+        let contenders = self.startable(stage, cell)?;
+        let mut running = Vec::new();
+        if !cell.load.is_fresh() {
+            for contender in &contenders {
+                running.push(stage.start(*contender, cell)?);
+            }
+        }
+        let rate = self.fixed_rate(stage, cell)?;
+        for round in 1..=self.rounds(cell) {
+            for (at, contender) in contenders.iter().enumerate() {
+                if let Some((one, record)) = self.run_on_its_own(stage, cell, *contender)? {
+                    self.listen_to(*contender, &one);
+                    self.keep(cell, contender.name, round, record)?;
+                    continue;
+                }
+                let started;
+                let one = if let Some(one) = running.get(at) {
+                    one
+                } else {
+                    started = stage.start(*contender, cell)?;
+                    &started
+                };
+                let record = self.run_once(stage, cell, one, rate)?;
+                load::settle(one)?;
+                self.listen_to(*contender, one);
+                self.keep(cell, contender.name, round, record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A run of a load that starts servers and proxy itself.
+    fn run_on_its_own(
+        &self,
+        stage: &Stage,
+        cell: &Cell,
+        contender: Contender,
+    ) -> io::Result<Option<(Running, Record)>> {
+        let seconds = |quick| {
+            let usual = if self.options.quick { quick } else { self.experiment.seconds };
+            self.options.seconds.unwrap_or(usual)
+        };
+        match cell.load {
+            Load::Failover(fault) => failover::run(stage, contender, fault, seconds(6)).map(Some),
+            Load::Probe(probing) => keepalive::run(stage, contender, probing, seconds(4)).map(Some),
+            Load::Tunnel(tunnels) => tunnel::run(stage, contender, tunnels, seconds(2)).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Who can take part here; a record says why the others can't.
+    fn startable(&mut self, stage: &Stage, cell: &Cell) -> io::Result<Vec<Contender>> {
+        let mut startable = Vec::new();
+        for contender in self.contenders(cell) {
+            match stage.obstacle(contender, cell) {
+                None => startable.push(contender),
+                Some(why) => self.keep(cell, contender.name, 1, Record { not_run: Some(why), ..Record::default() })?,
+            }
+        }
+        Ok(startable)
+    }
+
+    /// Remembers what a contender says of itself.
+    fn listen_to(&mut self, contender: Contender, running: &Running) {
+        let said = &mut self.measured.said;
+        if !said.iter().any(|(name, _)| name == contender.name)
+            && let Some(line) = running.says()
+        {
+            said.push((contender.name.to_owned(), line));
+        }
+    }
+
+    /// Who takes part: those that were named, or in a quick run those that targets need, or all.
+    fn contenders(&self, cell: &Cell) -> Vec<Contender> {
+        let named = &self.options.contenders;
+        let targets = self.experiment.targets;
+        let only_targets = self.options.quick && targets.iter().any(|target| target.cell == cell.name);
+        let wanted = |name: &str| match (named.is_empty(), only_targets) {
+            (false, _) => named.iter().any(|one| one == name),
+            (true, true) => targets::is_needed(targets, &cell.name, name),
+            (true, false) => true,
+        };
+        cell.contenders.iter().filter(|name| wanted(name)).filter_map(|name| contender(name)).collect()
+    }
+
+    fn rounds(&self, cell: &Cell) -> u32 {
+        let is_short = cell.load.is_fresh() && !matches!(cell.load, Load::Tunnel(Tunnels::Full(_)));
+        let usual = match (self.options.quick, is_short) {
+            (false, false) => self.experiment.rounds,
+            (false, true) => 3,
+            (true, false) => 3,
+            // Memory hardly varies between rounds: once is enough when time is short.
+            (true, true) => 1,
+        };
+        self.options.rounds.unwrap_or(usual)
+    }
+
+    fn times(&self, connections: u32) -> Times {
+        let quick = if connections >= 1000 { 2 } else { 1 };
+        let seconds = self.options.seconds.unwrap_or(if self.options.quick { quick } else { self.experiment.seconds });
+        // Thousands of connections have to be made first, each with one to the server behind it.
+        let connecting = f64::from(connections) / if connections > 10_000 { 4_000.0 } else { 10_000.0 };
+        let warm_up = if self.options.quick { 0.3 } else { 1.0 } + connecting;
+        Times { warm_up, seconds: f64::from(seconds) }
+    }
+
+    /// Half of what nginx reached in the named cell; measured now when that cell wasn't part of this run.
+    fn fixed_rate(&self, stage: &Stage, cell: &Cell) -> io::Result<f64> {
+        let Load::HalfOfNginx { of, connections } = cell.load else { return Ok(0.0) };
+        let known = self.measured.records.iter().filter(|record| record.cell == of && record.contender == "nginx");
+        let rates: Vec<f64> = known.map(|record| record.figure(Metric::Rate)).collect();
+        if !rates.is_empty() {
+            return Ok(median(rates) / 2.0);
+        }
+        let nginx = contender("nginx").ok_or_else(|| unknown(self.experiment, "contender", "nginx"))?;
+        let running = stage.start(nginx, cell)?;
+        let load = Closed { connections, body: 3, kind: RequestKind::Minimal };
+        Ok(load::closed(stage, &running, load, Times { warm_up: 1.0, seconds: 3.0 })?.rate / 2.0)
+    }
+
+    fn run_once(&self, stage: &Stage, cell: &Cell, running: &Running, rate: f64) -> io::Result<Record> {
+        let times = self.times(cell.load.connections());
+        match cell.load {
+            Load::Closed(closed) => load::closed(stage, running, closed, times),
+            Load::HalfOfNginx { connections, .. } => {
+                load::open(stage, running, connections, (rate, stage::SMALL), times)
+            }
+            Load::Fixed { connections, rate, path } => {
+                load::open(stage, running, connections, (f64::from(rate), path), times)
+            }
+            Load::Stall => load::stall(stage, running),
+            Load::Idle(connections) => memory::idle(running, connections),
+            Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) => {
+                Err(io::Error::other("such a run starts everything itself"))
+            }
+            Load::Slow { clients, body } => {
+                let seconds = if self.options.quick { 3.0 } else { 8.0 };
+                memory::slow(running, clients, &stage.path(body), seconds)
+            }
+        }
+    }
+
+    fn keep(&mut self, cell: &Cell, contender: &str, round: u32, mut record: Record) -> io::Result<()> {
+        record.cell = cell.name.clone();
+        record.contender = contender.to_owned();
+        record.round = round;
+        (self.keep)(cell, &record)?;
+        self.measured.records.push(record);
+        Ok(())
+    }
+}
+
+/// Lengths of all bodies that are asked for.
+fn bodies(cells: &[Cell]) -> Vec<u64> {
+    let bodies = cells.iter().filter_map(|cell| match cell.load {
+        Load::Closed(Closed { body, .. }) | Load::Slow { body, .. } => Some(body),
+        _ => None,
+    });
+    bodies.collect()
+}
