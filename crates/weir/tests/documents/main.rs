@@ -4,6 +4,7 @@
 //! values of constants, defaults of options) is looked up; nothing is built or run.
 
 mod glitches;
+mod imports;
 mod log;
 mod markdown;
 mod names;

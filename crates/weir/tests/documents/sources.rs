@@ -62,6 +62,17 @@ pub(crate) fn code(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.starts_with("//"))
 }
 
+/// A line's code: without texts in quotes and comments behind it.
+pub(crate) fn bare(line: &str) -> String {
+    let outside: String = line.split('"').step_by(2).collect::<Vec<_>>().join(" ");
+    outside.split("//").next().unwrap_or_default().to_owned()
+}
+
+/// What stands in front of the tests at the end.
+pub(crate) fn without_tests(text: &str) -> &str {
+    text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default()
+}
+
 /// Whether a text defines a name: an item, a variant, a field.
 pub(crate) fn defines(text: &str, name: &str) -> bool {
     const KEYWORDS: [&str; 8] = ["fn", "struct", "enum", "trait", "const", "static", "type", "mod"];

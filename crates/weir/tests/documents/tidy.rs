@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::sources::{Source, code, rust_files, words};
+use super::imports::{circles, imports};
+use super::sources::{Source, bare, code, rust_files, without_tests, words};
 use super::{nothing_found, read};
 
 /// Lines of a file, its own tests left out. More than that usually is two jobs.
@@ -13,18 +14,6 @@ const SAFE: &[&str] = &["weir-http", "weir-proxy", "weir-config", "weir-worker",
 /// Whether a file has tests and nothing else.
 pub(crate) fn is_test(path: &str) -> bool {
     path.contains("/tests/") || path.contains("/conformance/") || path.ends_with("/tests.rs")
-}
-
-/// Lines in front of the tests at the end.
-fn lines_without_tests(text: &str) -> usize {
-    let tests = text.find("\n#[cfg(test)]\nmod tests {").unwrap_or(text.len());
-    text[..tests].lines().count()
-}
-
-/// A line's code: without texts in quotes and comments behind it.
-fn bare(line: &str) -> String {
-    let outside: String = line.split('"').step_by(2).collect::<Vec<_>>().join(" ");
-    outside.split("//").next().unwrap_or_default().to_owned()
 }
 
 fn each_file(check: impl Fn(&Source) -> Option<String>) {
@@ -54,7 +43,7 @@ fn nothing_is_left_to_do() {
 #[test]
 fn no_file_has_two_jobs() {
     each_file(|file| {
-        let lines = lines_without_tests(&file.text);
+        let lines = without_tests(&file.text).lines().count();
         let long = lines > LINES_MAX && !is_test(&file.path);
         long.then(|| format!("{} has {lines} lines without its tests", file.path))
     });
@@ -85,6 +74,39 @@ fn ring_0_bans_what_it_must_not_know() {
             assert!(text.contains(word), "{name} may use {word}");
         }
     }
+}
+
+/// Where experiments are run and reported, and which of its folders may import which others.
+const BENCH: &str = "crates/weir-lab/src/bench/";
+const BENCH_FOLDERS: &[(&str, &[&str])] = &[
+    ("experiment", &[]),
+    ("record", &["experiment"]),
+    ("run", &["experiment", "record"]),
+    ("report", &["experiment", "record"]),
+];
+/// What only those need that do something: `run`, and `mod.rs`, which writes the files.
+const BENCH_DEEDS: &[&str] = &["std::fs", "std::net", "std::process", "std::thread::spawn", "std::time"];
+
+#[test]
+fn the_bench_imports_in_one_direction() {
+    let files: Vec<Source> = rust_files().into_iter().filter(|file| file.path.starts_with(BENCH)).collect();
+    assert!(files.len() > 20, "only {} sources found", files.len());
+    let imports = imports(&files);
+    let round = circles(&imports);
+    assert!(round.is_empty(), "these files import each other in a circle: {round:?}");
+    let folder = |module: &str| module.split("::").nth(1).unwrap_or_default().to_owned();
+    let mut findings = Vec::new();
+    for (from, to) in imports.iter().flat_map(|(from, others)| others.iter().map(move |to| (from, to))) {
+        let row = BENCH_FOLDERS.iter().find(|(name, _)| *name == folder(from));
+        if row.is_some_and(|(own, others)| *own != folder(to) && !others.contains(&folder(to).as_str())) {
+            findings.push(format!("{from} imports {to}"));
+        }
+    }
+    for file in files.iter().filter(|file| !file.path.contains("/run/") && file.path != format!("{BENCH}mod.rs")) {
+        let deed = BENCH_DEEDS.iter().find(|deed| without_tests(&file.text).contains(*deed));
+        findings.extend(deed.map(|deed| format!("{} has {deed}", file.path)));
+    }
+    nothing_found(&findings);
 }
 
 /// Name and line of each dependency of the workspace that is not part of it.
@@ -149,5 +171,5 @@ fn all_count(path: &str, variable: &str, least: usize) {
 #[test]
 fn texts_in_quotes_are_not_code() {
     assert_eq!(words(&bare("a(\"b\"); // c")).collect::<Vec<_>>(), ["a"]);
-    assert_eq!(lines_without_tests("a\nb\n#[cfg(test)]\nmod tests {\nc\n}\n"), 2);
+    assert_eq!(without_tests("a\nb\n#[cfg(test)]\nmod tests {\nc\n}\n"), "a\nb");
 }
