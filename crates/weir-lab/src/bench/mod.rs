@@ -1,10 +1,12 @@
 //! The benchmark harness: experiments in which weir is compared with no proxy, nginx, HAProxy and others, in alternating
 //! rounds of one run.
 //!
-//! Called by `weir bench` (and so by `make bench`). `experiments` says what is asked, `cells` in which situations,
-//! `contenders` and `settings` who takes part, `targets` what has to be reached; `stage` starts programs, `load` and `memory`
-//! measure them, `report` and `page` show the `record`s. Method: only ratios inside one run count, and medians of them; where the
-//! generator was the limit, the row says so. Bounds: each run is limited in time and each process ends with the harness.
+//! Called by `weir bench` (and so by `make bench`). `experiment` says what is asked, `run` does it, `record` is what a run
+//! leaves, `report` shows that. They are tied together here, where the files of an experiment are written: `run` and `report`
+//! know `experiment` and `record` but not each other, and nobody knows this file (a test watches over that).
+//!
+//! Method: only ratios inside one run count, and medians of them; where the generator was the limit, the row says so. Bounds: each
+//! run is limited in time and each process ends with the harness.
 
 mod experiment;
 mod record;

@@ -1,5 +1,5 @@
-//! A cell: one situation in which contenders are compared. Made by `catalogue.rs`; what is done in
-//! it is a variant of [`Load`].
+//! A cell: one situation in which contenders are compared. Made by `catalogue.rs`; what is done in it is a
+//! variant of [`Load`]. Bounds: [`CONNECTIONS_MAX`], [`BODY_MAX`].
 
 use super::failover::{self, Fault};
 use super::keepalive::Probing;

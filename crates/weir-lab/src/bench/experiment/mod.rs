@@ -1,4 +1,10 @@
-//! What an experiment is: what it asks, its cells, who takes part, and the figures that have to be reached.
+//! What an experiment is: what it asks, its cells, who takes part, the figures that have to be reached, and what users chose of
+//! all that.
+//!
+//! Read by everything else in the bench. Owns the names on the command line and in tables. Data only: touches nothing, and
+//! knows nothing of how it is run or shown.
+//!
+//! Bounds: those of what users may choose stand in `cells`.
 
 pub(super) mod catalogue;
 pub(super) mod cells;

@@ -1,4 +1,6 @@
 //! What clients saw of many answers: times and errors.
+//!
+//! Part of records, whoever asked.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,6 @@
 //! What came of a run in which servers died.
+//!
+//! Filled by `run/failover.rs`, shown by `report/failover.rs` and `report/drawing/seconds.rs`.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,6 @@
 //! What a probe saw of a server with busy workers.
+//!
+//! Filled by `run/keepalive.rs`, shown by `report/keepalive.rs`.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,6 @@
 //! The arithmetic over several runs: medians, and ratios that are taken within a round.
+//!
+//! Called by reports, and by `run/rounds.rs`, which sets a rate by what was measured before.
 
 use super::outcome::Record;
 use crate::bench::experiment::metric::Metric;

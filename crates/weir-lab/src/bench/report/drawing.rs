@@ -17,10 +17,10 @@ use crate::chart::{Across, Bar, Bars, Group, Lines, Palette, Point, Series, Unit
 use crate::units::grouped;
 
 /// Charts that belong together, under a heading of their own if it isn't empty.
-pub(crate) struct Section {
-    pub(crate) heading: String,
-    pub(crate) lines: Vec<Lines>,
-    pub(crate) bars: Vec<Bars>,
+pub(super) struct Section {
+    pub(super) heading: String,
+    pub(super) lines: Vec<Lines>,
+    pub(super) bars: Vec<Bars>,
 }
 
 /// Who gets the first colours, which differ most, if they take part.
@@ -101,7 +101,7 @@ fn is_generator_limited(own: &[&Record]) -> bool {
 }
 
 /// All charts of a report.
-pub(crate) fn sections(report: &Report<'_>) -> Vec<Section> {
+pub(super) fn sections(report: &Report<'_>) -> Vec<Section> {
     let names = FIRST.iter().copied().chain(report.records.iter().map(|record| record.contender.as_str()));
     let known = names.filter(|name| report.records.iter().any(|record| record.contender == *name));
     let drawing = Drawing { report, palette: Palette::new(known), over: Over::best(report.cells) };

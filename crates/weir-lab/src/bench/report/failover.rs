@@ -11,7 +11,7 @@ use crate::bench::record::statistics::median;
 use crate::units::grouped;
 
 /// Heads of the table, without the first.
-pub(crate) const COLUMNS: &[&str] = &[
+pub(super) const COLUMNS: &[&str] = &[
     "GETs answered 2xx",
     "failed",
     "p50",
@@ -31,7 +31,7 @@ pub(crate) const COLUMNS: &[&str] = &[
 ];
 
 /// A contender's row: medians of times, sums of what failed, the worst of the rest.
-pub(crate) fn row(own: &[&Record]) -> Vec<String> {
+pub(super) fn row(own: &[&Record]) -> Vec<String> {
     let runs: Vec<&Failover> = own.iter().filter_map(|record| record.failover.as_ref()).collect();
     let (reads, writes): (Vec<&Requests>, Vec<&Requests>) = runs.iter().map(|run| (&run.reads, &run.writes)).unzip();
     let longest = |of: &[&Requests]| ms(of.iter().map(|run| run.latency.max_us).max().unwrap_or(0) as f64);
@@ -80,7 +80,7 @@ fn failed(runs: &[&Requests]) -> String {
 }
 
 /// For somebody who waits.
-pub(crate) fn progress(record: &Record) -> String {
+pub(super) fn progress(record: &Record) -> String {
     let Some(run) = &record.failover else { return String::new() };
     let one = |requests: &Requests| {
         let failed = requests.offered - requests.good;
@@ -90,7 +90,7 @@ pub(crate) fn progress(record: &Record) -> String {
 }
 
 /// For the last section of the report.
-pub(crate) fn method() -> String {
+pub(super) fn method() -> String {
     let ((reads, readers), (writes, writers)) = (READS, WRITES);
     format!(
         "Clients ask by the clock: {} GETs a second on {} connections, {writes} POSTs a second on {writers}, so many that none

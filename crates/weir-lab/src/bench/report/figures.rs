@@ -30,38 +30,38 @@ pub(crate) struct Report<'a> {
 }
 
 /// A target with what came of it, for people.
-pub(crate) struct Judged {
-    pub(crate) title: &'static str,
+pub(super) struct Judged {
+    pub(super) title: &'static str,
     /// `≥ 2.00`.
-    pub(crate) bound: String,
-    pub(crate) measured: String,
+    pub(super) bound: String,
+    pub(super) measured: String,
     /// None: not measured.
-    pub(crate) is_met: Option<bool>,
+    pub(super) is_met: Option<bool>,
     /// What to know of it: errors, or that it is a floor. Empty: nothing.
-    pub(crate) remark: String,
+    pub(super) remark: String,
 }
 
 /// The table of a cell.
-pub(crate) struct Sheet {
+pub(super) struct Sheet {
     /// Without the first, which names contenders.
-    pub(crate) columns: Vec<&'static str>,
-    pub(crate) rows: Vec<Row>,
+    pub(super) columns: Vec<&'static str>,
+    pub(super) rows: Vec<Row>,
     /// From 0: nothing was measured.
-    pub(crate) rounds: u32,
+    pub(super) rounds: u32,
 }
 
 /// A contender in the table of a cell.
-pub(crate) struct Row {
-    pub(crate) contender: &'static str,
+pub(super) struct Row {
+    pub(super) contender: &'static str,
     /// Its figures as text, one for each column; or why there are none.
-    pub(crate) figures: Result<Vec<String>, String>,
+    pub(super) figures: Result<Vec<String>, String>,
     /// What keeps its rate from being its own.
-    pub(crate) is_limited: bool,
+    pub(super) is_limited: bool,
 }
 
 impl Report<'_> {
     /// How it was measured, and how everything was set.
-    pub(crate) fn method(&self) -> String {
+    pub(super) fn method(&self) -> String {
         match self.cells.first().map(|cell| cell.load) {
             Some(Load::Failover(_)) => failover::method(),
             Some(Load::Probe(_)) => keepalive::method(),
@@ -73,7 +73,7 @@ impl Report<'_> {
     }
 
     /// Machine, programs, and how it was run.
-    pub(crate) fn setting(&self) -> String {
+    pub(super) fn setting(&self) -> String {
         // Tunnels end in the harness.
         let others = || self.cells.iter().filter(|cell| !matches!(cell.load, Load::Tunnel(_)));
         let own = self.options.weir_origin || others().any(|cell| cell.origin != Origin::Usual);
@@ -88,7 +88,7 @@ impl Report<'_> {
     }
 
     /// The targets of cells that were selected.
-    pub(crate) fn judged(&self) -> Vec<Judged> {
+    pub(super) fn judged(&self) -> Vec<Judged> {
         let selected = |target: &&Target| self.cells.iter().any(|cell| cell.name == target.cell);
         self.experiment.targets.iter().filter(selected).map(|target| self.judge(target)).collect()
     }
@@ -133,7 +133,7 @@ impl Report<'_> {
     }
 
     /// What was measured in a cell.
-    pub(crate) fn of_cell(&self, cell: &str) -> Vec<&Record> {
+    pub(super) fn of_cell(&self, cell: &str) -> Vec<&Record> {
         self.records.iter().filter(|record| record.cell == cell).collect()
     }
 
@@ -148,7 +148,7 @@ impl Report<'_> {
     }
 
     /// The figures of a cell.
-    pub(crate) fn sheet(&self, cell: &Cell) -> Sheet {
+    pub(super) fn sheet(&self, cell: &Cell) -> Sheet {
         let records = self.of_cell(&cell.name);
         let compared: &[_] = match cell.load {
             Load::Tunnel(Tunnels::Full(_)) => TUNNEL_RATIOS,

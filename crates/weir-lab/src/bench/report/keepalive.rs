@@ -10,7 +10,7 @@ use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::median;
 
 /// Heads of the table, without the first.
-pub(crate) const COLUMNS: &[&str] = &[
+pub(super) const COLUMNS: &[&str] = &[
     "slower than 20 ms, of 10,000",
     "of",
     "failed",
@@ -28,7 +28,7 @@ pub(crate) const COLUMNS: &[&str] = &[
 ];
 
 /// A contender's row: sums of counts, medians of times, the longest of all rounds.
-pub(crate) fn row(own: &[&Record]) -> Vec<String> {
+pub(super) fn row(own: &[&Record]) -> Vec<String> {
     let of = |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
     let probed: Vec<&Probed> = own.iter().filter_map(|record| record.probed.as_ref()).collect();
     let sum = |read: fn(&Probed) -> u64| probed.iter().map(|run| read(run)).sum::<u64>();
@@ -59,7 +59,7 @@ pub(crate) fn row(own: &[&Record]) -> Vec<String> {
 }
 
 /// For somebody who waits.
-pub(crate) fn progress(record: &Record) -> String {
+pub(super) fn progress(record: &Record) -> String {
     let Some(run) = &record.probed else { return String::new() };
     let busy: Vec<String> = run.busy.iter().map(|share| format!("{:.0} %", share * 100.0)).collect();
     format!(
@@ -73,7 +73,7 @@ pub(crate) fn progress(record: &Record) -> String {
 }
 
 /// For the last section of the report.
-pub(crate) fn method() -> String {
+pub(super) fn method() -> String {
     format!(
         "`weir probe` asks one request at a time and pauses 5 ms behind each answer. The server has {WORKERS} workers that share a
 listening socket, so that an idle one takes a new connection. Requests that cost a worker {BURN_MS} ms of processor time keep

@@ -9,7 +9,7 @@ use crate::bench::record::statistics::middle;
 /// Below this share of idle time the cores are the limit, whoever uses them.
 const IDLE_MIN: f64 = 0.05;
 /// Generator and origin together with more than this share of all cores: the rate says little about the proxy.
-pub(crate) const OTHERS_MAX: f64 = 0.5;
+pub(super) const OTHERS_MAX: f64 = 0.5;
 /// Other programs with more than this share disturb the figures. The kernel's own threads stay below it.
 const FOREIGN_MAX: f64 = 0.1;
 
@@ -28,7 +28,7 @@ fn others(record: &Record) -> (f64, &'static str) {
 }
 
 /// Share of all cores' time that they used.
-pub(crate) fn others_share(record: &Record) -> f64 {
+pub(super) fn others_share(record: &Record) -> f64 {
     share(record, others(record).0)
 }
 
@@ -45,12 +45,12 @@ fn share(record: &Record, us: f64) -> f64 {
 
 /// Whether the rate says little about the contender, because generator and origin used most of the cores, or the generator
 /// says that it was the limit.
-pub(crate) fn is_floor(own: &[&Record]) -> bool {
+pub(super) fn is_floor(own: &[&Record]) -> bool {
     is_full_of_others(own) || generator_limit(own).is_some()
 }
 
 /// Why the generator was the limit, in the first round in which it was.
-pub(crate) fn generator_limit<'a>(own: &[&'a Record]) -> Option<&'a str> {
+pub(super) fn generator_limit<'a>(own: &[&'a Record]) -> Option<&'a str> {
     own.iter().find_map(|record| record.generator_limit.as_deref())
 }
 
@@ -59,7 +59,7 @@ fn is_full_of_others(own: &[&Record]) -> bool {
 }
 
 /// What kept the rate from being higher.
-pub(crate) fn limit(own: &[&Record]) -> String {
+pub(super) fn limit(own: &[&Record]) -> String {
     let (others, foreign) = (middle(own, &others_share), middle(own, &foreign_share));
     let percent = others * 100.0;
     let who = own.first().map_or("", |record| self::others(record).1);

@@ -1,7 +1,7 @@
-//! How everything is measured and set: the last section of each report. Called by `report.rs` and `page.rs`.
+//! How everything is measured and set: the last section of each report. Called by `figures.rs`.
 
 /// Paragraphs, with empty lines between them.
-pub(crate) const METHOD: &str = "Contenders take turns within each round (A B C A B C ...). Ratios are taken within a round; their median is shown, with the
+pub(super) const METHOD: &str = "Contenders take turns within each round (A B C A B C ...). Ratios are taken within a round; their median is shown, with the
 lowest and the highest. `weir bomb` makes the load, from a process of its own; it connects and warms up before anything counts.
 CPU is user and system time of all processes and threads of the program in the counted time, divided by the answers of that time.
 Upstream connections are those that the origin accepted in the run. In a closed loop latency counts from the send, by the clock

@@ -1,13 +1,19 @@
-//! How records are shown: figures as text, judged targets, charts, and the files made of them.
+//! How records are shown: figures as text, judged targets, charts, and what is made of them.
+//!
+//! Called by `bench/mod.rs`: `progress` after each run, `markdown` and `page` at the end. Owns how a figure is written and what
+//! is said of a row that was limited. Gives texts and touches nothing: no files, processes, sockets or clocks. Knows
+//! `experiment` and `record`, and nothing of how records came to be.
+//!
+//! Bound: all of it is a few passes over the records of one run of the bench.
 
-pub(super) mod drawing;
-pub(super) mod failover;
+mod drawing;
+mod failover;
 pub(super) mod figures;
-pub(super) mod keepalive;
-pub(super) mod limits;
+mod keepalive;
+mod limits;
 pub(super) mod markdown;
-pub(super) mod method;
-pub(super) mod numbers;
+mod method;
+mod numbers;
 pub(super) mod page;
 pub(super) mod progress;
-pub(super) mod tunnel;
+mod tunnel;

@@ -1,20 +1,22 @@
 //! How figures are written: as many digits as say something, `-` for what is not known.
+//!
+//! Called by everything that makes rows.
 
 use crate::bench::record::answers::Errors;
 
 /// Each kind with its count; `0` when there are none.
-pub(crate) fn error_text(errors: &Errors) -> String {
+pub(super) fn error_text(errors: &Errors) -> String {
     let named: Vec<String> = errors.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     if named.is_empty() { "0".to_owned() } else { named.join(", ") }
 }
 
 /// With so many digits after the point; `-` when it is not known.
-pub(crate) fn number(value: f64, digits: usize) -> String {
+pub(super) fn number(value: f64, digits: usize) -> String {
     if value.is_finite() { format!("{value:.digits$}") } else { "-".to_owned() }
 }
 
 /// Milliseconds of so many microseconds, with fewer digits from 10 on.
-pub(crate) fn ms(us: f64) -> String {
+pub(super) fn ms(us: f64) -> String {
     match us {
         _ if !us.is_finite() => "-".to_owned(),
         _ if us < 10_000.0 => format!("{:.2}", us / 1000.0),
@@ -23,11 +25,11 @@ pub(crate) fn ms(us: f64) -> String {
 }
 
 /// `-` when it is not known or nothing.
-pub(crate) fn microseconds(us: f64) -> String {
+pub(super) fn microseconds(us: f64) -> String {
     if us.is_finite() && us > 0.0 { format!("{us:.2}") } else { "-".to_owned() }
 }
 
 /// Enough digits for a ratio, not too many for bytes.
-pub(crate) fn figure(value: f64) -> String {
+pub(super) fn figure(value: f64) -> String {
     number(value, if value.abs() < 10.0 { 2 } else { 0 })
 }

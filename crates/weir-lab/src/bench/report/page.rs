@@ -1,6 +1,6 @@
 //! A report as one HTML file: what came of it first, then charts, then all figures, then how it was measured.
 //!
-//! Called by `mod.rs`. The figures are those of `report.rs`, the charts those of `drawing.rs`.
+//! Called by `bench/mod.rs`. The figures are those of `figures.rs`, the charts those of `drawing.rs`.
 
 use std::fmt::Write as _;
 

@@ -8,10 +8,10 @@ use crate::bench::record::outcome::Record;
 use crate::bench::record::statistics::median;
 
 /// Heads of the table of a full tunnel, without the first.
-pub(crate) const COLUMNS: &[&str] = &["GB/s", "CPU s/GB: proxy", "both ends", "idle", "errors", "limit"];
+pub(super) const COLUMNS: &[&str] = &["GB/s", "CPU s/GB: proxy", "both ends", "idle", "errors", "limit"];
 
 /// A contender's row in it.
-pub(crate) fn row(own: &[&Record]) -> Vec<String> {
+pub(super) fn row(own: &[&Record]) -> Vec<String> {
     let of = |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
     let errors = own.iter().flat_map(|record| record.errors.clone()).collect();
     vec![
@@ -25,7 +25,7 @@ pub(crate) fn row(own: &[&Record]) -> Vec<String> {
 }
 
 /// For somebody who waits.
-pub(crate) fn progress(record: &Record) -> String {
+pub(super) fn progress(record: &Record) -> String {
     format!(
         "{:>6.2} GB/s, CPU {} s/GB, idle {:>3.0} %, {}",
         record.rate / 1e9,
@@ -36,7 +36,7 @@ pub(crate) fn progress(record: &Record) -> String {
 }
 
 /// For the last section of the report.
-pub(crate) const METHOD: &str = "
+pub(super) const METHOD: &str = "
 Tunnels. The harness holds both ends of each. weir opens them on CONNECT; HAProxy in TCP mode has only one server and forwards from
 the first byte on. A full tunnel is one connection: a thread sends pages of a file (sendfile), another one receives and throws away
 inside the kernel (recv with MSG_TRUNC, which copies nothing), so that the ends cost little; at the end as many bytes must have come as

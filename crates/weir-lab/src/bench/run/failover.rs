@@ -1,8 +1,8 @@
 //! What clients see while servers die: three servers, a proxy in front, load by the clock, and a fault at known times.
 //!
-//! Called by `rounds.rs` for each run of the experiment `failover`. Each run starts servers
-//! and proxy anew. Clients are many enough that none waits for the slow answer of another one. POSTs carry numbers, and
-//! servers write down what they get, so what came twice is known exactly.
+//! Called by `rounds.rs` for each run of the experiment `failover`. Each run starts servers and proxy anew. Clients are many
+//! enough that none waits for the slow answer of another one. POSTs carry numbers, and servers write down what they get, so
+//! what came twice is known exactly.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ const WARM_UP: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Something can't be started or signalled, the generator fails, or the user interrupts.
-pub(crate) fn run(stage: &Stage, contender: Contender, fault: Fault, seconds: u32) -> io::Result<(Running, Record)> {
+pub(super) fn run(stage: &Stage, contender: Contender, fault: Fault, seconds: u32) -> io::Result<(Running, Record)> {
     let mut servers = Servers::start(stage, SERVERS)?;
     let running = start_proxy(stage, contender, &servers)?;
     let out = stage.scratch("failover.jsonl");

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 /// nginx: a server that failed three times in a second is left out for a second, of both workers.
-pub(crate) fn nginx(directory: &Path, listen: SocketAddr, to: &[SocketAddr], cores: usize) -> String {
+pub(super) fn nginx(directory: &Path, listen: SocketAddr, to: &[SocketAddr], cores: usize) -> String {
     let servers = lines(to, |_, to| format!("        server {to} max_fails=3 fail_timeout=1s;"));
     let directory = directory.display();
     format!(
@@ -55,7 +55,7 @@ http {{
 
 /// HAProxy: probes, and every answer observed; ten bad ones in a row mark a server down. Only what is not a POST is tried
 /// again once it was sent.
-pub(crate) fn haproxy(listen: SocketAddr, to: &[SocketAddr], cores: usize) -> String {
+pub(super) fn haproxy(listen: SocketAddr, to: &[SocketAddr], cores: usize) -> String {
     let servers = lines(to, |nth, to| format!("    server s{nth} {to} pool-purge-delay 1h"));
     format!(
         "global
@@ -92,7 +92,7 @@ backend app
 }
 
 /// weir: its defaults, with probes and a rule for bad answers.
-pub(crate) fn weir(listen: SocketAddr, to: &[SocketAddr], cores: usize) -> String {
+pub(super) fn weir(listen: SocketAddr, to: &[SocketAddr], cores: usize) -> String {
     let servers = lines(to, |_, to| format!("    server \"{to}\""));
     format!(
         "workers {cores}

@@ -1,8 +1,8 @@
 //! Slow requests that kept connections make: the probe asks a server whose workers are busy, one request at a time.
 //!
-//! Called by `rounds.rs` for each run of the experiment `keepalive`. A kept connection stays
-//! with its worker, also when that is busy; a new one is taken by a worker that is idle. The server accepts so
-//! (`weir origin --accept shared`). Each run starts server and proxy anew, for which worker has which connections is luck.
+//! Called by `rounds.rs` for each run of the experiment `keepalive`. A kept connection stays with its worker, also when that is
+//! busy; a new one is taken by a worker that is idle. The server accepts so (`weir origin --accept shared`). Each run starts
+//! server and proxy anew, for which worker has which connections is luck.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -80,7 +80,7 @@ impl Phase {
 ///
 /// # Errors
 /// Something can't be started, the probe or the load fails, or the user interrupts.
-pub(crate) fn run(
+pub(super) fn run(
     stage: &Stage,
     contender: Contender,
     probing: Probing,

@@ -1,6 +1,6 @@
 //! Loads that answer "how fast and at what cost": `weir bomb` as a process of its own, and wrk where the two are compared.
 //!
-//! Called by `mod.rs` for each run. A run is bounded by its seconds. The processes of proxy and origin are read when the
+//! Called by `rounds.rs` for each run. A run is bounded by its seconds. The processes of proxy and origin are read when the
 //! warm-up is over and when the time is, so what is measured is the window in which the generator counts.
 
 use std::fs;
@@ -34,11 +34,11 @@ const SETTLED: Duration = Duration::from_millis(100);
 
 /// Times of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Times {
+pub(super) struct Times {
     /// Before anything counts, seconds.
-    pub(crate) warm_up: f64,
+    pub(super) warm_up: f64,
     /// That are counted.
-    pub(crate) seconds: f64,
+    pub(super) seconds: f64,
 }
 
 /// The line that wrk.lua prints.
@@ -65,7 +65,7 @@ pub(crate) fn interrupted() -> &'static Arc<AtomicBool> {
 ///
 /// # Errors
 /// [`io::ErrorKind::Interrupted`].
-pub(crate) fn check_interrupt() -> io::Result<()> {
+pub(super) fn check_interrupt() -> io::Result<()> {
     if interrupted().load(Ordering::Relaxed) {
         return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
     }
@@ -76,7 +76,7 @@ pub(crate) fn check_interrupt() -> io::Result<()> {
 ///
 /// # Errors
 /// As [`check_interrupt`].
-pub(crate) fn pause(time: Duration) -> io::Result<()> {
+pub(super) fn pause(time: Duration) -> io::Result<()> {
     let deadline = Instant::now() + time;
     while Instant::now() < deadline {
         check_interrupt()?;
@@ -89,7 +89,7 @@ pub(crate) fn pause(time: Duration) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`check_interrupt`].
-pub(crate) fn settle(running: &Running) -> io::Result<()> {
+pub(super) fn settle(running: &Running) -> io::Result<()> {
     let pids = running.pids();
     let deadline = Instant::now() + SETTLING;
     let mut before = process::cpu_us(&pids);
@@ -104,7 +104,7 @@ pub(crate) fn settle(running: &Running) -> io::Result<()> {
 }
 
 /// What is read at both ends of the counted time.
-pub(crate) struct Readings {
+pub(super) struct Readings {
     machine: Machine,
     proxy_pids: Vec<u32>,
     origin_pids: Vec<u32>,
@@ -114,7 +114,7 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
-    pub(crate) fn take(stage: &Stage, running: &Running) -> Readings {
+    pub(super) fn take(stage: &Stage, running: &Running) -> Readings {
         let (proxy_pids, origin_pids) = (running.pids(), stage.origin_pids(running));
         Readings {
             machine: Machine::now(),
@@ -127,7 +127,7 @@ impl Readings {
     }
 
     /// What happened since, in a record that lacks only what the generator saw.
-    pub(crate) fn finish(&self) -> Record {
+    pub(super) fn finish(&self) -> Record {
         let (idle, stolen) = Machine::now().shares_since(self.machine);
         Record {
             wall_us: self.at.elapsed().as_micros() as f64,
@@ -145,7 +145,7 @@ impl Readings {
 ///
 /// # Errors
 /// The generator is missing or fails, a process can't be read, or the user interrupts.
-pub(crate) fn closed(stage: &Stage, running: &Running, load: Closed, times: Times) -> io::Result<Record> {
+pub(super) fn closed(stage: &Stage, running: &Running, load: Closed, times: Times) -> io::Result<Record> {
     let asked = running.destination.unwrap_or(running.address());
     let url = format!("http://{asked}{}", stage.path(load.body));
     if running.generator == Generator::Wrk {
@@ -182,7 +182,7 @@ fn connections(running: &Running, connections: u32) -> Vec<String> {
 ///
 /// # Errors
 /// As [`closed`].
-pub(crate) fn open(
+pub(super) fn open(
     stage: &Stage,
     running: &Running,
     connections: u32,
@@ -198,7 +198,7 @@ pub(crate) fn open(
 ///
 /// # Errors
 /// As [`closed`].
-pub(crate) fn stall(stage: &Stage, running: &Running) -> io::Result<Record> {
+pub(super) fn stall(stage: &Stage, running: &Running) -> io::Result<Record> {
     let url = format!("http://{}/?delay={STALL_ANSWER_MS}", running.address());
     let times = Times { warm_up: 0.0, seconds: f64::from(STALL_SECONDS) };
     if running.generator == Generator::Wrk {
@@ -243,7 +243,7 @@ fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], time
     Ok(record)
 }
 
-pub(crate) fn latency(of: &Percentiles) -> Latency {
+pub(super) fn latency(of: &Percentiles) -> Latency {
     Latency { p50_us: of.p50_us, p95_us: of.p95_us, p99_us: of.p99_us, p999_us: of.p999_us, max_us: of.max_us }
 }
 
@@ -301,22 +301,22 @@ fn watch(
 }
 
 /// A generator that runs; it is ended and waited for when this is dropped.
-pub(crate) struct Bound(Child);
+pub(super) struct Bound(Child);
 
 impl Bound {
     /// Starts it; what it writes is read at its end and has to fit into a pipe.
-    pub(crate) fn start(command: &mut Command) -> io::Result<Bound> {
+    pub(super) fn start(command: &mut Command) -> io::Result<Bound> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map(Bound)
     }
 
     /// Starts it; what it writes to standard output goes to a file.
-    pub(crate) fn writing(command: &mut Command, file: &Path) -> io::Result<Bound> {
+    pub(super) fn writing(command: &mut Command, file: &Path) -> io::Result<Bound> {
         let output = fs::File::create(file)?;
         command.stdin(Stdio::null()).stdout(output).stderr(Stdio::piped()).spawn().map(Bound)
     }
 
     /// Asks it to end, which gives the results so far.
-    pub(crate) fn interrupt(&self) {
+    pub(super) fn interrupt(&self) {
         // A child that is not waited for keeps its number; one that has ended needs no signal.
         let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
     }
@@ -325,7 +325,7 @@ impl Bound {
     ///
     /// # Errors
     /// The user interrupts.
-    pub(crate) fn wait(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
+    pub(super) fn wait(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         let begin = Instant::now();
         loop {
             if let Some(status) = self.0.try_wait()? {
@@ -340,7 +340,7 @@ impl Bound {
     }
 
     /// What it wrote to standard error; ask when it has ended.
-    pub(crate) fn said(&mut self) -> String {
+    pub(super) fn said(&mut self) -> String {
         self.0.stderr.take().and_then(|stderr| io::read_to_string(stderr).ok()).unwrap_or_default()
     }
 
@@ -348,7 +348,7 @@ impl Bound {
     ///
     /// # Errors
     /// It failed, it takes too long, or the user interrupts.
-    pub(crate) fn finish(&mut self) -> io::Result<Vec<String>> {
+    pub(super) fn finish(&mut self) -> io::Result<Vec<String>> {
         let late = || io::Error::other("the generator didn't end in time");
         let status = self.wait(PATIENCE)?.ok_or_else(late)?;
         if !status.success() {

@@ -1,7 +1,7 @@
 //! Loads that answer "how much memory": idle keep-alive connections, and clients that read slowly.
 //!
-//! Called by `mod.rs`, and by `tunnel.rs` for idle tunnels. The harness holds the client side itself, so the proxy has its process limit of descriptors to
-//! itself. Bounds: the numbers of connections and the seconds given.
+//! Called by `rounds.rs`, and by `tunnel.rs` for idle tunnels. The harness holds the client side itself, so the proxy has its
+//! process limit of descriptors to itself. Bounds: the numbers of connections and the seconds given.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +25,7 @@ const SLOW_READ_EVERY: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// A connection fails, or the user interrupts.
-pub(crate) fn idle(running: &Running, connections: u32) -> io::Result<Record> {
+pub(super) fn idle(running: &Running, connections: u32) -> io::Result<Record> {
     growth(running, connections, |count| hold(running.address(), count))
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn idle(running: &Running, connections: u32) -> io::Result<Record> {
 ///
 /// # Errors
 /// As those of `hold`, or the user interrupts.
-pub(crate) fn growth(
+pub(super) fn growth(
     running: &Running,
     count: u32,
     hold: impl Fn(u32) -> io::Result<Vec<TcpStream>>,
@@ -57,7 +57,7 @@ pub(crate) fn growth(
 }
 
 /// Errors of one kind, if there are some.
-pub(crate) fn error_of(kind: &str, count: u64) -> Errors {
+pub(super) fn error_of(kind: &str, count: u64) -> Errors {
     (count > 0).then(|| (kind.to_owned(), count)).into_iter().collect()
 }
 
@@ -93,7 +93,7 @@ fn is_open(stream: &TcpStream) -> bool {
 ///
 /// # Errors
 /// A connection fails, or the user interrupts.
-pub(crate) fn slow(running: &Running, clients: u32, target: &str, seconds: f64) -> io::Result<Record> {
+pub(super) fn slow(running: &Running, clients: u32, target: &str, seconds: f64) -> io::Result<Record> {
     let pids = running.pids();
     drop(hold(running.address(), WARM_UP)?);
     pause(REST)?;

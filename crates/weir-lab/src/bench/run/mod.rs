@@ -1,14 +1,21 @@
-//! How an experiment runs: programs are started, put under load, read and ended. Each run gives a record.
+//! How an experiment runs: programs are started, put under load, read and ended; each run gives a record.
+//!
+//! Called by `bench/mod.rs`: `rounds` for everything, `circumstances` before. Owns the directory of a run, all processes (weir,
+//! the others, origins, generators) and the connections of the harness itself. May touch these, `/proc` and loopback; records
+//! go to whoever is handed them. Knows `experiment` and `record`, and nothing of reports.
+//!
+//! Bounds: the rounds and seconds of an experiment, four processes a core for a contender, a patience for every wait; no process
+//! outlives the harness.
 
 pub(super) mod circumstances;
-pub(super) mod failover;
-pub(super) mod failover_settings;
-pub(super) mod keepalive;
+mod failover;
+mod failover_settings;
+mod keepalive;
 pub(super) mod load;
-pub(super) mod memory;
-pub(super) mod process;
+mod memory;
+mod process;
 pub(super) mod rounds;
-pub(super) mod servers;
-pub(super) mod settings;
-pub(super) mod stage;
-pub(super) mod tunnel;
+mod servers;
+mod settings;
+mod stage;
+mod tunnel;

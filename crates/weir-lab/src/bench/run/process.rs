@@ -1,7 +1,7 @@
 //! Processes of a benchmark: started so that they end with us, ended by their pid, and read through /proc.
 //!
-//! Called by `stage.rs` and `load.rs`. Bound: nothing outlives its [`Process`], and the kernel ends what we can't (when
-//! the harness itself is killed) through the parent-death signal that `setpriv` sets.
+//! Called by everything that starts a process or reads one. Bound: nothing outlives its [`Process`], and the kernel ends what
+//! we can't (when the harness itself is killed) through the parent-death signal that `setpriv` sets.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,7 +21,7 @@ const TICK_US: u64 = 10_000;
 
 /// A child process that ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(super) struct Process {
     child: Child,
     name: String,
     log: PathBuf,
@@ -32,7 +32,7 @@ impl Process {
     ///
     /// # Errors
     /// The program isn't there, or the log can't be written.
-    pub(crate) fn start(program: &Path, arguments: &[&str], log: &Path) -> io::Result<Process> {
+    pub(super) fn start(program: &Path, arguments: &[&str], log: &Path) -> io::Result<Process> {
         let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let output = File::create(log)?;
         let child = bound_command(program)
@@ -49,7 +49,7 @@ impl Process {
     ///
     /// # Errors
     /// The process ended (with what it wrote), or nothing listens within 10 s.
-    pub(crate) fn await_listening(&mut self, address: SocketAddr) -> io::Result<()> {
+    pub(super) fn await_listening(&mut self, address: SocketAddr) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait()? {
@@ -66,12 +66,12 @@ impl Process {
     }
 
     /// What it has written.
-    pub(crate) fn said(&self) -> String {
+    pub(super) fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// Process numbers of it and all its descendants.
-    pub(crate) fn family(&self) -> Vec<u32> {
+    pub(super) fn family(&self) -> Vec<u32> {
         family(self.child.id())
     }
 }
@@ -93,12 +93,12 @@ impl Drop for Process {
 }
 
 /// Descriptors that a process may have.
-pub(crate) fn descriptors() -> u64 {
+pub(super) fn descriptors() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(1 << 20)
 }
 
 /// A command whose process gets SIGTERM when we die, however we die.
-pub(crate) fn bound_command(program: &Path) -> Command {
+pub(super) fn bound_command(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM", "--"]).arg(program);
     command
@@ -135,7 +135,7 @@ fn stat_field(pid: &str, number: usize) -> Option<u64> {
 ///
 /// The scheduler's own count of each thread is exact to the nanosecond; the ticks of `stat` stand in where the kernel
 /// keeps no such count. Threads that ended in between are missed by the former: none of ours do.
-pub(crate) fn cpu_us(pids: &[u32]) -> u64 {
+pub(super) fn cpu_us(pids: &[u32]) -> u64 {
     pids.iter().map(|pid| exact_cpu_us(*pid).filter(|us| *us > 0).unwrap_or_else(|| tick_cpu_us(*pid))).sum()
 }
 
@@ -149,7 +149,7 @@ fn exact_cpu_us(pid: u32) -> Option<u64> {
 }
 
 /// User and system time of each thread whose name begins so, microseconds, in the order of their names.
-pub(crate) fn threads_us(pid: u32, name: &str) -> Vec<u64> {
+pub(super) fn threads_us(pid: u32, name: &str) -> Vec<u64> {
     let thread = |task: fs::DirEntry| {
         let its = fs::read_to_string(task.path().join("comm")).ok().filter(|its| its.starts_with(name))?;
         let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
@@ -168,17 +168,17 @@ fn tick_cpu_us(pid: u32) -> u64 {
 }
 
 /// User and system time of children that ended and were waited for, microseconds.
-pub(crate) fn reaped_cpu_us() -> u64 {
+pub(super) fn reaped_cpu_us() -> u64 {
     (stat_field("self", 16).unwrap_or(0) + stat_field("self", 17).unwrap_or(0)) * TICK_US
 }
 
 /// Proportional set size of the processes in bytes: private memory, and a fair share of what is shared.
-pub(crate) fn pss_bytes(pids: &[u32]) -> u64 {
+pub(super) fn pss_bytes(pids: &[u32]) -> u64 {
     pids.iter().map(|pid| kib_line(&format!("/proc/{pid}/smaps_rollup"), "Pss:") * 1024).sum()
 }
 
 /// Resident set size of the processes in bytes.
-pub(crate) fn resident_bytes(pids: &[u32]) -> u64 {
+pub(super) fn resident_bytes(pids: &[u32]) -> u64 {
     pids.iter().map(|pid| kib_line(&format!("/proc/{pid}/status"), "VmRSS:") * 1024).sum()
 }
 
@@ -191,7 +191,7 @@ fn kib_line(path: &str, key: &str) -> u64 {
 
 /// What all cores did since boot, in ticks.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Machine {
+pub(super) struct Machine {
     total: u64,
     idle: u64,
     stolen: u64,
@@ -199,7 +199,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Reads /proc/stat.
-    pub(crate) fn now() -> Machine {
+    pub(super) fn now() -> Machine {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let line = text.lines().next().unwrap_or_default();
         let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|number| number.parse().ok()).collect();
@@ -209,7 +209,7 @@ impl Machine {
     }
 
     /// Shares of the time since `earlier` that all cores together were idle, and that the host took away.
-    pub(crate) fn shares_since(self, earlier: Machine) -> (f64, f64) {
+    pub(super) fn shares_since(self, earlier: Machine) -> (f64, f64) {
         let total = (self.total - earlier.total).max(1) as f64;
         ((self.idle - earlier.idle) as f64 / total, (self.stolen - earlier.stolen) as f64 / total)
     }

@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Some servers that a proxy may choose from.
 #[derive(Debug)]
-pub(crate) struct Servers {
+pub(super) struct Servers {
     weir: PathBuf,
     servers: Vec<Server>,
 }
@@ -42,7 +42,7 @@ impl Servers {
     ///
     /// # Errors
     /// One doesn't start.
-    pub(crate) fn start(stage: &Stage, count: usize) -> io::Result<Servers> {
+    pub(super) fn start(stage: &Stage, count: usize) -> io::Result<Servers> {
         let server = |(nth, address): (usize, SocketAddr)| Server {
             address,
             log: stage.scratch(&format!("server-{nth}.requests")),
@@ -60,7 +60,7 @@ impl Servers {
     }
 
     /// Where they listen.
-    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.servers.iter().map(|server| server.address).collect()
     }
 
@@ -68,7 +68,7 @@ impl Servers {
     ///
     /// # Errors
     /// It can't be done.
-    pub(crate) fn act(&mut self, nth: usize, deed: Deed) -> io::Result<u32> {
+    pub(super) fn act(&mut self, nth: usize, deed: Deed) -> io::Result<u32> {
         let (weir, server) = (&self.weir, &mut self.servers[nth]);
         match deed {
             Deed::Kill => server.kill(),
@@ -85,7 +85,7 @@ impl Servers {
     ///
     /// # Errors
     /// A log can't be read.
-    pub(crate) fn requests(&self, method: &str) -> io::Result<HashMap<String, u64>> {
+    pub(super) fn requests(&self, method: &str) -> io::Result<HashMap<String, u64>> {
         let mut counts = HashMap::new();
         for server in &self.servers {
             let text = fs::read_to_string(&server.log)?;

@@ -19,11 +19,11 @@ const KEEP_ALIVE: &str = "keepalive_requests 1000000000;";
 
 /// Processes of a contender, and threads of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(super) struct Shape {
     /// From 1.
-    pub(crate) processes: u64,
+    pub(super) processes: u64,
     /// From 1.
-    pub(crate) threads: usize,
+    pub(super) threads: usize,
 }
 
 /// Spreads `needed` descriptors over processes that may have `limit` each; one process with a thread a core where that is
@@ -31,7 +31,7 @@ pub(crate) struct Shape {
 ///
 /// # Errors
 /// What stands in the way, when it would take too many.
-pub(crate) fn shape(needed: u64, limit: u64, cores: usize) -> Result<Shape, String> {
+pub(super) fn shape(needed: u64, limit: u64, cores: usize) -> Result<Shape, String> {
     let room = limit.saturating_sub(DESCRIPTORS_OTHER).max(1);
     let processes = needed.div_ceil(room).max(1);
     if processes > PROCESSES_PER_CORE * cores as u64 {
@@ -72,7 +72,7 @@ http {{
 }
 
 /// An nginx that serves files; `often` closes each connection after 100 answers.
-pub(crate) fn nginx_origin(
+pub(super) fn nginx_origin(
     directory: &Path,
     name: &str,
     listen: &[SocketAddr],
@@ -97,7 +97,7 @@ pub(crate) fn nginx_origin(
 }
 
 /// nginx as a reverse proxy.
-pub(crate) fn nginx_proxy(
+pub(super) fn nginx_proxy(
     directory: &Path,
     listen: SocketAddr,
     to: &[SocketAddr],
@@ -126,7 +126,7 @@ pub(crate) fn nginx_proxy(
 }
 
 /// HAProxy, a process of it.
-pub(crate) fn haproxy(listen: SocketAddr, to: &[SocketAddr], shape: Shape, descriptors: u64) -> String {
+pub(super) fn haproxy(listen: SocketAddr, to: &[SocketAddr], shape: Shape, descriptors: u64) -> String {
     let threads = shape.threads;
     // Several processes would all be pinned to the same first cores.
     let pinned =
@@ -160,7 +160,7 @@ backend app
 }
 
 /// HAProxy as a forwarder of bytes, by splice(2) where it has pipes; it makes them as large as the system does unless told.
-pub(crate) fn haproxy_tcp(
+pub(super) fn haproxy_tcp(
     listen: SocketAddr,
     to: SocketAddr,
     cores: usize,
@@ -194,7 +194,7 @@ backend app
 }
 
 /// Envoy, as JSON: no access log, no statistics by request, circuit breakers that never open.
-pub(crate) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
+pub(super) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
     let address = |at: &SocketAddr| serde_json::json!({"socket_address": {"address": at.ip().to_string(), "port_value": at.port()}});
     let endpoints: Vec<_> = to.iter().map(|at| serde_json::json!({"endpoint": {"address": address(at)}})).collect();
     let manager =
@@ -233,7 +233,7 @@ pub(crate) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
 }
 
 /// weir's configuration file, for a process of it.
-pub(crate) fn weir(listen: SocketAddr, to: SocketAddr, workers: usize, settings: WeirSettings) -> String {
+pub(super) fn weir(listen: SocketAddr, to: SocketAddr, workers: usize, settings: WeirSettings) -> String {
     let WeirSettings { io, connections, queue, pipeline, pool } = settings;
     let (mode, number) = match pool {
         "pipelined" => (format!("queue-size {queue}\n    pipeline {pipeline}"), format!(" connections={connections}")),
@@ -259,7 +259,7 @@ route host=\"*\" path=\"/\" {{
 }
 
 /// weir as a forward proxy that may reach the origin.
-pub(crate) fn weir_forward(listen: SocketAddr, to: SocketAddr, workers: usize, (pool, io): (&str, &str)) -> String {
+pub(super) fn weir_forward(listen: SocketAddr, to: SocketAddr, workers: usize, (pool, io): (&str, &str)) -> String {
     let (address, port) = (to.ip(), to.port());
     format!(
         "workers {workers}
@@ -277,7 +277,7 @@ forward {{
 }
 
 /// nginx as a forward proxy: its upstream is what Host says, to which it can't keep connections.
-pub(crate) fn nginx_forward(directory: &Path, listen: SocketAddr, (workers, descriptors): (u64, u64)) -> String {
+pub(super) fn nginx_forward(directory: &Path, listen: SocketAddr, (workers, descriptors): (u64, u64)) -> String {
     let http = format!(
         "    proxy_buffers 16 32k;
     proxy_max_temp_file_size 0;

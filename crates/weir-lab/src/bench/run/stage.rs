@@ -1,7 +1,7 @@
 //! Everything a benchmark runs against: the origin, and the contenders in front of it, started and ended.
 //!
-//! Called by `mod.rs`. Configurations are written to a directory of our own that is removed at the end; all traffic stays
-//! on loopback. `settings.rs` has the texts.
+//! Called by `rounds.rs`, and by loads that start their own. Configurations are written to a directory of our own that is
+//! removed at the end; all traffic stays on loopback. `settings.rs` has the texts.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ use crate::bench::experiment::cells::{Cell, Load};
 use crate::bench::experiment::contenders::{Contender, WEIR, What};
 
 /// What `/` gives: a body of three bytes.
-pub(crate) const SMALL: &str = "/";
+pub(super) const SMALL: &str = "/";
 /// Addresses of the origin: a proxy with a connection for each of its clients needs more ports than one address has.
 const ORIGIN_ADDRESSES: u8 = 2;
 /// Length of that body.
@@ -23,7 +23,7 @@ const SMALL_BYTES: u64 = 3;
 
 /// What puts load on a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Generator {
+pub(super) enum Generator {
     /// `weir bomb`, measured beside the contender.
     Bomb,
     /// `weir bomb` on this driver, which is the contender itself.
@@ -34,13 +34,13 @@ pub(crate) enum Generator {
 
 /// A started contender.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(super) struct Running {
     /// Where it listens; several when it is several processes that don't share an address.
-    pub(crate) addresses: Vec<SocketAddr>,
+    pub(super) addresses: Vec<SocketAddr>,
     /// What asks it.
-    pub(crate) generator: Generator,
+    pub(super) generator: Generator,
     /// It is asked for this server's URL, as a forward proxy is.
-    pub(crate) destination: Option<SocketAddr>,
+    pub(super) destination: Option<SocketAddr>,
     processes: Vec<Process>,
     /// The server behind it and where that listens, where it has one of its own (nginx).
     origin: Option<(Process, SocketAddr)>,
@@ -48,31 +48,31 @@ pub(crate) struct Running {
 
 impl Running {
     /// No proxy: the server at this address.
-    pub(crate) fn direct(address: SocketAddr) -> Running {
+    pub(super) fn direct(address: SocketAddr) -> Running {
         let (addresses, generator) = (vec![address], Generator::Bomb);
         Running { addresses, generator, destination: None, processes: Vec::new(), origin: None }
     }
 
     /// Where it listens, or the first of several.
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> SocketAddr {
         self.addresses[0]
     }
 
     /// What weir wrote when it started: which driver runs and why. None for the others.
-    pub(crate) fn says(&self) -> Option<String> {
+    pub(super) fn says(&self) -> Option<String> {
         let text = self.processes.first()?.said();
         text.lines().find(|line| line.starts_with("weir: ")).map(str::to_owned)
     }
 
     /// Its processes; none for direct.
-    pub(crate) fn pids(&self) -> Vec<u32> {
+    pub(super) fn pids(&self) -> Vec<u32> {
         self.processes.iter().flat_map(Process::family).collect()
     }
 }
 
 /// The directory, the origin, and how to start the rest.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(super) struct Stage {
     directory: PathBuf,
     cores: usize,
     descriptors: u64,
@@ -88,7 +88,7 @@ impl Stage {
     ///
     /// # Errors
     /// A program is missing or doesn't start.
-    pub(crate) fn open(weir: &Path, origin_is_weir: bool, bodies: &[u64]) -> io::Result<Stage> {
+    pub(super) fn open(weir: &Path, origin_is_weir: bool, bodies: &[u64]) -> io::Result<Stage> {
         let directory = std::env::temp_dir().join(format!(
             "weir-bench-{}-{}",
             std::process::id(),
@@ -116,17 +116,17 @@ impl Stage {
     }
 
     /// The binary that is measured, and that measures.
-    pub(crate) fn weir(&self) -> &Path {
+    pub(super) fn weir(&self) -> &Path {
         &self.weir
     }
 
     /// Cores that all share.
-    pub(crate) fn cores(&self) -> usize {
+    pub(super) fn cores(&self) -> usize {
         self.cores
     }
 
     /// What stands in the way of measuring this contender in this cell, if something does.
-    pub(crate) fn obstacle(&self, contender: Contender, cell: &Cell) -> Option<String> {
+    pub(super) fn obstacle(&self, contender: Contender, cell: &Cell) -> Option<String> {
         if let Some(program) = contender.what.program()
             && program_path(program).is_none()
         {
@@ -156,7 +156,7 @@ impl Stage {
     ///
     /// # Errors
     /// It doesn't start.
-    pub(crate) fn start(&self, contender: Contender, cell: &Cell) -> io::Result<Running> {
+    pub(super) fn start(&self, contender: Contender, cell: &Cell) -> io::Result<Running> {
         if cell.load == Load::Stall {
             return self.start_stalling(contender);
         }
@@ -223,7 +223,7 @@ impl Stage {
     ///
     /// # Errors
     /// It doesn't start, or is none.
-    pub(crate) fn start_with(&self, contender: Contender, listen: SocketAddr, text: &str) -> io::Result<Running> {
+    pub(super) fn start_with(&self, contender: Contender, listen: SocketAddr, text: &str) -> io::Result<Running> {
         let log = self.directory.join(format!("{}.log", contender.name));
         let process = match contender.what {
             What::Nginx => start_nginx(&self.file(contender, text)?, &self.directory, &log)?,
@@ -313,7 +313,7 @@ impl Stage {
     }
 
     /// Target of a request for a body of so many bytes.
-    pub(crate) fn path(&self, bytes: u64) -> String {
+    pub(super) fn path(&self, bytes: u64) -> String {
         match (bytes, self.origin_is_weir) {
             (SMALL_BYTES, _) => SMALL.to_owned(),
             (_, true) => format!("/?size={bytes}"),
@@ -322,22 +322,22 @@ impl Stage {
     }
 
     /// Where configurations and logs are.
-    pub(crate) fn directory(&self) -> &Path {
+    pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// Descriptors that a process may have.
-    pub(crate) fn descriptors(&self) -> u64 {
+    pub(super) fn descriptors(&self) -> u64 {
         self.descriptors
     }
 
     /// A file of ours, removed at the end.
-    pub(crate) fn scratch(&self, name: &str) -> PathBuf {
+    pub(super) fn scratch(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
     /// The origin's processes.
-    pub(crate) fn origin_pids(&self, running: &Running) -> Vec<u32> {
+    pub(super) fn origin_pids(&self, running: &Running) -> Vec<u32> {
         running.origin.as_ref().map_or(&self.origin, |(own, _)| own).family()
     }
 
@@ -345,7 +345,7 @@ impl Stage {
     ///
     /// # Errors
     /// The origin doesn't answer.
-    pub(crate) fn origin_accepts(&self, running: &Running) -> io::Result<u64> {
+    pub(super) fn origin_accepts(&self, running: &Running) -> io::Result<u64> {
         let own = running.origin.as_ref().map(|(_, address)| *address);
         let text = get(own.unwrap_or(self.addresses[0]), "/__stats")?;
         let number = if self.origin_is_weir && own.is_none() {
@@ -374,7 +374,7 @@ fn generator(contender: Contender) -> Generator {
 }
 
 /// One small request on a connection of its own; returns the reply.
-pub(crate) fn get(address: SocketAddr, target: &str) -> io::Result<String> {
+pub(super) fn get(address: SocketAddr, target: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     write!(stream, "GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
@@ -384,7 +384,7 @@ pub(crate) fn get(address: SocketAddr, target: &str) -> io::Result<String> {
 }
 
 /// A port that was free a moment ago.
-pub(crate) fn free_address() -> io::Result<SocketAddr> {
+pub(super) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
@@ -413,7 +413,7 @@ fn write_files(www: &Path, bodies: &[u64]) -> io::Result<()> {
 }
 
 /// Where a program is: in the path, or where Debian has servers.
-pub(crate) fn program_path(name: &str) -> Option<PathBuf> {
+pub(super) fn program_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     directories.map(|directory| directory.join(name)).find(|file| file.is_file())
@@ -431,7 +431,7 @@ fn start_nginx(file: &Path, directory: &Path, log: &Path) -> io::Result<Process>
 }
 
 /// Starts weir's origin with so many threads, and what else is said.
-pub(crate) fn start_origin(
+pub(super) fn start_origin(
     weir: &Path,
     address: SocketAddr,
     threads: usize,

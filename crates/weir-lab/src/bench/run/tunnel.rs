@@ -1,9 +1,9 @@
 //! Loads through tunnels: one that is always full, and thousands that are idle.
 //!
-//! Called by `rounds.rs` for each run. Both ends of a tunnel are held here, so that a forward
-//! proxy, which is asked by CONNECT, and one that forwards whatever arrives can be compared. The ends cost as little as they
-//! can: the sending one hands over pages of a file (sendfile), the other one throws away what came inside the kernel
-//! (MSG_TRUNC). Bounds: the seconds or the number of tunnels given, [`PATIENCE`] for each wait.
+//! Called by `rounds.rs` for each run. Both ends of a tunnel are held here, so that a forward proxy, which is asked by CONNECT,
+//! and one that forwards whatever arrives can be compared. The ends cost as little as they can: the sending one hands over
+//! pages of a file (sendfile), the other one throws away what came inside the kernel (MSG_TRUNC). Bounds: the seconds or the
+//! number of tunnels given, [`PATIENCE`] for each wait.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -41,7 +41,7 @@ const HELLO: &[u8] = b"hello tunnel\n";
 ///
 /// # Errors
 /// Something can't be started, a tunnel doesn't open, or the user interrupts.
-pub(crate) fn run(
+pub(super) fn run(
     stage: &Stage,
     contender: Contender,
     tunnels: Tunnels,

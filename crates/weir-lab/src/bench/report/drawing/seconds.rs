@@ -20,7 +20,7 @@ const FIGURES: [Figure; 3] = [
 
 impl Drawing<'_> {
     /// A section for each cell in which servers died.
-    pub(crate) fn over_time(&self) -> Vec<Section> {
+    pub(super) fn over_time(&self) -> Vec<Section> {
         let cells = self.report.cells.iter().filter(|cell| matches!(cell.load, Load::Failover(_)));
         let section = |cell: &Cell| {
             let lines = FIGURES.map(|figure| self.seconds(cell, figure));
