@@ -56,9 +56,9 @@ use crate::base::output::{Out, Output, Spare};
 use crate::base::slab::Slab;
 use crate::base::stamp::Stamper;
 use crate::base::timer_wheel::Wheel;
-use crate::client::connection::{Exchange, Session};
+use crate::client::connection::{ClientConn, Exchange};
 use crate::cross::mail::Post;
-use crate::cross::retry_copy::Shelf;
+use crate::cross::retry_copy::RetryCopies;
 use crate::forward::dns_cache::Names;
 use crate::forward::lookup::Errand;
 use crate::observe::access::Access;
@@ -72,13 +72,13 @@ use crate::plan::Plan;
 use crate::request::pending_request::{ExchangeId, LinkId};
 use crate::retry::budget::Budget;
 use crate::retry::poison::Suspects;
-use crate::upstream::connection::Link;
+use crate::upstream::connection::UpstreamConn;
 use crate::upstream::health::Window;
 use crate::upstream::keepalive_limit::Lasting;
 use crate::upstream::places::Places;
 use crate::upstream::server::{Limits, Reach, Server};
-use crate::upstream::server_state::{Order, Standing};
-use crate::upstream::slow_answer::Usual;
+use crate::upstream::server_state::{Order, ServerState};
+use crate::upstream::slow_answer::SlowDetector;
 pub use unheard::Delivery;
 
 /// Unsent bytes for one client above which the source of its answer is not read further.
@@ -401,9 +401,9 @@ pub struct Engine {
     /// None: no log is configured.
     access: Option<Box<Access>>,
     now_us: u64,
-    sessions: Slab<Session>,
+    sessions: Slab<ClientConn>,
     exchanges: Slab<Exchange>,
-    links: Slab<Link>,
+    links: Slab<UpstreamConn>,
     servers: Vec<Server>,
     /// By server: its probes, where this worker makes them.
     probers: Vec<Option<probes::Prober>>,
@@ -413,7 +413,7 @@ pub struct Engine {
     /// Servers in the order in which one request looks for a second one; kept for its memory.
     order: Vec<usize>,
     spare: Spare,
-    shelf: Shelf,
+    shelf: RetryCopies,
     wheel: Wheel,
     expired: Vec<u64>,
     actions: VecDeque<Action>,
@@ -516,7 +516,7 @@ impl Engine {
             path: Vec::new(),
             order: Vec::new(),
             spare: Spare::default(),
-            shelf: Shelf::default(),
+            shelf: RetryCopies::default(),
             wheel: Wheel::new(now_us),
             expired: Vec::new(),
             actions: VecDeque::new(),
@@ -587,9 +587,9 @@ impl Engine {
         };
         let mut machine =
             Server::new(upstream as u16, index as u16, stats, limits, total, pool, pipeline, share, queue_size);
-        machine.standing = Standing::new(self.hints.order(server as usize));
+        machine.standing = ServerState::new(self.hints.order(server as usize));
         machine.anywhere = self.is_anywhere(upstream as u16);
-        machine.usual = Usual::new(plan.escape);
+        machine.usual = SlowDetector::new(plan.escape);
         machine.lasting = self.hints.lasting[server as usize].clone();
         machine.notable_from = plan.notable_from();
         machine.windows = plan.failover.iter().map(|rule| Window::new(rule.limit, rule.window_us)).collect();

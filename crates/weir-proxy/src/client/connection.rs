@@ -9,10 +9,10 @@ use weir_http::{ChunkedDecoder, HeadScan};
 
 use crate::base::output::Output;
 use crate::base::slab::NONE;
-use crate::cross::retry_copy::Kept;
+use crate::cross::retry_copy::RetryCopy;
 use crate::observe::accounting::Account;
 use crate::request::pending_request::LinkId;
-use crate::upstream::private_pool::Own;
+use crate::upstream::private_pool::PrivatePool;
 
 /// Where a client connection is in reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ pub enum Reading {
 
 /// A client connection.
 #[derive(Debug)]
-pub struct Session {
+pub struct ClientConn {
     /// The driver's name for it.
     pub socket: u64,
     /// The client.
@@ -60,13 +60,13 @@ pub struct Session {
     /// Glitches that it has made.
     pub glitches: u32,
     /// Received and not parsed yet.
-    pub stash: Option<Box<Stash>>,
+    pub stash: Option<Box<ReadBuffer>>,
     /// The request whose body is being read.
-    pub upload: Option<Box<Upload>>,
+    pub upload: Option<Box<RequestBodyReader>>,
     /// Upstream connections that were told to stop for this client.
     pub paused: Option<Box<Paused>>,
     /// What belongs to it alone.
-    pub own: Option<Box<Own>>,
+    pub own: Option<Box<PrivatePool>>,
     /// A tunnel whose bytes the driver moves.
     pub relay: Option<Box<Relay>>,
     /// Where it is in reading.
@@ -126,7 +126,7 @@ pub struct Relay {
 
 /// Input that waits.
 #[derive(Debug, Default)]
-pub struct Stash {
+pub struct ReadBuffer {
     /// The bytes; those before `start` are done.
     pub bytes: Vec<u8>,
     /// First byte not parsed.
@@ -144,7 +144,7 @@ const PIECES: u8 = 16;
 /// Bytes of empty lines that may stand before a request, and of one that is not complete; with more the head is refused.
 const BLANK_BYTES_MAX: usize = 5;
 
-impl Stash {
+impl ReadBuffer {
     /// Takes in what arrived. True: the head at the beginning comes in many small pieces.
     pub fn add(&mut self, piece: &[u8]) -> bool {
         self.bytes.extend_from_slice(piece);
@@ -169,7 +169,7 @@ impl Stash {
 
 /// A request body on its way in.
 #[derive(Debug)]
-pub struct Upload {
+pub struct RequestBodyReader {
     /// The exchange that it belongs to.
     pub exchange: u32,
     /// The request's head as it came, until it is forwarded.
@@ -227,14 +227,14 @@ pub struct Exchange {
     /// Worker that was asked.
     pub asked: u16,
     /// A copy of the request while it is with another worker and may be repeated.
-    pub kept: Option<Box<Kept>>,
+    pub kept: Option<Box<RetryCopy>>,
     /// Facts about the request.
-    pub want: Want,
+    pub want: ReplyConstraints,
 }
 
 /// Facts about a request that shape its answer.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Want {
+pub struct ReplyConstraints {
     /// HEAD.
     pub head: bool,
     /// HTTP/1.0.
@@ -277,10 +277,10 @@ pub enum AnswerFraming {
     UntilClose,
 }
 
-impl Session {
+impl ClientConn {
     /// A client that has just been accepted.
-    pub fn new(socket: u64, peer: SocketAddr, now_us: u64) -> Session {
-        Session {
+    pub fn new(socket: u64, peer: SocketAddr, now_us: u64) -> ClientConn {
+        ClientConn {
             socket,
             peer: peer.ip().to_canonical(),
             since_us: now_us,
@@ -319,7 +319,7 @@ impl Session {
     }
 }
 
-impl Upload {
+impl RequestBodyReader {
     /// The time over which its rate is judged begins anew, and with what comes next. What has come since it was judged last counts.
     pub fn begin_window(&mut self, now_us: u64) {
         (self.window_us, self.window_read) = (now_us, false);
@@ -348,6 +348,6 @@ mod tests {
     /// The promise of 512 bytes for an idle connection leaves this much for the session itself.
     #[test]
     fn an_idle_session_is_small() {
-        assert!(size_of::<Session>() <= 160, "{}", size_of::<Session>());
+        assert!(size_of::<ClientConn>() <= 160, "{}", size_of::<ClientConn>());
     }
 }

@@ -9,7 +9,7 @@ use weir_http::ReplyBody;
 
 use crate::cause::Cause;
 use crate::observe::access::Placed;
-use crate::request::pending_request::{Ask, ExchangeId, LinkId};
+use crate::request::pending_request::{ExchangeId, LinkId, PendingRequest};
 use crate::upstream::server_state::Suspension;
 use crate::upstream::trust::Doubt;
 
@@ -30,14 +30,14 @@ pub enum Mail {
     /// Towards the upstream: a request; its bytes are in the post.
     Ask {
         /// The request.
-        ask: Ask,
+        ask: PendingRequest,
         /// Where its bytes are.
         bytes: Range<usize>,
     },
     /// Towards the client: a request that its client's worker must have served elsewhere; its bytes are in the post.
     Again {
         /// The request.
-        ask: Ask,
+        ask: PendingRequest,
         /// Where its bytes are.
         bytes: Range<usize>,
     },
@@ -66,7 +66,7 @@ pub enum Mail {
     Flow {
         /// The connection.
         link: LinkId,
-        /// Whose answers, as in [`Ask::client`].
+        /// Whose answers, as in [`PendingRequest::client`].
         client: u64,
         /// Stop.
         pause: bool,

@@ -4,7 +4,7 @@
 //! worker of the client, in its exchange; the memory of small ones is used again. Bounds: one copy for each such request,
 //! as long as the request itself; [`SPARE_MAX`] copies of at most [`SPARE_BYTES_MAX`] are saved for later.
 
-use crate::request::pending_request::Ask;
+use crate::request::pending_request::PendingRequest;
 
 /// Copies that are saved for later.
 const SPARE_MAX: usize = 256;
@@ -13,25 +13,25 @@ const SPARE_BYTES_MAX: usize = 4096;
 
 /// A request and its bytes as they were mailed.
 #[derive(Debug)]
-pub struct Kept {
+pub struct RetryCopy {
     /// The request.
-    pub ask: Ask,
+    pub ask: PendingRequest,
     /// Serialised.
     pub bytes: Vec<u8>,
 }
 
 /// Where the memory of copies waits.
 #[derive(Debug, Default)]
-pub struct Shelf {
+pub struct RetryCopies {
     // Boxed, because an exchange has room for a pointer only.
     #[expect(clippy::vec_box, reason = "they come from exchanges and go to exchanges as they are")]
-    spare: Vec<Box<Kept>>,
+    spare: Vec<Box<RetryCopy>>,
 }
 
-impl Shelf {
+impl RetryCopies {
     /// A copy.
-    pub fn keep(&mut self, ask: Ask, bytes: &[u8]) -> Box<Kept> {
-        let Some(mut kept) = self.spare.pop() else { return Box::new(Kept { ask, bytes: bytes.to_vec() }) };
+    pub fn keep(&mut self, ask: PendingRequest, bytes: &[u8]) -> Box<RetryCopy> {
+        let Some(mut kept) = self.spare.pop() else { return Box::new(RetryCopy { ask, bytes: bytes.to_vec() }) };
         kept.ask = ask;
         kept.bytes.clear();
         kept.bytes.extend_from_slice(bytes);
@@ -39,7 +39,7 @@ impl Shelf {
     }
 
     /// It is not needed any more.
-    pub fn give_back(&mut self, kept: Box<Kept>) {
+    pub fn give_back(&mut self, kept: Box<RetryCopy>) {
         if self.spare.len() < SPARE_MAX && kept.bytes.capacity() <= SPARE_BYTES_MAX {
             self.spare.push(kept);
         }
@@ -51,10 +51,10 @@ mod tests {
     //! Proves: a copy is what was given, whatever was there before, and what is saved is bounded. How: more than it holds.
 
     use super::*;
-    use crate::request::pending_request::{ExchangeId, NOBODY, Traits};
+    use crate::request::pending_request::{ExchangeId, NOBODY, RequestFlags};
 
-    fn ask(index: u32) -> Ask {
-        Ask {
+    fn ask(index: u32) -> PendingRequest {
+        PendingRequest {
             id: ExchangeId { worker: 0, index, generation: 0 },
             client: 0,
             serial: 0,
@@ -63,7 +63,7 @@ mod tests {
             bound: NOBODY,
             tries: 0,
             passed: 0,
-            traits: Traits::default(),
+            traits: RequestFlags::default(),
             received_us: 0,
             echo: Default::default(),
             key: 0,
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn copies_are_used_again_within_bounds() {
-        let mut shelf = Shelf::default();
-        let all: Vec<Box<Kept>> =
+        let mut shelf = RetryCopies::default();
+        let all: Vec<Box<RetryCopy>> =
             (0..2 * SPARE_MAX as u32).map(|index| shelf.keep(ask(index), b"long before")).collect();
         all.into_iter().for_each(|kept| shelf.give_back(kept));
         assert_eq!(shelf.spare.len(), SPARE_MAX);

@@ -9,7 +9,7 @@ use crate::base::output::Output;
 use crate::cause::Cause;
 use crate::client::connection::Phase;
 use crate::cross::mail::Mail;
-use crate::request::pending_request::{Ask, ExchangeId, Traits};
+use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
 use crate::upstream::queue::Waiting;
 
 /// Where a request goes again: the server within its upstream, and the worker whose connections it takes.
@@ -25,15 +25,15 @@ impl Engine {
     /// have worked on it, as it does on one request of a connection after another.
     pub(super) fn count_repetition(
         &mut self,
-        ask: &mut Ask,
+        ask: &mut PendingRequest,
         counts: bool,
         unsent: bool,
         oldest: bool,
     ) -> Result<(), Cause> {
         if counts {
             ask.tries = ask.tries.saturating_add(1);
-            ask.traits = ask.traits.with(Traits::ALONE, true);
-            ask.traits = ask.traits.with(Traits::QUARANTINED, ask.tries > 1 && !self.is_private(ask.upstream));
+            ask.traits = ask.traits.with(RequestFlags::ALONE, true);
+            ask.traits = ask.traits.with(RequestFlags::QUARANTINED, ask.tries > 1 && !self.is_private(ask.upstream));
             if u32::from(ask.tries) > self.plan.upstreams[usize::from(ask.upstream)].forward_retries {
                 return Err(Cause::RetriesExceeded);
             }
@@ -53,10 +53,16 @@ impl Engine {
     }
 
     /// A body that is not kept goes where its request goes, as far as it has come; the rest follows when that has its connection.
-    pub(super) fn take_body_along(&mut self, ask: &mut Ask, bytes: &mut Vec<u8>, body: &Output, body_done: bool) {
+    pub(super) fn take_body_along(
+        &mut self,
+        ask: &mut PendingRequest,
+        bytes: &mut Vec<u8>,
+        body: &Output,
+        body_done: bool,
+    ) {
         body.copy_to(bytes);
         if body_done {
-            ask.traits = ask.traits.without(Traits::STREAMING);
+            ask.traits = ask.traits.without(RequestFlags::STREAMING);
         } else {
             self.body_flow(ask.id, true);
         }
@@ -68,18 +74,18 @@ impl Engine {
             return;
         }
         let mut found = self.queues().find_map(|queue| queue.find_mut(id));
-        let Some(waiting) = found.take_if(|waiting| waiting.ask.traits.has(Traits::STREAMING)) else { return };
+        let Some(waiting) = found.take_if(|waiting| waiting.ask.traits.has(RequestFlags::STREAMING)) else { return };
         waiting.bytes.extend_from_slice(piece.bytes());
         if end {
-            waiting.ask.traits = waiting.ask.traits.without(Traits::STREAMING);
+            waiting.ask.traits = waiting.ask.traits.without(RequestFlags::STREAMING);
         }
     }
 
     /// A request goes again after its connection was lost, or its server can't be reached: first in line.
-    pub(super) fn place_again(&mut self, ask: Ask, bytes: Vec<u8>) {
+    pub(super) fn place_again(&mut self, ask: PendingRequest, bytes: Vec<u8>) {
         if self.is_private(ask.upstream) {
             self.approach_again(ask, bytes);
-        } else if ask.traits.has(Traits::QUARANTINED) {
+        } else if ask.traits.has(RequestFlags::QUARANTINED) {
             self.quarantine(ask, bytes);
         } else {
             self.place_second(ask, bytes);
@@ -87,7 +93,7 @@ impl Engine {
     }
 
     /// The same for one whose turn it is, if it has to go alone.
-    pub(super) fn place_second(&mut self, mut ask: Ask, bytes: Vec<u8>) {
+    pub(super) fn place_second(&mut self, mut ask: PendingRequest, bytes: Vec<u8>) {
         match self.second_place(&ask) {
             Ok(Second { server, worker: Some(worker) }) => {
                 if ask.id.worker == self.worker {
@@ -108,7 +114,7 @@ impl Engine {
         }
     }
 
-    fn second_place(&mut self, ask: &Ask) -> Result<Second, Cause> {
+    fn second_place(&mut self, ask: &PendingRequest) -> Result<Second, Cause> {
         if self.stays_bound(ask) {
             return self.second_place_of_bound(ask);
         }
@@ -124,7 +130,7 @@ impl Engine {
 
     /// The first of these servers that takes requests, here or, unless the order is strict, after all that do so here, at another
     /// worker; else the same one, and if that may keep nothing, one that may come up; a suspended one rather than to wait.
-    fn second_place_among(&self, ask: &Ask, order: &[usize], strictly: bool) -> Result<Second, Cause> {
+    fn second_place_among(&self, ask: &PendingRequest, order: &[usize], strictly: bool) -> Result<Second, Cause> {
         let (first, old) = (self.groups[usize::from(ask.upstream)].servers.start, usize::from(ask.server));
         let here = |index: usize| Second { server: index as u16, worker: None };
         let at_once = if strictly { 1 } else { order.len().max(1) };
@@ -156,7 +162,7 @@ impl Engine {
     }
 
     /// The same server for a session that is bound to it: on this worker's connections, or on another's.
-    fn second_place_of_bound(&self, ask: &Ask) -> Result<Second, Cause> {
+    fn second_place_of_bound(&self, ask: &PendingRequest) -> Result<Second, Cause> {
         let server = self.server_index(ask);
         let machine = &self.servers[server];
         let here = Second { server: ask.server, worker: None };
@@ -178,7 +184,7 @@ impl Engine {
     }
 
     /// The first of these servers that takes requests on connections of this worker, or of another.
-    fn second_up(&self, ask: &Ask, among: &[usize]) -> Option<Second> {
+    fn second_up(&self, ask: &PendingRequest, among: &[usize]) -> Option<Second> {
         let first = self.groups[usize::from(ask.upstream)].servers.start;
         let mut here = among.iter().copied().filter(|index| self.may_take(first + index));
         let free = here.clone().find(|index| !self.servers[first + index].is_held() && !self.is_backup(first + index));
@@ -196,7 +202,7 @@ impl Engine {
     }
 
     /// A suspended one of these servers, where such may have what nobody else can take: on connections of this worker, or of another.
-    fn second_burdened(&self, ask: &Ask, mut among: impl Iterator<Item = usize> + Clone) -> Option<Second> {
+    fn second_burdened(&self, ask: &PendingRequest, mut among: impl Iterator<Item = usize> + Clone) -> Option<Second> {
         let first = self.groups[usize::from(ask.upstream)].servers.start;
         if let Some(index) = among.clone().find(|index| self.may_be_burdened(first + index)) {
             return Some(Second { server: index as u16, worker: None });
@@ -211,7 +217,7 @@ impl Engine {
     }
 
     /// Another worker that has connections to the server of a request, or owns them, when it can't be reached from here.
-    fn same_elsewhere(&self, ask: &Ask) -> Option<Second> {
+    fn same_elsewhere(&self, ask: &PendingRequest) -> Option<Second> {
         let server = self.server_index(ask);
         let machine = &self.servers[server];
         if !self.may_cross(ask) || machine.limits.shared > 0 && !machine.unreachable {
@@ -222,24 +228,24 @@ impl Engine {
     }
 
     /// Whether a request may go to another worker: not when the rest of its body arrives here, where it would be too late.
-    fn may_cross(&self, ask: &Ask) -> bool {
-        !ask.traits.has(Traits::STREAMING) || ask.id.worker == self.worker
+    fn may_cross(&self, ask: &PendingRequest) -> bool {
+        !ask.traits.has(RequestFlags::STREAMING) || ask.id.worker == self.worker
     }
 
     /// To the connections of another worker: by way of the client's, which knows whether it is still wanted and where to
     /// cancel it, and chooses anew among all servers but the one where it was.
-    fn mail_again(&mut self, worker: u16, ask: Ask, bytes: &[u8]) {
+    fn mail_again(&mut self, worker: u16, ask: PendingRequest, bytes: &[u8]) {
         if ask.id.worker != self.worker {
             self.mail_back(ask, bytes);
         } else if self.is_wanted(ask.id) {
-            self.quarantined_away |= ask.traits.has(Traits::QUARANTINED);
+            self.quarantined_away |= ask.traits.has(RequestFlags::QUARANTINED);
             let start = self.write_to_post(worker, bytes);
             self.mail_ask(worker, ask, start);
         }
     }
 
     /// A request goes back to the worker of its client, which finds another place for it.
-    pub(super) fn mail_back(&mut self, ask: Ask, bytes: &[u8]) {
+    pub(super) fn mail_back(&mut self, ask: PendingRequest, bytes: &[u8]) {
         // It gets in line there.
         self.leave_quarantine(&ask);
         let start = self.write_to_post(ask.id.worker, bytes);
@@ -254,7 +260,7 @@ impl Engine {
     }
 
     /// A request of a client here comes back from a worker that can't have it served.
-    pub(super) fn on_again(&mut self, mut ask: Ask, bytes: &[u8]) {
+    pub(super) fn on_again(&mut self, mut ask: PendingRequest, bytes: &[u8]) {
         if !self.is_wanted(ask.id) {
             return;
         }
@@ -265,7 +271,7 @@ impl Engine {
             Phase::Answering => return self.answer_failed(ask.id.index, Cause::Truncated),
             Phase::Reading | Phase::Done => return,
         }
-        ask.traits = ask.traits.without(Traits::MAILED);
+        ask.traits = ask.traits.without(RequestFlags::MAILED);
         self.take_back(ask.id.index);
         let server = self.server_index(&ask);
         self.place_again(ask, bytes.to_vec());

@@ -7,7 +7,7 @@ use super::{Engine, HIGH_BYTES, Piece};
 use crate::base::output::Output;
 use crate::base::slab::{NONE, Slab};
 use crate::cause::{Cause, Local};
-use crate::client::connection::{AnswerFraming, Exchange, Phase, Reading, Session};
+use crate::client::connection::{AnswerFraming, ClientConn, Exchange, Phase, Reading};
 use crate::cross::mail::AnswerHead;
 use crate::ending::ClientEnd;
 use crate::request::pending_request::LinkId;
@@ -51,7 +51,7 @@ fn put_date(out: &mut Vec<u8>, date: Option<[u8; 29]>) {
 }
 
 /// Where an exchange's answer goes: to the client when it is first, else into keeping.
-fn output_of<'a>(sessions: &'a mut Slab<Session>, exchanges: &'a mut Slab<Exchange>, slot: u32) -> &'a mut Output {
+fn output_of<'a>(sessions: &'a mut Slab<ClientConn>, exchanges: &'a mut Slab<Exchange>, slot: u32) -> &'a mut Output {
     let session = sessions.at_mut(exchanges.at(slot).session);
     if session.first == slot { &mut session.output } else { &mut exchanges.at_mut(slot).held }
 }

@@ -7,8 +7,8 @@
 
 use super::Engine;
 use crate::ending::UpstreamEnd;
-use crate::request::pending_request::Ask;
-use crate::upstream::connection::Link;
+use crate::request::pending_request::PendingRequest;
+use crate::upstream::connection::UpstreamConn;
 
 /// How long an answer may stand still while others need its connection. A client that reads at all clears the
 /// bytes that stopped it sooner than this.
@@ -19,7 +19,7 @@ const YIELD_MAX: usize = 64;
 
 /// Whether a slow answer to `slow` keeps `other` from being answered. The client's own later requests have to wait for
 /// that answer anyway: on a connection each, they would only cost connections.
-pub(super) fn keeps_up(slow: &Ask, other: &Ask) -> bool {
+pub(super) fn keeps_up(slow: &PendingRequest, other: &PendingRequest) -> bool {
     slow.client != other.client || other.precedes(slow)
 }
 
@@ -96,7 +96,7 @@ impl Engine {
     }
 
     /// Requests that leave their connection, oldest first, get in line for another.
-    pub(super) fn send_elsewhere(&mut self, moved: Vec<(Ask, Vec<u8>)>) {
+    pub(super) fn send_elsewhere(&mut self, moved: Vec<(PendingRequest, Vec<u8>)>) {
         for (ask, bytes) in moved.into_iter().rev() {
             if !self.is_gone(ask.id) {
                 self.place_again(ask, bytes);
@@ -106,7 +106,7 @@ impl Engine {
 
     /// Puts another connection into the place of one that left the pool, to be made when it is needed.
     pub(super) fn replace_link(&mut self, server: usize, position: u32, why: UpstreamEnd) {
-        let mut fresh = Link::new(server as u32, position, u64::MAX);
+        let mut fresh = UpstreamConn::new(server as u32, position, u64::MAX);
         let old = self.links.at(self.servers[server].links[position as usize]);
         fresh.closes = old.closes;
         fresh.note_close(why);

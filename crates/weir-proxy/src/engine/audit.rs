@@ -5,9 +5,9 @@
 
 use super::{Engine, HIGH_BYTES};
 use crate::base::slab::NONE;
-use crate::client::connection::{Phase, Reading, Session};
+use crate::client::connection::{ClientConn, Phase, Reading};
 use crate::request::pending_request::ExchangeId;
-use crate::upstream::connection::{Link, LinkState};
+use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::server::STALLED_MAX;
 
 /// What one receive may add to anything after its source was told to stop.
@@ -69,7 +69,7 @@ impl Engine {
             let made = pooled().filter(|link| link.is_ready() || link.is_coming()).count() as u32;
             at_most("connections", made as usize, (server.limits.all + STALLED_MAX) as usize)?;
             at_most("requests at a server", asked + server.waiting.len(), server.capacity as usize)?;
-            let placed = |link: &&Link| server.is_near(link.position).is_some() && !link.is_ready();
+            let placed = |link: &&UpstreamConn| server.is_near(link.position).is_some() && !link.is_ready();
             equal("places of connections that are not up", pooled().filter(placed).count(), 0)?;
             let gone = server.links.iter().find(|link| !self.links.is_occupied(**link));
             gone.map_or(Ok(()), |link| Err(format!("server {index} has lost its connection {link}")))?;
@@ -77,7 +77,7 @@ impl Engine {
         Ok(())
     }
 
-    fn audit_link(&self, link: &Link) -> Result<(), String> {
+    fn audit_link(&self, link: &UpstreamConn) -> Result<(), String> {
         let plan = &self.plan.upstreams[usize::from(self.servers[link.server as usize].upstream)];
         at_most("unanswered requests", link.entries.len(), plan.queue_size as usize)?;
         if link.state == LinkState::Tunnel {
@@ -109,7 +109,7 @@ impl Engine {
         Ok(())
     }
 
-    fn audit_session(&self, index: u32, session: &Session) -> Result<(), String> {
+    fn audit_session(&self, index: u32, session: &ClientConn) -> Result<(), String> {
         let (mut slot, mut last, mut count, mut held) = (session.first, NONE, 0, 0);
         while slot != NONE && count <= session.queued {
             let exchange = self.exchanges.at(slot);
@@ -128,7 +128,7 @@ impl Engine {
     }
 
     /// Every wait has its timer. A small send has none of its own: the one that is set anyway covers it.
-    fn audit_patience(&self, session: &Session) -> Result<(), String> {
+    fn audit_patience(&self, session: &ClientConn) -> Result<(), String> {
         let due_us = self.deadline(session);
         if due_us < session.armed_us && !session.flags.sending {
             return Err(format!("its patience ends at {due_us} us, its timer comes at {} us", session.armed_us));

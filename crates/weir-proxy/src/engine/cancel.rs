@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::Engine;
 use crate::request::pending_request::{ExchangeId, LinkId};
-use crate::upstream::connection::{Link, LinkState};
+use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::queue::Queue;
 
 impl Engine {
@@ -99,6 +99,6 @@ impl Engine {
 }
 
 /// Whether a request is on this connection, or its tunnel is. One that was set aside may have it too, cancelled when it moved.
-fn carries(link: &Link, id: ExchangeId) -> bool {
+fn carries(link: &UpstreamConn, id: ExchangeId) -> bool {
     link.peer == Some(id) || link.entries.iter().any(|entry| entry.ask.id == id && !entry.cancelled)
 }

@@ -13,7 +13,7 @@ use super::Engine;
 use crate::cause::Cause;
 use crate::placement::balance::{Balance, Finding, Key, Method, Statistic, hash_key};
 use crate::placement::cookie;
-use crate::request::pending_request::{Ask, NOBODY, Traits};
+use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 use crate::upstream::connection::LinkState;
 
 /// A connect under way for less than this is waited for rather than using a backup.
@@ -23,11 +23,11 @@ const FORWARDED_LINES_MAX: usize = 8;
 
 impl Engine {
     /// The server for this request, as an index in its upstream; None when none comes into question.
-    pub(super) fn choose(&mut self, ask: &Ask) -> Option<u16> {
+    pub(super) fn choose(&mut self, ask: &PendingRequest) -> Option<u16> {
         let upstream = usize::from(ask.upstream);
         if ask.bound != NOBODY {
             let is_usable = self.is_bound_usable(ask);
-            if is_usable || ask.traits.has(Traits::BOUND) {
+            if is_usable || ask.traits.has(RequestFlags::BOUND) {
                 return is_usable.then_some(ask.bound);
             }
         }
@@ -46,7 +46,7 @@ impl Engine {
 
     /// Those that can take it now, then backups that can; those that will be able at once; suspended ones, where the
     /// configuration wants them tried; those that may come up, here or at the worker that owns them.
-    fn choose_by(&self, balance: &mut Balance, ask: &Ask, key: Option<u64>) -> Option<usize> {
+    fn choose_by(&self, balance: &mut Balance, ask: &PendingRequest, key: Option<u64>) -> Option<usize> {
         let group = &self.groups[usize::from(ask.upstream)];
         let (first, suspended) = (group.servers.start, group.suspended > 0);
         let last_resort = |server| suspended && self.is_last_resort(server);
@@ -70,12 +70,12 @@ impl Engine {
     }
 
     /// Whether the server to which a session is bound can have its request. Where it may have no other, it may wait.
-    pub(super) fn is_bound_usable(&self, ask: &Ask) -> bool {
+    pub(super) fn is_bound_usable(&self, ask: &PendingRequest) -> bool {
         let server = self.groups[usize::from(ask.upstream)].servers.start + usize::from(ask.bound);
         self.servers[server].standing.accepts_bound()
             && (self.is_reachable(server)
                 || self.is_coming(server)
-                || ask.traits.has(Traits::BOUND) && self.may_be_awaited(server))
+                || ask.traits.has(RequestFlags::BOUND) && self.may_be_awaited(server))
     }
 
     /// Whether a request may wait for this server's next connect, here or at the worker that owns its connections.
@@ -85,14 +85,15 @@ impl Engine {
 
     /// Whether a request that goes again stays with the server to which it is bound. One that lost two connections there is
     /// better asked elsewhere, if it may be.
-    pub(super) fn stays_bound(&self, ask: &Ask) -> bool {
-        let tied = ask.traits.has(Traits::BOUND) || ask.tries < 2 && ask.bound != NOBODY && self.is_bound_usable(ask);
+    pub(super) fn stays_bound(&self, ask: &PendingRequest) -> bool {
+        let tied =
+            ask.traits.has(RequestFlags::BOUND) || ask.tries < 2 && ask.bound != NOBODY && self.is_bound_usable(ask);
         tied && ask.bound == ask.server
     }
 
     /// Why no server takes a request.
-    pub(super) fn refusal(&self, ask: &Ask) -> Cause {
-        if !ask.traits.has(Traits::BOUND) {
+    pub(super) fn refusal(&self, ask: &PendingRequest) -> Cause {
+        if !ask.traits.has(RequestFlags::BOUND) {
             return self.why_not(ask.upstream);
         }
         let server = self.groups[usize::from(ask.upstream)].servers.start + usize::from(ask.bound);
@@ -105,7 +106,7 @@ impl Engine {
     }
 
     /// The line that binds the session of a request to the server that answers it, unless it is bound to that already.
-    pub(super) fn binding(&self, ask: &Ask, server: usize) -> Option<Bytes> {
+    pub(super) fn binding(&self, ask: &PendingRequest, server: usize) -> Option<Bytes> {
         let sticky = self.plan.upstreams[usize::from(ask.upstream)].sticky.as_ref()?;
         let answers = self.servers[server].index;
         if ask.bound == answers { None } else { sticky.line(answers).cloned() }
@@ -160,14 +161,14 @@ impl Engine {
         balance: &mut Balance,
         backup: bool,
         first: usize,
-        ask: &Ask,
+        ask: &PendingRequest,
         key: Option<u64>,
     ) -> Option<usize> {
         if !balance.may_roam() {
             return balance.pick(backup, key, |at| self.is_up(first + at));
         }
         let idle = |at: usize| self.servers[first + at].has_empty() && self.is_up(first + at);
-        let alone = !ask.traits.has(Traits::PIPELINABLE);
+        let alone = !ask.traits.has(RequestFlags::PIPELINABLE);
         let found = if alone { balance.pick(backup, key, idle) } else { None };
         found
             .or_else(|| balance.pick(backup, key, |at| !self.servers[first + at].is_held() && self.is_up(first + at)))
@@ -179,7 +180,7 @@ impl Engine {
     ///
     /// With a key, what it needs is at the next server in the order of that key; and still at its own, if nothing speaks against
     /// that one.
-    pub(super) fn order_again(&mut self, ask: &Ask, order: &mut Vec<usize>) -> bool {
+    pub(super) fn order_again(&mut self, ask: &PendingRequest, order: &mut Vec<usize>) -> bool {
         let (upstream, old) = (usize::from(ask.upstream), usize::from(ask.server));
         order.clear();
         let balance = &mut self.groups[upstream].balance;
@@ -188,7 +189,7 @@ impl Engine {
         {
             self.prepare(&mut balance, upstream);
             let first = self.groups[upstream].servers.start;
-            let failed = ask.tries > 0 || ask.traits.has(Traits::MOVED);
+            let failed = ask.tries > 0 || ask.traits.has(RequestFlags::MOVED);
             balance.order_behind(key, failed.then_some(old), |at| self.is_up(first + at), order);
             self.groups[upstream].balance = Some(balance);
             return true;
@@ -284,7 +285,7 @@ impl Engine {
     }
 }
 
-fn key_of(ask: &Ask) -> Option<u64> {
+fn key_of(ask: &PendingRequest) -> Option<u64> {
     (ask.key != 0).then_some(ask.key)
 }
 

@@ -9,7 +9,7 @@ use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, token};
 use crate::base::output::{Out, Output};
 use crate::base::slab::NONE;
 use crate::cause::{Cause, Local};
-use crate::client::connection::{AnswerFraming, Exchange, Phase, Reading, Session, Stash, Want};
+use crate::client::connection::{AnswerFraming, ClientConn, Exchange, Phase, ReadBuffer, Reading, ReplyConstraints};
 use crate::ending::ClientEnd;
 use crate::plan::Serves;
 
@@ -30,7 +30,7 @@ impl Engine {
         }
         self.counters.accepted.add(1);
         self.counters.client_connections.add(1);
-        let (index, generation) = self.sessions.insert(Session::new(socket, peer, self.now_us));
+        let (index, generation) = self.sessions.insert(ClientConn::new(socket, peer, self.now_us));
         self.sessions.at_mut(index).flags.proxied = serves == Serves::Forward;
         self.note_client(index, peer);
         self.arm_session(index);
@@ -125,7 +125,7 @@ impl Engine {
     }
 
     /// Puts back what could not be parsed yet. `progress`: something was, so that a new head begins here.
-    fn keep_stash(&mut self, index: u32, stash: Box<Stash>, progress: bool) {
+    fn keep_stash(&mut self, index: u32, stash: Box<ReadBuffer>, progress: bool) {
         let since_us = self.now_us;
         let session = self.sessions.at_mut(index);
         if matches!(session.reading, Reading::Closing | Reading::Linger) {
@@ -140,7 +140,7 @@ impl Engine {
     }
 
     /// Looks for the end of a head that comes in pieces, each byte once. An error is answered here.
-    fn head_is_whole(&mut self, index: u32, stash: &mut Stash) -> bool {
+    fn head_is_whole(&mut self, index: u32, stash: &mut ReadBuffer) -> bool {
         if self.sessions.at(index).reading != Reading::Head {
             return true;
         }
@@ -172,7 +172,7 @@ impl Engine {
     }
 
     /// Whether another request of this client may be taken now.
-    fn may_take_request(&self, session: &Session) -> bool {
+    fn may_take_request(&self, session: &ClientConn) -> bool {
         session.queued < self.plan.client.requests_queued_max && session.unsent() < HIGH_BYTES
     }
 
@@ -335,14 +335,14 @@ impl Engine {
 
     /// Appends an exchange for a request to its session's list.
     fn add_exchange(&mut self, index: u32, head: &RequestHead, fields: &Fields, bytes: &[u8]) -> u32 {
-        let want = Want {
+        let want = ReplyConstraints {
             head: head.method == Method::Head,
             old: head.version == Version::Http10,
             close: !head.persist || self.is_draining(),
             trailers: head.te_trailers,
             upgrade: head.upgrade.is_some(),
             connect: head.method == Method::Connect,
-            ..Want::default()
+            ..ReplyConstraints::default()
         };
         let exchange = self.push_exchange(index, want);
         self.note_request(exchange, head, fields, bytes);
@@ -358,7 +358,7 @@ impl Engine {
         exchange
     }
 
-    fn push_exchange(&mut self, index: u32, want: Want) -> u32 {
+    fn push_exchange(&mut self, index: u32, want: ReplyConstraints) -> u32 {
         let exchange = Exchange {
             session: index,
             next: NONE,
@@ -391,7 +391,7 @@ impl Engine {
         let session = self.sessions.at_mut(index);
         session.flags.unread = true;
         session.reading = Reading::Closing;
-        let want = Want { close: true, body_open: true, ..Want::default() };
+        let want = ReplyConstraints { close: true, body_open: true, ..ReplyConstraints::default() };
         let exchange = self.push_exchange(index, want);
         self.note_refused(exchange, bytes, since_us);
         self.fail_exchange(exchange, cause);

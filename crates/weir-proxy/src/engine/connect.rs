@@ -7,7 +7,7 @@ use super::{Action, Engine, Owner, token};
 use crate::ending::Timeout;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
-use crate::upstream::connection::{Link, LinkState};
+use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::server::{Reach, SURPLUS_US};
 
 /// While a worker has no connection to a server, it tries at least this often, whatever the back-off says: a server that
@@ -21,7 +21,7 @@ const UNUSED_US: u64 = 1_000_000;
 impl Engine {
     /// A further position of a server, with a connection that is due now.
     pub(super) fn add_position(&mut self, server: usize) -> u32 {
-        let (index, _) = self.links.insert(Link::new(server as u32, 0, self.now_us));
+        let (index, _) = self.links.insert(UpstreamConn::new(server as u32, 0, self.now_us));
         let machine = &mut self.servers[server];
         let link = self.links.at_mut(index);
         link.position = machine.add_link(index);

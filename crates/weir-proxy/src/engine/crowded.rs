@@ -10,13 +10,13 @@ use super::Engine;
 use super::loss::Loss;
 use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
-use crate::upstream::connection::Link;
+use crate::upstream::connection::UpstreamConn;
 use crate::upstream::places::{Try, WAIT_US};
 
 /// How late one that waits hears of what was learned with another.
 const AGAIN_US_MAX: u64 = 1_000_000;
 
-impl Link {
+impl UpstreamConn {
     /// Whether the server has begun to answer on it, so that it has accepted it.
     fn is_served(&self) -> bool {
         self.is_ready() && (self.answers > 0 || self.begun)
@@ -106,7 +106,7 @@ impl Engine {
         let machine = &self.servers[server];
         let kept = machine.kept;
         let links = machine.links.iter().map(|index| (*index, self.links.at(*index)));
-        let resting = |link: &Link| link.is_resting() && kept != Some(link.position);
+        let resting = |link: &UpstreamConn| link.is_resting() && kept != Some(link.position);
         let resting: Vec<u32> = links.clone().filter(|(_, link)| resting(link)).map(|(index, _)| index).collect();
         if resting.is_empty() {
             let busy = links.filter(|(_, link)| link.is_served() && !link.leaves && !link.large && !link.late);

@@ -1,7 +1,7 @@
 //! What becomes of a request of a client of the forward proxy: who asks, where to, and whether that may be (stage route).
 //!
 //! Everything that has to be known first is asked for while the request waits unparsed: credentials and names are looked at on the
-//! side thread ([`Errand`]). Then [`Proxied::decision`](crate::upstream::private_pool::Proxied) says where it goes; each request is decided anew. The
+//! side thread ([`Errand`]). Then [`ForwardState::decision`](crate::upstream::private_pool::ForwardState) says where it goes; each request is decided anew. The
 //! address that was checked is the one that is connected to. docs/semantics.md §9, RFC 9110 §7.3.2, §9.3.6, §11.7.
 
 use std::net::{IpAddr, SocketAddr};
@@ -20,8 +20,8 @@ use crate::forward::policy::Wanted;
 use crate::forward::policy::host::{Host, parse as parse_host};
 use crate::forward::shares::{Asker, Lane};
 use crate::plan::ForwardPlan;
-use crate::request::pending_request::{Ask, NOBODY, Traits};
-use crate::upstream::private_pool::{Destination, Proxied, Seat};
+use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
+use crate::upstream::private_pool::{Destination, ForwardState, UserConnectionGuard};
 use crate::upstream::queue::Waiting;
 
 /// Longest value of Proxy-Authorization that is looked at.
@@ -162,7 +162,7 @@ impl Engine {
                 // The users have changed since: they are asked anew.
                 Some(Ok(user)) if user.is_revoked() => {}
                 Some(Ok(user)) => {
-                    proxied.seat = Seat::take(&user, forward.user_connections_max);
+                    proxied.seat = UserConnectionGuard::take(&user, forward.user_connections_max);
                     if proxied.seat.is_none() {
                         // The next request tries again.
                         proxied.credentials = Box::default();
@@ -209,7 +209,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn proxied(&mut self, index: u32) -> &mut Proxied {
+    pub(super) fn proxied(&mut self, index: u32) -> &mut ForwardState {
         &mut self.sessions.at_mut(index).own.get_or_insert_default().proxied
     }
 
@@ -243,7 +243,7 @@ impl Engine {
         let (session, received_us) = (exchange.session, exchange.received_us);
         self.note_forwarded(slot, upstream);
         self.serial += 1;
-        let ask = Ask {
+        let ask = PendingRequest {
             id: self.exchange_id(slot),
             client: self.client_name(session),
             serial: self.serial,
@@ -253,7 +253,7 @@ impl Engine {
             bound: NOBODY,
             tries: 0,
             passed: 0,
-            traits: Traits::TUNNEL,
+            traits: RequestFlags::TUNNEL,
             received_us,
             echo: Default::default(),
         };

@@ -9,7 +9,7 @@ use weir_http::{BodyOddities, Method, Oddities, Oddity};
 use super::Engine;
 use crate::base::slab::NONE;
 use crate::cause::Cause;
-use crate::client::connection::{Reading, Session};
+use crate::client::connection::{ClientConn, Reading};
 use crate::ending::ClientEnd;
 use crate::observe::glitch::{ClientGlitch, UpstreamGlitch};
 
@@ -105,7 +105,7 @@ impl Engine {
     }
 
     /// Whether a client's connection ends, or has ended, because of its glitches.
-    pub(super) fn ends_by_glitches(&self, session: &Session) -> bool {
+    pub(super) fn ends_by_glitches(&self, session: &ClientConn) -> bool {
         is_over(session, self.plan.client.glitches_max)
     }
 
@@ -183,6 +183,6 @@ impl Engine {
     }
 }
 
-fn is_over(session: &Session, max: Option<u32>) -> bool {
+fn is_over(session: &ClientConn, max: Option<u32>) -> bool {
     max.is_some_and(|max| session.glitches > max)
 }

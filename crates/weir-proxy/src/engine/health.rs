@@ -12,7 +12,7 @@ use super::schedule::Place;
 use crate::cross::mail::Mail;
 use crate::observe::server_event::What;
 use crate::plan::AllDown;
-use crate::request::pending_request::{Ask, NOBODY, Traits};
+use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 use crate::upstream::health::{Symptom, TRIAL_CHOICE_US, TRIAL_PATIENCE_US, calm_us, pause_us};
 use crate::upstream::server_state::{Suspension, SuspensionCause};
 
@@ -28,11 +28,11 @@ impl Engine {
     // ---- what speaks against a server ----
 
     /// The final answer to the oldest request of a connection has a status that health wants to know of.
-    pub(super) fn on_notable_answer(&mut self, index: u32, ask: &Ask, status: u16) {
+    pub(super) fn on_notable_answer(&mut self, index: u32, ask: &PendingRequest, status: u16) {
         let server = self.links.at(index).server;
         let rules = &self.plan.upstreams[usize::from(ask.upstream)].failover;
         let rule = rules.iter().position(|rule| rule.symptom.codes().is_some_and(|codes| codes.contain(status)));
-        if ask.traits.has(Traits::TRIAL) {
+        if ask.traits.has(RequestFlags::TRIAL) {
             let good = rule.is_none() && status < 500;
             self.trial_ended(server, good);
             if !good {
@@ -42,7 +42,7 @@ impl Engine {
             && self.servers[server as usize].standing.suspension().is_none()
         {
             self.fault(server, rule as u8);
-        } else if ask.traits.has(Traits::LIKE_PROBE) && rule.is_none() {
+        } else if ask.traits.has(RequestFlags::LIKE_PROBE) && rule.is_none() {
             self.prove(server, status);
         }
     }
@@ -163,10 +163,13 @@ impl Engine {
     // ---- trials ----
 
     /// The place of a request that is to show whether a suspended server works again, when one is due and this may be it.
-    pub(super) fn place_trial(&mut self, ask: &mut Ask) -> Option<Place> {
+    pub(super) fn place_trial(&mut self, ask: &mut PendingRequest) -> Option<Place> {
         let group = self.groups[usize::from(ask.upstream)].servers.clone();
         let first = group.start;
-        let trial = Ask { traits: ask.traits.with(Traits::TRIAL, true).with(Traits::ALONE, true), ..*ask };
+        let trial = PendingRequest {
+            traits: ask.traits.with(RequestFlags::TRIAL, true).with(RequestFlags::ALONE, true),
+            ..*ask
+        };
         for server in group {
             let standing = &self.servers[server].standing;
             let due_us = self.hints.trial_us(server);
@@ -183,7 +186,7 @@ impl Engine {
             {
                 self.counters.trials.add(1);
                 self.servers[server].stats.trials.add(1);
-                *ask = Ask { server: (server - first) as u16, ..trial };
+                *ask = PendingRequest { server: (server - first) as u16, ..trial };
                 return Some(place);
             }
         }
@@ -192,7 +195,7 @@ impl Engine {
 
     /// A connection with nothing else on it, here or at another worker. None: not yet; one is made if need be, because a request
     /// that must not be noticed doesn't wait for it.
-    fn trial_place(&mut self, server: usize, trial: &Ask) -> Option<Place> {
+    fn trial_place(&mut self, server: usize, trial: &PendingRequest) -> Option<Place> {
         if self.servers[server].private {
             return Some(Place::Private(server));
         }
@@ -243,14 +246,14 @@ impl Engine {
         let Some(entry) = link.entries.front() else { return };
         let mut ask = entry.ask;
         let lost = entry.cancelled || self.is_gone(ask.id);
-        if lost || !ask.traits.has(Traits::RETRIABLE) || !self.has_other(server) {
+        if lost || !ask.traits.has(RequestFlags::RETRIABLE) || !self.has_other(server) {
             return;
         }
         let bytes = link.log.copy(entry.start, entry.len as usize);
         if let Some(entry) = self.links.at_mut(index).entries.front_mut() {
             entry.cancelled = true;
         }
-        ask.traits = ask.traits.without(Traits::TRIAL);
+        ask.traits = ask.traits.without(RequestFlags::TRIAL);
         self.counters.resends.add(1);
         self.servers[server].stats.resends.add(1);
         self.place_again(ask, bytes);
@@ -272,8 +275,8 @@ impl Engine {
 }
 
 /// Whether a request is fit for a trial that has been due for so long.
-fn may_be_trial(traits: Traits, overdue_us: u64) -> bool {
-    let safe = traits.has(Traits::PIPELINABLE) && traits.has(Traits::RETRIABLE);
-    let whole = !traits.has(Traits::STREAMING) && !traits.has(Traits::UPGRADE);
+fn may_be_trial(traits: RequestFlags, overdue_us: u64) -> bool {
+    let safe = traits.has(RequestFlags::PIPELINABLE) && traits.has(RequestFlags::RETRIABLE);
+    let whole = !traits.has(RequestFlags::STREAMING) && !traits.has(RequestFlags::UPGRADE);
     safe || whole && overdue_us >= TRIAL_CHOICE_US
 }

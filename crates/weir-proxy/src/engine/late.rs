@@ -13,7 +13,7 @@
 
 use super::Engine;
 use super::aside::{STALL_US, keeps_up};
-use crate::request::pending_request::{Ask, Traits};
+use crate::request::pending_request::{PendingRequest, RequestFlags};
 use crate::upstream::connection::LinkState;
 
 /// An answer is late so long after its beginning, however long its server's answers usually take.
@@ -83,7 +83,7 @@ impl Engine {
         link.late_due_us = u64::MAX;
         let server = link.server as usize;
         let waits = !self.servers[server].waiting.is_empty();
-        let overlooked = link.may_overlook() && self.servers[server].stamina.may_overlook();
+        let overlooked = link.may_overlook() && self.servers[server].early_close.may_overlook();
         if link.entries.len() < 2 - usize::from(waits || overlooked) || link.state != LinkState::Ready {
             return;
         }
@@ -144,10 +144,13 @@ impl Engine {
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
         let endless = link.begun && self.now_us >= link.begun_us + ENDLESS_US;
         let usual = &mut self.servers[server].usual;
-        let leaves = |ask: &Ask| (overlooked || keeps_up(&front, ask)) && (endless || usual.may_move());
+        let leaves = |ask: &PendingRequest| (overlooked || keeps_up(&front, ask)) && (endless || usual.may_move());
         let mut moved = link.take_behind(overlooked, leaves);
         for (ask, _) in &mut moved {
-            ask.traits = ask.traits.with(Traits::ALONE, ask.traits.has(Traits::MOVED)).with(Traits::MOVED, true);
+            ask.traits = ask
+                .traits
+                .with(RequestFlags::ALONE, ask.traits.has(RequestFlags::MOVED))
+                .with(RequestFlags::MOVED, true);
         }
         let count = moved.len() as u64;
         self.counters.escapes.add(count);

@@ -11,8 +11,8 @@ use super::{Engine, Parts};
 use crate::cause::Cause;
 use crate::client::connection::Phase;
 use crate::cross::mail::Mail;
-use crate::cross::retry_copy::Kept;
-use crate::request::pending_request::{Ask, ExchangeId, LinkId, Traits};
+use crate::cross::retry_copy::RetryCopy;
+use crate::request::pending_request::{ExchangeId, LinkId, PendingRequest, RequestFlags};
 use crate::upstream::connection::LinkState;
 
 impl Engine {
@@ -74,7 +74,7 @@ impl Engine {
             }
             link.body_paused = link.body_paused.filter(|id| id.worker != worker);
             for entry in link.entries.iter_mut().filter(|entry| entry.ask.id.worker == worker && !entry.cancelled) {
-                if entry.ask.traits.has(Traits::STREAMING) {
+                if entry.ask.traits.has(RequestFlags::STREAMING) {
                     unfinished.push(entry.ask.id);
                 } else {
                     entry.cancelled = true;
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     /// Requests that it was going to be asked for. Nothing of them was sent.
-    fn take_unheard(&mut self, worker: u16) -> Vec<(Ask, Vec<u8>)> {
+    fn take_unheard(&mut self, worker: u16) -> Vec<(PendingRequest, Vec<u8>)> {
         let post = &mut self.posts[usize::from(worker)];
         let mut unheard = Vec::new();
         for mail in std::mem::take(&mut post.mail) {
@@ -111,7 +111,7 @@ impl Engine {
 
     /// What clients here asked there, and may ask again as after the loss of a connection. The rest has no answer. Once, because a
     /// request may be what the other worker has died of: it must not go from one to the next.
-    fn take_lost(&mut self, worker: u16) -> Vec<(Ask, Vec<u8>)> {
+    fn take_lost(&mut self, worker: u16) -> Vec<(PendingRequest, Vec<u8>)> {
         let owed = |slot: &u32| {
             let exchange = self.exchanges.at(*slot);
             let at = exchange.link.map_or(exchange.asked, |link| link.worker);
@@ -135,20 +135,20 @@ impl Engine {
         again
     }
 
-    fn judge_lost(&mut self, kept: Kept) -> Result<(Ask, Vec<u8>), Cause> {
-        let Kept { mut ask, bytes } = kept;
+    fn judge_lost(&mut self, kept: RetryCopy) -> Result<(PendingRequest, Vec<u8>), Cause> {
+        let RetryCopy { mut ask, bytes } = kept;
         self.leave_quarantine(&ask);
-        if ask.traits.has(Traits::WRECKED) {
+        if ask.traits.has(RequestFlags::WRECKED) {
             return Err(Cause::Lost);
         }
-        ask.traits = ask.traits.without(Traits::TRIAL).with(Traits::WRECKED, true);
+        ask.traits = ask.traits.without(RequestFlags::TRIAL).with(RequestFlags::WRECKED, true);
         self.count_repetition(&mut ask, true, false, true)?;
         self.take_back(ask.id.index);
         Ok((ask, bytes))
     }
 
     /// Places them, so that the oldest is first in line.
-    fn ask_again(&mut self, mut again: Vec<(Ask, Vec<u8>)>) {
+    fn ask_again(&mut self, mut again: Vec<(PendingRequest, Vec<u8>)>) {
         again.sort_by_key(|(ask, _)| ask.serial);
         for (ask, bytes) in again.into_iter().rev() {
             if self.is_wanted(ask.id) {

@@ -9,7 +9,7 @@ use super::{Engine, Owner, token};
 use crate::cause::Cause;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
-use crate::request::pending_request::{Ask, LinkId, Traits};
+use crate::request::pending_request::{LinkId, PendingRequest, RequestFlags};
 use crate::upstream::connection::{Entry, LinkState};
 use crate::upstream::server::Reach;
 use crate::upstream::trust::Doubt;
@@ -47,21 +47,21 @@ impl Loss {
     /// Whether a request that was on the connection goes again, and whether that counts as a try; or its failure.
     /// `begun`: its client may have the beginning of the answer; `unsent`: nothing of the request was given to the driver, so that all of
     /// it is still here, also what came of a body that is not kept.
-    fn verdict(self, ask: &mut Ask, oldest: bool, begun: bool, unsent: bool) -> Result<bool, Cause> {
+    fn verdict(self, ask: &mut PendingRequest, oldest: bool, begun: bool, unsent: bool) -> Result<bool, Cause> {
         if begun {
             Err(Cause::Truncated)
         } else if oldest && self == Loss::BadAnswer {
             Err(Cause::BadAnswer)
         } else if unsent {
             Ok(false)
-        } else if !ask.traits.has(Traits::RETRIABLE) {
+        } else if !ask.traits.has(RequestFlags::RETRIABLE) {
             Err(Cause::Lost)
         } else if self == Loss::Announced {
             Ok(false)
         } else {
             // Twice the reason for the end is hardly chance.
             ask.passed += u8::from(oldest && matches!(self, Loss::Orderly | Loss::Closed));
-            ask.traits = ask.traits.with(Traits::ALONE, oldest && self == Loss::Closed);
+            ask.traits = ask.traits.with(RequestFlags::ALONE, oldest && self == Loss::Closed);
             Ok(ask.passed > PASSED_MAX || !matches!(self, Loss::Orderly | Loss::Closed | Loss::Ours))
         }
     }
@@ -198,7 +198,7 @@ impl Engine {
                 let link = self.links.at(index);
                 let (answers, pooled) = (link.answers, link.owner.is_none());
                 if pooled && answers == 1 {
-                    self.servers[server as usize].lifespan.on_announced(answers);
+                    self.servers[server as usize].keepalive_limit.on_announced(answers);
                     self.servers[server as usize].lasting.on_single();
                 }
                 self.answer_ended(index, &entry, &[]);
@@ -282,7 +282,7 @@ impl Engine {
                 self.note_idle_end(server, rest_us);
             }
             if abrupt {
-                self.servers[server].lifespan.on_abrupt(self.now_us, total);
+                self.servers[server].keepalive_limit.on_abrupt(self.now_us, total);
             }
         }
         // A server that has overlooked requests has not died of them.
@@ -293,14 +293,14 @@ impl Engine {
             let unsent = entry.start >= log.flushed();
             let accused = !unsent && (loss == Loss::Died || position == 0);
             let refused = crash.is_some_and(|crash| accused && self.accuse(crash, rested, &entry, &log));
-            if entry.ask.traits.has(Traits::QUARANTINED) {
+            if entry.ask.traits.has(RequestFlags::QUARANTINED) {
                 if accused {
                     self.groups[usize::from(entry.ask.upstream)].quarantine.note_death(self.now_us);
                 }
                 self.leave_quarantine(&entry.ask);
             }
-            if entry.ask.traits.has(Traits::TRIAL) {
-                entry.ask.traits = entry.ask.traits.without(Traits::TRIAL);
+            if entry.ask.traits.has(RequestFlags::TRIAL) {
+                entry.ask.traits = entry.ask.traits.without(RequestFlags::TRIAL);
                 self.trial_ended(server as u32, false);
             }
             if entry.cancelled || self.is_gone(entry.ask.id) {
@@ -321,7 +321,7 @@ impl Engine {
             match verdict {
                 Ok(()) => {
                     let mut bytes = log.copy(entry.start, entry.len as usize);
-                    if ask.traits.has(Traits::STREAMING) {
+                    if ask.traits.has(RequestFlags::STREAMING) {
                         self.take_body_along(&mut ask, &mut bytes, &body, body_done);
                     }
                     if oldest && begun && ask.id.worker != self.worker {
@@ -340,7 +340,7 @@ impl Engine {
         for (ask, bytes) in again.into_iter().rev() {
             self.place_again(ask, bytes);
         }
-        if overlooked || pipelined && self.servers[server].stamina.on_end(self.now_us, answers) {
+        if overlooked || pipelined && self.servers[server].early_close.on_end(self.now_us, answers) {
             self.doubt_server(server as u32, Some(Doubt::CutsShort));
             self.tell_all_doubt(server as u32, Some(Doubt::CutsShort));
         }
@@ -363,9 +363,9 @@ impl Engine {
 
     /// Whether an answer that has broken off may be followed by another one: its client has nothing of it, or that client's worker
     /// finds out.
-    fn may_begin_anew(&mut self, ask: &Ask) -> bool {
+    fn may_begin_anew(&mut self, ask: &PendingRequest) -> bool {
         if ask.id.worker != self.worker {
-            return ask.traits.has(Traits::RETRIABLE);
+            return ask.traits.has(RequestFlags::RETRIABLE);
         }
         self.forget_beginning(ask.id.index)
     }

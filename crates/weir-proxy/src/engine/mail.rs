@@ -7,7 +7,7 @@ use super::{Engine, Piece};
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
 use crate::cross::mail::{AnswerHead, Mail, Post};
-use crate::request::pending_request::{Ask, ExchangeId, LinkId, Traits};
+use crate::request::pending_request::{ExchangeId, LinkId, PendingRequest, RequestFlags};
 use crate::upstream::trust::Doubt;
 
 /// Smaller pieces travel in the post's own buffer.
@@ -71,12 +71,12 @@ impl Engine {
     }
 
     /// Asks another worker for the answer to a request of a client here, whose bytes are in its post from `start` on.
-    pub(super) fn mail_ask(&mut self, worker: u16, ask: Ask, start: usize) {
+    pub(super) fn mail_ask(&mut self, worker: u16, ask: PendingRequest, start: usize) {
         let post = &self.posts[usize::from(worker)];
         let bytes = start..post.bytes.len();
         let exchange = self.exchanges.at_mut(ask.id.index);
         (exchange.asked, exchange.link) = (worker, None);
-        if ask.traits.has(Traits::RETRIABLE) && !ask.traits.has(Traits::STREAMING) {
+        if ask.traits.has(RequestFlags::RETRIABLE) && !ask.traits.has(RequestFlags::STREAMING) {
             exchange.kept = Some(self.shelf.keep(ask, &post.bytes[bytes.clone()]));
         }
         self.post(worker, Mail::Ask { ask, bytes });

@@ -8,7 +8,7 @@ use super::loss::Loss;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
 use crate::upstream::connection::LinkState;
-use crate::upstream::server_state::{Order, Standing};
+use crate::upstream::server_state::{Order, ServerState};
 
 /// Due never: a connection that is not to be made.
 pub(super) const NEVER_US: u64 = u64::MAX;
@@ -36,7 +36,7 @@ impl Engine {
     }
 
     /// Whether a server takes new requests as far as this worker knows, and why not.
-    pub fn standing(&self, server: u32) -> Option<&Standing> {
+    pub fn standing(&self, server: u32) -> Option<&ServerState> {
         self.servers.get(server as usize).map(|machine| &machine.standing)
     }
 

@@ -13,9 +13,9 @@ use super::{Action, Engine, Owner as Table, Piece, token};
 use crate::cause::Cause;
 use crate::ending::UpstreamEnd;
 use crate::plan::Pool;
-use crate::request::pending_request::{Ask, ExchangeId, NOBODY, Traits};
-use crate::upstream::connection::{Link, LinkState, Owner};
-use crate::upstream::private_pool::{Approach, OwnLink, Tried};
+use crate::request::pending_request::{ExchangeId, NOBODY, PendingRequest, RequestFlags};
+use crate::upstream::connection::{LinkState, Owner, UpstreamConn};
+use crate::upstream::private_pool::{ConnectAttempt, PrivateConn, Tried};
 use crate::upstream::queue::Waiting;
 
 /// How long one address is waited for before the next one is tried beside it (Connection Attempt Delay, RFC 8305 §8).
@@ -30,14 +30,14 @@ impl Engine {
     }
 
     /// The client's own connection for a request, if there is one that is good for it.
-    pub(super) fn place_on_own(&mut self, ask: &mut Ask) -> Option<Place> {
+    pub(super) fn place_on_own(&mut self, ask: &mut PendingRequest) -> Option<Place> {
         let session = self.exchanges.at(ask.id.index).session;
         let own = self.sessions.at(session).own.as_deref()?;
         let name = match self.is_anywhere(ask.upstream) {
             true => &*self.destination(session)?.name,
             false => "",
         };
-        let is_good = |own: &OwnLink| own.upstream == ask.upstream && *own.destination == *name;
+        let is_good = |own: &PrivateConn| own.upstream == ask.upstream && *own.destination == *name;
         let position = own.links.iter().position(is_good)?;
         let index = own.links[position].index;
         let link = self.links.at(index);
@@ -47,7 +47,7 @@ impl Engine {
         }
         // A session that is bound elsewhere goes there: the connection that is made for it takes the place of this one.
         let bound_here = ask.bound == NOBODY || ask.bound == self.servers[server].index;
-        if !bound_here && (ask.traits.has(Traits::BOUND) || self.is_bound_usable(ask)) {
+        if !bound_here && (ask.traits.has(RequestFlags::BOUND) || self.is_bound_usable(ask)) {
             return None;
         }
         ask.server = self.servers[server].index;
@@ -73,7 +73,7 @@ impl Engine {
         };
         let server = server as u32;
         let approach =
-            Approach { waiting, server, more, attempts: Vec::new(), timed_out: false, tried, retry_us: u64::MAX };
+            ConnectAttempt { waiting, server, more, attempts: Vec::new(), timed_out: false, tried, retry_us: u64::MAX };
         self.counters.queue_waiting.add(1);
         self.sessions.at_mut(session).own.get_or_insert_default().approach = Some(Box::new(approach));
         self.try_address(session);
@@ -91,7 +91,7 @@ impl Engine {
         let owner = Owner { session, generation, once: upstream.pool == Pool::PerRequest };
         machine.stats.connects.add(1);
         self.counters.upstream_connects.add(1);
-        let mut link = Link::of_owner(server, owner, deadline_us, self.now_us);
+        let mut link = UpstreamConn::of_owner(server, owner, deadline_us, self.now_us);
         link.address = self.servers[server as usize].anywhere.then_some(address);
         let (index, generation) = self.links.insert(link);
         if let Some(approach) = self.approach_of(session) {
@@ -108,23 +108,23 @@ impl Engine {
         let (link, generation) = (self.links.at(index), self.links.generation(index));
         let late = self.now_us >= link.since_us + NEXT_ADDRESS_US;
         let Some(owner) = link.owner.filter(|_| late) else { return };
-        let is_newest = |approach: &mut Approach| approach.attempts.last() == Some(&(index, generation));
+        let is_newest = |approach: &mut ConnectAttempt| approach.attempts.last() == Some(&(index, generation));
         if self.approach_of(owner.session).is_some_and(is_newest) {
             self.try_address(owner.session);
         }
     }
 
     /// Requests for which connections are being made.
-    pub(super) fn approaches(&self) -> impl Iterator<Item = &Approach> {
+    pub(super) fn approaches(&self) -> impl Iterator<Item = &ConnectAttempt> {
         self.sessions.indexes().filter_map(|index| self.sessions.at(index).own.as_deref()?.approach.as_deref())
     }
 
-    fn approach_of(&mut self, session: u32) -> Option<&mut Approach> {
+    fn approach_of(&mut self, session: u32) -> Option<&mut ConnectAttempt> {
         self.sessions.at_mut(session).own.as_deref_mut()?.approach.as_deref_mut()
     }
 
     /// Takes the request out that waits for a connection, and ends all connects for it but `winner`.
-    fn take_approach(&mut self, session: u32, winner: Option<u32>) -> Option<Approach> {
+    fn take_approach(&mut self, session: u32, winner: Option<u32>) -> Option<ConnectAttempt> {
         let approach = self.sessions.at_mut(session).own.as_deref_mut()?.approach.take()?;
         self.counters.queue_waiting.sub(1);
         self.parked -= u32::from(approach.retry_us != u64::MAX);
@@ -158,11 +158,11 @@ impl Engine {
         if revived {
             self.retry_all_approaches();
         }
-        let Some(Approach { waiting, .. }) = approach else {
+        let Some(ConnectAttempt { waiting, .. }) = approach else {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled);
             return;
         };
-        if waiting.ask.traits.has(Traits::TUNNEL) {
+        if waiting.ask.traits.has(RequestFlags::TUNNEL) {
             return self.own_tunnel(index, waiting.ask.id);
         }
         self.keep_own(owner.session, index, waiting.ask.upstream);
@@ -196,7 +196,7 @@ impl Engine {
         let own = self.sessions.at_mut(session).own.get_or_insert_default();
         let same = own.links.iter().find(|link| link.upstream == upstream && link.destination == destination);
         let replaced = same.map(|link| link.index).filter(|link| self.links.at(*link).entries.is_empty());
-        own.links.push(OwnLink { index, generation, upstream, destination });
+        own.links.push(PrivateConn { index, generation, upstream, destination });
         // The one that is kept now is the last.
         let oldest = own.links.iter().find(|_| own.links.len() > max).map(|link| link.index);
         if let Some(replaced) = replaced {
@@ -225,7 +225,7 @@ impl Engine {
             return;
         }
         if self.servers[server].anywhere {
-            let Some(Approach { waiting, timed_out, .. }) = self.take_approach(session, None) else { return };
+            let Some(ConnectAttempt { waiting, timed_out, .. }) = self.take_approach(session, None) else { return };
             let cause = if timed_out { Cause::ConnectTimeout } else { Cause::ConnectFailed };
             return self.answer_fails(waiting.ask.id, cause);
         }
@@ -242,7 +242,7 @@ impl Engine {
         let Some(approach) = self.approach_of(session) else { return };
         let (mut ask, mut tried) = (approach.waiting.ask, approach.tried);
         self.end_trial(&ask);
-        ask.traits = ask.traits.without(Traits::TRIAL);
+        ask.traits = ask.traits.without(RequestFlags::TRIAL);
         tried.servers += 1;
         let machine = &mut self.servers[server];
         machine.failures = machine.failures.max(tried.rounds.attempts() + 1);
@@ -298,7 +298,7 @@ impl Engine {
     }
 
     fn ask_servers_again(&mut self, session: u32) {
-        let Some(Approach { waiting: Waiting { mut ask, bytes }, tried, .. }) = self.take_approach(session, None)
+        let Some(ConnectAttempt { waiting: Waiting { mut ask, bytes }, tried, .. }) = self.take_approach(session, None)
         else {
             return;
         };
@@ -312,7 +312,7 @@ impl Engine {
     }
 
     /// A request that lost its connection, or could have none, gets another one.
-    pub(super) fn approach_again(&mut self, mut ask: Ask, bytes: Vec<u8>) {
+    pub(super) fn approach_again(&mut self, mut ask: PendingRequest, bytes: Vec<u8>) {
         if !self.is_wanted(ask.id) {
             return;
         }
@@ -326,8 +326,8 @@ impl Engine {
     }
 
     /// A trial of a suspended server has come to nothing.
-    fn end_trial(&mut self, ask: &Ask) {
-        if ask.traits.has(Traits::TRIAL) {
+    fn end_trial(&mut self, ask: &PendingRequest) {
+        if ask.traits.has(RequestFlags::TRIAL) {
             self.trial_ended(self.server_index(ask) as u32, false);
         }
     }
@@ -366,7 +366,7 @@ impl Engine {
         let waiting = &mut approach.waiting;
         waiting.bytes.extend_from_slice(piece.bytes());
         if end {
-            waiting.ask.traits = waiting.ask.traits.without(Traits::STREAMING);
+            waiting.ask.traits = waiting.ask.traits.without(RequestFlags::STREAMING);
         }
         true
     }
@@ -378,7 +378,7 @@ impl Engine {
         }
         self.take_approach(session, None);
         let own = self.sessions.at_mut(session).own.take().unwrap_or_default();
-        for OwnLink { index, generation, .. } in own.links {
+        for PrivateConn { index, generation, .. } in own.links {
             if self.links.holds(index, generation) {
                 self.lose_link(index, Loss::Ours, UpstreamEnd::ClientGone);
             }

@@ -13,11 +13,11 @@ use super::{Engine, Group, Hints};
 use crate::cause::Cause;
 use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
-use crate::request::pending_request::{Ask, ExchangeId, Traits};
+use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
 use crate::retry::poison::{self, Crash, KEY_BYTES_MAX, Suspect, Verdict};
 use crate::upstream::connection::{Entry, LinkState};
 use crate::upstream::queue::{Queue, Waiting};
-use crate::upstream::request_log::Log;
+use crate::upstream::request_log::RequestLog;
 
 /// How long one request keeps the next waiting: killers kill soon, and an innocent one may be slow.
 const QUARANTINE_US: u64 = 100_000;
@@ -61,8 +61,8 @@ impl Quarantine {
 
 impl Engine {
     /// Puts a request in line: it will be sent alone, and no other of the quarantine beside it.
-    pub(super) fn quarantine(&mut self, mut ask: Ask, bytes: Vec<u8>) {
-        ask.traits = ask.traits.with(Traits::ALONE, true).with(Traits::QUARANTINED, true);
+    pub(super) fn quarantine(&mut self, mut ask: PendingRequest, bytes: Vec<u8>) {
+        ask.traits = ask.traits.with(RequestFlags::ALONE, true).with(RequestFlags::QUARANTINED, true);
         self.leave_quarantine(&ask);
         self.groups[usize::from(ask.upstream)].quarantine.waiting.push_back(Waiting { ask, bytes });
         self.counters.queue_waiting.add(1);
@@ -70,7 +70,7 @@ impl Engine {
     }
 
     /// A request that was sent from the quarantine was answered or lost.
-    pub(super) fn leave_quarantine(&mut self, ask: &Ask) {
+    pub(super) fn leave_quarantine(&mut self, ask: &PendingRequest) {
         self.end_turn_of(usize::from(ask.upstream), ask.id);
     }
 
@@ -168,14 +168,14 @@ impl Engine {
     }
 
     /// Whether this is the only request from the quarantine that any server of the upstream has.
-    fn is_only_one(&self, ask: &Ask) -> bool {
+    fn is_only_one(&self, ask: &PendingRequest) -> bool {
         let running = self.groups[usize::from(ask.upstream)].quarantine.running;
         running.is_some_and(|running| running.id == ask.id && running.clean)
     }
 
     /// Whether a request that waits has become suspect meanwhile.
-    pub(super) fn goes_alone(&self, ask: &Ask, bytes: &[u8]) -> bool {
-        !ask.traits.has(Traits::QUARANTINED) && self.verdict_of(ask, bytes) != Verdict::Free
+    pub(super) fn goes_alone(&self, ask: &PendingRequest, bytes: &[u8]) -> bool {
+        !ask.traits.has(RequestFlags::QUARANTINED) && self.verdict_of(ask, bytes) != Verdict::Free
     }
 
     /// The connection for the request in quarantine that waits at a place in a server's line: an idle one that has rested. A suspect
@@ -194,7 +194,7 @@ impl Engine {
     }
 
     /// The connection that is kept for what goes alone and waits in vain, where no more can be made: once it is empty.
-    pub(super) fn pick_kept(&mut self, server: usize, ask: &Ask) -> Option<usize> {
+    pub(super) fn pick_kept(&mut self, server: usize, ask: &PendingRequest) -> Option<usize> {
         let machine = &self.servers[server];
         match machine.coming_any() || machine.may_grow(true) {
             true => None,
@@ -203,7 +203,7 @@ impl Engine {
     }
 
     /// The kept connection, once it was seen empty. One that is not good for this request is made anew; `rests`: it has to have rested.
-    fn take_kept(&mut self, server: usize, ask: &Ask, rests: bool) -> Option<usize> {
+    fn take_kept(&mut self, server: usize, ask: &PendingRequest, rests: bool) -> Option<usize> {
         let position = self.keep_one(server)?;
         let index = self.servers[server].links[position];
         let link = self.links.at(index);
@@ -211,7 +211,7 @@ impl Engine {
             return None;
         }
         if rests && !link.is_rested(self.now_us) || !self.is_fresh(index, ask) {
-            let quarantined = ask.traits.has(Traits::QUARANTINED);
+            let quarantined = ask.traits.has(RequestFlags::QUARANTINED);
             self.lose_link(index, Loss::Ours, if quarantined { UpstreamEnd::Quarantine } else { UpstreamEnd::Rested });
             return None;
         }
@@ -278,7 +278,7 @@ impl Engine {
     }
 
     /// What is to be done with a request, as serialised.
-    fn verdict_of(&self, ask: &Ask, bytes: &[u8]) -> Verdict {
+    fn verdict_of(&self, ask: &PendingRequest, bytes: &[u8]) -> Verdict {
         if self.suspects.is_empty() {
             return Verdict::Free;
         }
@@ -298,8 +298,8 @@ impl Engine {
         self.suspects.on_loss(self.now_us, server, stood)
     }
 
-    /// A request was in flight when a server died. True: it is not sent any more. `rested`: as [`crate::upstream::connection::Link::rested`].
-    pub(super) fn accuse(&mut self, crash: Crash, rested: bool, entry: &Entry, log: &Log) -> bool {
+    /// A request was in flight when a server died. True: it is not sent any more. `rested`: as [`crate::upstream::connection::UpstreamConn::rested`].
+    pub(super) fn accuse(&mut self, crash: Crash, rested: bool, entry: &Entry, log: &RequestLog) -> bool {
         let Some(key) = key_of(entry, log) else { return false };
         let alone = rested && self.is_only_one(&entry.ask);
         let (verdict, tell) = self.suspects.on_death(self.now_us, crash, entry.sent_us, alone, &key);
@@ -313,7 +313,7 @@ impl Engine {
     /// A request was answered: nobody accuses it any more, and the next one in quarantine may go.
     #[inline]
     pub(super) fn note_answered(&mut self, index: u32, entry: &Entry) {
-        if entry.ask.traits.has(Traits::QUARANTINED) {
+        if entry.ask.traits.has(RequestFlags::QUARANTINED) {
             self.leave_quarantine(&entry.ask);
         }
         if !self.suspects.is_empty() {
@@ -351,6 +351,6 @@ impl Engine {
     }
 }
 
-fn key_of(entry: &Entry, log: &Log) -> Option<Vec<u8>> {
+fn key_of(entry: &Entry, log: &RequestLog) -> Option<Vec<u8>> {
     poison::key(entry.ask.upstream, &log.copy(entry.start, (entry.len as usize).min(KEY_BYTES_MAX)))
 }

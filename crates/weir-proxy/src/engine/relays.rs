@@ -9,7 +9,7 @@ use crate::base::slab::NONE;
 use crate::client::connection::{Reading, Relay};
 use crate::ending::ClientEnd;
 use crate::ending::UpstreamEnd;
-use crate::upstream::connection::{Link, LinkState};
+use crate::upstream::connection::{LinkState, UpstreamConn};
 
 /// How often a tunnel is looked at in the time that it may stay silent: so much longer than that it may live.
 const LOOKS: u64 = 8;
@@ -46,7 +46,7 @@ impl Engine {
         if !client_is_done || !link_is_done {
             return None;
         }
-        let Link { server, account, .. } = self.links.remove(position);
+        let UpstreamConn { server, account, .. } = self.links.remove(position);
         self.servers[server as usize].relays += 1;
         let now_us = self.now_us;
         let session = self.sessions.at_mut(index);

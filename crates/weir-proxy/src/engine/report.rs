@@ -3,7 +3,7 @@
 use super::Engine;
 use super::orders::NEVER_US;
 use crate::observe::report::{ConnectionReport, ConnectionState, Report, ServerReport};
-use crate::upstream::connection::{Entry, Link, LinkState};
+use crate::upstream::connection::{Entry, LinkState, UpstreamConn};
 use crate::upstream::server::Server;
 use crate::upstream::server_state::State;
 use crate::upstream::trust::TrustState;
@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    fn report_connection(&self, at: usize, server: &Server, link: &Link) -> ConnectionReport {
+    fn report_connection(&self, at: usize, server: &Server, link: &UpstreamConn) -> ConnectionReport {
         let given = link.entries.partition_point(|entry: &Entry| entry.start < link.log.flushed());
         let retry_us = match link.state {
             LinkState::Down { retry_us } if retry_us != NEVER_US => retry_us.saturating_sub(self.now_us),
@@ -98,7 +98,7 @@ impl Engine {
     }
 }
 
-fn connection_state(link: &Link, enabled: bool) -> ConnectionState {
+fn connection_state(link: &UpstreamConn, enabled: bool) -> ConnectionState {
     match link.state {
         LinkState::Down { retry_us: NEVER_US } if enabled => ConnectionState::Spare,
         LinkState::Down { retry_us: NEVER_US } => ConnectionState::Parked,

@@ -10,7 +10,7 @@ use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
 use crate::plan::Pool;
 use crate::request::line_end::carries_line_end;
-use crate::request::pending_request::{Ask, ExchangeId, LinkId, NOBODY, Traits};
+use crate::request::pending_request::{ExchangeId, LinkId, NOBODY, PendingRequest, RequestFlags};
 use crate::retry::poison::Verdict;
 use crate::upstream::queue::Waiting;
 use crate::upstream::server::Reach;
@@ -66,25 +66,25 @@ impl Engine {
         let plain = !upstream_plan.nonidempotent.matches(method, path);
         // Servers that overlook the body of a GET would take it for the next request: nothing may be behind it.
         let bodyless = matches!(framing, Framing::None | Framing::Length(0));
-        let traits = Traits::default()
-            .with(Traits::HEAD, head.method == weir_http::Method::Head)
+        let traits = RequestFlags::default()
+            .with(RequestFlags::HEAD, head.method == weir_http::Method::Head)
             .with(
-                Traits::LAST,
+                RequestFlags::LAST,
                 head.conditional
                     || head.method == weir_http::Method::Head
                     || carries_line_end(&bytes[..head.bytes.min(bytes.len())]),
             )
-            .with(Traits::PIPELINABLE, plain && head.method.is_safe() && head.upgrade.is_none() && bodyless)
+            .with(RequestFlags::PIPELINABLE, plain && head.method.is_safe() && head.upgrade.is_none() && bodyless)
             .with(
-                Traits::RETRIABLE,
+                RequestFlags::RETRIABLE,
                 !streaming && (plain && head.method.is_idempotent() || upstream_plan.retry_nonidempotent),
             )
             .with(
-                Traits::LIKE_PROBE,
+                RequestFlags::LIKE_PROBE,
                 upstream_plan.health.as_ref().is_some_and(|plan| plan.is_like(method, path, head.authority.of(bytes))),
             )
-            .with(Traits::UPGRADE, head.upgrade.is_some())
-            .with(Traits::STREAMING, streaming);
+            .with(RequestFlags::UPGRADE, head.upgrade.is_some())
+            .with(RequestFlags::STREAMING, streaming);
         let authority = head.authority.of(bytes);
         let host = if authority.is_empty() { upstream_plan.servers[0].name.as_bytes() } else { authority };
         let verdict = match self.suspects.is_empty() || private {
@@ -102,7 +102,7 @@ impl Engine {
         let (session, received_us) = (exchange.session, exchange.received_us);
         self.note_forwarded(slot, upstream);
         self.serial += 1;
-        let mut ask = Ask {
+        let mut ask = PendingRequest {
             id: self.exchange_id(slot),
             client: self.client_name(session),
             serial: self.serial,
@@ -122,7 +122,7 @@ impl Engine {
         }
         if let Some(sticky) = &upstream_plan.sticky {
             ask.bound = sticky.server(fields, bytes).unwrap_or(NOBODY);
-            ask.traits = ask.traits.with(Traits::BOUND, ask.bound != NOBODY && !sticky.allow_failover);
+            ask.traits = ask.traits.with(RequestFlags::BOUND, ask.bound != NOBODY && !sticky.allow_failover);
         }
         let place = match verdict {
             Verdict::Free => self.place(&mut ask),
@@ -179,7 +179,7 @@ impl Engine {
     }
 
     /// Serialises a request to where it goes.
-    fn put(&mut self, place: Place, ask: Ask, write: impl FnOnce(&mut Vec<u8>)) {
+    fn put(&mut self, place: Place, ask: PendingRequest, write: impl FnOnce(&mut Vec<u8>)) {
         match place {
             Place::Link(link) => {
                 let log = &mut self.links.at_mut(link).log;
@@ -215,21 +215,21 @@ impl Engine {
     }
 
     /// A request that came by mail: it stays with this worker's connections.
-    pub(super) fn accept_mailed(&mut self, mut ask: Ask, bytes: &[u8]) {
-        ask.traits = ask.traits.with(Traits::MAILED, true);
+    pub(super) fn accept_mailed(&mut self, mut ask: PendingRequest, bytes: &[u8]) {
+        ask.traits = ask.traits.with(RequestFlags::MAILED, true);
         let server = self.server_index(&ask);
-        if ask.traits.has(Traits::TRIAL) && self.pick(server, &ask).is_none() {
+        if ask.traits.has(RequestFlags::TRIAL) && self.pick(server, &ask).is_none() {
             // Another time: a request that must not be noticed doesn't wait for a connection to a server in doubt.
-            ask.traits = ask.traits.without(Traits::TRIAL);
+            ask.traits = ask.traits.without(RequestFlags::TRIAL);
         }
         let machine = &self.servers[server];
-        let unwanted = !machine.standing.keeps_waiting() && !ask.traits.has(Traits::TRIAL);
+        let unwanted = !machine.standing.keeps_waiting() && !ask.traits.has(RequestFlags::TRIAL);
         let gone = machine.ready == 0 && !machine.is_full() && !self.may_come_up(server);
-        let returns = gone && !ask.traits.has(Traits::RETURNED);
+        let returns = gone && !ask.traits.has(RequestFlags::RETURNED);
         if returns || unwanted && self.has_other(server) {
             // Its asker did not know yet.
-            ask.traits = ask.traits.with(Traits::RETURNED, gone);
-            if ask.traits.has(Traits::QUARANTINED) {
+            ask.traits = ask.traits.with(RequestFlags::RETURNED, gone);
+            if ask.traits.has(RequestFlags::QUARANTINED) {
                 self.mail_back(ask, bytes);
             } else {
                 self.place_again(ask, bytes.to_vec());
@@ -242,7 +242,7 @@ impl Engine {
         self.put(place, ask, |out| out.extend_from_slice(bytes));
     }
 
-    pub(super) fn server_index(&self, ask: &Ask) -> usize {
+    pub(super) fn server_index(&self, ask: &PendingRequest) -> usize {
         self.groups[usize::from(ask.upstream)].servers.start + usize::from(ask.server)
     }
 
@@ -306,7 +306,7 @@ impl Engine {
     }
 
     /// Servers have died of requests like this one: the next turn of the quarantine is for it.
-    fn place_suspect(&mut self, ask: &mut Ask) -> Place {
+    fn place_suspect(&mut self, ask: &mut PendingRequest) -> Place {
         let group = &self.groups[usize::from(ask.upstream)];
         let any = (ask.serial % group.servers.len() as u64) as u16;
         ask.server = if ask.bound == NOBODY { any } else { ask.bound };
@@ -314,7 +314,7 @@ impl Engine {
     }
 
     /// Chooses the server, then what happens there.
-    fn place(&mut self, ask: &mut Ask) -> Place {
+    fn place(&mut self, ask: &mut PendingRequest) -> Place {
         if self.is_private(ask.upstream)
             && let Some(place) = self.place_on_own(ask)
         {
@@ -352,7 +352,7 @@ impl Engine {
     }
 
     /// What this worker's own connections to a server can do for a request; None: ask another worker.
-    fn place_here(&mut self, server: usize, ask: &Ask) -> Option<Place> {
+    fn place_here(&mut self, server: usize, ask: &PendingRequest) -> Option<Place> {
         let machine = &self.servers[server];
         if machine.private {
             return Some(Place::Private(server));
@@ -360,7 +360,7 @@ impl Engine {
         if machine.limits.shared == 0 {
             return None;
         }
-        if machine.ready == 0 && !ask.traits.has(Traits::MAILED) {
+        if machine.ready == 0 && !ask.traits.has(RequestFlags::MAILED) {
             let hopeful = self.is_hopeful(server);
             let elsewhere = if hopeful { self.ready_elsewhere(server) } else { self.able_elsewhere(server) };
             // A connection that ends with each answer is made where it is needed.
@@ -375,7 +375,7 @@ impl Engine {
         }
         // What is in quarantine needs a connection of its own kind.
         if machine.waiting.line(ask.traits.goes_alone()).is_empty()
-            && !ask.traits.has(Traits::QUARANTINED)
+            && !ask.traits.has(RequestFlags::QUARANTINED)
             && let Some(position) = self.pick(server, ask)
         {
             return Some(Place::Link(self.servers[server].links[position]));
@@ -402,7 +402,7 @@ impl Engine {
     }
 
     /// The position of the connection that takes this request now, if there is one.
-    pub(super) fn pick(&mut self, server: usize, ask: &Ask) -> Option<usize> {
+    pub(super) fn pick(&mut self, server: usize, ask: &PendingRequest) -> Option<usize> {
         loop {
             let machine = &self.servers[server];
             let mut position = machine.pick(ask, |link| self.tail_client(link))?;
@@ -426,7 +426,7 @@ impl Engine {
 
     /// Where clients are kept apart and all empty connections rest: whether the request waits for another one to be made, or for the end
     /// of a rest, whichever comes first. Not where nobody knows that the server works on more than one connection at a time.
-    fn may_wait_for_rest(&mut self, server: usize, ask: &Ask) -> bool {
+    fn may_wait_for_rest(&mut self, server: usize, ask: &PendingRequest) -> bool {
         let machine = &self.servers[server];
         let comes = machine.is_coming() || machine.may_grow(ask.traits.goes_alone());
         if !comes || !self.is_hopeful(server) {
@@ -451,7 +451,7 @@ impl Engine {
 
     /// An idle connection for a request that goes alone, `first` if that is good. What can't be sent again is not put on one that
     /// its server may be about to close: one of those is made anew.
-    fn pick_fresh(&mut self, server: usize, ask: &Ask, first: usize) -> Option<usize> {
+    fn pick_fresh(&mut self, server: usize, ask: &PendingRequest, first: usize) -> Option<usize> {
         let machine = &self.servers[server];
         let idle = (0..machine.links.len()).filter(|position| machine.is_empty_at(*position));
         let found = [first].into_iter().chain(idle).find(|position| self.is_fresh(machine.links[*position], ask));
@@ -464,17 +464,17 @@ impl Engine {
 
     /// Whether a request may go onto this idle connection: what can't be sent again goes onto none that its server may be about to
     /// end.
-    pub(super) fn is_fresh(&self, index: u32, ask: &Ask) -> bool {
-        if ask.traits.has(Traits::RETRIABLE) {
+    pub(super) fn is_fresh(&self, index: u32, ask: &PendingRequest) -> bool {
+        if ask.traits.has(RequestFlags::RETRIABLE) {
             return true;
         }
         let link = self.links.at(index);
         let machine = &self.servers[link.server as usize];
         let rest_us = link.rest_us(self.now_us);
         // Of late this server ended a connection behind an answer without a word.
-        let abrupt = machine.lifespan.is_abrupt(self.now_us);
+        let abrupt = machine.keepalive_limit.is_abrupt(self.now_us);
         let lives =
-            link.answers == 0 || !abrupt && (rest_us >= ABRUPT_US || machine.lifespan.is_outlived(link.answers));
+            link.answers == 0 || !abrupt && (rest_us >= ABRUPT_US || machine.keepalive_limit.is_outlived(link.answers));
         lives && machine.idle_limit.is_fresh(self.now_us, rest_us)
     }
 
@@ -501,7 +501,7 @@ impl Engine {
     }
 
     /// Notes a request on a connection whose log already has its bytes from `start` on.
-    pub(super) fn push_to_link(&mut self, index: u32, ask: Ask, start: u64) {
+    pub(super) fn push_to_link(&mut self, index: u32, ask: PendingRequest, start: u64) {
         let link = self.links.at_mut(index);
         if !link.entries.is_empty() {
             self.counters.pipelined.add(1);
@@ -522,7 +522,7 @@ impl Engine {
         self.charge_link(index);
         self.groups[usize::from(ask.upstream)].budget.on_sent(ask.tries == 0);
         self.mark_link(index);
-        if ask.traits.has(Traits::STREAMING) {
+        if ask.traits.has(RequestFlags::STREAMING) {
             let link = self.link_id(index);
             self.assigned(ask.id, link);
         }
@@ -561,7 +561,7 @@ impl Engine {
                 self.quarantine(ask, waiting.bytes);
                 return true;
             }
-            let quarantined = ask.traits.has(Traits::QUARANTINED);
+            let quarantined = ask.traits.has(RequestFlags::QUARANTINED);
             let picked = match quarantined {
                 true => self.pick_quarantined(server, at),
                 false => self.pick(server, &ask).or_else(|| if alone { self.pick_kept(server, &ask) } else { None }),

@@ -7,7 +7,7 @@ use super::orders::NEVER_US;
 use super::{Engine, Owner, token, token_is_link};
 use crate::base::slab::NONE;
 use crate::cause::Cause;
-use crate::client::connection::{Exchange, Phase, Reading, Session};
+use crate::client::connection::{ClientConn, Exchange, Phase, Reading};
 use crate::ending::ClientEnd;
 use crate::ending::Timeout;
 use crate::forward::lookup::ERRAND_US;
@@ -55,7 +55,7 @@ impl Engine {
     }
 
     /// When the session's patience ends, as things stand.
-    pub(super) fn deadline(&self, session: &Session) -> u64 {
+    pub(super) fn deadline(&self, session: &ClientConn) -> u64 {
         let plan = &self.plan.client;
         let mut due_us = u64::MAX;
         if session.flags.sending {
@@ -106,7 +106,7 @@ impl Engine {
     }
 
     /// When the rate of a body is judged next.
-    fn window_end_us(&self, session: &Session) -> u64 {
+    fn window_end_us(&self, session: &ClientConn) -> u64 {
         let judged = session.upload.as_ref().filter(|upload| !upload.discard && self.plan.client.body_rate_min > 0);
         judged.map_or(u64::MAX, |upload| upload.window_us + BODY_WINDOW_US)
     }
@@ -245,7 +245,7 @@ impl Engine {
 
 /// Whether it is the server that a client's first answer waits for. While the client has something to take and sources were
 /// stopped for that, it is not.
-fn is_server_awaited(session: &Session, first: &Exchange) -> bool {
+fn is_server_awaited(session: &ClientConn, first: &Exchange) -> bool {
     let taken = session.unsent_first() == 0;
     match first.phase {
         Phase::Waiting => taken || session.paused.as_ref().is_none_or(|paused| paused.links.is_empty()),

@@ -9,7 +9,7 @@ use super::loss::Loss;
 use super::{Action, Engine, Owner, token};
 use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
-use crate::upstream::connection::{Link, LinkState};
+use crate::upstream::connection::{LinkState, UpstreamConn};
 
 /// How long nothing must have been heard. With [`AGAIN_US`] and the next connect a safe request is answered within 3 s.
 const UNHEARD_US: u64 = 2_500_000;
@@ -27,8 +27,8 @@ pub enum Delivery {
     Unheard,
 }
 
-impl Link {
-    /// Something was given to the driver. True when a timer must be set for [`Link::unheard_due_us`].
+impl UpstreamConn {
+    /// Something was given to the driver. True when a timer must be set for [`UpstreamConn::unheard_due_us`].
     pub fn note_sent(&mut self, now_us: u64) -> bool {
         self.unheard_us = self.unheard_us.min(now_us);
         let unwatched = self.unheard_due_us == u64::MAX;
@@ -47,7 +47,7 @@ impl Link {
 }
 
 impl Engine {
-    /// The time of [`Link::note_sent`] is up.
+    /// The time of [`UpstreamConn::note_sent`] is up.
     pub(super) fn check_unheard(&mut self, index: u32) {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);

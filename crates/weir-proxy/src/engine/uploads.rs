@@ -7,7 +7,7 @@ use weir_http::{Chunk, ChunkedDecoder, Framing, RequestHead};
 
 use super::{Engine, Input, Piece};
 use crate::cause::Cause;
-use crate::client::connection::{Phase, Reading, Upload, UploadFraming};
+use crate::client::connection::{Phase, Reading, RequestBodyReader, UploadFraming};
 
 /// Body bytes gathered before the request is forwarded anyway.
 pub(super) const GATHER_BYTES_MAX: usize = 64 * 1024;
@@ -34,7 +34,7 @@ impl Engine {
             Some(length) => UploadFraming::Length(length),
             None => UploadFraming::Chunked(Box::new(ChunkedDecoder::new(false))),
         };
-        let upload = Upload {
+        let upload = RequestBodyReader {
             exchange,
             head: bytes[..head.bytes].to_vec(),
             body: Vec::new(),

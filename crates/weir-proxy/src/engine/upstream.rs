@@ -13,8 +13,8 @@ use crate::base::output::Out;
 use crate::cross::mail::AnswerHead;
 use crate::ending::UpstreamEnd;
 use crate::observe::glitch::UpstreamGlitch;
-use crate::request::pending_request::{Ask, ExchangeId, LinkId, Traits};
-use crate::upstream::connection::{Entry, Link, LinkState, Step};
+use crate::request::pending_request::{ExchangeId, LinkId, PendingRequest, RequestFlags};
+use crate::upstream::connection::{Entry, LinkState, Step, UpstreamConn};
 use crate::upstream::depth::Answers;
 use crate::upstream::server::Reach;
 use crate::upstream::trust::Doubt;
@@ -134,7 +134,7 @@ impl Engine {
 
     /// The connection that the body of a request goes to: the one that its sender knows, or the one that it has moved to.
     fn carrier_of_body(&self, id: ExchangeId, to: LinkId) -> Option<u32> {
-        let carries = |link: &Link| match link.state {
+        let carries = |link: &UpstreamConn| match link.state {
             LinkState::Tunnel => link.peer == Some(id),
             _ => link.entries.back().is_some_and(|entry| entry.ask.id == id),
         };
@@ -475,7 +475,7 @@ impl Engine {
             let link = self.links.at_mut(index);
             (link.begun, link.begun_us) = (true, self.now_us);
             if link.entries.front().is_some_and(|entry| entry.overlooked) {
-                self.servers[link.server as usize].stamina.on_slow_answer();
+                self.servers[link.server as usize].early_close.on_slow_answer();
             }
             if link.answers == 0 && link.owner.is_none() {
                 let (server, sent_us) = (link.server as usize, link.next_since_us());
@@ -539,7 +539,7 @@ impl Engine {
     }
 
     /// Whether an answer doesn't carry back the identifier of its request.
-    pub(super) fn is_mismatch(&self, index: u32, ask: &Ask, fields: &Fields, input: &[u8]) -> bool {
+    pub(super) fn is_mismatch(&self, index: u32, ask: &PendingRequest, fields: &Fields, input: &[u8]) -> bool {
         let server = self.links.at(index).server as usize;
         let echo = &self.plan.upstreams[usize::from(self.servers[server].upstream)].echo;
         echo.as_ref().is_some_and(|name| fields.get(input, name.as_bytes()) != Some(&ask.echo[..]))
@@ -615,7 +615,7 @@ impl Engine {
             self.odd_body(index, odd);
         }
         let link = self.links.at_mut(index);
-        let streaming = link.entries.front().is_some_and(|entry| entry.ask.traits.has(Traits::STREAMING));
+        let streaming = link.entries.front().is_some_and(|entry| entry.ask.traits.has(RequestFlags::STREAMING));
         let early = streaming && (!link.body_done || !link.body.is_empty());
         link.large = false;
         let (persist, announced, position, poison) = (link.persist, link.announced, link.position, link.poison);
@@ -628,9 +628,9 @@ impl Engine {
         let answers = link.answers;
         let machine = &mut self.servers[server as usize];
         if persist {
-            machine.lifespan.on_survived(answers);
+            machine.keepalive_limit.on_survived(answers);
         } else if announced {
-            machine.lifespan.on_announced(answers);
+            machine.keepalive_limit.on_announced(answers);
         }
         match answers {
             1 if pooled && persist => machine.lasting.on_promised(),
@@ -690,7 +690,7 @@ impl Engine {
     /// The head of an answer, to wherever its asker is.
     fn answer_head(
         &mut self,
-        ask: &Ask,
+        ask: &PendingRequest,
         from: LinkId,
         head: &ReplyHead,
         upgrade: Option<Bytes>,

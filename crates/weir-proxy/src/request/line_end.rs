@@ -1,7 +1,7 @@
 //! Whether a text carries a line end in an encoding that some server undoes: what response splitting begins with.
 //!
 //! A server that copies a decoded part of a request into a head ends its own answer with it and begins another one. What looks
-//! like that is asked last on its connection ([`crate::request::pending_request::Traits::LAST`]), so that the second answer is found before anybody
+//! like that is asked last on its connection ([`crate::request::pending_request::RequestFlags::LAST`]), so that the second answer is found before anybody
 //! gets it. Called by the engine for each request head: one vectorised search where nothing is encoded. Bound: linear, at most
 //! [`ROUNDS_MAX`] passes. RFC 9112 §11.1, docs/hostile.md E21.
 

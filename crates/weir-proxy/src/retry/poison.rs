@@ -19,7 +19,7 @@
 //!   accused of it once, however often it was asked.
 //! - A crash only counts if the server had lived: it has answered since its last one, or the connection had stood. A server
 //!   that is down behind something that accepts and closes accuses nobody.
-//! - Only a death in quarantine leads to a refusal ([`crate::request::pending_request::Traits::QUARANTINED`]): alone on its connection, the only
+//! - Only a death in quarantine leads to a refusal ([`crate::request::pending_request::RequestFlags::QUARANTINED`]): alone on its connection, the only
 //!   such request of its upstream, and on a connection that had rested. Others were in flight at most by the chance of
 //!   their arrival, and a server that resets connections after answers (keep-alive limits, docs/hostile.md E27) kills what
 //!   happens to be behind them.

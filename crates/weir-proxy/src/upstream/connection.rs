@@ -19,12 +19,12 @@ use weir_http::{
 use crate::base::output::Output;
 use crate::ending::UpstreamEnd;
 use crate::observe::accounting::Account;
-use crate::request::pending_request::{Ask, ExchangeId, Traits};
+use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
 use crate::retry::poison::CRASH_US;
 use crate::upstream::backoff::Backoff;
 use crate::upstream::early_close::OVERLOOKED_US;
 use crate::upstream::misframing::Print;
-use crate::upstream::request_log::Log;
+use crate::upstream::request_log::RequestLog;
 use crate::upstream::trust::Doubt;
 
 /// Bytes of line ends in front of an answer that are ignored (docs/hostile.md E3).
@@ -68,7 +68,7 @@ pub struct Owner {
 #[derive(Debug)]
 pub struct Entry {
     /// The request.
-    pub ask: Ask,
+    pub ask: PendingRequest,
     /// Offset of its first byte in the log.
     pub start: u64,
     /// Its bytes in the log.
@@ -89,7 +89,7 @@ impl Entry {
     /// Whether it may be sent again on another connection while this one still has it.
     pub fn is_movable(&self) -> bool {
         let traits = self.ask.traits;
-        traits.has(Traits::PIPELINABLE) && traits.has(Traits::RETRIABLE) && !self.cancelled
+        traits.has(RequestFlags::PIPELINABLE) && traits.has(RequestFlags::RETRIABLE) && !self.cancelled
     }
 }
 
@@ -105,7 +105,7 @@ enum Reading {
     Tunnel,
 }
 
-/// What [`Link::step`] found next.
+/// What [`UpstreamConn::step`] found next.
 #[derive(Debug)]
 pub enum Step {
     /// The input is used up; what is left of it belongs to a head that is not complete.
@@ -131,7 +131,7 @@ pub enum Step {
 
 /// One connection of a server.
 #[derive(Debug)]
-pub struct Link {
+pub struct UpstreamConn {
     /// Index of the server in the engine.
     pub server: u32,
     /// Position among the server's connections on this worker; meaningless with an owner.
@@ -147,7 +147,7 @@ pub struct Link {
     /// Where it stands.
     pub state: LinkState,
     /// What was serialised and is not answered.
-    pub log: Log,
+    pub log: RequestLog,
     /// Pieces of a request body that is not kept, or of a tunnel; sent behind the log.
     pub body: Output,
     /// Unanswered requests, oldest first.
@@ -166,7 +166,7 @@ pub struct Link {
     pub yields: bool,
     /// They do, and it lasts for longer than a client needs that reads at all.
     pub stalled: bool,
-    /// Which client that was, as in [`Ask::client`].
+    /// Which client that was, as in [`PendingRequest::client`].
     pub paused_by: u64,
     /// When a timer looks whether the stop lasts; `u64::MAX`: none does.
     pub stall_due_us: u64,
@@ -220,7 +220,7 @@ pub struct Link {
     pub answers_alone: u64,
     /// Complete answers since it was made.
     pub answers: u64,
-    /// Had rested when the oldest of the unanswered requests that follow each other was sent ([`Link::is_rested`]).
+    /// Had rested when the oldest of the unanswered requests that follow each other was sent ([`UpstreamConn::is_rested`]).
     pub rested: bool,
     /// When the last answer was complete.
     pub answered_us: u64,
@@ -289,10 +289,10 @@ pub struct Link {
     stash: Vec<u8>,
 }
 
-impl Link {
+impl UpstreamConn {
     /// A connection that is due to be made at `retry_us`.
-    pub fn new(server: u32, position: u32, retry_us: u64) -> Link {
-        Link {
+    pub fn new(server: u32, position: u32, retry_us: u64) -> UpstreamConn {
+        UpstreamConn {
             server,
             position,
             owner: None,
@@ -300,7 +300,7 @@ impl Link {
             account: Account::default(),
             socket: None,
             state: LinkState::Down { retry_us },
-            log: Log::default(),
+            log: RequestLog::default(),
             body: Output::default(),
             entries: VecDeque::new(),
             sending: false,
@@ -378,8 +378,8 @@ impl Link {
     }
 
     /// A connection of one client, or of one request, whose connect begins now.
-    pub fn of_owner(server: u32, owner: Owner, deadline_us: u64, now_us: u64) -> Link {
-        let mut link = Link::new(server, u32::MAX, now_us);
+    pub fn of_owner(server: u32, owner: Owner, deadline_us: u64, now_us: u64) -> UpstreamConn {
+        let mut link = UpstreamConn::new(server, u32::MAX, now_us);
         link.owner = Some(owner);
         link.state = LinkState::Connecting { deadline_us };
         link
@@ -400,7 +400,7 @@ impl Link {
     pub fn reset(&mut self, retry_us: u64, now_us: u64) {
         let (backoff, closes, closed_why) = (self.backoff, self.closes, self.closed_why);
         let (dirty, probation) = (self.dirty, self.probation);
-        *self = Link::new(self.server, self.position, retry_us);
+        *self = UpstreamConn::new(self.server, self.position, retry_us);
         (self.backoff, self.closes, self.closed_why) = (backoff, closes, closed_why);
         (self.dirty, self.probation, self.since_us) = (dirty, probation, now_us);
     }
@@ -470,7 +470,7 @@ impl Link {
     }
 
     /// Notes a request whose bytes were just appended to the log from `start` on.
-    pub fn push(&mut self, ask: Ask, start: u64, now_us: u64) {
+    pub fn push(&mut self, ask: PendingRequest, start: u64, now_us: u64) {
         let behind = !self.entries.is_empty();
         let soon = self.owner.is_none() && self.answers > 0 && self.rest_us(now_us) < CALM_US;
         if behind {
@@ -487,7 +487,7 @@ impl Link {
             self.answered_us = self.answered_us.max(now_us);
         }
         self.unrested += 1;
-        if ask.traits.has(Traits::STREAMING) {
+        if ask.traits.has(RequestFlags::STREAMING) {
             self.body_done = false;
         }
         self.hold |= ask.traits.is_unfollowed();
@@ -538,7 +538,11 @@ impl Link {
     /// Takes those requests away from behind the oldest that can be sent again elsewhere while this connection has them: what is not
     /// safe must not be processed here after its copy was answered there. Their answers here are thrown away. With their bytes,
     /// oldest first. The oldest as well, where its server seems to have overlooked it.
-    pub fn take_behind(&mut self, overlooked: bool, mut may: impl FnMut(&Ask) -> bool) -> Vec<(Ask, Vec<u8>)> {
+    pub fn take_behind(
+        &mut self,
+        overlooked: bool,
+        mut may: impl FnMut(&PendingRequest) -> bool,
+    ) -> Vec<(PendingRequest, Vec<u8>)> {
         let mut taken = Vec::new();
         for (place, entry) in self.entries.iter_mut().enumerate().skip(usize::from(!overlooked)) {
             if entry.is_movable() && may(&entry.ask) {
@@ -552,7 +556,7 @@ impl Link {
 
     /// Whether the oldest request was given up before its body was complete: its server waits for the rest.
     pub fn front_is_abandoned(&self) -> bool {
-        let abandoned = |entry: &Entry| entry.cancelled && entry.ask.traits.has(Traits::STREAMING);
+        let abandoned = |entry: &Entry| entry.cancelled && entry.ask.traits.has(RequestFlags::STREAMING);
         !self.body_done && self.entries.front().is_some_and(abandoned)
     }
 
@@ -685,7 +689,7 @@ impl Link {
     }
 
     fn step_head(&mut self, rest: &[u8], at: &mut usize, limits: &Limits, fields: &mut Fields) -> Step {
-        let asked = self.entries.front().map_or(Traits::default(), |entry| entry.ask.traits);
+        let asked = self.entries.front().map_or(RequestFlags::default(), |entry| entry.ask.traits);
         // Heads that come in pieces are searched for their end first, so that each byte is looked at a bounded number of times.
         if self.searching {
             match self.scan.find_reply(rest, limits) {
@@ -694,7 +698,7 @@ impl Link {
                 Err(error) => return Step::Doubt(self.blame(error)),
             }
         }
-        match weir_http::parse_reply(rest, limits, ReplyContext { head: asked.has(Traits::HEAD) }, fields) {
+        match weir_http::parse_reply(rest, limits, ReplyContext { head: asked.has(RequestFlags::HEAD) }, fields) {
             Ok(None) => {
                 self.searching = true;
                 if let Err(error) = self.scan.find_reply(rest, limits) {
@@ -714,10 +718,10 @@ impl Link {
         }
     }
 
-    fn on_head(&mut self, head: ReplyHead, asked: Traits) -> Step {
+    fn on_head(&mut self, head: ReplyHead, asked: RequestFlags) -> Step {
         if head.status < 200 {
             if head.status == 101 {
-                if !asked.has(Traits::UPGRADE) || head.upgrade.is_none() {
+                if !asked.has(RequestFlags::UPGRADE) || head.upgrade.is_none() {
                     return Step::Doubt(Doubt::UnaskedUpgrade);
                 }
                 // Whether it becomes a tunnel is the engine's decision.
@@ -765,7 +769,7 @@ impl Link {
         self.answers += 1;
         if self.entries.is_empty() {
             self.unseen = std::mem::take(&mut self.hold);
-            self.wary = self.since_sync > 0 || !entry.ask.traits.has(Traits::PIPELINABLE);
+            self.wary = self.since_sync > 0 || !entry.ask.traits.has(RequestFlags::PIPELINABLE);
             self.since_sync = 0;
         }
         Some(entry)

@@ -1,6 +1,6 @@
 //! Whether a server lives up to being pipelined: many can't, and show it by ending connections that have more than one request.
 //!
-//! The engine keeps one [`Stamina`] a server and worker and tells it of each connection that the server ended while requests
+//! The engine keeps one [`EarlyCloseDetector`] a server and worker and tells it of each connection that the server ended while requests
 //! that had been sent behind others were unanswered: by closing, by a reset, or within an answer. A keep-alive limit
 //! ends them too, but after many answers; so what counts is how many came since the connection was first pipelined.
 //! The engine makes a doubt of it ([`crate::upstream::trust::Doubt::CutsShort`]), which puts the server back to depth 1 for a time.
@@ -22,14 +22,14 @@ const SLOW_MAX: u8 = 3;
 
 /// How the last eight pipelined connections ended.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Stamina {
+pub struct EarlyCloseDetector {
     /// One bit for each, the last one lowest: it was short.
     short: u8,
     ended_us: Option<u64>,
     slow: u8,
 }
 
-impl Stamina {
+impl EarlyCloseDetector {
     /// Whether a late answer to a request that was sent behind another one may mean that the server has overlooked it.
     pub fn may_overlook(&self) -> bool {
         self.slow < SLOW_MAX
@@ -68,7 +68,7 @@ mod tests {
 
     /// Ends until it is found, at most 100, so far apart.
     fn found_after(apart_us: u64, answers: impl Fn(u32) -> u64) -> Option<u32> {
-        let mut stamina = Stamina::default();
+        let mut stamina = EarlyCloseDetector::default();
         (1..=100).find(|n| stamina.on_end(u64::from(*n) * apart_us, answers(*n)))
     }
 
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn it_begins_anew() {
-        let mut stamina = Stamina::default();
+        let mut stamina = EarlyCloseDetector::default();
         let found = (1..=18).filter(|n| stamina.on_end(n * 1_000_000, 0)).collect::<Vec<_>>();
         assert_eq!(found, [6, 12, 18]);
     }

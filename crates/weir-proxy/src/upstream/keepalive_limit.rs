@@ -1,6 +1,6 @@
 //! After how many requests a server ends a connection (nginx: 1,000, Apache: 100, if nobody set it).
 //!
-//! The engine keeps one [`Lifespan`] a server and worker. What was pipelined behind the last answer of a connection has to be
+//! The engine keeps one [`KeepaliveLimit`] a server and worker. What was pipelined behind the last answer of a connection has to be
 //! sent again, which at a depth of 30 and a limit of 100 is a third of the work. Who knows the limit puts nothing there.
 //! Learned only from ends that the server announced with an answer (RFC 9112 §9.6): an end without that could come
 //! later than the next request; those are remembered for themselves, and so is how many answers a connection has outlived: what can't
@@ -65,7 +65,7 @@ impl Lasting {
 
 /// What is known of the limit of one server.
 #[derive(Debug, Clone)]
-pub struct Lifespan {
+pub struct KeepaliveLimit {
     /// Answers of a connection, `u64::MAX` while unknown.
     limit: u64,
     /// Answers at the last announced end.
@@ -78,13 +78,13 @@ pub struct Lifespan {
     outlived: u64,
 }
 
-impl Default for Lifespan {
-    fn default() -> Lifespan {
-        Lifespan { limit: u64::MAX, last: 0, ends: 0, abrupt_us: None, outlived: 0 }
+impl Default for KeepaliveLimit {
+    fn default() -> KeepaliveLimit {
+        KeepaliveLimit { limit: u64::MAX, last: 0, ends: 0, abrupt_us: None, outlived: 0 }
     }
 }
 
-impl Lifespan {
+impl KeepaliveLimit {
     /// Requests that a connection gets in all; `u64::MAX`: no limit is known.
     #[inline]
     pub fn limit(&self) -> u64 {
@@ -121,7 +121,7 @@ impl Lifespan {
     pub fn on_survived(&mut self, answers: u64) {
         self.outlived = self.outlived.max(answers - 1);
         if answers >= self.limit {
-            *self = Lifespan { abrupt_us: self.abrupt_us, outlived: self.outlived, ..Lifespan::default() };
+            *self = KeepaliveLimit { abrupt_us: self.abrupt_us, outlived: self.outlived, ..KeepaliveLimit::default() };
         }
     }
 }
@@ -132,8 +132,8 @@ mod tests {
 
     use super::*;
 
-    fn after(ends: &[u64]) -> Lifespan {
-        let mut lifespan = Lifespan::default();
+    fn after(ends: &[u64]) -> KeepaliveLimit {
+        let mut lifespan = KeepaliveLimit::default();
         ends.iter().for_each(|answers| lifespan.on_announced(*answers));
         lifespan
     }
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn an_end_without_a_word_is_remembered_for_a_while() {
-        let mut lifespan = Lifespan::default();
+        let mut lifespan = KeepaliveLimit::default();
         assert!(!lifespan.is_abrupt(0));
         lifespan.on_abrupt(5, 1);
         lifespan.on_announced(1);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn nobody_knows_what_was_not_outlived() {
-        let mut lifespan = Lifespan::default();
+        let mut lifespan = KeepaliveLimit::default();
         assert!(lifespan.is_outlived(0) && !lifespan.is_outlived(1));
         (1..=7).for_each(|answers| lifespan.on_survived(answers));
         assert!(lifespan.is_outlived(6) && !lifespan.is_outlived(7));

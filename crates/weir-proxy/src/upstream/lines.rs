@@ -80,10 +80,10 @@ mod tests {
     //! Proves: each kind keeps its order and its front, whatever is taken out; the oldest of both is found. How: examples.
 
     use super::*;
-    use crate::request::pending_request::{ExchangeId, Traits};
+    use crate::request::pending_request::{ExchangeId, RequestFlags};
     use crate::upstream::queue::tests::request;
 
-    fn waiting(index: u32, traits: Traits) -> Waiting {
+    fn waiting(index: u32, traits: RequestFlags) -> Waiting {
         request(ExchangeId { worker: 0, index, generation: 0 }, traits, index.into())
     }
 
@@ -95,11 +95,11 @@ mod tests {
     fn kinds_wait_beside_each_other() {
         let mut queue = Lines::default();
         assert_eq!(queue.oldest(), None);
-        queue.push_back(waiting(1, Traits::default()));
-        queue.push_back(waiting(2, Traits::PIPELINABLE));
-        queue.push_back(waiting(3, Traits::PIPELINABLE.with(Traits::ALONE, true)));
-        queue.push_back(waiting(4, Traits::PIPELINABLE));
-        queue.push_front(waiting(0, Traits::PIPELINABLE));
+        queue.push_back(waiting(1, RequestFlags::default()));
+        queue.push_back(waiting(2, RequestFlags::PIPELINABLE));
+        queue.push_back(waiting(3, RequestFlags::PIPELINABLE.with(RequestFlags::ALONE, true)));
+        queue.push_back(waiting(4, RequestFlags::PIPELINABLE));
+        queue.push_front(waiting(0, RequestFlags::PIPELINABLE));
         assert_eq!(indexes(&queue), [0, 2, 4, 1, 3]);
         assert_eq!(queue.oldest(), Some(false));
         assert_eq!(queue.line_mut(false).remove(0).expect("it is there").ask.id.index, 0);

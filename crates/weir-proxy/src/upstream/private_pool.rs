@@ -1,7 +1,7 @@
 //! What belongs to one client connection and to nobody else: its upstream connections, and the request that waits for a new one.
 //!
 //! Used with `pool` pinned and per-request and by the forward proxy. A client connection without any of it has none of this
-//! memory. Bound: [`Own::links`] by the number of upstreams, or by `destinations`. docs/semantics.md §8, §9.
+//! memory. Bound: [`PrivatePool::links`] by the number of upstreams, or by `destinations`. docs/semantics.md §8, §9.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -15,20 +15,20 @@ use crate::upstream::queue::Waiting;
 
 /// What belongs to one client connection.
 #[derive(Debug, Default)]
-pub struct Own {
+pub struct PrivatePool {
     /// Upstream connections that its requests use, the least recently used one first.
-    pub links: Vec<OwnLink>,
+    pub links: Vec<PrivateConn>,
     /// The request for which a connection is being made; one at a time.
-    pub approach: Option<Box<Approach>>,
+    pub approach: Option<Box<ConnectAttempt>>,
     /// What it is as a client of the forward proxy.
-    pub proxied: Proxied,
+    pub proxied: ForwardState,
 }
 
 /// A client of the forward proxy.
 #[derive(Debug, Default)]
-pub struct Proxied {
+pub struct ForwardState {
     /// Who it has shown to be, and is counted as.
-    pub seat: Option<Seat>,
+    pub seat: Option<UserConnectionGuard>,
     /// Who made the last request, as verified.
     pub asker: Option<Arc<User>>,
     /// The credentials of the last request that had to be verified, as they came.
@@ -47,10 +47,10 @@ pub struct Proxied {
     pub decision: Option<Result<Destination, Local>>,
 }
 
-impl Proxied {
+impl ForwardState {
     /// The last request is done with, and no other one will come: only who the client is remains.
     pub fn forget_request(&mut self) {
-        *self = Proxied { seat: self.seat.take(), ..Proxied::default() };
+        *self = ForwardState { seat: self.seat.take(), ..ForwardState::default() };
     }
 }
 
@@ -65,12 +65,12 @@ pub struct Destination {
 
 /// A connection of a user, counted while it lives.
 #[derive(Debug)]
-pub struct Seat(Arc<User>);
+pub struct UserConnectionGuard(Arc<User>);
 
-impl Seat {
+impl UserConnectionGuard {
     /// One of at most `max` connections; None: there are as many.
-    pub fn take(user: &Arc<User>, max: Option<u32>) -> Option<Seat> {
-        user.enter(max).then(|| Seat(Arc::clone(user)))
+    pub fn take(user: &Arc<User>, max: Option<u32>) -> Option<UserConnectionGuard> {
+        user.enter(max).then(|| UserConnectionGuard(Arc::clone(user)))
     }
 
     /// Whose it is.
@@ -79,7 +79,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for UserConnectionGuard {
     fn drop(&mut self) {
         self.0.leave();
     }
@@ -87,7 +87,7 @@ impl Drop for Seat {
 
 /// An upstream connection of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnLink {
+pub struct PrivateConn {
     /// Slot in the engine's table of connections.
     pub index: u32,
     /// Occupant of the slot.
@@ -100,7 +100,7 @@ pub struct OwnLink {
 
 /// A request for which a connection is being made, to one of several addresses.
 #[derive(Debug)]
-pub struct Approach {
+pub struct ConnectAttempt {
     /// The request.
     pub waiting: Waiting,
     /// Index of the server in the engine.
@@ -126,7 +126,7 @@ pub struct Tried {
     pub rounds: Backoff,
 }
 
-impl Own {
+impl PrivatePool {
     /// Whether nothing is in it.
     pub fn is_empty(&self) -> bool {
         self.links.is_empty() && self.approach.is_none() && self.proxied.seat.is_none()

@@ -14,7 +14,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::request::pending_request::{Ask, ExchangeId};
+use crate::request::pending_request::{ExchangeId, PendingRequest};
 
 /// Holes for which a list is not closed up.
 const HOLES_MIN: usize = 64;
@@ -23,7 +23,7 @@ const HOLES_MIN: usize = 64;
 #[derive(Debug)]
 pub struct Waiting {
     /// The request.
-    pub ask: Ask,
+    pub ask: PendingRequest,
     /// Serialised.
     pub bytes: Vec<u8>,
 }
@@ -178,12 +178,12 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::base::stamp::Stamp;
-    use crate::request::pending_request::{NOBODY, Traits};
+    use crate::request::pending_request::{NOBODY, RequestFlags};
     use proptest::prelude::*;
 
     /// A request as it waits, for tests of what waits in.
-    pub(crate) fn request(id: ExchangeId, traits: Traits, received_us: u64) -> Waiting {
-        let ask = Ask {
+    pub(crate) fn request(id: ExchangeId, traits: RequestFlags, received_us: u64) -> Waiting {
+        let ask = PendingRequest {
             id,
             client: 0,
             serial: received_us,
@@ -202,7 +202,7 @@ pub(crate) mod tests {
 
     fn waiting(name: u32) -> Waiting {
         let id = ExchangeId { worker: (name % 3) as u16, index: name, generation: name / 2 };
-        request(id, Traits::default(), 0)
+        request(id, RequestFlags::default(), 0)
     }
 
     fn names(queue: &Queue) -> Vec<u32> {

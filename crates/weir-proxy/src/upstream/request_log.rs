@@ -17,14 +17,14 @@ use bytes::Bytes;
 
 /// Serialised requests, oldest first.
 #[derive(Debug, Default)]
-pub struct Log {
+pub struct RequestLog {
     kept: VecDeque<Bytes>,
     kept_start: u64,
     flushed: u64,
     pending: Vec<u8>,
 }
 
-impl Log {
+impl RequestLog {
     /// Offset behind the last byte.
     pub fn end(&self) -> u64 {
         self.flushed + self.pending.len() as u64
@@ -98,7 +98,7 @@ impl Log {
 
     /// Forgets everything: the connection is new.
     pub fn clear(&mut self) {
-        *self = Log::default();
+        *self = RequestLog::default();
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         /// Whatever the flushes and releases, an unanswered request can be copied out unchanged.
         #[test]
         fn unanswered_requests_stay(requests in prop::collection::vec((1usize..300, any::<bool>(), 0usize..3), 1..60)) {
-            let mut log = Log::default();
+            let mut log = RequestLog::default();
             let mut live = VecDeque::new();
             for (at, (len, flush, answered)) in requests.iter().enumerate() {
                 let bytes: Vec<u8> = (0..*len).map(|n| (n + at) as u8).collect();

@@ -12,17 +12,17 @@ use crate::base::bitset::Bits;
 use crate::observe::server_stats::ServerStats;
 use crate::placement::balance::Measure;
 use crate::plan::{PipelineMode, Pool, ServerPlan, Share};
-use crate::request::pending_request::Ask;
+use crate::request::pending_request::PendingRequest;
 use crate::upstream::backoff::Pacer;
-use crate::upstream::connection::{Link, LinkState};
+use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::depth::Depth;
-use crate::upstream::early_close::Stamina;
+use crate::upstream::early_close::EarlyCloseDetector;
 use crate::upstream::health::Window;
 use crate::upstream::idle_limit::IdleLimit;
-use crate::upstream::keepalive_limit::{Lasting, Lifespan};
+use crate::upstream::keepalive_limit::{KeepaliveLimit, Lasting};
 use crate::upstream::lines::Lines;
-use crate::upstream::server_state::{Order, Standing};
-use crate::upstream::slow_answer::Usual;
+use crate::upstream::server_state::{Order, ServerState};
+use crate::upstream::slow_answer::SlowDetector;
 use crate::upstream::trust::Trust;
 
 /// Requests on a pipelined connection without a rest after which it is let run empty (a sync point).
@@ -172,7 +172,7 @@ pub struct Server {
     /// Requests on connections.
     pub inflight: u32,
     /// Whether it takes new requests.
-    pub standing: Standing,
+    pub standing: ServerState,
     /// The log says that it can't be reached.
     pub told_unreachable: bool,
     /// Answers with a status from here on are looked at by health; above all of them where nothing of that is configured.
@@ -190,15 +190,15 @@ pub struct Server {
     /// How far the server may be trusted with pipelining.
     pub trust: Trust,
     /// Whether it bears that.
-    pub stamina: Stamina,
+    pub early_close: EarlyCloseDetector,
     /// How deep requests may follow each other.
     pub depth: Depth,
     /// After how many requests it ends a connection.
-    pub lifespan: Lifespan,
+    pub keepalive_limit: KeepaliveLimit,
     /// Whether it keeps connections for more than one; all workers have the same.
     pub lasting: Lasting,
     /// How long its answers usually take.
-    pub usual: Usual,
+    pub usual: SlowDetector,
     /// Answers that fill a receive: more in a row on one connection gain nothing and keep others idle.
     pub batch: u32,
     /// Bytes of an answer, averaged; None when the depth is fixed.
@@ -274,7 +274,7 @@ impl Server {
             relays: 0,
             waiting: Lines::default(),
             inflight: 0,
-            standing: Standing::new(Order::Enable),
+            standing: ServerState::new(Order::Enable),
             told_unreachable: false,
             notable_from: u16::MAX,
             windows: Vec::new(),
@@ -282,12 +282,12 @@ impl Server {
             resumed_us: 0,
             kept_out_until_us: 0,
             recovered_us: 0,
-            stamina: Stamina::default(),
+            early_close: EarlyCloseDetector::default(),
             trust: Trust::new(total.min(limits.shared.max(1))),
             depth: Depth::new(mode, queue_size),
-            lifespan: Lifespan::default(),
+            keepalive_limit: KeepaliveLimit::default(),
             lasting: Lasting::default(),
-            usual: Usual::new(true),
+            usual: SlowDetector::new(true),
             batch: u32::MAX,
             answer_bytes: (mode == PipelineMode::Adaptive).then_some(0),
             measure: None,
@@ -436,14 +436,14 @@ impl Server {
     }
 
     /// Recomputes what a connection may take. Call after anything about it changed.
-    pub fn refresh(&mut self, link: &mut Link, now_us: u64) {
+    pub fn refresh(&mut self, link: &mut UpstreamConn, now_us: u64) {
         if link.owner.is_some() {
             return;
         }
         let position = link.position as usize;
         let empty = link.entries.is_empty();
         // One that is empty has outlived what was learned from others.
-        let spent = !empty && link.answers + link.entries.len() as u64 >= self.lifespan.limit();
+        let spent = !empty && link.answers + link.entries.len() as u64 >= self.keepalive_limit.limit();
         let kept = self.kept == Some(link.position);
         let up = link.state == LinkState::Ready && link.persist && !spent && !link.locating && !kept;
         let idle = up && empty && !link.syncing && !link.unseen;
@@ -504,7 +504,7 @@ impl Server {
     }
 
     /// Whether another request may be sent behind what is unanswered on this connection.
-    fn may_follow(&self, link: &Link) -> bool {
+    fn may_follow(&self, link: &UpstreamConn) -> bool {
         !self.pipeline_off && !link.full && self.trust.may_pipeline()
     }
 
@@ -530,7 +530,7 @@ impl Server {
     }
 
     /// The position of the connection that takes this request now, if there is one.
-    pub fn pick(&self, ask: &Ask, client_of: impl Fn(u32) -> Option<u64>) -> Option<usize> {
+    pub fn pick(&self, ask: &PendingRequest, client_of: impl Fn(u32) -> Option<u64>) -> Option<usize> {
         if ask.traits.goes_alone() {
             return self.empty().filter(|_| self.may_hold(0));
         }
@@ -617,7 +617,7 @@ impl Server {
     }
 
     fn is_short_lived(&self) -> bool {
-        (SCOUTED_REQUESTS_MIN..u64::MAX).contains(&self.lifespan.limit())
+        (SCOUTED_REQUESTS_MIN..u64::MAX).contains(&self.keepalive_limit.limit())
     }
 
     /// With `share="client"`: behind requests of the same client, else on a connection of its own.
@@ -641,10 +641,10 @@ mod tests {
     #[test]
     fn what_has_outlived_the_limit_is_used() {
         let mut machine = server(PipelineMode::Adaptive);
-        let mut link = Link::new(0, 0, 0);
+        let mut link = UpstreamConn::new(0, 0, 0);
         link.position = machine.add_link(0);
         (link.state, link.answers) = (LinkState::Ready, 29);
-        (0..3).for_each(|_| machine.lifespan.on_announced(7));
+        (0..3).for_each(|_| machine.keepalive_limit.on_announced(7));
         machine.refresh(&mut link, 0);
         assert!(machine.is_empty_at(0));
     }

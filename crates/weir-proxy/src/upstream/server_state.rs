@@ -1,6 +1,6 @@
 //! Whether a server takes new requests, and why not: what the operator ordered and what health found.
 //!
-//! The engine keeps one [`Standing`] a server on each worker and asks it before it places anything. Orders come from
+//! The engine keeps one [`ServerState`] a server on each worker and asks it before it places anything. Orders come from
 //! outside and hold until the next one; a suspension is decided by one worker, told to the others and ends by itself.
 //! docs/semantics.md §6.
 //!
@@ -109,17 +109,17 @@ impl State {
 ///
 /// Invariant: `active` if and only if the order is [`Order::Enable`] and there is no suspension.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct ServerState {
     /// All that placing a request has to look at.
     active: bool,
     order: Order,
     suspension: Option<Suspension>,
 }
 
-impl Standing {
+impl ServerState {
     /// By this order, with nothing against the server.
-    pub fn new(order: Order) -> Standing {
-        Standing { active: order == Order::Enable, order, suspension: None }
+    pub fn new(order: Order) -> ServerState {
+        ServerState { active: order == Order::Enable, order, suspension: None }
     }
 
     /// Whether it takes requests of anybody.
@@ -209,7 +209,7 @@ mod tests {
         for first in Order::ALL {
             for second in Order::ALL {
                 for suspended in [false, true] {
-                    let mut standing = Standing::new(first);
+                    let mut standing = ServerState::new(first);
                     assert_eq!(standing.takes_new(), first == Order::Enable);
                     assert!(!standing.resume());
                     if suspended {

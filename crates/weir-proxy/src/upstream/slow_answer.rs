@@ -1,6 +1,6 @@
 //! How long the answers of one server usually take, so that one that takes far longer is noticed while it is awaited.
 //!
-//! The engine keeps one [`Usual`] a server and worker, and tells it of each receive that completes answers. Counted is the time for which
+//! The engine keeps one [`SlowDetector`] a server and worker, and tells it of each receive that completes answers. Counted is the time for which
 //! an answer was the next one of its connection, not the time in line behind others. What is usual is the 95th percentile
 //! of the last few thousand: the 99th is itself a late answer when one in a hundred is, and that is when this is needed.
 //! Bound: 264 bytes; a few additions a receive, a look at all classes every [`REVIEW_ANSWERS`] answers.
@@ -32,7 +32,7 @@ const SAVED_MAX: u32 = 128;
 
 /// Times of one server's answers.
 #[derive(Debug, Clone)]
-pub struct Usual {
+pub struct SlowDetector {
     /// Answers by class of their time, the older ones in part.
     counts: [u32; CLASSES],
     /// Sum of `counts`.
@@ -46,10 +46,10 @@ pub struct Usual {
     saved: u32,
 }
 
-impl Usual {
+impl SlowDetector {
     /// `watches`: whether anything is ever late.
-    pub fn new(watches: bool) -> Usual {
-        Usual {
+    pub fn new(watches: bool) -> SlowDetector {
+        SlowDetector {
             counts: [0; CLASSES],
             total: 0,
             left: FIRST_ANSWERS,
@@ -129,8 +129,8 @@ mod tests {
 
     use super::*;
 
-    fn after(times: impl IntoIterator<Item = u64>) -> Usual {
-        let mut usual = Usual::new(true);
+    fn after(times: impl IntoIterator<Item = u64>) -> SlowDetector {
+        let mut usual = SlowDetector::new(true);
         times.into_iter().for_each(|us| usual.on_answers(us, 1));
         usual
     }
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(after(vec![100_000; 16]).late_us(), after(vec![100_000; 256]).late_us());
         assert_eq!(after(vec![100; 255]).late_us(), UNSURE_US_MIN);
         assert_eq!(after(vec![100; 256]).late_us(), LATE_US_MIN);
-        let mut blind = Usual::new(false);
+        let mut blind = SlowDetector::new(false);
         (0..1_000).for_each(|_| blind.on_answers(100, 1));
         assert_eq!(blind.late_us(), u64::MAX);
     }
@@ -158,7 +158,7 @@ mod tests {
     /// Answers that come together count as many, so that batches don't make slow ones look frequent.
     #[test]
     fn batches_count_each_answer() {
-        let mut usual = Usual::new(true);
+        let mut usual = SlowDetector::new(true);
         for n in 0..1_000 {
             usual.on_answers(if n % 6 == 0 { 200_000 } else { 2_000 }, 16);
         }
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn moves_are_a_fifth_of_the_answers() {
-        let mut usual = Usual::new(true);
+        let mut usual = SlowDetector::new(true);
         let mut moved = 0;
         for _ in 0..10_000 {
             usual.on_answers(50, 4);

@@ -259,12 +259,12 @@ fn server_of(world: &mut World, client: usize, target: &str, fields: &str) -> us
 }
 
 /// Target and fields of the n-th request.
-type Ask = dyn Fn(usize) -> (String, String);
+type PendingRequest = dyn Fn(usize) -> (String, String);
 
 /// One key, one server: on every worker, whoever owns the connections, and after a new start.
 #[test]
 fn the_same_key_goes_to_the_same_server() {
-    let cases: [(Key, &Ask); 4] = [
+    let cases: [(Key, &PendingRequest); 4] = [
         (Key::Uri, &|n| (format!("/item?n={n:08}"), String::new())),
         (Key::ClientIp, &|n| {
             ("/v?n=00000000".to_owned(), format!("X-Forwarded-For: 10.9.9.9, 203.0.113.{n} , 198.51.100.7\r\n"))
