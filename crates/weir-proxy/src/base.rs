@@ -1,9 +1,9 @@
 //! What everything is built of: a table with generations, timers, sets and buckets, bytes to send, numbers nobody can guess. Knows nothing of
 //! the proxy, and touches nothing else here.
 
-pub mod bitset;
+pub(crate) mod bitset;
 pub(crate) mod log_buckets;
 pub mod output;
-pub mod slab;
-pub mod stamp;
-pub mod timer_wheel;
+pub(crate) mod slab;
+pub(crate) mod stamp;
+pub(crate) mod timer_wheel;

@@ -1,3 +1,3 @@
 //! The state of one client connection, which [`crate::engine`] changes.
 
-pub mod connection;
+pub(crate) mod connection;

@@ -1,4 +1,4 @@
 //! What goes from one worker to another, and the copies of requests that are there.
 
 pub mod mail;
-pub mod retry_copy;
+pub(crate) mod retry_copy;

@@ -1,6 +1,6 @@
 //! What only the forward proxy needs: its policy, names that were resolved, questions to the side thread, and shares of them.
 
-pub mod dns_cache;
+pub(crate) mod dns_cache;
 pub mod lookup;
 pub mod policy;
 pub mod shares;

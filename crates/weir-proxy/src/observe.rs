@@ -6,7 +6,7 @@ pub mod accounting;
 pub mod counters;
 pub mod glitch;
 pub mod histogram;
-pub mod kinds;
+pub(crate) mod kinds;
 pub mod report;
 pub mod server_event;
 pub mod server_stats;

@@ -1,7 +1,7 @@
 //! A request by itself: what travels with it, which route it takes, whether it may be repeated or followed. Functions of the plan and of bytes;
 //! no connection is known here.
 
-pub mod line_end;
+pub(crate) mod line_end;
 pub mod nonidempotent;
-pub mod pending_request;
+pub(crate) mod pending_request;
 pub mod route;

@@ -1,21 +1,21 @@
 //! The state of servers and of the connections to them: what was sent and not answered, what is known of a server (trust, depth, limits, how long
 //! it takes), and whether it is in use. [`crate::engine`] changes it; nothing here knows of clients.
 
-pub mod backoff;
-pub mod connection;
-pub mod depth;
-pub mod early_close;
+pub(crate) mod backoff;
+pub(crate) mod connection;
+pub(crate) mod depth;
+pub(crate) mod early_close;
 pub mod health;
-pub mod idle_limit;
-pub mod keepalive_limit;
-pub mod lines;
-pub mod misframing;
-pub mod places;
-pub mod private_pool;
+pub(crate) mod idle_limit;
+pub(crate) mod keepalive_limit;
+pub(crate) mod lines;
+pub(crate) mod misframing;
+pub(crate) mod places;
+pub(crate) mod private_pool;
 pub mod probe;
-pub mod queue;
-pub mod request_log;
-pub mod server;
+pub(crate) mod queue;
+pub(crate) mod request_log;
+pub(crate) mod server;
 pub mod server_state;
 pub mod slow_answer;
 pub mod trust;

@@ -2,23 +2,18 @@
 
 /// A set of indexes below a fixed count.
 #[derive(Debug, Clone, Default)]
-pub struct Bits {
+pub(crate) struct Bits {
     words: Vec<u64>,
 }
 
 impl Bits {
-    /// An empty set for indexes below `count`.
-    pub fn new(count: usize) -> Bits {
-        Bits { words: vec![0; count.div_ceil(64)] }
-    }
-
     /// Makes room for indexes below `count`, which are not in.
-    pub fn grow(&mut self, count: usize) {
+    pub(crate) fn grow(&mut self, count: usize) {
         self.words.resize(count.div_ceil(64).max(self.words.len()), 0);
     }
 
     /// Puts an index in or takes it out.
-    pub fn set(&mut self, index: usize, member: bool) {
+    pub(crate) fn set(&mut self, index: usize, member: bool) {
         let bit = 1u64 << (index % 64);
         let word = &mut self.words[index / 64];
         if member {
@@ -29,23 +24,23 @@ impl Bits {
     }
 
     /// Whether the index is in.
-    pub fn has(&self, index: usize) -> bool {
+    pub(crate) fn has(&self, index: usize) -> bool {
         self.words[index / 64] & (1 << (index % 64)) != 0
     }
 
     /// The lowest member: connections are filled in this order.
-    pub fn first(&self) -> Option<usize> {
+    pub(crate) fn first(&self) -> Option<usize> {
         let at = self.words.iter().position(|word| *word != 0)?;
         Some(at * 64 + self.words[at].trailing_zeros() as usize)
     }
 
     /// The lowest member that is also in `other`, a set of as many indices.
-    pub fn first_in(&self, other: &Bits) -> Option<usize> {
+    pub(crate) fn first_in(&self, other: &Bits) -> Option<usize> {
         self.first_masked(other, |word| word)
     }
 
     /// The lowest member that is not in `other`, a set of as many indices.
-    pub fn first_outside(&self, other: &Bits) -> Option<usize> {
+    pub(crate) fn first_outside(&self, other: &Bits) -> Option<usize> {
         self.first_masked(other, |word| !word)
     }
 
@@ -56,7 +51,7 @@ impl Bits {
     }
 
     /// All members, lowest first.
-    pub fn members(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = usize> {
         let of_word = |(at, word): (usize, &u64)| {
             let rests = std::iter::successors(Some(*word), |rest| Some(rest & rest.wrapping_sub(1)));
             rests.take_while(|rest| *rest != 0).map(move |rest| at * 64 + rest.trailing_zeros() as usize)
@@ -65,12 +60,12 @@ impl Bits {
     }
 
     /// Whether there is no member.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
     }
 
     /// Members.
-    pub fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }
 }
@@ -86,8 +81,9 @@ mod tests {
             ops in prop::collection::vec((0usize..200, any::<bool>()), 0..200),
             others in prop::collection::btree_set(0usize..200, 0..200),
         ) {
-            let mut bits = Bits::new(200);
-            let mut other = Bits::new(200);
+            let (mut bits, mut other) = (Bits::default(), Bits::default());
+            bits.grow(200);
+            other.grow(200);
             others.iter().for_each(|index| other.set(*index, true));
             let mut model = std::collections::BTreeSet::new();
             for (index, member) in ops {

@@ -5,11 +5,11 @@
 /// Slots in a chunk.
 const CHUNK: usize = 128;
 /// No slot.
-pub const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// Occupants of type `T`, named by index and generation.
 #[derive(Debug)]
-pub struct Slab<T> {
+pub(crate) struct Slab<T> {
     chunks: Vec<Box<[Slot<T>]>>,
     free: Vec<u32>,
     count: usize,
@@ -29,17 +29,17 @@ impl<T> Default for Slab<T> {
 
 impl<T> Slab<T> {
     /// Occupied slots.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.count
     }
 
     /// Whether nothing is in it.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// Puts a value into a free slot and returns its index and generation.
-    pub fn insert(&mut self, value: T) -> (u32, u32) {
+    pub(crate) fn insert(&mut self, value: T) -> (u32, u32) {
         let index = match self.free.pop() {
             Some(index) => index,
             None => self.grow(),
@@ -67,28 +67,28 @@ impl<T> Slab<T> {
     }
 
     /// The generation of a slot that was used at least once.
-    pub fn generation(&self, index: u32) -> u32 {
+    pub(crate) fn generation(&self, index: u32) -> u32 {
         self.slot(index).generation
     }
 
     /// Slots there are, free or not.
-    pub fn slots(&self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         self.chunks.len() * CHUNK
     }
 
     /// Whether anybody is in the slot.
-    pub fn is_occupied(&self, index: u32) -> bool {
+    pub(crate) fn is_occupied(&self, index: u32) -> bool {
         self.slot(index).occupant.is_some()
     }
 
     /// Makes names of the occupant stale although it stays.
-    pub fn renew(&mut self, index: u32) {
+    pub(crate) fn renew(&mut self, index: u32) {
         let slot = self.slot_mut(index);
         slot.generation = slot.generation.wrapping_add(1);
     }
 
     /// Whether this very occupant is still there.
-    pub fn holds(&self, index: u32, generation: u32) -> bool {
+    pub(crate) fn holds(&self, index: u32, generation: u32) -> bool {
         (index as usize) < self.slots() && {
             let slot = self.slot(index);
             slot.generation == generation && slot.occupant.is_some()
@@ -99,7 +99,7 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// When the slot is free: the caller holds a name that it gave back.
-    pub fn at(&self, index: u32) -> &T {
+    pub(crate) fn at(&self, index: u32) -> &T {
         self.slot(index).occupant.as_ref().expect("occupied slot")
     }
 
@@ -107,7 +107,7 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// As [`Slab::at`].
-    pub fn at_mut(&mut self, index: u32) -> &mut T {
+    pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
         self.slot_mut(index).occupant.as_mut().expect("occupied slot")
     }
 
@@ -115,7 +115,7 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// When the slot is free.
-    pub fn remove(&mut self, index: u32) -> T {
+    pub(crate) fn remove(&mut self, index: u32) -> T {
         let slot = self.slot_mut(index);
         slot.generation = slot.generation.wrapping_add(1);
         let value = slot.occupant.take().expect("occupied slot");
@@ -125,7 +125,7 @@ impl<T> Slab<T> {
     }
 
     /// All occupied indexes, ascending.
-    pub fn indexes(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn indexes(&self) -> impl Iterator<Item = u32> + '_ {
         self.chunks.iter().enumerate().flat_map(|(chunk, slots)| {
             slots
                 .iter()

@@ -5,23 +5,23 @@
 //! the attacker has seen earlier ones. So each is SipHash-2-4 of a counter under a secret key. Seeds are arguments.
 
 /// An identifier: 16 hexadecimal digits in lower case.
-pub type Stamp = [u8; 16];
+pub(crate) type Stamp = [u8; 16];
 
 /// Makes identifiers without allocation. One a worker, each with its own key.
 #[derive(Debug, Clone)]
-pub struct Stamper {
+pub(crate) struct Stamper {
     key: [u64; 2],
     counter: u64,
 }
 
 impl Stamper {
     /// `key` should come from the operating system's randomness.
-    pub fn new(key: [u64; 2]) -> Stamper {
+    pub(crate) fn new(key: [u64; 2]) -> Stamper {
         Stamper { key, counter: 0 }
     }
 
     /// The next identifier.
-    pub fn stamp(&mut self) -> Stamp {
+    pub(crate) fn stamp(&mut self) -> Stamp {
         self.counter = self.counter.wrapping_add(1);
         hex(siphash(self.key, &self.counter.to_le_bytes()))
     }
@@ -70,7 +70,7 @@ fn round(v: &mut [u64; 4]) {
 }
 
 /// A well-mixed number for each input (the finaliser of SplitMix64): jitter, not secrets.
-pub fn mix(seed: u64) -> u64 {
+pub(crate) fn mix(seed: u64) -> u64 {
     let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

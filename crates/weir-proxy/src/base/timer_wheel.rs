@@ -15,7 +15,7 @@
 /// Length of a tick, as a power of two of microseconds: 8,192 µs.
 const TICK_BITS: u32 = 13;
 /// Length of a tick in microseconds.
-pub const TICK_US: u64 = 1 << TICK_BITS;
+pub(crate) const TICK_US: u64 = 1 << TICK_BITS;
 /// Slots of a level, as a power of two.
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
@@ -31,7 +31,7 @@ const KEPT_ENTRIES_MAX: usize = 64;
 /// Invariants: a level's occupied slots lie after its current one (those of the ticks before are empty); an entry of
 /// level n agrees with the current tick in all digits (of 6 bits) above n.
 #[derive(Debug)]
-pub struct Wheel {
+pub(crate) struct Wheel {
     /// Everything due at or before it has been handed out.
     now_tick: u64,
     /// `LEVELS` times `SLOTS`.
@@ -49,18 +49,20 @@ struct Entry {
 
 impl Wheel {
     /// An empty wheel at this time.
-    pub fn new(now_us: u64) -> Wheel {
+    pub(crate) fn new(now_us: u64) -> Wheel {
         let slots = std::iter::repeat_with(Vec::new).take(LEVELS * SLOTS).collect();
         Wheel { now_tick: now_us >> TICK_BITS, slots, occupied: [0; LEVELS], len: 0 }
     }
 
     /// Entries held.
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Whether no entry is held.
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
@@ -68,14 +70,14 @@ impl Wheel {
     /// it: never early, and late by less than a tick. What is due already comes with the next tick. The same key may
     /// be inserted several times and comes out as often.
     #[inline]
-    pub fn insert(&mut self, key: u64, due_us: u64) {
+    pub(crate) fn insert(&mut self, key: u64, due_us: u64) {
         let due_tick = due_us.div_ceil(TICK_US).min(TICK_MAX).max(self.now_tick + 1);
         self.len += 1;
         self.place(Entry { key, due_tick });
     }
 
     /// Appends the keys that are due. A time before the last one is taken for the last one.
-    pub fn advance(&mut self, now_us: u64, into: &mut Vec<u64>) {
+    pub(crate) fn advance(&mut self, now_us: u64, into: &mut Vec<u64>) {
         let target = now_us >> TICK_BITS;
         while let Some((tick, level)) = self.next_slot()
             && tick <= target
@@ -88,7 +90,7 @@ impl Wheel {
 
     /// When [`Wheel::advance`] should be called next: no later than the first entry is due. It may be earlier, when
     /// entries only move a level down then (once a level for each).
-    pub fn next_due(&self) -> Option<u64> {
+    pub(crate) fn next_due(&self) -> Option<u64> {
         self.next_slot().map(|(tick, _)| tick << TICK_BITS)
     }
 

@@ -16,7 +16,7 @@ use crate::upstream::private_pool::PrivatePool;
 
 /// Where a client connection is in reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reading {
+pub(crate) enum Reading {
     /// Before or within a request head.
     Head,
     /// Within a request body.
@@ -34,7 +34,7 @@ pub enum Reading {
 
 /// A client connection.
 #[derive(Debug)]
-pub struct ClientConn {
+pub(crate) struct ClientConn {
     /// The driver's name for it.
     pub socket: u64,
     /// The client.
@@ -77,14 +77,14 @@ pub struct ClientConn {
 
 /// Upstream connections that stopped for a client: nearly always none, so kept out of the session.
 #[derive(Debug, Default)]
-pub struct Paused {
+pub(crate) struct Paused {
     /// Their names, each once. Some may have gone on to other clients' answers meanwhile.
     pub links: Vec<LinkId>,
 }
 
 /// Small facts about a session.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Flags {
+pub(crate) struct Flags {
     /// A send is with the driver.
     pub sending: bool,
     /// In the engine's list of sessions with something to send.
@@ -111,7 +111,7 @@ pub struct Flags {
 
 /// What is known of a tunnel whose bytes the driver moves: all that is left of its upstream connection.
 #[derive(Debug)]
-pub struct Relay {
+pub(crate) struct Relay {
     /// The driver's name for the upstream connection.
     pub socket: u64,
     /// Index of the server in the engine.
@@ -126,7 +126,7 @@ pub struct Relay {
 
 /// Input that waits.
 #[derive(Debug, Default)]
-pub struct ReadBuffer {
+pub(crate) struct ReadBuffer {
     /// The bytes; those before `start` are done.
     pub bytes: Vec<u8>,
     /// First byte not parsed.
@@ -146,7 +146,7 @@ const BLANK_BYTES_MAX: usize = 5;
 
 impl ReadBuffer {
     /// Takes in what arrived. True: the head at the beginning comes in many small pieces.
-    pub fn add(&mut self, piece: &[u8]) -> bool {
+    pub(crate) fn add(&mut self, piece: &[u8]) -> bool {
         self.bytes.extend_from_slice(piece);
         if piece.len() >= PIECE_BYTES {
             return false;
@@ -162,14 +162,14 @@ impl ReadBuffer {
     }
 
     /// A new head begins, or the same one is looked at from its beginning.
-    pub fn begin_head(&mut self) {
+    pub(crate) fn begin_head(&mut self) {
         (self.scan, self.pieces) = (HeadScan::default(), 0);
     }
 }
 
 /// A request body on its way in.
 #[derive(Debug)]
-pub struct RequestBodyReader {
+pub(crate) struct RequestBodyReader {
     /// The exchange that it belongs to.
     pub exchange: u32,
     /// The request's head as it came, until it is forwarded.
@@ -196,7 +196,7 @@ pub struct RequestBodyReader {
 
 /// How the end of a request body is known.
 #[derive(Debug)]
-pub enum UploadFraming {
+pub(crate) enum UploadFraming {
     /// Bytes still to come.
     Length(u64),
     /// By the last chunk.
@@ -205,7 +205,7 @@ pub enum UploadFraming {
 
 /// A request and its answer, on the client's side.
 #[derive(Debug)]
-pub struct Exchange {
+pub(crate) struct Exchange {
     /// Slot of the client's session.
     pub session: u32,
     /// The next exchange of the session, or NONE.
@@ -234,7 +234,7 @@ pub struct Exchange {
 
 /// Facts about a request that shape its answer.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct ReplyConstraints {
+pub(crate) struct ReplyConstraints {
     /// HEAD.
     pub head: bool,
     /// HTTP/1.0.
@@ -243,8 +243,6 @@ pub struct ReplyConstraints {
     pub close: bool,
     /// The client understands trailers.
     pub trailers: bool,
-    /// Asks for another protocol.
-    pub upgrade: bool,
     /// CONNECT: what follows it is meant for the tunnel, also when there is none.
     pub connect: bool,
     /// Its body is not completely received.
@@ -255,7 +253,7 @@ pub struct ReplyConstraints {
 
 /// Where an answer stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// The request is still being read.
     Reading,
     /// It was forwarded.
@@ -268,7 +266,7 @@ pub enum Phase {
 
 /// How an answer's body is framed for the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AnswerFraming {
+pub(crate) enum AnswerFraming {
     /// As it comes: a length was declared, or there is no body.
     Plain,
     /// Each piece becomes a chunk.
@@ -279,7 +277,7 @@ pub enum AnswerFraming {
 
 impl ClientConn {
     /// A client that has just been accepted.
-    pub fn new(socket: u64, peer: SocketAddr, now_us: u64) -> ClientConn {
+    pub(crate) fn new(socket: u64, peer: SocketAddr, now_us: u64) -> ClientConn {
         ClientConn {
             socket,
             peer: peer.ip().to_canonical(),
@@ -304,36 +302,36 @@ impl ClientConn {
     }
 
     /// Whether a part of a request, or a request that waits, is here and not parsed yet.
-    pub fn has_begun_request(&self) -> bool {
+    pub(crate) fn has_begun_request(&self) -> bool {
         self.stash.as_ref().is_some_and(|stash| !stash.is_blank())
     }
 
     /// Bytes of answers that the client has not taken.
-    pub fn unsent(&self) -> usize {
+    pub(crate) fn unsent(&self) -> usize {
         self.unsent_first() + self.held_bytes as usize
     }
 
     /// The same without what waits for its turn: only this much can get less before the first answer is complete.
-    pub fn unsent_first(&self) -> usize {
+    pub(crate) fn unsent_first(&self) -> usize {
         self.output.len() + self.inflight as usize
     }
 }
 
 impl RequestBodyReader {
     /// The time over which its rate is judged begins anew, and with what comes next. What has come since it was judged last counts.
-    pub fn begin_window(&mut self, now_us: u64) {
+    pub(crate) fn begin_window(&mut self, now_us: u64) {
         (self.window_us, self.window_read) = (now_us, false);
     }
 
     /// Something of it is read. A window begins with that, so that a pause before is no part of it.
-    pub fn note_read(&mut self, now_us: u64) {
+    pub(crate) fn note_read(&mut self, now_us: u64) {
         if !self.window_read {
             (self.window_us, self.window_read) = (now_us, true);
         }
     }
 
     /// The window is over: whether it brought less than this. One in which nothing was read is no matter of the rate.
-    pub fn judge_window(&mut self, now_us: u64, least: u64) -> bool {
+    pub(crate) fn judge_window(&mut self, now_us: u64, least: u64) -> bool {
         let slow = self.window_read && self.received - self.window_bytes < least;
         self.window_bytes = self.received;
         self.begin_window(now_us);

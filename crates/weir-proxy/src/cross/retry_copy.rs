@@ -13,7 +13,7 @@ const SPARE_BYTES_MAX: usize = 4096;
 
 /// A request and its bytes as they were mailed.
 #[derive(Debug)]
-pub struct RetryCopy {
+pub(crate) struct RetryCopy {
     /// The request.
     pub ask: PendingRequest,
     /// Serialised.
@@ -22,7 +22,7 @@ pub struct RetryCopy {
 
 /// Where the memory of copies waits.
 #[derive(Debug, Default)]
-pub struct RetryCopies {
+pub(crate) struct RetryCopies {
     // Boxed, because an exchange has room for a pointer only.
     #[expect(clippy::vec_box, reason = "they come from exchanges and go to exchanges as they are")]
     spare: Vec<Box<RetryCopy>>,
@@ -30,7 +30,7 @@ pub struct RetryCopies {
 
 impl RetryCopies {
     /// A copy.
-    pub fn keep(&mut self, ask: PendingRequest, bytes: &[u8]) -> Box<RetryCopy> {
+    pub(crate) fn keep(&mut self, ask: PendingRequest, bytes: &[u8]) -> Box<RetryCopy> {
         let Some(mut kept) = self.spare.pop() else { return Box::new(RetryCopy { ask, bytes: bytes.to_vec() }) };
         kept.ask = ask;
         kept.bytes.clear();
@@ -39,7 +39,7 @@ impl RetryCopies {
     }
 
     /// It is not needed any more.
-    pub fn give_back(&mut self, kept: Box<RetryCopy>) {
+    pub(crate) fn give_back(&mut self, kept: Box<RetryCopy>) {
         if self.spare.len() < SPARE_MAX && kept.bytes.capacity() <= SPARE_BYTES_MAX {
             self.spare.push(kept);
         }

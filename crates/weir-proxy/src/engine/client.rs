@@ -340,7 +340,6 @@ impl Engine {
             old: head.version == Version::Http10,
             close: !head.persist || self.is_draining(),
             trailers: head.te_trailers,
-            upgrade: head.upgrade.is_some(),
             connect: head.method == Method::Connect,
             ..ReplyConstraints::default()
         };

@@ -29,7 +29,7 @@ pub enum Delivery {
 
 impl UpstreamConn {
     /// Something was given to the driver. True when a timer must be set for [`UpstreamConn::unheard_due_us`].
-    pub fn note_sent(&mut self, now_us: u64) -> bool {
+    pub(crate) fn note_sent(&mut self, now_us: u64) -> bool {
         self.unheard_us = self.unheard_us.min(now_us);
         let unwatched = self.unheard_due_us == u64::MAX;
         if unwatched {
@@ -39,7 +39,7 @@ impl UpstreamConn {
     }
 
     /// Something was received. What was sent before may be acknowledged with that, or not.
-    pub fn note_heard(&mut self, now_us: u64) {
+    pub(crate) fn note_heard(&mut self, now_us: u64) {
         if self.unheard_us < u64::MAX {
             self.unheard_us = now_us;
         }

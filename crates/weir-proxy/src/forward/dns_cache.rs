@@ -14,18 +14,18 @@ use crate::forward::lookup::{Addresses, Unresolved};
 use crate::forward::shares::Asker;
 
 /// Names that are known or asked for; beyond that what is not asked for is forgotten.
-pub const NAMES_MAX: usize = 10_000;
+pub(crate) const NAMES_MAX: usize = 10_000;
 /// Who has an errand of his own for a name; others wait for theirs, and have one when there was no room for any of those.
 const ASKERS_MAX: usize = 8;
 /// How long any answer holds at least.
 const HOLD_US: u64 = 1_000_000;
 
 /// A client of the engine by slot and occupant.
-pub type Client = (u32, u32);
+pub(crate) type Client = (u32, u32);
 
 /// What is known of names.
 #[derive(Debug, Default)]
-pub struct Names {
+pub(crate) struct Names {
     names: HashMap<Box<str>, Name>,
 }
 
@@ -63,7 +63,7 @@ impl Asked {
 
 /// What is known of one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lookup {
+pub(crate) enum Lookup {
     /// It has these addresses, or none.
     Known(Result<Arc<[IpAddr]>, Unresolved>),
     /// It is asked for already; the client waits.
@@ -74,7 +74,7 @@ pub enum Lookup {
 
 /// Who waited for a name that was not resolved for lack of room.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Unasked {
+pub(crate) struct Unasked {
     /// Clients of whom there was no room for.
     pub refused: Vec<Client>,
     /// Others, who wait for nothing any more and have to look again.
@@ -83,7 +83,7 @@ pub struct Unasked {
 
 impl Names {
     /// Looks a name up for a client, which is noted as waiting unless the name is known.
-    pub fn look(&mut self, name: &str, client: Client, asker: Asker, now_us: u64) -> Lookup {
+    pub(crate) fn look(&mut self, name: &str, client: Client, asker: Asker, now_us: u64) -> Lookup {
         match self.names.get_mut(name) {
             Some(Name::Known { answer, until_us }) if now_us < *until_us => return Lookup::Known(answer.clone()),
             Some(Name::Asked(asked)) => return asked.join(client, asker),
@@ -100,7 +100,7 @@ impl Names {
 
     /// Notes that there was no room for the errand of somebody, and gives out who has to know: his clients, and all others when no
     /// errand is left that they could wait for.
-    pub fn refuse(&mut self, name: &str, asker: &Asker) -> Unasked {
+    pub(crate) fn refuse(&mut self, name: &str, asker: &Asker) -> Unasked {
         let Some(Name::Asked(asked)) = self.names.get_mut(name) else { return Unasked::default() };
         asked.askers.retain(|other| other != asker);
         let is_over = asked.askers.is_empty();
@@ -123,7 +123,7 @@ impl Names {
     }
 
     /// Notes an answer and gives out who waits for it. What nobody asked is not noted.
-    pub fn learn(&mut self, name: &str, answer: Result<Addresses, Unresolved>, now_us: u64) -> Vec<Client> {
+    pub(crate) fn learn(&mut self, name: &str, answer: Result<Addresses, Unresolved>, now_us: u64) -> Vec<Client> {
         let ttl_us = match &answer {
             Ok(addresses) => addresses.ttl_us,
             Err(Unresolved::NoSuchName { ttl_us }) => *ttl_us,

@@ -6,7 +6,7 @@
 use weir_http::{FieldName, Fields};
 
 /// The values of all cookies of this name, in their order. `input` is what was parsed.
-pub fn values<'a>(fields: &'a Fields, input: &'a [u8], name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+pub(crate) fn values<'a>(fields: &'a Fields, input: &'a [u8], name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     let lines = fields.all(FieldName::Cookie).map(move |field| field.value.of(input));
     lines.flat_map(|line| line.split(|byte| *byte == b';')).filter_map(move |pair| value(pair, name))
 }

@@ -12,7 +12,7 @@ const ROUNDS_MAX: usize = 4;
 
 /// Whether `text` has a CR or LF that is percent-encoded, once or several times, as `%u` of two bytes, in an overlong form of
 /// UTF-8 (`%c0%8a`), or as a character whose low byte it is (`%c4%8a`, U+010A): some servers cut characters to bytes.
-pub fn carries_line_end(text: &[u8]) -> bool {
+pub(crate) fn carries_line_end(text: &[u8]) -> bool {
     memchr_iter(b'%', text).any(|at| is_notable(&text[at + 1..])) && decodes_to_line_end(text)
 }
 

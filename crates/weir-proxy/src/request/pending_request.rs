@@ -25,7 +25,7 @@ pub struct LinkId {
 }
 
 /// No server: the session is not bound.
-pub const NOBODY: u16 = u16::MAX;
+pub(crate) const NOBODY: u16 = u16::MAX;
 
 /// A request on its way, without its bytes.
 #[derive(Clone, Copy, Debug)]

@@ -33,17 +33,17 @@ use std::collections::{BTreeMap, VecDeque};
 mod tests;
 
 /// Deaths that make a key suspect.
-pub const DEATHS_MIN: u8 = 3;
+pub(crate) const DEATHS_MIN: u8 = 3;
 /// How long a suspect is refused after a death alone.
-pub const REFUSED_US: u64 = 60_000_000;
+pub(crate) const REFUSED_US: u64 = 60_000_000;
 /// Keys remembered.
-pub const KEYS_MAX: usize = 256;
+pub(crate) const KEYS_MAX: usize = 256;
 /// Bytes of a key; requests whose first two lines are longer are never accused.
-pub const KEY_BYTES_MAX: usize = 4096;
+pub(crate) const KEY_BYTES_MAX: usize = 4096;
 /// Losses of one server within this time are one crash.
-pub const CRASH_US: u64 = 100_000;
+pub(crate) const CRASH_US: u64 = 100_000;
 /// How long a suspect is held back after a death, to see whether servers die without it.
-pub const HOLD_US: u64 = 100_000;
+pub(crate) const HOLD_US: u64 = 100_000;
 /// How long a death for which there is no suspect makes the deaths of suspects doubtful.
 const NOISE_US: u64 = 1_000_000;
 /// Crashes remembered, and those that a key remembers to have been in.
@@ -56,7 +56,7 @@ const SUSPECT_US: u64 = 600_000_000;
 
 /// What is to be done with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Nothing special.
     Free,
     /// It goes into quarantine.
@@ -70,7 +70,7 @@ pub enum Verdict {
 
 /// Losses of one server that belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Crash {
+pub(crate) struct Crash {
     id: u64,
     started_us: u64,
     /// The server had lived before this loss.
@@ -155,7 +155,7 @@ struct Past {
 
 /// What one worker remembers. Empty nearly always.
 #[derive(Debug, Clone, Default)]
-pub struct Suspects {
+pub(crate) struct Suspects {
     keys: BTreeMap<Box<[u8]>, Record>,
     vitals: Vec<Vital>,
     crashes: u64,
@@ -164,7 +164,7 @@ pub struct Suspects {
 
 /// Names a request by its upstream and its first two lines as they are sent: method, target, and Host. None: too long to be
 /// remembered.
-pub fn key(upstream: u16, request: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn key(upstream: u16, request: &[u8]) -> Option<Vec<u8>> {
     let within = &request[..request.len().min(KEY_BYTES_MAX - 2)];
     let mut ends = within.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
     let end = ends.nth(1)?;
@@ -173,25 +173,25 @@ pub fn key(upstream: u16, request: &[u8]) -> Option<Vec<u8>> {
 
 impl Suspects {
     /// Nothing is remembered. `servers` of all upstreams together.
-    pub fn new(servers: usize) -> Suspects {
+    pub(crate) fn new(servers: usize) -> Suspects {
         Suspects { vitals: vec![Vital::default(); servers], ..Suspects::default() }
     }
 
     /// Whether there is anything to look up.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
     /// A server has answered something.
     #[inline]
-    pub fn on_life(&mut self, server: usize) {
+    pub(crate) fn on_life(&mut self, server: usize) {
         self.vitals[server].answered = true;
     }
 
     /// A connection to a server broke with requests in flight. `stood`: it had been up for [`CRASH_US`] before the oldest was
     /// sent. None: the server has not lived since its last crash, so this says nothing about requests.
-    pub fn on_loss(&mut self, now_us: u64, server: usize, stood: bool) -> Option<Crash> {
+    pub(crate) fn on_loss(&mut self, now_us: u64, server: usize, stood: bool) -> Option<Crash> {
         let vital = &mut self.vitals[server];
         let lived = stood || vital.answered;
         let same = vital.crash > 0 && now_us < vital.started_us + CRASH_US;
@@ -213,7 +213,14 @@ impl Suspects {
 
     /// A request was in flight on a connection that broke. `sent_us` is when it was sent, `alone` whether in quarantine. Returns what is to
     /// be done with it now, and whether the other workers should know.
-    pub fn on_death(&mut self, now_us: u64, crash: Crash, sent_us: u64, alone: bool, key: &[u8]) -> (Verdict, bool) {
+    pub(crate) fn on_death(
+        &mut self,
+        now_us: u64,
+        crash: Crash,
+        sent_us: u64,
+        alone: bool,
+        key: &[u8],
+    ) -> (Verdict, bool) {
         self.make_room(now_us, key);
         let mut record = self.keys.get(key).copied().unwrap_or(Record::new(now_us));
         let again = sent_us > crash.started_us && crash.lived;
@@ -240,18 +247,18 @@ impl Suspects {
     }
 
     /// Until when a suspect is held back; not at all if it was refused, which it may be told at once.
-    pub fn held_until_us(&self, key: &[u8]) -> u64 {
+    pub(crate) fn held_until_us(&self, key: &[u8]) -> u64 {
         let held = |record: &&Record| record.deaths >= DEATHS_MIN && record.refused_until_us <= record.died_us;
         self.keys.get(key).filter(held).map_or(0, |record| record.died_us + HOLD_US)
     }
 
     /// A request was answered completely. True when the other workers should know.
-    pub fn on_answer(&mut self, key: &[u8]) -> bool {
+    pub(crate) fn on_answer(&mut self, key: &[u8]) -> bool {
         self.keys.remove(key).is_some_and(|record| record.deaths > 1)
     }
 
     /// What is to be done with a request.
-    pub fn verdict(&self, now_us: u64, key: &[u8]) -> Verdict {
+    pub(crate) fn verdict(&self, now_us: u64, key: &[u8]) -> Verdict {
         match self.keys.get(key) {
             Some(record) if !record.is_over(now_us) => record.verdict(now_us),
             _ => Verdict::Free,
@@ -259,12 +266,12 @@ impl Suspects {
     }
 
     /// What another worker should know of a key: deaths, and the end of its refusal.
-    pub fn opinion(&self, key: &[u8]) -> Option<(u8, u64)> {
+    pub(crate) fn opinion(&self, key: &[u8]) -> Option<(u8, u64)> {
         self.keys.get(key).map(|record| (record.deaths, record.refused_until_us))
     }
 
     /// Another worker's opinion. Deaths are not added up: both may have seen the same crash.
-    pub fn learn(&mut self, now_us: u64, key: &[u8], deaths: u8, refused_until_us: u64) {
+    pub(crate) fn learn(&mut self, now_us: u64, key: &[u8], deaths: u8, refused_until_us: u64) {
         self.make_room(now_us, key);
         let record = self.keys.entry(key.into()).or_insert(Record::new(now_us));
         record.deaths = record.deaths.max(deaths);
@@ -276,17 +283,17 @@ impl Suspects {
     }
 
     /// Forgets what is over.
-    pub fn sweep(&mut self, now_us: u64) {
+    pub(crate) fn sweep(&mut self, now_us: u64) {
         self.keys.retain(|_, record| !record.is_over(now_us));
     }
 
     /// Forgets all accusations.
-    pub fn forgive(&mut self) {
+    pub(crate) fn forgive(&mut self) {
         self.keys.clear();
     }
 
     /// For status, in the order of upstream, method and target.
-    pub fn list(&self, now_us: u64) -> impl Iterator<Item = Suspect> {
+    pub(crate) fn list(&self, now_us: u64) -> impl Iterator<Item = Suspect> {
         self.keys.iter().filter(move |(_, record)| !record.is_over(now_us)).map(move |(key, record)| {
             let (state, left_us) = match record.verdict(now_us) {
                 Verdict::Free => ("noted", 0),

@@ -13,7 +13,7 @@ const DELAY_US_MAX: u64 = 30 * 1_000_000;
 
 /// Tries of one connection since it last worked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     /// Delays asked for since [`Backoff::reset`].
     attempts: u32,
     /// Of them before the last connect to the server that succeeded.
@@ -24,12 +24,12 @@ pub struct Backoff {
 
 impl Backoff {
     /// Delays asked for since the last success: after a failed first connect it is 1.
-    pub fn attempts(self) -> u32 {
+    pub(crate) fn attempts(self) -> u32 {
         self.attempts
     }
 
     /// A connect has failed: how many did in a row, if so many to the server have succeeded, which need not have been of use.
-    pub fn failures(&mut self, connects: u64) -> u32 {
+    pub(crate) fn failures(&mut self, connects: u64) -> u32 {
         if std::mem::replace(&mut self.connects, connects) != connects {
             self.before = self.attempts.saturating_sub(1);
         }
@@ -37,13 +37,13 @@ impl Backoff {
     }
 
     /// The connection was of use.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         *self = Backoff::default();
     }
 
     /// How long to wait before the next try: at once, 1 ms, 10, 100, 250, 500 ms, 1 s, 2 s ... 30 s. Up to a quarter
     /// is taken off depending on `seed`, which should differ between connections, so that they don't march in step.
-    pub fn next_delay_us(&mut self, seed: u64) -> u64 {
+    pub(crate) fn next_delay_us(&mut self, seed: u64) -> u64 {
         let attempt = self.attempts as usize;
         self.attempts = self.attempts.saturating_add(1);
         let delay_us = match FIRST_US.get(attempt) {
@@ -57,15 +57,15 @@ impl Backoff {
 
 /// How long a tick of the pacer is: long enough that a handshake in the same building has ended, so that a server that
 /// can't keep up is noticed before ten times as many come.
-pub const PACE_TICK_US: u64 = 10_000;
+pub(crate) const PACE_TICK_US: u64 = 10_000;
 /// Most connects of one tick.
-pub const PACE_MAX: u32 = 1000;
+pub(crate) const PACE_MAX: u32 = 1000;
 /// Without a tick that used its whole allowance for this long, it starts from 1 again.
-pub const PACE_CALM_US: u64 = 1_000_000;
+pub(crate) const PACE_CALM_US: u64 = 1_000_000;
 
 /// Admits connects to one server: 1 in the first tick, then 10, 100, 1000 a tick while there are more to make.
 #[derive(Debug, Clone)]
-pub struct Pacer {
+pub(crate) struct Pacer {
     /// Admitted in each tick.
     allowance: u32,
     /// Still free in the current tick.
@@ -87,7 +87,7 @@ impl Pacer {
     ///
     /// # Errors
     /// The time at which to ask again.
-    pub fn admit(&mut self, now_us: u64) -> Result<(), u64> {
+    pub(crate) fn admit(&mut self, now_us: u64) -> Result<(), u64> {
         if now_us >= self.tick_us + PACE_TICK_US {
             self.begin_tick(now_us);
         }

@@ -36,7 +36,7 @@ const INTERIM_MAX: u8 = 32;
 
 /// Where a connection stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LinkState {
+pub(crate) enum LinkState {
     /// Not connected; a try is due at this time.
     Down {
         /// When to connect; `u64::MAX`: when a request needs it, or an operator says so.
@@ -55,7 +55,7 @@ pub enum LinkState {
 
 /// Whose connection it is, where it belongs to no pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Owner {
+pub(crate) struct Owner {
     /// Slot of the client's session in the engine.
     pub session: u32,
     /// Occupant of the slot.
@@ -66,7 +66,7 @@ pub struct Owner {
 
 /// One request on a connection.
 #[derive(Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The request.
     pub ask: PendingRequest,
     /// Offset of its first byte in the log.
@@ -87,7 +87,7 @@ pub struct Entry {
 
 impl Entry {
     /// Whether it may be sent again on another connection while this one still has it.
-    pub fn is_movable(&self) -> bool {
+    pub(crate) fn is_movable(&self) -> bool {
         let traits = self.ask.traits;
         traits.has(RequestFlags::PIPELINABLE) && traits.has(RequestFlags::RETRIABLE) && !self.cancelled
     }
@@ -107,7 +107,7 @@ enum Reading {
 
 /// What [`UpstreamConn::step`] found next.
 #[derive(Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// The input is used up; what is left of it belongs to a head that is not complete.
     More,
     /// The head of an interim or final answer to the oldest request.
@@ -131,7 +131,7 @@ pub enum Step {
 
 /// One connection of a server.
 #[derive(Debug)]
-pub struct UpstreamConn {
+pub(crate) struct UpstreamConn {
     /// Index of the server in the engine.
     pub server: u32,
     /// Position among the server's connections on this worker; meaningless with an owner.
@@ -291,7 +291,7 @@ pub struct UpstreamConn {
 
 impl UpstreamConn {
     /// A connection that is due to be made at `retry_us`.
-    pub fn new(server: u32, position: u32, retry_us: u64) -> UpstreamConn {
+    pub(crate) fn new(server: u32, position: u32, retry_us: u64) -> UpstreamConn {
         UpstreamConn {
             server,
             position,
@@ -378,7 +378,7 @@ impl UpstreamConn {
     }
 
     /// A connection of one client, or of one request, whose connect begins now.
-    pub fn of_owner(server: u32, owner: Owner, deadline_us: u64, now_us: u64) -> UpstreamConn {
+    pub(crate) fn of_owner(server: u32, owner: Owner, deadline_us: u64, now_us: u64) -> UpstreamConn {
         let mut link = UpstreamConn::new(server, u32::MAX, now_us);
         link.owner = Some(owner);
         link.state = LinkState::Connecting { deadline_us };
@@ -386,18 +386,18 @@ impl UpstreamConn {
     }
 
     /// It is joined with a client before anything was sent on it (CONNECT).
-    pub fn join(&mut self, client: ExchangeId) {
+    pub(crate) fn join(&mut self, client: ExchangeId) {
         (self.state, self.reading, self.peer) = (LinkState::Tunnel, Reading::Tunnel, Some(client));
     }
 
     /// Notes that it ended or could not be established, for status.
-    pub fn note_close(&mut self, why: UpstreamEnd) {
+    pub(crate) fn note_close(&mut self, why: UpstreamEnd) {
         (self.closes, self.closed_why) = (self.closes + 1, Some(why));
     }
 
     /// Forgets everything about the connection that was and ended now; counters that outlive it stay, and that the next one follows
     /// a loss.
-    pub fn reset(&mut self, retry_us: u64, now_us: u64) {
+    pub(crate) fn reset(&mut self, retry_us: u64, now_us: u64) {
         let (backoff, closes, closed_why) = (self.backoff, self.closes, self.closed_why);
         let (dirty, probation) = (self.dirty, self.probation);
         *self = UpstreamConn::new(self.server, self.position, retry_us);
@@ -406,23 +406,23 @@ impl UpstreamConn {
     }
 
     /// Whether it is connected and takes requests.
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.state == LinkState::Ready
     }
 
     /// Whether it was seen empty, and goes on.
-    pub fn is_vacant(&self) -> bool {
+    pub(crate) fn is_vacant(&self) -> bool {
         let seen = !self.syncing && !self.unseen && !self.locating;
         self.is_ready() && self.persist && self.entries.is_empty() && seen
     }
 
     /// Whether it is being made, or due to be.
-    pub fn is_coming(&self) -> bool {
+    pub(crate) fn is_coming(&self) -> bool {
         self.is_coming_by(u64::MAX - 1)
     }
 
     /// Whether it is being made, or due to be by then.
-    pub fn is_coming_by(&self, by_us: u64) -> bool {
+    pub(crate) fn is_coming_by(&self, by_us: u64) -> bool {
         match self.state {
             LinkState::Connecting { .. } => true,
             LinkState::Down { retry_us } => retry_us <= by_us,
@@ -431,33 +431,33 @@ impl UpstreamConn {
     }
 
     /// Whether it is not needed now.
-    pub fn is_spare(&self) -> bool {
+    pub(crate) fn is_spare(&self) -> bool {
         self.state == LinkState::Down { retry_us: u64::MAX }
     }
 
     /// How long nothing was asked on it, while that is so.
-    pub fn rest_us(&self, now_us: u64) -> u64 {
+    pub(crate) fn rest_us(&self, now_us: u64) -> u64 {
         now_us.saturating_sub(self.answered_us.max(self.connected_us))
     }
 
     /// Since when the oldest request is the next one to be answered.
-    pub fn next_since_us(&self) -> u64 {
+    pub(crate) fn next_since_us(&self) -> u64 {
         self.entries.front().map_or(self.answered_us, |entry| entry.sent_us.max(self.answered_us))
     }
 
     /// Whether its server has let it rest although a request is unanswered that was sent behind another one.
-    pub fn overlooks(&self, now_us: u64) -> bool {
+    pub(crate) fn overlooks(&self, now_us: u64) -> bool {
         let behind = self.entries.front().is_some_and(|front| front.behind && front.start < self.log.flushed());
         behind && !self.begun && now_us.saturating_sub(self.next_since_us()) >= OVERLOOKED_US
     }
 
     /// Whether its end would say something of the next request: it would hardly belong to the answer before.
-    pub fn is_rested(&self, now_us: u64) -> bool {
+    pub(crate) fn is_rested(&self, now_us: u64) -> bool {
         self.answers == 0 || now_us.saturating_sub(self.answered_us) >= CRASH_US
     }
 
     /// Whether there is something to give to the driver now.
-    pub fn wants_send(&self) -> bool {
+    pub(crate) fn wants_send(&self) -> bool {
         !self.sending
             && self.socket.is_some()
             && !matches!(self.state, LinkState::Connecting { .. })
@@ -465,12 +465,12 @@ impl UpstreamConn {
     }
 
     /// Bytes not yet taken by the driver.
-    pub fn unsent(&self) -> usize {
+    pub(crate) fn unsent(&self) -> usize {
         self.log.pending_len() + self.body.len()
     }
 
     /// Notes a request whose bytes were just appended to the log from `start` on.
-    pub fn push(&mut self, ask: PendingRequest, start: u64, now_us: u64) {
+    pub(crate) fn push(&mut self, ask: PendingRequest, start: u64, now_us: u64) {
         let behind = !self.entries.is_empty();
         let soon = self.owner.is_none() && self.answers > 0 && self.rest_us(now_us) < CALM_US;
         if behind {
@@ -506,30 +506,30 @@ impl UpstreamConn {
 
     /// Puts new input behind an incomplete head, and takes all of it out once that is complete or can't become a head. So
     /// each byte of a head that comes in pieces is copied once.
-    pub fn complete_stash(&mut self, input: &[u8], limits: &Limits) -> Option<Vec<u8>> {
+    pub(crate) fn complete_stash(&mut self, input: &[u8], limits: &Limits) -> Option<Vec<u8>> {
         self.stash.extend_from_slice(input);
         let waits = self.searching && matches!(self.scan.find_reply(&self.stash, limits), Ok(None));
         (!waits).then(|| std::mem::take(&mut self.stash))
     }
 
     /// Keeps an incomplete head.
-    pub fn keep_stash(&mut self, rest: &[u8]) {
+    pub(crate) fn keep_stash(&mut self, rest: &[u8]) {
         debug_assert!(self.stash.is_empty());
         self.stash.extend_from_slice(rest);
     }
 
     /// Takes what was kept out.
-    pub fn take_stash(&mut self) -> Vec<u8> {
+    pub(crate) fn take_stash(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.stash)
     }
 
     /// Whether an incomplete head is kept.
-    pub fn has_stash(&self) -> bool {
+    pub(crate) fn has_stash(&self) -> bool {
         !self.stash.is_empty()
     }
 
     /// Whether its server may have overlooked the oldest request, which was sent behind another one and can be sent again elsewhere.
-    pub fn may_overlook(&self) -> bool {
+    pub(crate) fn may_overlook(&self) -> bool {
         self.owner.is_none()
             && !self.begun
             && self.entries.front().is_some_and(|front| front.behind && front.is_movable())
@@ -538,7 +538,7 @@ impl UpstreamConn {
     /// Takes those requests away from behind the oldest that can be sent again elsewhere while this connection has them: what is not
     /// safe must not be processed here after its copy was answered there. Their answers here are thrown away. With their bytes,
     /// oldest first. The oldest as well, where its server seems to have overlooked it.
-    pub fn take_behind(
+    pub(crate) fn take_behind(
         &mut self,
         overlooked: bool,
         mut may: impl FnMut(&PendingRequest) -> bool,
@@ -555,39 +555,39 @@ impl UpstreamConn {
     }
 
     /// Whether the oldest request was given up before its body was complete: its server waits for the rest.
-    pub fn front_is_abandoned(&self) -> bool {
+    pub(crate) fn front_is_abandoned(&self) -> bool {
         let abandoned = |entry: &Entry| entry.cancelled && entry.ask.traits.has(RequestFlags::STREAMING);
         !self.body_done && self.entries.front().is_some_and(abandoned)
     }
 
     /// Whether the end of the connection is the end of the answer being read.
-    pub fn ends_by_close(&self) -> bool {
+    pub(crate) fn ends_by_close(&self) -> bool {
         matches!(self.reading, Reading::UntilClose)
     }
 
     /// Whether the last answer had no body whatever its fields said.
-    pub fn ended_bodyless(&self) -> bool {
+    pub(crate) fn ended_bodyless(&self) -> bool {
         self.answers > 0 && self.bodyless
     }
 
     /// Whether nothing came since the end of the last answer, and that said how long it is.
-    pub fn ended_measured(&self) -> bool {
+    pub(crate) fn ended_measured(&self) -> bool {
         self.answers > 0 && self.measured && self.blanks == 0
     }
 
     /// Whether a body is being read (and no tunnel).
-    pub fn is_framed(&self) -> bool {
+    pub(crate) fn is_framed(&self) -> bool {
         !matches!(self.reading, Reading::Tunnel)
     }
 
     /// Takes what is held back of a body, and how much of it was delivered.
-    pub fn take_quote(&mut self) -> (Vec<u8>, usize) {
+    pub(crate) fn take_quote(&mut self) -> (Vec<u8>, usize) {
         self.quote_due_us = u64::MAX;
         (std::mem::take(&mut self.quote), std::mem::take(&mut self.quote_given))
     }
 
     /// Whether the body being read is complete, though that was not told yet.
-    pub fn is_body_over(&self) -> bool {
+    pub(crate) fn is_body_over(&self) -> bool {
         match &self.reading {
             Reading::Ended => true,
             Reading::Chunked(decoder) => decoder.is_done(),
@@ -596,12 +596,12 @@ impl UpstreamConn {
     }
 
     /// Whether a request behind the oldest was given to the driver: its answer may come.
-    pub fn is_followed(&self) -> bool {
+    pub(crate) fn is_followed(&self) -> bool {
         self.entries.get(1).is_some_and(|entry| entry.start < self.log.flushed())
     }
 
     /// Bytes still to come of an answer with a declared length.
-    pub fn body_left(&self) -> Option<u64> {
+    pub(crate) fn body_left(&self) -> Option<u64> {
         match self.reading {
             Reading::Length(left) => Some(left),
             Reading::Head | Reading::Ended => Some(0),
@@ -610,7 +610,7 @@ impl UpstreamConn {
     }
 
     /// What was strange about the body being read, or just read, since this was last called.
-    pub fn take_oddities(&mut self) -> Option<BodyOddities> {
+    pub(crate) fn take_oddities(&mut self) -> Option<BodyOddities> {
         match &mut self.reading {
             Reading::Chunked(decoder) => decoder.take_oddities(),
             _ => None,
@@ -618,17 +618,17 @@ impl UpstreamConn {
     }
 
     /// Interim answers to the oldest request so far.
-    pub fn interims(&self) -> u8 {
+    pub(crate) fn interims(&self) -> u8 {
         self.interims
     }
 
     /// Whether the line end that was just skipped is the first one behind an answer.
-    pub fn is_first_blank(&self) -> bool {
+    pub(crate) fn is_first_blank(&self) -> bool {
         self.blanks == 1
     }
 
     /// Trailer lines of the answer that has just ended.
-    pub fn trailers(&self) -> &[u8] {
+    pub(crate) fn trailers(&self) -> &[u8] {
         match &self.reading {
             Reading::Chunked(decoder) => decoder.trailers(),
             _ => &[],
@@ -636,7 +636,7 @@ impl UpstreamConn {
     }
 
     /// Reads on from `input[*at..]`. Call until it returns [`Step::More`].
-    pub fn step(&mut self, input: &[u8], at: &mut usize, limits: &Limits, fields: &mut Fields) -> Step {
+    pub(crate) fn step(&mut self, input: &[u8], at: &mut usize, limits: &Limits, fields: &mut Fields) -> Step {
         let from = *at;
         let rest = &input[from..];
         let asked = self.is_asked();
@@ -748,7 +748,7 @@ impl UpstreamConn {
     }
 
     /// After [`Step::End`]: takes the answered request out and gets ready for the next answer.
-    pub fn finish_answer(&mut self, now_us: u64) -> Option<Entry> {
+    pub(crate) fn finish_answer(&mut self, now_us: u64) -> Option<Entry> {
         let entry = self.entries.pop_front()?;
         // Now, because the end of an answer may give this connection to the next request at once.
         self.answered_us = now_us;
@@ -776,7 +776,7 @@ impl UpstreamConn {
     }
 
     /// Frees what is answered. Once a receive, not once an answer.
-    pub fn release_log(&mut self) {
+    pub(crate) fn release_log(&mut self) {
         let answered = self.entries.front().map_or(self.log.flushed(), |entry| entry.start);
         self.log.release(answered);
     }

@@ -26,13 +26,13 @@ mod tests;
 
 /// Delay from depth that is accepted without asking what causes it. About the time that the network and a scheduler
 /// turn cost anyway.
-pub const DELAY_BUDGET_US: u64 = 1000;
+pub(crate) const DELAY_BUDGET_US: u64 = 1000;
 /// Deepest adaptive pipeline. From 32 on a further doubling hardly shows in the CPU for a request; a single connection
 /// needs more to stay busy during a long turn. But what a closing connection leaves unanswered is sent again: at 128,
 /// and servers that close after 1,000 requests, one request in eight at worst.
-pub const DEPTH_MAX: u32 = 128;
+pub(crate) const DEPTH_MAX: u32 = 128;
 /// Depth before anything is known. 16 gave most of what batching can give (3-byte file, 64 clients).
-pub const DEPTH_START: u32 = 16;
+pub(crate) const DEPTH_START: u32 = 16;
 
 /// An epoch lasts at least this long: a few turns of a scheduler on a machine whose processors are all busy. Shorter ones
 /// tell who was on a processor just then, and the limit wanders.
@@ -63,7 +63,7 @@ const PAUSE_EPOCHS_MAX: u32 = 1024;
 
 /// What a receive on one connection brought.
 #[derive(Debug, Clone, Copy)]
-pub struct Answers {
+pub(crate) struct Answers {
     /// The time.
     pub now_us: u64,
     /// Since the later of the oldest one's send and the previous answer on that connection.
@@ -81,7 +81,7 @@ pub struct Answers {
 ///
 /// Invariant: 1 ≤ `limit` ≤ `max`; with a fixed depth they are equal and nothing else is used.
 #[derive(Debug, Clone)]
-pub struct Depth {
+pub(crate) struct Depth {
     limit: u32,
     max: u32,
     adaptive: bool,
@@ -167,7 +167,7 @@ struct Pause {
 
 impl Depth {
     /// `queue_size`: no connection gets more than this (at least 1).
-    pub fn new(mode: PipelineMode, queue_size: u32) -> Depth {
+    pub(crate) fn new(mode: PipelineMode, queue_size: u32) -> Depth {
         let queue_size = queue_size.max(1);
         let (limit, max) = match mode {
             PipelineMode::Off => (1, 1),
@@ -193,13 +193,13 @@ impl Depth {
     /// Up to how many unanswered requests a connection gets before the next one is used. When all connections have
     /// that many, further requests wait.
     #[inline]
-    pub fn limit(&self) -> u32 {
+    pub(crate) fn limit(&self) -> u32 {
         self.limit
     }
 
     /// Learns from a receive.
     #[inline]
-    pub fn on_answers(&mut self, answers: &Answers) {
+    pub(crate) fn on_answers(&mut self, answers: &Answers) {
         if self.adaptive && answers.count > 0 {
             self.epoch.add(answers, self.mean_ns);
             if answers.first {

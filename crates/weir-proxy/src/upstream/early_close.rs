@@ -14,7 +14,7 @@ const SHORT_ENDS_MAX: u32 = 5;
 const APART_US: u64 = 100_000;
 /// A connection that has rested for so long with requests unanswered that were sent behind others, and then ends, shows that the server
 /// has overlooked them: it took the connection for idle.
-pub const OVERLOOKED_US: u64 = 500_000;
+pub(crate) const OVERLOOKED_US: u64 = 500_000;
 /// After so long without an end nothing is held against the server.
 const MEMORY_US: u64 = 60_000_000;
 /// Answers that come after all to requests that seemed to be overlooked: from then on the server is taken for slow now and then.
@@ -22,7 +22,7 @@ const SLOW_MAX: u8 = 3;
 
 /// How the last eight pipelined connections ended.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct EarlyCloseDetector {
+pub(crate) struct EarlyCloseDetector {
     /// One bit for each, the last one lowest: it was short.
     short: u8,
     ended_us: Option<u64>,
@@ -31,18 +31,18 @@ pub struct EarlyCloseDetector {
 
 impl EarlyCloseDetector {
     /// Whether a late answer to a request that was sent behind another one may mean that the server has overlooked it.
-    pub fn may_overlook(&self) -> bool {
+    pub(crate) fn may_overlook(&self) -> bool {
         self.slow < SLOW_MAX
     }
 
     /// It had not: the answer came.
-    pub fn on_slow_answer(&mut self) {
+    pub(crate) fn on_slow_answer(&mut self) {
         self.slow = self.slow.saturating_add(1);
     }
 
     /// The server ended a pipelined connection, `answers` after that had its second request at a time. True: it seems not to
     /// bear pipelining, and the count begins anew.
-    pub fn on_end(&mut self, now_us: u64, answers: u64) -> bool {
+    pub(crate) fn on_end(&mut self, now_us: u64, answers: u64) -> bool {
         let elapsed_us = self.ended_us.map_or(u64::MAX, |ended_us| now_us.saturating_sub(ended_us));
         if elapsed_us < APART_US {
             return false;

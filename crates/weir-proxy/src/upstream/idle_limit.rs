@@ -13,13 +13,13 @@ const REST_US_MIN: u64 = 100_000;
 /// A limit that was learned so long ago is learned anew: nobody can see that it was raised while connections are closed before it.
 const VALID_US: u64 = 600_000_000;
 /// Up to which rest a connection is good for a request that can't be repeated, while no limit is known.
-pub const FRESH_US: u64 = 1_000_000;
+pub(crate) const FRESH_US: u64 = 1_000_000;
 /// How long before the server weir closes, at most; else a part in [`ALIKE`].
 const MARGIN_US_MAX: u64 = 1_000_000;
 
 /// What is known of the limit of one server.
 #[derive(Debug, Clone, Default)]
-pub struct IdleLimit {
+pub(crate) struct IdleLimit {
     /// The shortest of the last rests that were alike.
     rest_us: u64,
     /// Ends in a row after that.
@@ -30,7 +30,7 @@ pub struct IdleLimit {
 
 impl IdleLimit {
     /// The server has closed a connection that had rested for so long. True: this made a limit of it.
-    pub fn on_end(&mut self, now_us: u64, rest_us: u64) -> bool {
+    pub(crate) fn on_end(&mut self, now_us: u64, rest_us: u64) -> bool {
         // Several that end together are one event: a restart ends all, and they may have rested equally long.
         let together = self.ends > 0 && now_us.saturating_sub(self.learned_us) < rest_us / 2;
         if rest_us < REST_US_MIN || together {
@@ -44,18 +44,18 @@ impl IdleLimit {
     }
 
     /// How long a connection may rest; None: no limit is known.
-    pub fn limit_us(&self, now_us: u64) -> Option<u64> {
+    pub(crate) fn limit_us(&self, now_us: u64) -> Option<u64> {
         let known = self.ends >= ENDS_MIN && now_us.saturating_sub(self.learned_us) < VALID_US;
         known.then_some(self.rest_us)
     }
 
     /// After which rest weir closes a connection, shortly before the server does; None: no limit is known.
-    pub fn close_after_us(&self, now_us: u64) -> Option<u64> {
+    pub(crate) fn close_after_us(&self, now_us: u64) -> Option<u64> {
         self.limit_us(now_us).map(|limit_us| limit_us - (limit_us / ALIKE).min(MARGIN_US_MAX))
     }
 
     /// Whether a connection that has rested for so long is good for a request that can't be repeated.
-    pub fn is_fresh(&self, now_us: u64, rest_us: u64) -> bool {
+    pub(crate) fn is_fresh(&self, now_us: u64, rest_us: u64) -> bool {
         rest_us <= self.limit_us(now_us).map_or(FRESH_US, |limit_us| limit_us / 4 * 3)
     }
 }

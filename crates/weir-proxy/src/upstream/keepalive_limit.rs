@@ -25,32 +25,32 @@ const SINGLE: u8 = 2;
 
 /// Whether a server's connections live for more than one answer: what any worker has seen last, for all of them.
 #[derive(Debug, Clone, Default)]
-pub struct Lasting(Arc<AtomicU8>);
+pub(crate) struct Lasting(Arc<AtomicU8>);
 
 impl Lasting {
     /// Whether they have been seen to.
-    pub fn is_kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
         self.0.load(Ordering::Relaxed) == KEPT
     }
 
     /// Whether the last one ended with its first answer, as the server had announced: the next one may too. Believed at once,
     /// because an idle connection may keep such a server from everybody else.
-    pub fn is_single(&self) -> bool {
+    pub(crate) fn is_single(&self) -> bool {
         self.0.load(Ordering::Relaxed) == SINGLE
     }
 
     /// A connection has given a second answer, or lived on for a while behind its first one.
-    pub fn on_kept(&self) {
+    pub(crate) fn on_kept(&self) {
         self.set(KEPT);
     }
 
     /// A connection has ended with its first answer, as announced.
-    pub fn on_single(&self) {
+    pub(crate) fn on_single(&self) {
         self.set(SINGLE);
     }
 
     /// One was to go on behind its first answer: it may still end without a word.
-    pub fn on_promised(&self) {
+    pub(crate) fn on_promised(&self) {
         if self.is_single() {
             self.set(0);
         }
@@ -65,7 +65,7 @@ impl Lasting {
 
 /// What is known of the limit of one server.
 #[derive(Debug, Clone)]
-pub struct KeepaliveLimit {
+pub(crate) struct KeepaliveLimit {
     /// Answers of a connection, `u64::MAX` while unknown.
     limit: u64,
     /// Answers at the last announced end.
@@ -87,12 +87,12 @@ impl Default for KeepaliveLimit {
 impl KeepaliveLimit {
     /// Requests that a connection gets in all; `u64::MAX`: no limit is known.
     #[inline]
-    pub fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
     /// The server announced with an answer that the connection ends; `answers` is how many it gave, with this one.
-    pub fn on_announced(&mut self, answers: u64) {
+    pub(crate) fn on_announced(&mut self, answers: u64) {
         self.ends = if answers == self.last { self.ends + 1 } else { 1 };
         self.last = answers;
         if self.ends >= ENDS_MIN {
@@ -101,24 +101,24 @@ impl KeepaliveLimit {
     }
 
     /// The server has ended a connection right behind its last one of so many answers and not said so.
-    pub fn on_abrupt(&mut self, now_us: u64, answers: u64) {
+    pub(crate) fn on_abrupt(&mut self, now_us: u64, answers: u64) {
         self.abrupt_us = Some(now_us);
         self.outlived = self.outlived.min(answers.saturating_sub(1));
     }
 
     /// Whether a connection that has just given so many answers lives on, as far as others tell.
-    pub fn is_outlived(&self, answers: u64) -> bool {
+    pub(crate) fn is_outlived(&self, answers: u64) -> bool {
         answers <= self.outlived || self.outlived >= OUTLIVED_ENOUGH
     }
 
     /// Whether that has happened of late: what is sent behind an answer may meet the end.
-    pub fn is_abrupt(&self, now_us: u64) -> bool {
+    pub(crate) fn is_abrupt(&self, now_us: u64) -> bool {
         self.abrupt_us.is_some_and(|abrupt_us| now_us.saturating_sub(abrupt_us) < REMEMBERED_US)
     }
 
     /// A connection lived until it gave the last of so many answers, and is to live on: what was taken for the limit is none.
     #[inline]
-    pub fn on_survived(&mut self, answers: u64) {
+    pub(crate) fn on_survived(&mut self, answers: u64) {
         self.outlived = self.outlived.max(answers - 1);
         if answers >= self.limit {
             *self = KeepaliveLimit { abrupt_us: self.abrupt_us, outlived: self.outlived, ..KeepaliveLimit::default() };

@@ -8,65 +8,65 @@ use crate::upstream::queue::{Queue, Waiting};
 
 /// The two lines in front of a server; those sent again stand at the front.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub(crate) struct Lines {
     shared: Queue,
     alone: Queue,
 }
 
 impl Lines {
     /// The line of those that go alone, or of the others.
-    pub fn line(&self, alone: bool) -> &Queue {
+    pub(crate) fn line(&self, alone: bool) -> &Queue {
         if alone { &self.alone } else { &self.shared }
     }
 
     /// The same to be changed.
-    pub fn line_mut(&mut self, alone: bool) -> &mut Queue {
+    pub(crate) fn line_mut(&mut self, alone: bool) -> &mut Queue {
         if alone { &mut self.alone } else { &mut self.shared }
     }
 
     /// Both to be changed.
-    pub fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
+    pub(crate) fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
         [&mut self.shared, &mut self.alone].into_iter()
     }
 
     /// Requests in both.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.shared.len() + self.alone.len()
     }
 
     /// Nothing waits.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.shared.is_empty() && self.alone.is_empty()
     }
 
     /// A request gets in line.
-    pub fn push_back(&mut self, waiting: Waiting) {
+    pub(crate) fn push_back(&mut self, waiting: Waiting) {
         self.line_mut(waiting.ask.traits.goes_alone()).push_back(waiting);
     }
 
     /// One that was sent before goes first.
-    pub fn push_front(&mut self, waiting: Waiting) {
+    pub(crate) fn push_front(&mut self, waiting: Waiting) {
         self.line_mut(waiting.ask.traits.goes_alone()).push_front(waiting);
     }
 
     /// Keeps only these.
-    pub fn retain(&mut self, mut keep: impl FnMut(&Waiting) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Waiting) -> bool) {
         self.queues().for_each(|queue| queue.retain(&mut keep));
     }
 
     /// Takes all out, each kind in its order.
-    pub fn take_all(&mut self) -> Vec<Waiting> {
+    pub(crate) fn take_all(&mut self) -> Vec<Waiting> {
         let Lines { shared, alone } = std::mem::take(self);
         shared.into_iter().chain(alone).collect()
     }
 
     /// All, each kind in its order.
-    pub fn iter(&self) -> impl Iterator<Item = &Waiting> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiting> {
         self.shared.iter().chain(self.alone.iter())
     }
 
     /// Which line has the request that was received first; None: nothing waits.
-    pub fn oldest(&self) -> Option<bool> {
+    pub(crate) fn oldest(&self) -> Option<bool> {
         let received_us = |line: &Queue| line.front().map(|waiting| waiting.ask.received_us);
         match (received_us(&self.shared), received_us(&self.alone)) {
             (None, None) => None,

@@ -14,17 +14,17 @@ use memchr::memchr;
 use memchr::memmem::Finder;
 
 /// What every head of an answer begins with: it tells nothing of whose it is.
-pub const BEGINNING: &[u8] = b"HTTP/1.";
+pub(crate) const BEGINNING: &[u8] = b"HTTP/1.";
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(BEGINNING));
 
 /// A head longer than this is not searched for to its end.
-pub const QUOTE_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const QUOTE_BYTES_MAX: usize = 16 * 1024;
 /// Answers that follow each other are not further apart than this.
 const MOMENT_S: u64 = 5;
 
 /// What there is in a text of heads of answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Quote {
+pub(crate) enum Quote {
     /// Nothing, and nothing that could become one.
     None,
     /// What begins here may become one with further bytes.
@@ -34,7 +34,7 @@ pub enum Quote {
 }
 
 /// The first head of an answer in `text[from..]`, or what may become one at its end.
-pub fn next_quote(text: &[u8], from: usize) -> Quote {
+pub(crate) fn next_quote(text: &[u8], from: usize) -> Quote {
     let mut at = from;
     while let Some(found) = FINDER.find(&text[at..]) {
         let start = at + found;
@@ -52,7 +52,7 @@ pub fn next_quote(text: &[u8], from: usize) -> Quote {
 
 /// What `rest`, which stands behind a complete body whose last `held` bytes may begin a head of an answer, says of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The body ends where its server says: the next answer begins there.
     Body,
     /// A head begins in the body: the next answer does not begin behind it.
@@ -62,7 +62,7 @@ pub enum Verdict {
 }
 
 /// Judges the end of a body: `text[..inside]` is what was held back of it, the rest is what came behind.
-pub fn judge_end(text: &[u8], inside: usize) -> Verdict {
+pub(crate) fn judge_end(text: &[u8], inside: usize) -> Verdict {
     let begins = match next_quote(text, 0) {
         Quote::Partial(at) => at < inside,
         Quote::Whole(found) => found.start < inside,
@@ -120,7 +120,7 @@ fn head_len(text: &[u8]) -> Result<Option<usize>, usize> {
 
 /// By what answers of one server at one moment are alike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Print {
+pub(crate) struct Print {
     /// Names of its fields in their order.
     names: u64,
     /// One of them is not of those that nearly every answer has.
@@ -133,7 +133,7 @@ pub struct Print {
 
 impl Print {
     /// Of a head, as far as its lines are complete. With status line.
-    pub fn of(head: &[u8]) -> Print {
+    pub(crate) fn of(head: &[u8]) -> Print {
         let mut print = Print { names: BASIS, telling: false, server: 0, date_s: None };
         let mut rest = head;
         let mut first = true;
@@ -162,7 +162,7 @@ impl Print {
 
     /// Whether `other`, which stands in the body of this answer, is an answer of the same server at this moment. This one came
     /// `age_s` seconds ago; `now_s` is the time by our own clock, seconds since 1970. `whole`: all its fields are known.
-    pub fn is_like(&self, other: &Print, age_s: u64, now_s: u64, whole: bool) -> bool {
+    pub(crate) fn is_like(&self, other: &Print, age_s: u64, now_s: u64, whole: bool) -> bool {
         match (self.date_s, other.date_s) {
             (own_s, Some(date_s)) => {
                 let near = |moment_s: u64| date_s.abs_diff(moment_s) <= MOMENT_S;

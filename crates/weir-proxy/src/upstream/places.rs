@@ -11,9 +11,9 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Before this no first answer is late.
-pub const LATE_US: u64 = 100_000;
+pub(crate) const LATE_US: u64 = 100_000;
 /// For so long it is seen whether late answers come by themselves.
-pub const WAIT_US: u64 = 100_000;
+pub(crate) const WAIT_US: u64 = 100_000;
 /// What comes so soon after connections were closed has come because of that. Much less, so that answers which take their time at
 /// random are found to come by themselves sooner than to be helped.
 const HELP_US: u64 = 40_000;
@@ -29,7 +29,7 @@ const PATIENCE_US_MAX: u64 = 30_000_000;
 
 /// What is done about a late first answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Try {
+pub(crate) enum Try {
     /// Nothing for [`WAIT_US`]: it may come by itself.
     Wait,
     /// Others make room.
@@ -38,7 +38,7 @@ pub enum Try {
 
 /// What is known of the places of one server.
 #[derive(Debug)]
-pub struct Places {
+pub(crate) struct Places {
     /// How long a first answer may take before others make room.
     patience_us: AtomicU64,
     /// When one last took longer; 0: never.
@@ -71,14 +71,14 @@ impl Default for Places {
 
 impl Places {
     /// How long a first answer may take before others make room.
-    pub fn patience_us(&self, now_us: u64) -> u64 {
+    pub(crate) fn patience_us(&self, now_us: u64) -> u64 {
         let tried_us = self.tried_us.load(Ordering::Relaxed);
         let halves = (now_us.saturating_sub(tried_us) / MEMORY_US).min(16);
         (self.patience_us.load(Ordering::Relaxed) >> halves).clamp(LATE_US, PATIENCE_US_MAX)
     }
 
     /// A first answer has taken so long. None: it is being seen whether such come by themselves, or whether the last try helps.
-    pub fn on_late(&self, now_us: u64, late_us: u64) -> Option<Try> {
+    pub(crate) fn on_late(&self, now_us: u64, late_us: u64) -> Option<Try> {
         let tried_us = self.tried_us.load(Ordering::Relaxed);
         if self.waits(now_us) || tried_us > 0 && now_us < tried_us + self.patience_us(now_us) {
             return None;
@@ -93,7 +93,7 @@ impl Places {
     }
 
     /// Whether it is being seen whether late answers come by themselves.
-    pub fn waits(&self, now_us: u64) -> bool {
+    pub(crate) fn waits(&self, now_us: u64) -> bool {
         let waited_us = self.waited_us.load(Ordering::Relaxed);
         waited_us > 0 && now_us.saturating_sub(waited_us) < WAIT_US
     }
@@ -105,12 +105,12 @@ impl Places {
     }
 
     /// A connection is closed to make room.
-    pub fn on_closed(&self, now_us: u64) {
+    pub(crate) fn on_closed(&self, now_us: u64) {
         self.closed_us.store(now_us, Ordering::Relaxed);
     }
 
     /// The first answer on a connection begins, to what was sent at `sent_us`.
-    pub fn on_first_answer(&self, now_us: u64, sent_us: u64) {
+    pub(crate) fn on_first_answer(&self, now_us: u64, sent_us: u64) {
         let came =
             |us: u64, most_us: u64| us.saturating_sub(sent_us) >= LATE_US && now_us.saturating_sub(us) <= most_us;
         let closed_us = self.closed_us.load(Ordering::Relaxed);
@@ -132,7 +132,7 @@ impl Places {
     }
 
     /// Whether the server seems to have so few places that connections which rest keep others from theirs.
-    pub fn is_crowded(&self, now_us: u64) -> bool {
+    pub(crate) fn is_crowded(&self, now_us: u64) -> bool {
         let proofs = self.proofs.load(Ordering::Relaxed);
         proofs >= PROOFS_MIN && now_us.saturating_sub(self.helped_us.load(Ordering::Relaxed)) < MEMORY_US
     }

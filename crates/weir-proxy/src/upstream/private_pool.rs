@@ -15,7 +15,7 @@ use crate::upstream::queue::Waiting;
 
 /// What belongs to one client connection.
 #[derive(Debug, Default)]
-pub struct PrivatePool {
+pub(crate) struct PrivatePool {
     /// Upstream connections that its requests use, the least recently used one first.
     pub links: Vec<PrivateConn>,
     /// The request for which a connection is being made; one at a time.
@@ -26,7 +26,7 @@ pub struct PrivatePool {
 
 /// A client of the forward proxy.
 #[derive(Debug, Default)]
-pub struct ForwardState {
+pub(crate) struct ForwardState {
     /// Who it has shown to be, and is counted as.
     pub seat: Option<UserConnectionGuard>,
     /// Who made the last request, as verified.
@@ -49,14 +49,14 @@ pub struct ForwardState {
 
 impl ForwardState {
     /// The last request is done with, and no other one will come: only who the client is remains.
-    pub fn forget_request(&mut self) {
+    pub(crate) fn forget_request(&mut self) {
         *self = ForwardState { seat: self.seat.take(), ..ForwardState::default() };
     }
 }
 
 /// Where a request may go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Destination {
+pub(crate) struct Destination {
     /// Host in lower case and port: what tells its connections from others.
     pub name: Box<str>,
     /// Addresses that are allowed, in the order in which they are tried; not empty.
@@ -65,16 +65,16 @@ pub struct Destination {
 
 /// A connection of a user, counted while it lives.
 #[derive(Debug)]
-pub struct UserConnectionGuard(Arc<User>);
+pub(crate) struct UserConnectionGuard(Arc<User>);
 
 impl UserConnectionGuard {
     /// One of at most `max` connections; None: there are as many.
-    pub fn take(user: &Arc<User>, max: Option<u32>) -> Option<UserConnectionGuard> {
+    pub(crate) fn take(user: &Arc<User>, max: Option<u32>) -> Option<UserConnectionGuard> {
         user.enter(max).then(|| UserConnectionGuard(Arc::clone(user)))
     }
 
     /// Whose it is.
-    pub fn user(&self) -> &Arc<User> {
+    pub(crate) fn user(&self) -> &Arc<User> {
         &self.0
     }
 }
@@ -87,7 +87,7 @@ impl Drop for UserConnectionGuard {
 
 /// An upstream connection of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PrivateConn {
+pub(crate) struct PrivateConn {
     /// Slot in the engine's table of connections.
     pub index: u32,
     /// Occupant of the slot.
@@ -100,7 +100,7 @@ pub struct PrivateConn {
 
 /// A request for which a connection is being made, to one of several addresses.
 #[derive(Debug)]
-pub struct ConnectAttempt {
+pub(crate) struct ConnectAttempt {
     /// The request.
     pub waiting: Waiting,
     /// Index of the server in the engine.
@@ -119,7 +119,7 @@ pub struct ConnectAttempt {
 
 /// Servers that could not be reached for a request.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Tried {
+pub(crate) struct Tried {
     /// How many, each as often as it was tried.
     pub servers: u32,
     /// How often all had been tried, and how long to wait then.
@@ -128,17 +128,17 @@ pub struct Tried {
 
 impl PrivatePool {
     /// Whether nothing is in it.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.links.is_empty() && self.approach.is_none() && self.proxied.seat.is_none()
     }
 
     /// Takes a connection out of those that may be used again.
-    pub fn forget(&mut self, index: u32) {
+    pub(crate) fn forget(&mut self, index: u32) {
         self.links.retain(|link| link.index != index);
     }
 
     /// Notes that a connection is the one that was used last.
-    pub fn touch(&mut self, position: usize) {
+    pub(crate) fn touch(&mut self, position: usize) {
         let link = self.links.remove(position);
         self.links.push(link);
     }

@@ -21,7 +21,7 @@ const HOLES_MIN: usize = 64;
 
 /// A request that waits for a connection.
 #[derive(Debug)]
-pub struct Waiting {
+pub(crate) struct Waiting {
     /// The request.
     pub ask: PendingRequest,
     /// Serialised.
@@ -30,7 +30,7 @@ pub struct Waiting {
 
 /// Waiting requests in their order. A *place* names one until the queue is changed.
 #[derive(Debug, Default)]
-pub struct Queue {
+pub(crate) struct Queue {
     list: VecDeque<Option<Waiting>>,
     /// Number of the place at the front; wraps around.
     first: u32,
@@ -40,24 +40,24 @@ pub struct Queue {
 
 impl Queue {
     /// Requests.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
     /// Whether nobody waits.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
     /// Adds a request behind all others.
-    pub fn push_back(&mut self, waiting: Waiting) {
+    pub(crate) fn push_back(&mut self, waiting: Waiting) {
         let number = self.first.wrapping_add(self.list.len() as u32);
         self.note(&waiting, number);
         self.list.push_back(Some(waiting));
     }
 
     /// Adds a request in front of all others.
-    pub fn push_front(&mut self, waiting: Waiting) {
+    pub(crate) fn push_front(&mut self, waiting: Waiting) {
         self.first = self.first.wrapping_sub(1);
         self.note(&waiting, self.first);
         self.list.push_front(Some(waiting));
@@ -69,28 +69,28 @@ impl Queue {
     }
 
     /// The oldest.
-    pub fn front(&self) -> Option<&Waiting> {
+    pub(crate) fn front(&self) -> Option<&Waiting> {
         self.list.front()?.as_ref()
     }
 
     /// The first place at or behind this one where a request stands.
-    pub fn next(&self, place: usize) -> Option<usize> {
+    pub(crate) fn next(&self, place: usize) -> Option<usize> {
         (place..self.list.len()).find(|place| self.list[*place].is_some())
     }
 
     /// The request at a place, if there is one.
-    pub fn get(&self, place: usize) -> Option<&Waiting> {
+    pub(crate) fn get(&self, place: usize) -> Option<&Waiting> {
         self.list.get(place)?.as_ref()
     }
 
     /// The request of this name.
-    pub fn find_mut(&mut self, id: ExchangeId) -> Option<&mut Waiting> {
+    pub(crate) fn find_mut(&mut self, id: ExchangeId) -> Option<&mut Waiting> {
         let number = *self.places.get(&id)?;
         self.list.get_mut(number.wrapping_sub(self.first) as usize)?.as_mut()
     }
 
     /// Takes the request at a place.
-    pub fn remove(&mut self, place: usize) -> Option<Waiting> {
+    pub(crate) fn remove(&mut self, place: usize) -> Option<Waiting> {
         let waiting = self.list.get_mut(place)?.take()?;
         self.places.remove(&waiting.ask.id);
         self.tidy();
@@ -98,13 +98,13 @@ impl Queue {
     }
 
     /// Takes the request of this name.
-    pub fn cancel(&mut self, id: ExchangeId) -> Option<Waiting> {
+    pub(crate) fn cancel(&mut self, id: ExchangeId) -> Option<Waiting> {
         let number = *self.places.get(&id)?;
         self.remove(number.wrapping_sub(self.first) as usize)
     }
 
     /// Keeps those for which `keep` says so.
-    pub fn retain(&mut self, mut keep: impl FnMut(&Waiting) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Waiting) -> bool) {
         for slot in &mut self.list {
             if let Some(waiting) = slot.take_if(|waiting| !keep(waiting)) {
                 self.places.remove(&waiting.ask.id);
@@ -114,12 +114,12 @@ impl Queue {
     }
 
     /// All, oldest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Waiting> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Waiting> {
         self.list.iter().flatten()
     }
 
     /// All with their places, oldest first.
-    pub fn places(&self) -> impl Iterator<Item = (usize, &Waiting)> {
+    pub(crate) fn places(&self) -> impl Iterator<Item = (usize, &Waiting)> {
         self.list.iter().enumerate().filter_map(|(place, slot)| Some((place, slot.as_ref()?)))
     }
 

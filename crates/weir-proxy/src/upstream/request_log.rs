@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 /// Serialised requests, oldest first.
 #[derive(Debug, Default)]
-pub struct RequestLog {
+pub(crate) struct RequestLog {
     kept: VecDeque<Bytes>,
     kept_start: u64,
     flushed: u64,
@@ -26,37 +26,37 @@ pub struct RequestLog {
 
 impl RequestLog {
     /// Offset behind the last byte.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.flushed + self.pending.len() as u64
     }
 
     /// Offset behind the last byte that was given to the driver.
-    pub fn flushed(&self) -> u64 {
+    pub(crate) fn flushed(&self) -> u64 {
         self.flushed
     }
 
     /// Bytes held.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.end() - self.kept_start
     }
 
     /// Whether nothing is held.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Where the next request is serialised to.
-    pub fn pending(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn pending(&mut self) -> &mut Vec<u8> {
         &mut self.pending
     }
 
     /// Bytes that wait to be given to the driver.
-    pub fn pending_len(&self) -> usize {
+    pub(crate) fn pending_len(&self) -> usize {
         self.pending.len()
     }
 
     /// Takes what is pending to send it, and keeps it.
-    pub fn flush(&mut self) -> Option<Bytes> {
+    pub(crate) fn flush(&mut self) -> Option<Bytes> {
         if self.pending.is_empty() {
             return None;
         }
@@ -67,7 +67,7 @@ impl RequestLog {
     }
 
     /// Frees the pieces that lie wholly below `answered`.
-    pub fn release(&mut self, answered: u64) {
+    pub(crate) fn release(&mut self, answered: u64) {
         while let Some(piece) = self.kept.front() {
             let end = self.kept_start + piece.len() as u64;
             if end > answered {
@@ -79,7 +79,7 @@ impl RequestLog {
     }
 
     /// A copy of the bytes of one request, to send it elsewhere.
-    pub fn copy(&self, start: u64, len: usize) -> Vec<u8> {
+    pub(crate) fn copy(&self, start: u64, len: usize) -> Vec<u8> {
         let mut copy = Vec::with_capacity(len);
         let mut at = self.kept_start;
         let end = start + len as u64;
@@ -94,11 +94,6 @@ impl RequestLog {
             at = piece_end;
         }
         copy
-    }
-
-    /// Forgets everything: the connection is new.
-    pub fn clear(&mut self) {
-        *self = RequestLog::default();
     }
 }
 

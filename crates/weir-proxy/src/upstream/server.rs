@@ -57,11 +57,11 @@ pub(crate) const STALLED_MAX: u32 = 1_000;
 /// A connection that is due to be made so soon is on its way: what waits has no other one made.
 const SOON_US: u64 = 50_000;
 /// How long a connection that is not needed rests before it is closed.
-pub const SURPLUS_US: u64 = 60_000_000;
+pub(crate) const SURPLUS_US: u64 = 60_000_000;
 
 /// How many connections one worker may have to a server: its part of what is configured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Kept without traffic.
     pub min: u32,
     /// Up to so many that take requests which share.
@@ -73,7 +73,7 @@ pub struct Limits {
 impl Limits {
     /// This worker's part: connection `n` of server `s` belongs to worker `(n + s) mod workers`, so that no more than
     /// configured are made in total. With fewer `connections` than workers only so many of them have any.
-    pub fn of(plan: &ServerPlan, server: u32, worker: u16, workers: u16) -> Limits {
+    pub(crate) fn of(plan: &ServerPlan, server: u32, worker: u16, workers: u16) -> Limits {
         let (worker, workers) = (u32::from(worker), u32::from(workers));
         let first = (worker + workers - server % workers) % workers;
         let owners = workers.min(plan.connections).max(1);
@@ -96,14 +96,14 @@ impl Limits {
     }
 
     /// Exactly so many are kept, whatever happens to them.
-    pub fn is_exact(self) -> bool {
+    pub(crate) fn is_exact(self) -> bool {
         self.min == self.shared
     }
 }
 
 /// Whether a server can be connected to, as far as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub(crate) enum Reach {
     /// Nobody has tried.
     Unknown,
     /// The last connect was answered, and no connection has broken since.
@@ -114,7 +114,7 @@ pub enum Reach {
 
 /// What requests are scheduled by.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     /// Index of the upstream in the plan.
     pub upstream: u16,
     /// Index of the server in the upstream.
@@ -235,7 +235,7 @@ pub struct Server {
 
 impl Server {
     /// A server without connections; `total` is how many that share there may be over all workers.
-    pub fn new(
+    pub(crate) fn new(
         upstream: u16,
         index: u16,
         stats: Arc<ServerStats>,
@@ -308,7 +308,7 @@ impl Server {
     }
 
     /// Gives the connection in this slot a position.
-    pub fn add_link(&mut self, index: u32) -> u32 {
+    pub(crate) fn add_link(&mut self, index: u32) -> u32 {
         self.links.push(index);
         let count = self.links.len();
         let taking = [&mut self.open, &mut self.idle, &mut self.resting, &mut self.unseen, &mut self.sharing];
@@ -320,53 +320,53 @@ impl Server {
     }
 
     /// Connections that are up, on their way, or to be made after a while.
-    pub fn made(&self) -> u32 {
+    pub(crate) fn made(&self) -> u32 {
         self.ready + self.coming.count() + self.delayed.count()
     }
 
     /// Whether any connection is on its way, or takes requests in the next turn.
-    pub fn coming_any(&self) -> bool {
+    pub(crate) fn coming_any(&self) -> bool {
         !(self.coming.is_empty() && self.unseen.is_empty())
     }
 
     /// Whether any connection is on its way.
-    pub fn is_coming(&self) -> bool {
+    pub(crate) fn is_coming(&self) -> bool {
         !self.coming.is_empty()
     }
 
     /// Connections whose clients do not read, and that hold up nobody who waits here as far as is known.
-    pub fn paused(&self) -> Vec<u32> {
+    pub(crate) fn paused(&self) -> Vec<u32> {
         self.paused.members().map(|position| self.links[position]).collect()
     }
 
     /// Connections with an answer under way that may turn out to be late.
-    pub fn pending(&self) -> Vec<u32> {
+    pub(crate) fn pending(&self) -> Vec<u32> {
         self.pending.members().map(|position| self.links[position]).collect()
     }
 
     /// Whether the client of any connection does not read, while requests wait that may be held up.
-    pub fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         !self.paused.is_empty() && !self.waiting.is_empty()
     }
 
     /// Connections whose clients have not read for a while, and for which others wait.
-    pub fn stalled(&self) -> u32 {
+    pub(crate) fn stalled(&self) -> u32 {
         self.stalled.count()
     }
 
     /// Whether one of its idle connections is one too many, after others were held for a while.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.made() > self.limits.all
     }
 
     /// Whether none is kept without a request: the server ends each after one answer, and while it waits on one for a request, it
     /// may have nobody for another one.
-    pub fn is_one_shot(&self) -> bool {
+    pub(crate) fn is_one_shot(&self) -> bool {
         self.lasting.is_single() && !self.limits.is_exact()
     }
 
     /// Whether a connection is kept although nothing waits for it; `others`: how many there are beside it.
-    pub fn keeps(&self, others: u32) -> bool {
+    pub(crate) fn keeps(&self, others: u32) -> bool {
         others < self.limits.min && !self.is_one_shot()
     }
 
@@ -378,7 +378,7 @@ impl Server {
     }
 
     /// Whether another connection may be made, for a request that goes alone or for others.
-    pub fn may_grow(&self, alone: bool) -> bool {
+    pub(crate) fn may_grow(&self, alone: bool) -> bool {
         let (made, held) = (self.made(), self.held.count());
         let all = self.limits.all + self.stalled().min(STALLED_MAX);
         let fits = match alone {
@@ -390,7 +390,7 @@ impl Server {
     }
 
     /// Whether another connection is to be made now: requests wait for more than are on their way.
-    pub fn wants_more(&self) -> bool {
+    pub(crate) fn wants_more(&self) -> bool {
         let (shared, alone) = (self.waiting.line(false).len() as u32, self.waiting.line(true).len() as u32);
         if shared + alone == 0 {
             return false;
@@ -403,40 +403,40 @@ impl Server {
     }
 
     /// It takes requests again after it had been out of use.
-    pub fn recovered(&mut self, now_us: u64) {
+    pub(crate) fn recovered(&mut self, now_us: u64) {
         self.recovered_us = now_us;
     }
 
     /// Whether no more requests may be put here.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.load() >= self.capacity
     }
 
     /// Requests waiting or in flight.
-    pub fn load(&self) -> u32 {
+    pub(crate) fn load(&self) -> u32 {
         self.inflight + self.waiting.len() as u32
     }
 
     /// Whether nothing is put on any of the connections that are up until the answer under way has ended, and no other can be
     /// made.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         !self.held.is_empty() && self.held.count() >= self.ready && !self.may_grow(false)
     }
 
     /// Whether a connection can be made where none is up, as far as is known.
-    pub fn is_hopeful(&self) -> bool {
+    pub(crate) fn is_hopeful(&self) -> bool {
         self.limits.shared > 0 && self.reach == Reach::Proven
     }
 
     /// Whether some connection takes a request at once, or is made for it.
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         let room =
             !(self.open.is_empty() && self.resting.is_empty()) || self.reach == Reach::Proven && self.may_grow(false);
         self.standing.takes_new() && !self.is_full() && room
     }
 
     /// Recomputes what a connection may take. Call after anything about it changed.
-    pub fn refresh(&mut self, link: &mut UpstreamConn, now_us: u64) {
+    pub(crate) fn refresh(&mut self, link: &mut UpstreamConn, now_us: u64) {
         if link.owner.is_some() {
             return;
         }
@@ -488,7 +488,7 @@ impl Server {
 
     /// Learns from a receive on a connection with several unanswered requests, `elapsed_us` after the one before. True when
     /// the server seems to wait for acknowledgements.
-    pub fn holds_back(&mut self, elapsed_us: u64, now_us: u64) -> bool {
+    pub(crate) fn holds_back(&mut self, elapsed_us: u64, now_us: u64) -> bool {
         if elapsed_us >= HELD_US {
             self.acknowledged_until_us = now_us + ACKNOWLEDGE_US;
         }
@@ -496,7 +496,7 @@ impl Server {
     }
 
     /// Learns from a receive that completed `count` answers (at least 1) of `bytes` in all.
-    pub fn note_answers(&mut self, bytes: u64, count: u32) {
+    pub(crate) fn note_answers(&mut self, bytes: u64, count: u32) {
         if let Some(mean) = &mut self.answer_bytes {
             *mean = (*mean * 7 + bytes / u64::from(count)) / 8;
             self.batch = u32::try_from(BATCH_BYTES / (*mean).max(1)).unwrap_or(u32::MAX).max(1);
@@ -510,27 +510,27 @@ impl Server {
 
     /// Whether a connection has one request at a time, or those of one client: what it is asked next must not be taken for the
     /// answer before.
-    pub fn is_single(&self) -> bool {
+    pub(crate) fn is_single(&self) -> bool {
         self.pipeline_off || self.share_client || !self.trust.may_pipeline()
     }
 
     /// Whether that is so because the operator wants it, or because the server has sent an answer too many.
-    pub fn keeps_apart(&self) -> bool {
+    pub(crate) fn keeps_apart(&self) -> bool {
         self.pipeline_off || self.share_client || self.trust.is_lost()
     }
 
     /// Whether a connection ran empty so lately that others are preferred.
-    pub fn is_resting(&self, position: usize) -> bool {
+    pub(crate) fn is_resting(&self, position: usize) -> bool {
         self.resting.has(position)
     }
 
     /// Positions of all such.
-    pub fn resting(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn resting(&self) -> impl Iterator<Item = usize> {
         self.resting.members()
     }
 
     /// The position of the connection that takes this request now, if there is one.
-    pub fn pick(&self, ask: &PendingRequest, client_of: impl Fn(u32) -> Option<u64>) -> Option<usize> {
+    pub(crate) fn pick(&self, ask: &PendingRequest, client_of: impl Fn(u32) -> Option<u64>) -> Option<usize> {
         if ask.traits.goes_alone() {
             return self.empty().filter(|_| self.may_hold(0));
         }
@@ -551,12 +551,12 @@ impl Server {
     }
 
     /// Whether nothing is unanswered on some connection.
-    pub fn has_empty(&self) -> bool {
+    pub(crate) fn has_empty(&self) -> bool {
         [&self.idle, &self.resting, &self.unseen].iter().any(|among| !among.is_empty())
     }
 
     /// Whether nothing is unanswered on this connection, and it takes a request.
-    pub fn is_empty_at(&self, position: usize) -> bool {
+    pub(crate) fn is_empty_at(&self, position: usize) -> bool {
         self.idle.has(position) || self.resting.has(position)
     }
 
@@ -583,20 +583,20 @@ impl Server {
     }
 
     /// Whether a connection's packets are received by this worker's core (true) or another; None: not known yet.
-    pub fn is_near(&self, position: u32) -> Option<bool> {
+    pub(crate) fn is_near(&self, position: u32) -> Option<bool> {
         let position = position as usize;
         (self.near.has(position) || self.far.has(position)).then(|| self.near.has(position))
     }
 
     /// Learns which core receives the packets of a connection: this worker's (near) or another; None: not known yet.
-    pub fn locate(&mut self, position: u32, near: Option<bool>) {
+    pub(crate) fn locate(&mut self, position: u32, near: Option<bool>) {
         self.near.set(position as usize, near == Some(true));
         self.far.set(position as usize, near == Some(false));
     }
 
     /// Whether a connection that was found to be far is better made anew: all are, and the next one may be near. `scouted`: it
     /// has done nothing yet but to find that out.
-    pub fn may_try_nearer(&mut self, scouted: bool) -> bool {
+    pub(crate) fn may_try_nearer(&mut self, scouted: bool) -> bool {
         let all_far = self.far.count() == self.ready;
         let may = (scouted || all_far) && self.far_tries > 0;
         self.far_tries -= u32::from(may);
@@ -605,12 +605,12 @@ impl Server {
 
     /// Whether the first request on a connection goes alone, to find out whether it is near: the server ends each after so many
     /// requests, so that one that is far can be replaced at hardly any cost.
-    pub fn scouts(&self) -> bool {
+    pub(crate) fn scouts(&self) -> bool {
         self.far_tries > 0 && self.is_short_lived()
     }
 
     /// A new connection is near: others may be.
-    pub fn note_near(&mut self) {
+    pub(crate) fn note_near(&mut self) {
         if self.is_short_lived() {
             self.far_tries = (self.far_tries + NEARER_TRIES).min(NEARER_TRIES_MAX);
         }
