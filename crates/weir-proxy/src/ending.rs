@@ -1,10 +1,10 @@
 //! How connections end, and which deadlines there are: the words of the counters, and what follows from an end.
 
 use crate::observe::access::{Blame, Party};
-use crate::observe::kinds::kinds;
+use crate::observe::kinds::worded;
 use crate::upstream::trust::Doubt;
 
-kinds! {
+worded! {
     /// Why a client's connection ended.
     enum ClientEnd;
     /// In order.
@@ -41,7 +41,7 @@ impl From<ClientEnd> for Blame {
     }
 }
 
-kinds! {
+worded! {
     /// Why an upstream connection ended, or was not made.
     enum UpstreamEnd;
     with
@@ -113,7 +113,7 @@ impl UpstreamEnd {
     }
 }
 
-kinds! {
+worded! {
     /// Deadlines that can pass.
     enum Timeout;
     /// A request's head.

@@ -16,7 +16,7 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
-use crate::observe::kinds::kinds;
+use crate::observe::kinds::worded;
 use std::net::{IpAddr, SocketAddr};
 
 pub use names::{Pattern, PatternError};
@@ -51,7 +51,7 @@ impl Wanted<'_> {
     }
 }
 
-kinds! {
+worded! {
     /// Why a destination is refused.
     enum Refusal;
     /// A `deny` rule.

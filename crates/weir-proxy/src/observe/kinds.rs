@@ -12,7 +12,7 @@ pub trait Kinds: Copy + Eq + 'static {
 }
 
 /// Declares an enumeration with its words; the list of all values follows from the same lines.
-macro_rules! kinds {
+macro_rules! worded {
     (
         $(#[$about:meta])*
         enum $name:ident;
@@ -49,7 +49,7 @@ macro_rules! kinds {
         }
     };
 }
-pub(crate) use kinds;
+pub(crate) use worded;
 
 /// How often each of some kinds has occurred.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 //! (<https://url.spec.whatwg.org/#ends-in-a-number-checker>), with no other spelling of addresses allowed. Lengths are those of
 //! RFC 1035 §2.3.4.
 
-use crate::observe::kinds::kinds;
+use crate::observe::kinds::worded;
 use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -25,7 +25,7 @@ pub enum Host<'a> {
     Address(IpAddr),
 }
 
-kinds! {
+worded! {
     /// Why a text is no host. The client's fault, 400.
     enum HostError;
     /// There is none.
