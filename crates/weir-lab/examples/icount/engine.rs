@@ -10,7 +10,7 @@ use weir_proxy::engine::{Action, Engine, Hints, Input, Parts};
 
 use crate::messages;
 
-/// Connections to the server that the configuration asks for.
+/// Connections that are kept to the server.
 const CONNECTIONS: usize = 32;
 /// Time between two turns, microseconds.
 const TURN_US: u64 = 50;
@@ -40,7 +40,7 @@ pub(crate) fn run(clients: usize, request: &[u8], log: &str, count: u64) {
 impl Harness {
     fn new(clients: usize, log: &str) -> Harness {
         let parts = Parts {
-            plan: Arc::new(messages::plan(log)),
+            plan: Arc::new(messages::plan(CONNECTIONS, log)),
             worker: 0,
             workers: 1,
             seed: 1,

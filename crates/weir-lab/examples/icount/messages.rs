@@ -45,9 +45,10 @@ pub(crate) fn reply() -> Vec<u8> {
     format!("{}ok\n", reply_head()).into_bytes()
 }
 
-/// A configuration with one server and default settings, and an access log of this format, or `off`.
-pub(crate) fn plan(log: &str) -> weir_proxy::plan::Plan {
+/// A configuration with one server to which so many connections are kept, and an access log of this format, or `off`.
+pub(crate) fn plan(connections: usize, log: &str) -> weir_proxy::plan::Plan {
     let log = if log == "off" { String::new() } else { format!("access-log \"-\" format=\"{log}\";") };
-    let text = "listen \"10.0.0.1:80\"; upstream \"app\" { server \"10.0.0.2:80\"; }; route { proxy \"app\"; }";
+    let server = format!("server \"10.0.0.2:80\" connections-min={connections}");
+    let text = format!("listen \"10.0.0.1:80\"; upstream \"app\" {{ {server}; }}; route {{ proxy \"app\"; }}");
     weir_config::parse(&format!("{log}{text}"), "icount").expect("a good configuration").plan
 }
