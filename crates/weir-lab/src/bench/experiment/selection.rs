@@ -38,6 +38,27 @@ pub struct BenchOptions {
     pub out: PathBuf,
 }
 
+#[cfg(test)]
+impl BenchOptions {
+    /// Of an experiment, with nothing else asked for.
+    pub(crate) fn of_test(experiment: &str) -> BenchOptions {
+        BenchOptions {
+            weir: PathBuf::from("weir"),
+            experiment: experiment.to_owned(),
+            quick: false,
+            connections: Vec::new(),
+            requests: Vec::new(),
+            bodies: Vec::new(),
+            only: Vec::new(),
+            contenders: Vec::new(),
+            rounds: None,
+            seconds: None,
+            weir_origin: false,
+            out: PathBuf::new(),
+        }
+    }
+}
+
 /// The experiment of that name.
 ///
 /// # Errors

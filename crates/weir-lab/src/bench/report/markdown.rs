@@ -66,7 +66,6 @@ fn table(report: &Report<'_>, cell: &Cell) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
 
     use super::*;
     use crate::bench::experiment::catalogue::EXPERIMENTS;
@@ -77,20 +76,7 @@ mod tests {
     use crate::bench::record::outcome::Record;
 
     fn options() -> BenchOptions {
-        BenchOptions {
-            weir: PathBuf::from("weir"),
-            experiment: "targets".to_owned(),
-            quick: true,
-            connections: Vec::new(),
-            requests: Vec::new(),
-            bodies: Vec::new(),
-            only: Vec::new(),
-            contenders: Vec::new(),
-            rounds: None,
-            seconds: None,
-            weir_origin: false,
-            out: PathBuf::new(),
-        }
+        BenchOptions { quick: true, ..BenchOptions::of_test("targets") }
     }
 
     /// A run of one second on all cores: so much CPU of the proxy for each of 1,000 requests, the rest to the others.

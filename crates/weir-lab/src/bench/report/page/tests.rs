@@ -1,8 +1,6 @@
 //! Proves: the page shows what was measured and nothing else. How: pages of records whose medians are known; cells of tables
 //! are read back from the HTML.
 
-use std::path::PathBuf;
-
 use super::*;
 use crate::bench::experiment::catalogue::{EXPERIMENTS, Experiment};
 use crate::bench::experiment::cells::{Axes, Cell};
@@ -10,23 +8,6 @@ use crate::bench::experiment::selection::BenchOptions;
 use crate::bench::record::answers::Latency;
 use crate::bench::record::circumstances::Circumstances;
 use crate::bench::record::outcome::Record;
-
-fn options() -> BenchOptions {
-    BenchOptions {
-        weir: PathBuf::from("weir"),
-        experiment: String::new(),
-        quick: false,
-        connections: Vec::new(),
-        requests: Vec::new(),
-        bodies: Vec::new(),
-        only: Vec::new(),
-        contenders: Vec::new(),
-        rounds: None,
-        seconds: None,
-        weir_origin: false,
-        out: PathBuf::new(),
-    }
-}
 
 fn experiment(name: &str) -> &'static Experiment {
     EXPERIMENTS.iter().find(|experiment| experiment.name == name).unwrap()
@@ -51,7 +32,7 @@ fn record(cell: &str, contender: &str, round: u32, rate: f64, cpu_us: f64) -> Re
 }
 
 fn page(name: &str, records: &[Record]) -> String {
-    page_of(name, records, &options())
+    page_of(name, records, &BenchOptions::of_test(""))
 }
 
 fn page_of(name: &str, records: &[Record], options: &BenchOptions) -> String {
@@ -137,7 +118,7 @@ fn targets_come_first_and_what_is_unknown_is_said() {
     let cells = row(&html, "connections=128: CPU a request, 64 connections, against nginx");
     assert_eq!(cells[1..], ["≤ 0.60", "-", "not measured"]);
     assert!(html.find("not measured").unwrap() < html.find("<svg").unwrap());
-    let quick = BenchOptions { quick: true, ..options() };
+    let quick = BenchOptions { quick: true, ..BenchOptions::of_test("") };
     let records = [record("c64", "nginx", 1, 100.0, 2.0), record("c64", "weir", 1, 250.0, 0.5)];
     let html = page_of("targets", &records, &quick);
     let said = "A quick run decides nothing: of 4 targets 1 are within their bounds, 0 outside, 3 not measured.";
