@@ -1,5 +1,5 @@
-//! What everything is built of: a table with generations, timers, sets and buckets, bytes to send, numbers nobody can guess. Knows nothing of
-//! the proxy, and touches nothing else here.
+//! What everything is built of: a table with generations, timers, sets and buckets, bytes to send, numbers nobody can guess. Knows
+//! nothing of the proxy, and touches nothing else here.
 
 pub(crate) mod bitset;
 pub(crate) mod log_buckets;

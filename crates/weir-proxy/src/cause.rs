@@ -1,7 +1,7 @@
-//! Why weir answers by itself with an error, breaks an answer off, or ends a client's connection: one table each, from which the answer, the
-//! access log, the counters and the forward proxy's `Proxy-Status` follow. Nothing is found out from a word.
+//! Why weir answers by itself with an error, or breaks an answer off: one table, from which the answer, the access log, the counters
+//! and the forward proxy's `Proxy-Status` follow. Nothing is found out from a word. How connections end: [`crate::ending`].
 //!
-//! A cause that is not in [`Cause::all`] can't be made: the lists come from the same lines as the variants.
+//! A cause that is not in [`Cause::all`] can't be made: the list comes from the same lines as the variants.
 
 use weir_http::RequestError;
 
@@ -9,6 +9,7 @@ use crate::forward::policy::Refusal;
 use crate::forward::policy::host::HostError;
 use crate::observe::access::{Blame, Party, Stage};
 use crate::observe::kinds::Kinds;
+use crate::retry::poison::REFUSED_US;
 
 /// What follows from a cause.
 struct Row {
@@ -17,12 +18,12 @@ struct Row {
     party: Party,
     /// Where a request stood that was not sent yet.
     stage: Stage,
-    /// RFC 9209 §2.3; empty: none of its types fits.
+    /// RFC 9209 §2.3; empty: none is sent.
     proxy_error: &'static str,
 }
 
 impl Row {
-    /// The client is at fault, or asks for what there is not: RFC 9209 has no type for that.
+    /// The client is at fault, or asks for what there is not: its status says all.
     const fn of_request(word: &'static str, status: u16) -> Row {
         Row { word, status, party: Party::Weir, stage: Stage::Queue, proxy_error: "" }
     }
@@ -168,14 +169,17 @@ impl Cause {
         self.row().stage
     }
 
-    /// The type of error for `Proxy-Status` (RFC 9209 §2.3), if there is one.
+    /// The type of error for `Proxy-Status` (RFC 9209 §2.3), if one is sent.
     pub fn proxy_error(self) -> Option<&'static str> {
         Some(self.row().proxy_error).filter(|error| !error.is_empty())
     }
 
     /// When to come again, seconds: with each 503.
     pub fn retry_after_s(self) -> Option<u32> {
-        (self.status() == 503).then_some(1)
+        match self {
+            Cause::Suspect => Some((REFUSED_US / 1_000_000) as u32),
+            _ => (self.status() == 503).then_some(1),
+        }
     }
 
     /// Whether what comes behind the request can't be found or is not wanted, so that the connection ends with the answer.

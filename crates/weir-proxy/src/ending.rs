@@ -47,7 +47,7 @@ worded! {
     with
     /// What the server sent can't be.
     Doubt(Doubt);
-    /// An answer that nobody asked for.
+    /// An answer that nobody asked for; also a connection more than there may be.
     Surplus: "surplus";
     /// The server was strange too often.
     Glitches: "glitches";
@@ -104,12 +104,18 @@ worded! {
 impl UpstreamEnd {
     /// Whether it says something about the server: weir's own housekeeping and what clients do say nothing.
     pub fn tells(self) -> bool {
-        use UpstreamEnd as End;
-        let own = matches!(self, End::Idle | End::Rested | End::Crowded | End::Unneeded | End::LostRace | End::Far);
-        let pool = matches!(self, End::ShareClient | End::PerRequest | End::Replaced | End::LeastRecentlyUsed);
-        let wanted = matches!(self, End::Cancelled | End::ClientGone | End::Quarantine | End::Disabled | End::Upgraded);
-        let usual = matches!(self, End::IdleClose | End::AnswerEndedByClose | End::TunnelEnded);
-        !(own || pool || wanted || usual)
+        matches!(
+            self,
+            UpstreamEnd::Doubt(_)
+                | UpstreamEnd::Surplus
+                | UpstreamEnd::Glitches
+                | UpstreamEnd::ConnectFailed
+                | UpstreamEnd::ServerClosed
+                | UpstreamEnd::Reset
+                | UpstreamEnd::ServerSaidClose
+                | UpstreamEnd::NotReusable
+                | UpstreamEnd::Unacknowledged
+        )
     }
 }
 

@@ -1,5 +1,5 @@
-//! The state of servers and of the connections to them: what was sent and not answered, what is known of a server (trust, depth, limits, how long
-//! it takes), and whether it is in use. [`crate::engine`] changes it; nothing here knows of clients.
+//! The state of servers and of the connections to them: what was sent and not answered, what is known of a server (trust, depth,
+//! limits, how long it takes), whether it is in use, and which connections belong to one client. [`crate::engine`] changes it.
 
 pub(crate) mod backoff;
 pub(crate) mod connection;

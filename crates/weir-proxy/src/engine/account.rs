@@ -12,8 +12,7 @@ use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
 use crate::cross::mail::Mail;
 use crate::ending::ClientEnd;
-use crate::observe::access::Blame;
-use crate::observe::access::{Placed, Stage};
+use crate::observe::access::{Blame, Placed, Stage};
 use crate::request::pending_request::ExchangeId;
 
 impl Engine {

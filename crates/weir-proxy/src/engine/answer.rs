@@ -11,7 +11,6 @@ use crate::client::connection::{AnswerFraming, ClientConn, Exchange, Phase, Read
 use crate::cross::mail::AnswerHead;
 use crate::ending::ClientEnd;
 use crate::request::pending_request::LinkId;
-use crate::retry::poison::REFUSED_US;
 
 /// Media type of the file that tells browsers how to use the proxy.
 const PAC_TYPE: &str = "application/x-ns-proxy-autoconfig";
@@ -286,16 +285,22 @@ impl Engine {
     /// The request gets an answer of weir's own.
     pub(super) fn answer_local(&mut self, slot: u32, local: Local) {
         let mut extra = Vec::new();
-        put_date(&mut extra, self.date());
-        match (local, self.plan.forward.as_ref().and_then(|forward| forward.pac.clone())) {
-            (Local::Refused(cause), _) => self.fail_exchange(slot, cause),
-            (Local::Pac, Some(pac)) => self.answer_here(slot, 200, |out, close, head| {
-                weir_http::encode_content_reply(out, PAC_TYPE, &pac, close, head, &extra);
-            }),
-            (Local::Pac, None) => self.fail_exchange(slot, Cause::NoPac),
-            (Local::Options, _) => self.answer_here(slot, 200, |out, close, head| {
-                weir_http::encode_error_reply(out, 200, "options", close, head, None, &extra);
-            }),
+        match local {
+            Local::Refused(cause) => self.fail_exchange(slot, cause),
+            Local::Options => {
+                put_date(&mut extra, self.date());
+                self.answer_here(slot, 200, |out, close, head| {
+                    weir_http::encode_error_reply(out, 200, "options", close, head, None, &extra);
+                });
+            }
+            Local::Pac => {
+                let pac = self.plan.forward.as_ref().and_then(|forward| forward.pac.clone());
+                let Some(pac) = pac else { return self.fail_exchange(slot, Cause::NoPac) };
+                put_date(&mut extra, self.date());
+                self.answer_here(slot, 200, |out, close, head| {
+                    weir_http::encode_content_reply(out, PAC_TYPE, &pac, close, head, &extra);
+                });
+            }
         }
     }
 
@@ -338,11 +343,7 @@ impl Engine {
             self.truncate(slot);
             return;
         }
-        let retry_after_s = match cause {
-            Cause::Suspect => Some((REFUSED_US / 1_000_000) as u32),
-            _ => cause.retry_after_s(),
-        };
-        self.fail_exchange_for(slot, cause, retry_after_s);
+        self.fail_exchange(slot, cause);
     }
 
     /// Forgets what has come of an answer, if the client has nothing of it because it waits for its turn.

@@ -1,9 +1,9 @@
 //! Connections set aside: a client that takes its answer slowly keeps nobody else from a server.
 //!
 //! Nothing is sent behind an answer whose reading has stopped, and another connection may be made in its place
-//! ([`crate::upstream::server::Server::may_grow`]). When it has stopped for [`STALL_US`], safe requests that were sent behind it are sent again
-//! elsewhere, and their answers on this connection are thrown away. Without this, answers that wait for each other's clients
-//! could also wait in a circle.
+//! ([`crate::upstream::server::Server::may_grow`]). When it has stopped for [`STALL_US`], safe requests that were sent behind it are
+//! sent again elsewhere, and their answers on this connection are thrown away. Without this, answers that wait for each other's
+//! clients could also wait in a circle.
 
 use super::Engine;
 use crate::ending::UpstreamEnd;

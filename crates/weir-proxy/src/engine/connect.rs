@@ -4,8 +4,7 @@
 use super::loss::{ABRUPT_US, Loss};
 use super::orders::NEVER_US;
 use super::{Action, Engine, Owner, token};
-use crate::ending::Timeout;
-use crate::ending::UpstreamEnd;
+use crate::ending::{Timeout, UpstreamEnd};
 use crate::observe::server_event::What;
 use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::server::{Reach, SURPLUS_US};

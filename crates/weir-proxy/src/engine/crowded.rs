@@ -1,7 +1,7 @@
 //! Servers that answer fewer connections at a time than weir makes: whoever waits for a place gets one (stage schedule).
 //!
-//! A connection whose first answer is late ([`crate::upstream::places`]), also that of a probe, may not have been accepted, because the server
-//! has all its threads or processes with others that it keeps, and waits on those for requests. So what rests is closed, on all
+//! A connection whose first answer is late ([`crate::upstream::places`]), also that of a probe, may not have been accepted, because the
+//! server has all its threads or processes with others that it keeps, and waits on those for requests. So what rests is closed, on all
 //! workers; where nothing does, one that is busy is as soon as it has run empty. A server where that has helped twice keeps no
 //! connection without a request for longer than a moment. Exact numbers of connections are left alone, and nothing that is
 //! unanswered is touched. docs/semantics.md §3.

@@ -1,8 +1,8 @@
 //! What becomes of a request of a client of the forward proxy: who asks, where to, and whether that may be (stage route).
 //!
 //! Everything that has to be known first is asked for while the request waits unparsed: credentials and names are looked at on the
-//! side thread ([`Errand`]). Then [`ForwardState::decision`](crate::upstream::private_pool::ForwardState) says where it goes; each request is decided anew. The
-//! address that was checked is the one that is connected to. docs/semantics.md §9, RFC 9110 §7.3.2, §9.3.6, §11.7.
+//! side thread ([`Errand`]). Then [`ForwardState::decision`](crate::upstream::private_pool::ForwardState) says where it goes; each
+//! request is decided anew. The address that was checked is the one that is connected to. docs/semantics.md §9, RFC 9110 §7.3.2, §9.3.6, §11.7.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

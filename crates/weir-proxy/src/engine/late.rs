@@ -4,12 +4,11 @@
 //! client reads. Nothing more is sent behind it; safe requests that wait behind it are sent again on other connections, and
 //! their answers on this one are thrown away. Each request is moved so at most twice, the second time to where nothing is in front
 //! of it. Only a share of all is moved, so that a server in trouble doesn't get its load multiplied; but all behind an answer that
-//! has begun and does not end (an event stream). The late request itself stays: only its own client waits for it. But where it was sent
-//! behind another one, its server may have overlooked it ([`crate::upstream::early_close`]): it is moved as well, until the server has shown that it is
-//! only slow. Where requests
-//! may not be moved (`escape`), what takes long still keeps its connection from others. What waits for a server all of
-//! whose connections have such answers, or large ones, goes to another server that has room. Slow clients are the business of
-//! [`super::aside`].
+//! has begun and does not end (an event stream). The late request itself stays: only its own client waits for it. But where it was
+//! sent behind another one, its server may have overlooked it ([`crate::upstream::early_close`]): it is moved as well, until the
+//! server has shown that it is only slow. Where requests may not be moved (`escape`), what takes long still keeps its connection
+//! from others. What waits for a server all of whose connections have such answers, or large ones, goes to another server that has
+//! room. Slow clients are the business of [`super::aside`].
 
 use super::Engine;
 use super::aside::{STALL_US, keeps_up};

@@ -253,7 +253,7 @@ impl Engine {
         let at_rest = matches!(loss, Loss::Died | Loss::Closed) && was_ready && link.entries.is_empty();
         let unused = (at_rest || why == UpstreamEnd::Idle) && link.answers == 0;
         let rest_us = link.rest_us(self.now_us);
-        let overlooked = loss == Loss::Closed && owner.is_none() && link.overlooks(self.now_us);
+        let overlooked = loss == Loss::Closed && link.overlooks(self.now_us);
         let unsaid = matches!(loss, Loss::Died | Loss::Closed) && was_ready && !link.begun && link.answers > 0;
         let abrupt = unsaid && owner.is_none() && !overlooked && (!link.entries.is_empty() || rest_us < ABRUPT_US);
         let entries = std::mem::take(&mut link.entries);

@@ -298,7 +298,8 @@ impl Engine {
         self.suspects.on_loss(self.now_us, server, stood)
     }
 
-    /// A request was in flight when a server died. True: it is not sent any more. `rested`: as [`crate::upstream::connection::UpstreamConn::rested`].
+    /// A request was in flight when a server died. True: it is not sent any more. `rested`: as
+    /// [`crate::upstream::connection::UpstreamConn::rested`].
     pub(super) fn accuse(&mut self, crash: Crash, rested: bool, entry: &Entry, log: &RequestLog) -> bool {
         let Some(key) = key_of(entry, log) else { return false };
         let alone = rested && self.is_only_one(&entry.ask);

@@ -1,14 +1,13 @@
 //! Tunnels whose bytes the driver moves by itself, without copying them to user space where that pays (stages receive and reply).
 //!
 //! A tunnel is handed over as soon as the driver has been given everything that came before; one whose upstream connection is
-//! another worker's, or one side of which has ended by then, stays here (`tunnels.rs`). What the driver moved is counted when the tunnel is looked
-//! at, [`LOOKS`] times in its time-out, and at its end.
+//! another worker's, or one side of which has ended by then, stays here (`tunnels.rs`). What the driver moved is counted when the
+//! tunnel is looked at, [`LOOKS`] times in its time-out, and at its end.
 
 use super::{Action, Engine, Owner, token};
 use crate::base::slab::NONE;
 use crate::client::connection::{Reading, Relay};
-use crate::ending::ClientEnd;
-use crate::ending::UpstreamEnd;
+use crate::ending::{ClientEnd, UpstreamEnd};
 use crate::upstream::connection::{LinkState, UpstreamConn};
 
 /// How often a tunnel is looked at in the time that it may stay silent: so much longer than that it may live.

@@ -8,8 +8,7 @@ use super::{Engine, Owner, token, token_is_link};
 use crate::base::slab::NONE;
 use crate::cause::Cause;
 use crate::client::connection::{ClientConn, Exchange, Phase, Reading};
-use crate::ending::ClientEnd;
-use crate::ending::Timeout;
+use crate::ending::{ClientEnd, Timeout};
 use crate::forward::lookup::ERRAND_US;
 use crate::upstream::connection::LinkState;
 

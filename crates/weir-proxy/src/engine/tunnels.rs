@@ -5,9 +5,7 @@
 use super::{Action, Engine, Piece};
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
-use crate::ending::ClientEnd;
-use crate::ending::Timeout;
-use crate::ending::UpstreamEnd;
+use crate::ending::{ClientEnd, Timeout, UpstreamEnd};
 use crate::request::pending_request::ExchangeId;
 
 impl Engine {

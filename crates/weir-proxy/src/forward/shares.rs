@@ -1,5 +1,6 @@
 //! Who takes a part of something that all clients share, and how large his part may be, so that nobody can take all of it. Used for
-//! names that are being resolved: by `names`, by the errands of `weir-worker`, and by the side thread.
+//! names that are being resolved (`dns_cache`, the errands of `weir-worker`, the side thread) and for passwords that are being compared
+//! (the errands).
 //!
 //! Bound: one may have as many as are free ([`Shares::enter`]). Alone he has half of all, beside `n` others that want much a share of
 //! `1 / (n + 2)`, and there is always something left for whoever comes next.

@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::cause::Cause;
-use crate::ending::ClientEnd;
-use crate::ending::Timeout;
-use crate::ending::UpstreamEnd;
+use crate::ending::{ClientEnd, Timeout, UpstreamEnd};
 use crate::observe::glitch::{ClientGlitch, UpstreamGlitch};
 use crate::observe::kinds::CountByKind;
 use crate::upstream::trust::Doubt;
@@ -268,14 +266,10 @@ impl Counters {
             let help = "Strange though legal events on upstream connections.";
             one("upstream_glitches", "kind", word, help, counter.get());
         }
-        let help = "Requests answered with an error by weir itself.";
-        self.refusals.iter().for_each(|(word, counted)| one("refusals", "word", word, help, counted));
-        let help = "Deadlines that passed.";
-        self.timeouts.iter().for_each(|(word, counted)| one("timeouts", "word", word, help, counted));
-        let help = "Ends of client connections.";
-        self.client_closes.iter().for_each(|(word, counted)| one("client_closes", "word", word, help, counted));
-        let help = "Ends of upstream connections.";
-        self.upstream_closes.iter().for_each(|(word, counted)| one("upstream_closes", "word", word, help, counted));
+        self.refusals.each("refusals", "Requests answered with an error by weir itself.", visit);
+        self.timeouts.each("timeouts", "Deadlines that passed.", visit);
+        self.client_closes.each("client_closes", "Ends of client connections.", visit);
+        self.upstream_closes.each("upstream_closes", "Ends of upstream connections.", visit);
     }
 }
 

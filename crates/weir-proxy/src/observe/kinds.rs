@@ -1,6 +1,6 @@
 //! Counts of events by kind, where the kinds are an enumeration: each has a word for people and a counter of its own.
 
-use crate::observe::counters::Counter;
+use crate::observe::counters::{Counter, Kind, Sample};
 
 /// An enumeration with a word for each of its values.
 pub trait Kinds: Copy + Eq + 'static {
@@ -13,6 +13,14 @@ pub trait Kinds: Copy + Eq + 'static {
 
 /// Declares an enumeration with its words; the list of all values follows from the same lines.
 macro_rules! worded {
+    // With another enumeration in it there is no list at compile time.
+    (@all $name:ident [$inner:ident] $($kind:ident)+) => {};
+    (@all $name:ident [] $($kind:ident)+) => {
+        impl $name {
+            /// All values, in the order of their discriminants.
+            pub const ALL: [$name; [$(stringify!($kind)),+].len()] = [$($name::$kind),+];
+        }
+    };
     (
         $(#[$about:meta])*
         enum $name:ident;
@@ -37,6 +45,8 @@ macro_rules! worded {
                 $name::word(self)
             }
         }
+
+        $crate::observe::kinds::worded!(@all $name [$($inner)?] $($kind)+);
 
         impl $name {
             /// The word in counters, log and status.
@@ -75,6 +85,13 @@ impl<K: Kinds> CountByKind<K> {
     /// Occurrences of all.
     pub fn sum(&self) -> u64 {
         self.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Tells how often each has occurred that has.
+    pub(crate) fn each(&self, name: &'static str, help: &'static str, visit: &mut impl FnMut(Sample)) {
+        for (word, value) in self.iter() {
+            visit(Sample { name, label: Some(("word", word)), kind: Kind::Total, help, value });
+        }
     }
 
     /// Words of what has occurred, and how often.

@@ -115,7 +115,7 @@ pub struct ConnectionReport {
     pub answers: u64,
     /// Times that it, or its predecessors in this position, ended or could not be established.
     pub closes: u64,
-    /// Why the last one did; empty when none has.
+    /// Why the last one did.
     pub closed_why: Option<UpstreamEnd>,
     /// Glitches since it was established.
     pub glitches: u32,

@@ -131,8 +131,7 @@ impl ServerStats {
         for ((_, word, _), counter) in UpstreamGlitch::ALL.iter().zip(&self.glitches) {
             one("glitches", "kind", word, "Strange though legal events on its connections.", counter.get());
         }
-        let help = "Ends of its connections and of tries to connect.";
-        self.closes.iter().for_each(|(word, count)| one("closes", "word", word, help, count));
+        self.closes.each("closes", "Ends of its connections and of tries to connect.", visit);
     }
 }
 

@@ -445,10 +445,21 @@ impl UpstreamConn {
         self.entries.front().map_or(self.answered_us, |entry| entry.sent_us.max(self.answered_us))
     }
 
+    /// The next request to be answered, if its server may have overlooked it: it was sent behind another one, and
+    /// nothing of its answer has come.
+    fn unnoticed(&self) -> Option<&Entry> {
+        self.entries.front().filter(|front| front.behind && !self.begun && self.owner.is_none())
+    }
+
     /// Whether its server has let it rest although a request is unanswered that was sent behind another one.
     pub(crate) fn overlooks(&self, now_us: u64) -> bool {
-        let behind = self.entries.front().is_some_and(|front| front.behind && front.start < self.log.flushed());
-        behind && !self.begun && now_us.saturating_sub(self.next_since_us()) >= OVERLOOKED_US
+        let sent = self.unnoticed().is_some_and(|front| front.start < self.log.flushed());
+        sent && now_us.saturating_sub(self.next_since_us()) >= OVERLOOKED_US
+    }
+
+    /// Whether its server may have overlooked the next request to be answered, which can be sent again elsewhere.
+    pub(crate) fn may_overlook(&self) -> bool {
+        self.unnoticed().is_some_and(Entry::is_movable)
     }
 
     /// Whether its end would say something of the next request: it would hardly belong to the answer before.
@@ -526,13 +537,6 @@ impl UpstreamConn {
     /// Whether an incomplete head is kept.
     pub(crate) fn has_stash(&self) -> bool {
         !self.stash.is_empty()
-    }
-
-    /// Whether its server may have overlooked the oldest request, which was sent behind another one and can be sent again elsewhere.
-    pub(crate) fn may_overlook(&self) -> bool {
-        self.owner.is_none()
-            && !self.begun
-            && self.entries.front().is_some_and(|front| front.behind && front.is_movable())
     }
 
     /// Takes those requests away from behind the oldest that can be sent again elsewhere while this connection has them: what is not

@@ -20,12 +20,13 @@ const MEMORY_US: u64 = 60_000_000;
 /// Answers that come after all to requests that seemed to be overlooked: from then on the server is taken for slow now and then.
 const SLOW_MAX: u8 = 3;
 
-/// How the last eight pipelined connections ended.
+/// How the last eight pipelined connections ended, and how often an answer was only slow.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct EarlyCloseDetector {
     /// One bit for each, the last one lowest: it was short.
     short: u8,
     ended_us: Option<u64>,
+    /// Answers that came after all.
     slow: u8,
 }
 
@@ -68,8 +69,8 @@ mod tests {
 
     /// Ends until it is found, at most 100, so far apart.
     fn found_after(apart_us: u64, answers: impl Fn(u32) -> u64) -> Option<u32> {
-        let mut stamina = EarlyCloseDetector::default();
-        (1..=100).find(|n| stamina.on_end(u64::from(*n) * apart_us, answers(*n)))
+        let mut detector = EarlyCloseDetector::default();
+        (1..=100).find(|n| detector.on_end(u64::from(*n) * apart_us, answers(*n)))
     }
 
     #[test]
@@ -89,8 +90,8 @@ mod tests {
 
     #[test]
     fn it_begins_anew() {
-        let mut stamina = EarlyCloseDetector::default();
-        let found = (1..=18).filter(|n| stamina.on_end(n * 1_000_000, 0)).collect::<Vec<_>>();
+        let mut detector = EarlyCloseDetector::default();
+        let found = (1..=18).filter(|n| detector.on_end(n * 1_000_000, 0)).collect::<Vec<_>>();
         assert_eq!(found, [6, 12, 18]);
     }
 }

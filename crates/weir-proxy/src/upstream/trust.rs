@@ -17,7 +17,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::observe::kinds::Kinds;
+use crate::observe::kinds::worded;
 
 /// Clean answers that earn depth.
 pub const CLEAN_ANSWERS_MIN: u32 = 64;
@@ -29,92 +29,42 @@ pub const PENALTY_MAX_US: u64 = 3600 * 1_000_000;
 /// minute, 8 hours an hour. Shorter, and a server that fails once a day for a moment would still climb to an hour.
 pub const FORGIVEN_AFTER_PENALTIES: u64 = 8;
 
-/// What makes an upstream connection unusable from this byte on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Doubt {
+worded! {
+    /// What makes an upstream connection unusable from this byte on.
+    enum Doubt;
     /// Bytes after the end of an answer that don't begin a valid answer; a head that is none (docs/hostile.md E17).
-    Garbage,
+    Garbage: "garbage";
     /// An answer when no request was unanswered (E2).
-    AnswerToNothing,
+    AnswerToNothing: "answer-to-nothing";
     /// A body on an answer to HEAD, on 204 or on 304 (E4-E6).
-    ForbiddenBody,
+    ForbiddenBody: "forbidden-body";
     /// Content-Length together with Transfer-Encoding (E13).
-    BothFramings,
+    BothFramings: "both-framings";
     /// A Content-Length or chunk size that is invalid, or lengths that conflict (E14, E16).
-    InvalidLength,
+    InvalidLength: "invalid-length";
     /// A transfer coding that weir can't decode (E15).
-    UnknownCoding,
+    UnknownCoding: "unknown-coding";
     /// 101 without an Upgrade (E8).
-    UnaskedUpgrade,
+    UnaskedUpgrade: "unasked-upgrade";
     /// More than 32 interim answers to one request (E7).
-    InterimFlood,
+    InterimFlood: "interim-flood";
     /// An answer that ended before the body of its request was sent (E9).
-    EarlyAnswer,
+    EarlyAnswer: "early-answer";
     /// An answer that ends by close while requests wait behind it (E28).
-    CloseDelimited,
+    CloseDelimited: "close-delimited";
     /// HTTP/1.0 or `Connection: close` on an answer while requests wait behind it.
-    NotPersistent,
+    NotPersistent: "not-persistent";
     /// The identifier that an answer carries back is not its request's (E20).
-    EchoMismatch,
+    EchoMismatch: "echo-mismatch";
     /// Pipelined connections end after a few answers, over and over (E18, E28).
-    CutsShort,
+    CutsShort: "cuts-short";
     /// A reset within an answer while requests wait behind it: this server does not end connections in order.
-    ResetWithin,
+    ResetWithin: "reset-within";
     /// A body that is longer or shorter than its declared length: another answer's head within it, or garbage right behind it.
-    Misframing,
-}
-
-impl Kinds for Doubt {
-    fn all() -> Box<[Doubt]> {
-        Doubt::ALL.into()
-    }
-
-    fn word(self) -> &'static str {
-        Doubt::word(self)
-    }
+    Misframing: "misframing";
 }
 
 impl Doubt {
-    /// All kinds, in the order of their discriminants.
-    pub const ALL: [Doubt; 15] = [
-        Doubt::Garbage,
-        Doubt::AnswerToNothing,
-        Doubt::ForbiddenBody,
-        Doubt::BothFramings,
-        Doubt::InvalidLength,
-        Doubt::UnknownCoding,
-        Doubt::UnaskedUpgrade,
-        Doubt::InterimFlood,
-        Doubt::EarlyAnswer,
-        Doubt::CloseDelimited,
-        Doubt::NotPersistent,
-        Doubt::EchoMismatch,
-        Doubt::CutsShort,
-        Doubt::ResetWithin,
-        Doubt::Misframing,
-    ];
-
-    /// For log and counters.
-    pub fn word(self) -> &'static str {
-        match self {
-            Doubt::Garbage => "garbage",
-            Doubt::AnswerToNothing => "answer-to-nothing",
-            Doubt::ForbiddenBody => "forbidden-body",
-            Doubt::BothFramings => "both-framings",
-            Doubt::InvalidLength => "invalid-length",
-            Doubt::UnknownCoding => "unknown-coding",
-            Doubt::UnaskedUpgrade => "unasked-upgrade",
-            Doubt::InterimFlood => "interim-flood",
-            Doubt::EarlyAnswer => "early-answer",
-            Doubt::CloseDelimited => "close-delimited",
-            Doubt::NotPersistent => "not-persistent",
-            Doubt::EchoMismatch => "echo-mismatch",
-            Doubt::CutsShort => "cuts-short",
-            Doubt::ResetWithin => "reset-within",
-            Doubt::Misframing => "misframing",
-        }
-    }
-
     /// Whether the server stays at depth 1 until an operator clears it, as after an answer too many: answers may have been
     /// delivered to others, and the next ones would be.
     pub fn lasts(self) -> bool {
