@@ -66,7 +66,6 @@ fn table(report: &Report<'_>, cell: &Cell) -> String {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::bench::experiment::catalogue::EXPERIMENTS;
     use crate::bench::experiment::cells::Axes;
