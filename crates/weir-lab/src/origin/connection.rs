@@ -15,7 +15,7 @@ use super::burn::burn;
 use super::mischief::Mischief;
 use super::plan::Plan;
 use super::reply::{Answer, Stream};
-use super::stats::OriginStats;
+use super::stats::{OriginStats, ThreadStats};
 
 /// Replies that may wait behind a send; more pipelined requests wait unread.
 const OUT_BYTES_MAX: usize = 256 * 1024;
@@ -30,6 +30,8 @@ pub(super) struct Scene<'a> {
     pub(super) date_line: &'a [u8],
     pub(super) now_us: u64,
     pub(super) counts: &'a mut OriginStats,
+    /// Where others see what was counted.
+    pub(super) told: &'a ThreadStats,
     /// Totals over all threads, for `/__stats`.
     pub(super) totals: &'a dyn Fn() -> OriginStats,
     /// What to do wrong, if anything.
@@ -360,6 +362,8 @@ impl Connection {
         let Some(mut answer) = plan.into_answer() else { return };
         let (mut delay_us, burn_us) = answer.wanted.cost_us_of(scene.counts.requests);
         if burn_us > 0 {
+            // For a while nothing else is told.
+            scene.told.publish(scene.counts);
             burn(burn_us);
         }
         if scene.mischief.is_some() && !is_exempt {

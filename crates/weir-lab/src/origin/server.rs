@@ -205,6 +205,7 @@ impl<D: Driver> Server<D> {
             date_line: &self.date_line,
             now_us: self.driver.now_us(),
             counts: &mut self.counts,
+            told: &shared.threads[self.thread],
             totals: &|| shared.stats(),
             mischief: shared.mischief.as_ref(),
             lines: self.lines.as_mut(),
