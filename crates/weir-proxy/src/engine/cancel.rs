@@ -4,12 +4,10 @@
 //! searched for each: what waits is found by its name ([`crate::upstream::queue`]), a local request's answer is unwanted as soon as
 //! its exchange is gone, and what is left is looked for at the end of the turn, all of it in one pass over the connections.
 
-use std::collections::HashMap;
-
 use super::Engine;
 use crate::request::pending_request::{ExchangeId, LinkId};
 use crate::upstream::connection::{LinkState, UpstreamConn};
-use crate::upstream::queue::Queue;
+use crate::upstream::queue::{ByRequest, Queue};
 
 impl Engine {
     /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end. `link`: the one that it
@@ -53,7 +51,8 @@ impl Engine {
 
     /// Finds what was cancelled in this turn among what connections carry.
     pub(super) fn find_cancelled(&mut self) {
-        let mut all: HashMap<ExchangeId, bool> = HashMap::with_capacity(self.cancelled.len());
+        let mut all: ByRequest<bool> = ByRequest::default();
+        all.reserve(self.cancelled.len());
         for (id, hard) in std::mem::take(&mut self.cancelled) {
             // Its connection may have ended meanwhile.
             if !self.cancel_waiting(id) {

@@ -1,7 +1,6 @@
 //! Who is charged with what clients of the forward proxy do (stage account): see [`crate::observe::accounting`].
 
-use std::collections::HashMap;
-use std::hash::Hash;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Engine;
@@ -62,8 +61,8 @@ impl Engine {
     /// What clients of the forward proxy do; None: there is no forward proxy. Visits each client and connection.
     pub(super) fn report_usage(&self) -> Option<UsageReport> {
         self.plan.forward.as_ref()?;
-        let mut destinations: HashMap<Place, u32> = HashMap::new();
-        let mut users: HashMap<&str, u32> = HashMap::new();
+        let mut destinations: BTreeMap<Place, u32> = BTreeMap::new();
+        let mut users: BTreeMap<&str, u32> = BTreeMap::new();
         let links = self.links.indexes().map(|index| self.links.at(index).account);
         let clients = || self.sessions.indexes().map(|index| self.sessions.at(index));
         let relays = clients().filter_map(|session| session.relay.as_ref()).map(|relay| relay.account);
@@ -85,9 +84,9 @@ fn known(now: Place, before: Place) -> Place {
 }
 
 /// All rows with their connections; those whose rows are gone are the others'.
-fn rows<'a, K: Eq + Hash>(
+fn rows<'a, K: Ord>(
     table: &'a Table,
-    mut connections: HashMap<K, u32>,
+    mut connections: BTreeMap<K, u32>,
     key: impl Fn(Place, &'a str) -> K,
 ) -> UsedReport {
     let (rows, others) = table.told();

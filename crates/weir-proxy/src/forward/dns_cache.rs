@@ -6,7 +6,7 @@
 //! makes one question: so a name that has to wait in the line of one goes in that of another, and lack of room for one is no answer
 //! to others. Bound: [`NAMES_MAX`] names. docs/semantics.md §9.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) type Client = (u32, u32);
 /// What is known of names.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    names: HashMap<Box<str>, Name>,
+    names: BTreeMap<Box<str>, Name>,
 }
 
 #[derive(Debug)]

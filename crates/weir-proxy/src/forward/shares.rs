@@ -5,7 +5,7 @@
 //! Bound: one may have as many as are free ([`Shares::enter`]). Alone he has half of all, beside `n` others that want much a share of
 //! `1 / (n + 2)`, and there is always something left for whoever comes next.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -48,13 +48,13 @@ pub struct Shares {
     max: usize,
     all: usize,
     /// Who has none is not in it.
-    counts: HashMap<Asker, usize>,
+    counts: BTreeMap<Asker, usize>,
 }
 
 impl Shares {
     /// Of `max`, all of which are free.
     pub fn new(max: usize) -> Shares {
-        Shares { max, all: 0, counts: HashMap::new() }
+        Shares { max, all: 0, counts: BTreeMap::new() }
     }
 
     /// How many somebody has.

@@ -6,7 +6,7 @@
 //! one that did least lately among the [`CANDIDATES`] that are next in turn, so that a flood of names drives out itself; what
 //! those did whose rows are gone is kept as one sum.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Rows of a table.
@@ -48,7 +48,7 @@ impl Use {
 }
 
 /// Names a row, as long as it is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     slot: u32,
     /// Occupant of the slot.
@@ -79,7 +79,7 @@ struct Row {
 #[derive(Debug, Default)]
 pub struct Table {
     rows: Vec<Row>,
-    slots: HashMap<Arc<str>, u32>,
+    slots: BTreeMap<Arc<str>, u32>,
     /// The next candidate.
     hand: usize,
     others: Use,

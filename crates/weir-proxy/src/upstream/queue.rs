@@ -28,6 +28,9 @@ pub(crate) struct Waiting {
     pub bytes: Vec<u8>,
 }
 
+/// A map whose keys name requests.
+pub(crate) type ByRequest<V> = HashMap<ExchangeId, V, BuildHasherDefault<Names>>;
+
 /// Waiting requests in their order. A *place* names one until the queue is changed.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -35,7 +38,7 @@ pub(crate) struct Queue {
     /// Number of the place at the front; wraps around.
     first: u32,
     /// By name: number of the place.
-    places: HashMap<ExchangeId, u32, BuildHasherDefault<Names>>,
+    places: ByRequest<u32>,
 }
 
 impl Queue {
@@ -149,7 +152,7 @@ impl IntoIterator for Queue {
 
 /// Hashes names of requests. They are slots of tables, which nobody outside chooses, so that one multiplication is enough.
 #[derive(Debug, Default)]
-struct Names(u64);
+pub(crate) struct Names(u64);
 
 impl Hasher for Names {
     fn finish(&self) -> u64 {
