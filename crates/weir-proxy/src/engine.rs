@@ -556,37 +556,42 @@ impl Engine {
             plan: Arc::clone(&plan),
         };
         let mut stats = parts.servers.into_iter();
-        for (index, upstream) in plan.upstreams.iter().enumerate() {
-            let first = engine.servers.len();
-            for position in 0..upstream.servers.len() {
-                engine.add_server(index, position, stats.next().unwrap_or_default());
-            }
-            let several = upstream.servers.len() > 1;
-            let balance = several.then(|| Box::new(Balance::new(upstream, engine.worker, engine.seed)));
-            let budget = Budget::new(upstream.retry_budget_percent, now_us);
-            let quarantine = quarantine::Quarantine::default();
-            let servers = first..engine.servers.len();
-            engine.groups.push(Group { servers, suspended: 0, balance, budget, quarantine });
+        for index in 0..plan.upstreams.len() {
+            engine.add_group(index, &mut stats);
         }
         engine.begin_probing();
         engine.shares_loads = engine.must_share_loads();
         engine
     }
 
+    /// The servers of an upstream, each of which counts into the next one of `stats`.
+    fn add_group(&mut self, index: usize, stats: &mut impl Iterator<Item = Arc<ServerStats>>) {
+        let plan = Arc::clone(&self.plan);
+        let upstream = &plan.upstreams[index];
+        let first = self.servers.len();
+        for position in 0..upstream.servers.len() {
+            self.add_server(index, position, stats.next().unwrap_or_default());
+        }
+        let several = upstream.servers.len() > 1;
+        let balance = several.then(|| Box::new(Balance::new(upstream, self.worker, self.seed)));
+        let budget = Budget::new(upstream.retry_budget_percent, self.now_us);
+        let quarantine = quarantine::Quarantine::default();
+        let servers = first..self.servers.len();
+        self.groups.push(Group { servers, suspended: 0, balance, budget, quarantine });
+    }
+
     /// A server with the connections that are kept to it.
     fn add_server(&mut self, upstream: usize, index: usize, stats: Arc<ServerStats>) {
         let plan = &self.plan.upstreams[upstream];
         let server = self.servers.len() as u32;
-        let (pool, pipeline, share, queue_size) = (plan.pool, plan.pipeline, plan.share, plan.queue_size);
-        let (limits, total) = match pool.is_private() {
+        let (limits, total) = match plan.pool.is_private() {
             true => (Limits::default(), 0),
             false => {
                 let server_plan = &plan.servers[index];
                 (Limits::of(server_plan, server, self.worker, self.workers), server_plan.connections)
             }
         };
-        let mut machine =
-            Server::new(upstream as u16, index as u16, stats, limits, total, pool, pipeline, share, queue_size);
+        let mut machine = Server::new(plan, upstream as u16, index as u16, stats, limits, total);
         machine.standing = ServerState::new(self.hints.order(server as usize));
         machine.anywhere = self.is_anywhere(upstream as u16);
         machine.usual = SlowDetector::new(plan.escape);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::base::bitset::Bits;
 use crate::observe::server_stats::ServerStats;
 use crate::placement::balance::Measure;
-use crate::plan::{PipelineMode, Pool, ServerPlan, Share};
+use crate::plan::{PipelineMode, Pool, ServerPlan, Share, UpstreamPlan};
 use crate::request::pending_request::PendingRequest;
 use crate::upstream::backoff::Pacer;
 use crate::upstream::connection::{LinkState, UpstreamConn};
@@ -234,18 +234,16 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server without connections; `total` is how many that share there may be over all workers.
+    /// Server `index` of an upstream, without connections; `total` is how many that share there may be over all workers.
     pub(crate) fn new(
+        plan: &UpstreamPlan,
         upstream: u16,
         index: u16,
         stats: Arc<ServerStats>,
         limits: Limits,
         total: u32,
-        pool: Pool,
-        mode: PipelineMode,
-        share: Share,
-        queue_size: u32,
     ) -> Server {
+        let UpstreamPlan { pool, pipeline: mode, share, queue_size, .. } = *plan;
         Server {
             upstream,
             index,
@@ -634,7 +632,8 @@ mod tests {
 
     fn server(mode: PipelineMode) -> Server {
         let limits = Limits { min: 1, shared: 1, all: 1 };
-        Server::new(0, 0, Arc::default(), limits, 1, Pool::Pipelined, mode, Share::All, 1000)
+        let plan = UpstreamPlan { pipeline: mode, queue_size: 1000, ..UpstreamPlan::default() };
+        Server::new(&plan, 0, 0, Arc::default(), limits, 1)
     }
 
     /// A limit that was learned from other connections keeps nothing from one that has outlived it.
