@@ -53,6 +53,12 @@ pub(crate) enum LinkState {
     Tunnel,
 }
 
+impl Default for LinkState {
+    fn default() -> LinkState {
+        LinkState::Down { retry_us: u64::MAX }
+    }
+}
+
 /// Whose connection it is, where it belongs to no pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Owner {
@@ -94,8 +100,9 @@ impl Entry {
 }
 
 /// What the connection is in the middle of reading.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Reading {
+    #[default]
     Head,
     Length(u64),
     Chunked(Box<ChunkedDecoder>),
@@ -129,8 +136,9 @@ pub(crate) enum Step {
     Unasked,
 }
 
-/// One connection of a server.
-#[derive(Debug)]
+/// One connection of a server. Made by [`UpstreamConn::new`] and [`UpstreamConn::of_owner`]: what `default` leaves is all zero, also
+/// the times of timers.
+#[derive(Debug, Default)]
 pub(crate) struct UpstreamConn {
     /// Index of the server in the engine.
     pub server: u32,
@@ -295,85 +303,21 @@ impl UpstreamConn {
         UpstreamConn {
             server,
             position,
-            owner: None,
-            address: None,
-            account: Account::default(),
-            socket: None,
             state: LinkState::Down { retry_us },
-            log: RequestLog::default(),
-            body: Output::default(),
-            entries: VecDeque::new(),
-            sending: false,
-            dirty: false,
-            receiving: false,
-            paused: false,
-            paused_us: 0,
-            yields: false,
-            stalled: false,
-            paused_by: 0,
+            since_us: retry_us,
+            due_us: retry_us,
+            body_done: true,
+            persist: true,
+            // No timer looks at anything.
             stall_due_us: u64::MAX,
-            late: false,
             late_due_us: u64::MAX,
             unheard_us: u64::MAX,
             unheard_due_us: u64::MAX,
             rest_due_us: u64::MAX,
             first_due_us: u64::MAX,
-            leaves: false,
-            hold: false,
-            locating: false,
-            probation: false,
-            full: false,
-            syncing: false,
-            unseen: false,
-            wary: false,
-            rest_until_us: 0,
-            unrested: 0,
-            unrested_us: 0,
-            since_sync: 0,
-            connected_us: 0,
-            since_us: retry_us,
-            closes: 0,
-            answer_bytes: 0,
-            large: false,
-            pipelined: false,
-            answers_alone: 0,
-            answers: 0,
-            rested: false,
-            answered_us: 0,
-            backoff: Backoff::default(),
-            due_us: retry_us,
-            scouting: false,
-            body_done: true,
-            body_paused: None,
-            old: false,
-            begun: false,
-            begun_us: 0,
-            poison: None,
-            body_bytes: 0,
-            unwanted_bytes: 0,
-            unwanted_us: 0,
-            persist: true,
-            announced: false,
-            finish: false,
-            finished: false,
-            ended: false,
-            peer: None,
-            give_up_us: u64::MAX,
-            closed_why: None,
-            glitches: 0,
-            quote: Vec::new(),
-            quote_given: 0,
             quote_due_us: u64::MAX,
-            quote_over: false,
-            print: None,
-            reading: Reading::Head,
-            interims: 0,
-            blanks: 0,
-            bodyless: false,
-            measured: false,
-            scan: HeadScan::default(),
-            searching: false,
-            stash: Vec::new(),
+            give_up_us: u64::MAX,
+            ..UpstreamConn::default()
         }
     }
 
