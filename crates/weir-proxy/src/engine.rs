@@ -29,6 +29,7 @@ mod lives;
 mod loss;
 mod mail;
 mod orders;
+mod outgoing;
 mod private;
 mod probes;
 mod quarantine;

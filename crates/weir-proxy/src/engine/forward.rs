@@ -13,14 +13,13 @@ use weir_http::{FieldName, Fields, Method, RequestHead, TargetForm};
 
 use super::{Engine, Owner, token};
 use crate::cause::{Cause, Local};
-use crate::client::connection::Phase;
 use crate::forward::dns_cache::Lookup;
 use crate::forward::lookup::{Credentials, Errand, Unresolved, Unverified, User};
 use crate::forward::policy::Wanted;
 use crate::forward::policy::host::{Host, parse as parse_host};
 use crate::forward::shares::{Asker, Lane};
 use crate::plan::ForwardPlan;
-use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
+use crate::request::pending_request::RequestFlags;
 use crate::upstream::private_pool::{Destination, ForwardState, UserConnectionGuard};
 use crate::upstream::queue::Waiting;
 
@@ -61,6 +60,7 @@ impl Engine {
         true
     }
 
+    /// Whether such a request may go where it wants to, and which addresses that has.
     fn judge(
         &mut self,
         forward: &ForwardPlan,
@@ -79,17 +79,7 @@ impl Engine {
             self.charge_user(index, &user.name);
         }
         self.proxied(index).asker.clone_from(&user);
-        let is_tunnel = head.method == Method::Connect;
-        let (host, port) = split_port(head.authority.of(bytes));
-        if !is_tunnel && !head.target.of(bytes)[..5].eq_ignore_ascii_case(b"http:") {
-            // Whoever wants TLS to the destination tunnels it.
-            return Err(Cause::Scheme.into());
-        }
-        let port = port.unwrap_or(80);
-        if port == 0 {
-            return Err(Cause::Port.into());
-        }
-        let host = parse_host(host).map_err(Cause::from)?;
+        let (host, port) = destination(head, bytes)?;
         let text = match &host {
             Host::Name(name) => name.clone().into_owned(),
             Host::Address(address) => address.to_string(),
@@ -110,19 +100,7 @@ impl Engine {
             Host::Address(address) => Arc::from([address]),
             Host::Name(name) => self.addresses_of(index, &name, Asker::of(wanted.user, wanted.client))?,
         };
-        let mut refused = None;
-        let allowed = |address: &&IpAddr| match forward.policy.check_address(&wanted, **address) {
-            Ok(()) => true,
-            Err(refusal) => {
-                refused = Some(refusal);
-                false
-            }
-        };
-        let addresses: Vec<SocketAddr> =
-            list.iter().filter(allowed).map(|address| SocketAddr::new(*address, port)).collect();
-        if let (true, Some(refusal)) = (addresses.is_empty(), refused) {
-            return Err(Cause::from(refusal).into());
-        }
+        let addresses = permitted(forward, &wanted, &list)?;
         let now_us = self.now_us;
         if let Some(user) = user
             && !std::mem::replace(&mut self.proxied(index).is_counted, true)
@@ -236,27 +214,7 @@ impl Engine {
 
     /// A tunnel is wanted: its connection is made, and nothing is sent before that is there.
     pub(super) fn open_tunnel(&mut self, slot: u32, upstream: usize) {
-        let patience_us = self.plan.upstreams[upstream].forward_timeout_us;
-        let deadline_us = self.now_us + patience_us;
-        let exchange = self.exchanges.at_mut(slot);
-        (exchange.phase, exchange.patience_us, exchange.deadline_us) = (Phase::Waiting, patience_us, deadline_us);
-        let (session, received_us) = (exchange.session, exchange.received_us);
-        self.note_forwarded(slot, upstream);
-        self.serial += 1;
-        let ask = PendingRequest {
-            id: self.exchange_id(slot),
-            client: self.client_name(session),
-            serial: self.serial,
-            upstream: upstream as u16,
-            server: 0,
-            key: 0,
-            bound: NOBODY,
-            tries: 0,
-            passed: 0,
-            traits: RequestFlags::TUNNEL,
-            received_us,
-            echo: Default::default(),
-        };
+        let ask = self.begin_asking(slot, upstream, RequestFlags::TUNNEL);
         let server = self.server_index(&ask);
         match self.servers[server].standing.takes_new() {
             true => self.approach(server, Waiting { ask, bytes: Vec::new() }),
@@ -294,6 +252,39 @@ fn asked_itself(forward: &ForwardPlan, head: &RequestHead, bytes: &[u8]) -> Loca
         true if forward.pac.is_some() => Local::Pac,
         true => Cause::NoPac.into(),
         false => Cause::NotAbsolute.into(),
+    }
+}
+
+/// Host and port that a request names, for a tunnel or for plain HTTP.
+fn destination<'a>(head: &RequestHead, bytes: &'a [u8]) -> Result<(Host<'a>, u16), Cause> {
+    let is_tunnel = head.method == Method::Connect;
+    let (host, port) = split_port(head.authority.of(bytes));
+    if !is_tunnel && !head.target.of(bytes)[..5].eq_ignore_ascii_case(b"http:") {
+        // Whoever wants TLS to the destination tunnels it.
+        return Err(Cause::Scheme);
+    }
+    let port = port.unwrap_or(80);
+    if port == 0 {
+        return Err(Cause::Port);
+    }
+    Ok((parse_host(host)?, port))
+}
+
+/// Those of a destination's addresses to which such a request may go; a refusal if there are some and none of them is good.
+fn permitted(forward: &ForwardPlan, wanted: &Wanted<'_>, list: &[IpAddr]) -> Result<Vec<SocketAddr>, Cause> {
+    let mut refused = None;
+    let allowed = |address: &&IpAddr| match forward.policy.check_address(wanted, **address) {
+        Ok(()) => true,
+        Err(refusal) => {
+            refused = Some(refusal);
+            false
+        }
+    };
+    let addresses: Vec<SocketAddr> =
+        list.iter().filter(allowed).map(|address| SocketAddr::new(*address, wanted.port)).collect();
+    match refused {
+        Some(refusal) if addresses.is_empty() => Err(refusal.into()),
+        _ => Ok(addresses),
     }
 }
 

@@ -1,15 +1,16 @@
 //! Which server and which connection a request goes to (stages schedule and forward).
 
-use weir_http::{Fields, Forwarded, Framing, RequestBody, RequestEdits, RequestHead};
+use std::sync::Arc;
+
+use weir_http::{Fields, Framing, RequestHead};
 
 use super::loss::{ABRUPT_US, Loss};
+use super::outgoing::Outgoing;
 use super::{Engine, GENERATION_MASK};
 use crate::cause::Cause;
 use crate::client::connection::Phase;
 use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
-use crate::plan::Pool;
-use crate::request::line_end::carries_line_end;
 use crate::request::pending_request::{ExchangeId, LinkId, NOBODY, PendingRequest, RequestFlags};
 use crate::retry::poison::Verdict;
 use crate::upstream::queue::Waiting;
@@ -47,77 +48,22 @@ impl Engine {
         body: &[u8],
         upload: Option<(Framing, bool)>,
     ) {
-        let plan = std::sync::Arc::clone(&self.plan);
+        let plan = Arc::clone(&self.plan);
         let upstream_plan = &plan.upstreams[upstream];
-        let (framing, streaming) = upload.unwrap_or(match head.body {
-            RequestBody::Length(0) => (Framing::Length(0), false),
-            _ => (Framing::None, false),
-        });
-        let private = upstream_plan.pool.is_private();
         let anywhere = self.is_anywhere(upstream as u16);
-        let method = head.method_span.of(bytes);
-        let target = head.path.of(bytes);
-        let path: &[u8] = match target.is_empty() {
-            // RFC 9112 §3.2.4.
-            true if head.method == weir_http::Method::Options && anywhere => b"*",
-            true => b"/",
-            false => target,
-        };
-        let plain = !upstream_plan.nonidempotent.matches(method, path);
-        // Servers that overlook the body of a GET would take it for the next request: nothing may be behind it.
-        let bodyless = matches!(framing, Framing::None | Framing::Length(0));
-        let traits = RequestFlags::default()
-            .with(RequestFlags::HEAD, head.method == weir_http::Method::Head)
-            .with(
-                RequestFlags::LAST,
-                head.conditional
-                    || head.method == weir_http::Method::Head
-                    || carries_line_end(&bytes[..head.bytes.min(bytes.len())]),
-            )
-            .with(RequestFlags::PIPELINABLE, plain && head.method.is_safe() && head.upgrade.is_none() && bodyless)
-            .with(
-                RequestFlags::RETRIABLE,
-                !streaming && (plain && head.method.is_idempotent() || upstream_plan.retry_nonidempotent),
-            )
-            .with(
-                RequestFlags::LIKE_PROBE,
-                upstream_plan.health.as_ref().is_some_and(|plan| plan.is_like(method, path, head.authority.of(bytes))),
-            )
-            .with(RequestFlags::UPGRADE, head.upgrade.is_some())
-            .with(RequestFlags::STREAMING, streaming);
-        let authority = head.authority.of(bytes);
-        let host = if authority.is_empty() { upstream_plan.servers[0].name.as_bytes() } else { authority };
-        let verdict = match self.suspects.is_empty() || private {
+        let request = Outgoing::new(&plan.client, upstream_plan, anywhere, head, fields, bytes, body, upload);
+        let verdict = match self.suspects.is_empty() || upstream_plan.pool.is_private() {
             true => Verdict::Free,
-            false => self.verdict_of_new(upstream, method, path, host),
+            false => self.verdict_of_new(upstream, head.method_span.of(bytes), request.path, request.host),
         };
         if let Verdict::Refused { left_us } = verdict {
             self.fail_exchange_for(slot, Cause::Suspect, Some(left_us.div_ceil(1_000_000) as u32));
             return;
         }
-        let exchange = self.exchanges.at_mut(slot);
-        exchange.phase = Phase::Waiting;
-        exchange.patience_us = upstream_plan.forward_timeout_us;
-        exchange.deadline_us = self.now_us + exchange.patience_us;
-        let (session, received_us) = (exchange.session, exchange.received_us);
-        self.note_forwarded(slot, upstream);
-        self.serial += 1;
-        let mut ask = PendingRequest {
-            id: self.exchange_id(slot),
-            client: self.client_name(session),
-            serial: self.serial,
-            upstream: upstream as u16,
-            server: 0,
-            key: self.balance_key(upstream, session, head, fields, bytes).unwrap_or(0),
-            bound: NOBODY,
-            tries: 0,
-            passed: 0,
-            traits,
-            received_us,
-            echo: Default::default(),
-        };
-        let echo_name = upstream_plan.echo.as_deref().map(str::as_bytes);
-        if echo_name.is_some() {
+        let session = self.exchanges.at(slot).session;
+        let mut ask = self.begin_asking(slot, upstream, request.traits());
+        ask.key = self.balance_key(upstream, session, head, fields, bytes).unwrap_or(0);
+        if upstream_plan.echo.is_some() {
             ask.echo = self.stamper.stamp();
         }
         if let Some(sticky) = &upstream_plan.sticky {
@@ -129,47 +75,33 @@ impl Engine {
             _ => self.place_suspect(&mut ask),
         };
         let peer = self.sessions.at(session).peer;
-        let via = plan.client.pseudonym();
-        let hops = head.max_forwards.map(|n| n.saturating_sub(1).to_string());
-        let stamp = ask.echo;
-        let mut extra: [(&[u8], &[u8]); 2] = [(b"", b""); 2];
-        let mut extras = 0;
-        if let Some(name) = echo_name {
-            extra[extras] = (name, &stamp);
-            extras += 1;
+        self.put(place, ask, |out| request.write(out, peer, &ask.echo));
+    }
+
+    /// From now on an exchange waits for an answer of an upstream: to this, which has no key and is bound to no server.
+    #[inline]
+    pub(super) fn begin_asking(&mut self, slot: u32, upstream: usize, traits: RequestFlags) -> PendingRequest {
+        let patience_us = self.plan.upstreams[upstream].forward_timeout_us;
+        let deadline_us = self.now_us + patience_us;
+        let exchange = self.exchanges.at_mut(slot);
+        (exchange.phase, exchange.patience_us, exchange.deadline_us) = (Phase::Waiting, patience_us, deadline_us);
+        let (session, received_us) = (exchange.session, exchange.received_us);
+        self.note_forwarded(slot, upstream);
+        self.serial += 1;
+        PendingRequest {
+            id: self.exchange_id(slot),
+            client: self.client_name(session),
+            serial: self.serial,
+            upstream: upstream as u16,
+            server: 0,
+            key: 0,
+            bound: NOBODY,
+            tries: 0,
+            passed: 0,
+            traits,
+            received_us,
+            echo: Default::default(),
         }
-        if let Some(hops) = &hops {
-            extra[extras] = (b"Max-Forwards", hops.as_bytes());
-            extras += 1;
-        }
-        let edits = RequestEdits {
-            path,
-            host,
-            framing,
-            close: upstream_plan.pool == Pool::PerRequest,
-            upgrade: head.upgrade.map(|span| span.of(bytes)),
-            te_trailers: head.te_trailers,
-            via,
-            underscores: plan.client.underscores,
-            // Who the clients of a forward proxy are is not the destinations' affair.
-            forwarded: (!anywhere).then(|| Forwarded {
-                client: peer,
-                proto: b"http",
-                host,
-                trusted: plan.client.trusted_proxies.iter().any(|network| network.contains(peer)),
-            }),
-            extra: &extra[..extras],
-        };
-        self.put(place, ask, |out| {
-            weir_http::encode_request(out, bytes, head, fields, &edits);
-            if streaming && framing == Framing::Chunked && !body.is_empty() {
-                weir_http::encode_chunk_head(out, body.len());
-                out.extend_from_slice(body);
-                out.extend_from_slice(weir_http::CHUNK_TAIL);
-            } else {
-                out.extend_from_slice(body);
-            }
-        });
     }
 
     /// Names a client connection among those of all workers. Who takes the slot of one that left is another client.
