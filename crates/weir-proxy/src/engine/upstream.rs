@@ -34,6 +34,32 @@ const FAR_ANSWERS_MIN: u64 = 10_000;
 const REST_ANSWERS: u64 = 2;
 const REST_US_MAX: u64 = 100_000;
 
+/// How a connection stood when a receive came.
+#[derive(Clone, Copy)]
+struct Before {
+    /// Since when the server has worked on the oldest request.
+    since_us: u64,
+    /// Nothing was answered on the connection since that was sent.
+    first: bool,
+    /// Complete answers.
+    answers: u64,
+    /// Unanswered requests.
+    depth: u32,
+}
+
+impl Before {
+    #[inline]
+    fn of(link: &UpstreamConn, now_us: u64) -> Before {
+        let front = link.entries.front();
+        Before {
+            since_us: front.map_or(now_us, |entry| entry.sent_us.max(link.answered_us)),
+            first: front.is_some_and(|entry| entry.sent_us >= link.answered_us),
+            answers: link.answers,
+            depth: link.entries.len() as u32,
+        }
+    }
+}
+
 impl Engine {
     // ---- sending ----
 
@@ -179,20 +205,46 @@ impl Engine {
         }
     }
 
+    /// Reads what a server sent, from where the last complete head ended, and sees to what follows from it.
     pub(super) fn read_answers(&mut self, index: u32, input: &Input<'_>) {
-        let plan = std::sync::Arc::clone(&self.plan);
-        let link = self.links.at(index);
+        let link = self.links.at_mut(index);
+        link.answer_bytes += input.bytes.len() as u64;
+        let before = Before::of(link, self.now_us);
         let server = link.server as usize;
-        let limits = &plan.upstreams[usize::from(self.servers[server].upstream)].head;
-        let since_us = link.entries.front().map_or(self.now_us, |entry| entry.sent_us.max(link.answered_us));
-        // Otherwise an answer came between.
-        let first = link.entries.front().is_some_and(|entry| entry.sent_us >= link.answered_us);
-        let (before, depth) = (link.answers, link.entries.len() as u32);
-        self.links.at_mut(index).answer_bytes += input.bytes.len() as u64;
         let generation = self.links.generation(index);
+        let mut watch = Watch::default();
+        let at = self.read_steps(index, generation, input, &mut watch);
+        if !self.links.holds(index, generation) {
+            self.dispatch(server);
+            return;
+        }
+        self.keep_print(index, input, &watch);
+        let now_us = self.now_us;
+        if let Some(odd) = self.links.at_mut(index).take_oddities() {
+            self.odd_body(index, odd);
+        }
+        let link = self.links.at_mut(index);
+        if at < input.bytes.len() && link.state != LinkState::Tunnel {
+            link.keep_stash(&input.bytes[at..]);
+        }
+        let elapsed_us = now_us - before.since_us;
+        if before.depth > 1 && self.servers[server].holds_back(elapsed_us, now_us) && !link.entries.is_empty() {
+            self.to_acknowledge.push((index, generation, link.log.flushed()));
+        }
+        if link.answers > before.answers {
+            self.on_answers(index, before);
+        }
+    }
+
+    /// Goes through the steps of what a server sent until it is used up or the connection is gone. How far it was read; what is
+    /// left belongs to a head that is not complete.
+    #[inline]
+    fn read_steps(&mut self, index: u32, generation: u32, input: &Input<'_>, watch: &mut Watch) -> usize {
+        let plan = std::sync::Arc::clone(&self.plan);
+        let server = self.links.at(index).server as usize;
+        let limits = &plan.upstreams[usize::from(self.servers[server].upstream)].head;
         let mut fields = std::mem::take(&mut self.fields);
         let mut at = 0;
-        let mut watch = Watch::default();
         loop {
             let step = self.links.at_mut(index).step(input.bytes, &mut at, limits, &mut fields);
             let live = match step {
@@ -205,10 +257,10 @@ impl Engine {
                 }
                 Step::Head(head) => {
                     let start = at - head.bytes;
-                    self.watch_head(index, input, &head, at, &mut watch)
+                    self.watch_head(index, input, &head, at, watch)
                         && self.on_head(index, &head, &fields, &input.bytes[start..])
                 }
-                Step::Body { start, end } => self.watch_body(index, input, start..end, &watch),
+                Step::Body { start, end } => self.watch_body(index, input, start..end, watch),
                 Step::End => {
                     let end = self.watch_end(index, &input.bytes[at..]);
                     if end == End::Waits {
@@ -231,49 +283,40 @@ impl Engine {
             }
         }
         self.fields = fields;
-        if !self.links.holds(index, generation) {
-            self.dispatch(server);
-            return;
+        at
+    }
+
+    /// Answers were complete within a receive: what that says about the server, and that the connection has room again.
+    #[inline]
+    fn on_answers(&mut self, index: u32, before: Before) {
+        let link = self.links.at(index);
+        let (server, pooled) = (link.server as usize, link.owner.is_none());
+        let answered = (link.answers - before.answers) as u32;
+        if before.answers == 0 && pooled {
+            self.locate(index);
+            if self.servers[server].was_down {
+                self.follow_scout(server);
+            }
         }
-        self.keep_print(index, input, &watch);
+        self.publish_response(server);
+        let link = self.links.at_mut(index);
+        link.backoff.reset();
+        link.release_log();
+        self.suspects.on_life(server);
+        let answer_bytes = std::mem::take(&mut self.links.at_mut(index).answer_bytes);
         let now_us = self.now_us;
-        if let Some(odd) = self.links.at_mut(index).take_oddities() {
-            self.odd_body(index, odd);
+        let elapsed_us = now_us - before.since_us;
+        let machine = &mut self.servers[server];
+        if machine.reach != Reach::Proven && !machine.private {
+            machine.reach = Reach::Proven;
         }
-        let link = self.links.at_mut(index);
-        if at < input.bytes.len() && link.state != LinkState::Tunnel {
-            link.keep_stash(&input.bytes[at..]);
-        }
-        if depth > 1 && self.servers[server].holds_back(now_us - since_us, now_us) && !link.entries.is_empty() {
-            self.to_acknowledge.push((index, generation, link.log.flushed()));
-        }
-        let link = self.links.at_mut(index);
-        let answered = (link.answers - before) as u32;
-        if answered > 0 {
-            if before == 0 && self.links.at(index).owner.is_none() {
-                self.locate(index);
-                if self.servers[server].was_down {
-                    self.follow_scout(server);
-                }
-            }
-            self.publish_response(server);
-            let link = self.links.at_mut(index);
-            link.backoff.reset();
-            link.release_log();
-            self.suspects.on_life(server);
-            let answer_bytes = std::mem::take(&mut self.links.at_mut(index).answer_bytes);
-            let machine = &mut self.servers[server];
-            if machine.reach != Reach::Proven && !machine.private {
-                machine.reach = Reach::Proven;
-            }
-            machine.usual.on_answers(now_us - since_us, answered);
-            machine.note_answers(answer_bytes, answered);
-            // What waits because all connections are full would stand in line behind this one.
-            let waiting = machine.waiting.len() / machine.made().max(1) as usize;
-            let (elapsed_us, depth) = (now_us - since_us, depth + waiting as u32);
-            machine.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first });
-            self.after_answers(index, server, elapsed_us / u64::from(answered));
-        }
+        machine.usual.on_answers(elapsed_us, answered);
+        machine.note_answers(answer_bytes, answered);
+        // What waits because all connections are full would stand in line behind this one.
+        let waiting = machine.waiting.len() / machine.made().max(1) as usize;
+        let depth = before.depth + waiting as u32;
+        machine.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first: before.first });
+        self.after_answers(index, server, elapsed_us / u64::from(answered));
     }
 
     /// For a server that holds the next answer back until the last one is acknowledged: the kernel lets the acknowledgement
@@ -448,64 +491,14 @@ impl Engine {
             self.servers[link.server as usize].stats.statuses.count(head.status);
         }
         if head.status == 101 {
-            if self.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) || self.is_gone(ask.id) {
-                self.become_tunnel(index, ask.id);
-                self.links.at_mut(index).peer = None;
-                self.end_tunnel(index);
-                return false;
-            }
-            if self.is_mismatch(index, &ask, fields, input) {
-                self.on_doubt(index, Doubt::EchoMismatch);
-                return false;
-            }
-            let upgrade = head.upgrade.map(|span| Bytes::copy_from_slice(span.of(input)));
-            self.become_tunnel(index, ask.id);
-            self.answer_head(&ask, from, head, upgrade, fields, input);
-            return true;
+            return self.on_switch(index, &ask, head, fields, input);
         }
         if head.status >= 200 {
             if self.is_mismatch(index, &ask, fields, input) {
                 self.on_doubt(index, Doubt::EchoMismatch);
                 return false;
             }
-            if head.status >= self.servers[self.links.at(index).server as usize].notable_from {
-                self.on_notable_answer(index, &ask, head.status);
-            }
-            self.measure(index);
-            let link = self.links.at_mut(index);
-            (link.begun, link.begun_us) = (true, self.now_us);
-            if link.entries.front().is_some_and(|entry| entry.overlooked) {
-                self.servers[link.server as usize].early_close.on_slow_answer();
-            }
-            if link.answers == 0 && link.owner.is_none() {
-                let (server, sent_us) = (link.server as usize, link.next_since_us());
-                self.on_first_answer(server, sent_us);
-            }
-            let link = self.links.at_mut(index);
-            link.old = head.version == Version::Http10;
-            if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) {
-                // The answer is good without the body that it announces; what follows it is not.
-                link.poison = Some(Doubt::ForbiddenBody);
-            }
-            if head.connection_auth && link.owner.is_none() {
-                // The connection now speaks for one client (NTLM, Negotiate): it is nobody else's.
-                link.persist = false;
-            }
-            let large = matches!(head.body, ReplyBody::Length(length) if length > LARGE_BYTES);
-            if link.owner.is_some_and(|owner| owner.once) {
-                link.persist = false;
-            }
-            link.large = large || matches!(head.body, ReplyBody::UntilClose);
-            if link.large {
-                self.counters.exclusive.add(1);
-                let server = &mut self.servers[link.server as usize];
-                server.refresh(link, self.now_us);
-                self.watch_queue(index);
-            }
-            let link = self.links.at(index);
-            if link.entries.len() > 1 || link.owner.is_none() && self.servers[link.server as usize].watched {
-                self.watch_late(index);
-            }
+            self.begin_answer(index, &ask, head);
         } else {
             let count = self.links.at(index).interims();
             self.judge_interim(index, head.status, count);
@@ -520,6 +513,78 @@ impl Engine {
             self.answer_head(&ask, from, head, None, fields, input);
         }
         true
+    }
+
+    /// The head of a 101: the connection is a tunnel from here on. False: it is gone.
+    #[cold]
+    fn on_switch(&mut self, index: u32, ask: &PendingRequest, head: &ReplyHead, fields: &Fields, input: &[u8]) -> bool {
+        let from = self.link_id(index);
+        if self.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) || self.is_gone(ask.id) {
+            self.become_tunnel(index, ask.id);
+            self.links.at_mut(index).peer = None;
+            self.end_tunnel(index);
+            return false;
+        }
+        if self.is_mismatch(index, ask, fields, input) {
+            self.on_doubt(index, Doubt::EchoMismatch);
+            return false;
+        }
+        let upgrade = head.upgrade.map(|span| Bytes::copy_from_slice(span.of(input)));
+        self.become_tunnel(index, ask.id);
+        self.answer_head(ask, from, head, upgrade, fields, input);
+        true
+    }
+
+    /// The head of a final answer, which is that of the oldest request: what it says about its server, and about what may be sent
+    /// on the connection behind it.
+    #[inline]
+    fn begin_answer(&mut self, index: u32, ask: &PendingRequest, head: &ReplyHead) {
+        if head.status >= self.servers[self.links.at(index).server as usize].notable_from {
+            self.on_notable_answer(index, ask, head.status);
+        }
+        self.measure(index);
+        let link = self.links.at_mut(index);
+        (link.begun, link.begun_us) = (true, self.now_us);
+        if link.entries.front().is_some_and(|entry| entry.overlooked) {
+            self.servers[link.server as usize].early_close.on_slow_answer();
+        }
+        if link.answers == 0 && link.owner.is_none() {
+            let (server, sent_us) = (link.server as usize, link.next_since_us());
+            self.on_first_answer(server, sent_us);
+        }
+        let link = self.links.at_mut(index);
+        link.old = head.version == Version::Http10;
+        if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) {
+            // The answer is good without the body that it announces; what follows it is not.
+            link.poison = Some(Doubt::ForbiddenBody);
+        }
+        if head.connection_auth && link.owner.is_none() {
+            // The connection now speaks for one client (NTLM, Negotiate): it is nobody else's.
+            link.persist = false;
+        }
+        let large = matches!(head.body, ReplyBody::Length(length) if length > LARGE_BYTES);
+        if link.owner.is_some_and(|owner| owner.once) {
+            link.persist = false;
+        }
+        if large || matches!(head.body, ReplyBody::UntilClose) {
+            self.note_large(index);
+        } else {
+            link.large = false;
+        }
+        let link = self.links.at(index);
+        if link.entries.len() > 1 || link.owner.is_none() && self.servers[link.server as usize].watched {
+            self.watch_late(index);
+        }
+    }
+
+    /// The answer under way is large: nothing is put behind it.
+    fn note_large(&mut self, index: u32) {
+        let link = self.links.at_mut(index);
+        link.large = true;
+        self.counters.exclusive.add(1);
+        let server = &mut self.servers[link.server as usize];
+        server.refresh(link, self.now_us);
+        self.watch_queue(index);
     }
 
     /// Notes how long an answer was waited for, where balancing needs that.
@@ -555,11 +620,7 @@ impl Engine {
         let Some(id) = id else { return false };
         link.body_bytes += piece.len() as u64;
         if link.body_bytes > LARGE_BYTES && !link.large && link.state == LinkState::Ready {
-            link.large = true;
-            self.counters.exclusive.add(1);
-            let server = &mut self.servers[link.server as usize];
-            server.refresh(link, self.now_us);
-            self.watch_queue(index);
+            self.note_large(index);
         }
         if cancelled || self.is_gone(id) {
             return self.discard(index, piece.len());
