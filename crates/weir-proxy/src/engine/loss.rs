@@ -3,14 +3,18 @@
 //! Doubt ends a connection, and only it: what came before is delivered, nothing after it is used, what waited behind is sent
 //! again if it may be (RFC 9112 §9.2, §9.3.1-2; docs/semantics.md §3a, §4).
 
+use std::collections::VecDeque;
+
 use weir_http::{Fields, ReplyContext};
 
 use super::{Engine, Owner, token};
+use crate::base::output::Output;
 use crate::cause::Cause;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
 use crate::request::pending_request::{LinkId, PendingRequest, RequestFlags};
-use crate::upstream::connection::{Entry, LinkState};
+use crate::upstream::connection::{Entry, LinkState, UpstreamConn};
+use crate::upstream::request_log::RequestLog;
 use crate::upstream::server::Reach;
 use crate::upstream::trust::Doubt;
 
@@ -64,6 +68,91 @@ impl Loss {
             ask.traits = ask.traits.with(RequestFlags::ALONE, oldest && self == Loss::Closed);
             Ok(ask.passed > PASSED_MAX || !matches!(self, Loss::Orderly | Loss::Closed | Loss::Ours))
         }
+    }
+}
+
+/// A connection that has ended: what was on it, and what its end says.
+struct Lost {
+    server: usize,
+    loss: Loss,
+    why: UpstreamEnd,
+    /// It was nobody's own.
+    pooled: bool,
+    was_ready: bool,
+    /// The server ended it while nothing was asked.
+    at_rest: bool,
+    /// How long nothing had been asked, while that was so.
+    rest_us: u64,
+    /// The server ended it right behind an answer, without a word.
+    abrupt: bool,
+    /// The server ended it with requests that followed others, unanswered.
+    pipelined: bool,
+    /// The server seems to have overlooked what is unanswered.
+    overlooked: bool,
+    /// It had rested when the oldest of the unanswered requests was sent.
+    rested: bool,
+    connected_us: u64,
+    /// Complete answers, and those of them before it ever had two requests at a time.
+    answers: u64,
+    /// See above.
+    answers_alone: u64,
+    /// When the oldest request was put on it, if any of that was given to the driver.
+    front_us: Option<u64>,
+    /// The head of the oldest request's answer was delivered.
+    begun: bool,
+    /// Unanswered requests, oldest first.
+    entries: VecDeque<Entry>,
+    log: RequestLog,
+    /// What is here of a body that is not kept, and whether that is its end.
+    body: Output,
+    /// See above.
+    body_done: bool,
+}
+
+impl Lost {
+    /// Takes what a connection has, and notes on it that it ends.
+    fn take(link: &mut UpstreamConn, loss: Loss, why: UpstreamEnd, now_us: u64) -> Lost {
+        // What weir itself ends, for one client, is no failure of its server.
+        let young = link.answers == 0 && now_us.saturating_sub(link.connected_us) < FRUITLESS_US;
+        let fruitless = young && loss != Loss::Ours;
+        link.note_close(why);
+        if !fruitless {
+            link.backoff.reset();
+        }
+        let (pooled, was_ready) = (link.owner.is_none(), link.is_ready());
+        let by_server = matches!(loss, Loss::Announced | Loss::Orderly | Loss::Closed | Loss::Died);
+        let unsaid = matches!(loss, Loss::Died | Loss::Closed) && was_ready;
+        let rest_us = link.rest_us(now_us);
+        let overlooked = loss == Loss::Closed && link.overlooks(now_us);
+        let behind_answer = unsaid && !link.begun && link.answers > 0;
+        let front = link.entries.front().filter(|front| front.start < link.log.flushed());
+        Lost {
+            server: link.server as usize,
+            loss,
+            why,
+            pooled,
+            was_ready,
+            at_rest: unsaid && link.entries.is_empty(),
+            rest_us,
+            abrupt: behind_answer && pooled && !overlooked && (!link.entries.is_empty() || rest_us < ABRUPT_US),
+            pipelined: by_server && was_ready && link.since_sync > 0 && !link.entries.is_empty(),
+            overlooked,
+            rested: link.rested,
+            connected_us: link.connected_us,
+            answers: link.answers,
+            answers_alone: link.answers_alone,
+            front_us: front.map(|front| front.sent_us),
+            begun: link.begun,
+            entries: std::mem::take(&mut link.entries),
+            log: std::mem::take(&mut link.log),
+            body: std::mem::take(&mut link.body),
+            body_done: link.body_done,
+        }
+    }
+
+    /// Whether nothing of a request that was on it was given to the driver.
+    fn is_unsent(&self, entry: &Entry) -> bool {
+        entry.start >= self.log.flushed()
     }
 }
 
@@ -235,64 +324,78 @@ impl Engine {
             self.end_tunnel(index);
             return;
         }
-        let server = link.server as usize;
-        let was_ready = link.is_ready();
-        let owner = link.owner;
-        // What weir itself ends, for one client, is no failure of its server.
-        let young = link.answers == 0 && self.now_us.saturating_sub(link.connected_us) < FRUITLESS_US;
-        let fruitless = young && loss != Loss::Ours;
-        link.note_close(why);
-        if !fruitless {
-            link.backoff.reset();
+        let mut lost = Lost::take(link, loss, why, self.now_us);
+        self.count_end(&lost);
+        self.replace(index, &lost);
+        let again = self.reclaim_all(&mut lost);
+        let server = lost.server;
+        if loss == Loss::Died && lost.front_us.is_some() {
+            self.note_loss(server);
         }
-        let by_server = matches!(loss, Loss::Announced | Loss::Orderly | Loss::Closed | Loss::Died);
-        let pipelined = by_server && was_ready && link.since_sync > 0 && !link.entries.is_empty();
-        let (total, answers) = (link.answers, link.answers - link.answers_alone);
-        let front_us = link.entries.front().filter(|front| front.start < link.log.flushed()).map(|front| front.sent_us);
-        let (connected_us, rested) = (link.connected_us, link.rested);
-        let at_rest = matches!(loss, Loss::Died | Loss::Closed) && was_ready && link.entries.is_empty();
-        let unused = (at_rest || why == UpstreamEnd::Idle) && link.answers == 0;
-        let rest_us = link.rest_us(self.now_us);
-        let overlooked = loss == Loss::Closed && link.overlooks(self.now_us);
-        let unsaid = matches!(loss, Loss::Died | Loss::Closed) && was_ready && !link.begun && link.answers > 0;
-        let abrupt = unsaid && owner.is_none() && !overlooked && (!link.entries.is_empty() || rest_us < ABRUPT_US);
-        let entries = std::mem::take(&mut link.entries);
-        let log = std::mem::take(&mut link.log);
-        let begun = link.begun;
-        let (body, body_done) = (std::mem::take(&mut link.body), link.body_done);
-        self.counters.upstream_closes.count(why);
-        self.servers[server].stats.closes.count(why);
-        if was_ready {
+        // The oldest goes to the front last, so that it is first.
+        for (ask, bytes) in again.into_iter().rev() {
+            self.place_again(ask, bytes);
+        }
+        let piped = lost.answers - lost.answers_alone;
+        if lost.overlooked || lost.pipelined && self.servers[server].early_close.on_end(self.now_us, piped) {
+            self.doubt_server(server as u32, Some(Doubt::CutsShort));
+            self.tell_all_doubt(server as u32, Some(Doubt::CutsShort));
+        }
+        if self.servers[server].ready == 0 && matches!(loss, Loss::Died | Loss::Broken) && self.should_evacuate(server)
+        {
+            self.evacuate(server);
+        }
+        self.dispatch_group(server);
+    }
+
+    /// Takes a connection that has ended out of what is counted of those that are up.
+    fn count_end(&mut self, lost: &Lost) {
+        let machine = &mut self.servers[lost.server];
+        self.counters.upstream_closes.count(lost.why);
+        machine.stats.closes.count(lost.why);
+        if lost.was_ready {
             self.counters.upstream_connections.sub(1);
-            self.servers[server].ready -= 1;
+            machine.ready -= 1;
         }
-        self.servers[server].inflight -= entries.len() as u32;
-        self.counters.in_flight.sub(entries.len() as u64);
-        self.publish_ready(server);
-        if owner.is_some() {
+        machine.inflight -= lost.entries.len() as u32;
+        self.counters.in_flight.sub(lost.entries.len() as u64);
+        self.publish_ready(lost.server);
+    }
+
+    /// Removes a client's connection that has ended; or notes what the end of one of the pool says about the server, and has another
+    /// one made.
+    fn replace(&mut self, index: u32, lost: &Lost) {
+        if !lost.pooled {
             self.remove_own(index);
-        } else {
-            if matches!(loss, Loss::Died | Loss::Broken) && !unused {
-                self.servers[server].reach = Reach::Doubtful;
-            }
-            let yields = why == UpstreamEnd::Crowded || why == UpstreamEnd::Idle && self.is_crowded(server);
-            self.disconnect(index, unused || yields);
-            self.links.at_mut(index).probation = loss != Loss::Announced;
-            if at_rest {
-                self.note_idle_end(server, rest_us);
-            }
-            if abrupt {
-                self.servers[server].keepalive_limit.on_abrupt(self.now_us, total);
-            }
+            return;
         }
+        let server = lost.server;
+        let unused = (lost.at_rest || lost.why == UpstreamEnd::Idle) && lost.answers == 0;
+        if matches!(lost.loss, Loss::Died | Loss::Broken) && !unused {
+            self.servers[server].reach = Reach::Doubtful;
+        }
+        let yields = lost.why == UpstreamEnd::Crowded || lost.why == UpstreamEnd::Idle && self.is_crowded(server);
+        self.disconnect(index, unused || yields);
+        self.links.at_mut(index).probation = lost.loss != Loss::Announced;
+        if lost.at_rest {
+            self.note_idle_end(server, lost.rest_us);
+        }
+        if lost.abrupt {
+            self.servers[server].keepalive_limit.on_abrupt(self.now_us, lost.answers);
+        }
+    }
+
+    /// What becomes of each request that was on a connection: it fails, or it is among those to be placed again, oldest first.
+    fn reclaim_all(&mut self, lost: &mut Lost) -> Vec<(PendingRequest, Vec<u8>)> {
+        let server = lost.server;
         // A server that has overlooked requests has not died of them.
-        let may_be_death = matches!(loss, Loss::Died | Loss::Closed) && owner.is_none() && !overlooked;
-        let crash = front_us.filter(|_| may_be_death).and_then(|us| self.crash_of(server, connected_us, us));
+        let may_be_death = matches!(lost.loss, Loss::Died | Loss::Closed) && lost.pooled && !lost.overlooked;
+        let crash = lost.front_us.filter(|_| may_be_death).and_then(|us| self.crash_of(server, lost.connected_us, us));
         let mut again = Vec::new();
-        for (position, mut entry) in entries.into_iter().enumerate() {
-            let unsent = entry.start >= log.flushed();
-            let accused = !unsent && (loss == Loss::Died || position == 0);
-            let refused = crash.is_some_and(|crash| accused && self.accuse(crash, rested, &entry, &log));
+        for (position, mut entry) in std::mem::take(&mut lost.entries).into_iter().enumerate() {
+            let oldest = position == 0;
+            let accused = !lost.is_unsent(&entry) && (lost.loss == Loss::Died || oldest);
+            let refused = crash.is_some_and(|crash| accused && self.accuse(crash, lost.rested, &entry, &lost.log));
             if entry.ask.traits.has(RequestFlags::QUARANTINED) {
                 if accused {
                     self.groups[usize::from(entry.ask.upstream)].quarantine.note_death(self.now_us);
@@ -303,52 +406,47 @@ impl Engine {
                 entry.ask.traits = entry.ask.traits.without(RequestFlags::TRIAL);
                 self.trial_ended(server as u32, false);
             }
-            if entry.cancelled || self.is_gone(entry.ask.id) {
-                continue;
-            }
-            let oldest = position == 0;
-            let mut ask = entry.ask;
-            let delivered = oldest && begun && !self.may_begin_anew(&ask);
-            let verdict = match loss.verdict(&mut ask, oldest, delivered, unsent) {
-                Ok(_) if refused => Err(Cause::Suspect),
-                Ok(false) if loss == Loss::Ours && !unsent => {
-                    self.groups[usize::from(ask.upstream)].budget.charge(self.now_us);
-                    self.count_repetition(&mut ask, false, unsent, oldest)
-                }
-                Ok(counts) => self.count_repetition(&mut ask, counts, unsent, oldest),
-                Err(cause) => Err(cause),
-            };
-            match verdict {
-                Ok(()) => {
-                    let mut bytes = log.copy(entry.start, entry.len as usize);
-                    if ask.traits.has(RequestFlags::STREAMING) {
-                        self.take_body_along(&mut ask, &mut bytes, &body, body_done);
-                    }
-                    if oldest && begun && ask.id.worker != self.worker {
-                        self.mail_back(ask, &bytes);
-                    } else {
-                        again.push((ask, bytes));
-                    }
-                }
-                Err(cause) => self.answer_fails(ask.id, cause),
+            if !entry.cancelled && !self.is_gone(entry.ask.id) {
+                again.extend(self.reclaim(lost, &entry, oldest, refused));
             }
         }
-        if loss == Loss::Died && front_us.is_some() {
-            self.note_loss(server);
+        again
+    }
+
+    /// What becomes of a request that was on a connection and whose answer somebody wants: it fails, goes back to its worker, or has
+    /// to be placed again. `refused`: its server seems to die of it.
+    fn reclaim(
+        &mut self,
+        lost: &Lost,
+        entry: &Entry,
+        oldest: bool,
+        refused: bool,
+    ) -> Option<(PendingRequest, Vec<u8>)> {
+        let mut ask = entry.ask;
+        let unsent = lost.is_unsent(entry);
+        let delivered = oldest && lost.begun && !self.may_begin_anew(&ask);
+        let verdict = match lost.loss.verdict(&mut ask, oldest, delivered, unsent) {
+            Ok(_) if refused => Err(Cause::Suspect),
+            Ok(false) if lost.loss == Loss::Ours && !unsent => {
+                self.groups[usize::from(ask.upstream)].budget.charge(self.now_us);
+                self.count_repetition(&mut ask, false, unsent, oldest)
+            }
+            Ok(counts) => self.count_repetition(&mut ask, counts, unsent, oldest),
+            Err(cause) => Err(cause),
+        };
+        if let Err(cause) = verdict {
+            self.answer_fails(ask.id, cause);
+            return None;
         }
-        // The oldest goes to the front last, so that it is first.
-        for (ask, bytes) in again.into_iter().rev() {
-            self.place_again(ask, bytes);
+        let mut bytes = lost.log.copy(entry.start, entry.len as usize);
+        if ask.traits.has(RequestFlags::STREAMING) {
+            self.take_body_along(&mut ask, &mut bytes, &lost.body, lost.body_done);
         }
-        if overlooked || pipelined && self.servers[server].early_close.on_end(self.now_us, answers) {
-            self.doubt_server(server as u32, Some(Doubt::CutsShort));
-            self.tell_all_doubt(server as u32, Some(Doubt::CutsShort));
+        if oldest && lost.begun && ask.id.worker != self.worker {
+            self.mail_back(ask, &bytes);
+            return None;
         }
-        if self.servers[server].ready == 0 && matches!(loss, Loss::Died | Loss::Broken) && self.should_evacuate(server)
-        {
-            self.evacuate(server);
-        }
-        self.dispatch_group(server);
+        Some((ask, bytes))
     }
 
     /// Whether what stands behind the oldest request of a connection may be sent again for the sake of a client that has left: only
