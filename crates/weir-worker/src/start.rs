@@ -172,19 +172,7 @@ pub struct Running {
 /// See [`StartError`]; nothing is left running.
 pub fn start(setup: &Setup) -> Result<Running, StartError> {
     let workers = setup.workers.max(1);
-    let mut sockets: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
-    let mut addresses = Vec::new();
-    for listener in &setup.plan.listeners {
-        let mut address = listener.address;
-        for list in &mut sockets {
-            let failed = |error| StartError::Listen { address, error };
-            let socket = bind_listener(address, listener.backlog).map_err(failed)?;
-            // Port 0 is chosen once and then shared.
-            address = socket.local_addr().map_err(failed)?;
-            list.push(socket);
-        }
-        addresses.push(address);
-    }
+    let (sockets, addresses) = bind(&setup.plan, workers)?;
     let servers = setup.plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
     let hints = Arc::new(Hints::new(servers, usize::from(workers)));
     let cores = if setup.pin { available_cores() } else { Vec::new() };
@@ -241,6 +229,24 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
         }
     }
     Ok(running)
+}
+
+/// The sockets of each worker, one for each listener, and the addresses of the listeners.
+fn bind(plan: &Plan, workers: u16) -> Result<(Vec<Vec<TcpListener>>, Vec<SocketAddr>), StartError> {
+    let mut sockets: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut addresses = Vec::new();
+    for listener in &plan.listeners {
+        let mut address = listener.address;
+        for list in &mut sockets {
+            let failed = |error| StartError::Listen { address, error };
+            let socket = bind_listener(address, listener.backlog).map_err(failed)?;
+            // Port 0 is chosen once and then shared.
+            address = socket.local_addr().map_err(failed)?;
+            list.push(socket);
+        }
+        addresses.push(address);
+    }
+    Ok((sockets, addresses))
 }
 
 /// The writer of the access log, if there is to be one, and a sink for each worker.
