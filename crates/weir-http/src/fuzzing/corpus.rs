@@ -71,7 +71,8 @@ pub fn browser() -> Vec<u8> {
 pub fn requests() -> Vec<HeadCase> {
     let mut heads = Heads::default();
     ordinary_requests(&mut heads);
-    request_framing(&mut heads);
+    request_codings(&mut heads);
+    request_lengths(&mut heads);
     request_lines(&mut heads);
     request_fields(&mut heads);
     request_targets(&mut heads);
@@ -94,7 +95,7 @@ fn ordinary_requests(heads: &mut Heads) {
     heads.ok("ok", &get("Via: 1.1 a, 1.0 b (c, d)\r\nX-Forwarded-For: 1.2.3.4\r\nX-Real-IP: 1.2.3.4\r\nX_y: 1\r\n"));
 }
 
-fn request_framing(heads: &mut Heads) {
+fn request_codings(heads: &mut Heads) {
     heads.bad("a1", "both-framings", &post("Content-Length: 6\r\nTransfer-Encoding: chunked\r\n"));
     heads.bad("a2", "both-framings", &post("Transfer-Encoding: chunked\r\nContent-Length: 3\r\n"));
     let codings = [
@@ -126,6 +127,9 @@ fn request_framing(heads: &mut Heads) {
     heads.ok("a5", &post("Content_Length: 7\r\n"));
     heads.bad("a5", "line-fold", &post("Content-Length:\r\n 7\r\n"));
     heads.ok("a6", "OPTIONS / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n");
+}
+
+fn request_lengths(heads: &mut Heads) {
     let lengths = [
         "+5",
         "-0",
