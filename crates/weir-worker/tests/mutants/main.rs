@@ -109,7 +109,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "stray-hints",
         story: "an interim answer behind an answer is passed to whoever asked next",
-        file: "weir-proxy/src/engine/upstream.rs",
+        file: "weir-proxy/src/engine/head.rs",
         right: "(entry.behind || self.is_mismatch",
         wrong: "(entry.behind && !$ || self.is_mismatch",
         found_by: "storm::in_a_storm",

@@ -1,0 +1,174 @@
+//! Heads of answers: what they say about their server and about what may follow on the connection, and their way to the client
+//! (stage receive).
+//!
+//! Called while answers are read ([`super::upstream`]). A head that doesn't carry back the identifier of its request is nobody's.
+//! RFC 9110 §15.2, §6.6.1.
+
+use bytes::Bytes;
+use weir_http::{FieldName, Fields, ReplyBody, ReplyHead, Version};
+
+use super::Engine;
+use super::answer::Lines;
+use super::upstream::LARGE_BYTES;
+use crate::cross::mail::AnswerHead;
+use crate::request::pending_request::{LinkId, PendingRequest};
+use crate::upstream::trust::Doubt;
+
+impl Engine {
+    /// The head of an answer. False: the connection is gone.
+    pub(super) fn on_head(&mut self, index: u32, head: &ReplyHead, fields: &Fields, input: &[u8]) -> bool {
+        let from = self.link_id(index);
+        let link = self.links.at_mut(index);
+        let Some(ask) = link.entries.front().map(|entry| entry.ask) else { return false };
+        if !fields.oddities().is_empty() {
+            self.odd_answer(index, fields.oddities());
+        }
+        let link = self.links.at_mut(index);
+        if head.status >= 200 || head.status == 101 {
+            self.servers[link.server as usize].stats.statuses.count(head.status);
+        }
+        if head.status == 101 {
+            return self.on_switch(index, &ask, head, fields, input);
+        }
+        if head.status >= 200 {
+            if self.is_mismatch(index, &ask, fields, input) {
+                self.on_doubt(index, Doubt::EchoMismatch);
+                return false;
+            }
+            self.begin_answer(index, &ask, head);
+        } else {
+            let count = self.links.at(index).interims();
+            self.judge_interim(index, head.status, count);
+        }
+        let Some(entry) = self.links.at(index).entries.front() else { return false };
+        let stray = head.status < 200
+            && (entry.behind || self.is_mismatch(index, &ask, fields, input) || entry.soon && self.may_be_late(index));
+        if stray {
+            // Whoever can write behind an answer of its own could write this one.
+            self.counters.interim_dropped.add(1);
+        } else if !entry.cancelled {
+            self.answer_head(&ask, from, head, None, fields, input);
+        }
+        true
+    }
+
+    /// The head of a 101: the connection is a tunnel from here on. False: it is gone.
+    #[cold]
+    fn on_switch(&mut self, index: u32, ask: &PendingRequest, head: &ReplyHead, fields: &Fields, input: &[u8]) -> bool {
+        let from = self.link_id(index);
+        if self.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) || self.is_gone(ask.id) {
+            self.become_tunnel(index, ask.id);
+            self.links.at_mut(index).peer = None;
+            self.end_tunnel(index);
+            return false;
+        }
+        if self.is_mismatch(index, ask, fields, input) {
+            self.on_doubt(index, Doubt::EchoMismatch);
+            return false;
+        }
+        let upgrade = head.upgrade.map(|span| Bytes::copy_from_slice(span.of(input)));
+        self.become_tunnel(index, ask.id);
+        self.answer_head(ask, from, head, upgrade, fields, input);
+        true
+    }
+
+    /// The head of a final answer, which is that of the oldest request: what it says about its server, and about what may be sent
+    /// on the connection behind it.
+    #[inline]
+    fn begin_answer(&mut self, index: u32, ask: &PendingRequest, head: &ReplyHead) {
+        if head.status >= self.servers[self.links.at(index).server as usize].notable_from {
+            self.on_notable_answer(index, ask, head.status);
+        }
+        self.measure(index);
+        let link = self.links.at_mut(index);
+        (link.begun, link.begun_us) = (true, self.now_us);
+        if link.entries.front().is_some_and(|entry| entry.overlooked) {
+            self.servers[link.server as usize].early_close.on_slow_answer();
+        }
+        if link.answers == 0 && link.owner.is_none() {
+            let (server, sent_us) = (link.server as usize, link.next_since_us());
+            self.on_first_answer(server, sent_us);
+        }
+        let link = self.links.at_mut(index);
+        link.old = head.version == Version::Http10;
+        if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) {
+            // The answer is good without the body that it announces; what follows it is not.
+            link.poison = Some(Doubt::ForbiddenBody);
+        }
+        if head.connection_auth && link.owner.is_none() {
+            // The connection now speaks for one client (NTLM, Negotiate): it is nobody else's.
+            link.persist = false;
+        }
+        let large = matches!(head.body, ReplyBody::Length(length) if length > LARGE_BYTES);
+        if link.owner.is_some_and(|owner| owner.once) {
+            link.persist = false;
+        }
+        if large || matches!(head.body, ReplyBody::UntilClose) {
+            self.note_large(index);
+        } else {
+            link.large = false;
+        }
+        let link = self.links.at(index);
+        if link.entries.len() > 1 || link.owner.is_none() && self.servers[link.server as usize].watched {
+            self.watch_late(index);
+        }
+    }
+
+    /// The answer under way is large: nothing is put behind it.
+    pub(super) fn note_large(&mut self, index: u32) {
+        let link = self.links.at_mut(index);
+        link.large = true;
+        self.counters.exclusive.add(1);
+        let server = &mut self.servers[link.server as usize];
+        server.refresh(link, self.now_us);
+        self.watch_queue(index);
+    }
+
+    /// Notes how long an answer was waited for, where balancing needs that.
+    fn measure(&mut self, index: u32) {
+        let link = self.links.at(index);
+        if let Some(measure) = self.servers[link.server as usize].measure.as_deref_mut()
+            && let Some(entry) = link.entries.front()
+        {
+            measure.record(self.now_us.saturating_sub(entry.sent_us));
+        }
+    }
+
+    /// Whether an interim answer may be an earlier client's, where clients are kept apart: none has an identifier that says so.
+    fn may_be_late(&self, index: u32) -> bool {
+        let machine = &self.servers[self.links.at(index).server as usize];
+        machine.keeps_apart() && self.plan.upstreams[usize::from(machine.upstream)].echo.is_none()
+    }
+
+    /// Whether an answer doesn't carry back the identifier of its request.
+    pub(super) fn is_mismatch(&self, index: u32, ask: &PendingRequest, fields: &Fields, input: &[u8]) -> bool {
+        let server = self.links.at(index).server as usize;
+        let echo = &self.plan.upstreams[usize::from(self.servers[server].upstream)].echo;
+        echo.as_ref().is_some_and(|name| fields.get(input, name.as_bytes()) != Some(&ask.echo[..]))
+    }
+
+    /// The head of an answer, to wherever its asker is.
+    fn answer_head(
+        &mut self,
+        ask: &PendingRequest,
+        from: LinkId,
+        head: &ReplyHead,
+        upgrade: Option<Bytes>,
+        fields: &Fields,
+        input: &[u8],
+    ) {
+        let summary = AnswerHead { status: head.status, body: head.body, declared_length: head.declared_length };
+        let id = ask.id;
+        let is_last = head.status == 101 || head.status >= 200;
+        let binding = if is_last { self.binding(ask, self.links.at(from.index).server as usize) } else { None };
+        // RFC 9110 §6.6.1: who forwards an answer without a Date adds the time at which it came.
+        let has_date = fields.find(FieldName::Date).is_some_and(|field| !field.listed);
+        let date = if head.status < 200 || has_date { None } else { self.date() };
+        let lines = Lines::Parsed { input, head, fields, binding: binding.as_deref().unwrap_or_default(), date };
+        if id.worker != self.worker {
+            self.mail_head(id, from, summary, upgrade, lines);
+        } else if self.exchanges.holds(id.index, id.generation) {
+            self.on_answer_head(id.index, from, summary, upgrade.as_deref(), lines);
+        }
+    }
+}
