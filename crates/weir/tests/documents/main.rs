@@ -9,6 +9,7 @@ mod log;
 mod markdown;
 mod names;
 mod options;
+mod ratchets;
 mod references;
 mod sources;
 mod tables;
