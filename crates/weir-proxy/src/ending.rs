@@ -47,7 +47,7 @@ worded! {
     with
     /// What the server sent can't be.
     Doubt(Doubt);
-    /// An answer that nobody asked for; also a connection more than there may be.
+    /// An answer that nobody asked for.
     Surplus: "surplus";
     /// The server was strange too often.
     Glitches: "glitches";
@@ -73,7 +73,7 @@ worded! {
     Rested: "rested";
     /// It made room for what waits.
     Crowded: "crowded";
-    /// It was not needed any more when it was there.
+    /// It was not needed any more: when it was there, or as one more than there may be.
     Unneeded: "unneeded";
     /// Another address of the same destination was faster.
     LostRace: "lost-race";
@@ -87,7 +87,9 @@ worded! {
     Replaced: "replaced";
     /// The client has as many as it may.
     LeastRecentlyUsed: "least-recently-used";
-    /// Nobody waits for the answer any more.
+    /// Its server seems to have overlooked what was sent on it.
+    Overlooked: "overlooked";
+    /// Nobody waits for the answer any more, or for a long one that has another connection as well.
     Cancelled: "cancelled";
     /// The client left within an answer that is long.
     ClientGone: "client-gone";
@@ -115,6 +117,7 @@ impl UpstreamEnd {
                 | UpstreamEnd::ServerSaidClose
                 | UpstreamEnd::NotReusable
                 | UpstreamEnd::Unacknowledged
+                | UpstreamEnd::Overlooked
         )
     }
 }

@@ -32,6 +32,7 @@ mod mail;
 mod near;
 mod orders;
 mod outgoing;
+mod overlooked;
 mod private;
 mod probes;
 mod quarantine;
@@ -764,15 +765,6 @@ impl Engine {
             && self.sessions.is_occupied(index)
             && u64::from(self.sessions.generation(index) & GENERATION_MASK) == token >> 32 & u64::from(GENERATION_MASK);
         alive.then_some(index)
-    }
-
-    /// The answers too many of a server (by its place among those of all upstreams) are forgotten: it may earn trust again.
-    pub fn clear_surplus(&mut self, server: usize) {
-        if let Some(machine) = self.servers.get_mut(server) {
-            machine.trust.clear();
-            self.refresh_links(server);
-            self.dispatch(server);
-        }
     }
 
     /// The upstream connection that a token names, if it is still there.

@@ -5,6 +5,7 @@ pub(crate) mod backoff;
 pub(crate) mod connection;
 pub(crate) mod depth;
 pub(crate) mod early_close;
+pub(crate) mod entry;
 pub mod health;
 pub(crate) mod idle_limit;
 pub(crate) mod keepalive_limit;

@@ -83,13 +83,13 @@ impl Engine {
         if link.state == LinkState::Tunnel {
             return Ok(());
         }
-        let unfollowed = |entry: &crate::upstream::connection::Entry| entry.ask.traits.is_unfollowed();
+        let unfollowed = |entry: &crate::upstream::entry::Entry| entry.ask.traits.is_unfollowed();
         if let Some(at) = link.entries.iter().position(unfollowed)
             && (at + 1 < link.entries.len() || !link.hold)
         {
             return Err(format!("request {at} of {} must not be followed", link.entries.len()));
         }
-        let alone = |entry: &crate::upstream::connection::Entry| entry.ask.traits.goes_alone();
+        let alone = |entry: &crate::upstream::entry::Entry| entry.ask.traits.goes_alone();
         if let Some(at) = link.entries.iter().position(alone)
             && link.entries.len() > 1
         {

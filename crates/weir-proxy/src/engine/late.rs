@@ -5,8 +5,7 @@
 //! their answers on this one are thrown away. Each request is moved so at most twice, the second time to where nothing is in front
 //! of it. Only a share of all is moved, so that a server in trouble doesn't get its load multiplied; but all behind an answer that
 //! has begun and does not end (an event stream). The late request itself stays: only its own client waits for it. But where it was
-//! sent behind another one, its server may have overlooked it ([`crate::upstream::early_close`]): it is moved as well, until the
-//! server has shown that it is only slow. Where requests may not be moved (`escape`), what takes long still keeps its connection
+//! sent behind another one, its server may have overlooked it ([`super::overlooked`]): it is moved as well. Where requests may not be moved (`escape`), what takes long still keeps its connection
 //! from others. What waits for a server all of whose connections have such answers, or large ones, goes to another server that has
 //! room. Slow clients are the business of [`super::aside`].
 
@@ -27,9 +26,7 @@ impl Engine {
     /// A request was put behind another one, or the answer to that one has begun: looks when that one would be late.
     pub(super) fn watch_late(&mut self, index: u32) {
         let due_us = self.late_at_us(index, self.late_us(self.links.at(index).server as usize));
-        if due_us < self.links.at(index).late_due_us {
-            self.arm_late(index, due_us);
-        }
+        self.arm_late(index, due_us);
     }
 
     /// When the next answer of a connection is late, if those of its server may take so long.
@@ -39,11 +36,11 @@ impl Engine {
         if link.begun { due_us.min(link.begun_us + BEGUN_US) } else { due_us }
     }
 
-    /// How long the answers of a server may take before they are late. `u64::MAX`: nobody knows, and nothing waits for the server.
+    /// How long the answers of a server may take before they are late. `u64::MAX`: they never are, and nothing waits for the server.
     fn late_us(&self, server: usize) -> u64 {
         let machine = &self.servers[server];
         match machine.usual.late_us() {
-            u64::MAX if machine.waiting.is_empty() => u64::MAX,
+            u64::MAX if machine.waiting.is_empty() && !machine.usual.watches() => u64::MAX,
             late_us => late_us.min(LATE_US_MAX),
         }
     }
@@ -78,12 +75,16 @@ impl Engine {
 
     /// The time of [`Engine::watch_late`] is up, or that of another timer of the connection.
     pub(super) fn check_late(&mut self, index: u32) {
-        let link = self.links.at_mut(index);
-        link.late_due_us = u64::MAX;
+        self.links.at_mut(index).late_due_us = u64::MAX;
+        self.check_silence(index);
+        if !self.links.is_occupied(index) {
+            return;
+        }
+        let link = self.links.at(index);
         let server = link.server as usize;
         let waits = !self.servers[server].waiting.is_empty();
-        let overlooked = link.may_overlook() && self.servers[server].early_close.may_overlook();
-        if link.entries.len() < 2 - usize::from(waits || overlooked) || link.state != LinkState::Ready {
+        let unnoticed = link.may_overlook();
+        if link.entries.len() < 2 - usize::from(waits || unnoticed) || link.state != LinkState::Ready {
             return;
         }
         let late_us = self.late_us(server);
@@ -98,8 +99,12 @@ impl Engine {
         if waits {
             self.dispatch(server);
         }
-        let link = self.links.at(index);
         let escapes = self.servers[server].usual.watches();
+        let overlooked = unnoticed && escapes && self.may_overlook(server);
+        let link = self.links.at_mut(index);
+        if let Some(front) = link.entries.front_mut() {
+            front.overlooked |= unnoticed;
+        }
         if escapes && (overlooked || link.entries.iter().skip(1).any(|entry| entry.is_movable())) {
             self.arm_late(index, self.now_us + again_us);
             self.leave_behind(index, overlooked);
@@ -127,9 +132,13 @@ impl Engine {
         }
     }
 
-    fn arm_late(&mut self, index: u32, due_us: u64) {
-        self.links.at_mut(index).late_due_us = due_us;
-        self.arm_link(index, due_us);
+    /// Has [`Engine::check_late`] called by then at the latest.
+    pub(super) fn arm_late(&mut self, index: u32, due_us: u64) {
+        let link = self.links.at_mut(index);
+        if due_us < link.late_due_us {
+            link.late_due_us = due_us;
+            self.arm_link(index, due_us);
+        }
     }
 
     /// Moves what may leave and has somewhere to go: what is behind the oldest request, and that one too if it was `overlooked`.
@@ -137,13 +146,22 @@ impl Engine {
         let server = self.links.at(index).server as usize;
         let mut group = self.groups[usize::from(self.servers[server].upstream)].servers.clone();
         if !group.any(|other| self.servers[other].has_room()) {
+            if overlooked {
+                self.give_one_up(index);
+            }
             return;
         }
+        let machine = &self.servers[server];
+        let binds = !machine.standing.accepts_bound() || !machine.has_room();
         let link = self.links.at_mut(index);
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
         let endless = link.begun && self.now_us >= link.begun_us + ENDLESS_US;
         let usual = &mut self.servers[server].usual;
-        let leaves = |ask: &PendingRequest| (overlooked || keeps_up(&front, ask)) && (endless || usual.may_move());
+        // What is bound to a server that takes nothing more waits where it is.
+        let stays = |ask: &PendingRequest| {
+            binds && ask.traits.has(RequestFlags::BOUND) || !overlooked && !keeps_up(&front, ask)
+        };
+        let leaves = |ask: &PendingRequest| !stays(ask) && (endless || usual.may_move());
         let mut moved = link.take_behind(overlooked, leaves);
         for (ask, _) in &mut moved {
             ask.traits = ask
@@ -151,6 +169,11 @@ impl Engine {
                 .with(RequestFlags::ALONE, ask.traits.has(RequestFlags::MOVED))
                 .with(RequestFlags::MOVED, true);
         }
+        self.send_moved(server, moved);
+    }
+
+    /// Requests that were taken away from behind late answers of a server get in line for another connection.
+    pub(super) fn send_moved(&mut self, server: usize, moved: Vec<(PendingRequest, Vec<u8>)>) {
         let count = moved.len() as u64;
         self.counters.escapes.add(count);
         self.servers[server].stats.escapes.add(count);

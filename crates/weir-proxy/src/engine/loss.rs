@@ -13,7 +13,8 @@ use crate::cause::Cause;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
 use crate::request::pending_request::{LinkId, PendingRequest, RequestFlags};
-use crate::upstream::connection::{Entry, LinkState, UpstreamConn};
+use crate::upstream::connection::{LinkState, UpstreamConn};
+use crate::upstream::entry::Entry;
 use crate::upstream::request_log::RequestLog;
 use crate::upstream::server::Reach;
 use crate::upstream::trust::Doubt;
@@ -337,7 +338,9 @@ impl Engine {
             self.place_again(ask, bytes);
         }
         let piped = lost.answers - lost.answers_alone;
-        if lost.overlooked || lost.pipelined && self.servers[server].early_close.on_end(self.now_us, piped) {
+        if lost.overlooked {
+            self.server_overlooks(server);
+        } else if lost.pipelined && self.servers[server].early_close.on_end(self.now_us, piped) {
             self.doubt_server(server as u32, Some(Doubt::CutsShort));
             self.tell_all_doubt(server as u32, Some(Doubt::CutsShort));
         }

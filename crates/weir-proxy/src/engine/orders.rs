@@ -8,12 +8,23 @@ use super::loss::Loss;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
 use crate::upstream::connection::LinkState;
+use crate::upstream::early_close::EarlyCloseDetector;
 use crate::upstream::server_state::{Order, ServerState};
 
 /// Due never: a connection that is not to be made.
 pub(super) const NEVER_US: u64 = u64::MAX;
 
 impl Engine {
+    /// The answers too many of a server (by its place among those of all upstreams) are forgotten, and how it ended connections: it may earn trust again.
+    pub fn clear_surplus(&mut self, server: usize) {
+        if let Some(machine) = self.servers.get_mut(server) {
+            machine.trust.clear();
+            machine.early_close = EarlyCloseDetector::default();
+            self.refresh_links(server);
+            self.dispatch(server);
+        }
+    }
+
     /// Carries out an order for a server, named by its index over all upstreams of the plan; an unknown one is ignored.
     /// Idempotent. A worker that begins anew later finds the order in its [`super::Hints`].
     pub fn order(&mut self, server: u32, order: Order) {

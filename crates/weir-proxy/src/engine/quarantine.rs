@@ -15,7 +15,8 @@ use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
 use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
 use crate::retry::poison::{self, Crash, KEY_BYTES_MAX, Suspect, Verdict};
-use crate::upstream::connection::{Entry, LinkState};
+use crate::upstream::connection::LinkState;
+use crate::upstream::entry::Entry;
 use crate::upstream::queue::{Queue, Waiting};
 use crate::upstream::request_log::RequestLog;
 

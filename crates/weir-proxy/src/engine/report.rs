@@ -3,7 +3,8 @@
 use super::Engine;
 use super::orders::NEVER_US;
 use crate::observe::report::{ConnectionReport, ConnectionState, Report, ServerReport};
-use crate::upstream::connection::{Entry, LinkState, UpstreamConn};
+use crate::upstream::connection::{LinkState, UpstreamConn};
+use crate::upstream::entry::Entry;
 use crate::upstream::server::Server;
 use crate::upstream::server_state::State;
 use crate::upstream::trust::TrustState;

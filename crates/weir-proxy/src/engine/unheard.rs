@@ -73,8 +73,10 @@ impl Engine {
     pub fn link_examined(&mut self, token: u64, delivery: Delivery) {
         let Some(index) = self.link_of(token) else { return };
         let link = self.links.at_mut(index);
-        let asked_us = link.entries.front().map_or(0, |entry| entry.sent_us);
-        let (server, since_us) = (link.server, link.unheard_us.max(asked_us));
+        // What was sent before something was last heard may have arrived.
+        let heard_us = link.unheard_us;
+        let lost = link.entries.iter().find(|entry| entry.sent_us > heard_us).or(link.entries.back());
+        let (server, since_us) = (link.server, lost.map_or(heard_us, |entry| entry.sent_us.max(heard_us)));
         match delivery {
             Delivery::Acknowledged => link.unheard_us = u64::MAX,
             Delivery::Underway => self.arm_unheard(index, self.now_us + AGAIN_US),

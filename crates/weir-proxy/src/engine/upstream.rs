@@ -11,8 +11,9 @@ use crate::base::output::Out;
 use crate::ending::UpstreamEnd;
 use crate::observe::glitch::UpstreamGlitch;
 use crate::request::pending_request::{ExchangeId, LinkId, RequestFlags};
-use crate::upstream::connection::{Entry, LinkState, Step, UpstreamConn};
+use crate::upstream::connection::{LinkState, Step, UpstreamConn};
 use crate::upstream::depth::Answers;
+use crate::upstream::entry::{Entry, EntryCopy};
 use crate::upstream::server::Reach;
 use crate::upstream::trust::Doubt;
 
@@ -367,7 +368,7 @@ impl Engine {
         let link = self.links.at_mut(index);
         self.servers[server].refresh(link, self.now_us);
         if link.entries.is_empty() && self.servers[server].is_over() {
-            self.lose_link(index, Loss::Ours, UpstreamEnd::Surplus);
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Unneeded);
             return;
         }
         self.dispatch(server);
@@ -476,7 +477,8 @@ impl Engine {
         if link.state != LinkState::Tunnel && (short || !self.may_send_again(index)) {
             return true;
         }
-        self.lose_link(index, Loss::Ours, UpstreamEnd::ClientGone);
+        let copied = self.links.at(index).entries.front().is_some_and(|entry| entry.copy != EntryCopy::None);
+        self.lose_link(index, Loss::Ours, if copied { UpstreamEnd::Cancelled } else { UpstreamEnd::ClientGone });
         false
     }
 

@@ -22,7 +22,7 @@ use crate::observe::accounting::Account;
 use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
 use crate::retry::poison::CRASH_US;
 use crate::upstream::backoff::Backoff;
-use crate::upstream::early_close::OVERLOOKED_US;
+use crate::upstream::entry::{Entry, EntryCopy};
 use crate::upstream::misframing::Print;
 use crate::upstream::request_log::RequestLog;
 use crate::upstream::trust::Doubt;
@@ -68,35 +68,6 @@ pub(crate) struct Owner {
     pub generation: u32,
     /// For one request, not for the client's next ones.
     pub once: bool,
-}
-
-/// One request on a connection.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    /// The request.
-    pub ask: PendingRequest,
-    /// Offset of its first byte in the log.
-    pub start: u64,
-    /// Its bytes in the log.
-    pub len: u32,
-    /// When it was put on this connection.
-    pub sent_us: u64,
-    /// Others were unanswered on the connection then: what comes may be meant for them.
-    pub behind: bool,
-    /// Others were, a moment before: what comes late may be meant for them.
-    pub soon: bool,
-    /// Nobody wants the answer any more.
-    pub cancelled: bool,
-    /// Nobody does because it was asked elsewhere: the server seems to have overlooked it.
-    pub overlooked: bool,
-}
-
-impl Entry {
-    /// Whether it may be sent again on another connection while this one still has it.
-    pub(crate) fn is_movable(&self) -> bool {
-        let traits = self.ask.traits;
-        traits.has(RequestFlags::PIPELINABLE) && traits.has(RequestFlags::RETRIABLE) && !self.cancelled
-    }
 }
 
 /// What the connection is in the middle of reading.
@@ -389,23 +360,6 @@ impl UpstreamConn {
         self.entries.front().map_or(self.answered_us, |entry| entry.sent_us.max(self.answered_us))
     }
 
-    /// The next request to be answered, if its server may have overlooked it: it was sent behind another one, and
-    /// nothing of its answer has come.
-    fn unnoticed(&self) -> Option<&Entry> {
-        self.entries.front().filter(|front| front.behind && !self.begun && self.owner.is_none())
-    }
-
-    /// Whether its server has let it rest although a request is unanswered that was sent behind another one.
-    pub(crate) fn overlooks(&self, now_us: u64) -> bool {
-        let sent = self.unnoticed().is_some_and(|front| front.start < self.log.flushed());
-        sent && now_us.saturating_sub(self.next_since_us()) >= OVERLOOKED_US
-    }
-
-    /// Whether its server may have overlooked the next request to be answered, which can be sent again elsewhere.
-    pub(crate) fn may_overlook(&self) -> bool {
-        self.unnoticed().is_some_and(Entry::is_movable)
-    }
-
     /// Whether its end would say something of the next request: it would hardly belong to the answer before.
     pub(crate) fn is_rested(&self, now_us: u64) -> bool {
         self.answers == 0 || now_us.saturating_sub(self.answered_us) >= CRASH_US
@@ -455,6 +409,7 @@ impl UpstreamConn {
             behind,
             soon,
             cancelled: false,
+            copy: EntryCopy::None,
             overlooked: false,
         });
     }
@@ -481,25 +436,6 @@ impl UpstreamConn {
     /// Whether an incomplete head is kept.
     pub(crate) fn has_stash(&self) -> bool {
         !self.stash.is_empty()
-    }
-
-    /// Takes those requests away from behind the oldest that can be sent again elsewhere while this connection has them: what is not
-    /// safe must not be processed here after its copy was answered there. Their answers here are thrown away. With their bytes,
-    /// oldest first. The oldest as well, where its server seems to have overlooked it.
-    pub(crate) fn take_behind(
-        &mut self,
-        overlooked: bool,
-        mut may: impl FnMut(&PendingRequest) -> bool,
-    ) -> Vec<(PendingRequest, Vec<u8>)> {
-        let mut taken = Vec::new();
-        for (place, entry) in self.entries.iter_mut().enumerate().skip(usize::from(!overlooked)) {
-            if entry.is_movable() && may(&entry.ask) {
-                entry.cancelled = true;
-                entry.overlooked = place == 0;
-                taken.push((entry.ask, self.log.copy(entry.start, entry.len as usize)));
-            }
-        }
-        taken
     }
 
     /// Whether the oldest request was given up before its body was complete: its server waits for the rest.

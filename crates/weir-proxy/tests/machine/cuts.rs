@@ -1,10 +1,6 @@
 //! Proves: a server that ends connections as soon as they are pipelined, whatever the way, is used at depth 1 and tried again
 //! later, with no request lost; one with a keep-alive limit is not taken for it. docs/semantics.md §3a, docs/hostile.md E18, E28.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
-
 use weir_check::upstreams::check_honest;
 use weir_proxy::plan::PipelineMode;
 use weir_proxy::upstream::trust::Doubt;
@@ -67,12 +63,7 @@ fn load(world: &mut World, us: u64, end: End, answers: usize) {
 }
 
 fn world() -> World {
-    world_of(2)
-}
-
-/// With so many connections.
-fn world_of(connections: u32) -> World {
-    let mut deep = plan(1, connections);
+    let mut deep = plan(1, 2);
     deep.upstreams[0].pipeline = PipelineMode::Depth(16);
     World::started(deep, 1, 1)
 }
@@ -99,71 +90,6 @@ fn e18_and_e28_a_server_that_cuts_pipelines_short_is_not_pipelined() {
         assert!(world.nodes[0].engine.report().servers[0].penalty_us > 100_000_000, "{end:?}");
         world.finish();
     }
-}
-
-/// Every client asks once a round, and is answered `within_us`.
-fn all_ask(world: &mut World, clients: &[usize], rounds: u32, label: &str, within_us: u64) {
-    for round in 0..rounds {
-        let nonce = |client: usize| format!("{label}{round:04}{client}");
-        clients.iter().for_each(|client| world.get(*client, &nonce(*client)));
-        world.run_for(within_us);
-        for client in clients {
-            let nonce = nonce(*client);
-            let reply = world.clients[*client].replies.last().expect("an answer");
-            check_honest(&nonce, reply).unwrap_or_else(|fault| panic!("{nonce}: {fault:?}"));
-        }
-        world.run_for(3_000_000 - within_us);
-    }
-}
-
-/// A world with clients whose requests are pipelined.
-fn pipelined() -> (World, Vec<usize>) {
-    let mut world = world_of(8);
-    let clients: Vec<usize> = (0..8).map(|_| world.client()).collect();
-    all_ask(&mut world, &clients, 20, "aaaa", 1_000_000);
-    assert!(world.depth() > 1);
-    (world, clients)
-}
-
-/// gunicorn with threads reads requests that came together and answers the first; it closes the connection for idle later. Once is
-/// enough, and nobody waits for that.
-#[test]
-fn a_server_that_overlooks_requests_is_not_pipelined() {
-    let (mut world, clients) = pipelined();
-    // What is there when the first is answered is overlooked, on the connections that there are now.
-    let (mut busy, now) = (BTreeSet::new(), world.conns.len());
-    world.serve(move |seen| match busy.insert(seen.conn) {
-        _ if seen.conn >= now => Some(vec![Do::Delay(200), Do::Answer(answer(seen.request))]),
-        true => Some(vec![Do::Delay(200), Do::Answer(answer(seen.request)), Do::Delay(2_000_000), Do::Fin]),
-        false => Some(vec![Do::Silence]),
-    });
-    all_ask(&mut world, &clients, 1, "bbbb", 500_000);
-    assert_eq!(world.count(|counters| counters.demotions.get()), 1);
-    assert_eq!(world.nodes[0].engine.report().servers[0].penalty_for, Some(Doubt::CutsShort));
-    world.measure_depth();
-    all_ask(&mut world, &clients, 5, "cccc", 1_000_000);
-    assert_eq!(world.depth(), 1);
-    world.finish();
-}
-
-/// What is answered late behind another answer is asked twice only until the server has shown that it is slow and overlooks nothing.
-#[test]
-fn a_server_that_is_slow_behind_an_answer_is_asked_twice_a_few_times() {
-    let (mut world, clients) = pipelined();
-    let asked = Rc::new(RefCell::new(BTreeMap::new()));
-    let counted = asked.clone();
-    world.serve(move |seen| {
-        // One of the last client's in three.
-        let nonce = seen.request.nonce();
-        let slow = nonce.ends_with("7") && nonce.as_bytes()[7].is_multiple_of(3);
-        *counted.borrow_mut().entry(nonce.to_owned()).or_insert(0) += u32::from(slow);
-        Some(vec![Do::Delay(if slow { 400_000 } else { 200 }), Do::Answer(answer(seen.request))])
-    });
-    all_ask(&mut world, &clients, 30, "bbbb", 1_000_000);
-    let twice = asked.borrow().values().filter(|times| **times > 1).count();
-    assert_eq!(twice, 3);
-    assert_eq!(world.count(|counters| counters.demotions.get()), 0);
-    world.finish();
 }
 
 /// nginx ends connections after 1,000 requests, Apache after 100, some without a word.

@@ -19,6 +19,7 @@ mod late;
 mod limits;
 mod losses;
 mod misframing;
+mod overlooked;
 mod pipelining;
 mod pools;
 mod pressure;

@@ -81,6 +81,9 @@ pub struct Seen<'a> {
     pub conn: usize,
     pub request: &'a Request,
     pub complete: bool,
+    /// The server has not done yet what others before it on the connection demand.
+    pub behind: bool,
+    pub now_us: u64,
 }
 
 /// A server's answer to a request; None while it wants to see more of it (or never answers).

@@ -139,7 +139,8 @@ impl World {
         }
         let serve = &mut self.servers[conn.server].serve;
         while let Some(request) = conn.judge.poll_request() {
-            let seen = Seen { conn: number, request: &request, complete: true };
+            let behind = !conn.script.is_empty();
+            let seen = Seen { conn: number, request: &request, complete: true, behind, now_us: self.now_us };
             if !std::mem::take(&mut conn.head_answered) {
                 conn.script.extend(serve(&seen).unwrap_or_else(|| vec![Do::Silence]));
             }
@@ -149,7 +150,8 @@ impl World {
         if let Some(request) = conn.judge.current()
             && !conn.head_answered
         {
-            let seen = Seen { conn: number, request, complete: false };
+            let behind = !conn.script.is_empty();
+            let seen = Seen { conn: number, request, complete: false, behind, now_us: self.now_us };
             if let Some(script) = serve(&seen) {
                 conn.head_answered = true;
                 conn.script.extend(script);

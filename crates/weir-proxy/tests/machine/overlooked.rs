@@ -1,0 +1,227 @@
+//! Proves: a server that overlooks requests which came together is found, whether it closes such connections or keeps them, and nobody
+//! waits for that; one that is slow, stops for a while, or ends connections instead of answering is not taken for it.
+//! docs/pipelining.md#what-may-follow-what
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use weir_check::upstreams::check_honest;
+use weir_proxy::placement::sticky::{Cookie, Sticky};
+use weir_proxy::plan::{PipelineMode, Plan};
+use weir_proxy::upstream::server_state::Order;
+use weir_proxy::upstream::trust::Doubt;
+
+use crate::world::{Do, Seen, World, answer, plan};
+
+/// What an answer takes.
+const QUICK_US: u64 = 200;
+
+fn deep(connections: u32) -> Plan {
+    let mut deep = plan(1, connections);
+    deep.upstreams[0].pipeline = PipelineMode::Depth(16);
+    deep
+}
+
+fn at_once(seen: &Seen<'_>) -> Option<Vec<Do>> {
+    Some(vec![Do::Delay(QUICK_US), Do::Answer(answer(seen.request))])
+}
+
+/// Every client asks once a round, and is answered `within_us`.
+fn all_ask(world: &mut World, clients: &[usize], rounds: u32, label: &str, within_us: u64) {
+    for round in 0..rounds {
+        let nonce = |client: usize| format!("{label}{round:04}{client}");
+        clients.iter().for_each(|client| world.get(*client, &nonce(*client)));
+        world.run_for(within_us);
+        for client in clients {
+            let nonce = nonce(*client);
+            let reply = world.clients[*client].replies.last().expect("an answer");
+            check_honest(&nonce, reply).unwrap_or_else(|fault| panic!("{nonce}: {fault:?}"));
+        }
+        world.run_for(3_000_000 - within_us);
+    }
+}
+
+/// A world with so many clients whose requests are pipelined on eight connections.
+fn pipelined(clients: usize) -> (World, Vec<usize>) {
+    let mut world = World::started(deep(8), 1, 1);
+    let clients: Vec<usize> = (0..clients).map(|_| world.client()).collect();
+    all_ask(&mut world, &clients, 20, "aaaa", 1_000_000);
+    assert!(world.depth() > 1);
+    (world, clients)
+}
+
+fn demotions(world: &World) -> u64 {
+    world.count(|counters| counters.demotions.get())
+}
+
+/// gunicorn with threads reads requests that came together, answers the first, and waits for the connection to become readable; it
+/// closes it for idle, or not.
+fn overlook(world: &mut World, closes_after_us: Option<u64>) {
+    world.serve(move |seen| match closes_after_us {
+        _ if !seen.behind => at_once(seen),
+        Some(us) => Some(vec![Do::Delay(us), Do::Fin, Do::Silence]),
+        None => Some(vec![Do::Silence]),
+    });
+}
+
+/// It is found once, for what it does, and has one request at a time from then on.
+fn assert_found(world: &mut World, clients: &[usize]) {
+    assert_eq!(demotions(world), 1);
+    assert_eq!(world.nodes[0].engine.report().servers[0].penalty_for, Some(Doubt::CutsShort));
+    world.measure_depth();
+    all_ask(world, clients, 5, "cccc", 1_000_000);
+    assert_eq!(world.depth(), 1);
+}
+
+#[test]
+fn a_server_that_overlooks_requests_is_not_pipelined() {
+    for closes_after_us in [Some(2_000_000), Some(75_000_000), None] {
+        let (mut world, clients) = pipelined(8);
+        overlook(&mut world, closes_after_us);
+        all_ask(&mut world, &clients, 1, "bbbb", 500_000);
+        assert_found(&mut world, &clients);
+        world.finish();
+    }
+}
+
+/// More than may be moved: they have to wait until the server is found, not until it closes connections.
+#[test]
+fn a_crowd_that_is_overlooked_waits_for_seconds_at_most() {
+    let (mut world, clients) = pipelined(400);
+    overlook(&mut world, None);
+    all_ask(&mut world, &clients, 1, "bbbb", 2_500_000);
+    assert_found(&mut world, &clients);
+    world.finish();
+}
+
+/// What is answered late behind another answer is asked twice only until the server has shown that it is slow and overlooks nothing.
+#[test]
+fn a_server_that_is_slow_behind_an_answer_is_asked_twice_a_few_times() {
+    let (mut world, clients) = pipelined(8);
+    let asked = Rc::new(RefCell::new(BTreeMap::new()));
+    let counted = asked.clone();
+    world.serve(move |seen| {
+        // One of the last client's in three.
+        let nonce = seen.request.nonce();
+        let slow = nonce.ends_with("7") && nonce.as_bytes()[7].is_multiple_of(3);
+        *counted.borrow_mut().entry(nonce.to_owned()).or_insert(0) += u32::from(slow);
+        Some(vec![Do::Delay(if slow { 400_000 } else { 200 }), Do::Answer(answer(seen.request))])
+    });
+    all_ask(&mut world, &clients, 30, "bbbb", 1_000_000);
+    let twice = asked.borrow().values().filter(|times| **times > 1).count();
+    assert_eq!(twice, 3);
+    assert_eq!(world.count(|counters| counters.demotions.get()), 0);
+    world.finish();
+}
+
+/// An answer to something like this takes long, and comes or not.
+fn slow(seen: &Seen<'_>) -> bool {
+    seen.request.target.starts_with("/slow")
+}
+
+/// One of eight requests that come together, and not the first, is slow; which is so 20 times.
+fn ask_slow_ones(world: &mut World, clients: &[usize]) {
+    for round in 0..20 {
+        for (n, client) in clients.iter().enumerate() {
+            let path = if n == 7 { "/slow" } else { "/v" };
+            world.ask(*client, "GET", &format!("{path}?n=bbb{round:04}{n}"), "");
+        }
+        world.run_for(3_000_000);
+    }
+}
+
+/// It closes a connection instead of answering, a while after what came before. So it does where the request comes alone.
+#[test]
+fn a_server_that_ends_connections_over_slow_requests_overlooks_nothing() {
+    let (mut world, clients) = pipelined(8);
+    world.serve(|seen| if slow(seen) { Some(vec![Do::Delay(1_000_000), Do::Fin]) } else { at_once(seen) });
+    let client = clients[0];
+    world.ask(client, "GET", "/v?n=bbbb0000", "");
+    world.ask(clients[7], "GET", "/slow?n=bbbb0001", "");
+    world.run_for(10_000_000);
+    check_honest("bbbb0000", world.clients[client].replies.last().unwrap()).unwrap();
+    assert!(world.clients[clients[7]].statuses().last().is_some_and(|status| *status >= 500));
+    assert_eq!(demotions(&world), 0);
+    world.finish();
+}
+
+/// A pause for a collection of garbage, for example: nothing is answered elsewhere either.
+#[test]
+fn a_server_that_stops_for_a_while_overlooks_nothing() {
+    let (mut world, clients) = pipelined(100);
+    let stops_us = world.now_us + QUICK_US;
+    // What has come by then is answered behind the pause, on each connection.
+    let mut paused = BTreeSet::new();
+    world.serve(move |seen| {
+        let stopped = (seen.now_us >= stops_us || seen.behind) && paused.insert(seen.conn);
+        // Connections that were made last are served first.
+        let ends_us = stops_us + 3_000_000 + 5_000 * 20_u64.saturating_sub(seen.conn as u64);
+        let pause = stopped.then(|| Do::Delay(ends_us.saturating_sub(seen.now_us)));
+        Some(pause.into_iter().chain([Do::Answer(answer(seen.request))]).collect())
+    });
+    clients.iter().enumerate().for_each(|(n, client)| world.get(*client, &format!("bbbb{n:04}")));
+    world.run_for(60_000_000);
+    for (n, client) in clients.iter().enumerate() {
+        check_honest(&format!("bbbb{n:04}"), world.clients[*client].replies.last().unwrap()).unwrap();
+    }
+    assert_eq!(demotions(&world), 0);
+    world.finish();
+}
+
+/// An interim answer shows that the request was read.
+#[test]
+fn what_has_an_interim_answer_is_not_overlooked() {
+    let (mut world, clients) = pipelined(8);
+    world.serve(|seen| {
+        let hint = Do::Bytes(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".to_vec());
+        let mut script = at_once(seen)?;
+        if slow(seen) {
+            script.splice(0..0, [hint, Do::Delay(1_000_000)]);
+        }
+        Some(script)
+    });
+    ask_slow_ones(&mut world, &clients);
+    for round in 0..20 {
+        assert_eq!(world.times_served(&format!("bbb{round:04}7")), 1);
+    }
+    assert_eq!(demotions(&world), 0);
+    world.finish();
+}
+
+/// A request that is bound to a server which an operator has taken out of use has its answer where it is.
+#[test]
+fn what_is_bound_stays_where_no_more_is_taken() {
+    let mut plan = plan(2, 1);
+    let upstream = &mut plan.upstreams[0];
+    upstream.pipeline = PipelineMode::Depth(16);
+    let names: Vec<&str> = upstream.servers.iter().map(|server| server.name.as_str()).collect();
+    upstream.sticky = Some(Sticky::new(&Cookie::new("srv"), false, "", "app", &names));
+    let mut world = World::started(plan, 1, 1);
+    for server in &mut world.servers {
+        server.serve = Box::new(|seen| match slow(seen) {
+            true => Some(vec![Do::Delay(1_500_000), Do::Answer(answer(seen.request))]),
+            false => at_once(seen),
+        });
+    }
+    let clients: Vec<usize> = (0..2).map(|_| world.client()).collect();
+    world.get(clients[0], "aaaa0000");
+    world.run_for(1_000);
+    let set = world.clients[clients[0]].replies[0].fields.first("set-cookie").unwrap().to_owned();
+    let cookie = format!("Cookie: {}\r\n", set.split(';').next().unwrap());
+    for n in 1..200 {
+        world.ask(clients[0], "GET", &format!("/v?n=aaaa{n:04}"), &cookie);
+        world.run_for(1_000);
+    }
+    world.ask(clients[0], "GET", "/v?n=bbbb0000", &cookie);
+    world.ask(clients[1], "GET", "/slow?n=bbbb0001", &cookie);
+    world.run_for(100);
+    let [server] = world.seen_by("bbbb0001")[..] else { panic!("it is on its way") };
+    assert_eq!(world.depth(), 2);
+    world.order(server as u32, Order::Disable);
+    world.run_for(5_000_000);
+    check_honest("bbbb0000", world.clients[clients[0]].replies.last().unwrap()).unwrap();
+    check_honest("bbbb0001", world.clients[clients[1]].replies.last().unwrap()).unwrap();
+    assert_eq!(world.seen_by("bbbb0001"), [server]);
+    world.finish();
+}
