@@ -43,8 +43,8 @@ pub struct StrictRequests {
     /// The request whose body isn't complete, and where that ends.
     open: Option<(Request, BodyReader)>,
     ready: VecDeque<Request>,
-    /// For each request whose head was seen and that isn't answered: may another follow it?
-    unanswered: VecDeque<bool>,
+    /// For each request whose head was seen and that isn't answered: may another follow it? And its head.
+    unanswered: VecDeque<(bool, Vec<u8>)>,
     /// Most requests that were ever unanswered at once.
     unanswered_max: usize,
     /// After 101: raw bytes that nobody took.
@@ -134,11 +134,16 @@ impl StrictRequests {
     }
 
     fn feed_head(&mut self, input: &[u8]) -> Result<usize, Violation> {
-        if self.unanswered.back() == Some(&false) {
-            return Err(Violation::new(self.offset, "bytes behind a request that must not be followed", input));
-        }
         let before = self.pending.len();
         self.pending.extend_from_slice(input);
+        // But for what is unanswered, once more: its answer is for nobody.
+        let repeated = |(_, head): &(bool, Vec<u8>)| {
+            let len = head.len().min(self.pending.len());
+            head[..len] == self.pending[..len]
+        };
+        if self.unanswered.back().is_some_and(|(followed, _)| !followed) && !self.unanswered.iter().any(repeated) {
+            return Err(Violation::new(self.offset, "bytes behind a request that must not be followed", input));
+        }
         let fault = |(at, rule), bytes: &[u8], offset: u64| Violation::new(offset + at as u64, rule, bytes);
         let end = head_end(&self.pending, &mut self.searched)
             .map_err(|error| fault(error, &self.pending[before.saturating_sub(40)..], self.offset))?;
@@ -146,7 +151,7 @@ impl StrictRequests {
         let request =
             self.head(&self.pending[..end]).map_err(|rule| Violation::new(self.offset, rule, &self.pending[..end]))?;
         let last = self.rules.lasts && request.0.invites_surplus();
-        self.unanswered.push_back(request.0.may_be_followed() && !last);
+        self.unanswered.push_back((request.0.may_be_followed() && !last, self.pending[..end].to_vec()));
         self.unanswered_max = self.unanswered_max.max(self.unanswered.len());
         self.open = Some(request);
         self.offset += end as u64;

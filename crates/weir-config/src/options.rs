@@ -419,7 +419,7 @@ const PIPELINE: Block = Block {
             "escape",
             Kind::Flag,
             Default::Is("#true"),
-            "Requests that wait behind an answer far slower than usual, or seem to be overlooked behind another one, are sent again on another connection, at most one in five; behind one that has gone on for a second all.",
+            "Requests that wait behind an answer far slower than usual are sent again on another connection, at most one in five; behind one that has gone on for a second all. One that its server seems to have overlooked behind another is sent once more on the same connection.",
         ),
     ],
     blocks: &[],

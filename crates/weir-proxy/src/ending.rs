@@ -87,7 +87,7 @@ worded! {
     Replaced: "replaced";
     /// The client has as many as it may.
     LeastRecentlyUsed: "least-recently-used";
-    /// Its server seems to have overlooked what was sent on it.
+    /// Its server seemed to have overlooked what was sent on it, so that it was sent there once more.
     Overlooked: "overlooked";
     /// Nobody waits for the answer any more, or for a long one that has another connection as well.
     Cancelled: "cancelled";
@@ -117,7 +117,6 @@ impl UpstreamEnd {
                 | UpstreamEnd::ServerSaidClose
                 | UpstreamEnd::NotReusable
                 | UpstreamEnd::Unacknowledged
-                | UpstreamEnd::Overlooked
         )
     }
 }

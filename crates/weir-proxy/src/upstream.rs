@@ -11,6 +11,7 @@ pub(crate) mod idle_limit;
 pub(crate) mod keepalive_limit;
 pub(crate) mod lines;
 pub(crate) mod misframing;
+pub(crate) mod overlook;
 pub(crate) mod places;
 pub(crate) mod private_pool;
 pub mod probe;

@@ -87,7 +87,7 @@ impl Engine {
         let link = self.links.at_mut(index);
         let server = link.server as usize;
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
-        let moved = link.take_behind(false, |ask| keeps_up(&front, ask));
+        let moved = link.take_behind(|ask| keeps_up(&front, ask));
         let count = moved.len() as u64;
         self.counters.resends.add(count);
         self.servers[server].stats.resends.add(count);

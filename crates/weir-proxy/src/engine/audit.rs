@@ -85,7 +85,7 @@ impl Engine {
         }
         let unfollowed = |entry: &crate::upstream::entry::Entry| entry.ask.traits.is_unfollowed();
         if let Some(at) = link.entries.iter().position(unfollowed)
-            && (at + 1 < link.entries.len() || !link.hold)
+            && (at + 1 < link.entries.len() && !link.nudged || !link.hold)
         {
             return Err(format!("request {at} of {} must not be followed", link.entries.len()));
         }

@@ -11,7 +11,7 @@ use super::Engine;
 use super::answer::Lines;
 use super::upstream::LARGE_BYTES;
 use crate::cross::mail::AnswerHead;
-use crate::request::pending_request::{LinkId, PendingRequest, RequestFlags};
+use crate::request::pending_request::{LinkId, PendingRequest};
 use crate::upstream::trust::Doubt;
 
 impl Engine {
@@ -82,11 +82,8 @@ impl Engine {
         self.measure(index);
         let link = self.links.at_mut(index);
         (link.begun, link.begun_us) = (true, self.now_us);
-        if link.entries.front().is_some_and(|entry| entry.overlooked) {
-            self.servers[link.server as usize].early_close.on_slow_answer(self.now_us);
-        }
-        if ask.traits.has(RequestFlags::MOVED) {
-            self.note_copy_answered(index, ask.id);
+        if link.nudged {
+            self.judge_silence(index);
         }
         let link = self.links.at(index);
         if link.answers == 0 && link.owner.is_none() {

@@ -4,9 +4,9 @@
 //! client reads. Nothing more is sent behind it; safe requests that wait behind it are sent again on other connections, and
 //! their answers on this one are thrown away. Each request is moved so at most twice, the second time to where nothing is in front
 //! of it. Only a share of all is moved, so that a server in trouble doesn't get its load multiplied; but all behind an answer that
-//! has begun and does not end (an event stream). The late request itself stays: only its own client waits for it. But where it was
-//! sent behind another one, its server may have overlooked it ([`super::overlooked`]): it is moved as well. Where requests may not be moved (`escape`), what takes long still keeps its connection
-//! from others. What waits for a server all of whose connections have such answers, or large ones, goes to another server that has
+//! has begun and does not end (an event stream). The late request itself stays: only its own client waits for it. What a server
+//! seems to have overlooked is the business of [`super::overlooked`]. Where requests may not be moved (`escape`), what takes long still
+//! keeps its connection from others. What waits for a server all of whose connections have such answers, or large ones, goes to another server that has
 //! room. Slow clients are the business of [`super::aside`].
 
 use super::Engine;
@@ -76,15 +76,13 @@ impl Engine {
     /// The time of [`Engine::watch_late`] is up, or that of another timer of the connection.
     pub(super) fn check_late(&mut self, index: u32) {
         self.links.at_mut(index).late_due_us = u64::MAX;
-        self.check_silence(index);
-        if !self.links.is_occupied(index) {
+        if !self.check_silence(index) {
             return;
         }
         let link = self.links.at(index);
         let server = link.server as usize;
         let waits = !self.servers[server].waiting.is_empty();
-        let unnoticed = link.may_overlook();
-        if link.entries.len() < 2 - usize::from(waits || unnoticed) || link.state != LinkState::Ready {
+        if link.entries.len() < 2 - usize::from(waits) || link.state != LinkState::Ready {
             return;
         }
         let late_us = self.late_us(server);
@@ -100,14 +98,9 @@ impl Engine {
             self.dispatch(server);
         }
         let escapes = self.servers[server].usual.watches();
-        let overlooked = unnoticed && escapes && self.may_overlook(server);
-        let link = self.links.at_mut(index);
-        if let Some(front) = link.entries.front_mut() {
-            front.overlooked |= unnoticed;
-        }
-        if escapes && (overlooked || link.entries.iter().skip(1).any(|entry| entry.is_movable())) {
+        if escapes && self.links.at(index).entries.iter().skip(1).any(|entry| entry.is_movable()) {
             self.arm_late(index, self.now_us + again_us);
-            self.leave_behind(index, overlooked);
+            self.leave_behind(index);
         }
     }
 
@@ -141,14 +134,11 @@ impl Engine {
         }
     }
 
-    /// Moves what may leave and has somewhere to go: what is behind the oldest request, and that one too if it was `overlooked`.
-    fn leave_behind(&mut self, index: u32, overlooked: bool) {
+    /// Moves what is behind the oldest request, may leave and has somewhere to go.
+    fn leave_behind(&mut self, index: u32) {
         let server = self.links.at(index).server as usize;
         let mut group = self.groups[usize::from(self.servers[server].upstream)].servers.clone();
         if !group.any(|other| self.servers[other].has_room()) {
-            if overlooked {
-                self.give_one_up(index);
-            }
             return;
         }
         let machine = &self.servers[server];
@@ -158,22 +148,15 @@ impl Engine {
         let endless = link.begun && self.now_us >= link.begun_us + ENDLESS_US;
         let usual = &mut self.servers[server].usual;
         // What is bound to a server that takes nothing more waits where it is.
-        let stays = |ask: &PendingRequest| {
-            binds && ask.traits.has(RequestFlags::BOUND) || !overlooked && !keeps_up(&front, ask)
-        };
+        let stays = |ask: &PendingRequest| binds && ask.traits.has(RequestFlags::BOUND) || !keeps_up(&front, ask);
         let leaves = |ask: &PendingRequest| !stays(ask) && (endless || usual.may_move());
-        let mut moved = link.take_behind(overlooked, leaves);
+        let mut moved = link.take_behind(leaves);
         for (ask, _) in &mut moved {
             ask.traits = ask
                 .traits
                 .with(RequestFlags::ALONE, ask.traits.has(RequestFlags::MOVED))
                 .with(RequestFlags::MOVED, true);
         }
-        self.send_moved(server, moved);
-    }
-
-    /// Requests that were taken away from behind late answers of a server get in line for another connection.
-    pub(super) fn send_moved(&mut self, server: usize, moved: Vec<(PendingRequest, Vec<u8>)>) {
         let count = moved.len() as u64;
         self.counters.escapes.add(count);
         self.servers[server].stats.escapes.add(count);

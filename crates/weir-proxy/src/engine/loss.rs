@@ -88,8 +88,6 @@ struct Lost {
     abrupt: bool,
     /// The server ended it with requests that followed others, unanswered.
     pipelined: bool,
-    /// The server seems to have overlooked what is unanswered.
-    overlooked: bool,
     /// It had rested when the oldest of the unanswered requests was sent.
     rested: bool,
     connected_us: u64,
@@ -124,7 +122,6 @@ impl Lost {
         let by_server = matches!(loss, Loss::Announced | Loss::Orderly | Loss::Closed | Loss::Died);
         let unsaid = matches!(loss, Loss::Died | Loss::Closed) && was_ready;
         let rest_us = link.rest_us(now_us);
-        let overlooked = loss == Loss::Closed && link.overlooks(now_us);
         let behind_answer = unsaid && !link.begun && link.answers > 0;
         let front = link.entries.front().filter(|front| front.start < link.log.flushed());
         Lost {
@@ -135,9 +132,8 @@ impl Lost {
             was_ready,
             at_rest: unsaid && link.entries.is_empty(),
             rest_us,
-            abrupt: behind_answer && pooled && !overlooked && (!link.entries.is_empty() || rest_us < ABRUPT_US),
+            abrupt: behind_answer && pooled && (!link.entries.is_empty() || rest_us < ABRUPT_US),
             pipelined: by_server && was_ready && link.since_sync > 0 && !link.entries.is_empty(),
-            overlooked,
             rested: link.rested,
             connected_us: link.connected_us,
             answers: link.answers,
@@ -338,9 +334,7 @@ impl Engine {
             self.place_again(ask, bytes);
         }
         let piped = lost.answers - lost.answers_alone;
-        if lost.overlooked {
-            self.server_overlooks(server);
-        } else if lost.pipelined && self.servers[server].early_close.on_end(self.now_us, piped) {
+        if lost.pipelined && self.servers[server].early_close.on_end(self.now_us, piped) {
             self.doubt_server(server as u32, Some(Doubt::CutsShort));
             self.tell_all_doubt(server as u32, Some(Doubt::CutsShort));
         }
@@ -391,8 +385,7 @@ impl Engine {
     /// What becomes of each request that was on a connection: it fails, or it is among those to be placed again, oldest first.
     fn reclaim_all(&mut self, lost: &mut Lost) -> Vec<(PendingRequest, Vec<u8>)> {
         let server = lost.server;
-        // A server that has overlooked requests has not died of them.
-        let may_be_death = matches!(lost.loss, Loss::Died | Loss::Closed) && lost.pooled && !lost.overlooked;
+        let may_be_death = matches!(lost.loss, Loss::Died | Loss::Closed) && lost.pooled;
         let crash = lost.front_us.filter(|_| may_be_death).and_then(|us| self.crash_of(server, lost.connected_us, us));
         let mut again = Vec::new();
         for (position, mut entry) in std::mem::take(&mut lost.entries).into_iter().enumerate() {

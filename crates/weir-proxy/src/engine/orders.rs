@@ -8,7 +8,6 @@ use super::loss::Loss;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
 use crate::upstream::connection::LinkState;
-use crate::upstream::early_close::EarlyCloseDetector;
 use crate::upstream::server_state::{Order, ServerState};
 
 /// Due never: a connection that is not to be made.
@@ -19,7 +18,7 @@ impl Engine {
     pub fn clear_surplus(&mut self, server: usize) {
         if let Some(machine) = self.servers.get_mut(server) {
             machine.trust.clear();
-            machine.early_close = EarlyCloseDetector::default();
+            (machine.early_close, machine.usual.overlook) = <_>::default();
             self.refresh_links(server);
             self.dispatch(server);
         }

@@ -1,136 +1,104 @@
 //! Requests that a server overlooks. gunicorn with threads reads what came together, answers the first request, and waits until there is
-//! more to read; so the next one is unanswered until the connection is closed for idle.
+//! more to read; so the next one would be unanswered until the server closes the connection as idle.
 //!
-//! A late request that was sent behind another one is sent on another connection as well ([`super::late`]). When its server answers it
-//! there, and here nothing has come for [`OVERLOOKED_US`], nor [`OUTRUN_US`](crate::upstream::early_close::OUTRUN_US) later, the server has overlooked it, or is very slow now and then. It has
-//! overlooked it when it closes such a connection; or, because it may keep connections for long, when two of them together have been
-//! silent for [`SILENCE_US`]. When all are silent, so that nothing can be sent elsewhere, one is given up for that after [`GIVEN_UP_US`].
-//! Then it is doubted ([`Doubt::CutsShort`]), and whatever is overlooked on other connections goes again. A server
-//! whose late answers come after all is soon taken for slow ([`crate::upstream::early_close`]), so that nothing is sent twice for this.
-//! docs/pipelining.md#what-may-follow-what
+//! A safe request that was sent behind another one, and whose answer is silent for far longer than usual, is sent once more on the same
+//! connection: whatever has overlooked it is woken by that. The second answer is thrown away, and the connection is closed when nobody
+//! waits for it. When the first answer comes at once, again and again ([`crate::upstream::overlook`]), the server is doubted
+//! ([`Doubt::CutsShort`]) and gets one request at a time; those that still wait behind others are helped without patience. Bound: once
+//! for each oldest request. docs/pipelining.md#what-may-follow-what
 
 use super::Engine;
 use super::loss::Loss;
 use crate::ending::UpstreamEnd;
-use crate::request::pending_request::{ExchangeId, RequestFlags};
-use crate::upstream::early_close::OVERLOOKED_US;
-use crate::upstream::entry::EntryCopy;
+use crate::upstream::entry::Entry;
+use crate::upstream::overlook::PATIENCE_US_MAX;
 use crate::upstream::trust::Doubt;
 
-/// So long must connections of a server have been silent together, each for [`OVERLOOKED_US`] at least.
-const SILENCE_US: u64 = 2_000_000;
-/// One that is silent is given up after this, if it must be.
-const GIVEN_UP_US: u64 = 1_000_000;
-/// Connections of a server whose oldest request was sent elsewhere as well and is unanswered. While there are more, the server may have
-/// come to a stop altogether, and nothing is sent twice for this.
-const OUTSTANDING_MAX: usize = 16;
+/// Spreads numbers that are close to each other.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Engine {
-    /// Whether a server may have overlooked a late request that was sent behind another one.
-    pub(super) fn may_overlook(&self, server: usize) -> bool {
-        let outstanding = |index: &&u32| {
-            let link = self.links.at(**index);
-            !link.begun && link.entries.front().is_some_and(|front| front.overlooked && front.copy == EntryCopy::Sent)
-        };
-        self.servers[server].early_close.may_overlook(self.now_us)
-            && self.servers[server].links.iter().filter(outstanding).count() < OUTSTANDING_MAX
-    }
-
-    /// A request that was moved is being answered on this connection: what its server makes of it where it came from will show.
-    pub(super) fn note_copy_answered(&mut self, answering: u32, id: ExchangeId) {
-        let (now_us, server) = (self.now_us, self.links.at(answering).server as usize);
-        for position in 0..self.servers[server].links.len() {
-            let index = self.servers[server].links[position];
-            let link = self.links.at_mut(index);
-            let Some(entry) = link.entries.iter_mut().find(|entry| entry.ask.id == id && entry.copy == EntryCopy::Sent)
-            else {
-                continue;
-            };
-            entry.copy = EntryCopy::Answered(now_us);
-            if let Some(due_us) = link.outrun_us() {
-                self.arm_late(index, due_us);
-            }
-        }
-    }
-
-    /// Looks whether the server has overlooked the oldest request of a connection, of which nobody may want the answer here any more. This
-    /// may end it.
-    pub(super) fn check_silence(&mut self, index: u32) {
+    /// Looks whether the server may have overlooked the oldest request of a connection, or when that will be so. False: the connection
+    /// is gone.
+    pub(super) fn check_silence(&mut self, index: u32) -> bool {
         let link = self.links.at(index);
-        let Some(due_us) = link.outrun_us().filter(|_| link.is_ready()) else { return };
         let server = link.server as usize;
-        let known = self.servers[server].trust.penalty_for(self.now_us) == Some(Doubt::CutsShort);
+        let Some(since_us) = link.silent_since_us().filter(|_| self.servers[server].usual.watches()) else {
+            return true;
+        };
+        let wanted = link.entries.iter().any(|entry| !entry.cancelled && !self.is_gone(entry.ask.id));
+        let done = link.nudged_us < u64::MAX && link.nudged_us >= since_us;
+        let due_us = match wanted {
+            true if done => return true,
+            true => since_us.saturating_add(self.silence_max_us(server, index, since_us)),
+            false => since_us + PATIENCE_US_MAX,
+        };
         if self.now_us < due_us {
             self.arm_late(index, due_us);
-        } else if known && link.lasts() {
-            self.lose_link(index, Loss::Ours, UpstreamEnd::Overlooked);
-        } else if self.is_overlooking(server) {
-            self.server_overlooks(server);
+        } else if wanted {
+            self.nudge(index);
         } else {
-            self.arm_late(index, self.now_us + OVERLOOKED_US);
+            // Its server may never say anything again.
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled);
         }
+        wanted || self.now_us < due_us
     }
 
-    /// Whether so many connections of a server have been silent for so long, although it answered elsewhere, that this is no accident.
-    /// One that was outrun stands for all where nothing more can be sent elsewhere.
-    fn is_overlooking(&self, server: usize) -> bool {
+    /// How long an answer may be silent, each time a little different: so an answer that takes its time can't be taken for one that
+    /// came because of what was sent.
+    fn silence_max_us(&self, server: usize, index: u32, since_us: u64) -> u64 {
         let machine = &self.servers[server];
-        let stuck = !machine.has_room();
-        let links = machine.links.iter().map(|index| self.links.at(*index));
-        let silent = links.filter_map(|link| Some((link.silence_us(self.now_us)?, link.overlooks(self.now_us))));
-        let (outrun, sum_us) = silent
-            .filter(|(_, outrun)| *outrun || stuck)
-            .fold((0, 0), |(count, sum_us), (us, outrun)| (count + u32::from(outrun), sum_us + us));
-        sum_us >= SILENCE_US && outrun > u32::from(!stuck)
+        let late_us = machine.usual.late_us();
+        let patience_us = machine.usual.overlook.patience_us(late_us);
+        if machine.trust.penalty_for(self.now_us) == Some(Doubt::CutsShort) {
+            return patience_us.min(late_us);
+        }
+        let random = (since_us ^ u64::from(index) << 32).wrapping_mul(SPREAD) >> 32;
+        patience_us.saturating_add(random % patience_us)
     }
 
-    /// A connection is silent, and there is no other for what may be overlooked on it: it is given up, one a second of its server's at
-    /// most, so that another one shows whether the server has come to a stop. The oldest request of one that stays is asked there
-    /// first.
-    pub(super) fn give_one_up(&mut self, index: u32) {
+    /// Sends the first request that somebody waits for once more, behind the others.
+    fn nudge(&mut self, index: u32) {
         let link = self.links.at(index);
+        let plan = &self.plan.upstreams[usize::from(self.servers[link.server as usize].upstream)];
+        let fits = link.entries.len() < plan.queue_size as usize;
+        let may = |entry: &&Entry| entry.is_movable() && !self.is_gone(entry.ask.id);
+        let Some(entry) = link.entries.iter().find(may).filter(|_| fits) else { return };
+        let (ask, start, len) = (entry.ask, entry.start, entry.len as usize);
+        let link = self.links.at_mut(index);
+        let again = link.log.end();
+        let bytes = link.log.copy(start, len);
+        link.log.pending().extend_from_slice(&bytes);
+        (link.nudged, link.nudged_us) = (true, self.now_us);
+        self.push_to_link(index, ask, again);
+        let link = self.links.at_mut(index);
+        if let Some(last) = link.entries.back_mut() {
+            (last.cancelled, last.doubled) = (true, true);
+        }
+        let stats = &self.servers[link.server as usize].stats;
+        self.counters.escapes.add(1);
+        stats.escapes.add(1);
+        self.mark_link(index);
+    }
+
+    /// An answer begins on a connection on which a request was sent once more.
+    pub(super) fn judge_silence(&mut self, index: u32) {
+        let now_us = self.now_us;
+        let link = self.links.at_mut(index);
         let server = link.server as usize;
-        let usual_us = Some(self.servers[server].usual.late_us()).filter(|us| *us < u64::MAX).unwrap_or(SILENCE_US);
-        let long = link.silence_us(self.now_us).is_some_and(|us| us >= usual_us.max(GIVEN_UP_US));
-        if !long || !link.lasts() || !self.may_send_again(index) {
+        let nudged_us = std::mem::replace(&mut link.nudged_us, u64::MAX);
+        let machine = &mut self.servers[server];
+        let known = machine.trust.penalty_for(now_us) == Some(Doubt::CutsShort);
+        let late_us = machine.usual.late_us();
+        if nudged_us == u64::MAX || known || !machine.usual.overlook.on_answer(late_us, now_us - nudged_us) {
             return;
         }
-        if !self.servers[server].early_close.may_give_up(self.now_us) {
-            return;
-        }
-        let stays = |other: &&u32| {
-            let other = self.links.at(**other);
-            other.may_overlook() && other.silence_us(self.now_us).is_some()
-        };
-        let other = self.servers[server].links.iter().filter(|other| **other != index).find(stays).copied();
-        let link = self.links.at(index);
-        let answers = link.answers - link.answers_alone;
-        self.lose_link(index, Loss::Ours, UpstreamEnd::Overlooked);
-        if let Some(other) = other {
-            let link = self.links.at_mut(other);
-            let front = link.entries.front().map(|entry| entry.ask.id);
-            let mut moved = link.take_behind(true, |ask| Some(ask.id) == front);
-            for (ask, _) in &mut moved {
-                ask.traits = ask.traits.with(RequestFlags::MOVED, true).with(RequestFlags::ALONE, true);
-            }
-            self.send_moved(server, moved);
-        }
-        if self.servers[server].early_close.on_end(self.now_us, answers) {
-            self.server_overlooks(server);
-        }
-    }
-
-    /// A server overlooks requests: it has one at a time for a while, and what else it may have overlooked is sent again.
-    pub(super) fn server_overlooks(&mut self, server: usize) {
-        let doubt = Doubt::CutsShort;
-        self.servers[server].early_close.on_overlooked();
-        self.doubt_server(server as u32, Some(doubt));
-        self.tell_all_doubt(server as u32, Some(doubt));
+        self.doubt_server(server as u32, Some(Doubt::CutsShort));
+        self.tell_all_doubt(server as u32, Some(Doubt::CutsShort));
         for position in 0..self.servers[server].links.len() {
             let index = self.servers[server].links[position];
-            let link = self.links.at(index);
-            if link.is_ready() && link.silence_us(self.now_us).is_some() && link.lasts() {
-                self.lose_link(index, Loss::Ours, UpstreamEnd::Overlooked);
+            if self.links.at(index).silent_since_us().is_some() {
+                self.arm_late(index, now_us);
             }
         }
     }

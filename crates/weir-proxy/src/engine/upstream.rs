@@ -13,7 +13,7 @@ use crate::observe::glitch::UpstreamGlitch;
 use crate::request::pending_request::{ExchangeId, LinkId, RequestFlags};
 use crate::upstream::connection::{LinkState, Step, UpstreamConn};
 use crate::upstream::depth::Answers;
-use crate::upstream::entry::{Entry, EntryCopy};
+use crate::upstream::entry::Entry;
 use crate::upstream::server::Reach;
 use crate::upstream::trust::Doubt;
 
@@ -341,6 +341,10 @@ impl Engine {
             self.lose_link(index, Loss::Ours, UpstreamEnd::ShareClient);
             return;
         }
+        if link.nudged && link.entries.iter().all(|entry| entry.cancelled) {
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Overlooked);
+            return;
+        }
         if link.entries.is_empty() && self.should_leave(index) {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Crowded);
             return self.retire_if_unwanted(server);
@@ -477,8 +481,8 @@ impl Engine {
         if link.state != LinkState::Tunnel && (short || !self.may_send_again(index)) {
             return true;
         }
-        let copied = self.links.at(index).entries.front().is_some_and(|entry| entry.copy != EntryCopy::None);
-        self.lose_link(index, Loss::Ours, if copied { UpstreamEnd::Cancelled } else { UpstreamEnd::ClientGone });
+        let doubled = self.links.at(index).entries.front().is_some_and(|entry| entry.doubled);
+        self.lose_link(index, Loss::Ours, if doubled { UpstreamEnd::Cancelled } else { UpstreamEnd::ClientGone });
         false
     }
 

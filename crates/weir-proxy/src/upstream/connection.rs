@@ -22,7 +22,7 @@ use crate::observe::accounting::Account;
 use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
 use crate::retry::poison::CRASH_US;
 use crate::upstream::backoff::Backoff;
-use crate::upstream::entry::{Entry, EntryCopy};
+use crate::upstream::entry::Entry;
 use crate::upstream::misframing::Print;
 use crate::upstream::request_log::RequestLog;
 use crate::upstream::trust::Doubt;
@@ -245,6 +245,11 @@ pub(crate) struct UpstreamConn {
     pub give_up_us: u64,
     /// Why it was last closed, for status.
     pub closed_why: Option<UpstreamEnd>,
+    /// When a request was last sent once more on it, because its server seems to have overlooked the oldest, whose answer has not
+    /// begun since; `u64::MAX`: never.
+    pub nudged_us: u64,
+    /// That has happened.
+    pub nudged: bool,
     /// Glitches on it since it was established.
     pub glitches: u32,
     /// The end of a body so far that may become the head of another answer: not delivered yet, but for its first bytes.
@@ -284,6 +289,7 @@ impl UpstreamConn {
             late_due_us: u64::MAX,
             unheard_us: u64::MAX,
             unheard_due_us: u64::MAX,
+            nudged_us: u64::MAX,
             rest_due_us: u64::MAX,
             first_due_us: u64::MAX,
             quote_due_us: u64::MAX,
@@ -409,8 +415,7 @@ impl UpstreamConn {
             behind,
             soon,
             cancelled: false,
-            copy: EntryCopy::None,
-            overlooked: false,
+            doubled: false,
         });
     }
 

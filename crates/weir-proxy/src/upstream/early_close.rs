@@ -4,7 +4,7 @@
 //! that had been sent behind others were unanswered: by closing, by a reset, or within an answer. A keep-alive limit
 //! ends them too, but after many answers; so what counts is how many came since the connection was first pipelined.
 //! The engine makes a doubt of it ([`crate::upstream::trust::Doubt::CutsShort`]), which puts the server back to depth 1 for a time.
-//! Bound: five numbers. docs/semantics.md §3a; docs/hostile.md E18, E28.
+//! Bound: two numbers. docs/semantics.md §3a; docs/hostile.md E18, E28.
 
 /// An end after fewer answers since the connection was first pipelined is short.
 const ANSWERS_MIN: u64 = 8;
@@ -12,62 +12,18 @@ const ANSWERS_MIN: u64 = 8;
 const SHORT_ENDS_MAX: u32 = 5;
 /// Ends within this time of one that counted are the same event: a server that dies takes all its connections along.
 const APART_US: u64 = 100_000;
-/// A connection that has rested for so long with a request unanswered that was sent behind another, and that the server answered on
-/// another connection meanwhile, may show that the server has overlooked it.
-pub(crate) const OVERLOOKED_US: u64 = 500_000;
-/// It was answered there so long ago that here it would have been as well, had the server only stopped for a while.
-pub(crate) const OUTRUN_US: u64 = 100_000;
 /// After so long without an end nothing is held against the server.
 const MEMORY_US: u64 = 60_000_000;
-/// Between two connections that are given up.
-const GIVEN_UP_APART_US: u64 = 1_000_000;
-/// Answers that come after all to requests that seemed to be overlooked: from then on the server is taken for slow now and then,
-/// until none has come for [`MEMORY_US`].
-const SLOW_MAX: u8 = 3;
 
-/// How the last eight pipelined connections ended, and how often an answer was only slow.
+/// How the last eight pipelined connections ended.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct EarlyCloseDetector {
     /// One bit for each, the last one lowest: it was short.
     short: u8,
     ended_us: Option<u64>,
-    /// Answers that came after all, and when the last one did.
-    slow: u8,
-    slow_us: u64,
-    given_up_us: Option<u64>,
 }
 
 impl EarlyCloseDetector {
-    /// Whether a late answer to a request that was sent behind another one may mean that the server has overlooked it.
-    pub(crate) fn may_overlook(&self, now_us: u64) -> bool {
-        self.slow < SLOW_MAX || self.is_forgotten(now_us)
-    }
-
-    /// Whether the last answer that was only slow is long ago.
-    fn is_forgotten(&self, now_us: u64) -> bool {
-        now_us.saturating_sub(self.slow_us) > MEMORY_US
-    }
-
-    /// It had not: the answer came.
-    pub(crate) fn on_slow_answer(&mut self, now_us: u64) {
-        let known = if self.is_forgotten(now_us) { 0 } else { self.slow };
-        (self.slow, self.slow_us) = (known.saturating_add(1), now_us);
-    }
-
-    /// Whether one of its connections may be given up because all are silent. Counts it.
-    pub(crate) fn may_give_up(&mut self, now_us: u64) -> bool {
-        let may = self.given_up_us.is_none_or(|us| now_us.saturating_sub(us) >= GIVEN_UP_APART_US);
-        if may {
-            self.given_up_us = Some(now_us);
-        }
-        may
-    }
-
-    /// It has overlooked a request, whatever it did before.
-    pub(crate) fn on_overlooked(&mut self) {
-        self.slow = 0;
-    }
-
     /// The server ended a pipelined connection, `answers` after that had its second request at a time. True: it seems not to
     /// bear pipelining, and the count begins anew.
     pub(crate) fn on_end(&mut self, now_us: u64, answers: u64) -> bool {
@@ -113,26 +69,6 @@ mod tests {
         assert_eq!(found_after(1_000_000, |n| if n % 2 == 0 { 500 } else { 1 }), None, "now and then");
         assert_eq!(found_after(MEMORY_US + 1, |_| 0), None, "once a minute");
         assert_eq!(found_after(1_000, |_| 0), None, "a crash of a hundred connections");
-    }
-
-    #[test]
-    fn who_is_slow_is_taken_for_slow_for_a_minute() {
-        let mut detector = EarlyCloseDetector::default();
-        for n in 0..3 {
-            assert!(detector.may_overlook(n));
-            detector.on_slow_answer(n);
-        }
-        assert!(!detector.may_overlook(MEMORY_US));
-        // One more in time, and the minute begins anew.
-        detector.on_slow_answer(MEMORY_US);
-        assert!(!detector.may_overlook(2 * MEMORY_US));
-        assert!(detector.may_overlook(2 * MEMORY_US + 1));
-        detector.on_slow_answer(2 * MEMORY_US + 1);
-        assert!(detector.may_overlook(2 * MEMORY_US + 1));
-        (0..2).for_each(|_| detector.on_slow_answer(2 * MEMORY_US + 1));
-        assert!(!detector.may_overlook(2 * MEMORY_US + 1));
-        detector.on_overlooked();
-        assert!(detector.may_overlook(2 * MEMORY_US + 1));
     }
 
     #[test]

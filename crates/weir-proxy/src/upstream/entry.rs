@@ -1,11 +1,9 @@
-//! One request on an upstream connection, and what can be said of the oldest one while nothing comes: whether its server may have
-//! overlooked it, and what may leave. Pure.
+//! One request on an upstream connection, and what can be said of those that wait there. Pure.
 //!
 //! Called by the engine. docs/pipelining.md#what-may-follow-what
 
 use crate::request::pending_request::{PendingRequest, RequestFlags};
 use crate::upstream::connection::UpstreamConn;
-use crate::upstream::early_close::{OUTRUN_US, OVERLOOKED_US};
 
 /// One request on a connection.
 #[derive(Debug)]
@@ -24,21 +22,8 @@ pub(crate) struct Entry {
     pub soon: bool,
     /// Nobody wants the answer any more.
     pub cancelled: bool,
-    /// Its copy, because of which nobody does.
-    pub copy: EntryCopy,
-    /// It was the oldest one, sent behind another, when it was late: the server seems to have overlooked it.
-    pub overlooked: bool,
-}
-
-/// Whether a request on a connection was sent on another one as well.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum EntryCopy {
-    /// It is here only.
-    None,
-    /// It was.
-    Sent,
-    /// It was, and the same server has begun to answer there, at this time.
-    Answered(u64),
+    /// Nobody does because it was sent once more, here or elsewhere; or because it is what was sent once more.
+    pub doubled: bool,
 }
 
 impl Entry {
@@ -50,56 +35,27 @@ impl Entry {
 }
 
 impl UpstreamConn {
-    /// The next request to be answered, if its server may have overlooked it: it was sent behind another one, and
-    /// nothing of its answer has come, nor an interim one.
-    fn unnoticed(&self) -> Option<&Entry> {
-        let silent = !self.begun && self.interims() == 0 && self.owner.is_none();
-        self.entries.front().filter(|front| silent && front.behind)
-    }
-
-    /// For how long its server has let it rest although a request is unanswered that was sent behind another one. None: not for long
-    /// enough to say anything.
-    pub(crate) fn silence_us(&self, now_us: u64) -> Option<u64> {
-        self.unnoticed().filter(|front| front.start < self.log.flushed())?;
-        Some(now_us.saturating_sub(self.next_since_us())).filter(|us| *us >= OVERLOOKED_US)
-    }
-
-    /// When it is certain that the next request was answered on another connection, and nothing has come here for long. None: it was not.
-    pub(crate) fn outrun_us(&self) -> Option<u64> {
-        match self.unnoticed()?.copy {
-            EntryCopy::Answered(us) => Some((us + OUTRUN_US).max(self.next_since_us() + OVERLOOKED_US)),
-            EntryCopy::None | EntryCopy::Sent => None,
-        }
-    }
-
-    /// Whether its server has overlooked the next request.
-    pub(crate) fn overlooks(&self, now_us: u64) -> bool {
-        self.outrun_us().is_some_and(|us| us <= now_us)
-    }
-
-    /// Whether its server may have overlooked the next request to be answered, which can be sent again elsewhere.
-    pub(crate) fn may_overlook(&self) -> bool {
-        self.unnoticed().is_some_and(Entry::is_movable)
-    }
-
-    /// Whether all that is wanted of it may be sent again although it may have reached the server.
-    pub(crate) fn lasts(&self) -> bool {
-        self.entries.iter().all(|entry| entry.cancelled || entry.ask.traits.has(RequestFlags::RETRIABLE))
+    /// Since when the next request to be answered may have been overlooked by its server: it was sent behind another one, and nothing
+    /// of its answer has come, nor an interim one. None: it can't.
+    pub(crate) fn silent_since_us(&self) -> Option<u64> {
+        let silent =
+            self.is_ready() && self.owner.is_none() && !self.begun && self.interims() == 0 && !self.has_stash();
+        let front = self.entries.front().filter(|front| silent && front.behind)?;
+        let sent = self.unsent() == 0 && front.start < self.log.flushed();
+        sent.then(|| self.next_since_us())
     }
 
     /// Takes those requests away from behind the oldest that can be sent again elsewhere while this connection has them: what is not
     /// safe must not be processed here after its copy was answered there. Their answers here are thrown away. With their bytes,
-    /// oldest first. The oldest as well, where its server seems to have overlooked it.
+    /// oldest first.
     pub(crate) fn take_behind(
         &mut self,
-        overlooked: bool,
         mut may: impl FnMut(&PendingRequest) -> bool,
     ) -> Vec<(PendingRequest, Vec<u8>)> {
         let mut taken = Vec::new();
-        for entry in self.entries.iter_mut().skip(usize::from(!overlooked)) {
+        for entry in self.entries.iter_mut().skip(1) {
             if entry.is_movable() && may(&entry.ask) {
-                entry.cancelled = true;
-                entry.copy = EntryCopy::Sent;
+                (entry.cancelled, entry.doubled) = (true, true);
                 taken.push((entry.ask, self.log.copy(entry.start, entry.len as usize)));
             }
         }

@@ -12,7 +12,7 @@ use weir_proxy::plan::{PipelineMode, Plan};
 use weir_proxy::upstream::server_state::Order;
 use weir_proxy::upstream::trust::Doubt;
 
-use crate::world::{Do, Seen, World, answer, plan};
+use crate::world::{Do, Rng, Seen, World, answer, plan};
 
 /// What an answer takes.
 const QUICK_US: u64 = 200;
@@ -55,43 +55,57 @@ fn demotions(world: &World) -> u64 {
     world.count(|counters| counters.demotions.get())
 }
 
-/// gunicorn with threads reads requests that came together, answers the first, and waits for the connection to become readable; it
-/// closes it for idle, or not.
-fn overlook(world: &mut World, closes_after_us: Option<u64>) {
-    world.serve(move |seen| match closes_after_us {
-        _ if !seen.behind => at_once(seen),
-        Some(us) => Some(vec![Do::Delay(us), Do::Fin, Do::Silence]),
-        None => Some(vec![Do::Silence]),
-    });
+/// gunicorn with threads reads requests that came together, answers the first, and waits until there is more to read.
+fn overlooks(seen: &Seen<'_>) -> Option<Vec<Do>> {
+    let awaits = seen.behind.then_some(Do::AwaitArrival(seen.arrival + 1));
+    Some(awaits.into_iter().chain(at_once(seen)?).collect())
 }
 
-/// It is found once, for what it does, and has one request at a time from then on.
-fn assert_found(world: &mut World, clients: &[usize]) {
-    assert_eq!(demotions(world), 1);
-    assert_eq!(world.nodes[0].engine.report().servers[0].penalty_for, Some(Doubt::CutsShort));
-    world.measure_depth();
-    all_ask(world, clients, 5, "cccc", 1_000_000);
-    assert_eq!(world.depth(), 1);
-}
-
+/// Nobody waits for long, and after some rounds it has one request at a time.
 #[test]
 fn a_server_that_overlooks_requests_is_not_pipelined() {
-    for closes_after_us in [Some(2_000_000), Some(75_000_000), None] {
-        let (mut world, clients) = pipelined(8);
-        overlook(&mut world, closes_after_us);
-        all_ask(&mut world, &clients, 1, "bbbb", 500_000);
-        assert_found(&mut world, &clients);
+    for count in [8, 400] {
+        let (mut world, clients) = pipelined(count);
+        world.serve(overlooks);
+        all_ask(&mut world, &clients, 6, "bbbb", 1_000_000);
+        assert_eq!(demotions(&world), 1);
+        assert_eq!(world.nodes[0].engine.report().servers[0].penalty_for, Some(Doubt::CutsShort));
+        world.measure_depth();
+        all_ask(&mut world, &clients, 5, "cccc", 500_000);
+        assert_eq!(world.depth(), 1);
         world.finish();
     }
 }
 
-/// More than may be moved: they have to wait until the server is found, not until it closes connections.
+/// The other one is as good as ever.
 #[test]
-fn a_crowd_that_is_overlooked_waits_for_seconds_at_most() {
-    let (mut world, clients) = pipelined(400);
-    overlook(&mut world, None);
-    all_ask(&mut world, &clients, 1, "bbbb", 2_500_000);
-    assert_found(&mut world, &clients);
+fn one_of_two_servers_overlooks_requests() {
+    let mut plan = plan(2, 4);
+    plan.upstreams[0].pipeline = PipelineMode::Depth(16);
+    let mut world = World::started(plan, 1, 1);
+    let clients: Vec<usize> = (0..16).map(|_| world.client()).collect();
+    all_ask(&mut world, &clients, 40, "aaaa", 1_000_000);
+    world.servers[1].serve = Box::new(overlooks);
+    all_ask(&mut world, &clients, 20, "bbbb", 1_000_000);
+    let report = world.nodes[0].engine.report();
+    let penalties: Vec<_> = report.servers.iter().map(|server| server.penalty_for).collect();
+    assert_eq!(penalties, [None, Some(Doubt::CutsShort)]);
+    world.finish();
+}
+
+/// Nothing else may follow what is last of its batch: the answer to what is sent for the sake of others is nobody's.
+#[test]
+fn what_is_last_of_its_batch_is_overlooked_as_well() {
+    let (mut world, clients) = pipelined(8);
+    world.serve(overlooks);
+    for round in 0..6 {
+        for client in &clients {
+            let method = if client == clients.last().unwrap() { "HEAD" } else { "GET" };
+            world.ask(*client, method, &format!("/v?n=bbb{round:04}{client}"), "");
+        }
+        world.run_for(1_000_000);
+        assert!(clients.iter().all(|client| world.clients[*client].statuses().len() == 21 + round), "round {round}");
+    }
     world.finish();
 }
 
@@ -110,8 +124,33 @@ fn a_server_that_is_slow_behind_an_answer_is_asked_twice_a_few_times() {
     });
     all_ask(&mut world, &clients, 30, "bbbb", 1_000_000);
     let twice = asked.borrow().values().filter(|times| **times > 1).count();
-    assert_eq!(twice, 3);
-    assert_eq!(world.count(|counters| counters.demotions.get()), 0);
+    assert!((1..=3).contains(&twice), "{twice}");
+    assert_eq!(demotions(&world), 0);
+    world.finish();
+}
+
+/// Times of any kind, some long, and slow answers behind slow ones.
+#[test]
+fn a_server_of_many_times_overlooks_nothing() {
+    let (mut world, clients) = pipelined(40);
+    let mut rng = Rng(7);
+    world.serve(move |seen| {
+        let us = match rng.below(20) {
+            0 => 20_000 + rng.below(300_000),
+            1 => 1_000_000 + rng.below(1_000_000),
+            _ => rng.below(5_000),
+        };
+        Some(vec![Do::Delay(us), Do::Answer(answer(seen.request))])
+    });
+    for round in 0..200 {
+        for (n, client) in clients.iter().enumerate() {
+            world.get(*client, &format!("b{n:03}{round:04}"));
+        }
+        world.run_for(3_000_000);
+    }
+    world.run_for(60_000_000);
+    assert!(clients.iter().all(|client| world.clients[*client].statuses().len() == 220));
+    assert_eq!(demotions(&world), 0);
     world.finish();
 }
 
@@ -222,6 +261,6 @@ fn what_is_bound_stays_where_no_more_is_taken() {
     world.run_for(5_000_000);
     check_honest("bbbb0000", world.clients[clients[0]].replies.last().unwrap()).unwrap();
     check_honest("bbbb0001", world.clients[clients[1]].replies.last().unwrap()).unwrap();
-    assert_eq!(world.seen_by("bbbb0001"), [server]);
+    assert!(world.seen_by("bbbb0001").iter().all(|seen| *seen == server));
     world.finish();
 }

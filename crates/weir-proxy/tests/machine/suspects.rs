@@ -3,6 +3,7 @@
 //! when they see a certain request, or when the test says so. docs/semantics.md §4, docs/hostile.md E19.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use weir_check::upstreams::check_honest;
@@ -266,14 +267,15 @@ fn a_server_behind_a_door_that_slams_accuses_nobody() {
 fn nobody_waits_for_the_connection_of_a_suspect() {
     for connections in [2, 4] {
         let mut crowd = Crowd::new(1, connections, 1, Do::Rst);
-        let deaths = Rc::new(Cell::new(0));
-        let counted = Rc::clone(&deaths);
-        crowd.world.serve(move |seen| match seen.request.target.starts_with("/kill") && counted.get() < 3 {
-            true => {
-                counted.set(counted.get() + 1);
-                Some(vec![Do::Delay(150_000), Do::Rst])
+        // Three connections end so, however often it is sent on each.
+        let mut killed = BTreeSet::new();
+        crowd.world.serve(move |seen| {
+            let kills = seen.request.target.starts_with("/kill") && (killed.len() < 3 || killed.contains(&seen.conn));
+            if kills {
+                killed.insert(seen.conn);
+                return Some(vec![Do::Delay(150_000), Do::Rst]);
             }
-            false => Some(vec![Do::Delay(300), Do::Answer(answer(seen.request))]),
+            Some(vec![Do::Delay(300), Do::Answer(answer(seen.request))])
         });
         crowd.run(20_000);
         let suspect = crowd.world.client();

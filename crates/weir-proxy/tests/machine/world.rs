@@ -69,6 +69,8 @@ pub enum Do {
     Delay(u64),
     /// Waits until this client has a reply, or at least the beginning of one.
     AwaitReply(usize),
+    /// Waits until something has arrived on the connection so often.
+    AwaitArrival(usize),
     Fin,
     Rst,
     /// Never does anything again.
@@ -84,6 +86,8 @@ pub struct Seen<'a> {
     /// The server has not done yet what others before it on the connection demand.
     pub behind: bool,
     pub now_us: u64,
+    /// How often something had arrived on the connection, with this.
+    pub arrival: usize,
 }
 
 /// A server's answer to a request; None while it wants to see more of it (or never answers).
@@ -131,6 +135,8 @@ pub struct Conn {
     pub requests: Vec<Request>,
     /// Most unanswered requests at a time since this was last set to 0.
     pub depth: usize,
+    /// How often something has arrived.
+    arrivals: usize,
     /// Bytes of a tunnel that arrived.
     pub tunnel: Vec<u8>,
     tunnelling: bool,

@@ -87,7 +87,7 @@ impl World {
                 return false;
             }
         }
-        if *next == Do::Silence {
+        if *next == Do::Silence || matches!(next, Do::AwaitArrival(count) if conn.arrivals < *count) {
             return false;
         }
         let Some(next) = conn.script.pop_front() else { return false };
@@ -119,7 +119,7 @@ impl World {
                 bytes
             }
             Do::Bytes(bytes) => bytes,
-            Do::AwaitReply(_) | Do::Silence => return true,
+            Do::AwaitReply(_) | Do::AwaitArrival(_) | Do::Silence => return true,
         };
         for piece in pieces(&bytes, self.cut_upstream, &mut self.rng) {
             self.conns[number].incoming.push_back(Incoming::Bytes(piece));
@@ -131,6 +131,7 @@ impl World {
     pub(super) fn arrive(&mut self, number: usize, bytes: &[u8]) {
         let conn = &mut self.conns[number];
         assert!(!conn.fin, "conn {number}: bytes behind the end");
+        conn.arrivals += 1;
         conn.judge.feed(bytes).unwrap_or_else(|fault| panic!("conn {number}: {fault:?}"));
         conn.depth = conn.depth.max(conn.judge.unanswered());
         if conn.tunnelling {
@@ -140,7 +141,14 @@ impl World {
         let serve = &mut self.servers[conn.server].serve;
         while let Some(request) = conn.judge.poll_request() {
             let behind = !conn.script.is_empty();
-            let seen = Seen { conn: number, request: &request, complete: true, behind, now_us: self.now_us };
+            let seen = Seen {
+                conn: number,
+                request: &request,
+                complete: true,
+                behind,
+                now_us: self.now_us,
+                arrival: conn.arrivals,
+            };
             if !std::mem::take(&mut conn.head_answered) {
                 conn.script.extend(serve(&seen).unwrap_or_else(|| vec![Do::Silence]));
             }
@@ -151,7 +159,8 @@ impl World {
             && !conn.head_answered
         {
             let behind = !conn.script.is_empty();
-            let seen = Seen { conn: number, request, complete: false, behind, now_us: self.now_us };
+            let seen =
+                Seen { conn: number, request, complete: false, behind, now_us: self.now_us, arrival: conn.arrivals };
             if let Some(script) = serve(&seen) {
                 conn.head_answered = true;
                 conn.script.extend(script);
@@ -197,6 +206,7 @@ impl World {
             judge: StrictRequests::new(Rules::default()),
             requests: Vec::new(),
             depth: 0,
+            arrivals: 0,
             tunnel: Vec::new(),
             tunnelling: self.raw,
             script: VecDeque::new(),

@@ -1,0 +1,91 @@
+//! Whether a server overlooks requests that came together with others: it answers one, and waits until there is more to read. gunicorn
+//! with threads does so (its worker is woken by the socket, and does not look at what it has read already).
+//!
+//! The engine keeps one [`OverlookDetector`] a server and worker. When the next answer of a connection is silent for
+//! [`OverlookDetector::patience_us`] and up to twice as long, at random, a request is sent once more behind the others, which wakes such a
+//! server (`engine/overlooked.rs`). A server that overlooks begins to answer within what its answers usually take; one that is only
+//! slow does so by chance, at most one time in eight. So [`HITS_MIN`] in a row are proof, and each answer that comes at another time doubles
+//! the patience. Bound: two numbers. docs/pipelining.md#what-may-follow-what
+
+/// The least patience.
+const PATIENCE_US_MIN: u64 = 100_000;
+/// Patience grows up to this, or is as long as [`PATIENCE_FACTOR`] wants it.
+pub(crate) const PATIENCE_US_MAX: u64 = 2_000_000;
+/// Patience is so many times as long as an answer usually takes, at least.
+const PATIENCE_FACTOR: u64 = 8;
+/// An answer that usually takes less may take this.
+const USUAL_US_MIN: u64 = 5_000;
+/// While nobody knows how long answers take.
+const UNKNOWN_US: u64 = 60_000;
+/// So many answers that begin as soon as a request was sent once more are no chance.
+const HITS_MIN: u8 = 4;
+
+/// How often a server answered because something was sent, one time after the other, and how often not.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OverlookDetector {
+    hits: u8,
+    misses: u8,
+}
+
+impl OverlookDetector {
+    /// For how long an answer is silent before something is sent. `late_us`: four times what answers usually take, `u64::MAX`: nobody knows.
+    pub(crate) fn patience_us(&self, late_us: u64) -> u64 {
+        let least_us = usual_us(late_us).saturating_mul(PATIENCE_FACTOR).max(PATIENCE_US_MIN);
+        let doubled_us = least_us.saturating_mul(1 << self.misses.min(16));
+        doubled_us.min(PATIENCE_US_MAX.max(least_us))
+    }
+
+    /// An answer begins, `after_us` after something was sent because it was silent. True: the server overlooks requests, and the
+    /// count begins anew.
+    pub(crate) fn on_answer(&mut self, late_us: u64, after_us: u64) -> bool {
+        if after_us > usual_us(late_us) {
+            *self = OverlookDetector { hits: 0, misses: self.misses.saturating_add(1) };
+            return false;
+        }
+        *self = OverlookDetector { hits: self.hits + 1, misses: 0 };
+        let proved = self.hits >= HITS_MIN;
+        if proved {
+            self.hits = 0;
+        }
+        proved
+    }
+}
+
+/// What an answer usually takes.
+fn usual_us(late_us: u64) -> u64 {
+    if late_us == u64::MAX { UNKNOWN_US } else { (late_us / 4).max(USUAL_US_MIN) }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what is proof and how patience grows. How: step by step, and with answers that come when they like.
+
+    use super::*;
+
+    #[test]
+    fn four_in_a_row_are_proof() {
+        let mut detector = OverlookDetector::default();
+        let found = (1..=12).filter(|_| detector.on_answer(20_000, 300)).count();
+        assert_eq!(found, 3);
+        assert!(!(0..100).any(|n| detector.on_answer(20_000, if n % 4 == 3 { 5_001 } else { 5_000 })));
+    }
+
+    #[test]
+    fn patience_is_doubled_up_to_two_seconds() {
+        let mut detector = OverlookDetector::default();
+        let mut patience = vec![detector.patience_us(20_000)];
+        for _ in 0..7 {
+            detector.on_answer(20_000, 1_000_000);
+            patience.push(detector.patience_us(20_000));
+        }
+        assert_eq!(patience, [100_000, 200_000, 400_000, 800_000, 1_600_000, 2_000_000, 2_000_000, 2_000_000]);
+        detector.on_answer(20_000, 1_000);
+        assert_eq!(detector.patience_us(20_000), 100_000);
+        // Eight times what is usual, also where that is long.
+        assert_eq!(detector.patience_us(400_000), 800_000);
+        assert_eq!(detector.patience_us(12_000_000), 24_000_000);
+        assert_eq!(detector.patience_us(u64::MAX), 480_000);
+        (0..300).for_each(|_| assert!(!detector.on_answer(20_000, u64::MAX)));
+        assert_eq!(detector.patience_us(12_000_000), 24_000_000);
+    }
+}
