@@ -7,7 +7,7 @@ use weir_check::{Rules, StrictRequests};
 fuzz_target!(|data: &[u8]| {
     weir_http::fuzzing::head(data);
     if let Some(out) = weir_http::fuzzing::encoded_request(data) {
-        let mut judge = StrictRequests::new(Rules { via: false, underscores: false });
+        let mut judge = StrictRequests::new(Rules { via: false, ..Rules::default() });
         if let Err(violation) = judge.feed(&out) {
             panic!("{violation:?}: {}", out.escape_ascii());
         }
