@@ -1,4 +1,4 @@
-//! Request and reply heads: properties of the parsers, and the strict grammar as judge of what would leave.
+//! Request and reply heads, streams of replies: properties of the parsers, and the strict grammar as judge of what would leave.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,6 +6,7 @@ use weir_check::{Rules, StrictRequests};
 
 fuzz_target!(|data: &[u8]| {
     weir_http::fuzzing::head(data);
+    weir_http::fuzzing::replies(data);
     if let Some(out) = weir_http::fuzzing::encoded_request(data) {
         let mut judge = StrictRequests::new(Rules { via: false, ..Rules::default() });
         if let Err(violation) = judge.feed(&out) {

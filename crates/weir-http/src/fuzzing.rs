@@ -5,8 +5,10 @@
 
 pub mod corpus;
 mod mutate;
+mod replies;
 
 pub use mutate::Mutator;
+pub use replies::{Found, Heard, read_replies, replies};
 
 use std::fmt::Debug;
 

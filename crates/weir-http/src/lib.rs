@@ -5,12 +5,13 @@
 //! written anew from those spans with exactly one framing field.
 //!
 //! The usual order for one request: [`parse_request`] on what was received; when it says `None`, [`HeadScan::find`]
-//! on the grown input until the head is complete, then [`parse_request`] once more; [`ChunkedDecoder`] for a chunked
-//! body; [`encode_request`] into the connection's log. The reply takes [`parse_reply`], [`encode_reply_head`] and
-//! [`finish_reply_head`].
+//! on the grown input until the head is complete, then [`parse_request`] once more; [`BodyReader`] for a body;
+//! [`encode_request`] into the connection's log. The reply takes [`ReplyReader`], which parses heads with [`parse_reply`] and
+//! reads bodies, then [`encode_reply_head`] and [`finish_reply_head`].
 #![forbid(unsafe_code)]
 
 mod authority;
+mod body_reader;
 mod chunked;
 mod date;
 mod encode;
@@ -25,6 +26,7 @@ mod limits;
 mod oddity;
 mod pseudonym;
 mod reply;
+mod reply_reader;
 mod request;
 mod request_error;
 mod request_line;
@@ -33,6 +35,7 @@ mod span;
 mod syntax;
 mod trailer;
 
+pub use body_reader::{BodyPart, BodyReader};
 pub use chunked::{Chunk, ChunkError, ChunkedDecoder};
 pub use date::{http_date, parse_http_date};
 pub use encode::{Forwarded, Framing, RequestEdits, encode_request};
@@ -46,6 +49,7 @@ pub use limits::Limits;
 pub use oddity::{BodyOddities, Oddities, Oddity};
 pub use pseudonym::Pseudonym;
 pub use reply::{ReplyBody, ReplyContext, ReplyDoubt, ReplyError, ReplyHead, parse_reply};
+pub use reply_reader::{ReplyFault, ReplyPart, ReplyReader};
 pub use request::{RequestBody, RequestHead, parse_request};
 pub use request_error::RequestError;
 pub use request_line::{EncodedHead, Method, TargetForm, Version, encode_target};
