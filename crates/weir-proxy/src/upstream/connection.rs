@@ -9,12 +9,11 @@
 //!                        +--failed--> Down       +--101--> Tunnel --(ended)--> gone
 //! ```
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use weir_http::{
-    BodyOddities, Chunk, ChunkedDecoder, Fields, HeadScan, Limits, ReplyBody, ReplyContext, ReplyError, ReplyHead,
-};
+use weir_http::{BodyOddities, BodyPart, Fields, Limits, ReplyBody, ReplyContext, ReplyError, ReplyHead, ReplyReader};
 
 use crate::base::output::Output;
 use crate::ending::UpstreamEnd;
@@ -68,19 +67,6 @@ pub(crate) struct Owner {
     pub generation: u32,
     /// For one request, not for the client's next ones.
     pub once: bool,
-}
-
-/// What the connection is in the middle of reading.
-#[derive(Debug, Default)]
-enum Reading {
-    #[default]
-    Head,
-    Length(u64),
-    Chunked(Box<ChunkedDecoder>),
-    UntilClose,
-    /// The answer is complete but for telling so.
-    Ended,
-    Tunnel,
 }
 
 /// What [`UpstreamConn::step`] found next.
@@ -262,15 +248,12 @@ pub(crate) struct UpstreamConn {
     pub quote_over: bool,
     /// What the answer being read is like, and when its head came; noted when its body is not complete with that.
     pub print: Option<(Print, u64)>,
-    reading: Reading,
+    reader: ReplyReader,
     interims: u8,
     blanks: u8,
     bodyless: bool,
     /// The last answer had a body of declared length.
     measured: bool,
-    scan: HeadScan,
-    searching: bool,
-    stash: Vec<u8>,
 }
 
 impl UpstreamConn {
@@ -308,7 +291,8 @@ impl UpstreamConn {
 
     /// It is joined with a client before anything was sent on it (CONNECT).
     pub(crate) fn join(&mut self, client: ExchangeId) {
-        (self.state, self.reading, self.peer) = (LinkState::Tunnel, Reading::Tunnel, Some(client));
+        (self.state, self.peer) = (LinkState::Tunnel, Some(client));
+        self.reader.switch();
     }
 
     /// Notes that it ended or could not be established, for status.
@@ -419,28 +403,25 @@ impl UpstreamConn {
         });
     }
 
-    /// Puts new input behind an incomplete head, and takes all of it out once that is complete or can't become a head. So
-    /// each byte of a head that comes in pieces is copied once.
+    /// Puts new input behind what is kept, and takes all of it out unless that is still the beginning of a head
+    /// ([`ReplyReader::join`]).
     pub(crate) fn complete_stash(&mut self, input: &[u8], limits: &Limits) -> Option<Vec<u8>> {
-        self.stash.extend_from_slice(input);
-        let waits = self.searching && matches!(self.scan.find_reply(&self.stash, limits), Ok(None));
-        (!waits).then(|| std::mem::take(&mut self.stash))
+        self.reader.join(input, limits).map(Cow::into_owned)
     }
 
-    /// Keeps an incomplete head.
+    /// Keeps what can't be read yet.
     pub(crate) fn keep_stash(&mut self, rest: &[u8]) {
-        debug_assert!(self.stash.is_empty());
-        self.stash.extend_from_slice(rest);
+        self.reader.hold(rest);
     }
 
     /// Takes what was kept out.
     pub(crate) fn take_stash(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.stash)
+        self.reader.take_held()
     }
 
-    /// Whether an incomplete head is kept.
+    /// Whether something is kept, usually an incomplete head.
     pub(crate) fn has_stash(&self) -> bool {
-        !self.stash.is_empty()
+        self.reader.has_held()
     }
 
     /// Whether the oldest request was given up before its body was complete: its server waits for the rest.
@@ -451,7 +432,7 @@ impl UpstreamConn {
 
     /// Whether the end of the connection is the end of the answer being read.
     pub(crate) fn ends_by_close(&self) -> bool {
-        matches!(self.reading, Reading::UntilClose)
+        self.reader.ends_by_close()
     }
 
     /// Whether the last answer had no body whatever its fields said.
@@ -466,7 +447,7 @@ impl UpstreamConn {
 
     /// Whether a body is being read (and no tunnel).
     pub(crate) fn is_framed(&self) -> bool {
-        !matches!(self.reading, Reading::Tunnel)
+        !self.reader.is_switched()
     }
 
     /// Takes what is held back of a body, and how much of it was delivered.
@@ -477,11 +458,7 @@ impl UpstreamConn {
 
     /// Whether the body being read is complete, though that was not told yet.
     pub(crate) fn is_body_over(&self) -> bool {
-        match &self.reading {
-            Reading::Ended => true,
-            Reading::Chunked(decoder) => decoder.is_done(),
-            _ => false,
-        }
+        self.reader.is_complete()
     }
 
     /// Whether a request behind the oldest was given to the driver: its answer may come.
@@ -491,19 +468,12 @@ impl UpstreamConn {
 
     /// Bytes still to come of an answer with a declared length.
     pub(crate) fn body_left(&self) -> Option<u64> {
-        match self.reading {
-            Reading::Length(left) => Some(left),
-            Reading::Head | Reading::Ended => Some(0),
-            _ => None,
-        }
+        self.reader.body_left()
     }
 
     /// What was strange about the body being read, or just read, since this was last called.
     pub(crate) fn take_oddities(&mut self) -> Option<BodyOddities> {
-        match &mut self.reading {
-            Reading::Chunked(decoder) => decoder.take_oddities(),
-            _ => None,
-        }
+        self.reader.take_oddities()
     }
 
     /// Interim answers to the oldest request so far.
@@ -518,91 +488,41 @@ impl UpstreamConn {
 
     /// Trailer lines of the answer that has just ended.
     pub(crate) fn trailers(&self) -> &[u8] {
-        match &self.reading {
-            Reading::Chunked(decoder) => decoder.trailers(),
-            _ => &[],
-        }
+        self.reader.trailers()
     }
 
     /// Reads on from `input[*at..]`. Call until it returns [`Step::More`].
+    #[inline]
     pub(crate) fn step(&mut self, input: &[u8], at: &mut usize, limits: &Limits, fields: &mut Fields) -> Step {
-        let from = *at;
-        let rest = &input[from..];
-        let asked = self.is_asked();
-        match &mut self.reading {
-            Reading::Ended => return Step::End,
-            Reading::Chunked(decoder) if decoder.is_done() => return Step::End,
-            _ if rest.is_empty() => return Step::More,
-            Reading::Head if !asked => return Step::Unasked,
-            Reading::Head if matches!(rest[0], b'\r' | b'\n') && self.answers > 0 => {
-                // Some servers end a body with a line end that they did not count.
-                self.blanks += 1;
-                *at += 1;
-                return if self.blanks > BLANKS_MAX { Step::Doubt(Doubt::Garbage) } else { Step::Skip };
-            }
-            Reading::Head => return self.step_head(rest, at, limits, fields),
-            Reading::Length(left) => {
-                let take = (*left).min(rest.len() as u64) as usize;
-                *left -= take as u64;
-                if *left == 0 {
-                    self.reading = Reading::Ended;
-                }
-                *at += take;
-            }
-            Reading::Chunked(decoder) => {
-                return match decoder.decode(rest) {
-                    Ok(Chunk::More) => {
-                        *at = input.len();
-                        Step::More
-                    }
-                    Ok(Chunk::Data { start, end }) => {
-                        *at = from + end;
-                        Step::Body { start: from + start, end: from + end }
-                    }
-                    Ok(Chunk::End { consumed }) => {
-                        *at = from + consumed;
-                        Step::End
-                    }
-                    Err(_) => Step::Doubt(Doubt::InvalidLength),
-                };
-            }
-            Reading::UntilClose | Reading::Tunnel => *at = input.len(),
+        if self.reader.awaits_head() {
+            return if *at < input.len() { self.step_head(input, at, limits, fields) } else { Step::More };
         }
-        Step::Body { start: from, end: *at }
+        match self.reader.read_body(input, at) {
+            Ok(BodyPart::More) => Step::More,
+            Ok(BodyPart::Data { start, end }) => Step::Body { start, end },
+            Ok(BodyPart::End) => Step::End,
+            Err(_) => Step::Doubt(Doubt::InvalidLength),
+        }
     }
 
-    /// Whether an answer may come: the oldest request has been given to the driver. What is here before that answers
-    /// nothing, although a request already waits to be sent.
-    fn is_asked(&self) -> bool {
-        self.entries.front().is_some_and(|entry| entry.start < self.log.flushed())
-    }
-
-    fn step_head(&mut self, rest: &[u8], at: &mut usize, limits: &Limits, fields: &mut Fields) -> Step {
-        let asked = self.entries.front().map_or(RequestFlags::default(), |entry| entry.ask.traits);
-        // Heads that come in pieces are searched for their end first, so that each byte is looked at a bounded number of times.
-        if self.searching {
-            match self.scan.find_reply(rest, limits) {
-                Ok(None) => return Step::More,
-                Ok(Some(_)) => {}
-                Err(error) => return Step::Doubt(self.blame(error)),
-            }
+    /// Apart, so that the steps through a body need not make room for a head: 0.5 % of a request's instructions.
+    #[inline(never)]
+    fn step_head(&mut self, input: &[u8], at: &mut usize, limits: &Limits, fields: &mut Fields) -> Step {
+        // What is here before the oldest request was given to the driver answers nothing, although that waits to be sent.
+        let asked = match self.entries.front() {
+            Some(entry) if entry.start < self.log.flushed() => entry.ask.traits,
+            _ => return Step::Unasked,
+        };
+        if matches!(input[*at], b'\r' | b'\n') && self.answers > 0 {
+            // Some servers end a body with a line end that they did not count.
+            self.blanks += 1;
+            *at += 1;
+            return if self.blanks > BLANKS_MAX { Step::Doubt(Doubt::Garbage) } else { Step::Skip };
         }
-        match weir_http::parse_reply(rest, limits, ReplyContext { head: asked.has(RequestFlags::HEAD) }, fields) {
-            Ok(None) => {
-                self.searching = true;
-                if let Err(error) = self.scan.find_reply(rest, limits) {
-                    return Step::Doubt(self.blame(error));
-                }
-                Step::More
-            }
-            Ok(Some(head)) => {
-                if self.searching {
-                    self.scan = HeadScan::default();
-                    self.searching = false;
-                }
-                *at += head.bytes;
-                self.on_head(head, asked)
-            }
+        let context = ReplyContext { head: asked.has(RequestFlags::HEAD) };
+        match self.reader.read_head(input, at, context, limits, fields) {
+            Ok(Some(head)) => self.on_head(head, asked),
+            Ok(None) => Step::More,
             Err(error) => Step::Doubt(self.blame(error)),
         }
     }
@@ -614,7 +534,6 @@ impl UpstreamConn {
                     return Step::Doubt(Doubt::UnaskedUpgrade);
                 }
                 // Whether it becomes a tunnel is the engine's decision.
-                self.reading = Reading::Tunnel;
                 return Step::Head(head);
             }
             self.interims += 1;
@@ -623,12 +542,6 @@ impl UpstreamConn {
             }
             return Step::Head(head);
         }
-        self.reading = match head.body {
-            ReplyBody::None | ReplyBody::Length(0) => Reading::Ended,
-            ReplyBody::Length(length) => Reading::Length(length),
-            ReplyBody::Chunked => Reading::Chunked(Box::new(ChunkedDecoder::new(true))),
-            ReplyBody::UntilClose => Reading::UntilClose,
-        };
         self.bodyless = matches!(head.body, ReplyBody::None);
         self.measured = matches!(head.body, ReplyBody::Length(1..));
         self.persist = head.persist;
@@ -641,7 +554,7 @@ impl UpstreamConn {
         let entry = self.entries.pop_front()?;
         // Now, because the end of an answer may give this connection to the next request at once.
         self.answered_us = now_us;
-        self.reading = Reading::Head;
+        self.reader.begin_reply();
         self.interims = 0;
         self.blanks = 0;
         self.poison = None;

@@ -17,7 +17,6 @@ const FILE_LINES_MAX: usize = 600;
 const LONG_FILES: &[(&str, usize)] = &[
     ("crates/weir-proxy/src/engine.rs", 778),
     ("crates/weir-proxy/src/engine/client.rs", 689),
-    ("crates/weir-proxy/src/upstream/connection.rs", 682),
     ("crates/weir-proxy/src/upstream/server.rs", 627),
     ("crates/weir-worker/src/worker.rs", 670),
 ];
