@@ -7,7 +7,7 @@
 use std::fmt;
 
 use sha2::{Digest, Sha256};
-use weir_http::{Chunk, ChunkedDecoder, Fields, Limits, ReplyBody, ReplyContext};
+use weir_http::{Fields, Limits, ReplyContext, ReplyPart, ReplyReader};
 
 use crate::plan::{BodyCheck, HealthPlan};
 
@@ -69,21 +69,10 @@ pub fn request(plan: &HealthPlan, name: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// The body being read.
-#[derive(Debug)]
-enum Reading {
-    Head,
-    Length(u64),
-    Chunked(Box<ChunkedDecoder>),
-    UntilClose,
-}
-
 /// The answer to one probe, as it comes.
 #[derive(Debug)]
 pub struct Probe {
-    /// What is not parsed yet.
-    input: Vec<u8>,
-    reading: Reading,
+    reader: ReplyReader,
     body: Vec<u8>,
     received: usize,
     interims: u32,
@@ -91,7 +80,7 @@ pub struct Probe {
 
 impl Default for Probe {
     fn default() -> Probe {
-        Probe { input: Vec::new(), reading: Reading::Head, body: Vec::new(), received: 0, interims: 0 }
+        Probe { reader: ReplyReader::judging(), body: Vec::new(), received: 0, interims: 0 }
     }
 }
 
@@ -101,8 +90,8 @@ impl Probe {
         let room = ANSWER_BYTES_MAX.saturating_sub(self.received);
         let full = bytes.len() >= room;
         self.received += bytes.len();
-        self.input.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        let verdict = self.read(plan, limits);
+        let input = self.reader.join(&bytes[..bytes.len().min(room)], limits);
+        let verdict = input.and_then(|input| self.read(&input, plan, limits));
         // What could still come is not looked at.
         if verdict.is_none() && full { Some(Err(self.too_long())) } else { verdict }
     }
@@ -112,48 +101,44 @@ impl Probe {
     /// # Errors
     /// What the probe has against the server.
     pub fn ended(&self, plan: &HealthPlan) -> Result<(), ProbeFault> {
-        match (&self.reading, &plan.expect_body) {
-            (Reading::UntilClose, Some(check)) => self.check_body(check, self.body.len(), true).unwrap_or(Ok(())),
+        match &plan.expect_body {
+            Some(check) if self.reader.ends_by_close() => {
+                self.check_body(check, self.body.len(), true).unwrap_or(Ok(()))
+            }
             _ => Err(ProbeFault::Closed),
         }
     }
 
     fn too_long(&self) -> ProbeFault {
-        if matches!(self.reading, Reading::Head) { ProbeFault::Garbage } else { ProbeFault::Body }
+        if self.reader.awaits_head() { ProbeFault::Garbage } else { ProbeFault::Body }
     }
 
-    fn read(&mut self, plan: &HealthPlan, limits: &Limits) -> Option<Result<(), ProbeFault>> {
-        while matches!(self.reading, Reading::Head) {
-            let context = ReplyContext { head: plan.method == "HEAD" };
-            let head = match weir_http::parse_reply(&self.input, limits, context, &mut Fields::default()) {
-                Ok(Some(head)) => head,
-                Ok(None) => return None,
-                Err(_) => return Some(Err(ProbeFault::Garbage)),
-            };
-            self.input.drain(..head.bytes);
-            if head.status < 200 {
-                self.interims += 1;
-                if self.interims > INTERIM_MAX || head.status == 101 {
-                    return Some(Err(ProbeFault::Garbage));
+    fn read(&mut self, input: &[u8], plan: &HealthPlan, limits: &Limits) -> Option<Result<(), ProbeFault>> {
+        let (context, fields) = (ReplyContext { head: plan.method == "HEAD" }, &mut Fields::default());
+        let (mut at, before) = (0, self.body.len());
+        loop {
+            match self.reader.read(input, &mut at, context, limits, fields) {
+                Ok(ReplyPart::Head(head)) if head.status < 200 => {
+                    self.interims += 1;
+                    if self.interims > INTERIM_MAX || head.status == 101 {
+                        return Some(Err(ProbeFault::Garbage));
+                    }
                 }
-                continue;
+                Ok(ReplyPart::Head(head)) if !plan.expect_status.contain(head.status) => {
+                    return Some(Err(ProbeFault::Status(head.status)));
+                }
+                Ok(ReplyPart::Head(_)) if plan.expect_body.is_none() => return Some(Ok(())),
+                Ok(ReplyPart::Head(_)) => {}
+                Ok(ReplyPart::Data { start, end }) => self.body.extend_from_slice(&input[start..end]),
+                Ok(ReplyPart::More | ReplyPart::End) => break,
+                Err(_) => return Some(Err(ProbeFault::Garbage)),
             }
-            if !plan.expect_status.contain(head.status) {
-                return Some(Err(ProbeFault::Status(head.status)));
-            }
-            self.reading = match head.body {
-                ReplyBody::None => Reading::Length(0),
-                ReplyBody::Length(length) => Reading::Length(length),
-                ReplyBody::Chunked => Reading::Chunked(Box::new(ChunkedDecoder::new(false))),
-                ReplyBody::UntilClose => Reading::UntilClose,
-            };
         }
-        let Some(check) = &plan.expect_body else { return Some(Ok(())) };
-        let before = self.body.len();
-        match self.take_body() {
-            Ok(complete) => self.check_body(check, before, complete),
-            Err(fault) => Some(Err(fault)),
+        if self.reader.awaits_head() {
+            self.reader.hold(&input[at..]);
+            return None;
         }
+        self.check_body(plan.expect_body.as_ref()?, before, self.reader.is_complete())
     }
 
     /// Judges the body, of which everything from `before` on is new.
@@ -166,40 +151,6 @@ impl Probe {
             BodyCheck::Sha256(digest) => complete && Sha256::digest(&self.body)[..] == digest[..],
         };
         if good { Some(Ok(())) } else { complete.then_some(Err(ProbeFault::Body)) }
-    }
-
-    /// Moves what belongs to the body there. True: it is complete.
-    fn take_body(&mut self) -> Result<bool, ProbeFault> {
-        match &mut self.reading {
-            Reading::Head => Ok(false),
-            Reading::UntilClose => {
-                self.body.append(&mut self.input);
-                Ok(false)
-            }
-            Reading::Length(left) => {
-                let take = (*left).min(self.input.len() as u64);
-                *left -= take;
-                self.body.extend(self.input.drain(..take as usize));
-                Ok(*left == 0)
-            }
-            Reading::Chunked(decoder) => {
-                let mut at = 0;
-                loop {
-                    match decoder.decode(&self.input[at..]) {
-                        Ok(Chunk::Data { start, end }) => {
-                            self.body.extend_from_slice(&self.input[at + start..at + end]);
-                            at += end;
-                        }
-                        Ok(Chunk::End { .. }) => return Ok(true),
-                        Ok(Chunk::More) => {
-                            self.input.clear();
-                            return Ok(false);
-                        }
-                        Err(_) => return Err(ProbeFault::Garbage),
-                    }
-                }
-            }
-        }
     }
 }
 
