@@ -1,8 +1,9 @@
 //! Reads the replies of one connection (RFC 9112 §6). Called by the generator's threads with received bytes; pure.
 //!
-//! Bound: a head that is not complete is kept, at most [`Limits`] long; bodies are counted, and hashed if asked, never kept.
+//! How replies are framed [`ReplyReader`] knows; this makes one value of each. Bound: a head that is not complete is kept, at most
+//! [`Limits`] long; bodies are counted, and hashed if asked, never kept.
 
-use weir_http::{Chunk, ChunkedDecoder, Fields, Limits, ReplyBody, ReplyContext, parse_reply};
+use weir_http::{Fields, Limits, ReplyContext, ReplyPart, ReplyReader};
 
 use crate::checksum::{EMPTY, fnv1a};
 
@@ -29,20 +30,10 @@ pub(crate) enum Step {
     NotHttp,
 }
 
-#[derive(Debug, Clone)]
-enum Stage {
-    Head,
-    Sized(u64),
-    Chunked(Box<ChunkedDecoder>),
-    UntilClose,
-}
-
 /// The reader of one connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Reader {
-    stage: Stage,
-    /// The beginning of a head that is not complete.
-    held: Vec<u8>,
+    replies: ReplyReader,
     reply: Reply,
     hashing: bool,
 }
@@ -51,89 +42,50 @@ const NOTHING: Reply = Reply { status: 0, persist: true, sum: EMPTY, length: 0 }
 
 impl Reader {
     pub(crate) fn new(hashing: bool) -> Reader {
-        Reader { stage: Stage::Head, held: Vec::new(), reply: NOTHING, hashing }
+        Reader { replies: ReplyReader::judging(), reply: NOTHING, hashing }
     }
 
     /// Whether a reply has begun and is not complete.
     pub(crate) fn is_within(&self) -> bool {
-        !matches!(self.stage, Stage::Head) || !self.held.is_empty()
+        !self.replies.awaits_head() || self.replies.has_held()
     }
 
     /// Bytes of body that are still to come, if that is known.
     pub(crate) fn bytes_left(&self) -> u64 {
-        if let Stage::Sized(left) = self.stage { left } else { 0 }
+        self.replies.body_left().unwrap_or(0)
     }
 
     /// Takes bytes up to the end of a reply. `head` says that the request was HEAD.
-    pub(crate) fn step(&mut self, mut bytes: &[u8], head: bool, limits: &Limits, fields: &mut Fields) -> Step {
-        let mut taken = 0;
+    pub(crate) fn step(&mut self, bytes: &[u8], head: bool, limits: &Limits, fields: &mut Fields) -> Step {
+        let Some(input) = self.replies.join(bytes, limits) else { return Step::More };
+        let before = input.len() - bytes.len();
+        let mut at = 0;
         loop {
-            let used = match &mut self.stage {
-                Stage::Head => match self.head(bytes, head, limits, fields) {
-                    Ok(Some(used)) => used,
-                    Ok(None) => return Step::More,
-                    Err(()) => return Step::NotHttp,
-                },
-                Stage::Sized(left) => {
-                    let used = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
-                    *left -= used as u64;
-                    self.body(&bytes[..used]);
-                    used
-                }
-                Stage::Chunked(decoder) => match decoder.decode(bytes) {
-                    Ok(Chunk::More) => return Step::More,
-                    Ok(Chunk::Data { start, end }) => {
-                        self.body(&bytes[start..end]);
-                        end
-                    }
-                    Ok(Chunk::End { consumed }) => {
-                        self.stage = Stage::Sized(0);
-                        consumed
-                    }
-                    Err(_) => return Step::NotHttp,
-                },
-                Stage::UntilClose => {
-                    self.body(bytes);
+            match self.replies.read(&input, &mut at, ReplyContext { head }, limits, fields) {
+                Ok(ReplyPart::More) => {
+                    self.replies.hold(&input[at..]);
                     return Step::More;
                 }
-            };
-            taken += used;
-            bytes = &bytes[used..];
-            if let Stage::Sized(0) = self.stage {
-                self.stage = Stage::Head;
-                return Step::Reply(std::mem::replace(&mut self.reply, NOTHING), taken);
-            }
-            if bytes.is_empty() {
-                return Step::More;
+                Ok(ReplyPart::Head(head)) => {
+                    // What an interim reply announces (100, 103) is not the answer.
+                    if head.status >= 200 || head.status == 101 {
+                        self.reply = Reply { status: head.status, persist: head.persist, ..NOTHING };
+                    }
+                    // It ends here: nobody asked for another protocol.
+                    if head.status == 101 {
+                        return Step::Reply(self.finish(), at - before);
+                    }
+                }
+                Ok(ReplyPart::Data { start, end }) => self.body(&input[start..end]),
+                Ok(ReplyPart::End) => return Step::Reply(self.finish(), at - before),
+                Err(_) => return Step::NotHttp,
             }
         }
     }
 
-    /// Takes a head and says how many of these bytes belonged to it. None: it is kept until there is more.
-    fn head(&mut self, bytes: &[u8], head: bool, limits: &Limits, fields: &mut Fields) -> Result<Option<usize>, ()> {
-        let before = self.held.len();
-        if before > 0 {
-            self.held.extend_from_slice(bytes);
-        }
-        let input = if before > 0 { &self.held } else { bytes };
-        let Some(parsed) = parse_reply(input, limits, ReplyContext { head }, fields).map_err(|_| ())? else {
-            if before == 0 {
-                self.held.extend_from_slice(bytes);
-            }
-            return Ok(None);
-        };
-        // What an interim reply announces (100, 103) is not the answer.
-        if parsed.status >= 200 || parsed.status == 101 {
-            self.reply = Reply { status: parsed.status, persist: parsed.persist, ..NOTHING };
-            self.stage = match parsed.body {
-                ReplyBody::None => Stage::Sized(0),
-                ReplyBody::Length(length) => Stage::Sized(length),
-                ReplyBody::Chunked => Stage::Chunked(Box::new(ChunkedDecoder::new(false))),
-                ReplyBody::UntilClose => Stage::UntilClose,
-            };
-        }
-        self.held.clear();
-        Ok(Some(parsed.bytes - before))
+    fn finish(&mut self) -> Reply {
+        self.replies.begin_reply();
+        std::mem::replace(&mut self.reply, NOTHING)
     }
 
     fn body(&mut self, bytes: &[u8]) {
@@ -145,11 +97,8 @@ impl Reader {
 
     /// The connection ended in order: the reply that this completes, if any.
     pub(crate) fn end(&mut self) -> Option<Reply> {
-        if !matches!(self.stage, Stage::UntilClose) {
-            return None;
-        }
-        self.stage = Stage::Head;
-        Some(Reply { persist: false, ..std::mem::replace(&mut self.reply, NOTHING) })
+        let ends = self.replies.ends_by_close();
+        ends.then(|| Reply { persist: false, ..self.finish() })
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, SockAddr, Socket, Type};
-use weir_http::{Chunk, ChunkedDecoder, Fields, Limits, ReplyBody, ReplyContext, ReplyHead, parse_reply};
+use weir_http::{Fields, Limits, ReplyContext, ReplyHead, ReplyPart, ReplyReader};
 
 /// Longest head that is read; also the size of a receive.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -175,15 +175,6 @@ impl Times {
     }
 }
 
-/// What is left of an answer.
-#[derive(Debug)]
-enum Rest {
-    Head,
-    Sized(u64),
-    Chunked(ChunkedDecoder),
-    UntilClose,
-}
-
 /// A prober's one connection.
 #[derive(Debug)]
 pub(super) struct Prober {
@@ -278,7 +269,7 @@ impl Prober {
         }
         let Some(socket) = &mut self.socket else { return Err(io::Error::from(ErrorKind::NotConnected).into()) };
         socket.write_all(request)?;
-        let mut answer = Answer { socket, rest: Rest::Head, final_head: None, held: 0 };
+        let mut answer = Answer { socket, reader: ReplyReader::judging(), final_head: None, held: 0 };
         loop {
             self.is_short |= clock.shorten(answer.socket)?;
             let length = answer.receive(&mut self.buffer, clock)?;
@@ -296,7 +287,7 @@ impl Prober {
 /// An answer that is being read.
 struct Answer<'a> {
     socket: &'a mut Socket,
-    rest: Rest,
+    reader: ReplyReader,
     final_head: Option<ReplyHead>,
     /// Bytes of an incomplete head at the beginning of the buffer.
     held: usize,
@@ -321,79 +312,32 @@ impl Answer<'_> {
     /// Looks at what is held and what came; the head once the answer is complete.
     fn take(&mut self, bytes: &mut [u8], limits: &Limits, fields: &mut Fields) -> Result<Option<ReplyHead>, Fault> {
         let mut at = 0;
-        while at < bytes.len() && !self.is_complete() {
-            let taken = self.step(&bytes[at..], limits, fields)?;
-            if taken == 0 {
-                break;
+        loop {
+            let part = self.reader.read(bytes, &mut at, ReplyContext { head: false }, limits, fields);
+            match part.map_err(|fault| malformed(&fault.to_string()))? {
+                ReplyPart::Head(head) if head.status == 101 => {
+                    return Err(malformed("101 without being asked to switch"));
+                }
+                ReplyPart::Head(head) if head.status >= 200 => self.final_head = Some(head),
+                ReplyPart::Head(_) | ReplyPart::Data { .. } => {}
+                ReplyPart::More => break,
+                ReplyPart::End if at < bytes.len() => {
+                    return Err(malformed("bytes behind the answer that nobody asked for"));
+                }
+                ReplyPart::End => return Ok(self.final_head),
             }
-            at += taken;
-        }
-        if self.is_complete() {
-            let is_more = at < bytes.len();
-            return if is_more {
-                Err(malformed("bytes behind the answer that nobody asked for"))
-            } else {
-                Ok(self.final_head)
-            };
         }
         bytes.copy_within(at.., 0);
         self.held = bytes.len() - at;
         Ok(None)
     }
 
-    fn is_complete(&self) -> bool {
-        self.final_head.is_some() && matches!(self.rest, Rest::Sized(0))
-    }
-
-    /// Consumes some of it; 0 when more is needed.
-    fn step(&mut self, bytes: &[u8], limits: &Limits, fields: &mut Fields) -> Result<usize, Fault> {
-        match &mut self.rest {
-            Rest::Head => {
-                let parsed = parse_reply(bytes, limits, ReplyContext { head: false }, fields);
-                let Some(head) = parsed.map_err(|error| malformed(&error.to_string()))? else { return Ok(0) };
-                if head.status == 101 {
-                    return Err(malformed("101 without being asked to switch"));
-                }
-                if head.status >= 200 {
-                    self.final_head = Some(head);
-                    self.rest = Rest::of(head.body);
-                }
-                Ok(head.bytes)
-            }
-            Rest::Sized(left) => {
-                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
-                *left -= taken as u64;
-                Ok(taken)
-            }
-            Rest::Chunked(decoder) => match decoder.decode(bytes).map_err(|error| malformed(&error.to_string()))? {
-                Chunk::More => Ok(bytes.len()),
-                Chunk::Data { end, .. } => Ok(end),
-                Chunk::End { consumed } => {
-                    self.rest = Rest::Sized(0);
-                    Ok(consumed)
-                }
-            },
-            Rest::UntilClose => Ok(bytes.len()),
-        }
-    }
-
     /// The server sends nothing more: complete only for a body that ends so.
     fn ended(&self, clock: &Clock) -> Result<ReplyHead, Fault> {
-        match (&self.rest, self.final_head) {
-            (Rest::UntilClose, Some(head)) => Ok(head),
+        match self.final_head {
+            Some(head) if self.reader.ends_by_close() => Ok(head),
             _ if clock.first_byte.is_some() => Err(Fault::new(Kind::Truncated, "it ended in the middle of the answer")),
             _ => Err(Fault::new(Kind::Closed, "it ended without an answer")),
-        }
-    }
-}
-
-impl Rest {
-    fn of(body: ReplyBody) -> Rest {
-        match body {
-            ReplyBody::None => Rest::Sized(0),
-            ReplyBody::Length(length) => Rest::Sized(length),
-            ReplyBody::Chunked => Rest::Chunked(ChunkedDecoder::new(false)),
-            ReplyBody::UntilClose => Rest::UntilClose,
         }
     }
 }
