@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use weir_http::{ChunkedDecoder, HeadScan};
+use weir_http::{BodyReader, HeadScan};
 
 use crate::base::output::Output;
 use crate::base::slab::NONE;
@@ -176,8 +176,8 @@ pub(crate) struct RequestBodyReader {
     pub head: Vec<u8>,
     /// Body bytes, until the request is forwarded.
     pub body: Vec<u8>,
-    /// How its end is known.
-    pub framing: UploadFraming,
+    /// Where it ends: by its length, or by the last chunk.
+    pub framing: BodyReader,
     /// Body bytes received.
     pub received: u64,
     /// When the time began over which its rate is judged.
@@ -192,15 +192,6 @@ pub(crate) struct RequestBodyReader {
     pub chunked_out: bool,
     /// Nobody wants it any more.
     pub discard: bool,
-}
-
-/// How the end of a request body is known.
-#[derive(Debug)]
-pub(crate) enum UploadFraming {
-    /// Bytes still to come.
-    Length(u64),
-    /// By the last chunk.
-    Chunked(Box<ChunkedDecoder>),
 }
 
 /// A request and its answer, on the client's side.

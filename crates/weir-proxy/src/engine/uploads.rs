@@ -3,22 +3,14 @@
 //! A server is only asked when the body is complete or more than [`GATHER_BYTES_MAX`] of it is here, so that a client that
 //! dribbles costs no upstream connection. Bound: that many bytes before, [`super::HIGH_BYTES`] and a receive after.
 
-use weir_http::{Chunk, ChunkedDecoder, Framing, RequestHead};
+use weir_http::{BodyPart, BodyReader, Framing, RequestHead};
 
 use super::{Engine, Input, Piece};
 use crate::cause::Cause;
-use crate::client::connection::{Phase, Reading, RequestBodyReader, UploadFraming};
+use crate::client::connection::{Phase, Reading, RequestBodyReader};
 
 /// Body bytes gathered before the request is forwarded anyway.
 pub(super) const GATHER_BYTES_MAX: usize = 64 * 1024;
-
-/// What a receive brought of a body.
-enum Part {
-    Data { start: usize, end: usize },
-    End { used: usize },
-    More,
-    Bad,
-}
 
 impl Engine {
     /// A request with a body: `length` as declared, None when chunked.
@@ -30,10 +22,7 @@ impl Engine {
         bytes: &[u8],
         length: Option<u64>,
     ) {
-        let framing = match length {
-            Some(length) => UploadFraming::Length(length),
-            None => UploadFraming::Chunked(Box::new(ChunkedDecoder::new(false))),
-        };
+        let framing = length.map_or_else(|| BodyReader::chunked(false), BodyReader::length);
         let upload = RequestBodyReader {
             exchange,
             head: bytes[..head.bytes].to_vec(),
@@ -63,48 +52,26 @@ impl Engine {
 
     /// Body bytes at `input[at..]`; returns how many were used.
     pub(super) fn upload_received(&mut self, index: u32, input: &Input<'_>, at: usize) -> usize {
-        let rest = &input.bytes[at..];
         let now_us = self.now_us;
         let session = self.sessions.at_mut(index);
         session.since_us = now_us;
         let Some(upload) = session.upload.as_mut() else { return 0 };
         upload.note_read(now_us);
-        let mut odd = None;
-        let part = match &mut upload.framing {
-            UploadFraming::Length(left) => {
-                let take = (*left).min(rest.len() as u64);
-                *left -= take;
-                Part::Data { start: 0, end: take as usize }
-            }
-            UploadFraming::Chunked(decoder) => {
-                let decoded = decoder.decode(rest);
-                odd = decoder.take_oddities();
-                match decoded {
-                    Ok(Chunk::Data { start, end }) => Part::Data { start, end },
-                    Ok(Chunk::End { consumed }) => Part::End { used: consumed },
-                    Ok(Chunk::More) => Part::More,
-                    Err(_) => Part::Bad,
-                }
-            }
-        };
-        if let Some(odd) = odd {
+        let mut end = at;
+        let part = upload.framing.read(input.bytes, &mut end);
+        if let Some(odd) = upload.framing.take_oddities() {
             self.odd_upload(index, odd);
         }
         match part {
-            Part::More => rest.len(),
-            Part::Bad => {
+            Ok(BodyPart::More) => {}
+            Ok(BodyPart::Data { start, end }) => self.upload_piece(index, input.piece(start..end)),
+            Ok(BodyPart::End) => self.upload_complete(index),
+            Err(_) => {
                 self.upload_failed(index, Cause::BadChunk);
-                0
-            }
-            Part::End { used } => {
-                self.upload_complete(index);
-                used
-            }
-            Part::Data { start, end } => {
-                self.upload_piece(index, input.piece(at + start..at + end));
-                end
+                return 0;
             }
         }
+        end - at
     }
 
     fn upload_piece(&mut self, index: u32, piece: Piece<'_>) {
@@ -115,7 +82,7 @@ impl Engine {
             self.upload_failed(index, Cause::BodyTooLarge);
             return;
         }
-        let complete = matches!(upload.framing, UploadFraming::Length(0));
+        let complete = upload.framing.is_complete();
         if upload.streaming {
             self.stream_piece(index, piece);
         } else {
@@ -166,10 +133,7 @@ impl Engine {
         session.flags.body_paused = true;
         let body = std::mem::take(&mut upload.body);
         let head = std::mem::take(&mut upload.head);
-        let framing = match upload.framing {
-            UploadFraming::Length(left) => Framing::Length(left + body.len() as u64),
-            UploadFraming::Chunked(_) => Framing::Chunked,
-        };
+        let framing = upload.framing.left().map_or(Framing::Chunked, |left| Framing::Length(left + body.len() as u64));
         let exchange = upload.exchange;
         self.forward_gathered(exchange, &head, &body, framing, true);
         if self.session_alive(index) {
