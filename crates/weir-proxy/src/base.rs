@@ -1,7 +1,8 @@
-//! What everything is built of: a table with generations, timers, sets and buckets, bytes to send, numbers nobody can guess. Knows
+//! What everything is built of: a table with generations and names of its slots, timers, sets and buckets, bytes to send, numbers nobody can guess. Knows
 //! nothing of the proxy, and touches nothing else here.
 
 pub(crate) mod bitset;
+pub mod keys;
 pub(crate) mod log_buckets;
 pub mod output;
 pub(crate) mod slab;

@@ -40,6 +40,7 @@ mod relays;
 mod report;
 mod schedule;
 mod timers;
+mod tokens;
 mod tunnels;
 mod unheard;
 mod uploads;
@@ -56,6 +57,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use bytes::Bytes;
 use weir_http::Fields;
 
+use crate::base::keys::{ClientKey, ConnKey, ExchangeKey};
 use crate::base::output::{Out, Output, Spare};
 use crate::base::slab::Slab;
 use crate::base::stamp::Stamper;
@@ -83,6 +85,7 @@ use crate::upstream::places::Places;
 use crate::upstream::server::{Limits, Reach, Server};
 use crate::upstream::server_state::{Order, ServerState};
 use crate::upstream::slow_answer::SlowDetector;
+pub use tokens::token_is_link;
 pub use unheard::Delivery;
 
 /// Unsent bytes for one client above which the source of its answer is not read further.
@@ -405,9 +408,9 @@ pub struct Engine {
     /// None: no log is configured.
     access: Option<Box<Access>>,
     now_us: u64,
-    sessions: Slab<ClientConn>,
-    exchanges: Slab<Exchange>,
-    links: Slab<UpstreamConn>,
+    sessions: Slab<ClientKey, ClientConn>,
+    exchanges: Slab<ExchangeKey, Exchange>,
+    links: Slab<ConnKey, UpstreamConn>,
     servers: Vec<Server>,
     /// By server: its probes, where this worker makes them.
     probers: Vec<Option<probes::Prober>>,
@@ -422,20 +425,20 @@ pub struct Engine {
     expired: Vec<u64>,
     actions: VecDeque<Action>,
     events: VecDeque<Event>,
-    dirty_sessions: Vec<u32>,
-    dirty_links: Vec<u32>,
-    to_parse: VecDeque<(u32, u32)>,
-    doomed: Vec<(u32, u32)>,
+    dirty_sessions: Vec<ClientKey>,
+    dirty_links: Vec<ConnKey>,
+    to_parse: VecDeque<(ClientKey, u32)>,
+    doomed: Vec<(ConnKey, u32)>,
     /// Requests that were cancelled in this turn and that some connection may carry; and whether that has to end.
     cancelled: Vec<(ExchangeId, bool)>,
     /// Connections that received answers of a pipeline in this turn, and what had been given to the driver by then.
-    to_acknowledge: Vec<(u32, u32, u64)>,
-    synced: Vec<(u32, u32)>,
-    synced_before: Vec<(u32, u32)>,
+    to_acknowledge: Vec<(ConnKey, u32, u64)>,
+    synced: Vec<(ConnKey, u32)>,
+    synced_before: Vec<(ConnKey, u32)>,
     /// Connections that ran empty in this turn and are to be looked at, with the number of their answers.
-    emptied: Vec<(u32, u32, u64)>,
+    emptied: Vec<(ConnKey, u32, u64)>,
     /// The same in turns before, as long as others are preferred to them.
-    emptied_before: Vec<(u32, u32, u64)>,
+    emptied_before: Vec<(ConnKey, u32, u64)>,
     posts: Vec<Post>,
     stamper: Stamper,
     serial: u64,
@@ -455,7 +458,7 @@ pub struct Engine {
     /// The driver moves the bytes of tunnels.
     relays: bool,
     /// Tunnels whose bytes the driver may move as soon as it has all that came before.
-    to_relay: Vec<(u32, u32)>,
+    to_relay: Vec<(ClientKey, u32)>,
     /// Of destinations of the forward proxy.
     names: Names,
     /// What clients of the forward proxy do.
@@ -473,29 +476,6 @@ pub struct Engine {
     life: u32,
     /// By worker: does not know yet of this life.
     strangers: Vec<bool>,
-}
-
-/// Which table a token or a timer refers to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Owner {
-    Client,
-    Link,
-}
-
-/// Bits of a generation that fit into a token.
-const GENERATION_MASK: u32 = 0x00ff_ffff;
-
-fn token(owner: Owner, index: u32, generation: u32) -> u64 {
-    let kind = match owner {
-        Owner::Client => 1u64,
-        Owner::Link => 2,
-    };
-    kind << 56 | u64::from(generation & GENERATION_MASK) << 32 | u64::from(index)
-}
-
-/// Whether a token names a connection to a server, for requests or for a probe (else one to a client).
-pub fn token_is_link(token: u64) -> bool {
-    token >> 56 == 2 || probes::token_is_probe(token)
 }
 
 impl Engine {
@@ -630,7 +610,7 @@ impl Engine {
         if !self.synced.is_empty() || !self.to_parse.is_empty() || self.awaits_look() {
             return Some(self.now_us);
         }
-        let holds = |link: &&(u32, u32)| self.links.holds(link.0, link.1);
+        let holds = |link: &&(ConnKey, u32)| self.links.holds(link.0, link.1);
         let syncing = self.synced_before.iter().filter(holds).map(|link| self.links.at(link.0).rest_until_us);
         let quarantine = (self.quarantine_due_us < u64::MAX).then_some(self.quarantine_due_us);
         syncing.chain(self.wheel.next_due()).chain(quarantine).min()
@@ -650,7 +630,7 @@ impl Engine {
     /// now on, who had connected before.
     pub fn drain(&mut self) {
         self.draining_us.get_or_insert(self.now_us);
-        let all: Vec<u32> = self.sessions.indexes().collect();
+        let all: Vec<ClientKey> = self.sessions.keys().collect();
         for index in all {
             self.drain_session(index);
         }
@@ -750,29 +730,11 @@ impl Engine {
         self.posts[usize::from(worker)] = post;
     }
 
-    fn link_id(&self, index: u32) -> LinkId {
+    fn link_id(&self, index: ConnKey) -> LinkId {
         LinkId { worker: self.worker, index, generation: self.links.generation(index) }
     }
 
-    fn exchange_id(&self, index: u32) -> ExchangeId {
+    fn exchange_id(&self, index: ExchangeKey) -> ExchangeId {
         ExchangeId { worker: self.worker, index, generation: self.exchanges.generation(index) }
-    }
-
-    /// The session that a token names, if it is still there.
-    fn session_of(&self, token: u64) -> Option<u32> {
-        let index = token as u32;
-        let alive = (index as usize) < self.sessions.slots()
-            && self.sessions.is_occupied(index)
-            && u64::from(self.sessions.generation(index) & GENERATION_MASK) == token >> 32 & u64::from(GENERATION_MASK);
-        alive.then_some(index)
-    }
-
-    /// The upstream connection that a token names, if it is still there.
-    fn link_of(&self, token: u64) -> Option<u32> {
-        let index = token as u32;
-        let alive = (index as usize) < self.links.slots()
-            && self.links.is_occupied(index)
-            && u64::from(self.links.generation(index) & GENERATION_MASK) == token >> 32 & u64::from(GENERATION_MASK);
-        alive.then_some(index)
     }
 }

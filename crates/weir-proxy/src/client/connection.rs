@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_http::{BodyReader, HeadScan};
 
+use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::Output;
-use crate::base::slab::NONE;
 use crate::cross::retry_copy::RetryCopy;
 use crate::observe::accounting::Account;
 use crate::request::pending_request::LinkId;
@@ -45,10 +45,10 @@ pub(crate) struct ClientConn {
     pub send_us: u64,
     /// When the wheel will look at this session.
     pub armed_us: u64,
-    /// First unanswered exchange, or NONE.
-    pub first: u32,
-    /// Last one, or NONE.
-    pub last: u32,
+    /// First unanswered exchange, or [`ExchangeKey::NONE`].
+    pub first: ExchangeKey,
+    /// Last one, or [`ExchangeKey::NONE`].
+    pub last: ExchangeKey,
     /// Exchanges in the list.
     pub queued: u32,
     /// What is to be sent.
@@ -171,7 +171,7 @@ impl ReadBuffer {
 #[derive(Debug)]
 pub(crate) struct RequestBodyReader {
     /// The exchange that it belongs to.
-    pub exchange: u32,
+    pub exchange: ExchangeKey,
     /// The request's head as it came, until it is forwarded.
     pub head: Vec<u8>,
     /// Body bytes, until the request is forwarded.
@@ -198,9 +198,9 @@ pub(crate) struct RequestBodyReader {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     /// Slot of the client's session.
-    pub session: u32,
-    /// The next exchange of the session, or NONE.
-    pub next: u32,
+    pub session: ClientKey,
+    /// The next exchange of the session, or [`ExchangeKey::NONE`].
+    pub next: ExchangeKey,
     /// Where its answer stands.
     pub phase: Phase,
     /// How the answer's body is framed for the client.
@@ -275,8 +275,8 @@ impl ClientConn {
             since_us: now_us,
             send_us: 0,
             armed_us: u64::MAX,
-            first: NONE,
-            last: NONE,
+            first: ExchangeKey::NONE,
+            last: ExchangeKey::NONE,
             queued: 0,
             output: Output::default(),
             inflight: 0,

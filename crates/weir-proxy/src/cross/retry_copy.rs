@@ -51,11 +51,12 @@ mod tests {
     //! Proves: a copy is what was given, whatever was there before, and what is saved is bounded. How: more than it holds.
 
     use super::*;
+    use crate::base::keys::{ExchangeKey, Key};
     use crate::request::pending_request::{ExchangeId, NOBODY, RequestFlags};
 
     fn ask(index: u32) -> PendingRequest {
         PendingRequest {
-            id: ExchangeId { worker: 0, index, generation: 0 },
+            id: ExchangeId { worker: 0, index: ExchangeKey::new(index), generation: 0 },
             client: 0,
             serial: 0,
             upstream: 0,
@@ -78,7 +79,7 @@ mod tests {
         all.into_iter().for_each(|kept| shelf.give_back(kept));
         assert_eq!(shelf.spare.len(), SPARE_MAX);
         let kept = shelf.keep(ask(7), b"short");
-        assert_eq!((kept.ask.id.index, kept.bytes.as_slice()), (7, b"short".as_slice()));
+        assert_eq!((kept.ask.id.index.number(), kept.bytes.as_slice()), (7, b"short".as_slice()));
         let large = shelf.keep(ask(8), &[b'x'; SPARE_BYTES_MAX + 1]);
         shelf.give_back(large);
         assert_eq!(shelf.spare.len(), SPARE_MAX - 2);

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use weir_http::{Fields, RequestHead};
 
 use super::Engine;
+use crate::base::keys::{ClientKey, ConnKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
 use crate::cross::mail::Mail;
@@ -48,13 +49,13 @@ impl Engine {
         self.counters.log_lines_lost.add(count);
     }
 
-    pub(super) fn note_client(&mut self, session: u32, peer: SocketAddr) {
+    pub(super) fn note_client(&mut self, session: ClientKey, peer: SocketAddr) {
         if let Some(access) = &mut self.access {
             access.accepted(session, peer);
         }
     }
 
-    pub(super) fn note_request(&mut self, slot: u32, head: &RequestHead, fields: &Fields, bytes: &[u8]) {
+    pub(super) fn note_request(&mut self, slot: ExchangeKey, head: &RequestHead, fields: &Fields, bytes: &[u8]) {
         if let Some(access) = &mut self.access {
             let (record, names) = access.begin(slot, self.now_us);
             record.keep_request(bytes, head, fields, names);
@@ -62,7 +63,7 @@ impl Engine {
     }
 
     /// Who asks, where that was verified.
-    pub(super) fn note_user(&mut self, slot: u32) {
+    pub(super) fn note_user(&mut self, slot: ExchangeKey) {
         let session = self.exchanges.at(slot).session;
         let own = self.sessions.at(session).own.as_deref();
         if let (Some(access), Some(user)) = (&mut self.access, own.and_then(|own| own.proxied.asker.as_ref()))
@@ -73,27 +74,27 @@ impl Engine {
     }
 
     /// Something was refused before it was a request: `bytes` are the beginning of it, the first of them came at `since_us`.
-    pub(super) fn note_refused(&mut self, slot: u32, bytes: &[u8], since_us: u64) {
+    pub(super) fn note_refused(&mut self, slot: ExchangeKey, bytes: &[u8], since_us: u64) {
         if let Some(access) = &mut self.access {
             access.begin(slot, since_us).0.keep_refused(bytes);
         }
     }
 
-    pub(super) fn note_upload(&mut self, slot: u32) {
+    pub(super) fn note_upload(&mut self, slot: ExchangeKey) {
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
             record.has_body = true;
         }
     }
 
     /// So many bytes of the body came; `complete`: that is all of it.
-    pub(super) fn note_body(&mut self, slot: u32, bytes: u64, complete: bool) {
+    pub(super) fn note_body(&mut self, slot: ExchangeKey, bytes: u64, complete: bool) {
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
             record.request_bytes += bytes;
             record.body_us = complete.then_some(self.now_us);
         }
     }
 
-    pub(super) fn note_forwarded(&mut self, slot: u32, upstream: usize) {
+    pub(super) fn note_forwarded(&mut self, slot: ExchangeKey, upstream: usize) {
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
             record.upstream = Some(upstream as u16);
             record.forwarded_us = Some(self.now_us);
@@ -101,7 +102,7 @@ impl Engine {
     }
 
     /// A request was put on a connection of this worker.
-    pub(super) fn note_placed(&mut self, id: ExchangeId, index: u32) {
+    pub(super) fn note_placed(&mut self, id: ExchangeId, index: ConnKey) {
         if self.access.is_none() {
             return;
         }
@@ -135,7 +136,7 @@ impl Engine {
     }
 
     /// The head of the final answer was written.
-    pub(super) fn note_begun(&mut self, slot: u32, status: u16, bytes: usize) {
+    pub(super) fn note_begun(&mut self, slot: ExchangeKey, status: u16, bytes: usize) {
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
             record.status = status;
             record.begun_us = Some(self.now_us);
@@ -144,28 +145,28 @@ impl Engine {
     }
 
     /// An interim answer was written.
-    pub(super) fn note_interim(&mut self, slot: u32, bytes: usize) {
+    pub(super) fn note_interim(&mut self, slot: ExchangeKey, bytes: usize) {
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
             record.head_bytes += bytes as u64;
         }
     }
 
     /// The client gets nothing of the answer that had begun.
-    pub(super) fn note_taken_back(&mut self, slot: u32) {
+    pub(super) fn note_taken_back(&mut self, slot: ExchangeKey) {
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
             (record.status, record.begun_us, record.head_bytes) = (0, None, 0);
         }
     }
 
     /// Nothing more comes from the server.
-    pub(super) fn note_ended(&mut self, slot: u32) {
+    pub(super) fn note_ended(&mut self, slot: ExchangeKey) {
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
             record.ended_us = Some(self.now_us);
         }
     }
 
     /// An answer was made here, whose head has so many bytes.
-    pub(super) fn note_local(&mut self, slot: u32, status: u16, head_bytes: usize) {
+    pub(super) fn note_local(&mut self, slot: ExchangeKey, status: u16, head_bytes: usize) {
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
             record.status = status;
             record.head_bytes += head_bytes as u64;
@@ -174,7 +175,7 @@ impl Engine {
     }
 
     /// Why the exchange will not be completed.
-    pub(super) fn note_blame(&mut self, slot: u32, cause: Cause) {
+    pub(super) fn note_blame(&mut self, slot: ExchangeKey, cause: Cause) {
         let stage = self.stage(slot, cause.stage());
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
             record.blame(cause.into(), stage);
@@ -182,7 +183,7 @@ impl Engine {
     }
 
     /// Where an exchange stands; `unsent`: where it does if it waits and was not sent yet.
-    fn stage(&mut self, slot: u32, unsent: Stage) -> Stage {
+    fn stage(&mut self, slot: ExchangeKey, unsent: Stage) -> Stage {
         let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) else { return Stage::Done };
         let exchange = self.exchanges.at(slot);
         match exchange.phase {
@@ -199,7 +200,7 @@ impl Engine {
     }
 
     /// The first answer of a session is complete, and all of it is in the session's output.
-    pub(super) fn note_complete(&mut self, index: u32) {
+    pub(super) fn note_complete(&mut self, index: ClientKey) {
         self.note_glitches(index);
         let Some(access) = &mut self.access else { return };
         let session = self.sessions.at(index);
@@ -208,7 +209,7 @@ impl Engine {
     }
 
     /// How strange the client has been when its first exchange ends, and whether its connection ends with it for that.
-    fn note_glitches(&mut self, index: u32) {
+    fn note_glitches(&mut self, index: ClientKey) {
         if self.access.is_none() {
             return;
         }
@@ -222,14 +223,14 @@ impl Engine {
     }
 
     /// The connection ends, and with it answers that are complete but not sent.
-    pub(super) fn note_closed(&mut self, index: u32, why: ClientEnd) {
+    pub(super) fn note_closed(&mut self, index: ClientKey, why: ClientEnd) {
         if let Some(access) = &mut self.access {
             access.close(index, why.into(), self.now_us);
         }
     }
 
     /// The first exchange of a session will not be completed.
-    pub(super) fn note_abandoned(&mut self, index: u32, why: ClientEnd) {
+    pub(super) fn note_abandoned(&mut self, index: ClientKey, why: ClientEnd) {
         if self.access.is_none() {
             return;
         }
@@ -246,7 +247,7 @@ impl Engine {
     }
 
     /// Counts what came of a body that is not complete.
-    fn note_body_so_far(&mut self, index: u32, slot: u32) {
+    fn note_body_so_far(&mut self, index: ClientKey, slot: ExchangeKey) {
         let upload = self.sessions.at(index).upload.as_ref().filter(|upload| upload.exchange == slot);
         if let Some(received) = upload.map(|upload| upload.received) {
             self.note_body(slot, received, false);

@@ -4,8 +4,9 @@ use weir_http::{Fields, Framing, Persistence, Pseudonym, ReplyBody, ReplyHead};
 
 use super::account::head_len;
 use super::{Engine, HIGH_BYTES, Piece};
+use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::Output;
-use crate::base::slab::{NONE, Slab};
+use crate::base::slab::Slab;
 use crate::cause::{Cause, Local};
 use crate::client::connection::{AnswerFraming, ClientConn, Exchange, Phase, Reading};
 use crate::cross::mail::AnswerHead;
@@ -50,13 +51,17 @@ fn put_date(out: &mut Vec<u8>, date: Option<[u8; 29]>) {
 }
 
 /// Where an exchange's answer goes: to the client when it is first, else into keeping.
-fn output_of<'a>(sessions: &'a mut Slab<ClientConn>, exchanges: &'a mut Slab<Exchange>, slot: u32) -> &'a mut Output {
+fn output_of<'a>(
+    sessions: &'a mut Slab<ClientKey, ClientConn>,
+    exchanges: &'a mut Slab<ExchangeKey, Exchange>,
+    slot: ExchangeKey,
+) -> &'a mut Output {
     let session = sessions.at_mut(exchanges.at(slot).session);
     if session.first == slot { &mut session.output } else { &mut exchanges.at_mut(slot).held }
 }
 
 impl Engine {
-    fn account_held(&mut self, slot: u32, before: usize) {
+    fn account_held(&mut self, slot: ExchangeKey, before: usize) {
         let exchange = self.exchanges.at(slot);
         let session = self.sessions.at_mut(exchange.session);
         if session.first != slot {
@@ -64,12 +69,12 @@ impl Engine {
         }
     }
 
-    fn held_len(&self, slot: u32) -> usize {
+    fn held_len(&self, slot: ExchangeKey) -> usize {
         self.exchanges.at(slot).held.len()
     }
 
     /// 100 Continue for a request whose body this worker is going to read (RFC 9110 §10.1.1).
-    pub(super) fn invite_body(&mut self, slot: u32) {
+    pub(super) fn invite_body(&mut self, slot: ExchangeKey) {
         let before = self.held_len(slot);
         let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut self.spare);
         out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -80,7 +85,7 @@ impl Engine {
     }
 
     /// An interim answer: 102 and 103 pass on to clients that can read them; 100 was answered here.
-    pub(super) fn answer_interim(&mut self, slot: u32, status: u16, lines: Lines<'_>) {
+    pub(super) fn answer_interim(&mut self, slot: ExchangeKey, status: u16, lines: Lines<'_>) {
         if status == 100 || self.exchanges.at(slot).want.old {
             return;
         }
@@ -99,7 +104,7 @@ impl Engine {
     }
 
     /// The head of the final answer.
-    pub(super) fn answer_begin(&mut self, slot: u32, link: LinkId, head: AnswerHead, lines: Lines<'_>) {
+    pub(super) fn answer_begin(&mut self, slot: ExchangeKey, link: LinkId, head: AnswerHead, lines: Lines<'_>) {
         // While the client has nothing of it, the request may still be asked again.
         if self.sessions.at(self.exchanges.at(slot).session).first == slot {
             self.release(slot);
@@ -112,7 +117,7 @@ impl Engine {
         exchange.link = Some(link);
         exchange.deadline_us = now_us.saturating_add(exchange.patience_us);
         // What was asked behind it is answered before a drain closes the connection.
-        let draining = draining && exchange.next == NONE;
+        let draining = draining && exchange.next == ExchangeKey::NONE;
         let unframed = matches!(head.body, ReplyBody::Chunked | ReplyBody::UntilClose);
         exchange.framing = match (unframed, exchange.want.old) {
             (false, _) => AnswerFraming::Plain,
@@ -151,7 +156,7 @@ impl Engine {
     }
 
     /// 101: from here on the two connections are one tunnel (RFC 9110 §7.8).
-    pub(super) fn answer_switch(&mut self, slot: u32, link: LinkId, upgrade: &[u8], lines: Lines<'_>) {
+    pub(super) fn answer_switch(&mut self, slot: ExchangeKey, link: LinkId, upgrade: &[u8], lines: Lines<'_>) {
         let via = self.plan.client.pseudonym();
         self.join_tunnel(slot, link, 101, |out| {
             lines.write(out, via);
@@ -160,12 +165,12 @@ impl Engine {
     }
 
     /// The connection that CONNECT wants is there: the two are one tunnel (RFC 9110 §9.3.6).
-    pub(super) fn answer_connect(&mut self, slot: u32, link: LinkId) {
+    pub(super) fn answer_connect(&mut self, slot: ExchangeKey, link: LinkId) {
         let line = b"HTTP/1.1 200 Connection established\r\n\r\n";
         self.join_tunnel(slot, link, 200, |out| out.extend_from_slice(line));
     }
 
-    fn join_tunnel(&mut self, slot: u32, link: LinkId, status: u16, write: impl FnOnce(&mut Vec<u8>)) {
+    fn join_tunnel(&mut self, slot: ExchangeKey, link: LinkId, status: u16, write: impl FnOnce(&mut Vec<u8>)) {
         self.release(slot);
         self.counters.answer(status);
         self.counters.tunnels.add(1);
@@ -198,7 +203,7 @@ impl Engine {
     }
 
     /// A piece of the answer's body. Tells the source to stop when this client has too much unsent.
-    pub(super) fn answer_body(&mut self, slot: u32, piece: Piece<'_>) {
+    pub(super) fn answer_body(&mut self, slot: ExchangeKey, piece: Piece<'_>) {
         if piece.len() == 0 {
             return;
         }
@@ -231,7 +236,7 @@ impl Engine {
     }
 
     /// Tells a connection not to bring more. Each time, because it goes on by itself to answers for other clients.
-    fn stop_source(&mut self, index: u32, link: LinkId) {
+    fn stop_source(&mut self, index: ClientKey, link: LinkId) {
         let stopped = &mut self.sessions.at_mut(index).paused.get_or_insert_default().links;
         if !stopped.contains(&link) {
             stopped.push(link);
@@ -241,7 +246,7 @@ impl Engine {
     }
 
     /// The answer is complete.
-    pub(super) fn answer_end(&mut self, slot: u32, trailers: &[u8]) {
+    pub(super) fn answer_end(&mut self, slot: ExchangeKey, trailers: &[u8]) {
         self.note_ended(slot);
         self.release(slot);
         let exchange = self.exchanges.at_mut(slot);
@@ -262,12 +267,12 @@ impl Engine {
     }
 
     /// The request gets an error made here.
-    pub(super) fn fail_exchange(&mut self, slot: u32, cause: Cause) {
+    pub(super) fn fail_exchange(&mut self, slot: ExchangeKey, cause: Cause) {
         self.fail_exchange_for(slot, cause, cause.retry_after_s());
     }
 
     /// The same, and the client may come again after so many seconds.
-    pub(super) fn fail_exchange_for(&mut self, slot: u32, cause: Cause, retry_after_s: Option<u32>) {
+    pub(super) fn fail_exchange_for(&mut self, slot: ExchangeKey, cause: Cause, retry_after_s: Option<u32>) {
         self.count_refusal(slot, cause);
         self.note_blame(slot, cause);
         let exchange = self.exchanges.at_mut(slot);
@@ -283,7 +288,7 @@ impl Engine {
     }
 
     /// The request gets an answer of weir's own.
-    pub(super) fn answer_local(&mut self, slot: u32, local: Local) {
+    pub(super) fn answer_local(&mut self, slot: ExchangeKey, local: Local) {
         let mut extra = Vec::new();
         match local {
             Local::Refused(cause) => self.fail_exchange(slot, cause),
@@ -305,13 +310,13 @@ impl Engine {
     }
 
     /// The request gets a whole answer made here. `encode` is told whether the connection ends with it, and whether it has no body.
-    fn answer_here(&mut self, slot: u32, status: u16, encode: impl FnOnce(&mut Vec<u8>, bool, bool)) {
+    fn answer_here(&mut self, slot: ExchangeKey, status: u16, encode: impl FnOnce(&mut Vec<u8>, bool, bool)) {
         self.release(slot);
         self.counters.answer(status);
         let draining = self.is_draining();
         let exchange = self.exchanges.at_mut(slot);
         // It says nothing of keep-alive, without which HTTP/1.0 ends here.
-        let draining = draining && exchange.next == NONE;
+        let draining = draining && exchange.next == ExchangeKey::NONE;
         exchange.want.close |= exchange.want.body_open || exchange.want.old || exchange.want.connect || draining;
         exchange.framing = AnswerFraming::Plain;
         let (close, head, index) = (exchange.want.close, exchange.want.head, exchange.session);
@@ -335,7 +340,7 @@ impl Engine {
     }
 
     /// No server answered, or not to the end.
-    pub(super) fn answer_failed(&mut self, slot: u32, cause: Cause) {
+    pub(super) fn answer_failed(&mut self, slot: ExchangeKey, cause: Cause) {
         if self.exchanges.at(slot).phase == Phase::Answering && !self.forget_beginning(slot) {
             self.count_refusal(slot, cause);
             self.note_blame(slot, cause);
@@ -347,7 +352,7 @@ impl Engine {
     }
 
     /// Forgets what has come of an answer, if the client has nothing of it because it waits for its turn.
-    pub(super) fn forget_beginning(&mut self, slot: u32) -> bool {
+    pub(super) fn forget_beginning(&mut self, slot: ExchangeKey) -> bool {
         let exchange = self.exchanges.at_mut(slot);
         let session = self.sessions.at_mut(exchange.session);
         if session.first == slot || exchange.phase != Phase::Answering {
@@ -361,7 +366,7 @@ impl Engine {
     }
 
     /// The rest of a begun answer will not come: the connection ends behind what there is, so that the client notices.
-    fn truncate(&mut self, slot: u32) {
+    fn truncate(&mut self, slot: ExchangeKey) {
         let exchange = self.exchanges.at_mut(slot);
         let index = exchange.session;
         exchange.phase = Phase::Done;
@@ -378,11 +383,11 @@ impl Engine {
     }
 
     /// Lets answers go that are complete and first; all contiguous ready ones leave in one send.
-    fn advance(&mut self, index: u32) {
+    fn advance(&mut self, index: ClientKey) {
         let mut closing = false;
         while !closing {
             let first = self.sessions.at(index).first;
-            if first == NONE || self.exchanges.at(first).phase != Phase::Done {
+            if first == ExchangeKey::NONE || self.exchanges.at(first).phase != Phase::Done {
                 break;
             }
             self.note_complete(index);
@@ -390,11 +395,11 @@ impl Engine {
             closing = done.want.close;
             let session = self.sessions.at_mut(index);
             session.flags.reset |= done.want.cut;
-            if session.first == NONE && session.reading == Reading::Await {
+            if session.first == ExchangeKey::NONE && session.reading == Reading::Await {
                 // An upgrade was refused, or one that waits for its turn may be parsed now. That it waited was not its client's doing.
                 (session.reading, session.since_us) = (Reading::Head, self.now_us);
             }
-            if session.first != NONE && !closing {
+            if session.first != ExchangeKey::NONE && !closing {
                 let next = session.first;
                 let exchange = self.exchanges.at_mut(next);
                 let held = std::mem::take(&mut exchange.held);
@@ -429,9 +434,9 @@ impl Engine {
     }
 
     /// A request that is the first one now may have less patience left than the one before was given.
-    fn await_next(&mut self, index: u32) {
+    fn await_next(&mut self, index: ClientKey) {
         let session = self.sessions.at(index);
-        if session.first != NONE && self.exchanges.at(session.first).deadline_us < session.armed_us {
+        if session.first != ExchangeKey::NONE && self.exchanges.at(session.first).deadline_us < session.armed_us {
             self.arm_session(index);
         }
     }

@@ -6,6 +6,7 @@
 //! clients could also wait in a circle.
 
 use super::Engine;
+use crate::base::keys::ConnKey;
 use crate::ending::UpstreamEnd;
 use crate::request::pending_request::PendingRequest;
 use crate::upstream::connection::UpstreamConn;
@@ -25,7 +26,7 @@ pub(super) fn keeps_up(slow: &PendingRequest, other: &PendingRequest) -> bool {
 
 impl Engine {
     /// The reading of a connection was stopped: looks again later whether it still is.
-    pub(super) fn watch_stall(&mut self, index: u32) {
+    pub(super) fn watch_stall(&mut self, index: ConnKey) {
         let link = self.links.at_mut(index);
         (link.paused_us, link.yields, link.stalled) = (self.now_us, false, false);
         if link.owner.is_none() && link.stall_due_us == u64::MAX && link.is_ready() {
@@ -34,7 +35,7 @@ impl Engine {
     }
 
     /// The time of [`Engine::watch_stall`] is up.
-    pub(super) fn check_stall(&mut self, index: u32) {
+    pub(super) fn check_stall(&mut self, index: ConnKey) {
         let link = self.links.at_mut(index);
         link.stall_due_us = u64::MAX;
         if !link.paused {
@@ -77,13 +78,13 @@ impl Engine {
         }
     }
 
-    pub(super) fn arm_stall(&mut self, index: u32, due_us: u64) {
+    pub(super) fn arm_stall(&mut self, index: ConnKey, due_us: u64) {
         self.links.at_mut(index).stall_due_us = due_us;
         self.arm_link(index, due_us);
     }
 
     /// Requests that the slow answer keeps up are sent again elsewhere.
-    fn move_on(&mut self, index: u32) {
+    fn move_on(&mut self, index: ConnKey) {
         let link = self.links.at_mut(index);
         let server = link.server as usize;
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };

@@ -4,7 +4,7 @@
 //! it, not when a client notices. Bounds are those of docs/buffers.md.
 
 use super::{Engine, HIGH_BYTES};
-use crate::base::slab::NONE;
+use crate::base::keys::{ClientKey, ExchangeKey, Key};
 use crate::client::connection::{ClientConn, Phase, Reading};
 use crate::request::pending_request::ExchangeId;
 use crate::upstream::connection::{LinkState, UpstreamConn};
@@ -22,11 +22,11 @@ impl Engine {
     /// A bug of weir's: the first promise that is broken, in words.
     pub fn audit(&self) -> Result<(), String> {
         self.audit_servers()?;
-        for index in self.links.indexes() {
+        for index in self.links.keys() {
             self.audit_link(self.links.at(index)).map_err(|text| format!("upstream connection {index}: {text}"))?;
         }
         let mut exchanges = 0;
-        for index in self.sessions.indexes() {
+        for index in self.sessions.keys() {
             let session = self.sessions.at(index);
             exchanges += session.queued as usize;
             self.audit_session(index, session).map_err(|text| format!("client {index}: {text}"))?;
@@ -43,12 +43,12 @@ impl Engine {
     /// # Errors
     /// A bug of weir's: the first bound that is passed, in words.
     pub fn audit_bytes(&self) -> Result<(), String> {
-        for link in self.links.indexes().map(|index| self.links.at(index)) {
+        for link in self.links.keys().map(|index| self.links.at(index)) {
             at_most("bytes of a body for a server", link.body.len(), HIGH_BYTES + 4 * RECEIVE_BYTES_MAX)?;
         }
         // Each request of a client may be answered by another connection, which stops one receive late.
         let late = (self.plan.client.requests_queued_max as usize + 4) * RECEIVE_BYTES_MAX;
-        for session in self.sessions.indexes().map(|index| self.sessions.at(index)) {
+        for session in self.sessions.keys().map(|index| self.sessions.at(index)) {
             at_most("bytes unsent for a client", session.unsent(), HIGH_BYTES + late)?;
             let stashed = session.stash.as_ref().map_or(0, |stash| stash.bytes.len() - stash.start);
             at_most("bytes of a client unparsed", stashed, STASH_BYTES_MAX)?;
@@ -58,8 +58,7 @@ impl Engine {
 
     fn audit_servers(&self) -> Result<(), String> {
         for (index, server) in self.servers.iter().enumerate() {
-            let mine =
-                || self.links.indexes().map(|link| self.links.at(link)).filter(|link| link.server == index as u32);
+            let mine = || self.links.keys().map(|link| self.links.at(link)).filter(|link| link.server == index as u32);
             let ready = mine().filter(|link| link.is_ready()).count();
             let asked: usize = mine().map(|link| link.entries.len()).sum();
             equal("connections that are up", ready, server.ready as usize)?;
@@ -109,18 +108,18 @@ impl Engine {
         Ok(())
     }
 
-    fn audit_session(&self, index: u32, session: &ClientConn) -> Result<(), String> {
-        let (mut slot, mut last, mut count, mut held) = (session.first, NONE, 0, 0);
-        while slot != NONE && count <= session.queued {
+    fn audit_session(&self, index: ClientKey, session: &ClientConn) -> Result<(), String> {
+        let (mut slot, mut last, mut count, mut held) = (session.first, ExchangeKey::NONE, 0, 0);
+        while slot != ExchangeKey::NONE && count <= session.queued {
             let exchange = self.exchanges.at(slot);
-            equal("its request belongs to client", exchange.session as usize, index as usize)?;
+            equal("its request belongs to client", exchange.session.index(), index.index())?;
             if slot != session.first {
                 held += exchange.held.len();
             }
             (last, slot, count) = (slot, exchange.next, count + 1);
         }
         equal("requests in the list", count as usize, session.queued as usize)?;
-        equal("the last request", last as usize, session.last as usize)?;
+        equal("the last request", last.index(), session.last.index())?;
         equal("bytes of answers that wait", held, session.held_bytes as usize)?;
         // A refusal stands behind as many requests as there may be.
         at_most("unanswered requests", count as usize, self.plan.client.requests_queued_max as usize + 1)?;
@@ -141,18 +140,18 @@ impl Engine {
         let mut carried = vec![0; self.exchanges.slots()];
         let mut carry = |id: ExchangeId| {
             if id.worker == self.worker && self.exchanges.holds(id.index, id.generation) {
-                carried[id.index as usize] += 1;
+                carried[id.index.index()] += 1;
             }
         };
-        for link in self.links.indexes().map(|index| self.links.at(index)) {
+        for link in self.links.keys().map(|index| self.links.at(index)) {
             link.entries.iter().filter(|entry| !entry.cancelled).for_each(|entry| carry(entry.ask.id));
             link.peer.into_iter().for_each(&mut carry);
         }
         self.servers.iter().flat_map(|server| server.waiting.iter()).for_each(|waiting| carry(waiting.ask.id));
         self.groups.iter().flat_map(|group| group.quarantine.waiting.iter()).for_each(|waiting| carry(waiting.ask.id));
         self.approaches().for_each(|approach| carry(approach.waiting.ask.id));
-        for slot in self.exchanges.indexes() {
-            let (phase, count) = (self.exchanges.at(slot).phase, carried[slot as usize]);
+        for slot in self.exchanges.keys() {
+            let (phase, count) = (self.exchanges.at(slot).phase, carried[slot.index()]);
             let exchange = self.exchanges.at(slot);
             let is_first = self.sessions.at(exchange.session).first == slot;
             let unseen = phase == Phase::Waiting || phase == Phase::Answering && !is_first;
@@ -176,7 +175,7 @@ impl Engine {
     /// connection.
     fn audit_own(&self) -> Result<(), String> {
         let mut relays = vec![0; self.servers.len()];
-        for index in self.sessions.indexes() {
+        for index in self.sessions.keys() {
             let Some(relay) = &self.sessions.at(index).relay else { continue };
             relays[relay.server as usize] += 1;
             if self.sessions.at(index).reading != Reading::Tunnel || self.tunnel_link(index).is_some() {
@@ -187,7 +186,7 @@ impl Engine {
         if counted != relays {
             return Err(format!("tunnels of the driver by server: {counted:?}, should be {relays:?}"));
         }
-        for index in self.links.indexes() {
+        for index in self.links.keys() {
             let (link, name) = (self.links.at(index), (index, self.links.generation(index)));
             let Some(owner) = link.owner.filter(|_| link.state != LinkState::Tunnel) else { continue };
             if !self.sessions.holds(owner.session, owner.generation) {

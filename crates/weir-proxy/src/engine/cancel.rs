@@ -5,6 +5,7 @@
 //! its exchange is gone, and what is left is looked for at the end of the turn, all of it in one pass over the connections.
 
 use super::Engine;
+use crate::base::keys::ConnKey;
 use crate::request::pending_request::{ExchangeId, LinkId};
 use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::queue::{ByRequest, Queue};
@@ -40,7 +41,7 @@ impl Engine {
     }
 
     /// The connection that carries a request, where that is known: to its client's side, or because it is the client's own.
-    fn known_carrier(&self, id: ExchangeId, link: Option<LinkId>) -> Option<u32> {
+    fn known_carrier(&self, id: ExchangeId, link: Option<LinkId>) -> Option<ConnKey> {
         let named = link.filter(|link| self.links.holds(link.index, link.generation)).map(|link| link.index);
         let local = id.worker == self.worker && self.exchanges.holds(id.index, id.generation);
         let session = local.then(|| self.sessions.at(self.exchanges.at(id.index).session));
@@ -60,7 +61,7 @@ impl Engine {
             }
         }
         let mut hard = Vec::new();
-        for index in self.links.indexes().collect::<Vec<_>>() {
+        for index in self.links.keys().collect::<Vec<_>>() {
             let link = self.links.at_mut(index);
             let of_tunnel = link.peer.into_iter().filter_map(|id| Some((id, *all.get(&id)?)));
             hard.extend(of_tunnel.map(|(id, hard)| (index, id, hard)));
@@ -78,7 +79,7 @@ impl Engine {
     }
 
     /// The same for a request on this connection.
-    fn cancel_on(&mut self, index: u32, id: ExchangeId, hard: bool) {
+    fn cancel_on(&mut self, index: ConnKey, id: ExchangeId, hard: bool) {
         let link = self.links.at_mut(index);
         if link.state == LinkState::Tunnel {
             self.leave_tunnel(index);

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use weir_http::{FieldName, Fields, RequestHead};
 
 use super::Engine;
+use crate::base::keys::{ClientKey, ConnKey};
 use crate::cause::Cause;
 use crate::placement::balance::{Balance, Finding, Key, Method, Statistic, hash_key};
 use crate::placement::cookie;
@@ -116,7 +117,7 @@ impl Engine {
     pub(super) fn balance_key(
         &self,
         upstream: usize,
-        session: u32,
+        session: ClientKey,
         head: &RequestHead,
         fields: &Fields,
         bytes: &[u8],
@@ -135,7 +136,7 @@ impl Engine {
 
     /// The client, or whom a trusted proxy speaks for: X-Forwarded-For is read from right to left as far as it comes from
     /// trusted ones.
-    fn client_address(&self, session: u32, fields: &Fields, bytes: &[u8]) -> IpAddr {
+    fn client_address(&self, session: ClientKey, fields: &Fields, bytes: &[u8]) -> IpAddr {
         let trusted = |address: IpAddr| self.plan.client.trusted_proxies.iter().any(|one| one.contains(address));
         let mut address = self.sessions.at(session).peer;
         if !trusted(address) {
@@ -204,7 +205,7 @@ impl Engine {
     fn is_coming(&self, server: usize) -> bool {
         let machine = &self.servers[server];
         let patience_us = self.plan.upstreams[usize::from(machine.upstream)].connect_timeout_us;
-        let young = |link: &u32| match self.links.at(*link).state {
+        let young = |link: &ConnKey| match self.links.at(*link).state {
             LinkState::Connecting { deadline_us } => self.now_us + patience_us < deadline_us + COMING_US,
             LinkState::Down { retry_us } => retry_us <= self.now_us,
             _ => false,
@@ -215,7 +216,7 @@ impl Engine {
     /// Whether a connection to a server can be made where none is up, as far as is known: no connect is overdue.
     pub(super) fn is_hopeful(&self, server: usize) -> bool {
         let machine = &self.servers[server];
-        let is_overdue = |link: &u32| {
+        let is_overdue = |link: &ConnKey| {
             let link = self.links.at(*link);
             matches!(link.state, LinkState::Connecting { .. }) && self.now_us >= link.since_us + COMING_US
         };

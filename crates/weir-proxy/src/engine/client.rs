@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use weir_http::{Fields, Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
 
-use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Owner, token};
+use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES};
+use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::{Out, Output};
-use crate::base::slab::NONE;
 use crate::cause::{Cause, Local};
 use crate::client::connection::{AnswerFraming, ClientConn, Exchange, Phase, ReadBuffer, Reading, ReplyConstraints};
 use crate::ending::ClientEnd;
@@ -30,11 +30,11 @@ impl Engine {
         }
         self.counters.accepted.add(1);
         self.counters.client_connections.add(1);
-        let (index, generation) = self.sessions.insert(ClientConn::new(socket, peer, self.now_us));
+        let (index, _) = self.sessions.insert(ClientConn::new(socket, peer, self.now_us));
         self.sessions.at_mut(index).flags.proxied = serves == Serves::Forward;
         self.note_client(index, peer);
         self.arm_session(index);
-        Some(token(Owner::Client, index, generation))
+        Some(self.client_token(index))
     }
 
     /// A client could not be accepted (descriptors or memory ran out).
@@ -77,7 +77,7 @@ impl Engine {
     }
 
     /// Keeps what can't be parsed yet.
-    fn keep_rest(&mut self, index: u32, rest: &[u8]) {
+    fn keep_rest(&mut self, index: ClientKey, rest: &[u8]) {
         if rest.is_empty() || !self.session_alive(index) {
             return;
         }
@@ -95,7 +95,7 @@ impl Engine {
     }
 
     /// Parses what waits, as far as it goes.
-    pub(super) fn parse_stash(&mut self, index: u32) {
+    pub(super) fn parse_stash(&mut self, index: ClientKey) {
         let Some(mut stash) = self.sessions.at_mut(index).stash.take() else { return };
         if self.sessions.at(index).reading == Reading::Tunnel {
             let rest = Bytes::from(stash.bytes).slice(stash.start..);
@@ -125,7 +125,7 @@ impl Engine {
     }
 
     /// Puts back what could not be parsed yet. `progress`: something was, so that a new head begins here.
-    fn keep_stash(&mut self, index: u32, stash: Box<ReadBuffer>, progress: bool) {
+    fn keep_stash(&mut self, index: ClientKey, stash: Box<ReadBuffer>, progress: bool) {
         let since_us = self.now_us;
         let session = self.sessions.at_mut(index);
         if matches!(session.reading, Reading::Closing | Reading::Linger) {
@@ -140,7 +140,7 @@ impl Engine {
     }
 
     /// Looks for the end of a head that comes in pieces, each byte once. An error is answered here.
-    fn head_is_whole(&mut self, index: u32, stash: &mut ReadBuffer) -> bool {
+    fn head_is_whole(&mut self, index: ClientKey, stash: &mut ReadBuffer) -> bool {
         if self.sessions.at(index).reading != Reading::Head {
             return true;
         }
@@ -154,7 +154,7 @@ impl Engine {
     }
 
     /// Reads requests from the start of `input` until it is used up or nothing more may be taken. Returns the bytes used.
-    fn parse(&mut self, index: u32, input: &Input<'_>) -> usize {
+    fn parse(&mut self, index: ClientKey, input: &Input<'_>) -> usize {
         let mut at = 0;
         while at < input.bytes.len() && self.session_alive(index) {
             let session = self.sessions.at(index);
@@ -176,7 +176,7 @@ impl Engine {
         session.queued < self.plan.client.requests_queued_max && session.unsent() < HIGH_BYTES
     }
 
-    fn parse_head(&mut self, index: u32, input: &Input<'_>, at: usize) -> usize {
+    fn parse_head(&mut self, index: ClientKey, input: &Input<'_>, at: usize) -> usize {
         let rest = &input.bytes[at..];
         let mut fields = std::mem::take(&mut self.fields);
         let parsed = weir_http::parse_request(rest, &self.plan.client.head, &mut fields);
@@ -190,7 +190,7 @@ impl Engine {
 
     /// A head whose target has raw UTF-8: it is taken as if the client had encoded that.
     #[cold]
-    fn parse_raw_head(&mut self, index: u32, fields: &mut Fields, rest: &[u8]) -> usize {
+    fn parse_raw_head(&mut self, index: ClientKey, fields: &mut Fields, rest: &[u8]) -> usize {
         let encoded = match weir_http::encode_target(rest, &self.plan.client.head) {
             Ok(Some(encoded)) => encoded,
             Ok(None) => return 0,
@@ -210,7 +210,7 @@ impl Engine {
     /// Takes a head at `input[at..]`, unless it has to wait. Returns the bytes used.
     fn take_head(
         &mut self,
-        index: u32,
+        index: ClientKey,
         parsed: Result<Option<RequestHead>, RequestError>,
         fields: &Fields,
         input: &Input<'_>,
@@ -238,9 +238,9 @@ impl Engine {
 
     /// Whether everything asked before is answered first, because the answer to this request may make a tunnel of the connection, or
     /// what serves it has one request of a client at a time; or something has to be known first of a client of the forward proxy.
-    fn must_wait(&mut self, index: u32, head: &RequestHead, fields: &Fields, bytes: &[u8]) -> bool {
+    fn must_wait(&mut self, index: ClientKey, head: &RequestHead, fields: &Fields, bytes: &[u8]) -> bool {
         let session = self.sessions.at(index);
-        match (session.first == NONE, session.flags.proxied) {
+        match (session.first == ExchangeKey::NONE, session.flags.proxied) {
             (true, true) => !self.decide(index, head, fields, bytes),
             (false, true) => true,
             (true, false) => false,
@@ -251,12 +251,12 @@ impl Engine {
         }
     }
 
-    fn refuse_head(&mut self, index: u32, error: RequestError, bytes: &[u8]) {
+    fn refuse_head(&mut self, index: ClientKey, error: RequestError, bytes: &[u8]) {
         self.refuse(index, error.into(), bytes, self.now_us);
     }
 
     /// Decides what becomes of a request: answered here, forwarded at once, or read on for its body.
-    fn request_parsed(&mut self, index: u32, head: &RequestHead, fields: &Fields, input: &Input<'_>, at: usize) {
+    fn request_parsed(&mut self, index: ClientKey, head: &RequestHead, fields: &Fields, input: &Input<'_>, at: usize) {
         self.counters.requests.add(1);
         let bytes = &input.bytes[at..];
         let upstream = match self.route(index, head, bytes) {
@@ -290,7 +290,7 @@ impl Engine {
     }
 
     /// The upstream for a request, or what weir answers by itself.
-    pub(super) fn route(&mut self, session: u32, head: &RequestHead, bytes: &[u8]) -> Result<usize, Local> {
+    pub(super) fn route(&mut self, session: ClientKey, head: &RequestHead, bytes: &[u8]) -> Result<usize, Local> {
         let proxied = self.sessions.at(session).flags.proxied;
         if head.via_loop {
             return Err(Cause::Loop.into());
@@ -320,7 +320,7 @@ impl Engine {
     }
 
     /// Answers a request without an upstream. A body that is still to come ends the connection, so it is never parsed.
-    fn answer_locally(&mut self, index: u32, head: &RequestHead, fields: &Fields, bytes: &[u8], local: Local) {
+    fn answer_locally(&mut self, index: ClientKey, head: &RequestHead, fields: &Fields, bytes: &[u8], local: Local) {
         let exchange = self.add_exchange(index, head, fields, bytes);
         let has_more = !head.body.is_empty() || head.method == Method::Connect;
         let slot = self.exchanges.at_mut(exchange);
@@ -334,7 +334,7 @@ impl Engine {
     }
 
     /// Appends an exchange for a request to its session's list.
-    fn add_exchange(&mut self, index: u32, head: &RequestHead, fields: &Fields, bytes: &[u8]) -> u32 {
+    fn add_exchange(&mut self, index: ClientKey, head: &RequestHead, fields: &Fields, bytes: &[u8]) -> ExchangeKey {
         let want = ReplyConstraints {
             head: head.method == Method::Head,
             old: head.version == Version::Http10,
@@ -357,10 +357,10 @@ impl Engine {
         exchange
     }
 
-    fn push_exchange(&mut self, index: u32, want: ReplyConstraints) -> u32 {
+    fn push_exchange(&mut self, index: ClientKey, want: ReplyConstraints) -> ExchangeKey {
         let exchange = Exchange {
             session: index,
-            next: NONE,
+            next: ExchangeKey::NONE,
             phase: Phase::Reading,
             framing: AnswerFraming::Plain,
             received_us: self.now_us,
@@ -374,7 +374,7 @@ impl Engine {
         };
         let (slot, _) = self.exchanges.insert(exchange);
         let session = self.sessions.at_mut(index);
-        if session.last == NONE {
+        if session.last == ExchangeKey::NONE {
             session.first = slot;
         } else {
             self.exchanges.at_mut(session.last).next = slot;
@@ -386,7 +386,7 @@ impl Engine {
 
     /// Answers with an error behind everything that was asked before, and closes. `bytes` is what came of the request, from
     /// `since_us` on.
-    pub(super) fn refuse(&mut self, index: u32, cause: Cause, bytes: &[u8], since_us: u64) {
+    pub(super) fn refuse(&mut self, index: ClientKey, cause: Cause, bytes: &[u8], since_us: u64) {
         let session = self.sessions.at_mut(index);
         session.flags.unread = true;
         session.reading = Reading::Closing;
@@ -397,7 +397,7 @@ impl Engine {
     }
 
     /// Stops or resumes reading a client, as its queues demand.
-    pub(super) fn update_receive(&mut self, index: u32) {
+    pub(super) fn update_receive(&mut self, index: ClientKey) {
         let session = self.sessions.at(index);
         let stashed = session.stash.as_ref().map_or(0, |stash| stash.bytes.len() - stash.start);
         let wanted = match session.reading {
@@ -435,7 +435,7 @@ impl Engine {
     }
 
     /// Nothing follows what was received: draws the consequences as far as that is parsed.
-    fn input_ended(&mut self, index: u32) {
+    fn input_ended(&mut self, index: ClientKey) {
         let session = self.sessions.at_mut(index);
         match session.reading {
             Reading::Tunnel => self.tunnel_client_ended(index),
@@ -445,7 +445,7 @@ impl Engine {
             Reading::Head | Reading::Closing => {
                 let waits = session.stash.is_some() && !self.may_take_request(self.sessions.at(index));
                 let session = self.sessions.at_mut(index);
-                if session.first == NONE && session.output.is_empty() && !session.flags.sending {
+                if session.first == ExchangeKey::NONE && session.output.is_empty() && !session.flags.sending {
                     self.close_session(index, ClientEnd::ClientClosed);
                 } else if !waits {
                     session.reading = Reading::Closing;
@@ -482,7 +482,7 @@ impl Engine {
         }
         if !session.output.is_empty() {
             self.mark_session(index);
-        } else if session.first == NONE || session.flags.tunnel_ended {
+        } else if session.first == ExchangeKey::NONE || session.flags.tunnel_ended {
             self.session_is_idle(index);
         }
         if self.session_alive(index) {
@@ -495,25 +495,25 @@ impl Engine {
     }
 
     /// From here on a client waits for its server, whose time may be over sooner than the timer comes that was set for the send.
-    fn arm_awaited(&mut self, index: u32) {
+    fn arm_awaited(&mut self, index: ClientKey) {
         let session = self.sessions.at(index);
-        if session.first != NONE && self.exchanges.at(session.first).deadline_us < session.armed_us {
+        if session.first != ExchangeKey::NONE && self.exchanges.at(session.first).deadline_us < session.armed_us {
             self.arm_session(index);
         }
     }
 
     /// Lets sources go on when the client has taken enough, or another answer has become the first.
-    pub(super) fn relieve(&mut self, index: u32) {
+    pub(super) fn relieve(&mut self, index: ClientKey) {
         let client = self.client_name(index);
         let session = self.sessions.at_mut(index);
         let first = session.first;
-        let first_waits = first != NONE && self.exchanges.at(first).phase == Phase::Waiting;
+        let first_waits = first != ExchangeKey::NONE && self.exchanges.at(first).phase == Phase::Waiting;
         if session.unsent() <= LOW_BYTES || session.unsent_first() <= LOW_BYTES && first_waits {
             // The first answer may be next on any of them.
             for link in session.paused.take().map_or_else(Vec::new, |paused| paused.links) {
                 self.flow(link, client, false);
             }
-        } else if session.unsent_first() <= LOW_BYTES && first != NONE {
+        } else if session.unsent_first() <= LOW_BYTES && first != ExchangeKey::NONE {
             let source = self.exchanges.at(first).link;
             if let Some(paused) = session.paused.as_mut()
                 && let Some(position) = paused.links.iter().position(|link| Some(*link) == source)
@@ -523,7 +523,7 @@ impl Engine {
             }
         }
         let now_us = self.now_us;
-        if first != NONE {
+        if first != ExchangeKey::NONE {
             // The wait for its next piece begins now: until here the client was to blame.
             let exchange = self.exchanges.at_mut(first);
             if exchange.phase == Phase::Answering {
@@ -537,7 +537,7 @@ impl Engine {
     }
 
     /// Everything asked is answered and sent.
-    fn session_is_idle(&mut self, index: u32) {
+    fn session_is_idle(&mut self, index: ClientKey) {
         let now_us = self.now_us;
         let session = self.sessions.at_mut(index);
         if session.flags.tunnel_ended {
@@ -575,7 +575,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn mark_session(&mut self, index: u32) {
+    pub(super) fn mark_session(&mut self, index: ClientKey) {
         let session = self.sessions.at_mut(index);
         if !session.flags.dirty {
             session.flags.dirty = true;
@@ -584,7 +584,7 @@ impl Engine {
     }
 
     /// The send that a session wants, if any.
-    pub(super) fn flush_session(&mut self, index: u32) -> Option<Action> {
+    pub(super) fn flush_session(&mut self, index: ClientKey) -> Option<Action> {
         if !self.session_alive(index) {
             return None;
         }
@@ -595,7 +595,7 @@ impl Engine {
             return None;
         }
         let Some(out) = session.output.take() else {
-            if session.first == NONE || session.flags.tunnel_ended {
+            if session.first == ExchangeKey::NONE || session.flags.tunnel_ended {
                 self.session_is_idle(index);
             }
             return self.actions.pop_front();
@@ -610,14 +610,14 @@ impl Engine {
     }
 
     /// Large sends get a deadline of their own; a small one is covered by the timer that is set anyway.
-    fn note_send(&mut self, index: u32, out: &Out) {
+    fn note_send(&mut self, index: ClientKey, out: &Out) {
         if !matches!(out, Out::Owned(_)) || self.sessions.at(index).armed_us == u64::MAX {
             self.arm_session(index);
         }
     }
 
     /// Ends a client's connection now. What it asked and was not answered is cancelled.
-    pub(super) fn close_session(&mut self, index: u32, why: ClientEnd) {
+    pub(super) fn close_session(&mut self, index: ClientKey, why: ClientEnd) {
         self.note_closed(index, why);
         self.drop_exchanges(index, why);
         let client = self.client_name(index);
@@ -636,10 +636,10 @@ impl Engine {
     }
 
     /// Forgets all exchanges of a session; those under way upstream are told.
-    pub(super) fn drop_exchanges(&mut self, index: u32, why: ClientEnd) {
+    pub(super) fn drop_exchanges(&mut self, index: ClientKey, why: ClientEnd) {
         loop {
             let first = self.sessions.at(index).first;
-            if first == NONE {
+            if first == ExchangeKey::NONE {
                 break;
             }
             let exchange = self.exchanges.at(first);
@@ -656,33 +656,33 @@ impl Engine {
     }
 
     /// Takes the first exchange out of its session's list.
-    pub(super) fn pop_exchange(&mut self, index: u32) -> Exchange {
+    pub(super) fn pop_exchange(&mut self, index: ClientKey) -> Exchange {
         let session = self.sessions.at_mut(index);
         let exchange = self.exchanges.remove(session.first);
         session.first = exchange.next;
         session.queued -= 1;
-        if session.first == NONE {
-            session.last = NONE;
+        if session.first == ExchangeKey::NONE {
+            session.last = ExchangeKey::NONE;
         }
         exchange
     }
 
     /// When draining: a client is closed after what it asked, an idle one soon (`DRAIN_IDLE_US`).
-    pub(super) fn drain_session(&mut self, index: u32) {
+    pub(super) fn drain_session(&mut self, index: ClientKey) {
         let session = self.sessions.at_mut(index);
         if session.reading == Reading::Tunnel {
             return;
         }
         let begun = session.has_begun_request();
-        if session.first == NONE && session.output.is_empty() && !session.flags.sending && !begun {
+        if session.first == ExchangeKey::NONE && session.output.is_empty() && !session.flags.sending && !begun {
             self.arm_session(index);
-        } else if session.last != NONE {
+        } else if session.last != ExchangeKey::NONE {
             let last = session.last;
             if session.reading == Reading::Head {
                 session.reading = Reading::Closing;
             }
             self.exchanges.at_mut(last).want.close = true;
-        } else if session.first == NONE && !begun {
+        } else if session.first == ExchangeKey::NONE && !begun {
             session.flags.close = true;
         }
     }

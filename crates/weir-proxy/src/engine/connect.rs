@@ -3,7 +3,8 @@
 
 use super::loss::{ABRUPT_US, Loss};
 use super::orders::NEVER_US;
-use super::{Action, Engine, Owner, token};
+use super::{Action, Engine};
+use crate::base::keys::{ConnKey, Key};
 use crate::ending::{Timeout, UpstreamEnd};
 use crate::observe::server_event::What;
 use crate::upstream::connection::{LinkState, UpstreamConn};
@@ -19,7 +20,7 @@ const UNUSED_US: u64 = 1_000_000;
 
 impl Engine {
     /// A further position of a server, with a connection that is due now.
-    pub(super) fn add_position(&mut self, server: usize) -> u32 {
+    pub(super) fn add_position(&mut self, server: usize) -> ConnKey {
         let (index, _) = self.links.insert(UpstreamConn::new(server as u32, 0, self.now_us));
         let machine = &mut self.servers[server];
         let link = self.links.at_mut(index);
@@ -49,9 +50,9 @@ impl Engine {
     }
 
     /// Begins to make one more connection, when its time has come: in the position without one that may be tried first.
-    pub(super) fn make_connection(&mut self, server: usize) -> u32 {
+    pub(super) fn make_connection(&mut self, server: usize) -> ConnKey {
         let spares = self.servers[server].links.iter().copied().filter(|link| self.links.at(*link).is_spare());
-        let due_us = |link: &u32| self.links.at(*link).due_us;
+        let due_us = |link: &ConnKey| self.links.at(*link).due_us;
         let due = spares.clone().find(|link| due_us(link) <= self.now_us);
         let index = due.or_else(|| spares.min_by_key(due_us)).unwrap_or_else(|| self.add_position(server));
         let due_us = self.links.at(index).due_us;
@@ -65,7 +66,7 @@ impl Engine {
     }
 
     /// A connection is due at this time, or never.
-    fn set_down(&mut self, index: u32, retry_us: u64) {
+    fn set_down(&mut self, index: ConnKey, retry_us: u64) {
         let link = self.links.at_mut(index);
         link.state = LinkState::Down { retry_us };
         self.servers[link.server as usize].refresh(link, self.now_us);
@@ -74,7 +75,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn connect(&mut self, index: u32) {
+    pub(super) fn connect(&mut self, index: ConnKey) {
         let link = self.links.at_mut(index);
         let server = &mut self.servers[link.server as usize];
         if !server.standing.keeps_connections() {
@@ -98,7 +99,7 @@ impl Engine {
         self.servers[link.server as usize].refresh(link, now_us);
         self.arm_link(index, deadline_us);
         self.counters.upstream_connects.add(1);
-        let token = token(Owner::Link, index, self.links.generation(index));
+        let token = self.link_token(index);
         self.actions.push_back(Action::Connect { token, address });
     }
 
@@ -155,7 +156,7 @@ impl Engine {
     }
 
     /// How long a connection may rest before it is closed.
-    fn rest_limit_us(&self, index: u32) -> u64 {
+    fn rest_limit_us(&self, index: ConnKey) -> u64 {
         let link = self.links.at(index);
         let server = link.server as usize;
         let machine = &self.servers[server];
@@ -176,7 +177,7 @@ impl Engine {
     }
 
     /// Looks after a while whether a connection rests for too long.
-    pub(super) fn watch_rest(&mut self, index: u32) {
+    pub(super) fn watch_rest(&mut self, index: ConnKey) {
         if !self.links.is_occupied(index) || !self.links.at(index).is_ready() {
             return;
         }
@@ -199,7 +200,7 @@ impl Engine {
     }
 
     /// The time of [`Engine::watch_rest`] is up.
-    pub(super) fn check_rest(&mut self, index: u32) {
+    pub(super) fn check_rest(&mut self, index: ConnKey) {
         self.links.at_mut(index).rest_due_us = NEVER_US;
         let link = self.links.at(index);
         let (server, rest_us) = (link.server as usize, link.rest_us(self.now_us));
@@ -227,12 +228,12 @@ impl Engine {
         }
     }
 
-    pub(super) fn connect_timed_out(&mut self, index: u32) {
+    pub(super) fn connect_timed_out(&mut self, index: ConnKey) {
         self.counters.timeouts.count(Timeout::Connect);
         self.connect_failed(index);
     }
 
-    pub(super) fn connect_failed(&mut self, index: u32) {
+    pub(super) fn connect_failed(&mut self, index: ConnKey) {
         if self.links.at(index).owner.is_some() {
             return self.own_failed(index);
         }
@@ -268,7 +269,7 @@ impl Engine {
 
     /// Closes the socket if there is one and sets the time of the next try, if there is to be one before a request needs it.
     /// `useless`: nothing was asked on it before the server has ended it, or would have, or it makes room for others.
-    pub(super) fn disconnect(&mut self, index: u32, useless: bool) {
+    pub(super) fn disconnect(&mut self, index: ConnKey, useless: bool) {
         let link = self.links.at_mut(index);
         if let Some(socket) = link.socket.take() {
             self.actions.push_back(Action::CloseLink { socket });
@@ -281,7 +282,7 @@ impl Engine {
         } else if ahead_of_time {
             link.due_us
         } else {
-            self.now_us + link.backoff.next_delay_us(self.seed ^ u64::from(index))
+            self.now_us + link.backoff.next_delay_us(self.seed ^ u64::from(index.number()))
         };
         link.reset(NEVER_US, self.now_us);
         link.due_us = due_us;

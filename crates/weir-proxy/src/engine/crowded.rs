@@ -8,6 +8,7 @@
 
 use super::Engine;
 use super::loss::Loss;
+use crate::base::keys::ConnKey;
 use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
 use crate::upstream::connection::UpstreamConn;
@@ -48,14 +49,14 @@ impl Engine {
     }
 
     /// The first request was put on a connection: looks when its answer would be late.
-    pub(super) fn watch_first(&mut self, index: u32) {
+    pub(super) fn watch_first(&mut self, index: ConnKey) {
         let server = self.links.at(index).server as usize;
         if self.may_vacate(server) {
             self.arm_first(index, self.now_us + self.patience_us(server));
         }
     }
 
-    fn arm_first(&mut self, index: u32, due_us: u64) {
+    fn arm_first(&mut self, index: ConnKey, due_us: u64) {
         self.links.at_mut(index).first_due_us = due_us;
         self.arm_link(index, due_us);
     }
@@ -72,7 +73,7 @@ impl Engine {
     }
 
     /// The time of [`Engine::watch_first`] is up.
-    pub(super) fn check_first(&mut self, index: u32) {
+    pub(super) fn check_first(&mut self, index: ConnKey) {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         link.first_due_us = u64::MAX;
@@ -107,7 +108,7 @@ impl Engine {
         let kept = machine.kept;
         let links = machine.links.iter().map(|index| (*index, self.links.at(*index)));
         let resting = |link: &UpstreamConn| link.is_resting() && kept != Some(link.position);
-        let resting: Vec<u32> = links.clone().filter(|(_, link)| resting(link)).map(|(index, _)| index).collect();
+        let resting: Vec<ConnKey> = links.clone().filter(|(_, link)| resting(link)).map(|(index, _)| index).collect();
         if resting.is_empty() {
             let busy = links.filter(|(_, link)| link.is_served() && !link.leaves && !link.large && !link.late);
             if let Some((index, _)) = busy.min_by_key(|(_, link)| link.entries.len()) {
@@ -126,7 +127,7 @@ impl Engine {
     }
 
     /// A connection has run empty: whether it ends, to make room for one that waits.
-    pub(super) fn should_leave(&mut self, index: u32) -> bool {
+    pub(super) fn should_leave(&mut self, index: ConnKey) -> bool {
         let link = self.links.at(index);
         let server = link.server as usize;
         if link.leaves {

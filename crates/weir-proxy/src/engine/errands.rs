@@ -2,7 +2,7 @@
 //! [`super::forward`].
 
 use super::Engine;
-use crate::base::slab::NONE;
+use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::client::connection::Reading;
 use crate::forward::dns_cache::Client;
 use crate::forward::lookup::{Errand, News, Unresolved};
@@ -49,9 +49,9 @@ impl Engine {
     }
 
     /// The request of a client that waited for the side thread is looked at again.
-    fn resume_decision(&mut self, index: u32) {
+    fn resume_decision(&mut self, index: ClientKey) {
         let session = self.sessions.at_mut(index);
-        if session.reading == Reading::Await && session.first == NONE {
+        if session.reading == Reading::Await && session.first == ExchangeKey::NONE {
             session.reading = Reading::Head;
             self.to_parse.push_back((index, self.sessions.generation(index)));
         }

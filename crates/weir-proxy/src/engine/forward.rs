@@ -11,7 +11,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use weir_http::{FieldName, Fields, Method, RequestHead, TargetForm};
 
-use super::{Engine, Owner, token};
+use super::Engine;
+use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::cause::{Cause, Local};
 use crate::forward::dns_cache::Lookup;
 use crate::forward::lookup::{Credentials, Errand, Unresolved, Unverified, User};
@@ -44,7 +45,7 @@ impl From<Cause> for Pending {
 
 impl Engine {
     /// Decides where a request of a client of the forward proxy goes. False: that has to wait for the side thread.
-    pub(super) fn decide(&mut self, index: u32, head: &RequestHead, fields: &Fields, bytes: &[u8]) -> bool {
+    pub(super) fn decide(&mut self, index: ClientKey, head: &RequestHead, fields: &Fields, bytes: &[u8]) -> bool {
         let plan = Arc::clone(&self.plan);
         let Some(forward) = &plan.forward else { return true };
         let decision = match self.judge(forward, index, head, fields, bytes) {
@@ -64,7 +65,7 @@ impl Engine {
     fn judge(
         &mut self,
         forward: &ForwardPlan,
-        index: u32,
+        index: ClientKey,
         head: &RequestHead,
         fields: &Fields,
         bytes: &[u8],
@@ -115,7 +116,7 @@ impl Engine {
     fn identify(
         &mut self,
         forward: &ForwardPlan,
-        index: u32,
+        index: ClientKey,
         fields: &Fields,
         bytes: &[u8],
     ) -> Result<Option<Arc<User>>, Pending> {
@@ -128,7 +129,7 @@ impl Engine {
         if lines.next().is_some() || value.len() > CREDENTIALS_BYTES_MAX {
             return Err(Cause::CredentialsInvalid.into());
         }
-        let token = token(Owner::Client, index, self.sessions.generation(index));
+        let token = self.client_token(index);
         let client = self.sessions.at(index).peer;
         let proxied = self.proxied(index);
         let is_known = proxied.seat.as_ref().is_none_or(|seat| !seat.user().is_revoked());
@@ -168,7 +169,7 @@ impl Engine {
     }
 
     /// The addresses of a name, if they are known.
-    fn addresses_of(&mut self, index: u32, name: &str, asker: Asker) -> Result<Arc<[IpAddr]>, Pending> {
+    fn addresses_of(&mut self, index: ClientKey, name: &str, asker: Asker) -> Result<Arc<[IpAddr]>, Pending> {
         let client = (index, self.sessions.generation(index));
         if self.proxied(index).no_room.as_deref() == Some(name) {
             return Err(Cause::NamesBusy.into());
@@ -187,12 +188,12 @@ impl Engine {
         }
     }
 
-    pub(super) fn proxied(&mut self, index: u32) -> &mut ForwardState {
+    pub(super) fn proxied(&mut self, index: ClientKey) -> &mut ForwardState {
         &mut self.sessions.at_mut(index).own.get_or_insert_default().proxied
     }
 
     /// What was decided of the request of a client of the forward proxy: the upstream that stands for all destinations.
-    pub(super) fn decided(&self, index: u32) -> Result<usize, Local> {
+    pub(super) fn decided(&self, index: ClientKey) -> Result<usize, Local> {
         let decision = self.sessions.at(index).own.as_deref().and_then(|own| own.proxied.decision.as_ref());
         match (decision, &self.plan.forward) {
             (Some(Ok(_)), Some(forward)) => Ok(forward.upstream),
@@ -202,7 +203,7 @@ impl Engine {
     }
 
     /// Where the request of a client of the forward proxy goes.
-    pub(super) fn destination(&self, session: u32) -> Option<&Destination> {
+    pub(super) fn destination(&self, session: ClientKey) -> Option<&Destination> {
         let own = self.sessions.at(session).own.as_deref()?;
         own.proxied.decision.as_ref()?.as_ref().ok()
     }
@@ -213,7 +214,7 @@ impl Engine {
     }
 
     /// A tunnel is wanted: its connection is made, and nothing is sent before that is there.
-    pub(super) fn open_tunnel(&mut self, slot: u32, upstream: usize) {
+    pub(super) fn open_tunnel(&mut self, slot: ExchangeKey, upstream: usize) {
         let ask = self.begin_asking(slot, upstream, RequestFlags::TUNNEL);
         let server = self.server_index(&ask);
         match self.servers[server].standing.takes_new() {
@@ -223,7 +224,7 @@ impl Engine {
     }
 
     /// Fields that an answer of the forward proxy's own has: why (RFC 9209), and how to say who one is (RFC 9110 §11.7.1).
-    pub(super) fn proxy_lines(&self, session: u32, cause: Cause) -> Vec<u8> {
+    pub(super) fn proxy_lines(&self, session: ClientKey, cause: Cause) -> Vec<u8> {
         let mut lines = Vec::new();
         let Some(forward) = self.plan.forward.as_ref().filter(|_| self.sessions.at(session).flags.proxied) else {
             return lines;

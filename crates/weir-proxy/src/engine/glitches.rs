@@ -7,7 +7,7 @@
 use weir_http::{BodyOddities, Method, Oddities, Oddity};
 
 use super::Engine;
-use crate::base::slab::NONE;
+use crate::base::keys::{ClientKey, ConnKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::connection::{ClientConn, Reading};
 use crate::ending::ClientEnd;
@@ -21,7 +21,7 @@ impl Engine {
 
     /// The head of a request that has its exchange already is strange.
     #[cold]
-    pub(super) fn odd_request(&mut self, index: u32, odd: Oddities) {
+    pub(super) fn odd_request(&mut self, index: ClientKey, odd: Oddities) {
         for oddity in odd.iter() {
             let glitch = match oddity {
                 Oddity::LeadingLine => ClientGlitch::LeadingLine,
@@ -41,7 +41,7 @@ impl Engine {
     }
 
     /// A request with a body begins: `unawaited` is one that expects 100 and didn't wait for it.
-    pub(super) fn judge_upload(&mut self, index: u32, method: Method, unawaited: bool) {
+    pub(super) fn judge_upload(&mut self, index: ClientKey, method: Method, unawaited: bool) {
         if matches!(method, Method::Get | Method::Head | Method::Delete | Method::Trace) {
             self.count_client_glitch(index, ClientGlitch::BodyUnexpected, 1);
             self.limit_client(index);
@@ -54,7 +54,7 @@ impl Engine {
 
     /// The body of a request is strange. May end the request.
     #[cold]
-    pub(super) fn odd_upload(&mut self, index: u32, odd: BodyOddities) {
+    pub(super) fn odd_upload(&mut self, index: ClientKey, odd: BodyOddities) {
         self.count_client_glitch(index, ClientGlitch::ChunkExtension, odd.extensions.into());
         self.count_client_glitch(index, ClientGlitch::ChunkCrumbs, odd.crumbs.into());
         self.count_client_glitch(index, ClientGlitch::TrailerDropped, odd.trailers.into());
@@ -68,7 +68,7 @@ impl Engine {
 
     /// A head came in many small pieces. What came of it may be a complete request by now.
     #[cold]
-    pub(super) fn head_in_pieces(&mut self, index: u32) {
+    pub(super) fn head_in_pieces(&mut self, index: ClientKey) {
         self.count_client_glitch(index, ClientGlitch::HeadPieces, 1);
         let session = self.sessions.at_mut(index);
         if session.reading == Reading::Head && is_over(session, self.plan.client.glitches_max) {
@@ -80,19 +80,19 @@ impl Engine {
         self.limit_client(index);
     }
 
-    fn count_client_glitch(&mut self, index: u32, glitch: ClientGlitch, times: u32) {
+    fn count_client_glitch(&mut self, index: ClientKey, glitch: ClientGlitch, times: u32) {
         self.counters.client_glitches[glitch as usize].add(times.into());
         let session = self.sessions.at_mut(index);
         session.glitches = session.glitches.saturating_add(times);
     }
 
     /// Ends a connection that has made too many glitches behind what it asked last. Nothing more is taken from it.
-    fn limit_client(&mut self, index: u32) {
+    fn limit_client(&mut self, index: ClientKey) {
         let session = self.sessions.at_mut(index);
         if !is_over(session, self.plan.client.glitches_max) {
             return;
         }
-        if session.last != NONE {
+        if session.last != ExchangeKey::NONE {
             self.exchanges.at_mut(session.last).want.close = true;
         } else {
             session.flags.close = true;
@@ -111,13 +111,13 @@ impl Engine {
 
     /// The target of a request had to be encoded.
     #[cold]
-    pub(super) fn odd_target(&mut self, index: u32) {
+    pub(super) fn odd_target(&mut self, index: ClientKey) {
         self.count_client_glitch(index, ClientGlitch::TargetRaw, 1);
         self.limit_client(index);
     }
 
     /// Why a client's connection ends that is closed in order.
-    pub(super) fn orderly_end(&self, index: u32) -> ClientEnd {
+    pub(super) fn orderly_end(&self, index: ClientKey) -> ClientEnd {
         if self.ends_by_glitches(self.sessions.at(index)) { ClientEnd::Glitches } else { ClientEnd::Done }
     }
 
@@ -125,7 +125,7 @@ impl Engine {
 
     /// The head of an answer is strange.
     #[cold]
-    pub(super) fn odd_answer(&mut self, index: u32, odd: Oddities) {
+    pub(super) fn odd_answer(&mut self, index: ConnKey, odd: Oddities) {
         for oddity in odd.iter() {
             let glitch = match oddity {
                 Oddity::Folded => UpstreamGlitch::LineFold,
@@ -143,7 +143,7 @@ impl Engine {
 
     /// An interim answer came, the `count`-th to its request.
     #[cold]
-    pub(super) fn judge_interim(&mut self, index: u32, status: u16, count: u8) {
+    pub(super) fn judge_interim(&mut self, index: ConnKey, status: u16, count: u8) {
         if status == 100 {
             self.upstream_glitch(index, UpstreamGlitch::ContinueUnasked, 1);
         }
@@ -154,14 +154,14 @@ impl Engine {
 
     /// The body of an answer is strange.
     #[cold]
-    pub(super) fn odd_body(&mut self, index: u32, odd: BodyOddities) {
+    pub(super) fn odd_body(&mut self, index: ConnKey, odd: BodyOddities) {
         self.upstream_glitch(index, UpstreamGlitch::ChunkExtension, odd.extensions.into());
         self.upstream_glitch(index, UpstreamGlitch::ChunkCrumbs, odd.crumbs.into());
         self.upstream_glitch(index, UpstreamGlitch::TrailerDropped, odd.trailers.into());
     }
 
     /// Counts a glitch on a connection to a server. Above the limit nothing more is asked on it.
-    pub(super) fn upstream_glitch(&mut self, index: u32, glitch: UpstreamGlitch, times: u32) {
+    pub(super) fn upstream_glitch(&mut self, index: ConnKey, glitch: UpstreamGlitch, times: u32) {
         self.counters.upstream_glitches[glitch as usize].add(times.into());
         let link = self.links.at_mut(index);
         let server = &mut self.servers[link.server as usize];
@@ -176,7 +176,7 @@ impl Engine {
     }
 
     /// Whether a connection to a server has made more glitches than it may.
-    pub(super) fn is_worn(&self, index: u32) -> bool {
+    pub(super) fn is_worn(&self, index: ConnKey) -> bool {
         let link = self.links.at(index);
         let upstream = usize::from(self.servers[link.server as usize].upstream);
         self.plan.upstreams[upstream].glitches_max.is_some_and(|max| link.glitches > max)

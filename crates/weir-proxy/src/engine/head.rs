@@ -10,13 +10,14 @@ use weir_http::{FieldName, Fields, ReplyBody, ReplyHead, Version};
 use super::Engine;
 use super::answer::Lines;
 use super::upstream::LARGE_BYTES;
+use crate::base::keys::ConnKey;
 use crate::cross::mail::AnswerHead;
 use crate::request::pending_request::{LinkId, PendingRequest};
 use crate::upstream::trust::Doubt;
 
 impl Engine {
     /// The head of an answer. False: the connection is gone.
-    pub(super) fn on_head(&mut self, index: u32, head: &ReplyHead, fields: &Fields, input: &[u8]) -> bool {
+    pub(super) fn on_head(&mut self, index: ConnKey, head: &ReplyHead, fields: &Fields, input: &[u8]) -> bool {
         let from = self.link_id(index);
         let link = self.links.at_mut(index);
         let Some(ask) = link.entries.front().map(|entry| entry.ask) else { return false };
@@ -54,7 +55,14 @@ impl Engine {
 
     /// The head of a 101: the connection is a tunnel from here on. False: it is gone.
     #[cold]
-    fn on_switch(&mut self, index: u32, ask: &PendingRequest, head: &ReplyHead, fields: &Fields, input: &[u8]) -> bool {
+    fn on_switch(
+        &mut self,
+        index: ConnKey,
+        ask: &PendingRequest,
+        head: &ReplyHead,
+        fields: &Fields,
+        input: &[u8],
+    ) -> bool {
         let from = self.link_id(index);
         if self.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) || self.is_gone(ask.id) {
             self.become_tunnel(index, ask.id);
@@ -75,7 +83,7 @@ impl Engine {
     /// The head of a final answer, which is that of the oldest request: what it says about its server, and about what may be sent
     /// on the connection behind it.
     #[inline]
-    fn begin_answer(&mut self, index: u32, ask: &PendingRequest, head: &ReplyHead) {
+    fn begin_answer(&mut self, index: ConnKey, ask: &PendingRequest, head: &ReplyHead) {
         if head.status >= self.servers[self.links.at(index).server as usize].notable_from {
             self.on_notable_answer(index, ask, head.status);
         }
@@ -116,7 +124,7 @@ impl Engine {
     }
 
     /// The answer under way is large: nothing is put behind it.
-    pub(super) fn note_large(&mut self, index: u32) {
+    pub(super) fn note_large(&mut self, index: ConnKey) {
         let link = self.links.at_mut(index);
         link.large = true;
         self.counters.exclusive.add(1);
@@ -126,7 +134,7 @@ impl Engine {
     }
 
     /// Notes how long an answer was waited for, where balancing needs that.
-    fn measure(&mut self, index: u32) {
+    fn measure(&mut self, index: ConnKey) {
         let link = self.links.at(index);
         if let Some(measure) = self.servers[link.server as usize].measure.as_deref_mut()
             && let Some(entry) = link.entries.front()
@@ -136,13 +144,13 @@ impl Engine {
     }
 
     /// Whether an interim answer may be an earlier client's, where clients are kept apart: none has an identifier that says so.
-    fn may_be_late(&self, index: u32) -> bool {
+    fn may_be_late(&self, index: ConnKey) -> bool {
         let machine = &self.servers[self.links.at(index).server as usize];
         machine.keeps_apart() && self.plan.upstreams[usize::from(machine.upstream)].echo.is_none()
     }
 
     /// Whether an answer doesn't carry back the identifier of its request.
-    pub(super) fn is_mismatch(&self, index: u32, ask: &PendingRequest, fields: &Fields, input: &[u8]) -> bool {
+    pub(super) fn is_mismatch(&self, index: ConnKey, ask: &PendingRequest, fields: &Fields, input: &[u8]) -> bool {
         let server = self.links.at(index).server as usize;
         let echo = &self.plan.upstreams[usize::from(self.servers[server].upstream)].echo;
         echo.as_ref().is_some_and(|name| fields.get(input, name.as_bytes()) != Some(&ask.echo[..]))

@@ -9,6 +9,7 @@
 use super::Engine;
 use super::orders::NEVER_US;
 use super::schedule::Place;
+use crate::base::keys::ConnKey;
 use crate::cross::mail::Mail;
 use crate::observe::server_event::What;
 use crate::plan::AllDown;
@@ -28,7 +29,7 @@ impl Engine {
     // ---- what speaks against a server ----
 
     /// The final answer to the oldest request of a connection has a status that health wants to know of.
-    pub(super) fn on_notable_answer(&mut self, index: u32, ask: &PendingRequest, status: u16) {
+    pub(super) fn on_notable_answer(&mut self, index: ConnKey, ask: &PendingRequest, status: u16) {
         let server = self.links.at(index).server;
         let rules = &self.plan.upstreams[usize::from(ask.upstream)].failover;
         let rule = rules.iter().position(|rule| rule.symptom.codes().is_some_and(|codes| codes.contain(status)));
@@ -240,7 +241,7 @@ impl Engine {
 
     /// The oldest request of a connection is asked at another server, and what comes here is not used, if there is such a server
     /// and the request may be repeated.
-    fn ask_elsewhere(&mut self, index: u32) {
+    fn ask_elsewhere(&mut self, index: ConnKey) {
         let link = self.links.at(index);
         let server = link.server as usize;
         let Some(entry) = link.entries.front() else { return };

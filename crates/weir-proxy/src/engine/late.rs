@@ -11,6 +11,7 @@
 
 use super::Engine;
 use super::aside::{STALL_US, keeps_up};
+use crate::base::keys::ConnKey;
 use crate::request::pending_request::{PendingRequest, RequestFlags};
 use crate::upstream::connection::LinkState;
 
@@ -24,13 +25,13 @@ const ENDLESS_US: u64 = 1_000_000;
 
 impl Engine {
     /// A request was put behind another one, or the answer to that one has begun: looks when that one would be late.
-    pub(super) fn watch_late(&mut self, index: u32) {
+    pub(super) fn watch_late(&mut self, index: ConnKey) {
         let due_us = self.late_at_us(index, self.late_us(self.links.at(index).server as usize));
         self.arm_late(index, due_us);
     }
 
     /// When the next answer of a connection is late, if those of its server may take so long.
-    fn late_at_us(&self, index: u32, late_us: u64) -> u64 {
+    fn late_at_us(&self, index: ConnKey, late_us: u64) -> u64 {
         let link = self.links.at(index);
         let due_us = link.next_since_us().saturating_add(late_us);
         if link.begun { due_us.min(link.begun_us + BEGUN_US) } else { due_us }
@@ -59,14 +60,14 @@ impl Engine {
     }
 
     /// Whether the next answer of a connection is late, which nobody has seen while nothing was to be put behind it.
-    pub(super) fn is_overdue(&self, index: u32) -> bool {
+    pub(super) fn is_overdue(&self, index: ConnKey) -> bool {
         let link = self.links.at(index);
         let late_us = self.servers[link.server as usize].usual.late_us().min(LATE_US_MAX);
         !link.entries.is_empty() && self.now_us >= self.late_at_us(index, late_us)
     }
 
     /// Nothing more is put behind the answer that is late.
-    pub(super) fn mark_late(&mut self, index: u32) {
+    pub(super) fn mark_late(&mut self, index: ConnKey) {
         let link = self.links.at_mut(index);
         link.late = true;
         self.servers[link.server as usize].refresh(link, self.now_us);
@@ -74,7 +75,7 @@ impl Engine {
     }
 
     /// The time of [`Engine::watch_late`] is up, or that of another timer of the connection.
-    pub(super) fn check_late(&mut self, index: u32) {
+    pub(super) fn check_late(&mut self, index: ConnKey) {
         self.links.at_mut(index).late_due_us = u64::MAX;
         if !self.check_silence(index) {
             return;
@@ -106,7 +107,7 @@ impl Engine {
 
     /// The answer under way has its connection for itself. When the others of its server are as busy, what waits for the server can
     /// wait for long: looks every [`STALL_US`] whether it had better go elsewhere.
-    pub(super) fn watch_queue(&mut self, index: u32) {
+    pub(super) fn watch_queue(&mut self, index: ConnKey) {
         let link = self.links.at(index);
         let upstream = usize::from(self.servers[link.server as usize].upstream);
         let several = self.groups[upstream].servers.len() > 1;
@@ -116,7 +117,7 @@ impl Engine {
     }
 
     /// The time of [`Engine::watch_queue`] is up.
-    pub(super) fn check_queue(&mut self, index: u32) {
+    pub(super) fn check_queue(&mut self, index: ConnKey) {
         let link = self.links.at(index);
         if link.state == LinkState::Ready && (link.large || link.late) {
             let server = link.server as usize;
@@ -126,7 +127,7 @@ impl Engine {
     }
 
     /// Has [`Engine::check_late`] called by then at the latest.
-    pub(super) fn arm_late(&mut self, index: u32, due_us: u64) {
+    pub(super) fn arm_late(&mut self, index: ConnKey, due_us: u64) {
         let link = self.links.at_mut(index);
         if due_us < link.late_due_us {
             link.late_due_us = due_us;
@@ -135,7 +136,7 @@ impl Engine {
     }
 
     /// Moves what is behind the oldest request, may leave and has somewhere to go.
-    fn leave_behind(&mut self, index: u32) {
+    fn leave_behind(&mut self, index: ConnKey) {
         let server = self.links.at(index).server as usize;
         let mut group = self.groups[usize::from(self.servers[server].upstream)].servers.clone();
         if !group.any(|other| self.servers[other].has_room()) {

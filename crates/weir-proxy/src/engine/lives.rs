@@ -8,6 +8,7 @@
 //! lost the welcome with everything else; its own [`Mail::Reborn`] says as much. docs/hostile.md K3.
 
 use super::{Engine, Parts};
+use crate::base::keys::{ConnKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::connection::Phase;
 use crate::cross::mail::Mail;
@@ -60,7 +61,7 @@ impl Engine {
             self.counters.queue_waiting.sub((before - server.waiting.len()) as u64);
         }
         self.forget_quarantined(worker);
-        let links: Vec<u32> = self.links.indexes().collect();
+        let links: Vec<ConnKey> = self.links.keys().collect();
         let mut unfinished: Vec<ExchangeId> = Vec::new();
         for index in links {
             let name = LinkId { worker: self.worker, index, generation: self.links.generation(index) };
@@ -112,12 +113,12 @@ impl Engine {
     /// What clients here asked there, and may ask again as after the loss of a connection. The rest has no answer. Once, because a
     /// request may be what the other worker has died of: it must not go from one to the next.
     fn take_lost(&mut self, worker: u16) -> Vec<(PendingRequest, Vec<u8>)> {
-        let owed = |slot: &u32| {
+        let owed = |slot: &ExchangeKey| {
             let exchange = self.exchanges.at(*slot);
             let at = exchange.link.map_or(exchange.asked, |link| link.worker);
             at == worker && matches!(exchange.phase, Phase::Waiting | Phase::Answering)
         };
-        let lost: Vec<ExchangeId> = self.exchanges.indexes().filter(owed).map(|slot| self.exchange_id(slot)).collect();
+        let lost: Vec<ExchangeId> = self.exchanges.keys().filter(owed).map(|slot| self.exchange_id(slot)).collect();
         let mut again = Vec::new();
         for id in lost {
             // The failure of one may have dropped others of its client.

@@ -7,7 +7,9 @@ use std::collections::VecDeque;
 
 use weir_http::{Fields, ReplyContext};
 
-use super::{Engine, Owner, token};
+use super::Engine;
+use super::tokens::{Owner, token};
+use crate::base::keys::{ConnKey, Key};
 use crate::base::output::Output;
 use crate::cause::Cause;
 use crate::ending::UpstreamEnd;
@@ -155,7 +157,7 @@ impl Lost {
 
 impl Engine {
     /// Something that can't be, on a connection: it ends, and the server may lose its trust.
-    pub(super) fn on_doubt(&mut self, index: u32, doubt: Doubt) {
+    pub(super) fn on_doubt(&mut self, index: ConnKey, doubt: Doubt) {
         let server = self.links.at(index).server;
         self.doubt_server(server, Some(doubt));
         self.tell_all_doubt(server, Some(doubt));
@@ -217,7 +219,7 @@ impl Engine {
     }
 
     /// Bytes on a connection on which nothing is asked (RFC 9112 §9.2: never an answer).
-    pub(super) fn on_unasked(&mut self, index: u32, bytes: &[u8]) {
+    pub(super) fn on_unasked(&mut self, index: ConnKey, bytes: &[u8]) {
         let link = self.links.at(index);
         let farewell = bytes.starts_with(b"HTTP/1.") && bytes.get(8..12) == Some(b" 408");
         let blank = bytes.len() <= 4 && bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
@@ -237,7 +239,7 @@ impl Engine {
     }
 
     /// What bytes are that nobody asked for: an answer too many (None), the beginning of one, or `otherwise`.
-    pub(super) fn name_surplus(&self, index: u32, bytes: &[u8], otherwise: Doubt) -> Option<Doubt> {
+    pub(super) fn name_surplus(&self, index: ConnKey, bytes: &[u8], otherwise: Doubt) -> Option<Doubt> {
         let link = self.links.at(index);
         let plan = &self.plan.upstreams[usize::from(self.servers[link.server as usize].upstream)];
         match weir_http::parse_reply(bytes, &plan.head, ReplyContext::default(), &mut Fields::default()) {
@@ -252,7 +254,7 @@ impl Engine {
     }
 
     /// Ends a connection between two answers because of what the server sent; None is an answer too many.
-    pub(super) fn end_doubted(&mut self, index: u32, doubt: Option<Doubt>) {
+    pub(super) fn end_doubted(&mut self, index: ConnKey, doubt: Option<Doubt>) {
         let server = self.links.at(index).server;
         self.doubt_server(server, doubt);
         self.tell_all_doubt(server, doubt);
@@ -315,7 +317,7 @@ impl Engine {
     }
 
     /// Ends a connection: what is unanswered is sent again elsewhere if it may be, and the connection is replaced.
-    pub(super) fn lose_link(&mut self, index: u32, loss: Loss, why: UpstreamEnd) {
+    pub(super) fn lose_link(&mut self, index: ConnKey, loss: Loss, why: UpstreamEnd) {
         let link = self.links.at_mut(index);
         if link.state == LinkState::Tunnel {
             self.end_tunnel(index);
@@ -361,7 +363,7 @@ impl Engine {
 
     /// Removes a client's connection that has ended; or notes what the end of one of the pool says about the server, and has another
     /// one made.
-    fn replace(&mut self, index: u32, lost: &Lost) {
+    fn replace(&mut self, index: ConnKey, lost: &Lost) {
         if !lost.pooled {
             self.remove_own(index);
             return;
@@ -447,7 +449,7 @@ impl Engine {
 
     /// Whether what stands behind the oldest request of a connection may be sent again for the sake of a client that has left: only
     /// as far as the budget of the upstream goes.
-    pub(super) fn may_send_again(&mut self, index: u32) -> bool {
+    pub(super) fn may_send_again(&mut self, index: ConnKey) -> bool {
         let link = self.links.at(index);
         let upstream = usize::from(self.servers[link.server as usize].upstream);
         let sent = |entry: &&Entry| entry.start < link.log.flushed() && !entry.cancelled && !self.is_gone(entry.ask.id);
@@ -474,7 +476,7 @@ impl Engine {
         self.swept_us = self.now_us;
         self.suspects.sweep(self.now_us);
         self.groups.iter_mut().for_each(|group| group.budget.refill(self.now_us));
-        let hangs = |index: &u32| {
+        let hangs = |index: &ConnKey| {
             let link = self.links.at(*index);
             let upstream = usize::from(self.servers[link.server as usize].upstream);
             let patience_us = self.plan.upstreams[upstream].forward_timeout_us;
@@ -483,7 +485,7 @@ impl Engine {
                     && self.now_us >= front.sent_us.max(link.answered_us).saturating_add(patience_us)
             })
         };
-        let hanging: Vec<u32> = self.links.indexes().filter(hangs).collect();
+        let hanging: Vec<ConnKey> = self.links.keys().filter(hangs).collect();
         for index in hanging {
             self.doomed.push((index, self.links.generation(index)));
         }
@@ -523,7 +525,7 @@ impl Engine {
                 self.grow(server);
             }
         } else {
-            self.receive_again(token(Owner::Link, to.index, to.generation));
+            self.receive_again(token(Owner::Link, to.index.number(), to.generation));
             self.dispatch(server);
         }
     }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::answer::Lines;
 use super::{Engine, Piece};
+use crate::base::keys::ExchangeKey;
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
 use crate::cross::mail::{AnswerHead, Mail, Post};
@@ -83,7 +84,7 @@ impl Engine {
     }
 
     /// A request is here again.
-    pub(super) fn take_back(&mut self, slot: u32) {
+    pub(super) fn take_back(&mut self, slot: ExchangeKey) {
         let exchange = self.exchanges.at_mut(slot);
         (exchange.asked, exchange.link) = (self.worker, None);
         self.release(slot);
@@ -91,7 +92,7 @@ impl Engine {
 
     /// The copy of a request is not needed any more.
     #[inline]
-    pub(super) fn release(&mut self, slot: u32) {
+    pub(super) fn release(&mut self, slot: ExchangeKey) {
         if let Some(kept) = self.exchanges.at_mut(slot).kept.take() {
             self.shelf.give_back(kept);
         }
@@ -118,7 +119,7 @@ impl Engine {
     /// The head of an answer has come to the client's worker.
     pub(super) fn on_answer_head(
         &mut self,
-        slot: u32,
+        slot: ExchangeKey,
         from: LinkId,
         head: AnswerHead,
         upgrade: Option<&[u8]>,
@@ -233,7 +234,7 @@ impl Engine {
     }
 
     /// A piece of a request body or of a tunnel.
-    pub(super) fn body_to_link(&mut self, slot: u32, piece: Piece<'_>, end: bool) {
+    pub(super) fn body_to_link(&mut self, slot: ExchangeKey, piece: Piece<'_>, end: bool) {
         let Some(link) = self.exchanges.at(slot).link else { return };
         let id = self.exchange_id(slot);
         if link.worker == self.worker {
@@ -248,7 +249,7 @@ impl Engine {
     }
 
     /// Tells whoever was asked that the answer is not wanted any more.
-    pub(super) fn cancel_upstream(&mut self, slot: u32, hard: bool) {
+    pub(super) fn cancel_upstream(&mut self, slot: ExchangeKey, hard: bool) {
         let exchange = self.exchanges.at(slot);
         if !matches!(exchange.phase, Phase::Waiting | Phase::Answering) {
             return;

@@ -4,7 +4,8 @@
 //! Called when answers were read, and by the driver's answer. docs/pipelining.md.
 
 use super::loss::Loss;
-use super::{Action, Engine, Owner, token};
+use super::{Action, Engine};
+use crate::base::keys::ConnKey;
 use crate::ending::UpstreamEnd;
 use crate::upstream::connection::LinkState;
 
@@ -13,12 +14,12 @@ const FAR_ANSWERS_MIN: u64 = 10_000;
 
 impl Engine {
     /// Asks which core receives a connection's packets. Only an answer tells: a handshake is the kernel's alone.
-    pub(super) fn locate(&mut self, index: u32) {
+    pub(super) fn locate(&mut self, index: ConnKey) {
         let link = self.links.at_mut(index);
         if let Some(socket) = link.socket {
             let server = &self.servers[link.server as usize];
             link.locating = server.scouts() && link.answers == 1 && link.entries.is_empty();
-            let token = token(Owner::Link, index, self.links.generation(index));
+            let token = self.link_token(index);
             self.actions.push_back(Action::LocateLink { token, socket });
         }
     }

@@ -9,6 +9,7 @@
 
 use super::Engine;
 use super::loss::Loss;
+use crate::base::keys::{ConnKey, Key};
 use crate::ending::UpstreamEnd;
 use crate::upstream::entry::Entry;
 use crate::upstream::overlook::PATIENCE_US_MAX;
@@ -20,7 +21,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 impl Engine {
     /// Looks whether the server may have overlooked the oldest request of a connection, or when that will be so. False: the connection
     /// is gone.
-    pub(super) fn check_silence(&mut self, index: u32) -> bool {
+    pub(super) fn check_silence(&mut self, index: ConnKey) -> bool {
         let link = self.links.at(index);
         let server = link.server as usize;
         let Some(since_us) = link.silent_since_us().filter(|_| self.servers[server].usual.watches()) else {
@@ -46,19 +47,19 @@ impl Engine {
 
     /// How long an answer may be silent, each time a little different: so an answer that takes its time can't be taken for one that
     /// came because of what was sent.
-    fn silence_max_us(&self, server: usize, index: u32, since_us: u64) -> u64 {
+    fn silence_max_us(&self, server: usize, index: ConnKey, since_us: u64) -> u64 {
         let machine = &self.servers[server];
         let late_us = machine.usual.late_us();
         let patience_us = machine.usual.overlook.patience_us(late_us);
         if machine.trust.penalty_for(self.now_us) == Some(Doubt::CutsShort) {
             return patience_us.min(late_us);
         }
-        let random = (since_us ^ u64::from(index) << 32).wrapping_mul(SPREAD) >> 32;
+        let random = (since_us ^ (index.index() as u64) << 32).wrapping_mul(SPREAD) >> 32;
         patience_us.saturating_add(random % patience_us)
     }
 
     /// Sends the first request that somebody waits for once more, behind the others.
-    fn nudge(&mut self, index: u32) {
+    fn nudge(&mut self, index: ConnKey) {
         let link = self.links.at(index);
         let plan = &self.plan.upstreams[usize::from(self.servers[link.server as usize].upstream)];
         let fits = link.entries.len() < plan.queue_size as usize;
@@ -82,7 +83,7 @@ impl Engine {
     }
 
     /// An answer begins on a connection on which a request was sent once more.
-    pub(super) fn judge_silence(&mut self, index: u32) {
+    pub(super) fn judge_silence(&mut self, index: ConnKey) {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         let server = link.server as usize;

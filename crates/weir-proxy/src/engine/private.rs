@@ -9,13 +9,14 @@ use std::net::SocketAddr;
 
 use super::loss::Loss;
 use super::schedule::Place;
-use super::{Action, Engine, Owner as Table, Piece, token};
+use super::{Action, Engine, Piece};
+use crate::base::keys::{ClientKey, ConnKey};
 use crate::cause::Cause;
 use crate::ending::UpstreamEnd;
 use crate::plan::Pool;
 use crate::request::pending_request::{ExchangeId, NOBODY, PendingRequest, RequestFlags};
-use crate::upstream::connection::{LinkState, Owner, UpstreamConn};
-use crate::upstream::private_pool::{ConnectAttempt, PrivateConn, Tried};
+use crate::upstream::connection::{LinkState, UpstreamConn};
+use crate::upstream::private_pool::{ConnectAttempt, Owner, PrivateConn, Tried};
 use crate::upstream::queue::Waiting;
 
 /// How long one address is waited for before the next one is tried beside it (Connection Attempt Delay, RFC 8305 §8).
@@ -80,7 +81,7 @@ impl Engine {
     }
 
     /// Begins a connect to the next address of what a client waits for. False: there is none.
-    fn try_address(&mut self, session: u32) -> bool {
+    fn try_address(&mut self, session: ClientKey) -> bool {
         let generation = self.sessions.generation(session);
         let Some(approach) = self.approach_of(session) else { return false };
         let Some(address) = approach.more.pop_front() else { return false };
@@ -99,12 +100,12 @@ impl Engine {
         }
         let look_us = if last { deadline_us } else { deadline_us.min(self.now_us + NEXT_ADDRESS_US) };
         self.arm_link(index, look_us);
-        self.actions.push_back(Action::Connect { token: token(Table::Link, index, generation), address });
+        self.actions.push_back(Action::Connect { token: self.link_token(index), address });
         true
     }
 
     /// A connect takes its time: the next address is tried beside it, once.
-    pub(super) fn try_next_address(&mut self, index: u32) {
+    pub(super) fn try_next_address(&mut self, index: ConnKey) {
         let (link, generation) = (self.links.at(index), self.links.generation(index));
         let late = self.now_us >= link.since_us + NEXT_ADDRESS_US;
         let Some(owner) = link.owner.filter(|_| late) else { return };
@@ -116,15 +117,15 @@ impl Engine {
 
     /// Requests for which connections are being made.
     pub(super) fn approaches(&self) -> impl Iterator<Item = &ConnectAttempt> {
-        self.sessions.indexes().filter_map(|index| self.sessions.at(index).own.as_deref()?.approach.as_deref())
+        self.sessions.keys().filter_map(|index| self.sessions.at(index).own.as_deref()?.approach.as_deref())
     }
 
-    fn approach_of(&mut self, session: u32) -> Option<&mut ConnectAttempt> {
+    fn approach_of(&mut self, session: ClientKey) -> Option<&mut ConnectAttempt> {
         self.sessions.at_mut(session).own.as_deref_mut()?.approach.as_deref_mut()
     }
 
     /// Takes the request out that waits for a connection, and ends all connects for it but `winner`.
-    fn take_approach(&mut self, session: u32, winner: Option<u32>) -> Option<ConnectAttempt> {
+    fn take_approach(&mut self, session: ClientKey, winner: Option<ConnKey>) -> Option<ConnectAttempt> {
         let approach = self.sessions.at_mut(session).own.as_deref_mut()?.approach.take()?;
         self.counters.queue_waiting.sub(1);
         self.parked -= u32::from(approach.retry_us != u64::MAX);
@@ -137,7 +138,7 @@ impl Engine {
     }
 
     /// A connection of one client is established.
-    pub(super) fn own_connected(&mut self, index: u32) {
+    pub(super) fn own_connected(&mut self, index: ConnKey) {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         let (Some(owner), Some(socket)) = (link.owner, link.socket) else { return };
@@ -173,7 +174,7 @@ impl Engine {
     }
 
     /// The connection of a tunnel is established.
-    fn own_tunnel(&mut self, index: u32, id: ExchangeId) {
+    fn own_tunnel(&mut self, index: ConnKey, id: ExchangeId) {
         let link = self.links.at_mut(index);
         link.join(id);
         let server = link.server as usize;
@@ -186,7 +187,7 @@ impl Engine {
     }
 
     /// The connection is the client's, for its next requests too unless it is for one only.
-    fn keep_own(&mut self, session: u32, index: u32, upstream: u16) {
+    fn keep_own(&mut self, session: ClientKey, index: ConnKey, upstream: u16) {
         let generation = self.links.generation(index);
         let (mut destination, mut max) = (Box::from(""), usize::MAX);
         if let Some(forward) = self.plan.forward.as_ref().filter(|forward| forward.upstream == usize::from(upstream)) {
@@ -207,7 +208,7 @@ impl Engine {
     }
 
     /// A connect for one client has failed: the next address, another server, or an error.
-    pub(super) fn own_failed(&mut self, index: u32) {
+    pub(super) fn own_failed(&mut self, index: ConnKey) {
         self.counters.upstream_connect_failures.add(1);
         let generation = self.links.generation(index);
         let link = self.links.at(index);
@@ -234,7 +235,7 @@ impl Engine {
 
     /// A server of the configuration can't be reached for what a client waits for. Nothing was sent, so what follows is no retry:
     /// another server, and when each has had its turn all of them later.
-    fn server_unreached(&mut self, server: usize, session: u32) {
+    fn server_unreached(&mut self, server: usize, session: ClientKey) {
         let machine = &mut self.servers[server];
         machine.away_until_us = self.now_us + AWAY_US;
         machine.unreachable = machine.ready == 0;
@@ -275,11 +276,11 @@ impl Engine {
             return;
         }
         let now_us = self.now_us;
-        let waits = |index: &u32| {
+        let waits = |index: &ClientKey| {
             let own = self.sessions.at(*index).own.as_deref();
             own.and_then(|own| own.approach.as_deref()).is_some_and(|approach| approach.retry_us != u64::MAX)
         };
-        for index in self.sessions.indexes().filter(waits).collect::<Vec<_>>() {
+        for index in self.sessions.keys().filter(waits).collect::<Vec<_>>() {
             if let Some(approach) = self.approach_of(index) {
                 approach.retry_us = now_us;
             }
@@ -288,7 +289,7 @@ impl Engine {
     }
 
     /// The next round for what a client waits for, if that is due. False: it is not.
-    pub(super) fn retry_approach(&mut self, session: u32) -> bool {
+    pub(super) fn retry_approach(&mut self, session: ClientKey) -> bool {
         let now_us = self.now_us;
         let is_due = self.approach_of(session).is_some_and(|approach| approach.retry_us <= now_us);
         if is_due {
@@ -297,7 +298,7 @@ impl Engine {
         is_due
     }
 
-    fn ask_servers_again(&mut self, session: u32) {
+    fn ask_servers_again(&mut self, session: ClientKey) {
         let Some(ConnectAttempt { waiting: Waiting { mut ask, bytes }, tried, .. }) = self.take_approach(session, None)
         else {
             return;
@@ -333,7 +334,7 @@ impl Engine {
     }
 
     /// An answer on a connection of one client is complete.
-    pub(super) fn own_answered(&mut self, index: u32, server: usize) {
+    pub(super) fn own_answered(&mut self, index: ConnKey, server: usize) {
         let idle = self.links.at(index).entries.is_empty();
         if idle && !self.servers[server].standing.keeps_connections() {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Disabled);
@@ -372,7 +373,7 @@ impl Engine {
     }
 
     /// A client leaves: its connections end with it.
-    pub(super) fn end_own(&mut self, session: u32) {
+    pub(super) fn end_own(&mut self, session: ClientKey) {
         if self.sessions.at(session).own.is_none() {
             return;
         }
@@ -386,7 +387,7 @@ impl Engine {
     }
 
     /// A connection is not its client's any more, because it became a tunnel or ended.
-    pub(super) fn disown(&mut self, owner: Owner, index: u32) {
+    pub(super) fn disown(&mut self, owner: Owner, index: ConnKey) {
         if self.sessions.holds(owner.session, owner.generation)
             && let Some(own) = &mut self.sessions.at_mut(owner.session).own
         {
@@ -395,7 +396,7 @@ impl Engine {
     }
 
     /// Ends a connection of one client that was never established.
-    fn close_own(&mut self, index: u32, why: UpstreamEnd) {
+    fn close_own(&mut self, index: ConnKey, why: UpstreamEnd) {
         let server = self.links.at(index).server as usize;
         self.counters.upstream_closes.count(why);
         self.servers[server].stats.closes.count(why);
@@ -403,7 +404,7 @@ impl Engine {
     }
 
     /// Takes a connection of one client out of the table.
-    pub(super) fn remove_own(&mut self, index: u32) {
+    pub(super) fn remove_own(&mut self, index: ConnKey) {
         let link = self.links.remove(index);
         if let Some(socket) = link.socket {
             self.actions.push_back(Action::CloseLink { socket });

@@ -6,14 +6,15 @@
 
 use std::sync::Arc;
 
-use super::{Action, Engine, GENERATION_MASK, Input};
+use super::tokens::GENERATION_MASK;
+use super::{Action, Engine, Input};
 use crate::base::output::Out;
 use crate::base::stamp::mix;
 use crate::plan::HealthPlan;
 use crate::upstream::probe::{Probe, ProbeFault, Streak, Verdict, request};
 use crate::upstream::server_state::SuspensionCause;
 
-/// The kind of a probe's token; see [`super::token`].
+/// The kind of a probe's token; see [`super::tokens`].
 const PROBE: u64 = 4;
 /// While the next probe may bring a change, it comes after at most this long.
 const SOON_US: u64 = 1_000_000;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::loss::Loss;
 use super::{Engine, Group, Hints};
+use crate::base::keys::ConnKey;
 use crate::cause::Cause;
 use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
@@ -314,7 +315,7 @@ impl Engine {
 
     /// A request was answered: nobody accuses it any more, and the next one in quarantine may go.
     #[inline]
-    pub(super) fn note_answered(&mut self, index: u32, entry: &Entry) {
+    pub(super) fn note_answered(&mut self, index: ConnKey, entry: &Entry) {
         if entry.ask.traits.has(RequestFlags::QUARANTINED) {
             self.leave_quarantine(&entry.ask);
         }
@@ -323,7 +324,7 @@ impl Engine {
         }
     }
 
-    fn acquit(&mut self, index: u32, entry: &Entry) {
+    fn acquit(&mut self, index: ConnKey, entry: &Entry) {
         if let Some(key) = key_of(entry, &self.links.at(index).log)
             && self.suspects.on_answer(&key)
         {

@@ -4,8 +4,8 @@
 //! another worker's, or one side of which has ended by then, stays here (`tunnels.rs`). What the driver moved is counted when the
 //! tunnel is looked at, [`LOOKS`] times in its time-out, and at its end.
 
-use super::{Action, Engine, Owner, token};
-use crate::base::slab::NONE;
+use super::{Action, Engine};
+use crate::base::keys::{ClientKey, ConnKey, ExchangeKey};
 use crate::client::connection::{Reading, Relay};
 use crate::ending::{ClientEnd, UpstreamEnd};
 use crate::upstream::connection::{LinkState, UpstreamConn};
@@ -15,7 +15,7 @@ const LOOKS: u64 = 8;
 
 impl Engine {
     /// The bytes of a tunnel may be the driver's when it has what came before.
-    pub(super) fn want_relay(&mut self, index: u32) {
+    pub(super) fn want_relay(&mut self, index: ClientKey) {
         let session = self.sessions.at(index);
         if self.relays && session.reading == Reading::Tunnel && session.relay.is_none() {
             self.to_relay.push((index, self.sessions.generation(index)));
@@ -23,9 +23,9 @@ impl Engine {
     }
 
     /// The upstream connection of a client's tunnel, when it is this worker's.
-    pub(super) fn tunnel_link(&self, index: u32) -> Option<u32> {
+    pub(super) fn tunnel_link(&self, index: ClientKey) -> Option<ConnKey> {
         let session = self.sessions.at(index);
-        if session.reading != Reading::Tunnel || session.first == NONE {
+        if session.reading != Reading::Tunnel || session.first == ExchangeKey::NONE {
             return None;
         }
         let link = self.exchanges.at(session.first).link.filter(|link| link.worker == self.worker)?;
@@ -36,7 +36,7 @@ impl Engine {
 
     /// Hands a tunnel over, if the driver has everything that came before and nobody has ended. What was needed to make it is
     /// given up: an idle tunnel is small.
-    pub(super) fn begin_relay(&mut self, index: u32) -> Option<Action> {
+    pub(super) fn begin_relay(&mut self, index: ClientKey) -> Option<Action> {
         let position = self.tunnel_link(index)?;
         let (session, link) = (self.sessions.at(index), self.links.at(position));
         let client_is_done = session.output.is_empty() && session.stash.is_none() && !session.flags.ended;
@@ -64,8 +64,8 @@ impl Engine {
     }
 
     /// Asks how much a client's tunnel has moved.
-    pub(super) fn look_at_relay(&mut self, index: u32) {
-        let token = token(Owner::Client, index, self.sessions.generation(index));
+    pub(super) fn look_at_relay(&mut self, index: ClientKey) {
+        let token = self.client_token(index);
         let session = self.sessions.at_mut(index);
         if let Some(relay) = &mut session.relay {
             relay.looked_us = self.now_us;
@@ -92,7 +92,7 @@ impl Engine {
     }
 
     /// Counts what the driver has moved since the last time. False: nothing.
-    fn count_relayed(&mut self, index: u32, from_client: u64, to_client: u64) -> bool {
+    fn count_relayed(&mut self, index: ClientKey, from_client: u64, to_client: u64) -> bool {
         let Some(relay) = &mut self.sessions.at_mut(index).relay else { return false };
         let before = std::mem::replace(&mut relay.moved, (from_client, to_client));
         let (up, down) = (from_client.saturating_sub(before.0), to_client.saturating_sub(before.1));

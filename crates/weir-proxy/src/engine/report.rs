@@ -13,7 +13,7 @@ impl Engine {
     /// What there is now. Visits every upstream connection once.
     pub fn report(&self) -> Report {
         let mut tunnels: Vec<u32> = self.servers.iter().map(|server| server.relays).collect();
-        for index in self.links.indexes() {
+        for index in self.links.keys() {
             let link = self.links.at(index);
             tunnels[link.server as usize] += u32::from(link.state == LinkState::Tunnel);
         }

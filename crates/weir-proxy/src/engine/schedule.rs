@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use weir_http::{Fields, Framing, RequestHead};
 
+use super::Engine;
 use super::loss::{ABRUPT_US, Loss};
 use super::outgoing::Outgoing;
-use super::{Engine, GENERATION_MASK};
+use super::tokens::GENERATION_MASK;
+use crate::base::keys::{ClientKey, ConnKey, ExchangeKey, Key};
 use crate::cause::Cause;
 use crate::client::connection::Phase;
 use crate::cross::mail::Mail;
@@ -23,7 +25,7 @@ const CHOICES_MAX: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     /// Onto this connection.
-    Link(u32),
+    Link(ConnKey),
     /// Into the queue of this server.
     Queue(usize),
     /// Onto a new connection to this server, which belongs to the client or the request.
@@ -40,7 +42,7 @@ impl Engine {
     /// Forwards a request. `body` is what is here of its body; `upload` is how it is framed and whether more follows.
     pub(super) fn forward(
         &mut self,
-        slot: u32,
+        slot: ExchangeKey,
         upstream: usize,
         head: &RequestHead,
         fields: &Fields,
@@ -80,7 +82,7 @@ impl Engine {
 
     /// From now on an exchange waits for an answer of an upstream: to this, which has no key and is bound to no server.
     #[inline]
-    pub(super) fn begin_asking(&mut self, slot: u32, upstream: usize, traits: RequestFlags) -> PendingRequest {
+    pub(super) fn begin_asking(&mut self, slot: ExchangeKey, upstream: usize, traits: RequestFlags) -> PendingRequest {
         let patience_us = self.plan.upstreams[upstream].forward_timeout_us;
         let deadline_us = self.now_us + patience_us;
         let exchange = self.exchanges.at_mut(slot);
@@ -105,9 +107,9 @@ impl Engine {
     }
 
     /// Names a client connection among those of all workers. Who takes the slot of one that left is another client.
-    pub(super) fn client_name(&self, session: u32) -> u64 {
+    pub(super) fn client_name(&self, session: ClientKey) -> u64 {
         let generation = u64::from(self.sessions.generation(session) & GENERATION_MASK);
-        u64::from(self.worker) << 56 | generation << 32 | u64::from(session)
+        u64::from(self.worker) << 56 | generation << 32 | u64::from(session.number())
     }
 
     /// Serialises a request to where it goes.
@@ -396,7 +398,7 @@ impl Engine {
 
     /// Whether a request may go onto this idle connection: what can't be sent again goes onto none that its server may be about to
     /// end.
-    pub(super) fn is_fresh(&self, index: u32, ask: &PendingRequest) -> bool {
+    pub(super) fn is_fresh(&self, index: ConnKey, ask: &PendingRequest) -> bool {
         if ask.traits.has(RequestFlags::RETRIABLE) {
             return true;
         }
@@ -411,7 +413,7 @@ impl Engine {
     }
 
     /// The client of the last request on a connection.
-    fn tail_client(&self, link: u32) -> Option<u64> {
+    fn tail_client(&self, link: ConnKey) -> Option<u64> {
         self.links.at(link).entries.back().map(|entry| entry.ask.client)
     }
 
@@ -433,7 +435,7 @@ impl Engine {
     }
 
     /// Notes a request on a connection whose log already has its bytes from `start` on.
-    pub(super) fn push_to_link(&mut self, index: u32, ask: PendingRequest, start: u64) {
+    pub(super) fn push_to_link(&mut self, index: ConnKey, ask: PendingRequest, start: u64) {
         let link = self.links.at_mut(index);
         if !link.entries.is_empty() {
             self.counters.pipelined.add(1);

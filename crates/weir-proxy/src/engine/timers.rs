@@ -3,9 +3,10 @@
 //! A timer in the wheel is never moved. When it fires, the deadline is computed from the state; if that lies ahead the timer
 //! is set again. So a request costs one comparison, not one timer.
 
+use super::Engine;
 use super::orders::NEVER_US;
-use super::{Engine, Owner, token, token_is_link};
-use crate::base::slab::NONE;
+use super::tokens::token_is_link;
+use crate::base::keys::{ClientKey, ConnKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::connection::{ClientConn, Exchange, Phase, Reading};
 use crate::ending::{ClientEnd, Timeout};
@@ -39,17 +40,17 @@ impl Engine {
         self.expired = expired;
     }
 
-    pub(super) fn arm_link(&mut self, index: u32, due_us: u64) {
-        self.wheel.insert(token(Owner::Link, index, self.links.generation(index)), due_us);
+    pub(super) fn arm_link(&mut self, index: ConnKey, due_us: u64) {
+        self.wheel.insert(self.link_token(index), due_us);
     }
 
     /// Makes sure that the session is looked at when its deadline comes.
-    pub(super) fn arm_session(&mut self, index: u32) {
+    pub(super) fn arm_session(&mut self, index: ClientKey) {
         let due_us = self.deadline(self.sessions.at(index));
         let session = self.sessions.at_mut(index);
         if due_us < session.armed_us {
             session.armed_us = due_us;
-            self.wheel.insert(token(Owner::Client, index, self.sessions.generation(index)), due_us);
+            self.wheel.insert(self.client_token(index), due_us);
         }
     }
 
@@ -60,7 +61,7 @@ impl Engine {
         if session.flags.sending {
             due_us = session.send_us + plan.send_timeout_us;
         }
-        if session.first != NONE {
+        if session.first != ExchangeKey::NONE {
             let exchange = self.exchanges.at(session.first);
             if is_server_awaited(session, exchange) {
                 due_us = due_us.min(exchange.deadline_us);
@@ -71,7 +72,7 @@ impl Engine {
         }
         let reading = match session.reading {
             Reading::Head if session.has_begun_request() && !session.flags.stopped => plan.head_timeout_us,
-            Reading::Head if session.first == NONE && !session.flags.sending => {
+            Reading::Head if session.first == ExchangeKey::NONE && !session.flags.sending => {
                 let drained_us = self.draining_us.map_or(u64::MAX, |since_us| since_us + DRAIN_IDLE_US);
                 return due_us.min(session.since_us + plan.idle_timeout_us).min(drained_us);
             }
@@ -83,14 +84,14 @@ impl Engine {
                 Some(relay) => return due_us.min(self.look_us(relay)),
                 None => plan.tunnel_timeout_us,
             },
-            Reading::Await if session.first == NONE => ERRAND_US + GRACE_US,
+            Reading::Await if session.first == ExchangeKey::NONE => ERRAND_US + GRACE_US,
             Reading::Linger => LINGER_US,
             _ => return due_us,
         };
         due_us.min(session.since_us + reading)
     }
 
-    fn session_timer(&mut self, index: u32) {
+    fn session_timer(&mut self, index: ClientKey) {
         let session = self.sessions.at(index);
         if self.now_us < session.armed_us {
             return;
@@ -111,7 +112,7 @@ impl Engine {
     }
 
     /// The time is over in which a body must have come with the least rate.
-    fn judge_rate(&mut self, index: u32) {
+    fn judge_rate(&mut self, index: ClientKey) {
         let now_us = self.now_us;
         let least = self.plan.client.body_rate_min.saturating_mul(BODY_WINDOW_US / 1_000_000);
         let Some(upload) = self.sessions.at_mut(index).upload.as_mut() else { return };
@@ -124,7 +125,7 @@ impl Engine {
         }
     }
 
-    fn session_timed_out(&mut self, index: u32) {
+    fn session_timed_out(&mut self, index: ClientKey) {
         if self.retry_approach(index) {
             if self.session_alive(index) {
                 self.arm_session(index);
@@ -141,7 +142,7 @@ impl Engine {
             return;
         }
         let first = session.first;
-        if first != NONE {
+        if first != ExchangeKey::NONE {
             let exchange = self.exchanges.at(first);
             if exchange.deadline_us <= now_us && is_server_awaited(session, exchange) {
                 self.server_timed_out(first);
@@ -171,7 +172,7 @@ impl Engine {
             Reading::Tunnel if self.sessions.at(index).relay.is_some() => self.look_at_relay(index),
             Reading::Tunnel => self.tunnel_timed_out(index),
             Reading::Linger => self.close_session(index, self.orderly_end(index)),
-            Reading::Await if session.first == NONE => {
+            Reading::Await if session.first == ExchangeKey::NONE => {
                 self.counters.timeouts.count(Timeout::Errand);
                 let stash = self.sessions.at_mut(index).stash.take().unwrap_or_default();
                 let since_us = self.sessions.at(index).since_us;
@@ -185,7 +186,7 @@ impl Engine {
     }
 
     /// The answer to a client's first request, or the next piece of it, has not come in time.
-    fn server_timed_out(&mut self, slot: u32) {
+    fn server_timed_out(&mut self, slot: ExchangeKey) {
         self.cancel_upstream(slot, true);
         if self.exchanges.at(slot).phase == Phase::Waiting {
             self.counters.timeouts.count(Timeout::Forward);
@@ -197,11 +198,11 @@ impl Engine {
     }
 
     /// Whether the slot is occupied; only for use right after the session was known to be there.
-    pub(super) fn session_alive(&self, index: u32) -> bool {
+    pub(super) fn session_alive(&self, index: ClientKey) -> bool {
         self.sessions.is_occupied(index)
     }
 
-    fn link_timer(&mut self, index: u32) {
+    fn link_timer(&mut self, index: ConnKey) {
         match self.links.at(index).state {
             LinkState::Down { retry_us: NEVER_US } => {}
             LinkState::Down { retry_us } if retry_us <= self.now_us => self.connect(index),

@@ -3,6 +3,7 @@
 //! Bound: [`super::HIGH_BYTES`] unsent each way; the tunnel's time-out, and the client's send time-out for what is left to say.
 
 use super::{Action, Engine, Piece};
+use crate::base::keys::{ClientKey, ConnKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
 use crate::ending::{ClientEnd, Timeout, UpstreamEnd};
@@ -10,7 +11,7 @@ use crate::request::pending_request::ExchangeId;
 
 impl Engine {
     /// The connection leaves the pool, joined with one client; another takes its place.
-    pub(super) fn become_tunnel(&mut self, index: u32, id: ExchangeId) {
+    pub(super) fn become_tunnel(&mut self, index: ConnKey, id: ExchangeId) {
         let link = self.links.at_mut(index);
         link.join(id);
         let asked = std::mem::take(&mut link.entries).len() as u32;
@@ -26,7 +27,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn tunnel_link_ended(&mut self, index: u32) {
+    pub(super) fn tunnel_link_ended(&mut self, index: ConnKey) {
         let link = self.links.at_mut(index);
         link.ended = true;
         let (peer, finished) = (link.peer, link.finished);
@@ -39,7 +40,7 @@ impl Engine {
     }
 
     /// The client of a tunnel is gone. When both sides had ended in order, what it said last is still sent.
-    pub(super) fn leave_tunnel(&mut self, index: u32) {
+    pub(super) fn leave_tunnel(&mut self, index: ConnKey) {
         let patience_us = self.plan.client.send_timeout_us;
         let link = self.links.at_mut(index);
         if link.finish && link.ended && !link.finished {
@@ -52,7 +53,7 @@ impl Engine {
     }
 
     /// Ends both sides of a tunnel.
-    pub(super) fn end_tunnel(&mut self, index: u32) {
+    pub(super) fn end_tunnel(&mut self, index: ConnKey) {
         let link = self.links.remove(index);
         self.counters.upstream_closes.count(UpstreamEnd::TunnelEnded);
         self.servers[link.server as usize].stats.closes.count(UpstreamEnd::TunnelEnded);
@@ -65,7 +66,7 @@ impl Engine {
     }
 
     /// The upstream's side of a tunnel broke: its client gets what there is, then the end.
-    pub(super) fn break_tunnel(&mut self, index: u32) {
+    pub(super) fn break_tunnel(&mut self, index: ClientKey) {
         let session = self.sessions.at_mut(index);
         if session.output.is_empty() && !session.flags.sending {
             self.close_session(index, ClientEnd::TunnelEnded);
@@ -80,13 +81,13 @@ impl Engine {
     }
 
     /// Nothing was said either way for too long.
-    pub(super) fn tunnel_timed_out(&mut self, index: u32) {
+    pub(super) fn tunnel_timed_out(&mut self, index: ClientKey) {
         self.counters.timeouts.count(Timeout::Tunnel);
         self.close_session(index, ClientEnd::TunnelTimeout);
     }
 
     /// The client of a tunnel sent bytes.
-    pub(super) fn tunnel_from_client(&mut self, index: u32, piece: Piece<'_>) {
+    pub(super) fn tunnel_from_client(&mut self, index: ClientKey, piece: Piece<'_>) {
         let session = self.sessions.at_mut(index);
         session.since_us = self.now_us;
         let exchange = session.first;
@@ -94,7 +95,7 @@ impl Engine {
         self.body_to_link(exchange, piece, false);
     }
 
-    pub(super) fn tunnel_client_ended(&mut self, index: u32) {
+    pub(super) fn tunnel_client_ended(&mut self, index: ClientKey) {
         let session = self.sessions.at(index);
         let (exchange, over) = (session.first, session.flags.shut);
         self.body_to_link(exchange, Piece::Borrowed(&[]), true);
@@ -104,14 +105,14 @@ impl Engine {
     }
 
     /// The local side of [`Engine::answer_done`] when the session is a tunnel: the upstream closed its direction.
-    pub(super) fn tunnel_answer_ended(&mut self, slot: u32) {
+    pub(super) fn tunnel_answer_ended(&mut self, slot: ExchangeKey) {
         let index = self.exchanges.at(slot).session;
         self.sessions.at_mut(index).flags.tunnel_ended = true;
         self.mark_session(index);
     }
 
     /// Whether an exchange is a tunnel now.
-    pub(super) fn is_tunnel(&self, slot: u32) -> bool {
+    pub(super) fn is_tunnel(&self, slot: ExchangeKey) -> bool {
         let exchange = self.exchanges.at(slot);
         exchange.phase == Phase::Answering && self.sessions.at(exchange.session).reading == Reading::Tunnel
     }

@@ -6,7 +6,8 @@
 //! closed window, and is never ended here. Called by [`super::timers`] and by the worker. docs/semantics.md §3.
 
 use super::loss::Loss;
-use super::{Action, Engine, Owner, token};
+use super::{Action, Engine};
+use crate::base::keys::ConnKey;
 use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
 use crate::upstream::connection::{LinkState, UpstreamConn};
@@ -48,7 +49,7 @@ impl UpstreamConn {
 
 impl Engine {
     /// The time of [`UpstreamConn::note_sent`] is up.
-    pub(super) fn check_unheard(&mut self, index: u32) {
+    pub(super) fn check_unheard(&mut self, index: ConnKey) {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         link.unheard_due_us = u64::MAX;
@@ -59,12 +60,12 @@ impl Engine {
         if due_us > now_us {
             self.arm_unheard(index, due_us);
         } else if let Some(socket) = link.socket {
-            let token = token(Owner::Link, index, self.links.generation(index));
+            let token = self.link_token(index);
             self.actions.push_back(Action::ExamineLink { token, socket });
         }
     }
 
-    fn arm_unheard(&mut self, index: u32, due_us: u64) {
+    fn arm_unheard(&mut self, index: ConnKey, due_us: u64) {
         self.links.at_mut(index).unheard_due_us = due_us;
         self.arm_link(index, due_us);
     }

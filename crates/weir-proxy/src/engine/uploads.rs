@@ -6,6 +6,7 @@
 use weir_http::{BodyPart, BodyReader, Framing, RequestHead};
 
 use super::{Engine, Input, Piece};
+use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading, RequestBodyReader};
 
@@ -16,8 +17,8 @@ impl Engine {
     /// A request with a body: `length` as declared, None when chunked.
     pub(super) fn begin_upload(
         &mut self,
-        index: u32,
-        exchange: u32,
+        index: ClientKey,
+        exchange: ExchangeKey,
         head: &RequestHead,
         bytes: &[u8],
         length: Option<u64>,
@@ -51,7 +52,7 @@ impl Engine {
     }
 
     /// Body bytes at `input[at..]`; returns how many were used.
-    pub(super) fn upload_received(&mut self, index: u32, input: &Input<'_>, at: usize) -> usize {
+    pub(super) fn upload_received(&mut self, index: ClientKey, input: &Input<'_>, at: usize) -> usize {
         let now_us = self.now_us;
         let session = self.sessions.at_mut(index);
         session.since_us = now_us;
@@ -74,7 +75,7 @@ impl Engine {
         end - at
     }
 
-    fn upload_piece(&mut self, index: u32, piece: Piece<'_>) {
+    fn upload_piece(&mut self, index: ClientKey, piece: Piece<'_>) {
         let max = self.plan.client.body_bytes_max;
         let Some(upload) = self.sessions.at_mut(index).upload.as_mut() else { return };
         upload.received += piece.len() as u64;
@@ -100,7 +101,7 @@ impl Engine {
     }
 
     /// A piece of a body whose request is already forwarded.
-    fn stream_piece(&mut self, index: u32, piece: Piece<'_>) {
+    fn stream_piece(&mut self, index: ClientKey, piece: Piece<'_>) {
         let Some(upload) = self.sessions.at(index).upload.as_ref() else { return };
         if upload.discard || piece.len() == 0 {
             return;
@@ -119,14 +120,14 @@ impl Engine {
     }
 
     /// The wait for the answer of a request begins anew with each piece of its body.
-    fn await_answer(&mut self, slot: u32) {
+    fn await_answer(&mut self, slot: ExchangeKey) {
         let now_us = self.now_us;
         let exchange = self.exchanges.at_mut(slot);
         exchange.deadline_us = now_us.saturating_add(exchange.patience_us);
     }
 
     /// Forwards a request whose body is large: the head and what is here now, the rest as it comes.
-    fn begin_streaming(&mut self, index: u32) {
+    fn begin_streaming(&mut self, index: ClientKey) {
         let session = self.sessions.at_mut(index);
         let Some(upload) = session.upload.as_mut() else { return };
         upload.streaming = true;
@@ -141,7 +142,7 @@ impl Engine {
         }
     }
 
-    fn upload_complete(&mut self, index: u32) {
+    fn upload_complete(&mut self, index: ClientKey) {
         let session = self.sessions.at_mut(index);
         let Some(upload) = session.upload.take() else { return };
         let exchange = upload.exchange;
@@ -170,7 +171,14 @@ impl Engine {
     }
 
     /// Forwards a request from its kept head.
-    fn forward_gathered(&mut self, exchange: u32, bytes: &[u8], body: &[u8], framing: Framing, streaming: bool) {
+    fn forward_gathered(
+        &mut self,
+        exchange: ExchangeKey,
+        bytes: &[u8],
+        body: &[u8],
+        framing: Framing,
+        streaming: bool,
+    ) {
         let mut fields = std::mem::take(&mut self.fields);
         let parsed = weir_http::parse_request(bytes, &self.plan.client.head, &mut fields);
         if let Ok(Some(head)) = parsed {
@@ -186,7 +194,7 @@ impl Engine {
     }
 
     /// The body can't be had or is not wanted: its request is answered with an error, if not answered yet, and the connection ends.
-    pub(super) fn upload_failed(&mut self, index: u32, cause: Cause) {
+    pub(super) fn upload_failed(&mut self, index: ClientKey, cause: Cause) {
         let session = self.sessions.at_mut(index);
         session.flags.unread = true;
         let Some(upload) = session.upload.take() else { return };
@@ -211,7 +219,7 @@ impl Engine {
     }
 
     /// The request was answered before its body was here: what still comes is thrown away, and the connection ends.
-    pub(super) fn abandon_upload(&mut self, exchange: u32) {
+    pub(super) fn abandon_upload(&mut self, exchange: ExchangeKey) {
         let index = self.exchanges.at(exchange).session;
         let session = self.sessions.at_mut(index);
         session.flags.unread = true;

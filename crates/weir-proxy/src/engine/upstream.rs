@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::loss::Loss;
 use super::watch::{End, Watch};
 use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Piece};
+use crate::base::keys::ConnKey;
 use crate::base::output::Out;
 use crate::ending::UpstreamEnd;
 use crate::observe::glitch::UpstreamGlitch;
@@ -58,7 +59,7 @@ impl Before {
 impl Engine {
     // ---- sending ----
 
-    pub(super) fn mark_link(&mut self, index: u32) {
+    pub(super) fn mark_link(&mut self, index: ConnKey) {
         let link = self.links.at_mut(index);
         if !link.dirty {
             link.dirty = true;
@@ -67,7 +68,7 @@ impl Engine {
     }
 
     /// The send that a connection wants, if any.
-    pub(super) fn flush_link(&mut self, index: u32) -> Option<Action> {
+    pub(super) fn flush_link(&mut self, index: ConnKey) -> Option<Action> {
         if !self.links.is_occupied(index) {
             return None;
         }
@@ -154,7 +155,7 @@ impl Engine {
     }
 
     /// The connection that the body of a request goes to: the one that its sender knows, or the one that it has moved to.
-    fn carrier_of_body(&self, id: ExchangeId, to: LinkId) -> Option<u32> {
+    fn carrier_of_body(&self, id: ExchangeId, to: LinkId) -> Option<ConnKey> {
         let carries = |link: &UpstreamConn| match link.state {
             LinkState::Tunnel => link.peer == Some(id),
             _ => link.entries.back().is_some_and(|entry| entry.ask.id == id),
@@ -162,7 +163,7 @@ impl Engine {
         if self.links.holds(to.index, to.generation) {
             return carries(self.links.at(to.index)).then_some(to.index);
         }
-        self.links.indexes().find(|index| carries(self.links.at(*index)))
+        self.links.keys().find(|index| carries(self.links.at(*index)))
     }
 
     // ---- receiving ----
@@ -201,7 +202,7 @@ impl Engine {
     }
 
     /// Reads what a server sent, from where the last complete head ended, and sees to what follows from it.
-    pub(super) fn read_answers(&mut self, index: u32, input: &Input<'_>) {
+    pub(super) fn read_answers(&mut self, index: ConnKey, input: &Input<'_>) {
         let link = self.links.at_mut(index);
         link.answer_bytes += input.bytes.len() as u64;
         let before = Before::of(link, self.now_us);
@@ -234,7 +235,7 @@ impl Engine {
     /// Goes through the steps of what a server sent until it is used up or the connection is gone. How far it was read; what is
     /// left belongs to a head that is not complete.
     #[inline]
-    fn read_steps(&mut self, index: u32, generation: u32, input: &Input<'_>, watch: &mut Watch) -> usize {
+    fn read_steps(&mut self, index: ConnKey, generation: u32, input: &Input<'_>, watch: &mut Watch) -> usize {
         let plan = std::sync::Arc::clone(&self.plan);
         let server = self.links.at(index).server as usize;
         let limits = &plan.upstreams[usize::from(self.servers[server].upstream)].head;
@@ -283,7 +284,7 @@ impl Engine {
 
     /// Answers were complete within a receive: what that says about the server, and that the connection has room again.
     #[inline]
-    fn on_answers(&mut self, index: u32, before: Before) {
+    fn on_answers(&mut self, index: ConnKey, before: Before) {
         let link = self.links.at(index);
         let (server, pooled) = (link.server as usize, link.owner.is_none());
         let answered = (link.answers - before.answers) as u32;
@@ -316,7 +317,7 @@ impl Engine {
 
     /// For a server that holds the next answer back until the last one is acknowledged: the kernel lets the acknowledgement
     /// wait for a send, so without one in this turn it is asked for.
-    pub(super) fn acknowledge(&self, (index, generation, flushed): (u32, u32, u64)) -> Option<Action> {
+    pub(super) fn acknowledge(&self, (index, generation, flushed): (ConnKey, u32, u64)) -> Option<Action> {
         if !self.links.holds(index, generation) {
             return None;
         }
@@ -327,7 +328,7 @@ impl Engine {
     }
 
     /// A connection has room again. `answer_us` is how long an answer took.
-    pub(super) fn after_answers(&mut self, index: u32, server: usize, answer_us: u64) {
+    pub(super) fn after_answers(&mut self, index: ConnKey, server: usize, answer_us: u64) {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         if link.state == LinkState::Tunnel {
@@ -432,7 +433,7 @@ impl Engine {
 
     /// Whether a request waits for a connection of which it is only not known yet whether everything was read.
     pub(super) fn awaits_look(&self) -> bool {
-        let awaited = |&(index, generation, _): &(u32, u32, u64)| {
+        let awaited = |&(index, generation, _): &(ConnKey, u32, u64)| {
             self.links.holds(index, generation) && {
                 let link = self.links.at(index);
                 link.unseen && !self.servers[link.server as usize].waiting.is_empty()
@@ -441,7 +442,7 @@ impl Engine {
         self.emptied_before.iter().any(awaited)
     }
 
-    pub(super) fn on_body(&mut self, index: u32, piece: Piece<'_>) -> bool {
+    pub(super) fn on_body(&mut self, index: ConnKey, piece: Piece<'_>) -> bool {
         let link = self.links.at_mut(index);
         let (id, cancelled) = match (link.state, link.entries.front()) {
             (LinkState::Tunnel, _) => (link.peer, false),
@@ -466,7 +467,7 @@ impl Engine {
 
     /// So many bytes of an answer that nobody wants: a short rest is read, a long one costs the connection. Where nobody knows how
     /// long it is, as much is read before it is taken for long, for a second at most. False: the connection is gone.
-    fn discard(&mut self, index: u32, bytes: usize) -> bool {
+    fn discard(&mut self, index: ConnKey, bytes: usize) -> bool {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         if link.unwanted_bytes == 0 {
@@ -487,7 +488,7 @@ impl Engine {
     }
 
     /// The answer to the request that was the oldest on this connection is complete: counted, and told to whoever asked.
-    pub(super) fn answer_ended(&mut self, index: u32, entry: &Entry, trailers: &[u8]) {
+    pub(super) fn answer_ended(&mut self, index: ConnKey, entry: &Entry, trailers: &[u8]) {
         self.note_answered(index, entry);
         let machine = &mut self.servers[self.links.at(index).server as usize];
         machine.inflight -= 1;
@@ -500,7 +501,7 @@ impl Engine {
     }
 
     /// The oldest answer is complete; `rest` is what came behind it.
-    pub(super) fn on_end(&mut self, index: u32, rest: &[u8]) -> bool {
+    pub(super) fn on_end(&mut self, index: ConnKey, rest: &[u8]) -> bool {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         let trailers = link.trailers().to_vec();

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use weir_http::{ReplyBody, ReplyHead};
 
 use super::{Engine, Input, Piece};
+use crate::base::keys::ConnKey;
 use crate::upstream::misframing::{BEGINNING, Print, Quote, Verdict, judge_end, next_quote};
 use crate::upstream::trust::Doubt;
 
@@ -49,7 +50,7 @@ impl Engine {
     /// known: of a declared length. False: the connection is gone.
     pub(super) fn watch_head(
         &mut self,
-        index: u32,
+        index: ConnKey,
         input: &Input<'_>,
         head: &ReplyHead,
         at: usize,
@@ -86,7 +87,7 @@ impl Engine {
     }
 
     /// A piece of a body. False: the connection is gone.
-    pub(super) fn watch_body(&mut self, index: u32, input: &Input<'_>, range: Range<usize>, watch: &Watch) -> bool {
+    pub(super) fn watch_body(&mut self, index: ConnKey, input: &Input<'_>, range: Range<usize>, watch: &Watch) -> bool {
         let link = self.links.at_mut(index);
         if !link.quote.is_empty() {
             let (mut text, given) = link.take_quote();
@@ -104,7 +105,7 @@ impl Engine {
     /// what `watch` is about.
     fn sift(
         &mut self,
-        index: u32,
+        index: ConnKey,
         text: &Input<'_>,
         mut from: usize,
         range: Range<usize>,
@@ -127,12 +128,12 @@ impl Engine {
     }
 
     /// Delivers a part of a body, which may be none. False: the connection is gone.
-    fn pass(&mut self, index: u32, text: &Input<'_>, range: Range<usize>) -> bool {
+    fn pass(&mut self, index: ConnKey, text: &Input<'_>, range: Range<usize>) -> bool {
         range.is_empty() || self.on_body(index, text.piece(range))
     }
 
     /// Keeps the end of a body so far, of which `given` bytes were delivered.
-    fn hold_back(&mut self, index: u32, end: &[u8], given: usize) {
+    fn hold_back(&mut self, index: ConnKey, end: &[u8], given: usize) {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         link.quote.extend_from_slice(end);
@@ -142,13 +143,13 @@ impl Engine {
         }
     }
 
-    fn arm_quote(&mut self, index: u32, due_us: u64) {
+    fn arm_quote(&mut self, index: ConnKey, due_us: u64) {
         self.links.at_mut(index).quote_due_us = due_us;
         self.arm_link(index, due_us);
     }
 
     /// A body is complete; `rest` is what came behind it. What was held back of it is delivered when the next answer begins there.
-    pub(super) fn watch_end(&mut self, index: u32, rest: &[u8]) -> End {
+    pub(super) fn watch_end(&mut self, index: ConnKey, rest: &[u8]) -> End {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         if link.quote.is_empty() {
@@ -180,13 +181,13 @@ impl Engine {
     }
 
     /// The server has ended a body by closing. False: the connection is gone.
-    pub(super) fn watch_close(&mut self, index: u32) -> bool {
+    pub(super) fn watch_close(&mut self, index: ConnKey) -> bool {
         self.links.at_mut(index).quote_over = true;
         self.watch_end(index, &[]) == End::Known
     }
 
     /// The end of a body waits no longer for what comes behind it, if it does.
-    pub(super) fn end_wait(&mut self, index: u32) {
+    pub(super) fn end_wait(&mut self, index: ConnKey) {
         let link = self.links.at_mut(index);
         if !link.quote.is_empty() && link.is_body_over() {
             link.quote_over = true;
@@ -196,7 +197,7 @@ impl Engine {
     }
 
     /// What is held back was not followed by more for a while.
-    pub(super) fn check_quote(&mut self, index: u32) {
+    pub(super) fn check_quote(&mut self, index: ConnKey) {
         self.end_wait(index);
         if !self.links.is_occupied(index) {
             return;
@@ -211,7 +212,7 @@ impl Engine {
     }
 
     /// Notes what the answer being read is like, because the rest of its body comes with later receives.
-    pub(super) fn keep_print(&mut self, index: u32, input: &Input<'_>, watch: &Watch) {
+    pub(super) fn keep_print(&mut self, index: ConnKey, input: &Input<'_>, watch: &Watch) {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         if let Some(head) = watch.head.clone().filter(|_| link.begun && link.owner.is_none()) {
@@ -220,7 +221,7 @@ impl Engine {
     }
 
     /// Whether a head in the body of an answer is of the same server and moment.
-    fn is_own(&self, index: u32, found: &[u8], receive: &Input<'_>, watch: &Watch, whole: bool) -> bool {
+    fn is_own(&self, index: ConnKey, found: &[u8], receive: &Input<'_>, watch: &Watch, whole: bool) -> bool {
         let link = self.links.at(index);
         let here = watch.head.clone().map(|head| (Print::of(&receive.bytes[head]), self.now_us));
         let Some((own, since_us)) = here.or(link.print) else { return false };
@@ -230,7 +231,7 @@ impl Engine {
     }
 
     /// The answer being read is longer than its server says, and what follows is not for who asked. False: the connection is gone.
-    fn on_misframing(&mut self, index: u32) -> bool {
+    fn on_misframing(&mut self, index: ConnKey) -> bool {
         self.on_doubt(index, Doubt::Misframing);
         false
     }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::base::keys::ClientKey;
 use crate::forward::lookup::{Addresses, Unresolved};
 use crate::forward::shares::Asker;
 
@@ -21,7 +22,7 @@ const ASKERS_MAX: usize = 8;
 const HOLD_US: u64 = 1_000_000;
 
 /// A client of the engine by slot and occupant.
-pub(crate) type Client = (u32, u32);
+pub(crate) type Client = (ClientKey, u32);
 
 /// What is known of names.
 #[derive(Debug, Default)]
@@ -145,8 +146,13 @@ mod tests {
     //! Proves: a name is asked for once by each who wants it and holds as long as its TTL says; the table is bounded.
 
     use super::*;
+    use crate::base::keys::Key;
 
     const SECOND_US: u64 = 1_000_000;
+
+    fn client(slot: u32) -> Client {
+        (ClientKey::new(slot), 1)
+    }
 
     fn asker(last: u8) -> Asker {
         Asker::of(None, IpAddr::from([198, 51, 100, last]))
@@ -159,15 +165,15 @@ mod tests {
     #[test]
     fn a_name_is_asked_for_once() {
         let mut names = Names::default();
-        assert_eq!(names.look("a", (1, 1), asker(1), 0), Lookup::Ask);
-        assert_eq!(names.look("a", (2, 1), asker(1), 0), Lookup::Waits);
-        assert_eq!(names.look("a", (2, 1), asker(1), 0), Lookup::Waits);
-        assert_eq!(names.learn("a", addresses(1, 5 * SECOND_US), 7), [(1, 1), (2, 1)]);
-        let Lookup::Known(Ok(list)) = names.look("a", (3, 1), asker(1), 5 * SECOND_US) else { panic!("not known") };
+        assert_eq!(names.look("a", client(1), asker(1), 0), Lookup::Ask);
+        assert_eq!(names.look("a", client(2), asker(1), 0), Lookup::Waits);
+        assert_eq!(names.look("a", client(2), asker(1), 0), Lookup::Waits);
+        assert_eq!(names.learn("a", addresses(1, 5 * SECOND_US), 7), [client(1), client(2)]);
+        let Lookup::Known(Ok(list)) = names.look("a", client(3), asker(1), 5 * SECOND_US) else { panic!("not known") };
         assert_eq!(list[..], [IpAddr::from([192, 0, 2, 1])]);
-        assert_eq!(names.look("a", (3, 1), asker(1), 5 * SECOND_US + 7), Lookup::Ask, "its time is over");
+        assert_eq!(names.look("a", client(3), asker(1), 5 * SECOND_US + 7), Lookup::Ask, "its time is over");
         assert_eq!(names.learn("b", addresses(1, SECOND_US), 8), [], "nobody asked");
-        assert_eq!(names.look("b", (3, 1), asker(1), 9), Lookup::Ask);
+        assert_eq!(names.look("b", client(3), asker(1), 9), Lookup::Ask);
     }
 
     #[test]
@@ -179,53 +185,53 @@ mod tests {
             (Unresolved::NoSuchName { ttl_us: 0 }, SECOND_US),
         ] {
             let mut names = Names::default();
-            names.look("a", (1, 1), asker(1), 0);
+            names.look("a", client(1), asker(1), 0);
             names.learn("a", Err(why), 0);
-            assert_eq!(names.look("a", (1, 1), asker(1), hold_us - 1), Lookup::Known(Err(why)));
-            assert_eq!(names.look("a", (1, 1), asker(1), hold_us), Lookup::Ask);
+            assert_eq!(names.look("a", client(1), asker(1), hold_us - 1), Lookup::Known(Err(why)));
+            assert_eq!(names.look("a", client(1), asker(1), hold_us), Lookup::Ask);
         }
     }
 
     #[test]
     fn each_has_an_errand_of_his_own() {
         let mut names = Names::default();
-        assert_eq!(names.look("a", (1, 1), asker(1), 0), Lookup::Ask);
-        assert_eq!(names.look("a", (2, 1), asker(2), 0), Lookup::Ask);
-        assert_eq!(names.look("a", (3, 1), asker(2), 0), Lookup::Waits);
-        assert_eq!(names.look("a", (4, 1), asker(1), 0), Lookup::Waits);
-        let refused = Unasked { refused: vec![(1, 1), (4, 1)], others: Vec::new() };
+        assert_eq!(names.look("a", client(1), asker(1), 0), Lookup::Ask);
+        assert_eq!(names.look("a", client(2), asker(2), 0), Lookup::Ask);
+        assert_eq!(names.look("a", client(3), asker(2), 0), Lookup::Waits);
+        assert_eq!(names.look("a", client(4), asker(1), 0), Lookup::Waits);
+        let refused = Unasked { refused: vec![client(1), client(4)], others: Vec::new() };
         assert_eq!(names.refuse("a", &asker(1)), refused, "the other one's errand is under way");
         assert_eq!(names.refuse("a", &asker(1)), Unasked::default());
-        assert_eq!(names.look("a", (1, 1), asker(1), 0), Lookup::Ask, "he may try again");
-        assert_eq!(names.learn("a", addresses(1, SECOND_US), 0), [(2, 1), (3, 1), (1, 1)]);
+        assert_eq!(names.look("a", client(1), asker(1), 0), Lookup::Ask, "he may try again");
+        assert_eq!(names.learn("a", addresses(1, SECOND_US), 0), [client(2), client(3), client(1)]);
         assert_eq!(names.refuse("a", &asker(1)), Unasked::default(), "too late");
-        assert!(matches!(names.look("a", (1, 1), asker(1), 1), Lookup::Known(Ok(_))));
+        assert!(matches!(names.look("a", client(1), asker(1), 1), Lookup::Known(Ok(_))));
     }
 
     #[test]
     fn who_waits_for_the_errands_of_others_is_told_when_none_is_left() {
         let mut names = Names::default();
         for n in 0..=8_u8 {
-            let asks = names.look("a", (u32::from(n), 1), asker(n), 0);
+            let asks = names.look("a", client(n.into()), asker(n), 0);
             assert_eq!(asks, if n < 8 { Lookup::Ask } else { Lookup::Waits }, "so many errands for a name");
         }
         for n in 0..7 {
             assert_eq!(names.refuse("a", &asker(n)).others, []);
         }
-        assert_eq!(names.refuse("a", &asker(7)), Unasked { refused: vec![(7, 1)], others: vec![(8, 1)] });
-        assert_eq!(names.look("a", (8, 1), asker(8), 0), Lookup::Ask);
+        assert_eq!(names.refuse("a", &asker(7)), Unasked { refused: vec![client(7)], others: vec![client(8)] });
+        assert_eq!(names.look("a", client(8), asker(8), 0), Lookup::Ask);
     }
 
     #[test]
     fn the_table_is_bounded() {
         let mut names = Names::default();
-        names.look("waits", (1, 1), asker(1), 0);
+        names.look("waits", client(1), asker(1), 0);
         for n in 0..3 * NAMES_MAX {
             let name = n.to_string();
-            names.look(&name, (2, 1), asker(1), n as u64);
+            names.look(&name, client(2), asker(1), n as u64);
             names.learn(&name, addresses(1, 3600 * SECOND_US), n as u64);
             assert!(names.names.len() <= NAMES_MAX + 1);
         }
-        assert_eq!(names.learn("waits", addresses(1, 1), 9), [(1, 1)], "nobody who waits is forgotten");
+        assert_eq!(names.learn("waits", addresses(1, 1), 9), [client(1)], "nobody who waits is forgotten");
     }
 }

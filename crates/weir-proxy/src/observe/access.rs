@@ -17,6 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::base::keys::{ClientKey, ExchangeKey, Key};
 use crate::plan::Plan;
 use calendar::Stamp;
 
@@ -139,8 +140,8 @@ impl Access {
     }
 
     /// A client was accepted.
-    pub(crate) fn accepted(&mut self, session: u32, peer: SocketAddr) {
-        let at = session as usize;
+    pub(crate) fn accepted(&mut self, session: ClientKey, peer: SocketAddr) {
+        let at = session.index();
         if at >= self.clients.len() {
             self.clients.resize_with(at + 1, Client::default);
         }
@@ -152,8 +153,8 @@ impl Access {
     }
 
     /// Begins the record of an exchange.
-    pub(crate) fn begin(&mut self, slot: u32, received_us: u64) -> (&mut Record, &[String]) {
-        let at = slot as usize;
+    pub(crate) fn begin(&mut self, slot: ExchangeKey, received_us: u64) -> (&mut Record, &[String]) {
+        let at = slot.index();
         if at >= self.records.len() {
             self.records.resize_with(at + 1, || None);
         }
@@ -163,14 +164,14 @@ impl Access {
     }
 
     /// The record of an exchange.
-    pub(crate) fn record(&mut self, slot: u32) -> Option<&mut Record> {
-        self.records.get_mut(slot as usize)?.as_deref_mut()
+    pub(crate) fn record(&mut self, slot: ExchangeKey) -> Option<&mut Record> {
+        self.records.get_mut(slot.index())?.as_deref_mut()
     }
 
     /// The answer is complete; of what the client gets, `stream_bytes` in all are taken or with the driver or wait.
-    pub(crate) fn complete(&mut self, session: u32, slot: u32, stream_bytes: u64, now_us: u64) {
-        let Some(mut record) = self.records.get_mut(slot as usize).and_then(Option::take) else { return };
-        let client = &mut self.clients[session as usize];
+    pub(crate) fn complete(&mut self, session: ClientKey, slot: ExchangeKey, stream_bytes: u64, now_us: u64) {
+        let Some(mut record) = self.records.get_mut(slot.index()).and_then(Option::take) else { return };
+        let client = &mut self.clients[session.index()];
         record.bytes_sent = stream_bytes - client.answered;
         record.end_at = stream_bytes;
         client.answered = stream_bytes;
@@ -179,19 +180,19 @@ impl Access {
     }
 
     /// The kernel took so many bytes more.
-    pub(crate) fn delivered(&mut self, session: u32, bytes: u64, now_us: u64) {
-        self.clients[session as usize].delivered += bytes;
+    pub(crate) fn delivered(&mut self, session: ClientKey, bytes: u64, now_us: u64) {
+        self.clients[session.index()].delivered += bytes;
         self.write_delivered(session, now_us);
     }
 
     /// Bytes that the kernel took so far.
-    pub(crate) fn delivered_bytes(&self, session: u32) -> u64 {
-        self.clients[session as usize].delivered
+    pub(crate) fn delivered_bytes(&self, session: ClientKey) -> u64 {
+        self.clients[session.index()].delivered
     }
 
-    fn write_delivered(&mut self, session: u32, now_us: u64) {
+    fn write_delivered(&mut self, session: ClientKey, now_us: u64) {
         loop {
-            let client = &mut self.clients[session as usize];
+            let client = &mut self.clients[session.index()];
             let delivered = client.delivered;
             let Some(mut record) = client.waiting.pop_front_if(|record| record.end_at <= delivered) else { return };
             record.blame(record.last_because, Stage::Done);
@@ -200,9 +201,9 @@ impl Access {
     }
 
     /// The connection ends: answers that are not with the client will not get there.
-    pub(crate) fn close(&mut self, session: u32, why: Blame, now_us: u64) {
-        while let Some(mut record) = self.clients[session as usize].waiting.pop_front() {
-            let missing = record.end_at.saturating_sub(self.clients[session as usize].delivered);
+    pub(crate) fn close(&mut self, session: ClientKey, why: Blame, now_us: u64) {
+        while let Some(mut record) = self.clients[session.index()].waiting.pop_front() {
+            let missing = record.end_at.saturating_sub(self.clients[session.index()].delivered);
             record.bytes_sent = record.bytes_sent.saturating_sub(missing);
             record.blame(why, Stage::Deliver);
             self.write(session, record, now_us);
@@ -210,23 +211,23 @@ impl Access {
     }
 
     /// The exchange ends without a complete answer, or in order when it was a tunnel.
-    pub(crate) fn abandon(&mut self, session: u32, slot: u32, why: Blame, stage: Stage, now_us: u64) {
-        let Some(mut record) = self.records.get_mut(slot as usize).and_then(Option::take) else { return };
+    pub(crate) fn abandon(&mut self, session: ClientKey, slot: ExchangeKey, why: Blame, stage: Stage, now_us: u64) {
+        let Some(mut record) = self.records.get_mut(slot.index()).and_then(Option::take) else { return };
         record.blame(why, stage);
         if record.status == 0 {
             record.status = if record.party == Party::Client { 499 } else { 444 };
         }
-        let client = &mut self.clients[session as usize];
+        let client = &mut self.clients[session.index()];
         record.bytes_sent = client.delivered.saturating_sub(client.answered);
         client.answered = client.answered.max(client.delivered);
         self.write(session, record, now_us);
     }
 
-    fn write(&mut self, session: u32, record: Box<Record>, now_us: u64) {
+    fn write(&mut self, session: ClientKey, record: Box<Record>, now_us: u64) {
         let around = &mut self.around;
         around.now_us = now_us;
         around.stamp.set((around.unix_us(now_us) / 1_000_000) as i64, around.zone_s);
-        render::line(&mut self.lines, &self.template, &record, &self.clients[session as usize], around);
+        render::line(&mut self.lines, &self.template, &record, &self.clients[session.index()], around);
         self.count += 1;
         if self.spare.len() < SPARE_RECORDS_MAX && record.text_capacity() <= SPARE_TEXT_BYTES_MAX {
             self.spare.push(record);

@@ -1,5 +1,6 @@
 //! What travels with a request from its client's session to an upstream connection, perhaps on another core.
 
+use crate::base::keys::{ConnKey, ExchangeKey};
 use crate::base::stamp::Stamp;
 
 /// Names one exchange (a request and its answer) by the worker that owns the client, its slot and generation.
@@ -8,7 +9,7 @@ pub struct ExchangeId {
     /// Worker of the client.
     pub worker: u16,
     /// Slot in that worker's table of exchanges.
-    pub index: u32,
+    pub index: ExchangeKey,
     /// Occupant of the slot.
     pub generation: u32,
 }
@@ -19,7 +20,7 @@ pub struct LinkId {
     /// Worker that owns the connection.
     pub worker: u16,
     /// Slot in that worker's table of connections.
-    pub index: u32,
+    pub index: ConnKey,
     /// Occupant of the slot.
     pub generation: u32,
 }

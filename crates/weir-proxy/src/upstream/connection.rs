@@ -23,6 +23,7 @@ use crate::retry::poison::CRASH_US;
 use crate::upstream::backoff::Backoff;
 use crate::upstream::entry::Entry;
 use crate::upstream::misframing::Print;
+use crate::upstream::private_pool::Owner;
 use crate::upstream::request_log::RequestLog;
 use crate::upstream::trust::Doubt;
 
@@ -56,17 +57,6 @@ impl Default for LinkState {
     fn default() -> LinkState {
         LinkState::Down { retry_us: u64::MAX }
     }
-}
-
-/// Whose connection it is, where it belongs to no pool.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Owner {
-    /// Slot of the client's session in the engine.
-    pub session: u32,
-    /// Occupant of the slot.
-    pub generation: u32,
-    /// For one request, not for the client's next ones.
-    pub once: bool,
 }
 
 /// What [`UpstreamConn::step`] found next.

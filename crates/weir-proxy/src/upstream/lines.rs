@@ -80,15 +80,16 @@ mod tests {
     //! Proves: each kind keeps its order and its front, whatever is taken out; the oldest of both is found. How: examples.
 
     use super::*;
+    use crate::base::keys::{ExchangeKey, Key};
     use crate::request::pending_request::{ExchangeId, RequestFlags};
     use crate::upstream::queue::tests::request;
 
     fn waiting(index: u32, traits: RequestFlags) -> Waiting {
-        request(ExchangeId { worker: 0, index, generation: 0 }, traits, index.into())
+        request(ExchangeId { worker: 0, index: ExchangeKey::new(index), generation: 0 }, traits, index.into())
     }
 
     fn indexes(queue: &Lines) -> Vec<u32> {
-        queue.iter().map(|waiting| waiting.ask.id.index).collect()
+        queue.iter().map(|waiting| waiting.ask.id.index.number()).collect()
     }
 
     #[test]
@@ -102,11 +103,11 @@ mod tests {
         queue.push_front(waiting(0, RequestFlags::PIPELINABLE));
         assert_eq!(indexes(&queue), [0, 2, 4, 1, 3]);
         assert_eq!(queue.oldest(), Some(false));
-        assert_eq!(queue.line_mut(false).remove(0).expect("it is there").ask.id.index, 0);
+        assert_eq!(queue.line_mut(false).remove(0).expect("it is there").ask.id.index.number(), 0);
         assert_eq!(queue.oldest(), Some(true), "1 is older than 2");
-        let id = |index| ExchangeId { worker: 0, index, generation: 0 };
+        let id = |index| ExchangeId { worker: 0, index: ExchangeKey::new(index), generation: 0 };
         assert!(queue.line_mut(true).cancel(id(1)).is_some() && queue.line_mut(true).cancel(id(1)).is_none());
-        queue.retain(|waiting| waiting.ask.id.index != 2);
+        queue.retain(|waiting| waiting.ask.id.index.number() != 2);
         assert_eq!((indexes(&queue), queue.len()), (vec![4, 3], 2));
         assert_eq!(queue.take_all().len(), 2);
         assert!(queue.is_empty());

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::base::keys::{ClientKey, ConnKey};
 use crate::cause::Local;
 use crate::forward::lookup::{Unverified, User};
 use crate::observe::accounting::Account;
@@ -85,11 +86,22 @@ impl Drop for UserConnectionGuard {
     }
 }
 
+/// Whose connection it is, where it belongs to no pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner {
+    /// Slot of the client's session in the engine.
+    pub session: ClientKey,
+    /// Occupant of the slot.
+    pub generation: u32,
+    /// For one request, not for the client's next ones.
+    pub once: bool,
+}
+
 /// An upstream connection of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PrivateConn {
     /// Slot in the engine's table of connections.
-    pub index: u32,
+    pub index: ConnKey,
     /// Occupant of the slot.
     pub generation: u32,
     /// Index of its upstream in the plan.
@@ -108,7 +120,7 @@ pub(crate) struct ConnectAttempt {
     /// Addresses that were not tried yet.
     pub more: VecDeque<SocketAddr>,
     /// Connects under way, the oldest first: slot and occupant.
-    pub attempts: Vec<(u32, u32)>,
+    pub attempts: Vec<(ConnKey, u32)>,
     /// A connect was not answered in time.
     pub timed_out: bool,
     /// Servers that could not be reached for it.
@@ -133,7 +145,7 @@ impl PrivatePool {
     }
 
     /// Takes a connection out of those that may be used again.
-    pub(crate) fn forget(&mut self, index: u32) {
+    pub(crate) fn forget(&mut self, index: ConnKey) {
         self.links.retain(|link| link.index != index);
     }
 

@@ -180,6 +180,7 @@ pub(crate) mod tests {
     //! operation. How: generated histories beside a plain list; the length that the list may have.
 
     use super::*;
+    use crate::base::keys::{ExchangeKey, Key};
     use crate::base::stamp::Stamp;
     use crate::request::pending_request::{NOBODY, RequestFlags};
     use proptest::prelude::*;
@@ -200,16 +201,16 @@ pub(crate) mod tests {
             received_us,
             echo: Stamp::default(),
         };
-        Waiting { ask, bytes: id.index.to_be_bytes().to_vec() }
+        Waiting { ask, bytes: id.index.number().to_be_bytes().to_vec() }
     }
 
     fn waiting(name: u32) -> Waiting {
-        let id = ExchangeId { worker: (name % 3) as u16, index: name, generation: name / 2 };
+        let id = ExchangeId { worker: (name % 3) as u16, index: ExchangeKey::new(name), generation: name / 2 };
         request(id, RequestFlags::default(), 0)
     }
 
     fn names(queue: &Queue) -> Vec<u32> {
-        queue.iter().map(|waiting| waiting.ask.id.index).collect()
+        queue.iter().map(|waiting| waiting.ask.id.index.number()).collect()
     }
 
     fn check(queue: &Queue) -> Result<(), TestCaseError> {
@@ -231,26 +232,26 @@ pub(crate) mod tests {
                         let place = queue.places().nth(at).map(|(place, _)| place);
                         prop_assert_eq!(place.and_then(|place| queue.next(place)), place);
                         let taken = place.and_then(|place| queue.remove(place));
-                        prop_assert_eq!(taken.map(|it| it.ask.id.index), model.remove(at));
+                        prop_assert_eq!(taken.map(|it| it.ask.id.index.number()), model.remove(at));
                     }
                     5 | 6 => {
                         let id = model.get(at).map_or(waiting(next).ask.id, |name| waiting(*name).ask.id);
-                        prop_assert_eq!(queue.find_mut(id).map(|it| it.ask.id.index), model.get(at).copied());
-                        prop_assert_eq!(queue.cancel(id).map(|it| it.ask.id.index), model.remove(at));
+                        prop_assert_eq!(queue.find_mut(id).map(|it| it.ask.id.index.number()), model.get(at).copied());
+                        prop_assert_eq!(queue.cancel(id).map(|it| it.ask.id.index.number()), model.remove(at));
                         prop_assert!(queue.cancel(id).is_none());
                     }
                     _ => {
                         let part = next % 5;
-                        queue.retain(|it| it.ask.id.index % 5 != part);
+                        queue.retain(|it| it.ask.id.index.number() % 5 != part);
                         model.retain(|name| name % 5 != part);
                     }
                 }
                 prop_assert_eq!((queue.len(), queue.is_empty()), (model.len(), model.is_empty()));
                 prop_assert_eq!(names(&queue), Vec::from(model.clone()));
-                prop_assert_eq!(queue.front().map(|it| it.ask.id.index), model.front().copied());
+                prop_assert_eq!(queue.front().map(|it| it.ask.id.index.number()), model.front().copied());
                 check(&queue)?;
             }
-            prop_assert_eq!(queue.into_iter().map(|it| it.ask.id.index).collect::<Vec<_>>(), Vec::from(model));
+            prop_assert_eq!(queue.into_iter().map(|it| it.ask.id.index.number()).collect::<Vec<_>>(), Vec::from(model));
         }
     }
 

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use crate::base::bitset::Bits;
+use crate::base::keys::ConnKey;
 use crate::observe::server_stats::ServerStats;
 use crate::placement::balance::Measure;
 use crate::plan::{PipelineMode, Pool, ServerPlan, Share, UpstreamPlan};
@@ -51,8 +52,7 @@ const HELD_US: u64 = 30_000;
 /// How long a server is then acknowledged at once. It costs up to a tenth of the CPU where it is of no use.
 const ACKNOWLEDGE_US: u64 = 600_000_000;
 
-/// Connections whose clients have not read for a while that are made up for beyond [`Limits::all`]: their answers may wait for others that
-/// need a connection, in a circle.
+/// Connections of slow readers that are made up for beyond [`Limits::all`]: their answers may wait, in a circle, for others that need one.
 pub(crate) const STALLED_MAX: u32 = 1_000;
 /// A connection that is due to be made so soon is on its way: what waits has no other one made.
 const SOON_US: u64 = 50_000;
@@ -122,7 +122,7 @@ pub(crate) struct Server {
     /// What is counted of it.
     pub stats: Arc<ServerStats>,
     /// Slots of this worker's connections in the engine, by position.
-    pub links: Vec<u32>,
+    pub links: Vec<ConnKey>,
     /// Connections that may take a request which others may follow.
     pub open: Bits,
     /// Connections with nothing unanswered.
@@ -306,7 +306,7 @@ impl Server {
     }
 
     /// Gives the connection in this slot a position.
-    pub(crate) fn add_link(&mut self, index: u32) -> u32 {
+    pub(crate) fn add_link(&mut self, index: ConnKey) -> u32 {
         self.links.push(index);
         let count = self.links.len();
         let taking = [&mut self.open, &mut self.idle, &mut self.resting, &mut self.unseen, &mut self.sharing];
@@ -333,12 +333,12 @@ impl Server {
     }
 
     /// Connections whose clients do not read, and that hold up nobody who waits here as far as is known.
-    pub(crate) fn paused(&self) -> Vec<u32> {
+    pub(crate) fn paused(&self) -> Vec<ConnKey> {
         self.paused.members().map(|position| self.links[position]).collect()
     }
 
     /// Connections with an answer under way that may turn out to be late.
-    pub(crate) fn pending(&self) -> Vec<u32> {
+    pub(crate) fn pending(&self) -> Vec<ConnKey> {
         self.pending.members().map(|position| self.links[position]).collect()
     }
 
@@ -528,7 +528,7 @@ impl Server {
     }
 
     /// The position of the connection that takes this request now, if there is one.
-    pub(crate) fn pick(&self, ask: &PendingRequest, client_of: impl Fn(u32) -> Option<u64>) -> Option<usize> {
+    pub(crate) fn pick(&self, ask: &PendingRequest, client_of: impl Fn(ConnKey) -> Option<u64>) -> Option<usize> {
         if ask.traits.goes_alone() {
             return self.empty().filter(|_| self.may_hold(0));
         }
@@ -619,7 +619,7 @@ impl Server {
     }
 
     /// With `share="client"`: behind requests of the same client, else on a connection of its own.
-    fn pick_for_client(&self, client: u64, client_of: impl Fn(u32) -> Option<u64>) -> Option<usize> {
+    fn pick_for_client(&self, client: u64, client_of: impl Fn(ConnKey) -> Option<u64>) -> Option<usize> {
         let same = (0..self.links.len())
             .find(|position| self.open.has(*position) && client_of(self.links[*position]) == Some(client));
         same.or_else(|| self.empty().filter(|_| self.may_begin()))
@@ -629,6 +629,7 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::keys::Key;
 
     fn server(mode: PipelineMode) -> Server {
         let limits = Limits { min: 1, shared: 1, all: 1 };
@@ -641,7 +642,7 @@ mod tests {
     fn what_has_outlived_the_limit_is_used() {
         let mut machine = server(PipelineMode::Adaptive);
         let mut link = UpstreamConn::new(0, 0, 0);
-        link.position = machine.add_link(0);
+        link.position = machine.add_link(ConnKey::new(0));
         (link.state, link.answers) = (LinkState::Ready, 29);
         (0..3).for_each(|_| machine.keepalive_limit.on_announced(7));
         machine.refresh(&mut link, 0);

@@ -37,9 +37,9 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "generation-of-connections",
         story: "a completion of a connection that is gone is taken for one of its successor",
-        file: "weir-proxy/src/engine.rs",
+        file: "weir-proxy/src/engine/tokens.rs",
         right: "&& u64::from(self.links.generation(index) & GENERATION_MASK) ==",
-        wrong: "&& $ || (index as usize) < self.links.slots() && self.links.is_occupied(index) && u64::from(self.links.generation(index) & GENERATION_MASK) ==",
+        wrong: "&& $ || (number as usize) < self.links.slots() && self.links.is_occupied(index) && u64::from(self.links.generation(index) & GENERATION_MASK) ==",
         found_by: "two_workers_keep",
         seeds: 300,
     },

@@ -6,6 +6,7 @@ use super::name::Name;
 use super::record::Record;
 use super::template::{Escape, Item, Template};
 use super::{Client, Surroundings};
+use crate::base::keys::Key;
 use weir_http::Version;
 
 /// The last of ASCII, a control character.
@@ -242,7 +243,7 @@ fn connection(pen: &mut Pen<'_>, record: &Record) {
     pen.quote();
     pen.number(u64::from(placed.link.worker));
     pen.out.push(b':');
-    pen.number(u64::from(placed.link.index));
+    pen.number(u64::from(placed.link.index.number()));
     pen.out.push(b':');
     pen.number(u64::from(placed.link.generation));
     pen.quote();

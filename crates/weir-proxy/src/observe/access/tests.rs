@@ -6,12 +6,21 @@ use proptest::prelude::*;
 use weir_http::{Fields, Limits};
 
 use super::*;
+use crate::base::keys::{ClientKey, ConnKey, ExchangeKey, Key};
 use crate::ending::ClientEnd;
 use crate::plan::{ServerPlan, UpstreamPlan};
 use crate::request::pending_request::LinkId;
 
 /// 2026-11-21T21:40:56Z, when the monotonic clock shows 10 s.
 const OFFSET_US: i64 = 1_795_297_256_000_000 - 10_000_000;
+
+fn client() -> ClientKey {
+    ClientKey::new(0)
+}
+
+fn slot() -> ExchangeKey {
+    ExchangeKey::new(0)
+}
 
 fn access(template: Template) -> Access {
     let servers = vec![ServerPlan::new("a.test:80", "192.0.2.1:80".parse().unwrap())];
@@ -22,7 +31,7 @@ fn access(template: Template) -> Access {
     };
     let mut access = *Access::new(&Arc::new(plan), 3).unwrap();
     access.set_wall(OFFSET_US, 3600);
-    access.accepted(0, "[::ffff:10.0.0.9]:4711".parse().unwrap());
+    access.accepted(client(), "[::ffff:10.0.0.9]:4711".parse().unwrap());
     access
 }
 
@@ -42,7 +51,7 @@ fn lines(access: &mut Access) -> String {
 fn ask(access: &mut Access, request: &[u8]) {
     let mut fields = Fields::default();
     let head = weir_http::parse_request(request, &Limits::default(), &mut fields).unwrap().unwrap();
-    let (record, names) = access.begin(0, 9_000_000);
+    let (record, names) = access.begin(slot(), 9_000_000);
     record.keep_request(request, &head, &fields, names);
 }
 
@@ -52,12 +61,12 @@ const REQUEST: &[u8] =
 /// A request that was put on a connection twice, and answered.
 fn answered(access: &mut Access) {
     ask(access, REQUEST);
-    let record = access.record(0).unwrap();
+    let record = access.record(slot()).unwrap();
     record.upstream = Some(0);
     record.forwarded_us = Some(9_000_100);
     record.first_sent_us = Some(9_000_300);
     record.first_connected_us = Some(9_000_250);
-    let link = LinkId { worker: 1, index: 7, generation: 2 };
+    let link = LinkId { worker: 1, index: ConnKey::new(7), generation: 2 };
     record.placed = Some(Placed { link, server: 0, sent_us: 9_100_300, connected_us: 1, before: 41, address: None });
     record.tries = 2;
     record.begun_us = Some(9_200_300);
@@ -71,11 +80,11 @@ fn combined_and_common() {
     for (preset, more) in [("combined", " \"http://r/\" \"x \\x22y\\x22\\x5C\""), ("common", "")] {
         let mut access = access(Template::preset(preset).unwrap());
         answered(&mut access);
-        access.complete(0, 0, 1100, 10_000_000);
+        access.complete(client(), slot(), 1100, 10_000_000);
         assert_eq!(lines(&mut access), "", "nothing is delivered yet");
-        access.delivered(0, 1099, 10_000_000);
+        access.delivered(client(), 1099, 10_000_000);
         assert_eq!(lines(&mut access), "");
-        access.delivered(0, 1, 10_000_000);
+        access.delivered(client(), 1, 10_000_000);
         let line = "10.0.0.9 - - [21/Nov/2026:22:40:56 +0100] \"GET /a?b=c HTTP/1.1\" 206 1000";
         assert_eq!(lines(&mut access), format!("{line}{more}\n"));
     }
@@ -123,8 +132,8 @@ fn every_name_has_its_value() {
     ] {
         let mut access = formatted(&format!("${name}"));
         answered(&mut access);
-        access.complete(0, 0, 1100, 9_900_000);
-        access.delivered(0, 1100, 10_012_345);
+        access.complete(client(), slot(), 1100, 9_900_000);
+        access.delivered(client(), 1100, 10_012_345);
         assert_eq!(lines(&mut access), format!("{expected}\n"), "{name}");
     }
 }
@@ -133,8 +142,8 @@ fn every_name_has_its_value() {
 #[test]
 fn refused_bytes() {
     let mut access = formatted("[$request] $request_method $request_uri $host $upstream_addr $tries $http_referer");
-    access.begin(0, 10_000_000).0.keep_refused(b"GET /\x00\x7f\" x\r\nA: b\r\n");
-    access.complete(0, 0, 0, 10_000_000);
+    access.begin(slot(), 10_000_000).0.keep_refused(b"GET /\x00\x7f\" x\r\nA: b\r\n");
+    access.complete(client(), slot(), 0, 10_000_000);
     assert_eq!(lines(&mut access), "[GET /\\x00\\x7F\\x22 x] - - - - 0 -\n");
 }
 
@@ -149,8 +158,8 @@ fn who_ended_it_and_where() {
     ] {
         let mut access = formatted("$status $ended_by $phase $reason");
         ask(&mut access, REQUEST);
-        access.record(0).unwrap().status = status;
-        access.abandon(0, 0, why.into(), stage, 10_000_000);
+        access.record(slot()).unwrap().status = status;
+        access.abandon(client(), slot(), why.into(), stage, 10_000_000);
         assert_eq!(lines(&mut access), format!("{expected}\n"), "{why:?}");
     }
 }
@@ -159,29 +168,29 @@ fn who_ended_it_and_where() {
 #[test]
 fn undelivered_answers() {
     let mut access = formatted("$request_uri $status $bytes_sent $ended_by $phase");
-    for (slot, end) in [(0, 100), (1, 250), (2, 300)] {
-        let request = format!("GET /{slot} HTTP/1.1\r\nHost: a\r\n\r\n");
+    for (path, end) in [(0, 100), (1, 250), (2, 300)] {
+        let request = format!("GET /{path} HTTP/1.1\r\nHost: a\r\n\r\n");
         ask(&mut access, request.as_bytes());
-        access.record(0).unwrap().status = 200;
-        access.complete(0, 0, end, 10_000_000);
+        access.record(slot()).unwrap().status = 200;
+        access.complete(client(), slot(), end, 10_000_000);
     }
-    access.delivered(0, 120, 10_000_000);
+    access.delivered(client(), 120, 10_000_000);
     assert_eq!(lines(&mut access), "/0 200 100 none done\n");
-    access.close(0, ClientEnd::ClientReset.into(), 10_000_000);
+    access.close(client(), ClientEnd::ClientReset.into(), 10_000_000);
     assert_eq!(lines(&mut access), "/1 200 20 client deliver\n/2 200 0 client deliver\n");
     // Whoever gets the slot next begins anew.
-    access.accepted(0, "10.0.0.1:1".parse().unwrap());
+    access.accepted(client(), "10.0.0.1:1".parse().unwrap());
     ask(&mut access, REQUEST);
-    access.complete(0, 0, 10, 10_000_000);
-    access.delivered(0, 10, 10_000_000);
+    access.complete(client(), slot(), 10, 10_000_000);
+    access.delivered(client(), 10, 10_000_000);
     assert_eq!(lines(&mut access), "/a?b=c 0 10 none done\n");
 }
 
 #[test]
 fn json_has_null_for_what_is_not_known() {
     let mut access = access(Template::preset("json").unwrap());
-    access.begin(0, 10_000_000).0.keep_refused(b"x");
-    access.complete(0, 0, 0, 10_000_000);
+    access.begin(slot(), 10_000_000).0.keep_refused(b"x");
+    access.complete(client(), slot(), 0, 10_000_000);
     let line = lines(&mut access);
     assert!(line.starts_with("{\"time_iso8601_msec\":\"2026-11-21T22:40:56.000+01:00\",\"remote_addr\":\"10.0.0.9\","));
     assert!(line.contains("\"request_method\":null,") && line.ends_with("\"http_user_agent\":null}\n"), "{line}");
