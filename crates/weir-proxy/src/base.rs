@@ -1,4 +1,4 @@
-//! What everything is built of: a table with generations and names of its slots, timers, sets and buckets, bytes to send, numbers nobody can guess. Knows
+//! What everything is built of: a table with generations and names of its slots, tokens, timers, sets and buckets, bytes to send, numbers nobody can guess. Knows
 //! nothing of the proxy, and touches nothing else here.
 
 pub(crate) mod bitset;
@@ -8,3 +8,4 @@ pub mod output;
 pub(crate) mod slab;
 pub(crate) mod stamp;
 pub(crate) mod timer_wheel;
+pub mod token;

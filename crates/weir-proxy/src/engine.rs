@@ -85,7 +85,6 @@ use crate::upstream::places::Places;
 use crate::upstream::server::{Limits, Reach, Server};
 use crate::upstream::server_state::{Order, ServerState};
 use crate::upstream::slow_answer::SlowDetector;
-pub use tokens::token_is_link;
 pub use unheard::Delivery;
 
 /// Unsent bytes for one client above which the source of its answer is not read further.

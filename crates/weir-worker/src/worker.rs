@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
 use weir_proxy::base::output::Out;
-use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts, token_is_link};
+use weir_proxy::base::token::Token;
+use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_proxy::plan::Serves;
@@ -23,8 +24,6 @@ use crate::errands::{Errands, Open};
 use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
 
-/// Tokens of listeners carry this kind.
-const LISTENER: u64 = 3 << 56;
 /// The pool that clients are received into.
 const OF_CLIENTS: Class = Class::Small;
 /// The pool that servers are received into.
@@ -204,7 +203,7 @@ impl<D: Driver> Worker<D> {
         mailbox.set_waker(driver.waker());
         let mut sockets = Vec::new();
         for (index, listener) in listeners.into_iter().enumerate() {
-            sockets.push(driver.listen(listener, LISTENER | index as u64)?);
+            sockets.push(driver.listen(listener, Token::Listener { index: index as u32 }.pack())?);
         }
         let engine = Engine::new(parts.clone(), driver.now_us());
         Ok(Worker {
@@ -435,7 +434,7 @@ impl<D: Driver> Worker<D> {
             worker.engine.begin_turn(worker.driver.now_us());
             worker.look_at_the_clock();
             for completion in completions.drain(..) {
-                worker.doing.set(if token_is_link(completion.token) { Step::Server } else { Step::Client });
+                worker.doing.set(if Token::is_upstream(completion.token) { Step::Server } else { Step::Client });
                 worker.handle(completion);
             }
             worker.doing.set(Step::Mail);
@@ -510,7 +509,7 @@ impl<D: Driver> Worker<D> {
             Event::Received(buffer) => self.received(token, buffer),
             Event::Sent { payload, result } => {
                 let ok = result.is_ok();
-                if token_is_link(token) {
+                if Token::is_upstream(token) {
                     self.engine.link_sent(token, ok);
                 } else {
                     let spare = if let Payload::Owned(bytes) = payload { Some(bytes) } else { None };
@@ -529,9 +528,9 @@ impl<D: Driver> Worker<D> {
             }
             Event::AcceptFailed(_) => self.engine.accept_failed(),
             Event::Connected(result) => self.engine.link_connected(token, result.is_ok()),
-            Event::Ended if token_is_link(token) => self.engine.link_ended(token),
+            Event::Ended if Token::is_upstream(token) => self.engine.link_ended(token),
             Event::Ended => self.engine.client_ended(token),
-            Event::ReceiveFailed(_) if token_is_link(token) => self.engine.link_failed(token),
+            Event::ReceiveFailed(_) if Token::is_upstream(token) => self.engine.link_failed(token),
             Event::ReceiveFailed(_) => self.engine.client_failed(token),
             Event::RelayEnded { moved, how } => {
                 let by_client = matches!(how, RelayEnd::FailedA(_));
@@ -543,7 +542,8 @@ impl<D: Driver> Worker<D> {
 
     /// What the listener that a token names serves.
     fn serves(&self, token: u64) -> Serves {
-        self.parts.plan.listeners.get((token & !LISTENER) as usize).map_or(Serves::Reverse, |listener| listener.serves)
+        let Some(Token::Listener { index }) = Token::unpack(token) else { return Serves::Reverse };
+        self.parts.plan.listeners.get(index as usize).map_or(Serves::Reverse, |listener| listener.serves)
     }
 
     fn received(&mut self, token: u64, buffer: RecvBuf) {
@@ -563,7 +563,7 @@ impl<D: Driver> Worker<D> {
     }
 
     fn feed(&mut self, token: u64, input: &Input<'_>) {
-        if token_is_link(token) {
+        if Token::is_upstream(token) {
             self.engine.link_received(token, input);
         } else {
             self.engine.client_received(token, input);
@@ -658,7 +658,7 @@ impl<D: Driver> Worker<D> {
 
 /// The pool that a connection is received into.
 fn class_of(token: u64) -> Class {
-    if token_is_link(token) { OF_SERVERS } else { OF_CLIENTS }
+    if Token::is_upstream(token) { OF_SERVERS } else { OF_CLIENTS }
 }
 
 fn payload(out: Out) -> Payload {

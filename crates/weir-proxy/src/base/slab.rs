@@ -3,6 +3,7 @@
 //! Grows by chunks that never move: growth copies nothing and leaves no hole of freed memory behind.
 
 use super::keys::Key;
+use super::token::ShortGeneration;
 
 /// Slots in a chunk.
 const CHUNK: usize = 128;
@@ -59,13 +60,11 @@ impl<K: Key, T> Slab<K, T> {
     }
 
     fn slot(&self, key: K) -> &Slot<T> {
-        let number = key.number() as usize;
-        &self.chunks[number / CHUNK][number % CHUNK]
+        &self.chunks[key.index() / CHUNK][key.index() % CHUNK]
     }
 
     fn slot_mut(&mut self, key: K) -> &mut Slot<T> {
-        let number = key.number() as usize;
-        &mut self.chunks[number / CHUNK][number % CHUNK]
+        &mut self.chunks[key.index() / CHUNK][key.index() % CHUNK]
     }
 
     /// The generation of a slot that was used at least once.
@@ -91,9 +90,17 @@ impl<K: Key, T> Slab<K, T> {
 
     /// Whether this very occupant is still there.
     pub(crate) fn holds(&self, key: K, generation: u32) -> bool {
-        (key.number() as usize) < self.slots() && {
+        key.index() < self.slots() && {
             let slot = self.slot(key);
             slot.generation == generation && slot.occupant.is_some()
+        }
+    }
+
+    /// The same, as far as a token can tell.
+    pub(crate) fn holds_short(&self, key: K, generation: ShortGeneration) -> bool {
+        key.index() < self.slots() && {
+            let slot = self.slot(key);
+            ShortGeneration::of(slot.generation) == generation && slot.occupant.is_some()
         }
     }
 

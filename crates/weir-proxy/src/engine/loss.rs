@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use weir_http::{Fields, ReplyContext};
 
 use super::Engine;
-use super::tokens::{Owner, token};
-use crate::base::keys::{ConnKey, Key};
+use crate::base::keys::ConnKey;
 use crate::base::output::Output;
+use crate::base::token::{ShortGeneration, Token};
 use crate::cause::Cause;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
@@ -525,7 +525,8 @@ impl Engine {
                 self.grow(server);
             }
         } else {
-            self.receive_again(token(Owner::Link, to.index.number(), to.generation));
+            let generation = ShortGeneration::of(to.generation);
+            self.receive_again(Token::Conn { key: to.index, generation }.pack());
             self.dispatch(server);
         }
     }

@@ -6,16 +6,14 @@
 
 use std::sync::Arc;
 
-use super::tokens::GENERATION_MASK;
 use super::{Action, Engine, Input};
 use crate::base::output::Out;
 use crate::base::stamp::mix;
+use crate::base::token::{ShortGeneration, Token};
 use crate::plan::HealthPlan;
 use crate::upstream::probe::{Probe, ProbeFault, Streak, Verdict, request};
 use crate::upstream::server_state::SuspensionCause;
 
-/// The kind of a probe's token; see [`super::tokens`].
-const PROBE: u64 = 4;
 /// While the next probe may bring a change, it comes after at most this long.
 const SOON_US: u64 = 1_000_000;
 
@@ -32,14 +30,11 @@ pub(super) struct Prober {
     begun_us: u64,
 }
 
-/// Names a prober towards the worker: its index can't be that of a connection.
-fn token(server: u32, generation: u32) -> u64 {
-    PROBE << 56 | u64::from(generation & GENERATION_MASK) << 32 | u64::from(u32::MAX - server)
-}
-
-/// Whether a token names a probe.
-pub(super) fn token_is_probe(token: u64) -> bool {
-    token >> 56 == PROBE
+impl Prober {
+    /// Names the probe or the pause under way towards the worker and the timers.
+    fn token(&self, server: u32) -> u64 {
+        Token::Probe { server, generation: ShortGeneration::of(self.generation) }.pack()
+    }
 }
 
 impl Engine {
@@ -67,17 +62,16 @@ impl Engine {
 
     /// The server of a probe that is still meant.
     fn server_of(&self, token: u64) -> Option<u32> {
-        let server = u32::MAX - token as u32;
+        let Some(Token::Probe { server, generation }) = Token::unpack(token) else { return None };
         let prober = self.probers.get(server as usize)?.as_ref()?;
-        let generation = (token >> 32) as u32 & GENERATION_MASK;
-        (token_is_probe(token) && prober.generation & GENERATION_MASK == generation).then_some(server)
+        (ShortGeneration::of(prober.generation) == generation).then_some(server)
     }
 
     /// Sets the only timer of a prober.
     fn arm_prober(&mut self, server: u32, due_us: u64) {
         let Some(prober) = self.prober(server) else { return };
         prober.generation = prober.generation.wrapping_add(1);
-        let token = token(server, prober.generation);
+        let token = prober.token(server);
         self.wheel.insert(token, due_us);
     }
 
@@ -119,7 +113,7 @@ impl Engine {
         self.arm_prober(server, now_us + patience_us);
         let Some(prober) = self.prober(server) else { return };
         (prober.probe, prober.begun_us) = (Some(Probe::default()), now_us);
-        let token = token(server, prober.generation);
+        let token = prober.token(server);
         let machine = &self.servers[server as usize];
         let address = self.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)].address;
         self.actions.push_back(Action::Connect { token, address });

@@ -7,8 +7,8 @@ use weir_http::{Fields, Framing, RequestHead};
 use super::Engine;
 use super::loss::{ABRUPT_US, Loss};
 use super::outgoing::Outgoing;
-use super::tokens::GENERATION_MASK;
 use crate::base::keys::{ClientKey, ConnKey, ExchangeKey, Key};
+use crate::base::token::ShortGeneration;
 use crate::cause::Cause;
 use crate::client::connection::Phase;
 use crate::cross::mail::Mail;
@@ -108,7 +108,7 @@ impl Engine {
 
     /// Names a client connection among those of all workers. Who takes the slot of one that left is another client.
     pub(super) fn client_name(&self, session: ClientKey) -> u64 {
-        let generation = u64::from(self.sessions.generation(session) & GENERATION_MASK);
+        let generation = u64::from(ShortGeneration::of(self.sessions.generation(session)).number());
         u64::from(self.worker) << 56 | generation << 32 | u64::from(session.number())
     }
 

@@ -5,8 +5,8 @@
 
 use super::Engine;
 use super::orders::NEVER_US;
-use super::tokens::token_is_link;
 use crate::base::keys::{ClientKey, ConnKey, ExchangeKey};
+use crate::base::token::Token;
 use crate::cause::Cause;
 use crate::client::connection::{ClientConn, Exchange, Phase, Reading};
 use crate::ending::{ClientEnd, Timeout};
@@ -28,13 +28,15 @@ impl Engine {
         let mut expired = std::mem::take(&mut self.expired);
         self.wheel.advance(self.now_us, &mut expired);
         for token in expired.drain(..) {
-            if token_is_link(token) {
-                match self.link_of(token) {
-                    Some(index) => self.link_timer(index),
-                    None => self.probe_timer(token),
+            match Token::unpack(token) {
+                Some(Token::Client { key, generation }) if self.sessions.holds_short(key, generation) => {
+                    self.session_timer(key);
                 }
-            } else if let Some(index) = self.session_of(token) {
-                self.session_timer(index);
+                Some(Token::Conn { key, generation }) if self.links.holds_short(key, generation) => {
+                    self.link_timer(key);
+                }
+                Some(Token::Probe { .. }) => self.probe_timer(token),
+                _ => {}
             }
         }
         self.expired = expired;

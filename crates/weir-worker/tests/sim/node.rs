@@ -12,6 +12,7 @@ use weir_io::{
     AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, RecvBuf, Relayed, Socket,
     Token, Waker,
 };
+use weir_proxy::base::token;
 use weir_proxy::engine::{Engine, Hints, Parts};
 use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::histogram::Histogram;
@@ -194,7 +195,8 @@ impl Driver for Fused {
             && !into.is_empty()
         {
             let event = Event::Accepted { socket: NOBODYS, peer: SocketAddr::from(([10, 9, 9, 9], 9)) };
-            into.insert(number as usize % (into.len() + 1), Completion { token: 0, socket: NOBODYS, event });
+            let token = token::Token::Listener { index: 0 }.pack();
+            into.insert(number as usize % (into.len() + 1), Completion { token, socket: NOBODYS, event });
         }
         Ok(())
     }

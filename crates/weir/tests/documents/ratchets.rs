@@ -15,7 +15,7 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[];
 const FILE_LINES_MAX: usize = 600;
 /// Files that are longer.
 const LONG_FILES: &[(&str, usize)] = &[
-    ("crates/weir-proxy/src/engine.rs", 740),
+    ("crates/weir-proxy/src/engine.rs", 739),
     ("crates/weir-proxy/src/engine/client.rs", 689),
     ("crates/weir-proxy/src/upstream/server.rs", 627),
     ("crates/weir-worker/src/worker.rs", 670),
