@@ -1,5 +1,5 @@
-//! What everything is built of: a table with generations and names of its slots, tokens, timers, sets and buckets, bytes to send, numbers nobody can guess. Knows
-//! nothing of the proxy, and touches nothing else here.
+//! What everything is built of: tables and the names of what is in them, tokens, timers, sets and buckets, bytes to send, numbers
+//! nobody can guess. Knows nothing of the proxy, and touches nothing else here.
 
 pub(crate) mod bitset;
 pub mod keys;
@@ -7,5 +7,6 @@ pub(crate) mod log_buckets;
 pub mod output;
 pub(crate) mod slab;
 pub(crate) mod stamp;
+pub(crate) mod table;
 pub(crate) mod timer_wheel;
 pub mod token;

@@ -57,10 +57,11 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use bytes::Bytes;
 use weir_http::Fields;
 
-use crate::base::keys::{ClientKey, ConnKey, ExchangeKey};
+use crate::base::keys::{ClientKey, ConnKey, ExchangeKey, Key, ServerIndex};
 use crate::base::output::{Out, Output, Spare};
 use crate::base::slab::Slab;
 use crate::base::stamp::Stamper;
+use crate::base::table::{Run, Table};
 use crate::base::timer_wheel::Wheel;
 use crate::client::connection::{ClientConn, Exchange};
 use crate::cross::mail::Post;
@@ -262,8 +263,7 @@ pub struct Hints {
     orders: Vec<AtomicU8>,
     /// By server: from when on a request may be tried on it while it is suspended.
     trials_us: Vec<AtomicU64>,
-    /// By the first server of an upstream: who has sent a request from the quarantine, and until when the others wait for it;
-    /// 0: nobody.
+    /// By the first server of an upstream: who has sent a request from the quarantine, and until when others wait; 0: nobody.
     quarantines: Vec<AtomicU64>,
     /// By server: when a client last had a good answer to what a probe would ask; 0: never.
     proved_us: Vec<AtomicU64>,
@@ -290,13 +290,13 @@ impl Hints {
     }
 
     /// Connections of a worker to a server that are up.
-    pub fn ready(&self, server: usize, worker: usize) -> u32 {
-        self.ready[server * self.workers + worker].load(Ordering::Relaxed) & !HOPEFUL
+    pub fn ready(&self, server: ServerIndex, worker: usize) -> u32 {
+        self.ready[server.index() * self.workers + worker].load(Ordering::Relaxed) & !HOPEFUL
     }
 
     /// Whether a worker has a connection to a server, or can have one as far as it knows.
-    fn is_able(&self, server: usize, worker: usize) -> bool {
-        self.ready[server * self.workers + worker].load(Ordering::Relaxed) > 0
+    fn is_able(&self, server: ServerIndex, worker: usize) -> bool {
+        self.ready[server.index() * self.workers + worker].load(Ordering::Relaxed) > 0
     }
 
     /// What they tell each other for balancing.
@@ -304,46 +304,46 @@ impl Hints {
         &self.shared
     }
 
-    fn places(&self, server: usize) -> &Places {
-        &self.places[server]
+    fn places(&self, server: ServerIndex) -> &Places {
+        &self.places[server.index()]
     }
 
-    fn set_ready(&self, server: usize, worker: usize, ready: u32, hopeful: bool) {
+    fn set_ready(&self, server: ServerIndex, worker: usize, ready: u32, hopeful: bool) {
         let word = ready | if hopeful { HOPEFUL } else { 0 };
-        self.ready[server * self.workers + worker].store(word, Ordering::Relaxed);
+        self.ready[server.index() * self.workers + worker].store(word, Ordering::Relaxed);
     }
 
     /// What an operator last ordered of a server.
-    pub fn order(&self, server: usize) -> Order {
-        Order::ALL[usize::from(self.orders[server].load(Ordering::Relaxed))]
+    pub fn order(&self, server: ServerIndex) -> Order {
+        Order::ALL[usize::from(self.orders[server.index()].load(Ordering::Relaxed))]
     }
 
-    fn set_order(&self, server: usize, order: Order) {
-        self.orders[server].store(order as u8, Ordering::Relaxed);
+    fn set_order(&self, server: ServerIndex, order: Order) {
+        self.orders[server.index()].store(order as u8, Ordering::Relaxed);
     }
 
-    fn proved_us(&self, server: usize) -> u64 {
-        self.proved_us[server].load(Ordering::Relaxed)
+    fn proved_us(&self, server: ServerIndex) -> u64 {
+        self.proved_us[server.index()].load(Ordering::Relaxed)
     }
 
-    fn set_proved(&self, server: usize, now_us: u64) {
-        self.proved_us[server].store(now_us, Ordering::Relaxed);
+    fn set_proved(&self, server: ServerIndex, now_us: u64) {
+        self.proved_us[server.index()].store(now_us, Ordering::Relaxed);
     }
 
-    fn trial_us(&self, server: usize) -> u64 {
-        self.trials_us[server].load(Ordering::Relaxed)
+    fn trial_us(&self, server: ServerIndex) -> u64 {
+        self.trials_us[server.index()].load(Ordering::Relaxed)
     }
 
-    fn set_trial(&self, server: usize, due_us: u64) {
-        self.trials_us[server].store(due_us, Ordering::Relaxed);
+    fn set_trial(&self, server: ServerIndex, due_us: u64) {
+        self.trials_us[server.index()].store(due_us, Ordering::Relaxed);
     }
 
     /// Takes the quarantine of an upstream for one request.
     ///
     /// # Errors
     /// Who has it: as returned by [`Hints::hold_quarantine`].
-    fn take_quarantine(&self, first: usize, before: u64, hold: u64) -> Result<u64, u64> {
-        self.quarantines[first].compare_exchange(before, hold, Ordering::Relaxed, Ordering::Relaxed)
+    fn take_quarantine(&self, first: ServerIndex, before: u64, hold: u64) -> Result<u64, u64> {
+        self.quarantines[first.index()].compare_exchange(before, hold, Ordering::Relaxed, Ordering::Relaxed)
     }
 
     /// Names who has a quarantine: until when, and which worker.
@@ -352,8 +352,8 @@ impl Hints {
     }
 
     /// Takes the trial that is due: one worker gets true, and the next one comes at `next_us` if no verdict does before.
-    fn take_trial(&self, server: usize, due_us: u64, next_us: u64) -> bool {
-        let trial = &self.trials_us[server];
+    fn take_trial(&self, server: ServerIndex, due_us: u64, next_us: u64) -> bool {
+        let trial = &self.trials_us[server.index()];
         trial.compare_exchange(due_us, next_us, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
@@ -386,7 +386,7 @@ pub struct Parts {
 /// The servers of one upstream.
 #[derive(Debug)]
 struct Group {
-    servers: Range<usize>,
+    servers: Run<ServerIndex>,
     /// How many of them health has suspended.
     suspended: u32,
     /// None for a single server.
@@ -410,9 +410,9 @@ pub struct Engine {
     sessions: Slab<ClientKey, ClientConn>,
     exchanges: Slab<ExchangeKey, Exchange>,
     links: Slab<ConnKey, UpstreamConn>,
-    servers: Vec<Server>,
+    servers: Table<ServerIndex, Server>,
     /// By server: its probes, where this worker makes them.
-    probers: Vec<Option<probes::Prober>>,
+    probers: Table<ServerIndex, Option<probes::Prober>>,
     groups: Vec<Group>,
     fields: Fields,
     path: Vec<u8>,
@@ -492,8 +492,8 @@ impl Engine {
             sessions: Slab::default(),
             exchanges: Slab::default(),
             links: Slab::default(),
-            servers: Vec::new(),
-            probers: Vec::new(),
+            servers: Table::default(),
+            probers: Table::default(),
             groups: Vec::new(),
             fields: Fields::default(),
             path: Vec::new(),
@@ -551,7 +551,7 @@ impl Engine {
     fn add_group(&mut self, index: usize, stats: &mut impl Iterator<Item = Arc<ServerStats>>) {
         let plan = Arc::clone(&self.plan);
         let upstream = &plan.upstreams[index];
-        let first = self.servers.len();
+        let first = self.servers.next();
         for position in 0..upstream.servers.len() {
             self.add_server(index, position, stats.next().unwrap_or_default());
         }
@@ -559,14 +559,14 @@ impl Engine {
         let balance = several.then(|| Box::new(Balance::new(upstream, self.worker, self.seed)));
         let budget = Budget::new(upstream.retry_budget_percent, self.now_us);
         let quarantine = quarantine::Quarantine::default();
-        let servers = first..self.servers.len();
+        let servers = Run::new(first, upstream.servers.len());
         self.groups.push(Group { servers, suspended: 0, balance, budget, quarantine });
     }
 
     /// A server with the connections that are kept to it.
     fn add_server(&mut self, upstream: usize, index: usize, stats: Arc<ServerStats>) {
         let plan = &self.plan.upstreams[upstream];
-        let server = self.servers.len() as u32;
+        let server = self.servers.next();
         let (limits, total) = match plan.pool.is_private() {
             true => (Limits::default(), 0),
             false => {
@@ -575,10 +575,10 @@ impl Engine {
             }
         };
         let mut machine = Server::new(plan, upstream as u16, index as u16, stats, limits, total);
-        machine.standing = ServerState::new(self.hints.order(server as usize));
+        machine.standing = ServerState::new(self.hints.order(server));
         machine.anywhere = self.is_anywhere(upstream as u16);
         machine.usual = SlowDetector::new(plan.escape);
-        machine.lasting = self.hints.lasting[server as usize].clone();
+        machine.lasting = self.hints.lasting[server.index()].clone();
         machine.notable_from = plan.notable_from();
         machine.windows = plan.failover.iter().map(|rule| Window::new(rule.limit, rule.window_us)).collect();
         if plan.servers.len() > 1 {
@@ -590,11 +590,11 @@ impl Engine {
         }
         self.servers.push(machine);
         for _ in 0..limits.min {
-            let link = self.add_position(server as usize);
+            let link = self.add_position(server);
             // One that is disabled parks its connections when they come to be made.
             self.arm_link(link, self.now_us);
         }
-        self.publish_ready(server as usize);
+        self.publish_ready(server);
     }
 
     /// Begins a turn at this time (microseconds, monotonic, never less than before).
@@ -707,9 +707,9 @@ impl Engine {
         self.events.pop_front()
     }
 
-    fn note_event(&mut self, server: u32, what: What) {
+    fn note_event(&mut self, server: ServerIndex, what: What) {
         if self.events.len() < EVENTS_MAX {
-            self.events.push_back(Event { server, what });
+            self.events.push_back(Event { server: server.number(), what });
         } else {
             self.counters.events_lost.add(1);
         }

@@ -313,7 +313,7 @@ impl<D: Driver> Worker<D> {
             for command in commands {
                 match command {
                     Command::Order { server, order } => worker.engine.order(server, order),
-                    Command::Clear { server } => worker.engine.clear_surplus(server as usize),
+                    Command::Clear { server } => worker.engine.clear_surplus(server),
                     Command::Forgive => worker.engine.forgive_suspects(),
                 }
             }

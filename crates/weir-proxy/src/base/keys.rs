@@ -1,8 +1,9 @@
-//! Names of slots: each table has a type of its own for them, so that a name of one can't be used with another.
+//! Names of slots and rows: each table has a type of its own for them, so that a name of one can't be used with another.
 
 use std::fmt;
+use std::ops::Add;
 
-/// A name of a slot in a [`Slab`](super::slab::Slab).
+/// A name of a slot in a [`Slab`](super::slab::Slab), or of a row in a [`Table`](super::table::Table).
 pub(crate) trait Key: Copy {
     /// The slot with this number, from 0; `u32::MAX` is none.
     fn new(number: u32) -> Self;
@@ -50,9 +51,22 @@ keys! {
     ExchangeKey;
     /// The slot of a connection to a server, from 0.
     ConnKey;
+    /// The index of a server, from 0, among those of all upstreams of the plan, upstream after upstream.
+    #[derive(Default)]
+    ServerIndex;
 }
 
 impl ExchangeKey {
     /// No exchange.
     pub(crate) const NONE: ExchangeKey = ExchangeKey(u32::MAX);
+}
+
+impl Add<usize> for ServerIndex {
+    type Output = ServerIndex;
+
+    /// The server so many places behind.
+    #[inline]
+    fn add(self, places: usize) -> ServerIndex {
+        ServerIndex(self.0 + places as u32)
+    }
 }

@@ -9,7 +9,7 @@
 //!
 //! A token may come back long after what it names is gone; the generation shows that.
 
-use super::keys::{ClientKey, ConnKey, Key};
+use super::keys::{ClientKey, ConnKey, Key, ServerIndex};
 
 /// Bits of the number of a slot, a server or a listener.
 const NUMBER_BITS: u32 = u32::BITS;
@@ -77,8 +77,8 @@ pub enum Token {
     },
     /// A connection to a server for a probe, or the pause before one.
     Probe {
-        /// Index of the server in the engine, from 0.
-        server: u32,
+        /// Which server.
+        server: ServerIndex,
         /// Which probe or pause of this server.
         generation: ShortGeneration,
     },
@@ -92,7 +92,7 @@ impl Token {
             Token::Client { key, generation } => (CLIENT, generation, key.number()),
             Token::Conn { key, generation } => (CONN, generation, key.number()),
             Token::Listener { index } => (LISTENER, ShortGeneration::of(0), index),
-            Token::Probe { server, generation } => (PROBE, generation, server),
+            Token::Probe { server, generation } => (PROBE, generation, server.number()),
         };
         u64::from(kind) << KIND_SHIFT | u64::from(generation.0) << NUMBER_BITS | u64::from(number)
     }
@@ -105,7 +105,7 @@ impl Token {
             CLIENT => Some(Token::Client { key: ClientKey::new(number), generation }),
             CONN => Some(Token::Conn { key: ConnKey::new(number), generation }),
             LISTENER if generation.0 == 0 => Some(Token::Listener { index: number }),
-            PROBE => Some(Token::Probe { server: number, generation }),
+            PROBE => Some(Token::Probe { server: ServerIndex::new(number), generation }),
             _ => None,
         }
     }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     fn probe(server: u32, generation: u32) -> Token {
-        Token::Probe { server, generation: ShortGeneration::of(generation) }
+        Token::Probe { server: ServerIndex::new(server), generation: ShortGeneration::of(generation) }
     }
 
     fn token() -> impl Strategy<Value = Token> {

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_http::{BodyReader, HeadScan};
 
-use crate::base::keys::{ClientKey, ExchangeKey};
+use crate::base::keys::{ClientKey, ExchangeKey, ServerIndex};
 use crate::base::output::Output;
 use crate::cross::retry_copy::RetryCopy;
 use crate::observe::accounting::Account;
@@ -115,7 +115,7 @@ pub(crate) struct Relay {
     /// The driver's name for the upstream connection.
     pub socket: u64,
     /// Index of the server in the engine.
-    pub server: u32,
+    pub server: ServerIndex,
     /// To whom its bytes are charged.
     pub account: Account,
     /// When it was last looked at.

@@ -7,6 +7,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use weir_http::ReplyBody;
 
+use crate::base::keys::ServerIndex;
 use crate::cause::Cause;
 use crate::observe::access::Placed;
 use crate::request::pending_request::{ExchangeId, LinkId, PendingRequest};
@@ -136,14 +137,14 @@ pub enum Mail {
     /// To all: a connection of this server was forgotten; others that rest may be, too.
     Unheard {
         /// Which server.
-        server: u32,
+        server: ServerIndex,
         /// When what was lost was sent, microseconds: whatever was heard of later is not meant.
         since_us: u64,
     },
     /// To all: a connection waits for its first answer from this server; those that rest make room.
     Vacate {
         /// Which server.
-        server: u32,
+        server: ServerIndex,
     },
     /// To all: this worker lost everything that it had and begins anew. Nothing that was said before counts.
     Reborn {
@@ -158,28 +159,28 @@ pub enum Mail {
     /// To the judge of a server: it did what a `failover` rule counts.
     Fault {
         /// Index of the server in every engine.
-        server: u32,
+        server: ServerIndex,
         /// Which rule of its upstream.
         rule: u8,
     },
     /// To the judge of a suspended server: a trial has been answered, or was lost.
     TrialEnded {
         /// Index of the server in every engine.
-        server: u32,
+        server: ServerIndex,
         /// It works again.
         good: bool,
     },
     /// To all, from the judge of a server, or to one that begins anew: it gets nothing new.
     Suspended {
         /// Index of the server in every engine.
-        server: u32,
+        server: ServerIndex,
         /// Why and since when.
         suspension: Suspension,
     },
     /// To all, from the judge of a server: it works again.
     Resumed {
         /// Index of the server in every engine.
-        server: u32,
+        server: ServerIndex,
     },
     /// To all: requests like this one were in flight when servers died.
     Suspect {
@@ -198,7 +199,7 @@ pub enum Mail {
     /// To all: a server gave reason for doubt.
     Doubt {
         /// Index of the server in every engine.
-        server: u32,
+        server: ServerIndex,
         /// What it did; None: an answer too many.
         doubt: Option<Doubt>,
     },

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use weir_http::{Fields, RequestHead};
 
 use super::Engine;
-use crate::base::keys::{ClientKey, ConnKey, ExchangeKey};
+use crate::base::keys::{ClientKey, ConnKey, ExchangeKey, Key};
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
 use crate::cross::mail::Mail;
@@ -109,7 +109,7 @@ impl Engine {
         let link = self.links.at(index);
         let placed = Placed {
             link: self.link_id(index),
-            server: link.server,
+            server: link.server.number(),
             sent_us: self.now_us,
             connected_us: link.connected_us,
             address: link.address,

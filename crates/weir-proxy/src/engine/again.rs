@@ -5,6 +5,7 @@
 //! docs/semantics.md §4.
 
 use super::{Engine, Piece};
+use crate::base::keys::ServerIndex;
 use crate::base::output::Output;
 use crate::cause::Cause;
 use crate::client::connection::Phase;
@@ -131,7 +132,7 @@ impl Engine {
     /// The first of these servers that takes requests, here or, unless the order is strict, after all that do so here, at another
     /// worker; else the same one, and if that may keep nothing, one that may come up; a suspended one rather than to wait.
     fn second_place_among(&self, ask: &PendingRequest, order: &[usize], strictly: bool) -> Result<Second, Cause> {
-        let (first, old) = (self.groups[usize::from(ask.upstream)].servers.start, usize::from(ask.server));
+        let (first, old) = (self.groups[usize::from(ask.upstream)].servers.first(), usize::from(ask.server));
         let here = |index: usize| Second { server: index as u16, worker: None };
         let at_once = if strictly { 1 } else { order.len().max(1) };
         if let Some(found) = order.chunks(at_once).find_map(|some| self.second_up(ask, some)) {
@@ -145,7 +146,7 @@ impl Engine {
             return Ok(found);
         }
         let order = order.iter().copied();
-        if !stays && let Some(index) = order.clone().find(|index| self.may_await(first + index)) {
+        if !stays && let Some(index) = order.clone().find(|index| self.may_await(first + *index)) {
             return Ok(here(index));
         }
         if machine.ready == 0
@@ -178,16 +179,17 @@ impl Engine {
     }
 
     /// Whether one of this worker's own connections to a suspended server may have what nobody else can take.
-    fn may_be_burdened(&self, server: usize) -> bool {
+    fn may_be_burdened(&self, server: ServerIndex) -> bool {
         let here = &self.servers[server];
         self.is_last_resort(server) && here.ready > 0 && !here.is_full()
     }
 
     /// The first of these servers that takes requests on connections of this worker, or of another.
     fn second_up(&self, ask: &PendingRequest, among: &[usize]) -> Option<Second> {
-        let first = self.groups[usize::from(ask.upstream)].servers.start;
-        let mut here = among.iter().copied().filter(|index| self.may_take(first + index));
-        let free = here.clone().find(|index| !self.servers[first + index].is_held() && !self.is_backup(first + index));
+        let first = self.groups[usize::from(ask.upstream)].servers.first();
+        let mut here = among.iter().copied().filter(|index| self.may_take(first + *index));
+        let free =
+            here.clone().find(|index| !self.servers[first + *index].is_held() && !self.is_backup(first + *index));
         if let Some(index) = free.or_else(|| here.next()) {
             return Some(Second { server: index as u16, worker: None });
         }
@@ -196,15 +198,15 @@ impl Engine {
         }
         let takes = |index: &&usize| self.servers[first + **index].standing.takes_new();
         among.iter().filter(takes).find_map(|index| {
-            let worker = self.able_elsewhere(first + index)?;
+            let worker = self.able_elsewhere(first + *index)?;
             Some(Second { server: *index as u16, worker: Some(worker) })
         })
     }
 
     /// A suspended one of these servers, where such may have what nobody else can take: on connections of this worker, or of another.
     fn second_burdened(&self, ask: &PendingRequest, mut among: impl Iterator<Item = usize> + Clone) -> Option<Second> {
-        let first = self.groups[usize::from(ask.upstream)].servers.start;
-        if let Some(index) = among.clone().find(|index| self.may_be_burdened(first + index)) {
+        let first = self.groups[usize::from(ask.upstream)].servers.first();
+        if let Some(index) = among.clone().find(|index| self.may_be_burdened(first + *index)) {
             return Some(Second { server: index as u16, worker: None });
         }
         if !self.may_cross(ask) {
@@ -279,17 +281,17 @@ impl Engine {
     }
 
     /// Whether what waits for a server without connections has somewhere to go, or nothing to wait for.
-    pub(super) fn should_evacuate(&self, server: usize) -> bool {
-        let group = self.groups[usize::from(self.servers[server].upstream)].servers.clone();
-        let is_up = |other: usize| {
+    pub(super) fn should_evacuate(&self, server: ServerIndex) -> bool {
+        let group = self.groups[usize::from(self.servers[server].upstream)].servers;
+        let is_up = |other: ServerIndex| {
             let elsewhere = self.servers[other].standing.takes_new() && self.able_elsewhere(other).is_some();
             other != server && self.may_take(other) || elsewhere
         };
-        !self.servers[server].waiting.is_empty() && (!self.may_come_up(server) || group.into_iter().any(is_up))
+        !self.servers[server].waiting.is_empty() && (!self.may_come_up(server) || group.iter().any(is_up))
     }
 
     /// The server can't be reached or is to get nothing more: what waits for it goes elsewhere, or fails.
-    pub(super) fn evacuate(&mut self, server: usize) {
+    pub(super) fn evacuate(&mut self, server: ServerIndex) {
         let waiting = self.servers[server].waiting.take_all();
         self.counters.queue_waiting.sub(waiting.len() as u64);
         for Waiting { ask, bytes } in waiting.into_iter().rev() {
@@ -298,28 +300,28 @@ impl Engine {
         self.dispatch_group(server);
     }
 
-    fn is_backup(&self, server: usize) -> bool {
+    fn is_backup(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
         self.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)].backup
     }
 
     /// What waits for a server none of whose connections takes anything for now goes elsewhere, when another server has room that is
     /// no backup: one that is only busy is no reason for those.
-    pub(super) fn relieve_queue(&mut self, server: usize) {
+    pub(super) fn relieve_queue(&mut self, server: ServerIndex) {
         let machine = &self.servers[server];
         if machine.waiting.is_empty() || !machine.is_held() {
             return;
         }
-        let mut group = self.groups[usize::from(machine.upstream)].servers.clone();
-        if group.any(|other| other != server && self.servers[other].has_room() && !self.is_backup(other)) {
+        let group = self.groups[usize::from(machine.upstream)].servers;
+        if group.iter().any(|other| other != server && self.servers[other].has_room() && !self.is_backup(other)) {
             self.evacuate(server);
         }
     }
 
     /// Gives out what waits at any server of the same upstream.
-    pub(super) fn dispatch_group(&mut self, server: usize) {
+    pub(super) fn dispatch_group(&mut self, server: ServerIndex) {
         let upstream = usize::from(self.servers[server].upstream);
-        for server in self.groups[upstream].servers.clone() {
+        for server in self.groups[upstream].servers.iter() {
             self.dispatch(server);
         }
     }

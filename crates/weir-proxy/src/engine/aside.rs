@@ -6,7 +6,7 @@
 //! clients could also wait in a circle.
 
 use super::Engine;
-use crate::base::keys::ConnKey;
+use crate::base::keys::{ConnKey, ServerIndex};
 use crate::ending::UpstreamEnd;
 use crate::request::pending_request::PendingRequest;
 use crate::upstream::connection::UpstreamConn;
@@ -48,7 +48,7 @@ impl Engine {
             return;
         }
         let behind = link.entries.iter().skip(1).any(|entry| !entry.cancelled && keeps_up(&front, &entry.ask));
-        let machine = &mut self.servers[link.server as usize];
+        let machine = &mut self.servers[link.server];
         let awaited = machine.waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
         if !behind && !awaited {
             self.arm_stall(index, self.now_us + STALL_US);
@@ -57,7 +57,7 @@ impl Engine {
         self.counters.set_aside.add(u64::from(!link.stalled));
         (link.yields, link.stalled) = (true, true);
         machine.refresh(link, self.now_us);
-        let server = link.server as usize;
+        let server = link.server;
         if behind {
             self.move_on(index);
         } else {
@@ -68,7 +68,7 @@ impl Engine {
     }
 
     /// Connections whose clients do not read, while requests of others wait, may have others made in their place.
-    pub(super) fn yield_paused(&mut self, server: usize) {
+    pub(super) fn yield_paused(&mut self, server: ServerIndex) {
         for index in self.servers[server].paused() {
             let link = self.links.at_mut(index);
             let Some(front) = link.entries.front().map(|entry| entry.ask) else { continue };
@@ -86,7 +86,7 @@ impl Engine {
     /// Requests that the slow answer keeps up are sent again elsewhere.
     fn move_on(&mut self, index: ConnKey) {
         let link = self.links.at_mut(index);
-        let server = link.server as usize;
+        let server = link.server;
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
         let moved = link.take_behind(|ask| keeps_up(&front, ask));
         let count = moved.len() as u64;
@@ -106,8 +106,8 @@ impl Engine {
     }
 
     /// Puts another connection into the place of one that left the pool, to be made when it is needed.
-    pub(super) fn replace_link(&mut self, server: usize, position: u32, why: UpstreamEnd) {
-        let mut fresh = UpstreamConn::new(server as u32, position, u64::MAX);
+    pub(super) fn replace_link(&mut self, server: ServerIndex, position: u32, why: UpstreamEnd) {
+        let mut fresh = UpstreamConn::new(server, position, u64::MAX);
         let old = self.links.at(self.servers[server].links[position as usize]);
         fresh.closes = old.closes;
         fresh.note_close(why);

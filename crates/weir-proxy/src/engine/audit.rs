@@ -57,8 +57,9 @@ impl Engine {
     }
 
     fn audit_servers(&self) -> Result<(), String> {
-        for (index, server) in self.servers.iter().enumerate() {
-            let mine = || self.links.keys().map(|link| self.links.at(link)).filter(|link| link.server == index as u32);
+        for index in self.servers.keys().iter() {
+            let server = &self.servers[index];
+            let mine = || self.links.keys().map(|link| self.links.at(link)).filter(|link| link.server == index);
             let ready = mine().filter(|link| link.is_ready()).count();
             let asked: usize = mine().map(|link| link.entries.len()).sum();
             equal("connections that are up", ready, server.ready as usize)?;
@@ -77,7 +78,7 @@ impl Engine {
     }
 
     fn audit_link(&self, link: &UpstreamConn) -> Result<(), String> {
-        let plan = &self.plan.upstreams[usize::from(self.servers[link.server as usize].upstream)];
+        let plan = &self.plan.upstreams[usize::from(self.servers[link.server].upstream)];
         at_most("unanswered requests", link.entries.len(), plan.queue_size as usize)?;
         if link.state == LinkState::Tunnel {
             return Ok(());
@@ -177,7 +178,7 @@ impl Engine {
         let mut relays = vec![0; self.servers.len()];
         for index in self.sessions.keys() {
             let Some(relay) = &self.sessions.at(index).relay else { continue };
-            relays[relay.server as usize] += 1;
+            relays[relay.server.index()] += 1;
             if self.sessions.at(index).reading != Reading::Tunnel || self.tunnel_link(index).is_some() {
                 return Err(format!("the tunnel of client {index} is the driver's and the engine's"));
             }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use weir_http::{FieldName, Fields, RequestHead};
 
 use super::Engine;
-use crate::base::keys::{ClientKey, ConnKey};
+use crate::base::keys::{ClientKey, ConnKey, ServerIndex};
 use crate::cause::Cause;
 use crate::placement::balance::{Balance, Finding, Key, Method, Statistic, hash_key};
 use crate::placement::cookie;
@@ -34,7 +34,7 @@ impl Engine {
         }
         // Taken out for the time of the choice, because the choice looks at everything else.
         let Some(mut balance) = self.groups[upstream].balance.take() else {
-            let only = self.groups[upstream].servers.start;
+            let only = self.groups[upstream].servers.first();
             let usable = self.servers[only].standing.takes_new()
                 || self.is_last_resort(only) && (self.is_reachable(only) || self.may_be_awaited(only));
             return usable.then_some(0);
@@ -49,7 +49,7 @@ impl Engine {
     /// configuration wants them tried; those that may come up, here or at the worker that owns them.
     fn choose_by(&self, balance: &mut Balance, ask: &PendingRequest, key: Option<u64>) -> Option<usize> {
         let group = &self.groups[usize::from(ask.upstream)];
-        let (first, suspended) = (group.servers.start, group.suspended > 0);
+        let (first, suspended) = (group.servers.first(), group.suspended > 0);
         let last_resort = |server| suspended && self.is_last_resort(server);
         let chosen = self.choose_now(balance, false, first, ask, key);
         if chosen.is_some() {
@@ -72,7 +72,7 @@ impl Engine {
 
     /// Whether the server to which a session is bound can have its request. Where it may have no other, it may wait.
     pub(super) fn is_bound_usable(&self, ask: &PendingRequest) -> bool {
-        let server = self.groups[usize::from(ask.upstream)].servers.start + usize::from(ask.bound);
+        let server = self.groups[usize::from(ask.upstream)].servers.first() + usize::from(ask.bound);
         self.servers[server].standing.accepts_bound()
             && (self.is_reachable(server)
                 || self.is_coming(server)
@@ -80,7 +80,7 @@ impl Engine {
     }
 
     /// Whether a request may wait for this server's next connect, here or at the worker that owns its connections.
-    fn may_be_awaited(&self, server: usize) -> bool {
+    fn may_be_awaited(&self, server: ServerIndex) -> bool {
         self.may_come_up(server) || self.owner_elsewhere(server).is_some()
     }
 
@@ -97,7 +97,7 @@ impl Engine {
         if !ask.traits.has(RequestFlags::BOUND) {
             return self.why_not(ask.upstream);
         }
-        let server = self.groups[usize::from(ask.upstream)].servers.start + usize::from(ask.bound);
+        let server = self.groups[usize::from(ask.upstream)].servers.first() + usize::from(ask.bound);
         let up = self.servers[server].ready > 0 || self.able_elsewhere(server).is_some();
         match self.servers[server].standing.accepts_bound() {
             false => Cause::NoHealthyServer,
@@ -107,7 +107,7 @@ impl Engine {
     }
 
     /// The line that binds the session of a request to the server that answers it, unless it is bound to that already.
-    pub(super) fn binding(&self, ask: &PendingRequest, server: usize) -> Option<Bytes> {
+    pub(super) fn binding(&self, ask: &PendingRequest, server: ServerIndex) -> Option<Bytes> {
         let sticky = self.plan.upstreams[usize::from(ask.upstream)].sticky.as_ref()?;
         let answers = self.servers[server].index;
         if ask.bound == answers { None } else { sticky.line(answers).cloned() }
@@ -161,7 +161,7 @@ impl Engine {
         &self,
         balance: &mut Balance,
         backup: bool,
-        first: usize,
+        first: ServerIndex,
         ask: &PendingRequest,
         key: Option<u64>,
     ) -> Option<usize> {
@@ -189,7 +189,7 @@ impl Engine {
             && let Some(mut balance) = balance.take_if(|balance| !balance.may_roam())
         {
             self.prepare(&mut balance, upstream);
-            let first = self.groups[upstream].servers.start;
+            let first = self.groups[upstream].servers.first();
             let failed = ask.tries > 0 || ask.traits.has(RequestFlags::MOVED);
             balance.order_behind(key, failed.then_some(old), |at| self.is_up(first + at), order);
             self.groups[upstream].balance = Some(balance);
@@ -202,7 +202,7 @@ impl Engine {
     }
 
     /// Whether a server that has not failed is being connected to and can be expected at once.
-    fn is_coming(&self, server: usize) -> bool {
+    fn is_coming(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
         let patience_us = self.plan.upstreams[usize::from(machine.upstream)].connect_timeout_us;
         let young = |link: &ConnKey| match self.links.at(*link).state {
@@ -214,7 +214,7 @@ impl Engine {
     }
 
     /// Whether a connection to a server can be made where none is up, as far as is known: no connect is overdue.
-    pub(super) fn is_hopeful(&self, server: usize) -> bool {
+    pub(super) fn is_hopeful(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
         let is_overdue = |link: &ConnKey| {
             let link = self.links.at(*link);
@@ -225,30 +225,30 @@ impl Engine {
 
     /// Gives the method what it needs to know.
     fn prepare(&mut self, balance: &mut Balance, upstream: usize) {
-        let servers = self.groups[upstream].servers.clone();
+        let servers = self.groups[upstream].servers;
         let worker = usize::from(self.worker);
         if balance.is_due(self.now_us) {
-            servers.clone().for_each(|server| self.publish_response(server));
+            servers.iter().for_each(|server| self.publish_response(server));
             let by = self.plan.upstreams[upstream].balance.statistic();
-            balance.reweigh(self.now_us, |at| self.finding(servers.start + at, by));
+            balance.reweigh(self.now_us, |at| self.finding(servers.first() + at, by));
         }
         let turn = self.counters.turns.get();
         if balance.wants_loads(turn) {
             balance.begin(turn, |at| {
-                let server = servers.start + at;
+                let server = servers.first() + at;
                 self.servers[server].load() + self.hints.shared().load_of_others(server, worker)
             });
         }
     }
 
-    fn finding(&self, server: usize, by: Option<Statistic>) -> Finding {
+    fn finding(&self, server: ServerIndex, by: Option<Statistic>) -> Finding {
         let response_us = by.and_then(|by| self.hints.shared().response_us(server, by, self.now_us));
         let elsewhere_us = self.hints.shared().recovered_us(server);
         Finding { recovered_us: self.servers[server].recovered_us.max(elsewhere_us), response_us }
     }
 
     /// Lets all workers know how long a server takes for this one's requests.
-    pub(super) fn publish_response(&mut self, server: usize) {
+    pub(super) fn publish_response(&mut self, server: ServerIndex) {
         let now_us = self.now_us;
         let machine = &mut self.servers[server];
         let Some(measure) = machine.measure.as_deref_mut().filter(|measure| measure.is_due(now_us)) else { return };
@@ -268,13 +268,13 @@ impl Engine {
         if !self.shares_loads {
             return;
         }
-        for (server, machine) in self.servers.iter().enumerate() {
-            self.hints.shared().set_load(server, usize::from(self.worker), machine.load());
+        for server in self.servers.keys().iter() {
+            self.hints.shared().set_load(server, usize::from(self.worker), self.servers[server].load());
         }
     }
 
     /// A server takes requests again after it had been away: its slow start begins, on all workers.
-    pub(super) fn server_recovered(&mut self, server: usize) {
+    pub(super) fn server_recovered(&mut self, server: ServerIndex) {
         self.servers[server].recovered(self.now_us);
         self.hints.shared().set_recovered(server, self.now_us);
     }

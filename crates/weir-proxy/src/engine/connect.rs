@@ -4,7 +4,7 @@
 use super::loss::{ABRUPT_US, Loss};
 use super::orders::NEVER_US;
 use super::{Action, Engine};
-use crate::base::keys::{ConnKey, Key};
+use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::ending::{Timeout, UpstreamEnd};
 use crate::observe::server_event::What;
 use crate::upstream::connection::{LinkState, UpstreamConn};
@@ -20,8 +20,8 @@ const UNUSED_US: u64 = 1_000_000;
 
 impl Engine {
     /// A further position of a server, with a connection that is due now.
-    pub(super) fn add_position(&mut self, server: usize) -> ConnKey {
-        let (index, _) = self.links.insert(UpstreamConn::new(server as u32, 0, self.now_us));
+    pub(super) fn add_position(&mut self, server: ServerIndex) -> ConnKey {
+        let (index, _) = self.links.insert(UpstreamConn::new(server, 0, self.now_us));
         let machine = &mut self.servers[server];
         let link = self.links.at_mut(index);
         link.position = machine.add_link(index);
@@ -30,7 +30,7 @@ impl Engine {
     }
 
     /// Makes connections while what waits needs more than there are.
-    pub(super) fn grow(&mut self, server: usize) {
+    pub(super) fn grow(&mut self, server: ServerIndex) {
         if self.servers[server].is_blocked() {
             self.yield_paused(server);
         }
@@ -41,7 +41,7 @@ impl Engine {
     }
 
     /// Makes the connections that are kept to a server.
-    pub(super) fn keep_least(&mut self, server: usize) {
+    pub(super) fn keep_least(&mut self, server: ServerIndex) {
         while self.servers[server].standing.keeps_connections()
             && self.servers[server].keeps(self.servers[server].made())
         {
@@ -50,7 +50,7 @@ impl Engine {
     }
 
     /// Begins to make one more connection, when its time has come: in the position without one that may be tried first.
-    pub(super) fn make_connection(&mut self, server: usize) -> ConnKey {
+    pub(super) fn make_connection(&mut self, server: ServerIndex) -> ConnKey {
         let spares = self.servers[server].links.iter().copied().filter(|link| self.links.at(*link).is_spare());
         let due_us = |link: &ConnKey| self.links.at(*link).due_us;
         let due = spares.clone().find(|link| due_us(link) <= self.now_us);
@@ -69,7 +69,7 @@ impl Engine {
     fn set_down(&mut self, index: ConnKey, retry_us: u64) {
         let link = self.links.at_mut(index);
         link.state = LinkState::Down { retry_us };
-        self.servers[link.server as usize].refresh(link, self.now_us);
+        self.servers[link.server].refresh(link, self.now_us);
         if retry_us != NEVER_US {
             self.arm_link(index, retry_us);
         }
@@ -77,7 +77,7 @@ impl Engine {
 
     pub(super) fn connect(&mut self, index: ConnKey) {
         let link = self.links.at_mut(index);
-        let server = &mut self.servers[link.server as usize];
+        let server = &mut self.servers[link.server];
         if !server.standing.keeps_connections() {
             return self.set_down(index, NEVER_US);
         }
@@ -96,7 +96,7 @@ impl Engine {
         link.state = LinkState::Connecting { deadline_us };
         link.since_us = now_us;
         link.scouting = link.due_us > now_us;
-        self.servers[link.server as usize].refresh(link, now_us);
+        self.servers[link.server].refresh(link, now_us);
         self.arm_link(index, deadline_us);
         self.counters.upstream_connects.add(1);
         let token = self.link_token(index);
@@ -130,7 +130,7 @@ impl Engine {
         link.state = LinkState::Ready;
         (link.connected_us, link.since_us) = (now_us, now_us);
         link.receiving = true;
-        let position = link.server as usize;
+        let position = link.server;
         self.actions.push_back(Action::ReceiveLink { socket });
         self.counters.upstream_connections.add(1);
         let server = &mut self.servers[position];
@@ -145,10 +145,10 @@ impl Engine {
         server.refresh(link, now_us);
         if revived {
             self.server_recovered(position);
-            self.probe_soon(position as u32);
+            self.probe_soon(position);
         }
         if std::mem::take(&mut self.servers[position].told_unreachable) {
-            self.note_event(position as u32, What::Reachable);
+            self.note_event(position, What::Reachable);
         }
         self.publish_ready(position);
         self.dispatch(position);
@@ -158,7 +158,7 @@ impl Engine {
     /// How long a connection may rest before it is closed.
     fn rest_limit_us(&self, index: ConnKey) -> u64 {
         let link = self.links.at(index);
-        let server = link.server as usize;
+        let server = link.server;
         let machine = &self.servers[server];
         // One that was made for a trial waits for a request.
         let waits = machine.standing.suspension().is_some();
@@ -203,7 +203,7 @@ impl Engine {
     pub(super) fn check_rest(&mut self, index: ConnKey) {
         self.links.at_mut(index).rest_due_us = NEVER_US;
         let link = self.links.at(index);
-        let (server, rest_us) = (link.server as usize, link.rest_us(self.now_us));
+        let (server, rest_us) = (link.server, link.rest_us(self.now_us));
         let rests = link.entries.is_empty() && link.owner.is_none();
         if rests && link.is_ready() && link.answers == 1 && rest_us >= ABRUPT_US {
             // It lives on behind its first answer.
@@ -219,7 +219,7 @@ impl Engine {
     }
 
     /// A server has closed a connection on which nothing was asked: when it does so after a while, weir does it first.
-    pub(super) fn note_idle_end(&mut self, server: usize, rest_us: u64) {
+    pub(super) fn note_idle_end(&mut self, server: ServerIndex, rest_us: u64) {
         if !self.servers[server].idle_limit.on_end(self.now_us, rest_us) {
             return;
         }
@@ -240,7 +240,7 @@ impl Engine {
         self.counters.upstream_connect_failures.add(1);
         let link = self.links.at_mut(index);
         link.note_close(UpstreamEnd::ConnectFailed);
-        let server = link.server as usize;
+        let server = link.server;
         let failures = link.backoff.failures(self.servers[server].connects);
         self.servers[server].reach = Reach::Doubtful;
         self.disconnect(index, false);
@@ -257,13 +257,13 @@ impl Engine {
     }
 
     /// Has the log say that a server can't be reached, once, by the worker that judges it.
-    pub(super) fn tell_unreachable(&mut self, server: usize) {
-        let judged = self.judge_of(server as u32) == self.worker;
+    pub(super) fn tell_unreachable(&mut self, server: ServerIndex) {
+        let judged = self.judge_of(server) == self.worker;
         let machine = &self.servers[server];
         let news = judged && machine.unreachable && !machine.told_unreachable;
         if news && self.ready_elsewhere(server).is_none() {
             self.servers[server].told_unreachable = true;
-            self.note_event(server as u32, What::Unreachable);
+            self.note_event(server, What::Unreachable);
         }
     }
 
@@ -274,7 +274,7 @@ impl Engine {
         if let Some(socket) = link.socket.take() {
             self.actions.push_back(Action::CloseLink { socket });
         }
-        let position = link.server as usize;
+        let position = link.server;
         let parked = !self.servers[position].standing.keeps_connections();
         let ahead_of_time = link.scouting && link.due_us > self.now_us;
         let due_us = if parked {
@@ -306,7 +306,7 @@ impl Engine {
     }
 
     /// Makes sure that a server without connections is tried again soon, by the first of them.
-    fn look_out(&mut self, server: usize) {
+    fn look_out(&mut self, server: ServerIndex) {
         let machine = &mut self.servers[server];
         if machine.ready > 0 {
             return;
@@ -322,7 +322,7 @@ impl Engine {
 
     /// A server that was down has answered: all connections that are to be made are due now. Not earlier, because something in front of it
     /// may accept and close.
-    pub(super) fn follow_scout(&mut self, server: usize) {
+    pub(super) fn follow_scout(&mut self, server: ServerIndex) {
         self.servers[server].was_down = false;
         if !self.servers[server].standing.keeps_connections() {
             return;
@@ -338,7 +338,7 @@ impl Engine {
         self.keep_least(server);
     }
 
-    pub(super) fn publish_ready(&self, server: usize) {
+    pub(super) fn publish_ready(&self, server: ServerIndex) {
         if self.servers[server].private {
             // No other worker may use them.
             return;

@@ -8,7 +8,7 @@
 
 use super::Engine;
 use super::loss::Loss;
-use crate::base::keys::ConnKey;
+use crate::base::keys::{ConnKey, ServerIndex};
 use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
 use crate::upstream::connection::UpstreamConn;
@@ -37,20 +37,20 @@ impl UpstreamConn {
 
 impl Engine {
     /// Whether the numbers of connections to a server are for weir to choose.
-    fn may_vacate(&self, server: usize) -> bool {
+    fn may_vacate(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
         let plan = &self.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)];
         !machine.private && !machine.limits.is_exact() && plan.connections_min < plan.connections
     }
 
     /// Whether connections to a server that rest keep others from theirs.
-    pub(super) fn is_crowded(&self, server: usize) -> bool {
+    pub(super) fn is_crowded(&self, server: ServerIndex) -> bool {
         self.hints.places(server).is_crowded(self.now_us) && self.may_vacate(server)
     }
 
     /// The first request was put on a connection: looks when its answer would be late.
     pub(super) fn watch_first(&mut self, index: ConnKey) {
-        let server = self.links.at(index).server as usize;
+        let server = self.links.at(index).server;
         if self.may_vacate(server) {
             self.arm_first(index, self.now_us + self.patience_us(server));
         }
@@ -62,7 +62,7 @@ impl Engine {
     }
 
     /// How long a first answer may take before it is late.
-    fn patience_us(&self, server: usize) -> u64 {
+    fn patience_us(&self, server: ServerIndex) -> u64 {
         let patience_us = self.hints.places(server).patience_us(self.now_us);
         match self.servers[server].usual.late_us() {
             // Nothing is known, or what is usual is the waiting itself.
@@ -80,7 +80,7 @@ impl Engine {
         if link.is_served() || link.entries.is_empty() {
             return;
         }
-        let (server, awaits) = (link.server as usize, link.awaits_first());
+        let (server, awaits) = (link.server, link.awaits_first());
         let waited_us = now_us.saturating_sub(link.next_since_us());
         let again_us = match self.patience_us(server).saturating_sub(waited_us) {
             _ if !awaits => self.patience_us(server),
@@ -92,18 +92,18 @@ impl Engine {
 
     /// Something has waited for so long for its first answer from a server: others make room, on all workers. After how long it may be
     /// said again.
-    pub(super) fn on_late_first(&mut self, server: usize, waited_us: u64) -> u64 {
+    pub(super) fn on_late_first(&mut self, server: ServerIndex, waited_us: u64) -> u64 {
         if self.hints.places(server).on_late(self.now_us, waited_us) != Some(Try::Vacate) {
             return self.patience_us(server).clamp(WAIT_US, AGAIN_US_MAX);
         }
-        self.tell_all(|| Mail::Vacate { server: server as u32 });
+        self.tell_all(|| Mail::Vacate { server });
         self.vacate(server);
         self.patience_us(server).min(AGAIN_US_MAX)
     }
 
     /// Something waits for its first answer from a server, here or at another worker: connections that rest are closed; if there are
     /// none, one that is busy is when it has run empty: that which is likely to be the first.
-    pub(super) fn vacate(&mut self, server: usize) {
+    pub(super) fn vacate(&mut self, server: ServerIndex) {
         let machine = &self.servers[server];
         let kept = machine.kept;
         let links = machine.links.iter().map(|index| (*index, self.links.at(*index)));
@@ -129,7 +129,7 @@ impl Engine {
     /// A connection has run empty: whether it ends, to make room for one that waits.
     pub(super) fn should_leave(&mut self, index: ConnKey) -> bool {
         let link = self.links.at(index);
-        let server = link.server as usize;
+        let server = link.server;
         if link.leaves {
             self.hints.places(server).on_closed(self.now_us);
             return true;
@@ -144,12 +144,12 @@ impl Engine {
     }
 
     /// The first answer from a server begins on a connection, or to a probe, to what was sent at `sent_us`.
-    pub(super) fn on_first_answer(&self, server: usize, sent_us: u64) {
+    pub(super) fn on_first_answer(&self, server: ServerIndex, sent_us: u64) {
         self.hints.places(server).on_first_answer(self.now_us, sent_us);
     }
 
     /// How long a probe may wait for its answer before others make room for it.
-    pub(super) fn probe_patience_us(&self, server: usize) -> u64 {
+    pub(super) fn probe_patience_us(&self, server: ServerIndex) -> u64 {
         if self.may_vacate(server) { self.patience_us(server) } else { u64::MAX }
     }
 }

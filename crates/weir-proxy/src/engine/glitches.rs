@@ -164,7 +164,7 @@ impl Engine {
     pub(super) fn upstream_glitch(&mut self, index: ConnKey, glitch: UpstreamGlitch, times: u32) {
         self.counters.upstream_glitches[glitch as usize].add(times.into());
         let link = self.links.at_mut(index);
-        let server = &mut self.servers[link.server as usize];
+        let server = &mut self.servers[link.server];
         server.stats.glitches[glitch as usize].add(times.into());
         link.glitches = link.glitches.saturating_add(times);
         let max = self.plan.upstreams[usize::from(server.upstream)].glitches_max;
@@ -178,7 +178,7 @@ impl Engine {
     /// Whether a connection to a server has made more glitches than it may.
     pub(super) fn is_worn(&self, index: ConnKey) -> bool {
         let link = self.links.at(index);
-        let upstream = usize::from(self.servers[link.server as usize].upstream);
+        let upstream = usize::from(self.servers[link.server].upstream);
         self.plan.upstreams[upstream].glitches_max.is_some_and(|max| link.glitches > max)
     }
 }

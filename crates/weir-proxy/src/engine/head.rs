@@ -26,7 +26,7 @@ impl Engine {
         }
         let link = self.links.at_mut(index);
         if head.status >= 200 || head.status == 101 {
-            self.servers[link.server as usize].stats.statuses.count(head.status);
+            self.servers[link.server].stats.statuses.count(head.status);
         }
         if head.status == 101 {
             return self.on_switch(index, &ask, head, fields, input);
@@ -84,7 +84,7 @@ impl Engine {
     /// on the connection behind it.
     #[inline]
     fn begin_answer(&mut self, index: ConnKey, ask: &PendingRequest, head: &ReplyHead) {
-        if head.status >= self.servers[self.links.at(index).server as usize].notable_from {
+        if head.status >= self.servers[self.links.at(index).server].notable_from {
             self.on_notable_answer(index, ask, head.status);
         }
         self.measure(index);
@@ -95,7 +95,7 @@ impl Engine {
         }
         let link = self.links.at(index);
         if link.answers == 0 && link.owner.is_none() {
-            let (server, sent_us) = (link.server as usize, link.next_since_us());
+            let (server, sent_us) = (link.server, link.next_since_us());
             self.on_first_answer(server, sent_us);
         }
         let link = self.links.at_mut(index);
@@ -118,7 +118,7 @@ impl Engine {
             link.large = false;
         }
         let link = self.links.at(index);
-        if link.entries.len() > 1 || link.owner.is_none() && self.servers[link.server as usize].watched {
+        if link.entries.len() > 1 || link.owner.is_none() && self.servers[link.server].watched {
             self.watch_late(index);
         }
     }
@@ -128,7 +128,7 @@ impl Engine {
         let link = self.links.at_mut(index);
         link.large = true;
         self.counters.exclusive.add(1);
-        let server = &mut self.servers[link.server as usize];
+        let server = &mut self.servers[link.server];
         server.refresh(link, self.now_us);
         self.watch_queue(index);
     }
@@ -136,7 +136,7 @@ impl Engine {
     /// Notes how long an answer was waited for, where balancing needs that.
     fn measure(&mut self, index: ConnKey) {
         let link = self.links.at(index);
-        if let Some(measure) = self.servers[link.server as usize].measure.as_deref_mut()
+        if let Some(measure) = self.servers[link.server].measure.as_deref_mut()
             && let Some(entry) = link.entries.front()
         {
             measure.record(self.now_us.saturating_sub(entry.sent_us));
@@ -145,13 +145,13 @@ impl Engine {
 
     /// Whether an interim answer may be an earlier client's, where clients are kept apart: none has an identifier that says so.
     fn may_be_late(&self, index: ConnKey) -> bool {
-        let machine = &self.servers[self.links.at(index).server as usize];
+        let machine = &self.servers[self.links.at(index).server];
         machine.keeps_apart() && self.plan.upstreams[usize::from(machine.upstream)].echo.is_none()
     }
 
     /// Whether an answer doesn't carry back the identifier of its request.
     pub(super) fn is_mismatch(&self, index: ConnKey, ask: &PendingRequest, fields: &Fields, input: &[u8]) -> bool {
-        let server = self.links.at(index).server as usize;
+        let server = self.links.at(index).server;
         let echo = &self.plan.upstreams[usize::from(self.servers[server].upstream)].echo;
         echo.as_ref().is_some_and(|name| fields.get(input, name.as_bytes()) != Some(&ask.echo[..]))
     }
@@ -169,7 +169,7 @@ impl Engine {
         let summary = AnswerHead { status: head.status, body: head.body, declared_length: head.declared_length };
         let id = ask.id;
         let is_last = head.status == 101 || head.status >= 200;
-        let binding = if is_last { self.binding(ask, self.links.at(from.index).server as usize) } else { None };
+        let binding = if is_last { self.binding(ask, self.links.at(from.index).server) } else { None };
         // RFC 9110 §6.6.1: who forwards an answer without a Date adds the time at which it came.
         let has_date = fields.find(FieldName::Date).is_some_and(|field| !field.listed);
         let date = if head.status < 200 || has_date { None } else { self.date() };

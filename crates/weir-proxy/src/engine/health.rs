@@ -9,7 +9,7 @@
 use super::Engine;
 use super::orders::NEVER_US;
 use super::schedule::Place;
-use crate::base::keys::ConnKey;
+use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::cross::mail::Mail;
 use crate::observe::server_event::What;
 use crate::plan::AllDown;
@@ -22,8 +22,8 @@ const PROVED_STEP_US: u64 = 50_000;
 
 impl Engine {
     /// The worker that judges a server.
-    pub(super) fn judge_of(&self, server: u32) -> u16 {
-        (server % u32::from(self.workers)) as u16
+    pub(super) fn judge_of(&self, server: ServerIndex) -> u16 {
+        (server.number() % u32::from(self.workers)) as u16
     }
 
     // ---- what speaks against a server ----
@@ -40,7 +40,7 @@ impl Engine {
                 self.ask_elsewhere(index);
             }
         } else if let Some(rule) = rule
-            && self.servers[server as usize].standing.suspension().is_none()
+            && self.servers[server].standing.suspension().is_none()
         {
             self.fault(server, rule as u8);
         } else if ask.traits.has(RequestFlags::LIKE_PROBE) && rule.is_none() {
@@ -49,38 +49,38 @@ impl Engine {
     }
 
     /// A client got what a probe would have got.
-    fn prove(&self, server: u32, status: u16) {
-        let health = &self.plan.upstreams[usize::from(self.servers[server as usize].upstream)].health;
+    fn prove(&self, server: ServerIndex, status: u16) {
+        let health = &self.plan.upstreams[usize::from(self.servers[server].upstream)].health;
         let good = health.as_ref().is_some_and(|health| health.expect_status.contain(status));
         // Not at each answer: other workers write to the same place.
-        if good && self.now_us >= self.hints.proved_us(server as usize) + PROVED_STEP_US {
-            self.hints.set_proved(server as usize, self.now_us);
+        if good && self.now_us >= self.hints.proved_us(server) + PROVED_STEP_US {
+            self.hints.set_proved(server, self.now_us);
         }
     }
 
     /// A connection with a request on it was lost through the server's doing.
-    pub(super) fn note_loss(&mut self, server: usize) {
+    pub(super) fn note_loss(&mut self, server: ServerIndex) {
         let rules = &self.plan.upstreams[usize::from(self.servers[server].upstream)].failover;
         if let Some(rule) = rules.iter().position(|rule| rule.symptom == Symptom::Lost)
             && self.servers[server].standing.suspension().is_none()
         {
-            self.fault(server as u32, rule as u8);
+            self.fault(server, rule as u8);
         }
     }
 
     /// A server did what a rule counts.
-    fn fault(&mut self, server: u32, rule: u8) {
+    fn fault(&mut self, server: ServerIndex, rule: u8) {
         let judge = self.judge_of(server);
         if judge == self.worker { self.on_fault(server, rule) } else { self.post(judge, Mail::Fault { server, rule }) }
     }
 
     /// Counts it, as the judge.
-    pub(super) fn on_fault(&mut self, server: u32, rule: u8) {
+    pub(super) fn on_fault(&mut self, server: ServerIndex, rule: u8) {
         let now_us = self.now_us;
-        let machine = &mut self.servers[server as usize];
+        let machine = &mut self.servers[server];
         let full = machine.windows.get_mut(usize::from(rule)).is_some_and(|window| window.note(now_us));
         if full && machine.standing.suspension().is_none() {
-            let upstream = usize::from(self.servers[server as usize].upstream);
+            let upstream = usize::from(self.servers[server].upstream);
             let symptom = self.plan.upstreams[upstream].failover.get(usize::from(rule)).map(|rule| rule.symptom);
             let lost = symptom == Some(Symptom::Lost);
             self.suspend(
@@ -92,26 +92,26 @@ impl Engine {
 
     // ---- what the judge decides ----
 
-    pub(super) fn suspend(&mut self, server: u32, cause: SuspensionCause) {
+    pub(super) fn suspend(&mut self, server: ServerIndex, cause: SuspensionCause) {
         let suspension = Suspension { cause, since_us: self.now_us };
         let relapses = self.relapses(server, cause);
         self.forget_streak(server);
-        let machine = &mut self.servers[server as usize];
+        let machine = &mut self.servers[server];
         machine.trials = relapses;
         let probed = self.plan.upstreams[usize::from(machine.upstream)].health.is_some();
-        let pause_us = pause_us(relapses, self.seed ^ u64::from(server));
+        let pause_us = pause_us(relapses, self.seed ^ u64::from(server.number()));
         machine.kept_out_until_us = if relapses > 0 { self.now_us + pause_us } else { 0 };
-        self.hints.set_trial(server as usize, if probed { NEVER_US } else { self.now_us + pause_us });
+        self.hints.set_trial(server, if probed { NEVER_US } else { self.now_us + pause_us });
         self.counters.suspensions.add(1);
-        self.servers[server as usize].stats.suspensions.add(1);
+        self.servers[server].stats.suspensions.add(1);
         self.note_event(server, What::Suspended(cause));
         self.on_suspended(server, suspension);
         self.tell_all(|| Mail::Suspended { server, suspension });
     }
 
     /// How often a rule has now found the same server bad again soon after it was taken back.
-    fn relapses(&self, server: u32, cause: SuspensionCause) -> u32 {
-        let machine = &self.servers[server as usize];
+    fn relapses(&self, server: ServerIndex, cause: SuspensionCause) -> u32 {
+        let machine = &self.servers[server];
         let (SuspensionCause::Answers { rule } | SuspensionCause::Losses { rule }) = cause else { return 0 };
         let rules = &self.plan.upstreams[usize::from(machine.upstream)].failover;
         let window_us = rules.get(usize::from(rule)).map_or(0, |rule| rule.window_us);
@@ -121,42 +121,42 @@ impl Engine {
     }
 
     /// The server works again.
-    pub(super) fn resume(&mut self, server: u32) {
-        self.servers[server as usize].resumed_us = self.now_us;
+    pub(super) fn resume(&mut self, server: ServerIndex) {
+        self.servers[server].resumed_us = self.now_us;
         self.counters.recoveries.add(1);
-        self.servers[server as usize].stats.recoveries.add(1);
+        self.servers[server].stats.recoveries.add(1);
         self.note_event(server, What::Recovered);
         self.on_resumed(server);
         self.tell_all(|| Mail::Resumed { server });
     }
 
-    pub(super) fn on_suspended(&mut self, server: u32, suspension: Suspension) {
-        let machine = &mut self.servers[server as usize];
+    pub(super) fn on_suspended(&mut self, server: ServerIndex, suspension: Suspension) {
+        let machine = &mut self.servers[server];
         if machine.standing.suspend(suspension) {
             // The answer to a trial is of interest whatever it is.
             machine.notable_from = 0;
             self.groups[usize::from(machine.upstream)].suspended += 1;
-            self.stand_down(server as usize);
+            self.stand_down(server);
         }
     }
 
-    pub(super) fn on_resumed(&mut self, server: u32) {
+    pub(super) fn on_resumed(&mut self, server: ServerIndex) {
         let now_us = self.now_us;
-        let machine = &mut self.servers[server as usize];
+        let machine = &mut self.servers[server];
         if machine.standing.resume() {
             let upstream = usize::from(machine.upstream);
             machine.notable_from = self.plan.upstreams[upstream].notable_from();
             machine.recovered(now_us);
             self.groups[upstream].suspended -= 1;
-            self.connect_at_once(server as usize);
+            self.connect_at_once(server);
         }
     }
 
     /// A worker that has begun anew learns what health has found.
     pub(super) fn tell_suspensions(&mut self, worker: u16) {
-        for server in 0..self.servers.len() {
+        for server in self.servers.keys().iter() {
             if let Some(suspension) = self.servers[server].standing.suspension() {
-                self.post(worker, Mail::Suspended { server: server as u32, suspension });
+                self.post(worker, Mail::Suspended { server, suspension });
             }
         }
     }
@@ -165,16 +165,15 @@ impl Engine {
 
     /// The place of a request that is to show whether a suspended server works again, when one is due and this may be it.
     pub(super) fn place_trial(&mut self, ask: &mut PendingRequest) -> Option<Place> {
-        let group = self.groups[usize::from(ask.upstream)].servers.clone();
-        let first = group.start;
+        let group = self.groups[usize::from(ask.upstream)].servers;
         let trial = PendingRequest {
             traits: ask.traits.with(RequestFlags::TRIAL, true).with(RequestFlags::ALONE, true),
             ..*ask
         };
-        for server in group {
-            let standing = &self.servers[server].standing;
+        for server in group.iter() {
+            let (standing, index) = (&self.servers[server].standing, self.servers[server].index);
             let due_us = self.hints.trial_us(server);
-            let bound_elsewhere = ask.bound != NOBODY && usize::from(ask.bound) != server - first;
+            let bound_elsewhere = ask.bound != NOBODY && ask.bound != index;
             if bound_elsewhere
                 || !standing.may_be_tried()
                 || !may_be_trial(ask.traits, self.now_us.saturating_sub(due_us))
@@ -187,7 +186,7 @@ impl Engine {
             {
                 self.counters.trials.add(1);
                 self.servers[server].stats.trials.add(1);
-                *ask = PendingRequest { server: (server - first) as u16, ..trial };
+                *ask = PendingRequest { server: index, ..trial };
                 return Some(place);
             }
         }
@@ -196,7 +195,7 @@ impl Engine {
 
     /// A connection with nothing else on it, here or at another worker. None: not yet; one is made if need be, because a request
     /// that must not be noticed doesn't wait for it.
-    fn trial_place(&mut self, server: usize, trial: &PendingRequest) -> Option<Place> {
+    fn trial_place(&mut self, server: ServerIndex, trial: &PendingRequest) -> Option<Place> {
         if self.servers[server].private {
             return Some(Place::Private(server));
         }
@@ -216,7 +215,7 @@ impl Engine {
     }
 
     /// A trial has shown that a server works, or that it does not.
-    pub(super) fn trial_ended(&mut self, server: u32, good: bool) {
+    pub(super) fn trial_ended(&mut self, server: ServerIndex, good: bool) {
         let judge = self.judge_of(server);
         if judge == self.worker {
             self.on_trial_ended(server, good);
@@ -225,8 +224,8 @@ impl Engine {
         }
     }
 
-    pub(super) fn on_trial_ended(&mut self, server: u32, good: bool) {
-        let machine = &mut self.servers[server as usize];
+    pub(super) fn on_trial_ended(&mut self, server: ServerIndex, good: bool) {
+        let machine = &mut self.servers[server];
         if machine.standing.suspension().is_none() {
             return;
         }
@@ -234,8 +233,8 @@ impl Engine {
             self.resume(server);
         } else {
             machine.trials = machine.trials.saturating_add(1);
-            let pause_us = pause_us(machine.trials, self.seed ^ u64::from(server));
-            self.hints.set_trial(server as usize, self.now_us + pause_us);
+            let pause_us = pause_us(machine.trials, self.seed ^ u64::from(server.number()));
+            self.hints.set_trial(server, self.now_us + pause_us);
         }
     }
 
@@ -243,7 +242,7 @@ impl Engine {
     /// and the request may be repeated.
     fn ask_elsewhere(&mut self, index: ConnKey) {
         let link = self.links.at(index);
-        let server = link.server as usize;
+        let server = link.server;
         let Some(entry) = link.entries.front() else { return };
         let mut ask = entry.ask;
         let lost = entry.cancelled || self.is_gone(ask.id);
@@ -262,13 +261,13 @@ impl Engine {
     }
 
     /// Whether one of this worker's connections to another server of the upstream may have a request of this one.
-    pub(super) fn has_other(&self, server: usize) -> bool {
-        let mut group = self.groups[usize::from(self.servers[server].upstream)].servers.clone();
-        group.any(|other| other != server && self.may_take(other))
+    pub(super) fn has_other(&self, server: ServerIndex) -> bool {
+        let group = self.groups[usize::from(self.servers[server].upstream)].servers;
+        group.iter().any(|other| other != server && self.may_take(other))
     }
 
     /// Whether requests go to this suspended server for want of a better one.
-    pub(super) fn is_last_resort(&self, server: usize) -> bool {
+    pub(super) fn is_last_resort(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
         machine.standing.may_be_tried()
             && self.plan.upstreams[usize::from(machine.upstream)].all_down == AllDown::TryAll

@@ -11,7 +11,7 @@
 
 use super::Engine;
 use super::aside::{STALL_US, keeps_up};
-use crate::base::keys::ConnKey;
+use crate::base::keys::{ConnKey, ServerIndex};
 use crate::request::pending_request::{PendingRequest, RequestFlags};
 use crate::upstream::connection::LinkState;
 
@@ -26,7 +26,7 @@ const ENDLESS_US: u64 = 1_000_000;
 impl Engine {
     /// A request was put behind another one, or the answer to that one has begun: looks when that one would be late.
     pub(super) fn watch_late(&mut self, index: ConnKey) {
-        let due_us = self.late_at_us(index, self.late_us(self.links.at(index).server as usize));
+        let due_us = self.late_at_us(index, self.late_us(self.links.at(index).server));
         self.arm_late(index, due_us);
     }
 
@@ -38,7 +38,7 @@ impl Engine {
     }
 
     /// How long the answers of a server may take before they are late. `u64::MAX`: they never are, and nothing waits for the server.
-    fn late_us(&self, server: usize) -> u64 {
+    fn late_us(&self, server: ServerIndex) -> u64 {
         let machine = &self.servers[server];
         match machine.usual.late_us() {
             u64::MAX if machine.waiting.is_empty() && !machine.usual.watches() => u64::MAX,
@@ -48,7 +48,7 @@ impl Engine {
 
     /// Requests have begun to wait, and what they wait for may not end soon: looks when the next answer of each connection would be late,
     /// so that another one is made in its place. What is sent while requests wait is looked at as well.
-    pub(super) fn watch_busy(&mut self, server: usize) {
+    pub(super) fn watch_busy(&mut self, server: ServerIndex) {
         let machine = &mut self.servers[server];
         let waits = !machine.waiting.is_empty();
         if std::mem::replace(&mut machine.watched, waits) || !waits {
@@ -62,7 +62,7 @@ impl Engine {
     /// Whether the next answer of a connection is late, which nobody has seen while nothing was to be put behind it.
     pub(super) fn is_overdue(&self, index: ConnKey) -> bool {
         let link = self.links.at(index);
-        let late_us = self.servers[link.server as usize].usual.late_us().min(LATE_US_MAX);
+        let late_us = self.servers[link.server].usual.late_us().min(LATE_US_MAX);
         !link.entries.is_empty() && self.now_us >= self.late_at_us(index, late_us)
     }
 
@@ -70,7 +70,7 @@ impl Engine {
     pub(super) fn mark_late(&mut self, index: ConnKey) {
         let link = self.links.at_mut(index);
         link.late = true;
-        self.servers[link.server as usize].refresh(link, self.now_us);
+        self.servers[link.server].refresh(link, self.now_us);
         self.watch_queue(index);
     }
 
@@ -81,7 +81,7 @@ impl Engine {
             return;
         }
         let link = self.links.at(index);
-        let server = link.server as usize;
+        let server = link.server;
         let waits = !self.servers[server].waiting.is_empty();
         if link.entries.len() < 2 - usize::from(waits) || link.state != LinkState::Ready {
             return;
@@ -109,7 +109,7 @@ impl Engine {
     /// wait for long: looks every [`STALL_US`] whether it had better go elsewhere.
     pub(super) fn watch_queue(&mut self, index: ConnKey) {
         let link = self.links.at(index);
-        let upstream = usize::from(self.servers[link.server as usize].upstream);
+        let upstream = usize::from(self.servers[link.server].upstream);
         let several = self.groups[upstream].servers.len() > 1;
         if several && link.stall_due_us == u64::MAX {
             self.arm_stall(index, self.now_us + STALL_US);
@@ -120,7 +120,7 @@ impl Engine {
     pub(super) fn check_queue(&mut self, index: ConnKey) {
         let link = self.links.at(index);
         if link.state == LinkState::Ready && (link.large || link.late) {
-            let server = link.server as usize;
+            let server = link.server;
             self.watch_queue(index);
             self.relieve_queue(server);
         }
@@ -137,9 +137,9 @@ impl Engine {
 
     /// Moves what is behind the oldest request, may leave and has somewhere to go.
     fn leave_behind(&mut self, index: ConnKey) {
-        let server = self.links.at(index).server as usize;
-        let mut group = self.groups[usize::from(self.servers[server].upstream)].servers.clone();
-        if !group.any(|other| self.servers[other].has_room()) {
+        let server = self.links.at(index).server;
+        let group = self.groups[usize::from(self.servers[server].upstream)].servers;
+        if !group.iter().any(|other| self.servers[other].has_room()) {
             return;
         }
         let machine = &self.servers[server];

@@ -55,7 +55,7 @@ impl Engine {
 
     /// Nobody waits any more for what this worker's clients asked here.
     fn forget_clients(&mut self, worker: u16) {
-        for server in &mut self.servers {
+        for server in self.servers.iter_mut() {
             let before = server.waiting.len();
             server.waiting.retain(|waiting| waiting.ask.id.worker != worker);
             self.counters.queue_waiting.sub((before - server.waiting.len()) as u64);
@@ -157,7 +157,7 @@ impl Engine {
             }
         }
         for group in 0..self.groups.len() {
-            self.dispatch_group(self.groups[group].servers.start);
+            self.dispatch_group(self.groups[group].servers.first());
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use weir_http::{Fields, ReplyContext};
 
 use super::Engine;
-use crate::base::keys::ConnKey;
+use crate::base::keys::{ConnKey, ServerIndex};
 use crate::base::output::Output;
 use crate::base::token::{ShortGeneration, Token};
 use crate::cause::Cause;
@@ -76,7 +76,7 @@ impl Loss {
 
 /// A connection that has ended: what was on it, and what its end says.
 struct Lost {
-    server: usize,
+    server: ServerIndex,
     loss: Loss,
     why: UpstreamEnd,
     /// It was nobody's own.
@@ -127,7 +127,7 @@ impl Lost {
         let behind_answer = unsaid && !link.begun && link.answers > 0;
         let front = link.entries.front().filter(|front| front.start < link.log.flushed());
         Lost {
-            server: link.server as usize,
+            server: link.server,
             loss,
             why,
             pooled,
@@ -176,12 +176,12 @@ impl Engine {
     }
 
     /// Counts a doubt and lets the server's trust know. None is an answer too many.
-    pub(super) fn doubt_server(&mut self, server: u32, doubt: Option<Doubt>) {
+    pub(super) fn doubt_server(&mut self, server: ServerIndex, doubt: Option<Doubt>) {
         let demoted = self.distrust(server, doubt);
         if demoted {
             self.note_event(server, doubt.map_or(What::Surplus, What::Demoted));
         }
-        let stats = &self.servers[server as usize].stats;
+        let stats = &self.servers[server].stats;
         match doubt {
             Some(doubt) => {
                 self.counters.demotions.add(demoted.into());
@@ -197,19 +197,19 @@ impl Engine {
     }
 
     /// Lets the server's trust know of a doubt, here or at another worker, which counts it. True when it goes back to depth 1.
-    pub(super) fn distrust(&mut self, server: u32, doubt: Option<Doubt>) -> bool {
+    pub(super) fn distrust(&mut self, server: ServerIndex, doubt: Option<Doubt>) -> bool {
         let now_us = self.now_us;
-        let machine = &mut self.servers[server as usize];
+        let machine = &mut self.servers[server];
         let demoted = match doubt {
             Some(doubt) => machine.trust.on_doubt(now_us, doubt),
             None => machine.trust.on_surplus(),
         };
-        self.refresh_links(server as usize);
+        self.refresh_links(server);
         demoted
     }
 
     /// Looks anew at what each connection of a server may take.
-    pub(super) fn refresh_links(&mut self, server: usize) {
+    pub(super) fn refresh_links(&mut self, server: ServerIndex) {
         let now_us = self.now_us;
         for position in 0..self.servers[server].links.len() {
             let index = self.servers[server].links[position];
@@ -241,7 +241,7 @@ impl Engine {
     /// What bytes are that nobody asked for: an answer too many (None), the beginning of one, or `otherwise`.
     pub(super) fn name_surplus(&self, index: ConnKey, bytes: &[u8], otherwise: Doubt) -> Option<Doubt> {
         let link = self.links.at(index);
-        let plan = &self.plan.upstreams[usize::from(self.servers[link.server as usize].upstream)];
+        let plan = &self.plan.upstreams[usize::from(self.servers[link.server].upstream)];
         match weir_http::parse_reply(bytes, &plan.head, ReplyContext::default(), &mut Fields::default()) {
             // A farewell is for nobody in particular; a whole answer is somebody's.
             Ok(Some(head)) if head.status < 200 || head.status >= 400 && !head.persist => Some(Doubt::AnswerToNothing),
@@ -282,12 +282,12 @@ impl Engine {
             link.large = false;
             let since_us = link.next_since_us();
             if let Some(entry) = link.finish_answer(self.now_us) {
-                self.servers[server as usize].usual.on_answers(self.now_us.saturating_sub(since_us), 1);
+                self.servers[server].usual.on_answers(self.now_us.saturating_sub(since_us), 1);
                 let link = self.links.at(index);
                 let (answers, pooled) = (link.answers, link.owner.is_none());
                 if pooled && answers == 1 {
-                    self.servers[server as usize].keepalive_limit.on_announced(answers);
-                    self.servers[server as usize].lasting.on_single();
+                    self.servers[server].keepalive_limit.on_announced(answers);
+                    self.servers[server].lasting.on_single();
                 }
                 self.answer_ended(index, &entry, &[]);
             }
@@ -337,8 +337,8 @@ impl Engine {
         }
         let piped = lost.answers - lost.answers_alone;
         if lost.pipelined && self.servers[server].early_close.on_end(self.now_us, piped) {
-            self.doubt_server(server as u32, Some(Doubt::CutsShort));
-            self.tell_all_doubt(server as u32, Some(Doubt::CutsShort));
+            self.doubt_server(server, Some(Doubt::CutsShort));
+            self.tell_all_doubt(server, Some(Doubt::CutsShort));
         }
         if self.servers[server].ready == 0 && matches!(loss, Loss::Died | Loss::Broken) && self.should_evacuate(server)
         {
@@ -402,7 +402,7 @@ impl Engine {
             }
             if entry.ask.traits.has(RequestFlags::TRIAL) {
                 entry.ask.traits = entry.ask.traits.without(RequestFlags::TRIAL);
-                self.trial_ended(server as u32, false);
+                self.trial_ended(server, false);
             }
             if !entry.cancelled && !self.is_gone(entry.ask.id) {
                 again.extend(self.reclaim(lost, &entry, oldest, refused));
@@ -451,7 +451,7 @@ impl Engine {
     /// as far as the budget of the upstream goes.
     pub(super) fn may_send_again(&mut self, index: ConnKey) -> bool {
         let link = self.links.at(index);
-        let upstream = usize::from(self.servers[link.server as usize].upstream);
+        let upstream = usize::from(self.servers[link.server].upstream);
         let sent = |entry: &&Entry| entry.start < link.log.flushed() && !entry.cancelled && !self.is_gone(entry.ask.id);
         let behind = link.entries.iter().skip(1).filter(sent).count() as u64;
         behind == 0 || self.groups[upstream].budget.has(self.now_us, behind)
@@ -478,7 +478,7 @@ impl Engine {
         self.groups.iter_mut().for_each(|group| group.budget.refill(self.now_us));
         let hangs = |index: &ConnKey| {
             let link = self.links.at(*index);
-            let upstream = usize::from(self.servers[link.server as usize].upstream);
+            let upstream = usize::from(self.servers[link.server].upstream);
             let patience_us = self.plan.upstreams[upstream].forward_timeout_us;
             link.entries.front().is_some_and(|front| {
                 (front.cancelled || self.is_gone(front.ask.id))
@@ -515,7 +515,7 @@ impl Engine {
         }
         (link.paused, link.yields, link.stalled) = (pause, false, false);
         link.paused_by = client;
-        let server = link.server as usize;
+        let server = link.server;
         if !tunnel {
             self.servers[server].refresh(link, now_us);
         }

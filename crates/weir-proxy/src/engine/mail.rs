@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::answer::Lines;
 use super::{Engine, Piece};
-use crate::base::keys::ExchangeKey;
+use crate::base::keys::{ExchangeKey, ServerIndex};
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
 use crate::cross::mail::{AnswerHead, Mail, Post};
@@ -37,7 +37,7 @@ impl Engine {
             Mail::Flow { link, client, pause } => self.flow_here(link, client, pause),
             Mail::Doubt { server, doubt } => _ = self.distrust(server, doubt),
             Mail::Unheard { server, since_us } => self.forget_resting(server, since_us),
-            Mail::Vacate { server } => self.vacate(server as usize),
+            Mail::Vacate { server } => self.vacate(server),
             Mail::Fault { server, rule } => self.on_fault(server, rule),
             Mail::TrialEnded { server, good } => self.on_trial_ended(server, good),
             Mail::Suspended { server, suspension } => self.on_suspended(server, suspension),
@@ -265,7 +265,7 @@ impl Engine {
     }
 
     /// Lets the other workers know what a server did.
-    pub(super) fn tell_all_doubt(&mut self, server: u32, doubt: Option<Doubt>) {
+    pub(super) fn tell_all_doubt(&mut self, server: ServerIndex, doubt: Option<Doubt>) {
         if doubt.is_some_and(|doubt| !doubt.demotes()) {
             return;
         }

@@ -17,7 +17,7 @@ impl Engine {
     pub(super) fn locate(&mut self, index: ConnKey) {
         let link = self.links.at_mut(index);
         if let Some(socket) = link.socket {
-            let server = &self.servers[link.server as usize];
+            let server = &self.servers[link.server];
             link.locating = server.scouts() && link.answers == 1 && link.entries.is_empty();
             let token = self.link_token(index);
             self.actions.push_back(Action::LocateLink { token, socket });
@@ -31,7 +31,7 @@ impl Engine {
         if link.state != LinkState::Ready {
             return;
         }
-        let server_index = link.server as usize;
+        let server_index = link.server;
         let server = &mut self.servers[server_index];
         let scouted = std::mem::take(&mut link.locating);
         server.locate(link.position, near);

@@ -5,6 +5,7 @@
 
 use super::Engine;
 use super::loss::Loss;
+use crate::base::keys::{Key, ServerIndex};
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
 use crate::upstream::connection::LinkState;
@@ -15,7 +16,8 @@ pub(super) const NEVER_US: u64 = u64::MAX;
 
 impl Engine {
     /// The answers too many of a server (by its place among those of all upstreams) are forgotten, and how it ended connections: it may earn trust again.
-    pub fn clear_surplus(&mut self, server: usize) {
+    pub fn clear_surplus(&mut self, server: u32) {
+        let server = ServerIndex::new(server);
         if let Some(machine) = self.servers.get_mut(server) {
             machine.trust.clear();
             (machine.early_close, machine.usual.overlook) = <_>::default();
@@ -27,7 +29,7 @@ impl Engine {
     /// Carries out an order for a server, named by its index over all upstreams of the plan; an unknown one is ignored.
     /// Idempotent. A worker that begins anew later finds the order in its [`super::Hints`].
     pub fn order(&mut self, server: u32, order: Order) {
-        let server = server as usize;
+        let server = ServerIndex::new(server);
         let Some(machine) = self.servers.get_mut(server) else { return };
         self.hints.set_order(server, order);
         if !machine.standing.order(order) {
@@ -36,8 +38,8 @@ impl Engine {
         if order == Order::Enable {
             machine.recovered(self.now_us);
         }
-        if self.judge_of(server as u32) == self.worker {
-            self.note_event(server as u32, What::Ordered(order));
+        if self.judge_of(server) == self.worker {
+            self.note_event(server, What::Ordered(order));
         }
         if order != Order::Disable {
             self.connect_at_once(server);
@@ -47,18 +49,18 @@ impl Engine {
 
     /// Whether a server takes new requests as far as this worker knows, and why not.
     pub fn standing(&self, server: u32) -> Option<&ServerState> {
-        self.servers.get(server as usize).map(|machine| &machine.standing)
+        self.servers.get(ServerIndex::new(server)).map(|machine| &machine.standing)
     }
 
     /// Requests that wait for a server or are in flight to it on this worker's connections: 0 on all workers, and a
     /// server that is draining is empty.
     pub fn load(&self, server: u32) -> usize {
         let requests = |machine: &crate::upstream::server::Server| machine.inflight as usize + machine.waiting.len();
-        self.servers.get(server as usize).map_or(0, requests)
+        self.servers.get(ServerIndex::new(server)).map_or(0, requests)
     }
 
     /// Draws the consequences of a standing that has become worse.
-    pub(super) fn stand_down(&mut self, server: usize) {
+    pub(super) fn stand_down(&mut self, server: ServerIndex) {
         if !self.servers[server].standing.keeps_waiting() && !self.servers[server].waiting.is_empty() {
             self.evacuate(server);
         }
@@ -66,7 +68,7 @@ impl Engine {
     }
 
     /// Closes the connections of a disabled server that have nothing in flight. What could not go elsewhere is served first.
-    pub(super) fn retire(&mut self, server: usize) {
+    pub(super) fn retire(&mut self, server: ServerIndex) {
         let machine = &self.servers[server];
         if machine.standing.keeps_connections() || !machine.waiting.is_empty() {
             return;
@@ -85,7 +87,7 @@ impl Engine {
 
     /// Makes the connections that a server is without and that are needed or kept, as fast as its pace allows: that it could
     /// not be reached is history.
-    pub(super) fn connect_at_once(&mut self, server: usize) {
+    pub(super) fn connect_at_once(&mut self, server: ServerIndex) {
         let now_us = self.now_us;
         for position in 0..self.servers[server].links.len() {
             let index = self.servers[server].links[position];

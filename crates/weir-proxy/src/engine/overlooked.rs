@@ -9,7 +9,7 @@
 
 use super::Engine;
 use super::loss::Loss;
-use crate::base::keys::{ConnKey, Key};
+use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::ending::UpstreamEnd;
 use crate::upstream::entry::Entry;
 use crate::upstream::overlook::PATIENCE_US_MAX;
@@ -23,7 +23,7 @@ impl Engine {
     /// is gone.
     pub(super) fn check_silence(&mut self, index: ConnKey) -> bool {
         let link = self.links.at(index);
-        let server = link.server as usize;
+        let server = link.server;
         let Some(since_us) = link.silent_since_us().filter(|_| self.servers[server].usual.watches()) else {
             return true;
         };
@@ -47,7 +47,7 @@ impl Engine {
 
     /// How long an answer may be silent, each time a little different: so an answer that takes its time can't be taken for one that
     /// came because of what was sent.
-    fn silence_max_us(&self, server: usize, index: ConnKey, since_us: u64) -> u64 {
+    fn silence_max_us(&self, server: ServerIndex, index: ConnKey, since_us: u64) -> u64 {
         let machine = &self.servers[server];
         let late_us = machine.usual.late_us();
         let patience_us = machine.usual.overlook.patience_us(late_us);
@@ -61,7 +61,7 @@ impl Engine {
     /// Sends the first request that somebody waits for once more, behind the others.
     fn nudge(&mut self, index: ConnKey) {
         let link = self.links.at(index);
-        let plan = &self.plan.upstreams[usize::from(self.servers[link.server as usize].upstream)];
+        let plan = &self.plan.upstreams[usize::from(self.servers[link.server].upstream)];
         let fits = link.entries.len() < plan.queue_size as usize;
         let may = |entry: &&Entry| entry.is_movable() && !self.is_gone(entry.ask.id);
         let Some(entry) = link.entries.iter().find(may).filter(|_| fits) else { return };
@@ -76,7 +76,7 @@ impl Engine {
         if let Some(last) = link.entries.back_mut() {
             (last.cancelled, last.doubled) = (true, true);
         }
-        let stats = &self.servers[link.server as usize].stats;
+        let stats = &self.servers[link.server].stats;
         self.counters.escapes.add(1);
         stats.escapes.add(1);
         self.mark_link(index);
@@ -86,7 +86,7 @@ impl Engine {
     pub(super) fn judge_silence(&mut self, index: ConnKey) {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
-        let server = link.server as usize;
+        let server = link.server;
         let nudged_us = std::mem::replace(&mut link.nudged_us, u64::MAX);
         let machine = &mut self.servers[server];
         let known = machine.trust.penalty_for(now_us) == Some(Doubt::CutsShort);
@@ -94,8 +94,8 @@ impl Engine {
         if nudged_us == u64::MAX || known || !machine.usual.overlook.on_answer(late_us, now_us - nudged_us) {
             return;
         }
-        self.doubt_server(server as u32, Some(Doubt::CutsShort));
-        self.tell_all_doubt(server as u32, Some(Doubt::CutsShort));
+        self.doubt_server(server, Some(Doubt::CutsShort));
+        self.tell_all_doubt(server, Some(Doubt::CutsShort));
         for position in 0..self.servers[server].links.len() {
             let index = self.servers[server].links[position];
             if self.links.at(index).silent_since_us().is_some() {

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use super::loss::Loss;
 use super::schedule::Place;
 use super::{Action, Engine, Piece};
-use crate::base::keys::{ClientKey, ConnKey};
+use crate::base::keys::{ClientKey, ConnKey, ServerIndex};
 use crate::cause::Cause;
 use crate::ending::UpstreamEnd;
 use crate::plan::Pool;
@@ -42,7 +42,7 @@ impl Engine {
         let position = own.links.iter().position(is_good)?;
         let index = own.links[position].index;
         let link = self.links.at(index);
-        let (server, free) = (link.server as usize, link.is_ready() && link.persist && link.entries.is_empty());
+        let (server, free) = (link.server, link.is_ready() && link.persist && link.entries.is_empty());
         if !free || !self.servers[server].standing.accepts_bound() {
             return None;
         }
@@ -59,12 +59,12 @@ impl Engine {
     }
 
     /// Has a connection to a server made for a request.
-    pub(super) fn approach(&mut self, server: usize, waiting: Waiting) {
+    pub(super) fn approach(&mut self, server: ServerIndex, waiting: Waiting) {
         self.approach_after(server, waiting, Tried::default());
     }
 
     /// The same after servers could not be reached.
-    fn approach_after(&mut self, server: usize, waiting: Waiting, tried: Tried) {
+    fn approach_after(&mut self, server: ServerIndex, waiting: Waiting, tried: Tried) {
         let machine = &self.servers[server];
         let plan = &self.plan.upstreams[usize::from(machine.upstream)];
         let session = self.exchanges.at(waiting.ask.id.index).session;
@@ -72,7 +72,6 @@ impl Engine {
             true => self.destination(session).map_or_else(VecDeque::new, |to| to.addresses.iter().copied().collect()),
             false => [plan.servers[usize::from(machine.index)].address].into(),
         };
-        let server = server as u32;
         let approach =
             ConnectAttempt { waiting, server, more, attempts: Vec::new(), timed_out: false, tried, retry_us: u64::MAX };
         self.counters.queue_waiting.add(1);
@@ -86,14 +85,14 @@ impl Engine {
         let Some(approach) = self.approach_of(session) else { return false };
         let Some(address) = approach.more.pop_front() else { return false };
         let (server, last) = (approach.server, approach.more.is_empty());
-        let machine = &self.servers[server as usize];
+        let machine = &self.servers[server];
         let upstream = &self.plan.upstreams[usize::from(machine.upstream)];
         let deadline_us = self.now_us + upstream.connect_timeout_us;
         let owner = Owner { session, generation, once: upstream.pool == Pool::PerRequest };
         machine.stats.connects.add(1);
         self.counters.upstream_connects.add(1);
         let mut link = UpstreamConn::of_owner(server, owner, deadline_us, self.now_us);
-        link.address = self.servers[server as usize].anywhere.then_some(address);
+        link.address = self.servers[server].anywhere.then_some(address);
         let (index, generation) = self.links.insert(link);
         if let Some(approach) = self.approach_of(session) {
             approach.attempts.push((index, generation));
@@ -145,7 +144,7 @@ impl Engine {
         link.state = LinkState::Ready;
         (link.connected_us, link.since_us) = (now_us, now_us);
         link.receiving = true;
-        let server = link.server as usize;
+        let server = link.server;
         self.actions.push_back(Action::ReceiveLink { socket });
         self.counters.upstream_connections.add(1);
         let machine = &mut self.servers[server];
@@ -153,7 +152,7 @@ impl Engine {
         let revived = std::mem::take(&mut machine.failures) > 0;
         (machine.unreachable, machine.away_until_us) = (false, 0);
         if std::mem::take(&mut machine.told_unreachable) {
-            self.note_event(server as u32, crate::observe::server_event::What::Reachable);
+            self.note_event(server, crate::observe::server_event::What::Reachable);
         }
         let approach = self.take_approach(owner.session, Some(index));
         if revived {
@@ -177,7 +176,7 @@ impl Engine {
     fn own_tunnel(&mut self, index: ConnKey, id: ExchangeId) {
         let link = self.links.at_mut(index);
         link.join(id);
-        let server = link.server as usize;
+        let server = link.server;
         self.servers[server].ready -= 1;
         self.servers[server].stats.requests.add(1);
         self.counters.upstream_connections.sub(1);
@@ -212,7 +211,7 @@ impl Engine {
         self.counters.upstream_connect_failures.add(1);
         let generation = self.links.generation(index);
         let link = self.links.at(index);
-        let (owner, server) = (link.owner, link.server as usize);
+        let (owner, server) = (link.owner, link.server);
         let timed_out = matches!(link.state, LinkState::Connecting { deadline_us } if deadline_us <= self.now_us);
         self.servers[server].stats.connect_failures.add(1);
         self.servers[server].stats.closes.count(UpstreamEnd::ConnectFailed);
@@ -235,7 +234,7 @@ impl Engine {
 
     /// A server of the configuration can't be reached for what a client waits for. Nothing was sent, so what follows is no retry:
     /// another server, and when each has had its turn all of them later.
-    fn server_unreached(&mut self, server: usize, session: ClientKey) {
+    fn server_unreached(&mut self, server: ServerIndex, session: ClientKey) {
         let machine = &mut self.servers[server];
         machine.away_until_us = self.now_us + AWAY_US;
         machine.unreachable = machine.ready == 0;
@@ -248,11 +247,12 @@ impl Engine {
         let machine = &mut self.servers[server];
         machine.failures = machine.failures.max(tried.rounds.attempts() + 1);
         let retries = self.plan.upstreams[usize::from(ask.upstream)].connect_retries.max(1);
-        let servers = &self.servers[self.groups[usize::from(ask.upstream)].servers.clone()];
+        let servers = self.groups[usize::from(ask.upstream)].servers;
         let is_over = tried.servers.is_multiple_of(servers.len() as u32);
         let delay_us = if is_over { tried.rounds.next_delay_us(ask.serial) } else { 0 };
         // Others may have found out already that none is of use.
-        let mut usable = servers.iter().filter(|server| server.standing.takes_new());
+        let mut usable =
+            servers.iter().map(|server| &self.servers[server]).filter(|server| server.standing.takes_new());
         let is_known = usable.all(|server| server.failures >= retries);
         let is_hopeless = is_over && (is_known || tried.rounds.attempts() >= retries);
         let retry_us = if is_hopeless || delay_us == 0 { u64::MAX } else { self.now_us + delay_us };
@@ -329,12 +329,12 @@ impl Engine {
     /// A trial of a suspended server has come to nothing.
     fn end_trial(&mut self, ask: &PendingRequest) {
         if ask.traits.has(RequestFlags::TRIAL) {
-            self.trial_ended(self.server_index(ask) as u32, false);
+            self.trial_ended(self.server_index(ask), false);
         }
     }
 
     /// An answer on a connection of one client is complete.
-    pub(super) fn own_answered(&mut self, index: ConnKey, server: usize) {
+    pub(super) fn own_answered(&mut self, index: ConnKey, server: ServerIndex) {
         let idle = self.links.at(index).entries.is_empty();
         if idle && !self.servers[server].standing.keeps_connections() {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Disabled);
@@ -397,7 +397,7 @@ impl Engine {
 
     /// Ends a connection of one client that was never established.
     fn close_own(&mut self, index: ConnKey, why: UpstreamEnd) {
-        let server = self.links.at(index).server as usize;
+        let server = self.links.at(index).server;
         self.counters.upstream_closes.count(why);
         self.servers[server].stats.closes.count(why);
         self.remove_own(index);

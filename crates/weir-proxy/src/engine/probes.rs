@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::{Action, Engine, Input};
+use crate::base::keys::{Key, ServerIndex};
 use crate::base::output::Out;
 use crate::base::stamp::mix;
 use crate::base::token::{ShortGeneration, Token};
@@ -32,7 +33,7 @@ pub(super) struct Prober {
 
 impl Prober {
     /// Names the probe or the pause under way towards the worker and the timers.
-    fn token(&self, server: u32) -> u64 {
+    fn token(&self, server: ServerIndex) -> u64 {
         Token::Probe { server, generation: ShortGeneration::of(self.generation) }.pack()
     }
 }
@@ -40,35 +41,35 @@ impl Prober {
 impl Engine {
     /// Begins to probe the servers that this worker judges, not all in the same moment.
     pub(super) fn begin_probing(&mut self) {
-        for server in 0..self.servers.len() as u32 {
+        for server in self.servers.keys().iter() {
             let judged = self.judge_of(server) == self.worker;
             let prober = Prober { generation: 0, streak: Streak::default(), probe: None, socket: None, begun_us: 0 };
             self.probers.push((judged && self.health_of(server).is_some()).then_some(prober));
             if let Some(interval_us) = self.health_of(server).map(|plan| plan.interval_us) {
-                let delay_us = mix(self.seed ^ u64::from(server)) % interval_us.min(SOON_US);
+                let delay_us = mix(self.seed ^ u64::from(server.number())) % interval_us.min(SOON_US);
                 self.arm_prober(server, self.now_us + delay_us);
             }
         }
     }
 
-    fn health_of(&self, server: u32) -> Option<&HealthPlan> {
-        let upstream = usize::from(self.servers[server as usize].upstream);
+    fn health_of(&self, server: ServerIndex) -> Option<&HealthPlan> {
+        let upstream = usize::from(self.servers[server].upstream);
         self.plan.upstreams[upstream].health.as_ref()
     }
 
-    fn prober(&mut self, server: u32) -> Option<&mut Prober> {
-        self.probers.get_mut(server as usize).and_then(Option::as_mut)
+    fn prober(&mut self, server: ServerIndex) -> Option<&mut Prober> {
+        self.probers.get_mut(server).and_then(Option::as_mut)
     }
 
     /// The server of a probe that is still meant.
-    fn server_of(&self, token: u64) -> Option<u32> {
+    fn server_of(&self, token: u64) -> Option<ServerIndex> {
         let Some(Token::Probe { server, generation }) = Token::unpack(token) else { return None };
-        let prober = self.probers.get(server as usize)?.as_ref()?;
+        let prober = self.probers.get(server)?.as_ref()?;
         (ShortGeneration::of(prober.generation) == generation).then_some(server)
     }
 
     /// Sets the only timer of a prober.
-    fn arm_prober(&mut self, server: u32, due_us: u64) {
+    fn arm_prober(&mut self, server: ServerIndex, due_us: u64) {
         let Some(prober) = self.prober(server) else { return };
         prober.generation = prober.generation.wrapping_add(1);
         let token = prober.token(server);
@@ -81,11 +82,11 @@ impl Engine {
         let begun_us = self.prober(server).filter(|prober| prober.probe.is_some()).map(|prober| prober.begun_us);
         let timeout_us = self.health_of(server).map_or(0, |plan| plan.timeout_us);
         if let Some(begun_us) = begun_us.filter(|begun_us| self.now_us < begun_us + timeout_us) {
-            let again_us = self.on_late_first(server as usize, self.now_us - begun_us);
+            let again_us = self.on_late_first(server, self.now_us - begun_us);
             self.wheel.insert(token, (self.now_us + again_us).min(begun_us + timeout_us));
         } else if begun_us.is_some() {
             self.probe_done(server, Err(ProbeFault::Timeout));
-        } else if !self.servers[server as usize].standing.keeps_connections() {
+        } else if !self.servers[server].standing.keeps_connections() {
             // Left alone by order: nothing is learnt about it.
             self.pause_prober(server);
         } else if self.is_proved(server) {
@@ -97,24 +98,24 @@ impl Engine {
     }
 
     /// Whether clients have just had good answers to what a probe would ask.
-    fn is_proved(&self, server: u32) -> bool {
-        let suspended = self.servers[server as usize].standing.suspension().is_some();
-        let proved_us = self.hints.proved_us(server as usize);
+    fn is_proved(&self, server: ServerIndex) -> bool {
+        let suspended = self.servers[server].standing.suspension().is_some();
+        let proved_us = self.hints.proved_us(server);
         let fresh = |plan: &HealthPlan| proved_us > 0 && self.now_us.saturating_sub(proved_us) < plan.interval_us;
         !suspended && self.health_of(server).is_some_and(fresh)
     }
 
-    fn begin_probe(&mut self, server: u32) {
+    fn begin_probe(&mut self, server: ServerIndex) {
         let Some(timeout_us) = self.health_of(server).map(|plan| plan.timeout_us) else { return };
         self.counters.probes.add(1);
-        self.servers[server as usize].stats.probes.add(1);
+        self.servers[server].stats.probes.add(1);
         let now_us = self.now_us;
-        let patience_us = self.probe_patience_us(server as usize).min(timeout_us);
+        let patience_us = self.probe_patience_us(server).min(timeout_us);
         self.arm_prober(server, now_us + patience_us);
         let Some(prober) = self.prober(server) else { return };
         (prober.probe, prober.begun_us) = (Some(Probe::default()), now_us);
         let token = prober.token(server);
-        let machine = &self.servers[server as usize];
+        let machine = &self.servers[server];
         let address = self.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)].address;
         self.actions.push_back(Action::Connect { token, address });
     }
@@ -133,7 +134,7 @@ impl Engine {
         let socket = self.prober(server).and_then(|prober| prober.socket);
         match (ok, socket, self.health_of(server)) {
             (true, Some(socket), Some(plan)) => {
-                let machine = &self.servers[server as usize];
+                let machine = &self.servers[server];
                 let servers = &self.plan.upstreams[usize::from(machine.upstream)].servers;
                 let out = Out::Owned(request(plan, &servers[usize::from(machine.index)].name));
                 self.actions.push_back(Action::SendLink { socket, out });
@@ -147,14 +148,14 @@ impl Engine {
     pub(super) fn probe_received(&mut self, token: u64, input: &Input<'_>) {
         let Some(server) = self.server_of(token) else { return };
         let plan = std::sync::Arc::clone(&self.plan);
-        let upstream = &plan.upstreams[usize::from(self.servers[server as usize].upstream)];
+        let upstream = &plan.upstreams[usize::from(self.servers[server].upstream)];
         let Some(health) = &upstream.health else { return };
         let Some(prober) = self.prober(server) else { return };
         let verdict = prober.probe.as_mut().and_then(|probe| probe.feed(input.bytes, health, &upstream.head));
         let (socket, begun_us) = (prober.socket, prober.begun_us);
         match (verdict, socket) {
             (Some(verdict), _) => {
-                self.on_first_answer(server as usize, begun_us);
+                self.on_first_answer(server, begun_us);
                 self.probe_done(server, verdict);
             }
             (None, Some(socket)) => self.actions.push_back(Action::ReceiveLink { socket }),
@@ -165,31 +166,31 @@ impl Engine {
     /// As [`Engine::link_ended`] and, with `broken`, [`Engine::link_failed`].
     pub(super) fn probe_ended(&mut self, token: u64, broken: bool) {
         let Some(server) = self.server_of(token) else { return };
-        let upstream = usize::from(self.servers[server as usize].upstream);
+        let upstream = usize::from(self.servers[server].upstream);
         let plan = Arc::clone(&self.plan);
         let probe = self.prober(server).and_then(|prober| prober.probe.as_ref()).filter(|_| !broken);
         let verdict = probe.zip(plan.upstreams[upstream].health.as_ref()).map(|(probe, health)| probe.ended(health));
         self.probe_done(server, verdict.unwrap_or(Err(ProbeFault::Closed)));
     }
 
-    fn probe_done(&mut self, server: u32, result: Result<(), ProbeFault>) {
+    fn probe_done(&mut self, server: ServerIndex, result: Result<(), ProbeFault>) {
         let Some(prober) = self.prober(server) else { return };
         prober.probe = None;
         if let Some(socket) = prober.socket.take() {
             self.actions.push_back(Action::CloseLink { socket });
         }
         self.counters.probe_failures.add(u64::from(result.is_err()));
-        self.servers[server as usize].stats.probe_failures.add(u64::from(result.is_err()));
+        self.servers[server].stats.probe_failures.add(u64::from(result.is_err()));
         self.note_probe(server, result);
     }
 
     /// Counts a result and draws the consequence.
-    fn note_probe(&mut self, server: u32, result: Result<(), ProbeFault>) {
-        let suspended = self.servers[server as usize].standing.suspension().is_some();
-        let upstream = usize::from(self.servers[server as usize].upstream);
+    fn note_probe(&mut self, server: ServerIndex, result: Result<(), ProbeFault>) {
+        let suspended = self.servers[server].standing.suspension().is_some();
+        let upstream = usize::from(self.servers[server].upstream);
         let Some(health) = &self.plan.upstreams[upstream].health else { return };
-        let kept_out = suspended && self.now_us < self.servers[server as usize].kept_out_until_us;
-        let Some(prober) = self.probers[server as usize].as_mut() else { return };
+        let kept_out = suspended && self.now_us < self.servers[server].kept_out_until_us;
+        let Some(prober) = self.probers[server].as_mut() else { return };
         if kept_out && result.is_ok() {
             // Clients have found it bad although probes like it, and not for the first time.
             return self.pause_prober(server);
@@ -203,13 +204,13 @@ impl Engine {
     }
 
     /// What probes have shown so far was about another standing.
-    pub(super) fn forget_streak(&mut self, server: u32) {
+    pub(super) fn forget_streak(&mut self, server: ServerIndex) {
         if let Some(prober) = self.prober(server) {
             prober.streak = Streak::default();
         }
     }
 
-    fn pause_prober(&mut self, server: u32) {
+    fn pause_prober(&mut self, server: ServerIndex) {
         let Some(interval_us) = self.health_of(server).map(|plan| plan.interval_us) else { return };
         let seed = self.seed ^ self.now_us;
         let soon = self.prober(server).is_some_and(|prober| prober.streak.is_open());
@@ -220,8 +221,8 @@ impl Engine {
     }
 
     /// A server that could not be reached can be again: what a probe says now is worth more than what one said before.
-    pub(super) fn probe_soon(&mut self, server: u32) {
-        let suspended = self.servers[server as usize].standing.suspension().is_some();
+    pub(super) fn probe_soon(&mut self, server: ServerIndex) {
+        let suspended = self.servers[server].standing.suspension().is_some();
         if suspended && self.prober(server).is_some_and(|prober| prober.probe.is_none()) {
             self.arm_prober(server, self.now_us);
         }

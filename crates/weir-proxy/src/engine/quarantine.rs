@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::loss::Loss;
 use super::{Engine, Group, Hints};
-use crate::base::keys::ConnKey;
+use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::cause::Cause;
 use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
@@ -97,7 +97,7 @@ impl Engine {
         let group = &mut self.groups[group];
         if let Some(running) = group.quarantine.running.take_if(|running| running.id == id) {
             // Unless another worker has lost its patience meanwhile.
-            let _ = self.hints.take_quarantine(group.servers.start, running.hold, 0);
+            let _ = self.hints.take_quarantine(group.servers.first(), running.hold, 0);
             self.quarantine_due_us = self.now_us;
         }
     }
@@ -119,11 +119,11 @@ impl Engine {
         let Group { servers, quarantine, .. } = &mut self.groups[group];
         let Some(id) = quarantine.waiting.get(position).map(|waiting| waiting.ask.id) else { return false };
         let hold = Hints::hold_quarantine(self.worker, self.now_us + QUARANTINE_US);
-        let clean = match self.hints.take_quarantine(servers.start, 0, hold) {
+        let clean = match self.hints.take_quarantine(servers.first(), 0, hold) {
             Ok(_) => true,
             Err(other) if other >> 16 <= self.now_us => {
                 // Nobody knows what became of it.
-                if self.hints.take_quarantine(servers.start, other, hold).is_err() {
+                if self.hints.take_quarantine(servers.first(), other, hold).is_err() {
                     return true;
                 }
                 false
@@ -182,7 +182,7 @@ impl Engine {
 
     /// The connection for the request in quarantine that waits at a place in a server's line: an idle one that has rested. A suspect
     /// gets no other, so that its end is evidence: one is made anew for it. None: one is kept for it until it is good.
-    pub(super) fn pick_quarantined(&mut self, server: usize, at: usize) -> Option<usize> {
+    pub(super) fn pick_quarantined(&mut self, server: ServerIndex, at: usize) -> Option<usize> {
         let machine = &self.servers[server];
         let Waiting { ask, bytes } = machine.waiting.line(true).get(at)?;
         let (ask, suspect) = (*ask, self.verdict_of(ask, bytes) != Verdict::Free);
@@ -196,7 +196,7 @@ impl Engine {
     }
 
     /// The connection that is kept for what goes alone and waits in vain, where no more can be made: once it is empty.
-    pub(super) fn pick_kept(&mut self, server: usize, ask: &PendingRequest) -> Option<usize> {
+    pub(super) fn pick_kept(&mut self, server: ServerIndex, ask: &PendingRequest) -> Option<usize> {
         let machine = &self.servers[server];
         match machine.coming_any() || machine.may_grow(true) {
             true => None,
@@ -205,7 +205,7 @@ impl Engine {
     }
 
     /// The kept connection, once it was seen empty. One that is not good for this request is made anew; `rests`: it has to have rested.
-    fn take_kept(&mut self, server: usize, ask: &PendingRequest, rests: bool) -> Option<usize> {
+    fn take_kept(&mut self, server: ServerIndex, ask: &PendingRequest, rests: bool) -> Option<usize> {
         let position = self.keep_one(server)?;
         let index = self.servers[server].links[position];
         let link = self.links.at(index);
@@ -222,7 +222,7 @@ impl Engine {
 
     /// The connection that is kept for one request: one that comes up soon, or else a new one, or the one that will be empty the
     /// soonest.
-    fn keep_one(&mut self, server: usize) -> Option<usize> {
+    fn keep_one(&mut self, server: ServerIndex) -> Option<usize> {
         if self.servers[server].kept.is_none()
             && !self.servers[server].coming_any()
             && self.servers[server].may_grow(true)
@@ -256,7 +256,7 @@ impl Engine {
 
     /// Gives the kept connection back to everybody, unless something waits for it.
     #[cold]
-    pub(super) fn end_keeping(&mut self, server: usize) {
+    pub(super) fn end_keeping(&mut self, server: ServerIndex) {
         let machine = &mut self.servers[server];
         if machine.waiting.line(true).is_empty()
             && let Some(position) = machine.kept.take()
@@ -265,7 +265,7 @@ impl Engine {
         }
     }
 
-    fn refresh_position(&mut self, server: usize, position: usize) {
+    fn refresh_position(&mut self, server: ServerIndex, position: usize) {
         let machine = &mut self.servers[server];
         machine.refresh(self.links.at_mut(machine.links[position]), self.now_us);
     }
@@ -295,9 +295,9 @@ impl Engine {
 
     /// Which crash of its server the loss of a connection belongs to; None: it says nothing about requests. Times are those of
     /// the connection, and of the oldest request on it.
-    pub(super) fn crash_of(&mut self, server: usize, connected_us: u64, sent_us: u64) -> Option<Crash> {
+    pub(super) fn crash_of(&mut self, server: ServerIndex, connected_us: u64, sent_us: u64) -> Option<Crash> {
         let stood = connected_us.saturating_add(poison::CRASH_US) <= sent_us;
-        self.suspects.on_loss(self.now_us, server, stood)
+        self.suspects.on_loss(self.now_us, server.index(), stood)
     }
 
     /// A request was in flight when a server died. True: it is not sent any more. `rested`: as

@@ -46,7 +46,7 @@ impl Engine {
             return None;
         }
         let UpstreamConn { server, account, .. } = self.links.remove(position);
-        self.servers[server as usize].relays += 1;
+        self.servers[server].relays += 1;
         let now_us = self.now_us;
         let session = self.sessions.at_mut(index);
         session.relay = Some(Box::new(Relay { socket, server, account, looked_us: now_us, moved: (0, 0) }));
@@ -96,7 +96,7 @@ impl Engine {
         let Some(relay) = &mut self.sessions.at_mut(index).relay else { return false };
         let before = std::mem::replace(&mut relay.moved, (from_client, to_client));
         let (up, down) = (from_client.saturating_sub(before.0), to_client.saturating_sub(before.1));
-        let stats = &self.servers[relay.server as usize].stats;
+        let stats = &self.servers[relay.server].stats;
         stats.bytes_out.add(up);
         stats.bytes_in.add(down);
         self.usage.moved(relay.account, up, down);
@@ -113,7 +113,7 @@ impl Engine {
 
     /// The client of a tunnel that the driver moves is gone: its upstream connection goes with it.
     pub(super) fn end_relay(&mut self, relay: &Relay) {
-        let server = &mut self.servers[relay.server as usize];
+        let server = &mut self.servers[relay.server];
         server.relays -= 1;
         server.stats.closes.count(UpstreamEnd::TunnelEnded);
         self.counters.upstream_closes.count(UpstreamEnd::TunnelEnded);

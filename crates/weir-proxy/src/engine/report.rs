@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::orders::NEVER_US;
+use crate::base::keys::{Key, ServerIndex};
 use crate::observe::report::{ConnectionReport, ConnectionState, Report, ServerReport};
 use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::entry::Entry;
@@ -15,30 +16,27 @@ impl Engine {
         let mut tunnels: Vec<u32> = self.servers.iter().map(|server| server.relays).collect();
         for index in self.links.keys() {
             let link = self.links.at(index);
-            tunnels[link.server as usize] += u32::from(link.state == LinkState::Tunnel);
+            tunnels[link.server.index()] += u32::from(link.state == LinkState::Tunnel);
         }
         let mut waiting: Vec<u32> = self.servers.iter().map(|server| server.waiting.len() as u32).collect();
         if self.has_private {
-            self.approaches().for_each(|approach| waiting[approach.server as usize] += 1);
+            self.approaches().for_each(|approach| waiting[approach.server.index()] += 1);
         }
-        let servers = self.servers.iter().enumerate().zip(tunnels.into_iter().zip(waiting));
+        let servers = self.servers.keys().iter().zip(tunnels.into_iter().zip(waiting));
         Report {
             clients: self.sessions.len(),
             exchanges: self.exchanges.len(),
             draining: self.is_draining(),
             servers: servers
-                .map(|((at, server), (tunnels, waiting))| ServerReport {
-                    tunnels,
-                    waiting,
-                    ..self.report_server(at, server)
-                })
+                .map(|(at, (tunnels, waiting))| ServerReport { tunnels, waiting, ..self.report_server(at) })
                 .collect(),
             suspects: self.suspects(),
             usage: self.report_usage(),
         }
     }
 
-    fn report_server(&self, at: usize, server: &Server) -> ServerReport {
+    fn report_server(&self, at: ServerIndex) -> ServerReport {
+        let server = &self.servers[at];
         let trust = server.trust.state(self.now_us);
         let penalty_us = match trust {
             TrustState::Penalty { until_us } => until_us.saturating_sub(self.now_us),
@@ -70,7 +68,7 @@ impl Engine {
         }
     }
 
-    fn report_connection(&self, at: usize, server: &Server, link: &UpstreamConn) -> ConnectionReport {
+    fn report_connection(&self, at: ServerIndex, server: &Server, link: &UpstreamConn) -> ConnectionReport {
         let given = link.entries.partition_point(|entry: &Entry| entry.start < link.log.flushed());
         let retry_us = match link.state {
             LinkState::Down { retry_us } if retry_us != NEVER_US => retry_us.saturating_sub(self.now_us),
@@ -92,9 +90,9 @@ impl Engine {
     }
 
     /// The number of this worker's connection at `position`: the inverse of how connections are dealt to workers.
-    fn connection_number(&self, server: usize, position: u32) -> u32 {
+    fn connection_number(&self, server: ServerIndex, position: u32) -> u32 {
         let workers = u32::from(self.workers);
-        let first = (u32::from(self.worker) + workers - server as u32 % workers) % workers;
+        let first = (u32::from(self.worker) + workers - server.number() % workers) % workers;
         first + position * workers
     }
 }

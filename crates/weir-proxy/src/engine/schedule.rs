@@ -7,7 +7,7 @@ use weir_http::{Fields, Framing, RequestHead};
 use super::Engine;
 use super::loss::{ABRUPT_US, Loss};
 use super::outgoing::Outgoing;
-use crate::base::keys::{ClientKey, ConnKey, ExchangeKey, Key};
+use crate::base::keys::{ClientKey, ConnKey, ExchangeKey, Key, ServerIndex};
 use crate::base::token::ShortGeneration;
 use crate::cause::Cause;
 use crate::client::connection::Phase;
@@ -27,9 +27,9 @@ pub(super) enum Place {
     /// Onto this connection.
     Link(ConnKey),
     /// Into the queue of this server.
-    Queue(usize),
+    Queue(ServerIndex),
     /// Onto a new connection to this server, which belongs to the client or the request.
-    Private(usize),
+    Private(ServerIndex),
     /// To this worker.
     Mail(u16),
     /// Into the quarantine of its upstream.
@@ -176,12 +176,12 @@ impl Engine {
         self.put(place, ask, |out| out.extend_from_slice(bytes));
     }
 
-    pub(super) fn server_index(&self, ask: &PendingRequest) -> usize {
-        self.groups[usize::from(ask.upstream)].servers.start + usize::from(ask.server)
+    pub(super) fn server_index(&self, ask: &PendingRequest) -> ServerIndex {
+        self.groups[usize::from(ask.upstream)].servers.first() + usize::from(ask.server)
     }
 
     /// Another worker that has a connection to a server, or can have one as far as it knows.
-    pub(super) fn able_elsewhere(&self, server: usize) -> Option<u16> {
+    pub(super) fn able_elsewhere(&self, server: ServerIndex) -> Option<u16> {
         let able = || {
             let others = (1..self.workers).map(|step| (self.worker + step) % self.workers);
             others.into_iter().find(|worker| self.hints.is_able(server, usize::from(*worker)))
@@ -190,19 +190,19 @@ impl Engine {
     }
 
     /// Connections to a server that other workers have up.
-    pub(super) fn ready_elsewhere(&self, server: usize) -> Option<u16> {
+    pub(super) fn ready_elsewhere(&self, server: ServerIndex) -> Option<u16> {
         (1..self.workers)
             .map(|step| (self.worker + step) % self.workers)
             .find(|worker| self.hints.ready(server, usize::from(*worker)) > 0)
     }
 
     /// Whether a request for this server would be served now.
-    pub(super) fn is_up(&self, server: usize) -> bool {
+    pub(super) fn is_up(&self, server: ServerIndex) -> bool {
         self.servers[server].standing.takes_new() && self.is_reachable(server)
     }
 
     /// Whether a connection to this server is up, or can be made as far as is known, and not all are full.
-    pub(super) fn is_reachable(&self, server: usize) -> bool {
+    pub(super) fn is_reachable(&self, server: ServerIndex) -> bool {
         let here = &self.servers[server];
         if here.private {
             return self.now_us >= here.away_until_us;
@@ -211,7 +211,7 @@ impl Engine {
     }
 
     /// Whether one of this worker's own connections to a server may have a request of another server.
-    pub(super) fn may_take(&self, server: usize) -> bool {
+    pub(super) fn may_take(&self, server: ServerIndex) -> bool {
         let here = &self.servers[server];
         if here.private {
             return here.standing.takes_new() && self.now_us >= here.away_until_us;
@@ -220,7 +220,7 @@ impl Engine {
     }
 
     /// Whether a request may wait for this server's next connect.
-    pub(super) fn may_come_up(&self, server: usize) -> bool {
+    pub(super) fn may_come_up(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
         if machine.private {
             return machine.standing.keeps_connections();
@@ -230,12 +230,12 @@ impl Engine {
     }
 
     /// Whether a request of anybody may wait for this server's next connect.
-    pub(super) fn may_await(&self, server: usize) -> bool {
+    pub(super) fn may_await(&self, server: ServerIndex) -> bool {
         self.servers[server].standing.takes_new() && self.may_come_up(server)
     }
 
     /// Whether a request may wait at the worker that owns the connections to this server, of which this one has none.
-    pub(super) fn owner_may_await(&self, server: usize) -> bool {
+    pub(super) fn owner_may_await(&self, server: ServerIndex) -> bool {
         self.servers[server].standing.takes_new() && self.owner_elsewhere(server).is_some()
     }
 
@@ -278,15 +278,15 @@ impl Engine {
     }
 
     /// A worker that owns connections to a server of which this one owns none (they may still be coming up).
-    pub(super) fn owner_elsewhere(&self, server: usize) -> Option<u16> {
+    pub(super) fn owner_elsewhere(&self, server: ServerIndex) -> Option<u16> {
         // Connection 0 of server s belongs to worker s mod workers.
-        let owner = (server % usize::from(self.workers)) as u16;
+        let owner = (server.index() % usize::from(self.workers)) as u16;
         let machine = &self.servers[server];
         (machine.limits.shared == 0 && !machine.private && owner != self.worker).then_some(owner)
     }
 
     /// What this worker's own connections to a server can do for a request; None: ask another worker.
-    fn place_here(&mut self, server: usize, ask: &PendingRequest) -> Option<Place> {
+    fn place_here(&mut self, server: ServerIndex, ask: &PendingRequest) -> Option<Place> {
         let machine = &self.servers[server];
         if machine.private {
             return Some(Place::Private(server));
@@ -323,7 +323,7 @@ impl Engine {
 
     /// Another worker's connections serve what is asked here: the next requests have one of this worker's own, if the server keeps
     /// connections for more than one answer, or if the other one has used up half of its part.
-    fn prepare_own(&mut self, server: usize, other: u16) {
+    fn prepare_own(&mut self, server: ServerIndex, other: u16) {
         let machine = &self.servers[server];
         let busy = self.hints.ready(server, usize::from(other)) >= machine.limits.all / 2;
         if machine.made() == 0
@@ -336,7 +336,7 @@ impl Engine {
     }
 
     /// The position of the connection that takes this request now, if there is one.
-    pub(super) fn pick(&mut self, server: usize, ask: &PendingRequest) -> Option<usize> {
+    pub(super) fn pick(&mut self, server: ServerIndex, ask: &PendingRequest) -> Option<usize> {
         loop {
             let machine = &self.servers[server];
             let mut position = machine.pick(ask, |link| self.tail_client(link))?;
@@ -360,7 +360,7 @@ impl Engine {
 
     /// Where clients are kept apart and all empty connections rest: whether the request waits for another one to be made, or for the end
     /// of a rest, whichever comes first. Not where nobody knows that the server works on more than one connection at a time.
-    fn may_wait_for_rest(&mut self, server: usize, ask: &PendingRequest) -> bool {
+    fn may_wait_for_rest(&mut self, server: ServerIndex, ask: &PendingRequest) -> bool {
         let machine = &self.servers[server];
         let comes = machine.is_coming() || machine.may_grow(ask.traits.goes_alone());
         if !comes || !self.is_hopeful(server) {
@@ -378,14 +378,14 @@ impl Engine {
     }
 
     /// Of the connections that rest the one that has been empty for longest.
-    fn longest_empty(&self, server: usize) -> Option<usize> {
+    fn longest_empty(&self, server: ServerIndex) -> Option<usize> {
         let machine = &self.servers[server];
         machine.resting().min_by_key(|position| self.links.at(machine.links[*position]).answered_us)
     }
 
     /// An idle connection for a request that goes alone, `first` if that is good. What can't be sent again is not put on one that
     /// its server may be about to close: one of those is made anew.
-    fn pick_fresh(&mut self, server: usize, ask: &PendingRequest, first: usize) -> Option<usize> {
+    fn pick_fresh(&mut self, server: ServerIndex, ask: &PendingRequest, first: usize) -> Option<usize> {
         let machine = &self.servers[server];
         let idle = (0..machine.links.len()).filter(|position| machine.is_empty_at(*position));
         let found = [first].into_iter().chain(idle).find(|position| self.is_fresh(machine.links[*position], ask));
@@ -403,7 +403,7 @@ impl Engine {
             return true;
         }
         let link = self.links.at(index);
-        let machine = &self.servers[link.server as usize];
+        let machine = &self.servers[link.server];
         let rest_us = link.rest_us(self.now_us);
         // Of late this server ended a connection behind an answer without a word.
         let abrupt = machine.keepalive_limit.is_abrupt(self.now_us);
@@ -419,15 +419,15 @@ impl Engine {
 
     /// What is the matter when no server of an upstream takes a request: those that may are full; none that is up may; none is up.
     pub(super) fn why_not(&self, upstream: u16) -> Cause {
-        let servers = self.groups[usize::from(upstream)].servers.clone();
-        let takes = |server: usize| self.servers[server].standing.takes_new() || self.is_last_resort(server);
-        let up = |server: usize| {
+        let servers = self.groups[usize::from(upstream)].servers;
+        let takes = |server: ServerIndex| self.servers[server].standing.takes_new() || self.is_last_resort(server);
+        let up = |server: ServerIndex| {
             let machine = &self.servers[server];
             machine.ready > 0 || self.is_hopeful(server) || self.able_elsewhere(server).is_some()
         };
-        if servers.clone().any(|server| takes(server) && up(server)) {
+        if servers.iter().any(|server| takes(server) && up(server)) {
             Cause::QueueFull
-        } else if servers.clone().any(up) || !servers.into_iter().any(takes) {
+        } else if servers.iter().any(up) || !servers.iter().any(takes) {
             Cause::NoHealthyServer
         } else {
             Cause::NoServer
@@ -441,7 +441,7 @@ impl Engine {
             self.counters.pipelined.add(1);
         }
         link.push(ask, start, self.now_us);
-        let server = &mut self.servers[link.server as usize];
+        let server = &mut self.servers[link.server];
         server.inflight += 1;
         server.stats.requests.add(1);
         server.refresh(link, self.now_us);
@@ -464,7 +464,7 @@ impl Engine {
     }
 
     /// Gives waiting requests to connections as far as there is room, and has more made for the others.
-    pub(super) fn dispatch(&mut self, server: usize) {
+    pub(super) fn dispatch(&mut self, server: ServerIndex) {
         if self.servers[server].kept.is_some() {
             self.end_keeping(server);
         }
@@ -479,7 +479,7 @@ impl Engine {
 
     /// Gives the next request of a line to a connection, or away. False: it has to wait. Only what is in quarantine may wait while
     /// others of its line go on.
-    fn dispatch_one(&mut self, server: usize, alone: bool) -> bool {
+    fn dispatch_one(&mut self, server: ServerIndex, alone: bool) -> bool {
         let mut at = 0;
         loop {
             let waiting = self.servers[server].waiting.line(alone);
@@ -518,7 +518,7 @@ impl Engine {
         }
     }
 
-    fn take_waiting(&mut self, server: usize, alone: bool, at: usize) -> Option<Waiting> {
+    fn take_waiting(&mut self, server: ServerIndex, alone: bool, at: usize) -> Option<Waiting> {
         let waiting = self.servers[server].waiting.line_mut(alone).remove(at)?;
         self.counters.queue_waiting.sub(1);
         Some(waiting)

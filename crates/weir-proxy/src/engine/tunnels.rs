@@ -15,7 +15,7 @@ impl Engine {
         let link = self.links.at_mut(index);
         link.join(id);
         let asked = std::mem::take(&mut link.entries).len() as u32;
-        let (server, position, owner) = (link.server as usize, link.position, link.owner);
+        let (server, position, owner) = (link.server, link.position, link.owner);
         let machine = &mut self.servers[server];
         machine.inflight -= asked;
         self.counters.in_flight.sub(asked.into());
@@ -56,7 +56,7 @@ impl Engine {
     pub(super) fn end_tunnel(&mut self, index: ConnKey) {
         let link = self.links.remove(index);
         self.counters.upstream_closes.count(UpstreamEnd::TunnelEnded);
-        self.servers[link.server as usize].stats.closes.count(UpstreamEnd::TunnelEnded);
+        self.servers[link.server].stats.closes.count(UpstreamEnd::TunnelEnded);
         if let Some(socket) = link.socket {
             self.actions.push_back(Action::CloseLink { socket });
         }

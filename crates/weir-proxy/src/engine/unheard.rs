@@ -7,7 +7,7 @@
 
 use super::loss::Loss;
 use super::{Action, Engine};
-use crate::base::keys::ConnKey;
+use crate::base::keys::{ConnKey, ServerIndex};
 use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
 use crate::upstream::connection::{LinkState, UpstreamConn};
@@ -92,9 +92,9 @@ impl Engine {
 
     /// What forgot one connection has forgotten others: those that rest, and on which nothing was heard since, are closed before a
     /// request finds out. Those that are kept are made anew.
-    pub(super) fn forget_resting(&mut self, server: u32, since_us: u64) {
-        for position in 0..self.servers[server as usize].links.len() {
-            let index = self.servers[server as usize].links[position];
+    pub(super) fn forget_resting(&mut self, server: ServerIndex, since_us: u64) {
+        for position in 0..self.servers[server].links.len() {
+            let index = self.servers[server].links[position];
             let link = self.links.at(index);
             let heard_us = link.answered_us.max(link.connected_us);
             if link.state == LinkState::Ready && link.entries.is_empty() && heard_us < since_us {

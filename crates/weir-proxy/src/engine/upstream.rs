@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::loss::Loss;
 use super::watch::{End, Watch};
 use super::{Action, Engine, HIGH_BYTES, Input, LOW_BYTES, Piece};
-use crate::base::keys::ConnKey;
+use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::base::output::Out;
 use crate::ending::UpstreamEnd;
 use crate::observe::glitch::UpstreamGlitch;
@@ -98,7 +98,7 @@ impl Engine {
         let link = self.links.at(index);
         self.counters.upstream_sends.add(1);
         self.counters.upstream_bytes_out.add(out.len() as u64);
-        self.servers[link.server as usize].stats.bytes_out.add(out.len() as u64);
+        self.servers[link.server].stats.bytes_out.add(out.len() as u64);
         self.usage.moved(link.account, out.len() as u64, 0);
         Some(Action::SendLink { socket, out })
     }
@@ -111,7 +111,7 @@ impl Engine {
             // Read first: answers that are already here are delivered, then the receive tells the end.
             link.persist = false;
             if link.state != LinkState::Tunnel {
-                let server = &mut self.servers[link.server as usize];
+                let server = &mut self.servers[link.server];
                 server.refresh(link, self.now_us);
             }
             return;
@@ -176,10 +176,10 @@ impl Engine {
         let link = self.links.at_mut(index);
         link.receiving = false;
         link.note_heard(self.now_us);
-        self.servers[link.server as usize].stats.bytes_in.add(input.bytes.len() as u64);
+        self.servers[link.server].stats.bytes_in.add(input.bytes.len() as u64);
         self.usage.moved(link.account, 0, input.bytes.len() as u64);
         if link.has_stash() {
-            let server = &self.servers[link.server as usize];
+            let server = &self.servers[link.server];
             let limits = &self.plan.upstreams[usize::from(server.upstream)].head;
             if let Some(bytes) = link.complete_stash(input.bytes, limits) {
                 let bytes = Bytes::from(bytes);
@@ -206,7 +206,7 @@ impl Engine {
         let link = self.links.at_mut(index);
         link.answer_bytes += input.bytes.len() as u64;
         let before = Before::of(link, self.now_us);
-        let server = link.server as usize;
+        let server = link.server;
         let generation = self.links.generation(index);
         let mut watch = Watch::default();
         let at = self.read_steps(index, generation, input, &mut watch);
@@ -237,7 +237,7 @@ impl Engine {
     #[inline]
     fn read_steps(&mut self, index: ConnKey, generation: u32, input: &Input<'_>, watch: &mut Watch) -> usize {
         let plan = std::sync::Arc::clone(&self.plan);
-        let server = self.links.at(index).server as usize;
+        let server = self.links.at(index).server;
         let limits = &plan.upstreams[usize::from(self.servers[server].upstream)].head;
         let mut fields = std::mem::take(&mut self.fields);
         let mut at = 0;
@@ -286,7 +286,7 @@ impl Engine {
     #[inline]
     fn on_answers(&mut self, index: ConnKey, before: Before) {
         let link = self.links.at(index);
-        let (server, pooled) = (link.server as usize, link.owner.is_none());
+        let (server, pooled) = (link.server, link.owner.is_none());
         let answered = (link.answers - before.answers) as u32;
         if before.answers == 0 && pooled {
             self.locate(index);
@@ -298,7 +298,7 @@ impl Engine {
         let link = self.links.at_mut(index);
         link.backoff.reset();
         link.release_log();
-        self.suspects.on_life(server);
+        self.suspects.on_life(server.index());
         let answer_bytes = std::mem::take(&mut self.links.at_mut(index).answer_bytes);
         let now_us = self.now_us;
         let elapsed_us = now_us - before.since_us;
@@ -328,7 +328,7 @@ impl Engine {
     }
 
     /// A connection has room again. `answer_us` is how long an answer took.
-    pub(super) fn after_answers(&mut self, index: ConnKey, server: usize, answer_us: u64) {
+    pub(super) fn after_answers(&mut self, index: ConnKey, server: ServerIndex, answer_us: u64) {
         let now_us = self.now_us;
         let link = self.links.at_mut(index);
         if link.state == LinkState::Tunnel {
@@ -380,7 +380,7 @@ impl Engine {
         self.retire_if_unwanted(server);
     }
 
-    fn retire_if_unwanted(&mut self, server: usize) {
+    fn retire_if_unwanted(&mut self, server: ServerIndex) {
         if !self.servers[server].standing.keeps_connections() {
             self.retire(server);
         }
@@ -397,7 +397,7 @@ impl Engine {
                     continue;
                 }
                 (link.syncing, link.unseen, link.wary) = (false, false, false);
-                let server = link.server as usize;
+                let server = link.server;
                 self.servers[server].refresh(link, self.now_us);
                 self.dispatch(server);
             }
@@ -424,7 +424,7 @@ impl Engine {
                 link.wary = false;
             }
             if news || !link.wary {
-                let server = link.server as usize;
+                let server = link.server;
                 self.servers[server].refresh(link, self.now_us);
                 self.dispatch(server);
             }
@@ -436,7 +436,7 @@ impl Engine {
         let awaited = |&(index, generation, _): &(ConnKey, u32, u64)| {
             self.links.holds(index, generation) && {
                 let link = self.links.at(index);
-                link.unseen && !self.servers[link.server as usize].waiting.is_empty()
+                link.unseen && !self.servers[link.server].waiting.is_empty()
             }
         };
         self.emptied_before.iter().any(awaited)
@@ -490,7 +490,7 @@ impl Engine {
     /// The answer to the request that was the oldest on this connection is complete: counted, and told to whoever asked.
     pub(super) fn answer_ended(&mut self, index: ConnKey, entry: &Entry, trailers: &[u8]) {
         self.note_answered(index, entry);
-        let machine = &mut self.servers[self.links.at(index).server as usize];
+        let machine = &mut self.servers[self.links.at(index).server];
         machine.inflight -= 1;
         machine.stats.latency.record(self.now_us.saturating_sub(entry.sent_us));
         self.counters.in_flight.sub(1);
@@ -520,7 +520,7 @@ impl Engine {
         let (server, behind) = (link.server, !link.entries.is_empty());
         link.probation = false;
         let answers = link.answers;
-        let machine = &mut self.servers[server as usize];
+        let machine = &mut self.servers[server];
         if persist {
             machine.keepalive_limit.on_survived(answers);
         } else if announced {
@@ -532,7 +532,7 @@ impl Engine {
             2 if pooled => machine.lasting.on_kept(),
             _ => {}
         }
-        let machine = &mut self.servers[server as usize];
+        let machine = &mut self.servers[server];
         if persist && !old && !early && poison.is_none() && pooled {
             machine.trust.on_clean_answer(now_us, position);
         }
@@ -552,7 +552,7 @@ impl Engine {
         }
         if !persist || old && behind {
             // Nobody looks at this connection after the receive.
-            self.servers[server as usize].usual.on_answers(now_us.saturating_sub(since_us), 1);
+            self.servers[server].usual.on_answers(now_us.saturating_sub(since_us), 1);
             if behind {
                 self.doubt_server(server, Some(Doubt::NotPersistent));
             }

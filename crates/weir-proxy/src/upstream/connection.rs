@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 
 use weir_http::{BodyOddities, BodyPart, Fields, Limits, ReplyBody, ReplyContext, ReplyError, ReplyHead, ReplyReader};
 
+use crate::base::keys::ServerIndex;
 use crate::base::output::Output;
 use crate::ending::UpstreamEnd;
 use crate::observe::accounting::Account;
@@ -83,12 +84,11 @@ pub(crate) enum Step {
     Unasked,
 }
 
-/// One connection of a server. Made by [`UpstreamConn::new`] and [`UpstreamConn::of_owner`]: what `default` leaves is all zero, also
-/// the times of timers.
+/// One connection of a server. Made by [`UpstreamConn::new`] and [`UpstreamConn::of_owner`]: `default` leaves zeros, also for timers.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamConn {
     /// Index of the server in the engine.
-    pub server: u32,
+    pub server: ServerIndex,
     /// Position among the server's connections on this worker; meaningless with an owner.
     pub position: u32,
     /// Whose it is; None: the pool's.
@@ -248,7 +248,7 @@ pub(crate) struct UpstreamConn {
 
 impl UpstreamConn {
     /// A connection that is due to be made at `retry_us`.
-    pub(crate) fn new(server: u32, position: u32, retry_us: u64) -> UpstreamConn {
+    pub(crate) fn new(server: ServerIndex, position: u32, retry_us: u64) -> UpstreamConn {
         UpstreamConn {
             server,
             position,
@@ -272,7 +272,7 @@ impl UpstreamConn {
     }
 
     /// A connection of one client, or of one request, whose connect begins now.
-    pub(crate) fn of_owner(server: u32, owner: Owner, deadline_us: u64, now_us: u64) -> UpstreamConn {
+    pub(crate) fn of_owner(server: ServerIndex, owner: Owner, deadline_us: u64, now_us: u64) -> UpstreamConn {
         let mut link = UpstreamConn::new(server, u32::MAX, now_us);
         link.owner = Some(owner);
         link.state = LinkState::Connecting { deadline_us };

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::base::keys::{ClientKey, ConnKey};
+use crate::base::keys::{ClientKey, ConnKey, ServerIndex};
 use crate::cause::Local;
 use crate::forward::lookup::{Unverified, User};
 use crate::observe::accounting::Account;
@@ -116,7 +116,7 @@ pub(crate) struct ConnectAttempt {
     /// The request.
     pub waiting: Waiting,
     /// Index of the server in the engine.
-    pub server: u32,
+    pub server: ServerIndex,
     /// Addresses that were not tried yet.
     pub more: VecDeque<SocketAddr>,
     /// Connects under way, the oldest first: slot and occupant.

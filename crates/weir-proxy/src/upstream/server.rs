@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use crate::base::bitset::Bits;
-use crate::base::keys::ConnKey;
+use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::observe::server_stats::ServerStats;
 use crate::placement::balance::Measure;
 use crate::plan::{PipelineMode, Pool, ServerPlan, Share, UpstreamPlan};
@@ -73,9 +73,9 @@ pub(crate) struct Limits {
 impl Limits {
     /// This worker's part: connection `n` of server `s` belongs to worker `(n + s) mod workers`, so that no more than
     /// configured are made in total. With fewer `connections` than workers only so many of them have any.
-    pub(crate) fn of(plan: &ServerPlan, server: u32, worker: u16, workers: u16) -> Limits {
+    pub(crate) fn of(plan: &ServerPlan, server: ServerIndex, worker: u16, workers: u16) -> Limits {
         let (worker, workers) = (u32::from(worker), u32::from(workers));
-        let first = (worker + workers - server % workers) % workers;
+        let first = (worker + workers - server.number() % workers) % workers;
         let owners = workers.min(plan.connections).max(1);
         if first >= owners {
             return Limits::default();
@@ -641,7 +641,7 @@ mod tests {
     #[test]
     fn what_has_outlived_the_limit_is_used() {
         let mut machine = server(PipelineMode::Adaptive);
-        let mut link = UpstreamConn::new(0, 0, 0);
+        let mut link = UpstreamConn::new(ServerIndex::new(0), 0, 0);
         link.position = machine.add_link(ConnKey::new(0));
         (link.state, link.answers) = (LinkState::Ready, 29);
         (0..3).for_each(|_| machine.keepalive_limit.on_announced(7));

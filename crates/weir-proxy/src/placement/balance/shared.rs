@@ -2,6 +2,7 @@
 //!
 //! A worker writes only its own cells, which lie together; reading what is a turn old does no harm.
 
+use crate::base::keys::{Key, ServerIndex};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::Statistic;
@@ -35,19 +36,19 @@ impl Shared {
         Shared { cells, recovered_us: (0..servers).map(|_| AtomicU64::new(0)).collect(), servers }
     }
 
-    fn cell(&self, server: usize, worker: usize) -> &Cell {
-        &self.cells[worker * self.servers + server]
+    fn cell(&self, server: ServerIndex, worker: usize) -> &Cell {
+        &self.cells[worker * self.servers + server.index()]
     }
 
     /// What the other workers have at a server.
-    pub fn load_of_others(&self, server: usize, worker: usize) -> u32 {
+    pub fn load_of_others(&self, server: ServerIndex, worker: usize) -> u32 {
         let workers = self.cells.len().checked_div(self.servers).unwrap_or(0);
         let others = (0..workers).filter(|other| *other != worker);
         others.map(|other| self.cell(server, other).load.load(Relaxed)).sum()
     }
 
     /// Says what a worker has at a server.
-    pub fn set_load(&self, server: usize, worker: usize, load: u32) {
+    pub fn set_load(&self, server: ServerIndex, worker: usize, load: u32) {
         let cell = &self.cell(server, worker).load;
         if cell.load(Relaxed) != load {
             cell.store(load, Relaxed);
@@ -55,17 +56,17 @@ impl Shared {
     }
 
     /// When a server last came back, as any worker found; 0: it never was away.
-    pub fn recovered_us(&self, server: usize) -> u64 {
-        self.recovered_us[server].load(Relaxed)
+    pub fn recovered_us(&self, server: ServerIndex) -> u64 {
+        self.recovered_us[server.index()].load(Relaxed)
     }
 
     /// Says that a server has come back.
-    pub fn set_recovered(&self, server: usize, now_us: u64) {
-        self.recovered_us[server].store(now_us, Relaxed);
+    pub fn set_recovered(&self, server: ServerIndex, now_us: u64) {
+        self.recovered_us[server.index()].store(now_us, Relaxed);
     }
 
     /// Says how long a server takes for a worker's requests.
-    pub fn set_response(&self, server: usize, worker: usize, response_us: u32, samples: u32, now_us: u64) {
+    pub fn set_response(&self, server: ServerIndex, worker: usize, response_us: u32, samples: u32, now_us: u64) {
         let cell = self.cell(server, worker);
         cell.response_us.store(response_us, Relaxed);
         cell.samples.store(samples, Relaxed);
@@ -74,10 +75,10 @@ impl Shared {
 
     /// How long a server takes, over all workers; None when nobody knows. A percentile of all is not known exactly: the mean
     /// of the workers' percentiles, by number of answers, stands for it.
-    pub fn response_us(&self, server: usize, by: Statistic, now_us: u64) -> Option<u64> {
+    pub fn response_us(&self, server: ServerIndex, by: Statistic, now_us: u64) -> Option<u64> {
         let (mut sum, mut samples) = (0u64, 0u64);
         let (mut least, mut most) = (u32::MAX, 0);
-        for cell in self.cells.iter().skip(server).step_by(self.servers.max(1)) {
+        for cell in self.cells.iter().skip(server.index()).step_by(self.servers.max(1)) {
             let (response_us, count) = (cell.response_us.load(Relaxed), cell.samples.load(Relaxed));
             if count == 0 || now_us.saturating_sub(cell.measured_us.load(Relaxed)) > STALE_US {
                 continue;
@@ -101,22 +102,26 @@ mod tests {
 
     use super::*;
 
+    fn server(number: u32) -> ServerIndex {
+        ServerIndex::new(number)
+    }
+
     #[test]
     fn loads_of_the_others() {
         let shared = Shared::new(2, 3);
-        (0..3).for_each(|worker| shared.set_load(1, worker, 1 << worker));
-        assert_eq!([0, 1, 2].map(|worker| shared.load_of_others(1, worker)), [6, 5, 3]);
-        assert_eq!(shared.load_of_others(0, 0), 0);
+        (0..3).for_each(|worker| shared.set_load(server(1), worker, 1 << worker));
+        assert_eq!([0, 1, 2].map(|worker| shared.load_of_others(server(1), worker)), [6, 5, 3]);
+        assert_eq!(shared.load_of_others(server(0), 0), 0);
     }
 
     #[test]
     fn response_times_of_all() {
         let shared = Shared::new(2, 2);
-        assert_eq!(shared.response_us(1, Statistic::Avg, 0), None);
-        shared.set_response(1, 0, 100, 30, 1_000_000);
-        shared.set_response(1, 1, 500, 10, 3_000_000);
-        shared.set_response(0, 1, 9, 10, 3_000_000);
-        let read = |by, now_us| shared.response_us(1, by, now_us);
+        assert_eq!(shared.response_us(server(1), Statistic::Avg, 0), None);
+        shared.set_response(server(1), 0, 100, 30, 1_000_000);
+        shared.set_response(server(1), 1, 500, 10, 3_000_000);
+        shared.set_response(server(0), 1, 9, 10, 3_000_000);
+        let read = |by, now_us| shared.response_us(server(1), by, now_us);
         assert_eq!(read(Statistic::Avg, 3_000_000), Some(200));
         assert_eq!(read(Statistic::Percentile(9000), 3_000_000), Some(200));
         assert_eq!((read(Statistic::Min, 3_000_000), read(Statistic::Max, 3_000_000)), (Some(100), Some(500)));

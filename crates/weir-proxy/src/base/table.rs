@@ -1,0 +1,129 @@
+//! A list that is indexed by keys of one type, and runs of such keys.
+
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut};
+
+use super::keys::Key;
+
+/// Rows that are never taken out again.
+#[derive(Debug)]
+pub(crate) struct Table<K, T> {
+    rows: Vec<T>,
+    keys: PhantomData<K>,
+}
+
+impl<K, T> Default for Table<K, T> {
+    fn default() -> Table<K, T> {
+        Table { rows: Vec::new(), keys: PhantomData }
+    }
+}
+
+impl<K: Key, T> Table<K, T> {
+    /// Adds a row.
+    pub(crate) fn push(&mut self, row: T) {
+        self.rows.push(row);
+    }
+
+    /// Rows there are.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The key of the row that is added next.
+    pub(crate) fn next(&self) -> K {
+        K::new(self.rows.len() as u32)
+    }
+
+    /// Keys of all rows.
+    pub(crate) fn keys(&self) -> Run<K> {
+        Run::new(K::new(0), self.rows.len())
+    }
+
+    /// A row, if it is there.
+    pub(crate) fn get(&self, key: K) -> Option<&T> {
+        self.rows.get(key.index())
+    }
+
+    /// A row to change, if it is there.
+    pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut T> {
+        self.rows.get_mut(key.index())
+    }
+
+    /// All rows.
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, T> {
+        self.rows.iter()
+    }
+
+    /// All rows, to change.
+    pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
+        self.rows.iter_mut()
+    }
+}
+
+impl<K: Key, T> Index<K> for Table<K, T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, key: K) -> &T {
+        &self.rows[key.index()]
+    }
+}
+
+impl<K: Key, T> IndexMut<K> for Table<K, T> {
+    #[inline]
+    fn index_mut(&mut self, key: K) -> &mut T {
+        &mut self.rows[key.index()]
+    }
+}
+
+/// Keys that follow each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run<K> {
+    first: K,
+    count: u32,
+}
+
+impl<K: Key> Run<K> {
+    /// So many, from this one on.
+    pub(crate) fn new(first: K, count: usize) -> Run<K> {
+        Run { first, count: count as u32 }
+    }
+
+    /// The first one.
+    pub(crate) fn first(self) -> K {
+        self.first
+    }
+
+    /// How many there are.
+    pub(crate) fn len(self) -> usize {
+        self.count as usize
+    }
+
+    /// All of them, ascending.
+    pub(crate) fn iter(self) -> impl DoubleEndedIterator<Item = K> + Clone {
+        let first = self.first.number();
+        (first..first + self.count).map(K::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::ServerIndex;
+    use super::*;
+
+    #[test]
+    fn rows_have_the_keys_that_were_said() {
+        let mut table = Table::<ServerIndex, char>::default();
+        for row in ['a', 'b', 'c'] {
+            let key = table.next();
+            table.push(row);
+            assert_eq!(table[key], row);
+        }
+        assert_eq!(table.keys().iter().map(|key| table[key]).collect::<String>(), "abc");
+        let behind = Run::new(ServerIndex::new(0) + 1, 2);
+        assert_eq!(behind.iter().map(Key::number).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((behind.first().number(), behind.len()), (1, 2));
+        table[behind.first()] = 'x';
+        assert_eq!((table.get(ServerIndex::new(1)), table.get(ServerIndex::new(3))), (Some(&'x'), None));
+    }
+}
