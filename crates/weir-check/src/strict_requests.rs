@@ -43,12 +43,31 @@ pub struct StrictRequests {
     /// The request whose body isn't complete, and where that ends.
     open: Option<(Request, BodyReader)>,
     ready: VecDeque<Request>,
-    /// For each request whose head was seen and that isn't answered: may another follow it? And its head.
-    unanswered: VecDeque<(bool, Vec<u8>)>,
+    /// The requests whose heads were seen and that aren't answered.
+    unanswered: VecDeque<Unanswered>,
     /// Most requests that were ever unanswered at once.
     unanswered_max: usize,
     /// After 101: raw bytes that nobody took.
     tunnel: Option<Vec<u8>>,
+}
+
+/// A request whose head was seen.
+#[derive(Debug)]
+struct Unanswered {
+    /// Another may follow it.
+    followed: bool,
+    /// It was sent once more behind what must not be followed, or is that.
+    repeated: bool,
+    head: Vec<u8>,
+}
+
+impl Unanswered {
+    /// Whether these bytes may be the request once more, or its beginning: even behind what must not be followed, since the answer is
+    /// for nobody.
+    fn is_repeated_by(&self, bytes: &[u8]) -> bool {
+        let len = self.head.len().min(bytes.len());
+        self.followed && !self.repeated && self.head[..len] == bytes[..len]
+    }
 }
 
 impl StrictRequests {
@@ -136,12 +155,8 @@ impl StrictRequests {
     fn feed_head(&mut self, input: &[u8]) -> Result<usize, Violation> {
         let before = self.pending.len();
         self.pending.extend_from_slice(input);
-        // But for what is unanswered, once more: its answer is for nobody.
-        let repeated = |(_, head): &(bool, Vec<u8>)| {
-            let len = head.len().min(self.pending.len());
-            head[..len] == self.pending[..len]
-        };
-        if self.unanswered.back().is_some_and(|(followed, _)| !followed) && !self.unanswered.iter().any(repeated) {
+        let closed = self.unanswered.back().is_some_and(|last| !last.followed);
+        if closed && !self.unanswered.iter().any(|one| one.is_repeated_by(&self.pending)) {
             return Err(Violation::new(self.offset, "bytes behind a request that must not be followed", input));
         }
         let fault = |(at, rule), bytes: &[u8], offset: u64| Violation::new(offset + at as u64, rule, bytes);
@@ -151,7 +166,12 @@ impl StrictRequests {
         let request =
             self.head(&self.pending[..end]).map_err(|rule| Violation::new(self.offset, rule, &self.pending[..end]))?;
         let last = self.rules.lasts && request.0.invites_surplus();
-        self.unanswered.push_back((request.0.may_be_followed() && !last, self.pending[..end].to_vec()));
+        let head = self.pending[..end].to_vec();
+        if let Some(first) = self.unanswered.iter_mut().find(|one| closed && one.is_repeated_by(&head)) {
+            first.repeated = true;
+        }
+        let followed = request.0.may_be_followed() && !last && !closed;
+        self.unanswered.push_back(Unanswered { followed, repeated: closed, head });
         self.unanswered_max = self.unanswered_max.max(self.unanswered.len());
         self.open = Some(request);
         self.offset += end as u64;
@@ -338,7 +358,18 @@ mod tests {
         checker.feed(&get).unwrap();
         checker.feed(&get).unwrap();
         assert_eq!(checker.unanswered_max(), 2);
-        checker.feed(&request("GET / HTTP/1.1", "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n")).unwrap();
+        let upgrade = request("GET / HTTP/1.1", "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+        checker.feed(&upgrade).unwrap();
+        // Each that may be followed once more, and nothing else.
+        checker.feed(&get[..10]).unwrap();
+        checker.feed(&get[10..]).unwrap();
+        checker.feed(&get).unwrap();
         assert!(checker.feed(&get[..1]).is_err());
+        for other in [upgrade.clone(), request("GET /other HTTP/1.1", "\r\n")] {
+            let mut checker = StrictRequests::new(Rules::default());
+            checker.feed(&get).unwrap();
+            checker.feed(&upgrade).unwrap();
+            assert!(checker.feed(&other).is_err());
+        }
     }
 }

@@ -13,6 +13,7 @@ use super::upstream::LARGE_BYTES;
 use crate::base::keys::ConnKey;
 use crate::cross::mail::AnswerHead;
 use crate::request::pending_request::{LinkId, PendingRequest};
+use crate::upstream::entry::Silence;
 use crate::upstream::trust::Doubt;
 
 impl Engine {
@@ -84,13 +85,15 @@ impl Engine {
     /// on the connection behind it.
     #[inline]
     fn begin_answer(&mut self, index: ConnKey, ask: &PendingRequest, head: &ReplyHead) {
-        if head.status >= self.servers[self.links.at(index).server].notable_from {
+        let link = self.links.at(index);
+        let is_copy = link.entries.front().is_some_and(|entry| entry.is_copy);
+        if head.status >= self.servers[link.server].notable_from && !is_copy {
             self.on_notable_answer(index, ask, head.status);
         }
         self.measure(index);
         let link = self.links.at_mut(index);
         (link.begun, link.begun_us) = (true, self.now_us);
-        if link.nudged {
+        if link.silence != Silence::Short {
             self.judge_silence(index);
         }
         let link = self.links.at(index);

@@ -16,7 +16,7 @@ use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
 use crate::request::pending_request::{LinkId, PendingRequest, RequestFlags};
 use crate::upstream::connection::{LinkState, UpstreamConn};
-use crate::upstream::entry::Entry;
+use crate::upstream::entry::{Entry, Silence};
 use crate::upstream::request_log::RequestLog;
 use crate::upstream::server::Reach;
 use crate::upstream::trust::Doubt;
@@ -205,6 +205,9 @@ impl Engine {
             None => machine.trust.on_surplus(),
         };
         self.refresh_links(server);
+        if doubt == Some(Doubt::CutsShort) {
+            self.hurry_silent(server);
+        }
         demoted
     }
 
@@ -392,7 +395,7 @@ impl Engine {
         let mut again = Vec::new();
         for (position, mut entry) in std::mem::take(&mut lost.entries).into_iter().enumerate() {
             let oldest = position == 0;
-            let accused = !lost.is_unsent(&entry) && (lost.loss == Loss::Died || oldest);
+            let accused = !lost.is_unsent(&entry) && !entry.is_copy && (lost.loss == Loss::Died || oldest);
             let refused = crash.is_some_and(|crash| accused && self.accuse(crash, lost.rested, &entry, &lost.log));
             if entry.ask.traits.has(RequestFlags::QUARANTINED) {
                 if accused {
@@ -514,6 +517,7 @@ impl Engine {
             return;
         }
         (link.paused, link.yields, link.stalled) = (pause, false, false);
+        link.silence = Silence::Unread;
         link.paused_by = client;
         let server = link.server;
         if !tunnel {

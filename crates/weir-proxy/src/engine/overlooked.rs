@@ -11,7 +11,7 @@ use super::Engine;
 use super::loss::Loss;
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::ending::UpstreamEnd;
-use crate::upstream::entry::Entry;
+use crate::upstream::entry::Silence;
 use crate::upstream::overlook::PATIENCE_US_MAX;
 use crate::upstream::trust::Doubt;
 
@@ -27,79 +27,111 @@ impl Engine {
         let Some(since_us) = link.silent_since_us().filter(|_| self.servers[server].usual.watches()) else {
             return true;
         };
-        let wanted = link.entries.iter().any(|entry| !entry.cancelled && !self.is_gone(entry.ask.id));
-        let done = link.nudged_us < u64::MAX && link.nudged_us >= since_us;
-        let due_us = match wanted {
-            true if done => return true,
-            true => since_us.saturating_add(self.silence_max_us(server, index, since_us)),
-            false => since_us + PATIENCE_US_MAX,
+        let wanted = link.entries.front().is_some_and(|front| !front.cancelled && !self.is_gone(front.ask.id));
+        let (patience_us, at_most_us) = self.patience_with(server, index, since_us);
+        let nudge_us = since_us.saturating_add(at_most_us);
+        let due_us = match link.silence {
+            _ if !wanted => nudge_us.max(since_us + PATIENCE_US_MAX),
+            Silence::Short => since_us.saturating_add(patience_us),
+            Silence::Long => nudge_us,
+            // Its client may leave.
+            Silence::Nudged(_) | Silence::Unread => self.now_us + PATIENCE_US_MAX,
         };
         if self.now_us < due_us {
             self.arm_late(index, due_us);
-        } else if wanted {
-            self.nudge(index);
-        } else {
+        } else if !wanted {
             // Its server may never say anything again.
-            self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled);
+            if self.may_send_again(index) {
+                self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled);
+                return false;
+            }
+            self.arm_late(index, self.now_us + PATIENCE_US_MAX);
+        } else if link.silence == Silence::Short {
+            self.links.at_mut(index).silence = Silence::Long;
+            self.arm_late(index, nudge_us.max(self.now_us));
+        } else if !self.nudge(index) {
+            self.arm_late(index, self.now_us + PATIENCE_US_MAX);
         }
-        wanted || self.now_us < due_us
+        true
     }
 
-    /// How long an answer may be silent, each time a little different: so an answer that takes its time can't be taken for one that
-    /// came because of what was sent.
-    fn silence_max_us(&self, server: ServerIndex, index: ConnKey, since_us: u64) -> u64 {
+    /// How long an answer may be silent, and after how long something is sent, each time a little different: so an answer that takes its
+    /// time can't be taken for one that came because of that.
+    fn patience_with(&self, server: ServerIndex, index: ConnKey, since_us: u64) -> (u64, u64) {
         let machine = &self.servers[server];
         let late_us = machine.usual.late_us();
         let patience_us = machine.usual.overlook.patience_us(late_us);
         if machine.trust.penalty_for(self.now_us) == Some(Doubt::CutsShort) {
-            return patience_us.min(late_us);
+            let little_us = patience_us.min(late_us);
+            return (little_us, little_us);
         }
         let random = (since_us ^ (index.index() as u64) << 32).wrapping_mul(SPREAD) >> 32;
-        patience_us.saturating_add(random % patience_us)
+        (patience_us, patience_us.saturating_add(random % patience_us))
     }
 
-    /// Sends the first request that somebody waits for once more, behind the others.
-    fn nudge(&mut self, index: ConnKey) {
-        let link = self.links.at(index);
-        let plan = &self.plan.upstreams[usize::from(self.servers[link.server].upstream)];
-        let fits = link.entries.len() < plan.queue_size as usize;
-        let may = |entry: &&Entry| entry.is_movable() && !self.is_gone(entry.ask.id);
-        let Some(entry) = link.entries.iter().find(may).filter(|_| fits) else { return };
-        let (ask, start, len) = (entry.ask, entry.start, entry.len as usize);
+    /// Whether nobody waits for anything on a connection.
+    pub(super) fn is_unwanted(&self, index: ConnKey) -> bool {
+        self.links.at(index).entries.iter().all(|entry| entry.cancelled || self.is_gone(entry.ask.id))
+    }
+
+    /// Sends the oldest request once more, behind the others. False: it can't be.
+    fn nudge(&mut self, index: ConnKey) -> bool {
         let link = self.links.at_mut(index);
-        let again = link.log.end();
-        let bytes = link.log.copy(start, len);
+        let server = &mut self.servers[link.server];
+        let queue_size = self.plan.upstreams[usize::from(server.upstream)].queue_size as usize;
+        let fits = link.entries.len() < queue_size && !server.is_full();
+        let Some(front) = link.entries.front_mut().filter(|front| fits && front.is_movable()) else { return false };
+        front.doubled = true;
+        let (ask, start, len) = (front.ask, front.start, front.len as usize);
+        let (again, bytes) = (link.log.end(), link.log.copy(start, len));
         link.log.pending().extend_from_slice(&bytes);
-        (link.nudged, link.nudged_us) = (true, self.now_us);
-        self.push_to_link(index, ask, again);
-        let link = self.links.at_mut(index);
-        if let Some(last) = link.entries.back_mut() {
-            (last.cancelled, last.doubled) = (true, true);
+        link.push(ask, again, self.now_us);
+        if let Some(copy) = link.entries.back_mut() {
+            (copy.cancelled, copy.is_copy) = (true, true);
         }
-        let stats = &self.servers[link.server].stats;
+        (link.nudged, link.silence) = (true, Silence::Nudged(self.now_us));
+        server.inflight += 1;
+        server.stats.requests.add(1);
+        server.stats.escapes.add(1);
+        server.refresh(link, self.now_us);
+        self.counters.pipelined.add(1);
+        self.counters.in_flight.add(1);
         self.counters.escapes.add(1);
-        stats.escapes.add(1);
+        self.charge_link(index);
         self.mark_link(index);
+        true
     }
 
-    /// An answer begins on a connection on which a request was sent once more.
+    /// An answer begins that was waited for for long.
+    #[cold]
     pub(super) fn judge_silence(&mut self, index: ConnKey) {
         let now_us = self.now_us;
-        let link = self.links.at_mut(index);
+        let link = self.links.at(index);
         let server = link.server;
-        let nudged_us = std::mem::replace(&mut link.nudged_us, u64::MAX);
         let machine = &mut self.servers[server];
-        let known = machine.trust.penalty_for(now_us) == Some(Doubt::CutsShort);
         let late_us = machine.usual.late_us();
-        if nudged_us == u64::MAX || known || !machine.usual.overlook.on_answer(late_us, now_us - nudged_us) {
-            return;
+        let known = machine.trust.penalty_for(now_us) == Some(Doubt::CutsShort);
+        let proved = match link.silence {
+            _ if known => false,
+            Silence::Nudged(us) => machine.usual.overlook.on_answer(late_us, now_us, now_us - us),
+            Silence::Long => {
+                machine.usual.overlook.on_own_answer();
+                false
+            }
+            Silence::Short | Silence::Unread => false,
+        };
+        if proved {
+            self.doubt_server(server, Some(Doubt::CutsShort));
+            self.tell_all_doubt(server, Some(Doubt::CutsShort));
         }
-        self.doubt_server(server, Some(Doubt::CutsShort));
-        self.tell_all_doubt(server, Some(Doubt::CutsShort));
+    }
+
+    /// A server is known not to bear pipelining: what may be overlooked is looked at without patience.
+    pub(super) fn hurry_silent(&mut self, server: ServerIndex) {
         for position in 0..self.servers[server].links.len() {
             let index = self.servers[server].links[position];
             if self.links.at(index).silent_since_us().is_some() {
-                self.arm_late(index, now_us);
+                self.arm_late(index, self.now_us);
             }
         }
     }

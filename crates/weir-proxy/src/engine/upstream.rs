@@ -306,12 +306,17 @@ impl Engine {
         if machine.reach != Reach::Proven && !machine.private {
             machine.reach = Reach::Proven;
         }
-        machine.usual.on_answers(elapsed_us, answered);
+        let nudged = self.links.at(index).nudged;
+        if !nudged {
+            machine.usual.on_answers(elapsed_us, answered);
+        }
         machine.note_answers(answer_bytes, answered);
         // What waits because all connections are full would stand in line behind this one.
         let waiting = machine.waiting.len() / machine.made().max(1) as usize;
         let depth = before.depth + waiting as u32;
-        machine.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first: before.first });
+        if !nudged {
+            machine.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first: before.first });
+        }
         self.after_answers(index, server, elapsed_us / u64::from(answered));
     }
 
@@ -342,11 +347,11 @@ impl Engine {
             self.lose_link(index, Loss::Ours, UpstreamEnd::ShareClient);
             return;
         }
-        if link.nudged && link.entries.iter().all(|entry| entry.cancelled) {
+        if self.links.at(index).nudged && self.is_unwanted(index) {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Overlooked);
             return;
         }
-        if link.entries.is_empty() && self.should_leave(index) {
+        if self.links.at(index).entries.is_empty() && self.should_leave(index) {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Crowded);
             return self.retire_if_unwanted(server);
         }

@@ -157,7 +157,8 @@ counters! {
     moves: Total,
     /// Requests sent again because a connection closed on purpose after another answer.
     resends: Total,
-    /// Requests sent again on another connection because the answer in front of them was late.
+    /// Requests sent again on another connection because the answer in front of them was late, or once more on their own because they
+    /// seem to be overlooked.
     escapes: Total,
     /// Requests sent again after a failure: each counts against forward-retries.
     retries: Total,

@@ -22,7 +22,7 @@ use crate::observe::accounting::Account;
 use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
 use crate::retry::poison::CRASH_US;
 use crate::upstream::backoff::Backoff;
-use crate::upstream::entry::Entry;
+use crate::upstream::entry::{Entry, Silence};
 use crate::upstream::misframing::Print;
 use crate::upstream::private_pool::Owner;
 use crate::upstream::request_log::RequestLog;
@@ -221,10 +221,9 @@ pub(crate) struct UpstreamConn {
     pub give_up_us: u64,
     /// Why it was last closed, for status.
     pub closed_why: Option<UpstreamEnd>,
-    /// When a request was last sent once more on it, because its server seems to have overlooked the oldest, whose answer has not
-    /// begun since; `u64::MAX`: never.
-    pub nudged_us: u64,
-    /// That has happened.
+    /// How the wait for the next answer goes.
+    pub silence: Silence,
+    /// A request was sent once more on it: it takes no others, and ends when nobody waits for anything on it.
     pub nudged: bool,
     /// Glitches on it since it was established.
     pub glitches: u32,
@@ -262,7 +261,6 @@ impl UpstreamConn {
             late_due_us: u64::MAX,
             unheard_us: u64::MAX,
             unheard_due_us: u64::MAX,
-            nudged_us: u64::MAX,
             rest_due_us: u64::MAX,
             first_due_us: u64::MAX,
             quote_due_us: u64::MAX,
@@ -390,6 +388,7 @@ impl UpstreamConn {
             soon,
             cancelled: false,
             doubled: false,
+            is_copy: false,
         });
     }
 
@@ -554,6 +553,7 @@ impl UpstreamConn {
         self.print = None;
         self.quote_over = false;
         self.late = false;
+        self.silence = Silence::Short;
         // Another client's answer comes next: that one has stopped nothing.
         self.paused &= self.entries.front().is_some_and(|next| next.ask.client == self.paused_by);
         self.yields &= self.paused;

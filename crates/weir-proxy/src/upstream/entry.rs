@@ -22,15 +22,32 @@ pub(crate) struct Entry {
     pub soon: bool,
     /// Nobody wants the answer any more.
     pub cancelled: bool,
-    /// Nobody does because it was sent once more, here or elsewhere; or because it is what was sent once more.
+    /// It was sent once more, here or elsewhere.
     pub doubled: bool,
+    /// It is what was sent once more here: nobody ever wants its answer.
+    pub is_copy: bool,
+}
+
+/// What has become of the wait for the next answer of a connection, while its server may have overlooked the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Silence {
+    /// It has not lasted for long.
+    #[default]
+    Short,
+    /// It has outlasted the patience with the server.
+    Long,
+    /// Something was sent for that reason, at this time.
+    Nudged(u64),
+    /// It says nothing: what comes was not read for a while.
+    Unread,
 }
 
 impl Entry {
     /// Whether it may be sent again on another connection while this one still has it.
     pub(crate) fn is_movable(&self) -> bool {
         let traits = self.ask.traits;
-        traits.has(RequestFlags::PIPELINABLE) && traits.has(RequestFlags::RETRIABLE) && !self.cancelled
+        let sent_once = !self.cancelled && !self.doubled;
+        traits.has(RequestFlags::PIPELINABLE) && traits.has(RequestFlags::RETRIABLE) && sent_once
     }
 }
 
@@ -38,8 +55,8 @@ impl UpstreamConn {
     /// Since when the next request to be answered may have been overlooked by its server: it was sent behind another one, and nothing
     /// of its answer has come, nor an interim one. None: it can't.
     pub(crate) fn silent_since_us(&self) -> Option<u64> {
-        let silent =
-            self.is_ready() && self.owner.is_none() && !self.begun && self.interims() == 0 && !self.has_stash();
+        let read = self.is_ready() && !self.paused && self.silence != Silence::Unread;
+        let silent = read && self.owner.is_none() && !self.begun && self.interims() == 0 && !self.has_stash();
         let front = self.entries.front().filter(|front| silent && front.behind)?;
         let sent = self.unsent() == 0 && front.start < self.log.flushed();
         sent.then(|| self.next_since_us())

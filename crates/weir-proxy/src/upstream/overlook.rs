@@ -5,7 +5,7 @@
 //! [`OverlookDetector::patience_us`] and up to twice as long, at random, a request is sent once more behind the others, which wakes such a
 //! server (`engine/overlooked.rs`). A server that overlooks begins to answer within what its answers usually take; one that is only
 //! slow does so by chance, at most one time in eight. So [`HITS_MIN`] in a row are proof, and each answer that comes at another time doubles
-//! the patience. Bound: two numbers. docs/pipelining.md#what-may-follow-what
+//! the patience; one that was about to be waited for, and came before anything was sent, begins the count anew. Bound: three numbers. docs/pipelining.md#what-may-follow-what
 
 /// The least patience.
 const PATIENCE_US_MIN: u64 = 100_000;
@@ -17,6 +17,8 @@ const PATIENCE_FACTOR: u64 = 8;
 const USUAL_US_MIN: u64 = 5_000;
 /// While nobody knows how long answers take.
 const UNKNOWN_US: u64 = 60_000;
+/// Answers within this time of one that counted may have one reason: what a pause has held up comes at once.
+const APART_US: u64 = 100_000;
 /// So many answers that begin as soon as a request was sent once more are no chance.
 const HITS_MIN: u8 = 4;
 
@@ -25,6 +27,7 @@ const HITS_MIN: u8 = 4;
 pub(crate) struct OverlookDetector {
     hits: u8,
     misses: u8,
+    hit_us: u64,
 }
 
 impl OverlookDetector {
@@ -37,17 +40,26 @@ impl OverlookDetector {
 
     /// An answer begins, `after_us` after something was sent because it was silent. True: the server overlooks requests, and the
     /// count begins anew.
-    pub(crate) fn on_answer(&mut self, late_us: u64, after_us: u64) -> bool {
+    pub(crate) fn on_answer(&mut self, late_us: u64, now_us: u64, after_us: u64) -> bool {
         if after_us > usual_us(late_us) {
-            *self = OverlookDetector { hits: 0, misses: self.misses.saturating_add(1) };
+            (self.hits, self.misses) = (0, self.misses.saturating_add(1));
             return false;
         }
-        *self = OverlookDetector { hits: self.hits + 1, misses: 0 };
+        self.misses = 0;
+        if self.hits > 0 && now_us.saturating_sub(self.hit_us) < APART_US {
+            return false;
+        }
+        (self.hits, self.hit_us) = (self.hits + 1, now_us);
         let proved = self.hits >= HITS_MIN;
         if proved {
             self.hits = 0;
         }
         proved
+    }
+
+    /// An answer begins that was silent for long, before anything was sent because of that.
+    pub(crate) fn on_own_answer(&mut self) {
+        self.hits = 0;
     }
 }
 
@@ -65,9 +77,27 @@ mod tests {
     #[test]
     fn four_in_a_row_are_proof() {
         let mut detector = OverlookDetector::default();
-        let found = (1..=12).filter(|_| detector.on_answer(20_000, 300)).count();
-        assert_eq!(found, 3);
-        assert!(!(0..100).any(|n| detector.on_answer(20_000, if n % 4 == 3 { 5_001 } else { 5_000 })));
+        let found: Vec<_> = (1..=12).filter(|n| detector.on_answer(20_000, n * APART_US, 300)).collect();
+        assert_eq!(found, [4, 8, 12]);
+        assert!(!(13..100).any(|n| detector.on_answer(20_000, n * APART_US, if n % 4 == 3 { 5_001 } else { 5_000 })));
+    }
+
+    #[test]
+    fn answers_at_once_have_one_reason() {
+        let mut detector = OverlookDetector::default();
+        assert!(!(0..1_000).any(|_| detector.on_answer(20_000, 7, 300)));
+        assert!(!(0..1_000).any(|_| detector.on_answer(20_000, APART_US + 6, 300)));
+    }
+
+    #[test]
+    fn an_answer_of_its_own_begins_anew() {
+        let mut detector = OverlookDetector::default();
+        for n in 0..100 {
+            assert!(!detector.on_answer(20_000, n * APART_US, 300));
+            if n % 3 == 2 {
+                detector.on_own_answer();
+            }
+        }
     }
 
     #[test]
@@ -75,17 +105,17 @@ mod tests {
         let mut detector = OverlookDetector::default();
         let mut patience = vec![detector.patience_us(20_000)];
         for _ in 0..7 {
-            detector.on_answer(20_000, 1_000_000);
+            detector.on_answer(20_000, 0, 1_000_000);
             patience.push(detector.patience_us(20_000));
         }
         assert_eq!(patience, [100_000, 200_000, 400_000, 800_000, 1_600_000, 2_000_000, 2_000_000, 2_000_000]);
-        detector.on_answer(20_000, 1_000);
+        detector.on_answer(20_000, 0, 1_000);
         assert_eq!(detector.patience_us(20_000), 100_000);
         // Eight times what is usual, also where that is long.
         assert_eq!(detector.patience_us(400_000), 800_000);
         assert_eq!(detector.patience_us(12_000_000), 24_000_000);
         assert_eq!(detector.patience_us(u64::MAX), 480_000);
-        (0..300).for_each(|_| assert!(!detector.on_answer(20_000, u64::MAX)));
+        (0..300).for_each(|_| assert!(!detector.on_answer(20_000, 0, u64::MAX)));
         assert_eq!(detector.patience_us(12_000_000), 24_000_000);
     }
 }

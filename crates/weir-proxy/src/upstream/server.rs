@@ -441,7 +441,7 @@ impl Server {
         let position = link.position as usize;
         let empty = link.entries.is_empty();
         // One that is empty has outlived what was learned from others.
-        let spent = !empty && link.answers + link.entries.len() as u64 >= self.keepalive_limit.limit();
+        let spent = !empty && (link.nudged || link.answers + link.entries.len() as u64 >= self.keepalive_limit.limit());
         let kept = self.kept == Some(link.position);
         let up = link.state == LinkState::Ready && link.persist && !spent && !link.locating && !kept;
         let idle = up && empty && !link.syncing && !link.unseen;

@@ -264,3 +264,45 @@ fn what_is_bound_stays_where_no_more_is_taken() {
     assert!(world.seen_by("bbbb0001").iter().all(|seen| *seen == server));
     world.finish();
 }
+
+/// Each answer takes hardly longer than weir is patient: whatever is sent then, the answer comes at once.
+#[test]
+fn a_server_that_always_takes_as_long_overlooks_nothing() {
+    for us in [100_500, 102_000, 104_500] {
+        let (mut world, clients) = pipelined(60);
+        world.serve(move |seen| match slow(seen) {
+            true => Some(vec![Do::Delay(us), Do::Answer(answer(seen.request))]),
+            false => at_once(seen),
+        });
+        for round in 0..300 {
+            for (n, client) in clients.iter().enumerate() {
+                let path = if n == 7 { "/slow" } else { "/v" };
+                world.ask(*client, "GET", &format!("{path}?n=b{n:03}{round:04}"), "");
+            }
+            world.run_for(300_000);
+        }
+        assert_eq!(demotions(&world), 0);
+        world.finish();
+    }
+}
+
+/// A server that stops for hardly longer than that, with something unanswered on all connections.
+#[test]
+fn a_short_pause_overlooks_nothing() {
+    let mut world = World::started(deep(64), 1, 1);
+    let clients: Vec<usize> = (0..800).map(|_| world.client()).collect();
+    all_ask(&mut world, &clients, 20, "aaaa", 1_000_000);
+    for round in 0..10_u64 {
+        let ends_us = world.now_us + 103_000;
+        let mut paused = BTreeSet::new();
+        world.serve(move |seen| {
+            let stopped = seen.behind && paused.insert(seen.conn);
+            let pause = stopped.then(|| Do::Delay(ends_us.saturating_sub(seen.now_us)));
+            Some(pause.into_iter().chain(at_once(seen)?).collect())
+        });
+        clients.iter().enumerate().for_each(|(n, client)| world.get(*client, &format!("b{n:03}{round:04}")));
+        world.run_for(3_000_000);
+    }
+    assert_eq!(demotions(&world), 0);
+    world.finish();
+}
