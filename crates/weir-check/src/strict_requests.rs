@@ -44,16 +44,21 @@ pub struct StrictRequests {
     open: Option<(Request, BodyReader)>,
     ready: VecDeque<Request>,
     /// The requests whose heads were seen and that aren't answered.
-    unanswered: VecDeque<Unanswered>,
+    unanswered: VecDeque<Seen>,
+    /// Those that are: weir may not know that yet.
+    answered: VecDeque<Seen>,
     /// Most requests that were ever unanswered at once.
     unanswered_max: usize,
     /// After 101: raw bytes that nobody took.
     tunnel: Option<Vec<u8>>,
 }
 
+/// Answered requests that are remembered.
+const ANSWERED_MAX: usize = 64;
+
 /// A request whose head was seen.
 #[derive(Debug)]
-struct Unanswered {
+struct Seen {
     /// Another may follow it.
     followed: bool,
     /// It was sent once more behind what must not be followed, or is that.
@@ -61,7 +66,7 @@ struct Unanswered {
     head: Vec<u8>,
 }
 
-impl Unanswered {
+impl Seen {
     /// Whether these bytes may be the request once more, or its beginning: even behind what must not be followed, since the answer is
     /// for nobody.
     fn is_repeated_by(&self, bytes: &[u8]) -> bool {
@@ -107,7 +112,10 @@ impl StrictRequests {
 
     /// The oldest unanswered request has its final answer now.
     pub fn answered(&mut self) {
-        self.unanswered.pop_front();
+        self.answered.extend(self.unanswered.pop_front());
+        if self.answered.len() > ANSWERED_MAX {
+            self.answered.pop_front();
+        }
     }
 
     /// The oldest unanswered request was answered with 101: what follows is not HTTP.
@@ -156,7 +164,8 @@ impl StrictRequests {
         let before = self.pending.len();
         self.pending.extend_from_slice(input);
         let closed = self.unanswered.back().is_some_and(|last| !last.followed);
-        if closed && !self.unanswered.iter().any(|one| one.is_repeated_by(&self.pending)) {
+        let mut known = self.answered.iter().chain(&self.unanswered);
+        if closed && !known.any(|one| one.is_repeated_by(&self.pending)) {
             return Err(Violation::new(self.offset, "bytes behind a request that must not be followed", input));
         }
         let fault = |(at, rule), bytes: &[u8], offset: u64| Violation::new(offset + at as u64, rule, bytes);
@@ -167,11 +176,12 @@ impl StrictRequests {
             self.head(&self.pending[..end]).map_err(|rule| Violation::new(self.offset, rule, &self.pending[..end]))?;
         let last = self.rules.lasts && request.0.invites_surplus();
         let head = self.pending[..end].to_vec();
-        if let Some(first) = self.unanswered.iter_mut().find(|one| closed && one.is_repeated_by(&head)) {
+        let mut known = self.answered.iter_mut().chain(&mut self.unanswered);
+        if let Some(first) = known.find(|one| closed && one.is_repeated_by(&head)) {
             first.repeated = true;
         }
         let followed = request.0.may_be_followed() && !last && !closed;
-        self.unanswered.push_back(Unanswered { followed, repeated: closed, head });
+        self.unanswered.push_back(Seen { followed, repeated: closed, head });
         self.unanswered_max = self.unanswered_max.max(self.unanswered.len());
         self.open = Some(request);
         self.offset += end as u64;
