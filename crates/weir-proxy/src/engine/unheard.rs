@@ -45,6 +45,12 @@ impl UpstreamConn {
             self.unheard_us = now_us;
         }
     }
+
+    /// When what is not acknowledged was sent, as far as that is known: what was sent before something was last heard may have arrived.
+    fn lost_since_us(&self) -> u64 {
+        let lost = self.entries.iter().map(|entry| entry.sent_us).find(|sent_us| *sent_us >= self.unheard_us);
+        lost.unwrap_or(self.unheard_us)
+    }
 }
 
 impl Engine {
@@ -74,10 +80,7 @@ impl Engine {
     pub fn link_examined(&mut self, token: u64, delivery: Delivery) {
         let Some(index) = self.link_of(token) else { return };
         let link = self.links.at_mut(index);
-        // What was sent before something was last heard may have arrived.
-        let heard_us = link.unheard_us;
-        let lost = link.entries.iter().find(|entry| entry.sent_us > heard_us).or(link.entries.back());
-        let (server, since_us) = (link.server, lost.map_or(heard_us, |entry| entry.sent_us.max(heard_us)));
+        let (server, since_us) = (link.server, link.lost_since_us());
         match delivery {
             Delivery::Acknowledged => link.unheard_us = u64::MAX,
             Delivery::Underway => self.arm_unheard(index, self.now_us + AGAIN_US),
@@ -101,5 +104,35 @@ impl Engine {
                 self.lose_link(index, Loss::Ours, UpstreamEnd::Unacknowledged);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what is lost is dated by the first request that can't have arrived. How: one connection, step by step.
+
+    use super::*;
+    use crate::base::keys::{ExchangeKey, Key};
+    use crate::request::pending_request::{ExchangeId, RequestFlags};
+    use crate::upstream::queue::tests::request;
+
+    fn send(link: &mut UpstreamConn, now_us: u64) {
+        let id = ExchangeId { worker: 0, index: ExchangeKey::new(0), generation: 0 };
+        link.push(request(id, RequestFlags::PIPELINABLE, 0).ask, 0, now_us);
+        link.note_sent(now_us);
+    }
+
+    #[test]
+    fn what_is_lost_is_dated_by_the_first_that_can_not_have_arrived() {
+        let mut link = UpstreamConn::new(ServerIndex::new(0), 0, 0);
+        send(&mut link, 1_000);
+        send(&mut link, 1_200);
+        assert_eq!(link.lost_since_us(), 1_000, "nothing was heard since");
+        link.note_heard(1_500);
+        send(&mut link, 2_000);
+        send(&mut link, 3_000);
+        assert_eq!(link.lost_since_us(), 2_000, "those before may have arrived");
+        link.note_heard(4_000);
+        assert_eq!(link.lost_since_us(), 4_000, "all may have");
     }
 }
