@@ -86,8 +86,8 @@ impl Engine {
     #[inline]
     fn begin_answer(&mut self, index: ConnKey, ask: &PendingRequest, head: &ReplyHead) {
         let link = self.links.at(index);
-        let is_copy = link.entries.front().is_some_and(|entry| entry.is_copy);
-        if head.status >= self.servers[link.server].notable_from && !is_copy {
+        let is_copy = || link.entries.front().is_some_and(|entry| entry.is_copy);
+        if head.status >= self.servers[link.server].notable_from && !is_copy() {
             self.on_notable_answer(index, ask, head.status);
         }
         self.measure(index);

@@ -6,8 +6,8 @@
 //! of it. Only a share of all is moved, so that a server in trouble doesn't get its load multiplied; but all behind an answer that
 //! has begun and does not end (an event stream). The late request itself stays: only its own client waits for it. What a server
 //! seems to have overlooked is the business of [`super::overlooked`]. Where requests may not be moved (`escape`), what takes long still
-//! keeps its connection from others. What waits for a server all of whose connections have such answers, or large ones, goes to another server that has
-//! room. Slow clients are the business of [`super::aside`].
+//! keeps its connection from others. What waits for a server all of whose connections have such answers, or large ones, goes to another
+//! server that has room. Slow clients are the business of [`super::aside`].
 
 use super::Engine;
 use super::aside::{STALL_US, keeps_up};

@@ -15,7 +15,8 @@ use crate::upstream::server_state::{Order, ServerState};
 pub(super) const NEVER_US: u64 = u64::MAX;
 
 impl Engine {
-    /// The answers too many of a server (by its place among those of all upstreams) are forgotten, and how it ended connections: it may earn trust again.
+    /// The answers too many of a server (by its place among those of all upstreams) are forgotten, and that it did not bear pipelining:
+    /// it may earn trust again.
     pub fn clear_surplus(&mut self, server: u32) {
         let server = ServerIndex::new(server);
         if let Some(machine) = self.servers.get_mut(server) {

@@ -58,15 +58,20 @@ impl Engine {
     /// How long an answer may be silent, and after how long something is sent, each time a little different: so an answer that takes its
     /// time can't be taken for one that came because of that.
     fn patience_with(&self, server: ServerIndex, index: ConnKey, since_us: u64) -> (u64, u64) {
-        let machine = &self.servers[server];
-        let late_us = machine.usual.late_us();
-        let patience_us = machine.usual.overlook.patience_us(late_us);
-        if machine.trust.penalty_for(self.now_us) == Some(Doubt::CutsShort) {
+        let usual = &self.servers[server].usual;
+        let late_us = usual.late_us();
+        let patience_us = usual.overlook.patience_us(late_us);
+        if self.is_cut_short(server) {
             let little_us = patience_us.min(late_us);
             return (little_us, little_us);
         }
         let random = (since_us ^ (index.index() as u64) << 32).wrapping_mul(SPREAD) >> 32;
         (patience_us, patience_us.saturating_add(random % patience_us))
+    }
+
+    /// Whether a server is known not to bear pipelining.
+    fn is_cut_short(&self, server: ServerIndex) -> bool {
+        self.servers[server].trust.penalty_for(self.now_us) == Some(Doubt::CutsShort)
     }
 
     /// Whether nobody waits for anything on a connection.
@@ -77,7 +82,7 @@ impl Engine {
     /// Sends the oldest request once more, behind the others. False: it can't be.
     fn nudge(&mut self, index: ConnKey) -> bool {
         let link = self.links.at_mut(index);
-        let server = &mut self.servers[link.server];
+        let server = &self.servers[link.server];
         let queue_size = self.plan.upstreams[usize::from(server.upstream)].queue_size as usize;
         let fits = link.entries.len() < queue_size && !server.is_full();
         let Some(front) = link.entries.front_mut().filter(|front| fits && front.is_movable()) else { return false };
@@ -85,20 +90,13 @@ impl Engine {
         let (ask, start, len) = (front.ask, front.start, front.len as usize);
         let (again, bytes) = (link.log.end(), link.log.copy(start, len));
         link.log.pending().extend_from_slice(&bytes);
-        link.push(ask, again, self.now_us);
-        if let Some(copy) = link.entries.back_mut() {
+        (link.nudged, link.silence) = (true, Silence::Nudged(self.now_us));
+        server.stats.escapes.add(1);
+        self.counters.escapes.add(1);
+        self.add_entry(index, ask, again);
+        if let Some(copy) = self.links.at_mut(index).entries.back_mut() {
             (copy.cancelled, copy.is_copy) = (true, true);
         }
-        (link.nudged, link.silence) = (true, Silence::Nudged(self.now_us));
-        server.inflight += 1;
-        server.stats.requests.add(1);
-        server.stats.escapes.add(1);
-        server.refresh(link, self.now_us);
-        self.counters.pipelined.add(1);
-        self.counters.in_flight.add(1);
-        self.counters.escapes.add(1);
-        self.charge_link(index);
-        self.mark_link(index);
         true
     }
 
@@ -108,14 +106,14 @@ impl Engine {
         let now_us = self.now_us;
         let link = self.links.at(index);
         let server = link.server;
-        let machine = &mut self.servers[server];
-        let late_us = machine.usual.late_us();
-        let known = machine.trust.penalty_for(now_us) == Some(Doubt::CutsShort);
+        let known = self.is_cut_short(server);
+        let usual = &mut self.servers[server].usual;
+        let late_us = usual.late_us();
         let proved = match link.silence {
             _ if known => false,
-            Silence::Nudged(us) => machine.usual.overlook.on_answer(late_us, now_us, now_us - us),
+            Silence::Nudged(us) => usual.overlook.on_answer(late_us, now_us, now_us - us),
             Silence::Long => {
-                machine.usual.overlook.on_own_answer();
+                usual.overlook.on_own_answer();
                 false
             }
             Silence::Short | Silence::Unread => false,

@@ -436,6 +436,26 @@ impl Engine {
 
     /// Notes a request on a connection whose log already has its bytes from `start` on.
     pub(super) fn push_to_link(&mut self, index: ConnKey, ask: PendingRequest, start: u64) {
+        self.add_entry(index, ask, start);
+        let link = self.links.at(index);
+        if link.entries.len() == 2 || self.servers[link.server].watched {
+            self.watch_late(index);
+        }
+        let link = self.links.at(index);
+        if link.answers == 0 && link.entries.len() == 1 && link.owner.is_none() {
+            self.watch_first(index);
+        }
+        self.groups[usize::from(ask.upstream)].budget.on_sent(ask.tries == 0);
+        if ask.traits.has(RequestFlags::STREAMING) {
+            let link = self.link_id(index);
+            self.assigned(ask.id, link);
+        }
+        self.note_placed(ask.id, index);
+    }
+
+    /// Counts it, and has its bytes sent.
+    #[inline]
+    pub(super) fn add_entry(&mut self, index: ConnKey, ask: PendingRequest, start: u64) {
         let link = self.links.at_mut(index);
         if !link.entries.is_empty() {
             self.counters.pipelined.add(1);
@@ -445,22 +465,9 @@ impl Engine {
         server.inflight += 1;
         server.stats.requests.add(1);
         server.refresh(link, self.now_us);
-        if link.entries.len() == 2 || server.watched {
-            self.watch_late(index);
-        }
-        let link = self.links.at(index);
-        if link.answers == 0 && link.entries.len() == 1 && link.owner.is_none() {
-            self.watch_first(index);
-        }
         self.counters.in_flight.add(1);
         self.charge_link(index);
-        self.groups[usize::from(ask.upstream)].budget.on_sent(ask.tries == 0);
         self.mark_link(index);
-        if ask.traits.has(RequestFlags::STREAMING) {
-            let link = self.link_id(index);
-            self.assigned(ask.id, link);
-        }
-        self.note_placed(ask.id, index);
     }
 
     /// Gives waiting requests to connections as far as there is room, and has more made for the others.

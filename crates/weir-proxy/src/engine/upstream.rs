@@ -306,15 +306,13 @@ impl Engine {
         if machine.reach != Reach::Proven && !machine.private {
             machine.reach = Reach::Proven;
         }
-        let nudged = self.links.at(index).nudged;
-        if !nudged {
-            machine.usual.on_answers(elapsed_us, answered);
-        }
         machine.note_answers(answer_bytes, answered);
         // What waits because all connections are full would stand in line behind this one.
         let waiting = machine.waiting.len() / machine.made().max(1) as usize;
         let depth = before.depth + waiting as u32;
-        if !nudged {
+        // How long a server takes that had to be asked twice is not what it usually takes.
+        if !self.links.at(index).nudged {
+            machine.usual.on_answers(elapsed_us, answered);
             machine.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first: before.first });
         }
         self.after_answers(index, server, elapsed_us / u64::from(answered));

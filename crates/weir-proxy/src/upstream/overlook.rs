@@ -2,10 +2,11 @@
 //! with threads does so (its worker is woken by the socket, and does not look at what it has read already).
 //!
 //! The engine keeps one [`OverlookDetector`] a server and worker. When the next answer of a connection is silent for
-//! [`OverlookDetector::patience_us`] and up to twice as long, at random, a request is sent once more behind the others, which wakes such a
-//! server (`engine/overlooked.rs`). A server that overlooks begins to answer within what its answers usually take; one that is only
-//! slow does so by chance, at most one time in eight. So [`HITS_MIN`] in a row are proof, and each answer that comes at another time doubles
-//! the patience; one that was about to be waited for, and came before anything was sent, begins the count anew. Bound: three numbers. docs/pipelining.md#what-may-follow-what
+//! [`OverlookDetector::patience_us`] and up to twice as long, at random, a request is sent once more behind the others, which wakes such
+//! a server (`engine/overlooked.rs`). A server that overlooks begins to answer within what its answers usually take; one that is only
+//! slow does so by chance, at most one time in eight. So [`HITS_MIN`] in a row are proof. An answer that comes at another time doubles the
+//! patience and begins the count anew; one that comes by itself, before anything was sent, only begins it anew. Bound: three numbers.
+//! docs/pipelining.md#what-may-follow-what
 
 /// The least patience.
 const PATIENCE_US_MIN: u64 = 100_000;
@@ -31,7 +32,8 @@ pub(crate) struct OverlookDetector {
 }
 
 impl OverlookDetector {
-    /// For how long an answer is silent before something is sent. `late_us`: four times what answers usually take, `u64::MAX`: nobody knows.
+    /// For how long an answer is silent before something is sent. `late_us`: four times what answers usually take; `u64::MAX`: nobody
+    /// knows.
     pub(crate) fn patience_us(&self, late_us: u64) -> u64 {
         let least_us = usual_us(late_us).saturating_mul(PATIENCE_FACTOR).max(PATIENCE_US_MIN);
         let doubled_us = least_us.saturating_mul(1 << self.misses.min(16));
