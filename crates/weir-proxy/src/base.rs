@@ -2,9 +2,12 @@
 //! nobody can guess. Knows nothing of the proxy, and touches nothing else here.
 
 pub(crate) mod bitset;
+pub(crate) mod check;
 pub mod keys;
 pub(crate) mod log_buckets;
 pub mod output;
+pub mod piece;
+pub(crate) mod side_table;
 pub(crate) mod slab;
 pub(crate) mod stamp;
 pub(crate) mod table;

@@ -1,3 +1,96 @@
-//! The state of one client connection, which [`crate::engine`] changes.
+//! The clients of a worker: their connections, the requests on them, and the answers on their way out.
+//!
+//! Owns the tables of client connections and of exchanges, and nobody else can reach them. Requests go to the servers' side by
+//! [`Requests`](crate::cross::router::Requests), which is at hand only while something of a client is read; everything else that it has
+//! to know (nobody wants this answer any more, don't read on for this client) goes by mail. Answers come by
+//! [`Replies`](crate::cross::router::Replies).
+//!
+//! Invariants: answers leave in the order of requests; `held_bytes` of a connection is the sum of what its exchanges hold, the first one
+//! aside; `queued` <= `queue` + 1; whatever is waited for has its timer ([`Clients::audit`]). Bounds: docs/buffers.md.
 
+mod account;
+mod answer;
+mod ask;
+mod audit;
 pub(crate) mod connection;
+mod decide;
+mod errands;
+pub(crate) mod forward_state;
+mod glitches;
+mod messages;
+mod relays;
+mod requests;
+mod sending;
+mod timers;
+mod tunnels;
+mod uploads;
+mod usage;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weir_http::Fields;
+
+pub(crate) use answer::{Lines, Stop};
+
+use crate::base::keys::{ClientKey, ExchangeKey};
+use crate::base::slab::Slab;
+use crate::base::stamp::Stamper;
+use crate::client::connection::{ClientConn, Exchange};
+use crate::context::Context;
+use crate::cross::retry_copy::RetryCopies;
+use crate::forward::dns_cache::Names;
+use crate::forward::lookup::Errand;
+use crate::observe::access::Access;
+use crate::observe::histogram::Histogram;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    sessions: Slab<ClientKey, ClientConn>,
+    exchanges: Slab<ExchangeKey, Exchange>,
+    /// None: no log is configured.
+    access: Option<Box<Access>>,
+    latency: Arc<Histogram>,
+    fields: Fields,
+    path: Vec<u8>,
+    /// Connections with something to send.
+    dirty_sessions: Vec<ClientKey>,
+    /// Connections whose input is to be looked at again.
+    to_parse: VecDeque<(ClientKey, u32)>,
+    /// Tunnels whose bytes the driver may move as soon as it has all that came before.
+    to_relay: Vec<(ClientKey, u32)>,
+    /// Copies of requests that are with other workers.
+    shelf: RetryCopies,
+    stamper: Stamper,
+    serial: u64,
+    /// Of destinations of the forward proxy.
+    names: Names,
+    /// For the side thread.
+    errands: VecDeque<Errand>,
+    /// When draining began, or the last client was accepted after that.
+    draining_us: Option<u64>,
+}
+
+impl Clients {
+    /// None yet. `secret`: see [`Parts`](crate::engine::Parts).
+    pub(crate) fn new(latency: Arc<Histogram>, secret: [u64; 2], cx: &Context) -> Clients {
+        Clients {
+            sessions: Slab::default(),
+            exchanges: Slab::default(),
+            access: Access::new(&cx.plan, cx.worker),
+            latency,
+            fields: Fields::default(),
+            path: Vec::new(),
+            dirty_sessions: Vec::new(),
+            to_parse: VecDeque::new(),
+            to_relay: Vec::new(),
+            shelf: RetryCopies::default(),
+            stamper: Stamper::new(secret),
+            serial: 0,
+            names: Names::default(),
+            errands: VecDeque::new(),
+            draining_us: None,
+        }
+    }
+}

@@ -3,9 +3,11 @@
 //! Ring 0: no clocks, sockets, threads or randomness. Time (microseconds), seeds and bytes are arguments.
 #![forbid(unsafe_code)]
 
+mod action;
 pub mod base;
 pub mod cause;
 pub mod client;
+mod context;
 pub mod cross;
 pub mod ending;
 pub mod engine;

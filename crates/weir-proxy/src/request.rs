@@ -3,5 +3,6 @@
 
 pub(crate) mod line_end;
 pub mod nonidempotent;
+pub(crate) mod outgoing;
 pub(crate) mod pending_request;
 pub mod route;

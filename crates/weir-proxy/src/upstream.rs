@@ -1,23 +1,136 @@
-//! The state of servers and of the connections to them: what was sent and not answered, what is known of a server (trust, depth,
-//! limits, how long it takes), whether it is in use, and which connections belong to one client. [`crate::engine`] changes it.
+//! The servers of a worker, and its connections to them: which one gets a request, what was sent and is not answered, what is known of a
+//! server (trust, depth, limits, how long it takes), whether it is in use, and what becomes of requests whose connection is lost.
+//!
+//! Owns the tables of upstream connections and of servers, and nobody else can reach them. Answers go to the clients' side by
+//! [`Replies`](crate::cross::router::Replies), which is at hand only while something of a server is read; everything else that it has
+//! to know (there is no answer, hold the body back) goes by mail. Requests come by [`Requests`](crate::cross::router::Requests).
+//!
+//! Invariants: `ready`, `inflight` and the gauges are those of the connections' states; the bytes of a connection's log are those of its
+//! unanswered requests; connections of the pool <= `connections`, or `connections-max` while some are held; unanswered and waiting requests
+//! of a server <= its capacity ([`Upstreams::audit`]). Bounds: docs/buffers.md.
 
+mod again;
+mod aside;
+mod audit;
 pub(crate) mod backoff;
+mod cancel;
+mod choose;
+mod connect;
 pub(crate) mod connection;
+mod crowded;
 pub(crate) mod depth;
 pub(crate) mod early_close;
 pub(crate) mod entry;
+mod glitches;
+mod head;
 pub mod health;
 pub(crate) mod idle_limit;
+mod judge;
 pub(crate) mod keepalive_limit;
+mod late;
 pub(crate) mod lines;
+mod lives;
+mod loss;
+mod messages;
 pub(crate) mod misframing;
+mod near;
+mod orders;
 pub(crate) mod overlook;
+mod overlooked;
 pub(crate) mod places;
+mod private;
 pub(crate) mod private_pool;
 pub mod probe;
+mod probes;
+mod quarantine;
 pub(crate) mod queue;
+mod receive;
+mod report;
 pub(crate) mod request_log;
+mod schedule;
+mod send;
 pub(crate) mod server;
 pub mod server_state;
 pub mod slow_answer;
+mod start;
+mod timers;
 pub mod trust;
+mod tunnels;
+mod unheard;
+mod watch;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weir_http::Fields;
+
+pub(crate) use schedule::Asked;
+pub use unheard::Delivery;
+
+use crate::base::keys::{ClientKey, ConnKey, ServerIndex};
+use crate::base::side_table::SideTable;
+use crate::base::slab::Slab;
+use crate::base::table::{Run, Table};
+use crate::cross::hints::Hints;
+use crate::observe::server_event::Event;
+use crate::placement::balance::Balance;
+use crate::request::pending_request::ExchangeId;
+use crate::retry::budget::Budget;
+use crate::retry::poison::Suspects;
+use crate::upstream::connection::UpstreamConn;
+use crate::upstream::private_pool::PrivatePool;
+use crate::upstream::quarantine::Quarantine;
+use crate::upstream::server::Server;
+
+/// The servers of one upstream.
+#[derive(Debug)]
+struct Group {
+    servers: Run<ServerIndex>,
+    /// How many of them health has suspended.
+    suspended: u32,
+    /// None for a single server.
+    balance: Option<Box<Balance>>,
+    budget: Budget,
+    quarantine: Quarantine,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Upstreams {
+    links: Slab<ConnKey, UpstreamConn>,
+    servers: Table<ServerIndex, Server>,
+    groups: Vec<Group>,
+    hints: Arc<Hints>,
+    /// By server: its probes, where this worker makes them.
+    probers: Table<ServerIndex, Option<probes::Prober>>,
+    /// Connections of single clients, and the requests that wait for one.
+    private: SideTable<ClientKey, Box<PrivatePool>>,
+    /// Requests for which no private connection could be made: when the first of them tries again, and whose they may be.
+    parked_due_us: u64,
+    parked: Vec<ClientKey>,
+    fields: Fields,
+    /// Servers in the order in which one request looks for a second one; kept for its memory.
+    order: Vec<usize>,
+    events: VecDeque<Event>,
+    dirty_links: Vec<ConnKey>,
+    doomed: Vec<(ConnKey, u32)>,
+    /// Requests that were cancelled in this turn and that some connection may carry; and whether that has to end.
+    cancelled: Vec<(ExchangeId, bool)>,
+    /// Connections that received answers of a pipeline in this turn, and what had been given to the driver by then.
+    to_acknowledge: Vec<(ConnKey, u32, u64)>,
+    synced: Vec<(ConnKey, u32)>,
+    synced_before: Vec<(ConnKey, u32)>,
+    /// Connections that ran empty in this turn and are to be looked at, with the number of their answers.
+    emptied: Vec<(ConnKey, u32, u64)>,
+    /// The same in turns before, as long as others are preferred to them.
+    emptied_before: Vec<(ConnKey, u32, u64)>,
+    suspects: Suspects,
+    /// When the next request in quarantine may be sent; never while there is none.
+    quarantine_due_us: u64,
+    /// One that this worker has sent may be on another worker's connection.
+    quarantined_away: bool,
+    swept_us: u64,
+    seed: u64,
+    /// Some upstream is balanced by what all workers have at its servers.
+    shares_loads: bool,
+}

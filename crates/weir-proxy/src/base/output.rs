@@ -6,6 +6,11 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+/// Unsent bytes for one client above which the source of its answer is not read further.
+pub const HIGH_BYTES: usize = 128 * 1024;
+/// Unsent bytes below which it is read again.
+pub const LOW_BYTES: usize = 64 * 1024;
+
 /// Smaller pieces are copied into the tail; keeping a reference costs more than copying them.
 const KEEP_BYTES_MIN: usize = 4096;
 /// Most bytes given away in one go, so that a slow reader's time-out judges a bounded piece.

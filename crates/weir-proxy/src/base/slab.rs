@@ -34,11 +34,6 @@ impl<K: Key, T> Slab<K, T> {
         self.count
     }
 
-    /// Whether nothing is in it.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     /// Puts a value into a free slot and returns its key and generation.
     pub(crate) fn insert(&mut self, value: T) -> (K, u32) {
         let key = match self.free.pop() {

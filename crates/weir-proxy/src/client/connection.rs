@@ -4,15 +4,17 @@
 //! held. Memory of an idle connection is this structure and nothing else.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use weir_http::{BodyReader, HeadScan};
 
 use crate::base::keys::{ClientKey, ExchangeKey, ServerIndex};
 use crate::base::output::Output;
+use crate::client::forward_state::ForwardState;
 use crate::cross::retry_copy::RetryCopy;
 use crate::observe::accounting::Account;
+use crate::observe::server_stats::ServerStats;
 use crate::request::pending_request::LinkId;
-use crate::upstream::private_pool::PrivatePool;
 
 /// Where a client connection is in reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,8 +67,8 @@ pub(crate) struct ClientConn {
     pub upload: Option<Box<RequestBodyReader>>,
     /// Upstream connections that were told to stop for this client.
     pub paused: Option<Box<Paused>>,
-    /// What belongs to it alone.
-    pub own: Option<Box<PrivatePool>>,
+    /// What it is as a client of the forward proxy.
+    pub proxied: Option<Box<ForwardState>>,
     /// A tunnel whose bytes the driver moves.
     pub relay: Option<Box<Relay>>,
     /// Where it is in reading.
@@ -107,6 +109,8 @@ pub(crate) struct Flags {
     pub body_paused: bool,
     /// A client of the forward proxy.
     pub proxied: bool,
+    /// The servers' side may have connections of its own for it.
+    pub has_pool: bool,
 }
 
 /// What is known of a tunnel whose bytes the driver moves: all that is left of its upstream connection.
@@ -114,8 +118,10 @@ pub(crate) struct Flags {
 pub(crate) struct Relay {
     /// The driver's name for the upstream connection.
     pub socket: u64,
-    /// Index of the server in the engine.
+    /// Index of the server.
     pub server: ServerIndex,
+    /// What is counted of that.
+    pub stats: Arc<ServerStats>,
     /// To whom its bytes are charged.
     pub account: Account,
     /// When it was last looked at.
@@ -285,7 +291,7 @@ impl ClientConn {
             stash: None,
             upload: None,
             paused: None,
-            own: None,
+            proxied: None,
             relay: None,
             reading: Reading::Head,
             flags: Flags::default(),

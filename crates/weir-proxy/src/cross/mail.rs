@@ -7,10 +7,10 @@ use std::ops::Range;
 use bytes::Bytes;
 use weir_http::ReplyBody;
 
-use crate::base::keys::ServerIndex;
+use crate::base::keys::{ClientKey, ServerIndex};
 use crate::cause::Cause;
 use crate::observe::access::Placed;
-use crate::request::pending_request::{ExchangeId, LinkId, PendingRequest};
+use crate::request::pending_request::{ClientName, ExchangeId, LinkId, PendingRequest};
 use crate::upstream::server_state::Suspension;
 use crate::upstream::trust::Doubt;
 
@@ -46,6 +46,8 @@ pub enum Mail {
     Body {
         /// Which request.
         id: ExchangeId,
+        /// Who asked.
+        client: ClientName,
         /// Its connection.
         link: LinkId,
         /// The piece; may be empty with `end`.
@@ -59,6 +61,8 @@ pub enum Mail {
         id: ExchangeId,
         /// Its answer is too late or its body will not be complete: a connection that carries it must end.
         hard: bool,
+        /// Who asked.
+        client: ClientName,
         /// The connection that carries it, as far as its client's side knows.
         link: Option<LinkId>,
     },
@@ -68,9 +72,30 @@ pub enum Mail {
         /// The connection.
         link: LinkId,
         /// Whose answers, as in [`PendingRequest::client`].
-        client: u64,
+        client: ClientName,
         /// Stop.
         pause: bool,
+    },
+    /// From a worker to itself, towards the upstream: a client with connections of its own is gone.
+    Gone {
+        /// Its slot.
+        client: ClientKey,
+    },
+    /// From a worker to itself, towards the client: a request has to go to another worker's connections; its bytes are in the post.
+    Move {
+        /// Which worker.
+        worker: u16,
+        /// The request.
+        ask: PendingRequest,
+        /// Where its bytes are.
+        bytes: Range<usize>,
+    },
+    /// From a worker to itself, towards the client: the connection that CONNECT wants is there.
+    Joined {
+        /// Which request.
+        id: ExchangeId,
+        /// Its connection.
+        link: LinkId,
     },
     /// Towards the client: the streaming request or tunnel has this connection now.
     Assigned {
@@ -210,6 +235,7 @@ impl Mail {
     fn shifted(mut self, by: usize) -> Mail {
         if let Mail::Ask { bytes, .. }
         | Mail::Again { bytes, .. }
+        | Mail::Move { bytes, .. }
         | Mail::Small { bytes, .. }
         | Mail::Head { lines: bytes, .. } = &mut self
         {

@@ -57,7 +57,7 @@ mod tests {
     fn ask(index: u32) -> PendingRequest {
         PendingRequest {
             id: ExchangeId { worker: 0, index: ExchangeKey::new(index), generation: 0 },
-            client: 0,
+            client: Default::default(),
             serial: 0,
             upstream: 0,
             server: 0,

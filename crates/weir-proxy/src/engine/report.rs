@@ -1,117 +1,60 @@
 //! The machines describe themselves for status and metrics. Called when somebody asks, between two turns.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use super::Engine;
-use super::orders::NEVER_US;
-use crate::base::keys::{Key, ServerIndex};
-use crate::observe::report::{ConnectionReport, ConnectionState, Report, ServerReport};
-use crate::upstream::connection::{LinkState, UpstreamConn};
-use crate::upstream::entry::Entry;
-use crate::upstream::server::Server;
-use crate::upstream::server_state::State;
-use crate::upstream::trust::TrustState;
+use crate::base::keys::Key;
+use crate::observe::accounting::{Place, Table};
+use crate::observe::report::{Report, UsageReport, UsedReport, UsedRow};
 
 impl Engine {
-    /// What there is now. Visits every upstream connection once.
+    /// What there is now. Visits every client and every upstream connection.
     pub fn report(&self) -> Report {
-        let mut tunnels: Vec<u32> = self.servers.iter().map(|server| server.relays).collect();
-        for index in self.links.keys() {
-            let link = self.links.at(index);
-            tunnels[link.server.index()] += u32::from(link.state == LinkState::Tunnel);
-        }
-        let mut waiting: Vec<u32> = self.servers.iter().map(|server| server.waiting.len() as u32).collect();
-        if self.has_private {
-            self.approaches().for_each(|approach| waiting[approach.server.index()] += 1);
-        }
-        let servers = self.servers.keys().iter().zip(tunnels.into_iter().zip(waiting));
+        let mut relays = vec![0; self.upstreams.servers()];
+        self.clients.relays().for_each(|(_, relay)| relays[relay.server.index()] += 1);
         Report {
-            clients: self.sessions.len(),
-            exchanges: self.exchanges.len(),
-            draining: self.is_draining(),
-            servers: servers
-                .map(|(at, (tunnels, waiting))| ServerReport { tunnels, waiting, ..self.report_server(at) })
-                .collect(),
-            suspects: self.suspects(),
+            clients: self.clients.len(),
+            exchanges: self.clients.exchanges(),
+            draining: self.clients.is_draining(),
+            servers: self.upstreams.report(relays, &self.cx),
+            suspects: self.upstreams.suspects(&self.cx),
             usage: self.report_usage(),
         }
     }
 
-    fn report_server(&self, at: ServerIndex) -> ServerReport {
-        let server = &self.servers[at];
-        let trust = server.trust.state(self.now_us);
-        let penalty_us = match trust {
-            TrustState::Penalty { until_us } => until_us.saturating_sub(self.now_us),
-            _ => 0,
-        };
-        let standing = server.standing.state();
-        let suspended_us = match standing {
-            State::Suspended(suspension) => self.now_us.saturating_sub(suspension.since_us),
-            _ => 0,
-        };
-        let pipelined = !server.pipeline_off && trust == TrustState::Trusted;
-        let links = server.links.iter().map(|index| self.links.at(*index));
-        ServerReport {
-            standing,
-            suspended_us,
-            ready: server.ready,
-            reachable: server.ready > 0 || !server.unreachable && (server.private || server.is_hopeful()),
-            waiting: server.waiting.len() as u32,
-            unanswered: server.inflight,
-            capacity: server.capacity,
-            aside: server.stalled(),
-            tunnels: 0,
-            failures: server.failures,
-            trust,
-            penalty_us,
-            penalty_for: server.trust.penalty_for(self.now_us),
-            depth: if pipelined { server.depth.limit().min(server.batch) } else { 1 },
-            connections: links.map(|link| self.report_connection(at, server, link)).collect(),
+    /// What clients of the forward proxy do; None: there is no forward proxy.
+    fn report_usage(&self) -> Option<UsageReport> {
+        self.cx.plan.forward.as_ref()?;
+        let mut destinations: BTreeMap<Place, u32> = BTreeMap::new();
+        let mut users: BTreeMap<&str, u32> = BTreeMap::new();
+        let relays = self.clients.relays().map(|(_, relay)| relay.account);
+        let accounts = self.upstreams.accounts().chain(relays);
+        for account in accounts.filter(|account| account.destination != Place::NOWHERE) {
+            *destinations.entry(account.destination).or_default() += 1;
         }
-    }
-
-    fn report_connection(&self, at: ServerIndex, server: &Server, link: &UpstreamConn) -> ConnectionReport {
-        let given = link.entries.partition_point(|entry: &Entry| entry.start < link.log.flushed());
-        let retry_us = match link.state {
-            LinkState::Down { retry_us } if retry_us != NEVER_US => retry_us.saturating_sub(self.now_us),
-            _ => 0,
-        };
-        ConnectionReport {
-            number: self.connection_number(at, link.position),
-            state: connection_state(link, server.standing.keeps_connections()),
-            since_us: self.now_us.saturating_sub(link.since_us),
-            retry_us,
-            in_flight: given as u32,
-            queued: (link.entries.len() - given) as u32,
-            answers: link.answers,
-            closes: link.closes,
-            closed_why: link.closed_why,
-            glitches: link.glitches,
-            near: server.is_near(link.position),
+        for user in self.clients.users() {
+            *users.entry(user).or_default() += 1;
         }
-    }
-
-    /// The number of this worker's connection at `position`: the inverse of how connections are dealt to workers.
-    fn connection_number(&self, server: ServerIndex, position: u32) -> u32 {
-        let workers = u32::from(self.workers);
-        let first = (u32::from(self.worker) + workers - server.number() % workers) % workers;
-        first + position * workers
+        Some(UsageReport {
+            destinations: rows(&self.cx.usage.destinations, destinations, |place, _| place),
+            users: rows(&self.cx.usage.users, users, |_, name| name),
+        })
     }
 }
 
-fn connection_state(link: &UpstreamConn, enabled: bool) -> ConnectionState {
-    match link.state {
-        LinkState::Down { retry_us: NEVER_US } if enabled => ConnectionState::Spare,
-        LinkState::Down { retry_us: NEVER_US } => ConnectionState::Parked,
-        LinkState::Down { .. } => ConnectionState::Down,
-        LinkState::Connecting { .. } => ConnectionState::Connecting,
-        _ if !link.persist => ConnectionState::Ending,
-        _ if link.paused => ConnectionState::Paused,
-        _ if link.large => ConnectionState::Exclusive,
-        _ if link.late => ConnectionState::Late,
-        _ if link.syncing => ConnectionState::Syncing,
-        _ if link.probation => ConnectionState::Probation,
-        _ if link.hold => ConnectionState::Held,
-        _ if link.full => ConnectionState::Full,
-        _ if !link.entries.is_empty() => ConnectionState::Busy,
-        _ => ConnectionState::Idle,
-    }
+/// All rows with their connections; those whose rows are gone are the others'.
+fn rows<'a, K: Ord>(
+    table: &'a Table,
+    mut connections: BTreeMap<K, u32>,
+    key: impl Fn(Place, &'a str) -> K,
+) -> UsedReport {
+    let (rows, others) = table.told();
+    let rows = rows.map(|(place, name, used)| UsedRow {
+        name: Arc::clone(name),
+        connections: connections.remove(&key(place, name)).unwrap_or_default(),
+        used: used.clone(),
+    });
+    let rows = rows.collect();
+    UsedReport { rows, others: others.clone(), others_connections: connections.into_values().sum() }
 }

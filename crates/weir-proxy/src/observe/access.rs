@@ -1,6 +1,6 @@
 //! The access log of one worker: records of exchanges under way, and the lines of those that ended.
 //!
-//! Exists only when a log is configured. Called by `engine/account.rs`; lines leave once a turn through
+//! Exists only when a log is configured. Called by `client/account.rs`; lines leave once a turn through
 //! [`crate::engine::Engine::take_lines`]. An exchange ends for the log when the kernel has taken the last byte of its
 //! answer, or when its client is gone. Bound: a record for each exchange, and for each answer with the driver.
 

@@ -1,7 +1,8 @@
 //! What travels with a request from its client's session to an upstream connection, perhaps on another core.
 
-use crate::base::keys::{ConnKey, ExchangeKey};
+use crate::base::keys::{ClientKey, ConnKey, ExchangeKey, Key};
 use crate::base::stamp::Stamp;
+use crate::base::token::ShortGeneration;
 
 /// Names one exchange (a request and its answer) by the worker that owns the client, its slot and generation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -25,6 +26,32 @@ pub struct LinkId {
     pub generation: u32,
 }
 
+/// Names a client connection among those of all workers. Who takes the slot of one that left is another client.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ClientName(u64);
+
+/// Where the worker begins in it, and the generation.
+const WORKER_SHIFT: u32 = 56;
+const GENERATION_SHIFT: u32 = 32;
+
+impl ClientName {
+    /// The occupant of a slot of this worker (below 256).
+    pub(crate) fn new(worker: u16, slot: ClientKey, generation: u32) -> ClientName {
+        let generation = u64::from(ShortGeneration::of(generation).number());
+        ClientName(u64::from(worker) << WORKER_SHIFT | generation << GENERATION_SHIFT | u64::from(slot.number()))
+    }
+
+    /// Its worker.
+    pub(crate) fn worker(self) -> u16 {
+        (self.0 >> WORKER_SHIFT) as u16
+    }
+
+    /// Its slot at that worker.
+    pub(crate) fn slot(self) -> ClientKey {
+        ClientKey::new(self.0 as u32)
+    }
+}
+
 /// No server: the session is not bound.
 pub(crate) const NOBODY: u16 = u16::MAX;
 
@@ -34,7 +61,7 @@ pub struct PendingRequest {
     /// Who asked.
     pub id: ExchangeId,
     /// The same for all requests of one client connection, different between connections.
-    pub client: u64,
+    pub client: ClientName,
     /// Grows from request to request of one client connection.
     pub serial: u64,
     /// Index in the plan.

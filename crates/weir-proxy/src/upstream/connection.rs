@@ -19,7 +19,7 @@ use crate::base::keys::ServerIndex;
 use crate::base::output::Output;
 use crate::ending::UpstreamEnd;
 use crate::observe::accounting::Account;
-use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
+use crate::request::pending_request::{ClientName, ExchangeId, PendingRequest, RequestFlags};
 use crate::retry::poison::CRASH_US;
 use crate::upstream::backoff::Backoff;
 use crate::upstream::entry::{Entry, Silence};
@@ -122,7 +122,7 @@ pub(crate) struct UpstreamConn {
     /// They do, and it lasts for longer than a client needs that reads at all.
     pub stalled: bool,
     /// Which client that was, as in [`PendingRequest::client`].
-    pub paused_by: u64,
+    pub paused_by: ClientName,
     /// When a timer looks whether the stop lasts; `u64::MAX`: none does.
     pub stall_due_us: u64,
     /// The answer that is next takes far longer than usual: nothing is sent behind it.

@@ -1,6 +1,6 @@
 //! The arithmetic of health: codes in a window, pauses between trials, streaks of probes. No state of the engine.
 //!
-//! Kept by the worker that judges a server (`engine/health.rs`). Bounds: a window holds at most its limit of times.
+//! Kept by the worker that judges a server (`upstream/judge.rs`). Bounds: a window holds at most its limit of times.
 //! docs/semantics.md §6.
 
 use std::collections::VecDeque;

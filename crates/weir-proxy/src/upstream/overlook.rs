@@ -3,7 +3,7 @@
 //!
 //! The engine keeps one [`OverlookDetector`] a server and worker. When the next answer of a connection is silent for
 //! [`OverlookDetector::patience_us`] and up to twice as long, at random, a request is sent once more behind the others, which wakes such
-//! a server (`engine/overlooked.rs`). A server that overlooks begins to answer within what its answers usually take; one that is only
+//! a server (`upstream/overlooked.rs`). A server that overlooks begins to answer within what its answers usually take; one that is only
 //! slow does so by chance, at most one time in eight. So [`HITS_MIN`] in a row are proof. An answer that comes at another time doubles the
 //! patience and begins the count anew; one that comes by itself, before anything was sent, only begins it anew. Bound: three numbers.
 //! docs/pipelining.md#what-may-follow-what

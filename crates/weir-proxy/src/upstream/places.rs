@@ -2,7 +2,7 @@
 //! for a place has to be given one.
 //!
 //! Nobody can see whether a server has accepted a connection, so it is tried: when the first answer on a connection is late, others
-//! that have nothing to do are closed (`engine/crowded.rs`). When a late answer comes at once then, that has helped. Before that it is
+//! that have nothing to do are closed (`upstream/crowded.rs`). When a late answer comes at once then, that has helped. Before that it is
 //! seen whether it comes by itself ([`Try::Wait`]), every second time, or every eighth once others have helped twice: a server that is
 //! merely slow is not tried again before an answer takes twice as long. Nothing else depends on it than how long connections rest,
 //! so that a mistake costs connects, or a request of such a server [`PATIENCE_US_MAX`]. One [`Places`] a server, shared by all

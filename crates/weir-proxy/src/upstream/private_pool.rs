@@ -8,8 +8,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::base::keys::{ClientKey, ConnKey, ServerIndex};
-use crate::cause::Local;
-use crate::forward::lookup::{Unverified, User};
 use crate::observe::accounting::Account;
 use crate::upstream::backoff::Backoff;
 use crate::upstream::queue::Waiting;
@@ -21,38 +19,10 @@ pub(crate) struct PrivatePool {
     pub links: Vec<PrivateConn>,
     /// The request for which a connection is being made; one at a time.
     pub approach: Option<Box<ConnectAttempt>>,
-    /// What it is as a client of the forward proxy.
-    pub proxied: ForwardState,
-}
-
-/// A client of the forward proxy.
-#[derive(Debug, Default)]
-pub(crate) struct ForwardState {
-    /// Who it has shown to be, and is counted as.
-    pub seat: Option<UserConnectionGuard>,
-    /// Who made the last request, as verified.
-    pub asker: Option<Arc<User>>,
-    /// The credentials of the last request that had to be verified, as they came.
-    pub credentials: Box<[u8]>,
-    /// What came of that; None: it is not known yet, or there was none.
-    pub verdict: Option<Result<Arc<User>, Unverified>>,
-    /// The name for which there was no room when the request that is being decided wanted it resolved.
-    pub no_room: Option<Box<str>>,
-    /// The request that is being decided has been counted against the user's rate.
-    pub is_counted: bool,
-    /// To whom the last request is charged, as far as that is known.
+    /// Where its present request goes, where the upstream doesn't say that.
+    pub destination: Option<Arc<Destination>>,
+    /// To whom that is charged.
     pub account: Account,
-    /// To whom one before was.
-    pub near: Account,
-    /// What was decided of the last request.
-    pub decision: Option<Result<Destination, Local>>,
-}
-
-impl ForwardState {
-    /// The last request is done with, and no other one will come: only who the client is remains.
-    pub(crate) fn forget_request(&mut self) {
-        *self = ForwardState { seat: self.seat.take(), ..ForwardState::default() };
-    }
 }
 
 /// Where a request may go.
@@ -64,35 +34,20 @@ pub(crate) struct Destination {
     pub addresses: Vec<SocketAddr>,
 }
 
-/// A connection of a user, counted while it lives.
+/// What is told of a request whose client's connections are its own.
 #[derive(Debug)]
-pub(crate) struct UserConnectionGuard(Arc<User>);
-
-impl UserConnectionGuard {
-    /// One of at most `max` connections; None: there are as many.
-    pub(crate) fn take(user: &Arc<User>, max: Option<u32>) -> Option<UserConnectionGuard> {
-        user.enter(max).then(|| UserConnectionGuard(Arc::clone(user)))
-    }
-
-    /// Whose it is.
-    pub(crate) fn user(&self) -> &Arc<User> {
-        &self.0
-    }
-}
-
-impl Drop for UserConnectionGuard {
-    fn drop(&mut self) {
-        self.0.leave();
-    }
+pub(crate) struct Private {
+    /// Where it goes, where the upstream doesn't say that.
+    pub destination: Option<Arc<Destination>>,
+    /// To whom it is charged.
+    pub account: Account,
 }
 
 /// Whose connection it is, where it belongs to no pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Owner {
-    /// Slot of the client's session in the engine.
-    pub session: ClientKey,
-    /// Occupant of the slot.
-    pub generation: u32,
+    /// Slot of the client; it keeps that until its connections have ended.
+    pub client: ClientKey,
     /// For one request, not for the client's next ones.
     pub once: bool,
 }
@@ -141,7 +96,7 @@ pub(crate) struct Tried {
 impl PrivatePool {
     /// Whether nothing is in it.
     pub(crate) fn is_empty(&self) -> bool {
-        self.links.is_empty() && self.approach.is_none() && self.proxied.seat.is_none()
+        self.links.is_empty() && self.approach.is_none()
     }
 
     /// Takes a connection out of those that may be used again.

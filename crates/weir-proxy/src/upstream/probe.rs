@@ -1,6 +1,6 @@
 //! One probe of a server: the request, and what its answer shows. And the streak of probes that decides.
 //!
-//! Used by the engine (`engine/probes.rs`), which owns the connection and the time. A probe has a connection of its own and
+//! Used by the engine (`upstream/probes.rs`), which owns the connection and the time. A probe has a connection of its own and
 //! asks for its end (`Connection: close`), so that it shows what a new client would see. Bounds: [`ANSWER_BYTES_MAX`] of the
 //! answer, [`INTERIM_MAX`] interim ones. docs/semantics.md §6.
 

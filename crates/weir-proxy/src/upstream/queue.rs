@@ -189,7 +189,7 @@ pub(crate) mod tests {
     pub(crate) fn request(id: ExchangeId, traits: RequestFlags, received_us: u64) -> Waiting {
         let ask = PendingRequest {
             id,
-            client: 0,
+            client: Default::default(),
             serial: received_us,
             upstream: 0,
             server: 0,

@@ -13,7 +13,7 @@ use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::observe::server_stats::ServerStats;
 use crate::placement::balance::Measure;
 use crate::plan::{PipelineMode, Pool, ServerPlan, Share, UpstreamPlan};
-use crate::request::pending_request::PendingRequest;
+use crate::request::pending_request::{ClientName, PendingRequest};
 use crate::upstream::backoff::Pacer;
 use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::depth::Depth;
@@ -165,8 +165,6 @@ pub(crate) struct Server {
     pub idle_limit: IdleLimit,
     /// When a timer last was to go off because a connection has rested that what waits needs.
     pub rested_due_us: u64,
-    /// Tunnels whose bytes the driver moves: they are no connections of the engine's any more.
-    pub relays: u32,
     /// Requests that wait.
     pub waiting: Lines,
     /// Requests on connections.
@@ -269,7 +267,6 @@ impl Server {
             reach: Reach::Unknown,
             idle_limit: IdleLimit::default(),
             rested_due_us: 0,
-            relays: 0,
             waiting: Lines::default(),
             inflight: 0,
             standing: ServerState::new(Order::Enable),
@@ -528,12 +525,12 @@ impl Server {
     }
 
     /// The position of the connection that takes this request now, if there is one.
-    pub(crate) fn pick(&self, ask: &PendingRequest, client_of: impl Fn(ConnKey) -> Option<u64>) -> Option<usize> {
+    pub(crate) fn pick(&self, ask: &PendingRequest, tail: impl Fn(ConnKey) -> Option<ClientName>) -> Option<usize> {
         if ask.traits.goes_alone() {
             return self.empty().filter(|_| self.may_hold(0));
         }
         if self.share_client {
-            return self.pick_for_client(ask.client, client_of);
+            return self.pick_for_client(ask.client, tail);
         }
         let found = self.nearest_open()?;
         if self.open.has(found) && !self.idle.has(found) || self.may_begin() {
@@ -619,7 +616,7 @@ impl Server {
     }
 
     /// With `share="client"`: behind requests of the same client, else on a connection of its own.
-    fn pick_for_client(&self, client: u64, client_of: impl Fn(ConnKey) -> Option<u64>) -> Option<usize> {
+    fn pick_for_client(&self, client: ClientName, client_of: impl Fn(ConnKey) -> Option<ClientName>) -> Option<usize> {
         let same = (0..self.links.len())
             .find(|position| self.open.has(*position) && client_of(self.links[*position]) == Some(client));
         same.or_else(|| self.empty().filter(|_| self.may_begin()))

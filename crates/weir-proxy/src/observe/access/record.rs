@@ -1,6 +1,6 @@
 //! What is known of one exchange for its line in the access log, gathered while it happens.
 //!
-//! Filled by `engine/account.rs`, read by the renderer. Bound: [`LINE_BYTES_MAX`] of the request line, [`VALUE_BYTES_MAX`]
+//! Filled by `client/account.rs`, read by the renderer. Bound: [`LINE_BYTES_MAX`] of the request line, [`VALUE_BYTES_MAX`]
 //! of each field that the format names.
 
 use std::net::SocketAddr;

@@ -1,0 +1,98 @@
+//! What the machines want done outside, where sockets are: the worker carries it out.
+
+use std::net::SocketAddr;
+
+use crate::base::output::Out;
+
+/// What the engine wants done outside.
+#[derive(Debug)]
+pub enum Action {
+    /// Send to a client.
+    SendClient {
+        /// The driver's name for the connection.
+        socket: u64,
+        /// What.
+        out: Out,
+    },
+    /// Read a client or stop reading it.
+    ReceiveClient {
+        /// The driver's name for the connection.
+        socket: u64,
+        /// Read.
+        on: bool,
+    },
+    /// End the sending direction of a client's connection.
+    ShutdownClient {
+        /// The driver's name for the connection.
+        socket: u64,
+    },
+    /// End a client's connection.
+    CloseClient {
+        /// The driver's name for the connection.
+        socket: u64,
+        /// With a reset, because what the client has is not all and nothing else can say so.
+        reset: bool,
+    },
+    /// Connect to a server; answer with [`Engine::link_started`](crate::engine::Engine::link_started) or [`Engine::link_connected`](crate::engine::Engine::link_connected).
+    Connect {
+        /// Names the connection from now on.
+        token: u64,
+        /// Where to.
+        address: SocketAddr,
+    },
+    /// Send to a server.
+    SendLink {
+        /// The driver's name for the connection.
+        socket: u64,
+        /// What.
+        out: Out,
+    },
+    /// Find out which core receives a connection's packets; answer with [`Engine::link_located`](crate::engine::Engine::link_located).
+    LocateLink {
+        /// Names the connection in the answer.
+        token: u64,
+        /// The driver's name for the connection.
+        socket: u64,
+    },
+    /// Find out whether what was sent on a connection was acknowledged; answer with [`Engine::link_examined`](crate::engine::Engine::link_examined).
+    ExamineLink {
+        /// Names the connection in the answer.
+        token: u64,
+        /// The driver's name for the connection.
+        socket: u64,
+    },
+    /// Read a server once.
+    ReceiveLink {
+        /// The driver's name for the connection.
+        socket: u64,
+    },
+    /// Acknowledge what a server sent, at once.
+    AcknowledgeLink {
+        /// The driver's name for the connection.
+        socket: u64,
+    },
+    /// End the sending direction of a server's connection.
+    ShutdownLink {
+        /// The driver's name for the connection.
+        socket: u64,
+    },
+    /// Let the driver move the bytes of a tunnel by itself; answer with [`Engine::relay_ended`](crate::engine::Engine::relay_ended) when it is over.
+    Relay {
+        /// The driver's name for the client's connection.
+        client: u64,
+        /// The driver's name for the server's connection.
+        server: u64,
+    },
+    /// Find out how much a tunnel has moved; answer with [`Engine::relay_looked`](crate::engine::Engine::relay_looked).
+    LookRelay {
+        /// Names the client in the answer.
+        token: u64,
+        /// The driver's name for the client's connection.
+        client: u64,
+    },
+    /// End a server's connection.
+    CloseLink {
+        /// The driver's name for the connection.
+        socket: u64,
+    },
+}

@@ -1,0 +1,104 @@
+//! What must hold of clients between any two turns ([`Engine::audit`](crate::engine::Engine::audit)).
+
+use super::Clients;
+use super::connection::{ClientConn, Phase, Reading};
+use crate::base::check::{at_most, equal};
+use crate::base::keys::{ClientKey, ExchangeKey, Key};
+use crate::base::output::HIGH_BYTES;
+use crate::context::Context;
+use crate::request::pending_request::ExchangeId;
+
+/// What one receive of a server may add to what a client has, after the server's reading was stopped.
+const RECEIVE_BYTES_MAX: usize = 64 * 1024;
+/// Unparsed bytes of a client above which it is not read, and what one turn receives of it.
+const STASH_BYTES_MAX: usize = 64 * 1024 + 256 * 4096;
+
+impl Clients {
+    /// Looks for states that can't be. `carried`: requests as often as the servers' side has them.
+    ///
+    /// # Errors
+    /// The first promise that is broken, in words.
+    pub(crate) fn audit(&self, carried: &[ExchangeId], cx: &Context) -> Result<(), String> {
+        let mut exchanges = 0;
+        for index in self.sessions.keys() {
+            let session = self.sessions.at(index);
+            exchanges += session.queued as usize;
+            self.audit_session(index, session, cx).map_err(|text| format!("client {index}: {text}"))?;
+        }
+        equal("requests of all clients", exchanges, self.exchanges.len())?;
+        self.audit_carriers(carried, cx)?;
+        equal("client_connections", cx.counters.client_connections.get() as usize, self.sessions.len())
+    }
+
+    /// Looks for queues that hold more bytes than docs/buffers.md allows.
+    ///
+    /// # Errors
+    /// The first bound that is passed, in words.
+    pub(crate) fn audit_bytes(&self, cx: &Context) -> Result<(), String> {
+        // Each request of a client may be answered by another connection, which stops one receive late.
+        let late = (cx.plan.client.requests_queued_max as usize + 4) * RECEIVE_BYTES_MAX;
+        for session in self.sessions.keys().map(|index| self.sessions.at(index)) {
+            at_most("bytes unsent for a client", session.unsent(), HIGH_BYTES + late)?;
+            let stashed = session.stash.as_ref().map_or(0, |stash| stash.bytes.len() - stash.start);
+            at_most("bytes of a client unparsed", stashed, STASH_BYTES_MAX)?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is a client in a slot.
+    pub(crate) fn is_there(&self, index: ClientKey) -> bool {
+        self.sessions.is_occupied(index)
+    }
+
+    /// What this worker carries for its own clients is carried once; with one worker nothing is forgotten either.
+    fn audit_carriers(&self, carried: &[ExchangeId], cx: &Context) -> Result<(), String> {
+        let mut counts = vec![0; self.exchanges.slots()];
+        let mine = carried.iter().filter(|id| id.worker == cx.worker && self.holds(**id));
+        mine.for_each(|id| counts[id.index.index()] += 1);
+        for slot in self.exchanges.keys() {
+            let exchange = self.exchanges.at(slot);
+            let (phase, count) = (exchange.phase, counts[slot.index()]);
+            let session = self.sessions.at(exchange.session);
+            let unseen = phase == Phase::Waiting || phase == Phase::Answering && session.first != slot;
+            if exchange.kept.is_some() && !(unseen && exchange.asked != cx.worker) {
+                return Err(format!(
+                    "request {slot} ({phase:?}) is kept although no other worker has it or its client has seen some of the answer"
+                ));
+            }
+            // A tunnel whose server has ended both directions goes on until its client has everything.
+            let awaited = phase == Phase::Waiting || phase == Phase::Answering && session.reading != Reading::Tunnel;
+            let least = usize::from(awaited && cx.workers == 1);
+            if count > 1 || count < least {
+                return Err(format!("request {slot} ({phase:?}) is at {count} places"));
+            }
+        }
+        Ok(())
+    }
+
+    fn audit_session(&self, index: ClientKey, session: &ClientConn, cx: &Context) -> Result<(), String> {
+        let (mut slot, mut last, mut count, mut held) = (session.first, ExchangeKey::NONE, 0, 0);
+        while slot != ExchangeKey::NONE && count <= session.queued {
+            let exchange = self.exchanges.at(slot);
+            equal("its request belongs to client", exchange.session.index(), index.index())?;
+            if slot != session.first {
+                held += exchange.held.len();
+            }
+            (last, slot, count) = (slot, exchange.next, count + 1);
+        }
+        equal("requests in the list", count as usize, session.queued as usize)?;
+        equal("the last request", last.index(), session.last.index())?;
+        equal("bytes of answers that wait", held, session.held_bytes as usize)?;
+        // A refusal stands behind as many requests as there may be.
+        at_most("unanswered requests", count as usize, cx.plan.client.requests_queued_max as usize + 1)?;
+        self.audit_patience(session, cx)
+    }
+
+    /// Every wait has its timer. A small send has none of its own: the one that is set anyway covers it.
+    fn audit_patience(&self, session: &ClientConn, cx: &Context) -> Result<(), String> {
+        let due_us = self.deadline(session, cx);
+        if due_us < session.armed_us && !session.flags.sending {
+            return Err(format!("its patience ends at {due_us} us, its timer comes at {} us", session.armed_us));
+        }
+        Ok(())
+    }
+}

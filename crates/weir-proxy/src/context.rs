@@ -1,0 +1,139 @@
+//! What all machines of a worker share for a turn: the time, the configuration, counters, and what they want of others.
+//!
+//! The machines ([`Clients`](crate::client::Clients), [`Upstreams`](crate::upstream::Upstreams)) get it with each call and keep nothing of
+//! it. What is to be done outside goes to [`Context::actions`]; what is for the other side or for another worker goes to
+//! [`Context::post`]: mail of a worker to itself is delivered as soon as the machine that is at work returns
+//! ([`Engine`](crate::engine::Engine)), so that no machine is ever called from within itself.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::action::Action;
+use crate::base::output::Spare;
+use crate::base::timer_wheel::Wheel;
+use crate::cross::mail::{Mail, Post};
+use crate::observe::accounting::Usage;
+use crate::observe::counters::Counters;
+use crate::plan::Plan;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// The time of this turn: microseconds, monotonic.
+    pub now_us: u64,
+    /// This worker's number.
+    pub worker: u16,
+    /// Workers in all.
+    pub workers: u16,
+    /// The configuration.
+    pub plan: Arc<Plan>,
+    /// Written by this worker only.
+    pub counters: Arc<Counters>,
+    /// To be done outside, in this order.
+    pub actions: VecDeque<Action>,
+    /// One timer a client connection, a few an upstream connection: by token.
+    pub wheel: Wheel,
+    /// By worker, this one included: what it is told.
+    pub posts: Vec<Post>,
+    /// This worker is told something.
+    pub has_own_mail: bool,
+    /// Buffers to be used again.
+    pub spare: Spare,
+    /// What clients of the forward proxy do.
+    pub usage: Usage,
+    /// Some upstream has connections of single clients or requests.
+    pub has_private: bool,
+    /// The driver moves the bytes of tunnels.
+    pub relays: bool,
+    /// There is an access log: it wants to know which connection a request was put on.
+    pub logs: bool,
+    clock: WallClock,
+}
+
+/// The clock on the wall.
+#[derive(Debug)]
+struct WallClock {
+    /// It less the engine's time, microseconds.
+    offset_us: i64,
+    /// The second of it that `date` shows; None until somebody has told the time.
+    date_s: Option<i64>,
+    date: [u8; 29],
+}
+
+impl Context {
+    /// For this worker of so many, at the time of its first turn.
+    pub(crate) fn new(plan: Arc<Plan>, counters: Arc<Counters>, worker: u16, workers: u16, now_us: u64) -> Context {
+        Context {
+            now_us,
+            worker,
+            workers,
+            has_private: plan.upstreams.iter().any(|upstream| upstream.pool.is_private()),
+            plan,
+            counters,
+            actions: VecDeque::new(),
+            wheel: Wheel::new(now_us),
+            posts: (0..workers).map(|_| Post::default()).collect(),
+            has_own_mail: false,
+            spare: Spare::default(),
+            usage: Usage::default(),
+            relays: false,
+            logs: false,
+            clock: WallClock { offset_us: 0, date_s: None, date: weir_http::http_date(0) },
+        }
+    }
+
+    /// What the clock on the wall shows: its microseconds since 1970 less the engine's time.
+    pub(crate) fn set_wall(&mut self, offset_us: i64) {
+        self.clock.offset_us = offset_us;
+        self.clock.date_s.get_or_insert(i64::MIN);
+    }
+
+    /// The clock on the wall, seconds since 1970.
+    pub(crate) fn wall_s(&self) -> i64 {
+        (self.now_us as i64).saturating_add(self.clock.offset_us) / 1_000_000
+    }
+
+    /// What the field Date says now; None: nobody has told the time (RFC 9110 §6.6.1).
+    pub(crate) fn date(&mut self) -> Option<[u8; 29]> {
+        let now_s = self.wall_s();
+        let clock = &mut self.clock;
+        if clock.date_s? != now_s {
+            clock.date_s = Some(now_s);
+            clock.date = weir_http::http_date(u64::try_from(now_s).unwrap_or(0));
+        }
+        Some(clock.date)
+    }
+
+    /// Whether an upstream stands for all destinations of the forward proxy.
+    pub(crate) fn is_anywhere(&self, upstream: u16) -> bool {
+        self.plan.forward.as_ref().is_some_and(|forward| forward.upstream == usize::from(upstream))
+    }
+
+    /// Whether the connections of an upstream belong to clients or requests.
+    pub(crate) fn is_private(&self, upstream: u16) -> bool {
+        self.has_private && self.plan.upstreams[usize::from(upstream)].pool.is_private()
+    }
+
+    /// Tells a worker something, which may be this one.
+    pub(crate) fn post(&mut self, worker: u16, mail: Mail) {
+        let is_own = worker == self.worker;
+        self.has_own_mail |= is_own;
+        self.counters.mail_sent.add(u64::from(!is_own));
+        self.posts[usize::from(worker)].mail.push(mail);
+    }
+
+    /// Puts bytes into what a worker is told: where they are in it.
+    pub(crate) fn write_to_post(&mut self, worker: u16, bytes: &[u8]) -> Range<usize> {
+        let post = &mut self.posts[usize::from(worker)];
+        let start = post.bytes.len();
+        post.bytes.extend_from_slice(bytes);
+        start..post.bytes.len()
+    }
+
+    /// The same mail to each other worker.
+    pub(crate) fn tell_all(&mut self, mail: impl Fn() -> Mail) {
+        let me = self.worker;
+        (0..self.workers).filter(|worker| *worker != me).for_each(|worker| self.post(worker, mail()));
+    }
+}

@@ -1,0 +1,118 @@
+//! What workers know of each other without mail.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::base::keys::{Key, ServerIndex};
+use crate::placement::balance::Shared;
+use crate::upstream::keepalive_limit::Lasting;
+use crate::upstream::places::Places;
+use crate::upstream::server_state::Order;
+
+/// Bit of a number of connections: another one can be made, as far as is known.
+const HOPEFUL: u32 = 1 << 31;
+
+/// What workers know of each other without mail: how many connections to each server are up, and what an operator ordered.
+/// Read without locks; it outlives the machines of a worker.
+#[derive(Debug)]
+pub struct Hints {
+    ready: Vec<AtomicU32>,
+    /// By server: whether its connections live for more than one answer.
+    pub(crate) lasting: Vec<Lasting>,
+    /// By server: index in [`Order::ALL`]. All workers write the same.
+    orders: Vec<AtomicU8>,
+    /// By server: from when on a request may be tried on it while it is suspended.
+    trials_us: Vec<AtomicU64>,
+    /// By the first server of an upstream: who has sent a request from the quarantine, and until when others wait; 0: nobody.
+    quarantines: Vec<AtomicU64>,
+    /// By server: when a client last had a good answer to what a probe would ask; 0: never.
+    proved_us: Vec<AtomicU64>,
+    /// By server: whether it answers few connections at a time.
+    places: Vec<Places>,
+    shared: Shared,
+    workers: usize,
+}
+
+impl Hints {
+    /// For so many servers (of all upstreams together) and workers.
+    pub fn new(servers: usize, workers: usize) -> Hints {
+        Hints {
+            ready: (0..servers * workers).map(|_| AtomicU32::new(0)).collect(),
+            lasting: (0..servers).map(|_| Lasting::default()).collect(),
+            orders: (0..servers).map(|_| AtomicU8::new(Order::default() as u8)).collect(),
+            trials_us: (0..servers).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            quarantines: (0..servers).map(|_| AtomicU64::new(0)).collect(),
+            proved_us: (0..servers).map(|_| AtomicU64::new(0)).collect(),
+            places: (0..servers).map(|_| Places::default()).collect(),
+            shared: Shared::new(servers, workers),
+            workers,
+        }
+    }
+
+    /// Connections of a worker to a server that are up.
+    pub fn ready(&self, server: ServerIndex, worker: usize) -> u32 {
+        self.ready[server.index() * self.workers + worker].load(Ordering::Relaxed) & !HOPEFUL
+    }
+
+    /// Whether a worker has a connection to a server, or can have one as far as it knows.
+    pub(crate) fn is_able(&self, server: ServerIndex, worker: usize) -> bool {
+        self.ready[server.index() * self.workers + worker].load(Ordering::Relaxed) > 0
+    }
+
+    /// What they tell each other for balancing.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(crate) fn places(&self, server: ServerIndex) -> &Places {
+        &self.places[server.index()]
+    }
+
+    pub(crate) fn set_ready(&self, server: ServerIndex, worker: usize, ready: u32, hopeful: bool) {
+        let word = ready | if hopeful { HOPEFUL } else { 0 };
+        self.ready[server.index() * self.workers + worker].store(word, Ordering::Relaxed);
+    }
+
+    /// What an operator last ordered of a server.
+    pub fn order(&self, server: ServerIndex) -> Order {
+        Order::ALL[usize::from(self.orders[server.index()].load(Ordering::Relaxed))]
+    }
+
+    pub(crate) fn set_order(&self, server: ServerIndex, order: Order) {
+        self.orders[server.index()].store(order as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn proved_us(&self, server: ServerIndex) -> u64 {
+        self.proved_us[server.index()].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_proved(&self, server: ServerIndex, now_us: u64) {
+        self.proved_us[server.index()].store(now_us, Ordering::Relaxed);
+    }
+
+    pub(crate) fn trial_us(&self, server: ServerIndex) -> u64 {
+        self.trials_us[server.index()].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_trial(&self, server: ServerIndex, due_us: u64) {
+        self.trials_us[server.index()].store(due_us, Ordering::Relaxed);
+    }
+
+    /// Takes the quarantine of an upstream for one request.
+    ///
+    /// # Errors
+    /// Who has it: as returned by [`Hints::hold_quarantine`].
+    pub(crate) fn take_quarantine(&self, first: ServerIndex, before: u64, hold: u64) -> Result<u64, u64> {
+        self.quarantines[first.index()].compare_exchange(before, hold, Ordering::Relaxed, Ordering::Relaxed)
+    }
+
+    /// Names who has a quarantine: until when, and which worker.
+    pub(crate) fn hold_quarantine(worker: u16, until_us: u64) -> u64 {
+        until_us << 16 | u64::from(worker)
+    }
+
+    /// Takes the trial that is due: one worker gets true, and the next one comes at `next_us` if no verdict does before.
+    pub(crate) fn take_trial(&self, server: ServerIndex, due_us: u64, next_us: u64) -> bool {
+        let trial = &self.trials_us[server.index()];
+        trial.compare_exchange(due_us, next_us, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}

@@ -1,0 +1,138 @@
+//! The ways between the two sides of a worker. Here is known whether the other side of a request lives on this worker: a call when it does,
+//! mail when it does not.
+//!
+//! One way is open at a time: [`Requests`] while something of a client is read, [`Replies`] while something of a server is. So bodies go by
+//! reference, and neither side can be called while it is at work itself. What one side has to tell the other against the direction of the
+//! open way is mail of the worker to itself ([`Context::post`]).
+
+use bytes::Bytes;
+
+use crate::base::piece::Piece;
+use crate::client::{Clients, Lines, Stop};
+use crate::context::Context;
+use crate::cross::mail::{AnswerHead, Mail};
+use crate::request::pending_request::{ClientName, ExchangeId, LinkId, PendingRequest};
+use crate::retry::poison::Verdict;
+use crate::upstream::private_pool::Private;
+use crate::upstream::{Asked, Upstreams};
+
+/// Smaller pieces travel in the post's own buffer.
+const SMALL_BYTES_MAX: usize = 4096;
+
+/// From a worker's clients to servers.
+#[derive(Debug)]
+pub(crate) struct Requests<'a> {
+    upstreams: &'a mut Upstreams,
+}
+
+impl<'a> Requests<'a> {
+    /// To these, or to those of other workers.
+    pub(crate) fn new(upstreams: &'a mut Upstreams) -> Requests<'a> {
+        Requests { upstreams }
+    }
+
+    /// Whether servers have died of requests like this one.
+    #[inline]
+    pub(crate) fn verdict(&self, upstream: usize, method: &[u8], path: &[u8], host: &[u8], cx: &Context) -> Verdict {
+        self.upstreams.verdict_of_new(upstream, method, path, host, cx)
+    }
+
+    /// Asks for an answer, and says in `ask` which server was chosen; `write` serialises the request to where it goes. `isolated`: as [`Requests::verdict`] said.
+    #[inline]
+    pub(crate) fn ask(
+        &mut self,
+        ask: &mut PendingRequest,
+        isolated: bool,
+        private: Option<Private>,
+        write: impl FnOnce(&mut Vec<u8>),
+        cx: &mut Context,
+    ) -> Asked {
+        self.upstreams.ask(ask, isolated, private, write, cx)
+    }
+
+    /// Asks for a connection that becomes a tunnel.
+    pub(crate) fn tunnel(&mut self, ask: PendingRequest, private: Option<Private>, cx: &mut Context) -> Asked {
+        self.upstreams.ask_tunnel(ask, private, cx)
+    }
+
+    /// A piece of a request body or of a tunnel; `end`: nothing follows.
+    pub(crate) fn body(
+        &mut self,
+        id: ExchangeId,
+        client: ClientName,
+        link: LinkId,
+        piece: Piece<'_>,
+        end: bool,
+        cx: &mut Context,
+    ) {
+        if link.worker == cx.worker {
+            self.upstreams.link_body(id, client, link, piece, end, cx);
+        } else {
+            let data = piece.into_bytes();
+            cx.post(link.worker, Mail::Body { id, client, link, data, end });
+        }
+    }
+}
+
+/// From a worker's servers to clients.
+#[derive(Debug)]
+pub(crate) struct Replies<'a> {
+    clients: &'a mut Clients,
+}
+
+impl<'a> Replies<'a> {
+    /// To these, or to those of other workers.
+    pub(crate) fn new(clients: &'a mut Clients) -> Replies<'a> {
+        Replies { clients }
+    }
+
+    /// The head of an answer. `upgrade`: with 101, the value of that field.
+    #[inline]
+    pub(crate) fn head(
+        &mut self,
+        id: ExchangeId,
+        from: LinkId,
+        head: AnswerHead,
+        upgrade: Option<Bytes>,
+        lines: Lines<'_>,
+        cx: &mut Context,
+    ) {
+        if id.worker == cx.worker {
+            return self.clients.on_answer_head(id, from, head, upgrade.as_deref(), lines, cx);
+        }
+        let via = cx.plan.client.pseudonym();
+        let post = &mut cx.posts[usize::from(id.worker)];
+        let start = post.bytes.len();
+        lines.write(&mut post.bytes, via);
+        let lines = start..post.bytes.len();
+        cx.post(id.worker, Mail::Head { id, link: from, head, upgrade, lines });
+    }
+
+    /// A piece of an answer's body or of a tunnel. Whether its source has to stop: where the client is another worker's, that says so.
+    #[inline]
+    pub(crate) fn piece(&mut self, id: ExchangeId, piece: Piece<'_>, cx: &mut Context) -> Option<Stop> {
+        if id.worker == cx.worker {
+            return self.clients.on_answer_piece(id, piece, cx);
+        }
+        let mail = match piece {
+            Piece::Borrowed(bytes) if bytes.len() <= SMALL_BYTES_MAX => {
+                let post = &mut cx.posts[usize::from(id.worker)];
+                let start = post.bytes.len();
+                post.bytes.extend_from_slice(bytes);
+                Mail::Small { id, bytes: start..post.bytes.len() }
+            }
+            piece => Mail::Large { id, data: piece.into_bytes() },
+        };
+        cx.post(id.worker, mail);
+        None
+    }
+
+    /// An answer is complete, or a tunnel's server has closed its direction.
+    #[inline]
+    pub(crate) fn end(&mut self, id: ExchangeId, trailers: &[u8], cx: &mut Context) {
+        if id.worker == cx.worker {
+            return self.clients.on_answer_end(id, trailers, cx);
+        }
+        cx.post(id.worker, Mail::End { id, trailers: Bytes::copy_from_slice(trailers) });
+    }
+}

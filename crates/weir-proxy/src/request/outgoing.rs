@@ -1,0 +1,135 @@
+//! A request on its way to a server: what stands in its request line and its Host, what may be done with it, and its bytes.
+//!
+//! Made by [`Clients::forward`](crate::client::Clients::forward) of what the client sent and what is configured; knows no machine. Its bytes
+//! are written once, to where they are sent from. Bound: none of its own, the head limit has been applied. RFC 9112 §3.2.
+
+use std::net::IpAddr;
+
+use weir_http::{Fields, Forwarded, Framing, Method, RequestBody, RequestEdits, RequestHead};
+
+use crate::base::stamp::Stamp;
+use crate::plan::{ClientPlan, Pool, UpstreamPlan};
+use crate::request::line_end::carries_line_end;
+use crate::request::pending_request::RequestFlags;
+
+/// A request of a client and how it is forwarded.
+pub(crate) struct Outgoing<'a> {
+    client: &'a ClientPlan,
+    upstream: &'a UpstreamPlan,
+    /// To any destination (a forward proxy), not to configured servers.
+    anywhere: bool,
+    head: &'a RequestHead,
+    fields: &'a Fields,
+    /// What the spans of `head` and `fields` point into.
+    bytes: &'a [u8],
+    /// What is here of its body.
+    body: &'a [u8],
+    framing: Framing,
+    /// More of its body follows.
+    streaming: bool,
+    /// The target, origin-form or `*`.
+    pub(crate) path: &'a [u8],
+    /// The value of Host.
+    pub(crate) host: &'a [u8],
+}
+
+impl<'a> Outgoing<'a> {
+    /// `upload`: how its body is framed and whether more of it follows, where that is not as in its head.
+    #[inline]
+    pub(crate) fn new(
+        client: &'a ClientPlan,
+        upstream: &'a UpstreamPlan,
+        anywhere: bool,
+        head: &'a RequestHead,
+        fields: &'a Fields,
+        bytes: &'a [u8],
+        body: &'a [u8],
+        upload: Option<(Framing, bool)>,
+    ) -> Outgoing<'a> {
+        let (framing, streaming) = upload.unwrap_or(match head.body {
+            RequestBody::Length(0) => (Framing::Length(0), false),
+            _ => (Framing::None, false),
+        });
+        let target = head.path.of(bytes);
+        let path: &[u8] = match target.is_empty() {
+            // RFC 9112 §3.2.4.
+            true if head.method == Method::Options && anywhere => b"*",
+            true => b"/",
+            false => target,
+        };
+        let authority = head.authority.of(bytes);
+        let host = if authority.is_empty() { upstream.servers[0].name.as_bytes() } else { authority };
+        Outgoing { client, upstream, anywhere, head, fields, bytes, body, framing, streaming, path, host }
+    }
+
+    /// What may be done with it.
+    #[inline]
+    pub(crate) fn traits(&self) -> RequestFlags {
+        let (head, upstream) = (self.head, self.upstream);
+        let method = head.method_span.of(self.bytes);
+        let plain = !upstream.nonidempotent.matches(method, self.path);
+        // Servers that overlook the body of a GET would take it for the next request: nothing may be behind it.
+        let bodyless = matches!(self.framing, Framing::None | Framing::Length(0));
+        let is_head = head.method == Method::Head;
+        let broken = || carries_line_end(&self.bytes[..head.bytes.min(self.bytes.len())]);
+        let repeatable = plain && head.method.is_idempotent() || upstream.retry_nonidempotent;
+        let authority = head.authority.of(self.bytes);
+        let like_probe = upstream.health.as_ref().is_some_and(|plan| plan.is_like(method, self.path, authority));
+        RequestFlags::default()
+            .with(RequestFlags::HEAD, is_head)
+            .with(RequestFlags::LAST, head.conditional || is_head || broken())
+            .with(RequestFlags::PIPELINABLE, plain && head.method.is_safe() && head.upgrade.is_none() && bodyless)
+            .with(RequestFlags::RETRIABLE, !self.streaming && repeatable)
+            .with(RequestFlags::LIKE_PROBE, like_probe)
+            .with(RequestFlags::UPGRADE, head.upgrade.is_some())
+            .with(RequestFlags::STREAMING, self.streaming)
+    }
+
+    /// Writes it as its server gets it. `peer` is its client; `stamp` is the identifier that the answer has to carry back, where one
+    /// is configured.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, peer: IpAddr, stamp: &Stamp) {
+        let hops = self.head.max_forwards.map(|n| n.saturating_sub(1).to_string());
+        let mut extra: [(&[u8], &[u8]); 2] = [(b"", b""); 2];
+        let mut extras = 0;
+        if let Some(name) = &self.upstream.echo {
+            extra[extras] = (name.as_bytes(), stamp);
+            extras += 1;
+        }
+        if let Some(hops) = &hops {
+            extra[extras] = (b"Max-Forwards", hops.as_bytes());
+            extras += 1;
+        }
+        let edits = RequestEdits {
+            path: self.path,
+            host: self.host,
+            framing: self.framing,
+            close: self.upstream.pool == Pool::PerRequest,
+            upgrade: self.head.upgrade.map(|span| span.of(self.bytes)),
+            te_trailers: self.head.te_trailers,
+            via: self.client.pseudonym(),
+            underscores: self.client.underscores,
+            // Who the clients of a forward proxy are is not the destinations' affair.
+            forwarded: (!self.anywhere).then(|| Forwarded {
+                client: peer,
+                proto: b"http",
+                host: self.host,
+                trusted: self.client.trusted_proxies.iter().any(|network| network.contains(peer)),
+            }),
+            extra: &extra[..extras],
+        };
+        weir_http::encode_request(out, self.bytes, self.head, self.fields, &edits);
+        self.write_body(out);
+    }
+
+    /// Writes what is here of its body.
+    #[inline]
+    fn write_body(&self, out: &mut Vec<u8>) {
+        if self.streaming && self.framing == Framing::Chunked && !self.body.is_empty() {
+            weir_http::encode_chunk_head(out, self.body.len());
+            out.extend_from_slice(self.body);
+            out.extend_from_slice(weir_http::CHUNK_TAIL);
+        } else {
+            out.extend_from_slice(self.body);
+        }
+    }
+}

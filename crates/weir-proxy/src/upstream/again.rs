@@ -1,0 +1,331 @@
+//! Requests that go again after a loss: counted, bounded, and given another server when there is one (stage schedule).
+//!
+//! Called by [`super::loss`] for what a connection owed, by [`super::connect`] for what waits for a server that can't be
+//! reached, and by mail for what another worker has no connection for. Bounds: `forward-retries`, `retry-budget`.
+//! docs/semantics.md §4.
+
+use super::Upstreams;
+use crate::base::keys::ServerIndex;
+use crate::base::output::Output;
+use crate::base::piece::Piece;
+use crate::cause::Cause;
+use crate::context::Context;
+use crate::cross::mail::Mail;
+use crate::request::pending_request::{ClientName, ExchangeId, PendingRequest, RequestFlags};
+use crate::upstream::queue::Waiting;
+
+/// Where a request goes again: the server within its upstream, and the worker whose connections it takes.
+#[derive(Clone, Copy)]
+struct Second {
+    server: u16,
+    /// None: this one.
+    worker: Option<u16>,
+}
+
+impl Upstreams {
+    /// Counts that a request goes again, unless that is once too often: for it, or for all together. `oldest`: the server may
+    /// have worked on it, as it does on one request of a connection after another.
+    pub(crate) fn count_repetition(
+        &mut self,
+        ask: &mut PendingRequest,
+        counts: bool,
+        unsent: bool,
+        oldest: bool,
+        cx: &Context,
+    ) -> Result<(), Cause> {
+        if counts {
+            ask.tries = ask.tries.saturating_add(1);
+            ask.traits = ask.traits.with(RequestFlags::ALONE, true);
+            ask.traits = ask.traits.with(RequestFlags::QUARANTINED, ask.tries > 1 && !cx.is_private(ask.upstream));
+            if u32::from(ask.tries) > cx.plan.upstreams[usize::from(ask.upstream)].forward_retries {
+                return Err(Cause::RetriesExceeded);
+            }
+            if oldest && !self.groups[usize::from(ask.upstream)].budget.spend(cx.now_us) {
+                return Err(Cause::RetryBudget);
+            }
+        }
+        let (counters, stats) = (&cx.counters, &self.servers[self.server_index(ask)].stats);
+        let (total, of_server) = match (unsent, counts) {
+            (true, _) => (&counters.moves, &stats.moves),
+            (false, true) => (&counters.retries, &stats.retries),
+            (false, false) => (&counters.resends, &stats.resends),
+        };
+        total.add(1);
+        of_server.add(1);
+        Ok(())
+    }
+
+    /// A body that is not kept goes where its request goes, as far as it has come; the rest follows when that has its connection.
+    pub(super) fn take_body_along(
+        &mut self,
+        ask: &mut PendingRequest,
+        bytes: &mut Vec<u8>,
+        body: &Output,
+        body_done: bool,
+        cx: &mut Context,
+    ) {
+        body.copy_to(bytes);
+        if body_done {
+            ask.traits = ask.traits.without(RequestFlags::STREAMING);
+        } else {
+            self.body_flow(ask.id, true, cx);
+        }
+    }
+
+    /// A piece of the body of a request that lost its connection and waits for another.
+    pub(super) fn body_to_waiting(
+        &mut self,
+        id: ExchangeId,
+        client: ClientName,
+        piece: &Piece<'_>,
+        end: bool,
+        cx: &Context,
+    ) {
+        if self.body_to_approach(id, client, piece, end, cx) {
+            return;
+        }
+        let mut found = self.queues().find_map(|queue| queue.find_mut(id));
+        let Some(waiting) = found.take_if(|waiting| waiting.ask.traits.has(RequestFlags::STREAMING)) else { return };
+        waiting.bytes.extend_from_slice(piece.bytes());
+        if end {
+            waiting.ask.traits = waiting.ask.traits.without(RequestFlags::STREAMING);
+        }
+    }
+
+    /// A request goes again after its connection was lost, or its server can't be reached: first in line.
+    pub(super) fn place_again(&mut self, ask: PendingRequest, bytes: Vec<u8>, cx: &mut Context) {
+        if cx.is_private(ask.upstream) {
+            self.approach_again(ask, bytes, cx);
+        } else if ask.traits.has(RequestFlags::QUARANTINED) {
+            self.quarantine(ask, bytes, cx);
+        } else {
+            self.place_second(ask, bytes, cx);
+        }
+    }
+
+    /// The same for one whose turn it is, if it has to go alone.
+    pub(super) fn place_second(&mut self, mut ask: PendingRequest, bytes: Vec<u8>, cx: &mut Context) {
+        match self.second_place(&ask, cx) {
+            Ok(Second { server, worker: Some(worker) }) => {
+                if ask.id.worker == cx.worker {
+                    ask.server = server;
+                }
+                self.mail_again(worker, ask, &bytes, cx);
+            }
+            Ok(Second { server, worker: None }) => {
+                ask.server = server;
+                let server = self.server_index(&ask);
+                self.servers[server].waiting.push_front(Waiting { ask, bytes });
+                cx.counters.queue_waiting.add(1);
+            }
+            Err(cause) => {
+                self.leave_quarantine(&ask, cx);
+                self.answer_fails(ask.id, cause, cx);
+            }
+        }
+    }
+
+    fn second_place(&mut self, ask: &PendingRequest, cx: &Context) -> Result<Second, Cause> {
+        if self.stays_bound(ask, cx) {
+            return self.second_place_of_bound(ask, cx);
+        }
+        let mut order = std::mem::take(&mut self.order);
+        let strictly = self.order_again(ask, &mut order, cx);
+        let found = self.second_place_among(ask, &order, strictly, cx);
+        self.order = order;
+        if let (Ok(second), Some(balance)) = (&found, &mut self.groups[usize::from(ask.upstream)].balance) {
+            balance.note(usize::from(second.server));
+        }
+        found
+    }
+
+    /// The first of these servers that takes requests, here or, unless the order is strict, after all that do so here, at another
+    /// worker; else the same one, and if that may keep nothing, one that may come up; a suspended one rather than to wait.
+    fn second_place_among(
+        &self,
+        ask: &PendingRequest,
+        order: &[usize],
+        strictly: bool,
+        cx: &Context,
+    ) -> Result<Second, Cause> {
+        let (first, old) = (self.groups[usize::from(ask.upstream)].servers.first(), usize::from(ask.server));
+        let here = |index: usize| Second { server: index as u16, worker: None };
+        let at_once = if strictly { 1 } else { order.len().max(1) };
+        if let Some(found) = order.chunks(at_once).find_map(|some| self.second_up(ask, some, cx)) {
+            return Ok(found);
+        }
+        let machine = &self.servers[first + old];
+        let stays = machine.standing.keeps_waiting();
+        let same = if stays { self.same_elsewhere(ask, cx) } else { None };
+        let is_up = self.able_elsewhere(first + old, cx).is_some();
+        if is_up && let Some(found) = same {
+            return Ok(found);
+        }
+        let order = order.iter().copied();
+        if !stays && let Some(index) = order.clone().find(|index| self.may_await(first + *index, cx)) {
+            return Ok(here(index));
+        }
+        if machine.ready == 0
+            && !self.is_hopeful(first + old, cx)
+            && let Some(found) = self.second_burdened(ask, order, cx)
+        {
+            return Ok(found);
+        }
+        if let Some(found) = same {
+            return Ok(found);
+        }
+        let may_wait = machine.limits.shared > 0 && (machine.ready > 0 || self.may_come_up(first + old, cx));
+        if may_wait { Ok(here(old)) } else { Err(self.why_not(ask.upstream, cx)) }
+    }
+
+    /// The same server for a session that is bound to it: on this worker's connections, or on another's.
+    fn second_place_of_bound(&self, ask: &PendingRequest, cx: &Context) -> Result<Second, Cause> {
+        let server = self.server_index(ask);
+        let machine = &self.servers[server];
+        let here = Second { server: ask.server, worker: None };
+        if !machine.standing.accepts_bound() {
+            return Err(self.refusal(ask, cx));
+        }
+        if machine.ready > 0 || self.is_hopeful(server, cx) {
+            return Ok(here);
+        }
+        let elsewhere = if machine.standing.keeps_waiting() { self.same_elsewhere(ask, cx) } else { None };
+        let waits = machine.limits.shared > 0 && self.may_come_up(server, cx);
+        elsewhere.or(waits.then_some(here)).ok_or_else(|| self.refusal(ask, cx))
+    }
+
+    /// Whether one of this worker's own connections to a suspended server may have what nobody else can take.
+    fn may_be_burdened(&self, server: ServerIndex, cx: &Context) -> bool {
+        let here = &self.servers[server];
+        self.is_last_resort(server, cx) && here.ready > 0 && !here.is_full()
+    }
+
+    /// The first of these servers that takes requests on connections of this worker, or of another.
+    fn second_up(&self, ask: &PendingRequest, among: &[usize], cx: &Context) -> Option<Second> {
+        let first = self.groups[usize::from(ask.upstream)].servers.first();
+        let mut here = among.iter().copied().filter(|index| self.may_take(first + *index, cx));
+        let free =
+            here.clone().find(|index| !self.servers[first + *index].is_held() && !self.is_backup(first + *index, cx));
+        if let Some(index) = free.or_else(|| here.next()) {
+            return Some(Second { server: index as u16, worker: None });
+        }
+        if !self.may_cross(ask, cx) {
+            return None;
+        }
+        let takes = |index: &&usize| self.servers[first + **index].standing.takes_new();
+        among.iter().filter(takes).find_map(|index| {
+            let worker = self.able_elsewhere(first + *index, cx)?;
+            Some(Second { server: *index as u16, worker: Some(worker) })
+        })
+    }
+
+    /// A suspended one of these servers, where such may have what nobody else can take: on connections of this worker, or of another.
+    fn second_burdened(
+        &self,
+        ask: &PendingRequest,
+        mut among: impl Iterator<Item = usize> + Clone,
+        cx: &Context,
+    ) -> Option<Second> {
+        let first = self.groups[usize::from(ask.upstream)].servers.first();
+        if let Some(index) = among.clone().find(|index| self.may_be_burdened(first + *index, cx)) {
+            return Some(Second { server: index as u16, worker: None });
+        }
+        if !self.may_cross(ask, cx) {
+            return None;
+        }
+        among.find_map(|index| {
+            let worker = self.ready_elsewhere(first + index, cx).filter(|_| self.is_last_resort(first + index, cx))?;
+            Some(Second { server: index as u16, worker: Some(worker) })
+        })
+    }
+
+    /// Another worker that has connections to the server of a request, or owns them, when it can't be reached from here.
+    fn same_elsewhere(&self, ask: &PendingRequest, cx: &Context) -> Option<Second> {
+        let server = self.server_index(ask);
+        let machine = &self.servers[server];
+        if !self.may_cross(ask, cx) || machine.limits.shared > 0 && !machine.unreachable {
+            return None;
+        }
+        let worker = self.able_elsewhere(server, cx).or_else(|| self.owner_elsewhere(server, cx))?;
+        Some(Second { server: ask.server, worker: Some(worker) })
+    }
+
+    /// Whether a request may go to another worker: not when the rest of its body arrives here, where it would be too late.
+    fn may_cross(&self, ask: &PendingRequest, cx: &Context) -> bool {
+        !ask.traits.has(RequestFlags::STREAMING) || ask.id.worker == cx.worker
+    }
+
+    /// To the connections of another worker: by way of the client's, which knows whether it is still wanted and where to
+    /// cancel it, and chooses anew among all servers but the one where it was.
+    fn mail_again(&mut self, worker: u16, ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
+        if ask.id.worker != cx.worker {
+            self.mail_back(ask, bytes, cx);
+        } else {
+            self.quarantined_away |= ask.traits.has(RequestFlags::QUARANTINED);
+            let bytes = cx.write_to_post(cx.worker, bytes);
+            cx.post(cx.worker, Mail::Move { worker, ask, bytes });
+        }
+    }
+
+    /// A request goes back to the worker of its client, which finds another place for it.
+    pub(super) fn mail_back(&mut self, ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
+        // It gets in line there.
+        self.leave_quarantine(&ask, cx);
+        let bytes = cx.write_to_post(ask.id.worker, bytes);
+        cx.post(ask.id.worker, Mail::Again { ask, bytes });
+    }
+
+    /// A request of a client here comes back, to be served elsewhere: it was with another worker, or the beginning of its answer had come.
+    pub(crate) fn place_back(&mut self, mut ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
+        ask.traits = ask.traits.without(RequestFlags::MAILED);
+        let server = self.server_index(&ask);
+        self.place_again(ask, bytes.to_vec(), cx);
+        self.dispatch_group(server, cx);
+    }
+
+    /// Whether what waits for a server without connections has somewhere to go, or nothing to wait for.
+    pub(super) fn should_evacuate(&self, server: ServerIndex, cx: &Context) -> bool {
+        let group = self.groups[usize::from(self.servers[server].upstream)].servers;
+        let is_up = |other: ServerIndex| {
+            let elsewhere = self.servers[other].standing.takes_new() && self.able_elsewhere(other, cx).is_some();
+            other != server && self.may_take(other, cx) || elsewhere
+        };
+        !self.servers[server].waiting.is_empty() && (!self.may_come_up(server, cx) || group.iter().any(is_up))
+    }
+
+    /// The server can't be reached or is to get nothing more: what waits for it goes elsewhere, or fails.
+    pub(super) fn evacuate(&mut self, server: ServerIndex, cx: &mut Context) {
+        let waiting = self.servers[server].waiting.take_all();
+        cx.counters.queue_waiting.sub(waiting.len() as u64);
+        for Waiting { ask, bytes } in waiting.into_iter().rev() {
+            self.place_again(ask, bytes, cx);
+        }
+        self.dispatch_group(server, cx);
+    }
+
+    fn is_backup(&self, server: ServerIndex, cx: &Context) -> bool {
+        let machine = &self.servers[server];
+        cx.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)].backup
+    }
+
+    /// What waits for a server none of whose connections takes anything for now goes elsewhere, when another server has room that is
+    /// no backup: one that is only busy is no reason for those.
+    pub(super) fn relieve_queue(&mut self, server: ServerIndex, cx: &mut Context) {
+        let machine = &self.servers[server];
+        if machine.waiting.is_empty() || !machine.is_held() {
+            return;
+        }
+        let group = self.groups[usize::from(machine.upstream)].servers;
+        if group.iter().any(|other| other != server && self.servers[other].has_room() && !self.is_backup(other, cx)) {
+            self.evacuate(server, cx);
+        }
+    }
+
+    /// Gives out what waits at any server of the same upstream.
+    pub(super) fn dispatch_group(&mut self, server: ServerIndex, cx: &mut Context) {
+        let upstream = usize::from(self.servers[server].upstream);
+        for server in self.groups[upstream].servers.iter() {
+            self.dispatch(server, cx);
+        }
+    }
+}

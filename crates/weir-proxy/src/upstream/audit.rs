@@ -1,0 +1,146 @@
+//! What must hold of servers and of the connections to them between any two turns
+//! ([`Engine::audit`](crate::engine::Engine::audit)).
+
+use super::Upstreams;
+use super::connection::{LinkState, UpstreamConn};
+use super::entry::Entry;
+use super::server::STALLED_MAX;
+use crate::base::check::{at_most, equal};
+use crate::base::keys::ClientKey;
+use crate::base::output::HIGH_BYTES;
+use crate::context::Context;
+use crate::request::pending_request::ExchangeId;
+
+/// What one receive of a client may add to what a server has, after the client's reading was stopped.
+const RECEIVE_BYTES_MAX: usize = 64 * 1024;
+
+impl Upstreams {
+    /// Looks for states that can't be.
+    ///
+    /// # Errors
+    /// The first promise that is broken, in words.
+    pub(crate) fn audit(&self, cx: &Context) -> Result<(), String> {
+        self.audit_servers()?;
+        for index in self.links.keys() {
+            self.audit_link(self.links.at(index), cx).map_err(|text| format!("upstream connection {index}: {text}"))?;
+        }
+        self.audit_private()?;
+        self.audit_gauges(cx)
+    }
+
+    /// Looks for queues that hold more bytes than docs/buffers.md allows.
+    ///
+    /// # Errors
+    /// The first bound that is passed, in words.
+    pub(crate) fn audit_bytes(&self) -> Result<(), String> {
+        for link in self.links.keys().map(|index| self.links.at(index)) {
+            at_most("bytes of a body for a server", link.body.len(), HIGH_BYTES + 4 * RECEIVE_BYTES_MAX)?;
+        }
+        Ok(())
+    }
+
+    /// All requests that are here and whose answers somebody wants, as often as they are.
+    pub(crate) fn carried(&self) -> Vec<ExchangeId> {
+        let mut all = Vec::new();
+        for link in self.links.keys().map(|index| self.links.at(index)) {
+            all.extend(link.entries.iter().filter(|entry| !entry.cancelled).map(|entry| entry.ask.id));
+            all.extend(link.peer);
+        }
+        let waiting = self.servers.iter().flat_map(|server| server.waiting.iter());
+        let quarantined = self.groups.iter().flat_map(|group| group.quarantine.waiting.iter());
+        all.extend(waiting.chain(quarantined).map(|waiting| waiting.ask.id));
+        all.extend(self.approaches().map(|approach| approach.waiting.ask.id));
+        all
+    }
+
+    /// Clients with connections of their own.
+    pub(crate) fn private_clients(&self) -> impl Iterator<Item = ClientKey> {
+        self.private.iter().map(|(client, _)| client)
+    }
+
+    /// Connections of clients are known to their clients, and only to those.
+    fn audit_private(&self) -> Result<(), String> {
+        for index in self.links.keys() {
+            let (link, name) = (self.links.at(index), (index, self.links.generation(index)));
+            let Some(owner) = link.owner.filter(|_| link.state != LinkState::Tunnel) else { continue };
+            let own = self.private.get(owner.client);
+            let kept = own.is_some_and(|own| own.links.iter().any(|link| (link.index, link.generation) == name));
+            let tried = own.and_then(|own| own.approach.as_ref()).is_some_and(|one| one.attempts.contains(&name));
+            if !(kept || tried) {
+                return Err(format!("upstream connection {index} is unknown to its client"));
+            }
+        }
+        for (client, pool) in self.private.iter() {
+            let parked = pool.approach.as_ref().is_some_and(|approach| approach.retry_us != u64::MAX);
+            if parked && !self.parked.contains(&client) {
+                return Err(format!("the request of client {client} waits for a round of connects that never comes"));
+            }
+        }
+        Ok(())
+    }
+
+    fn audit_gauges(&self, cx: &Context) -> Result<(), String> {
+        let quarantined: usize = self.groups.iter().map(|group| group.quarantine.waiting.len()).sum();
+        let waiting = quarantined
+            + self.approaches().count()
+            + self.servers.iter().map(|server| server.waiting.len()).sum::<usize>();
+        let asked: usize = self.servers.iter().map(|server| server.inflight as usize).sum();
+        let ready: usize = self.servers.iter().map(|server| server.ready as usize).sum();
+        equal("queue_waiting", cx.counters.queue_waiting.get() as usize, waiting)?;
+        equal("in_flight", cx.counters.in_flight.get() as usize, asked)?;
+        equal("upstream_connections", cx.counters.upstream_connections.get() as usize, ready)
+    }
+
+    fn audit_servers(&self) -> Result<(), String> {
+        for index in self.servers.keys().iter() {
+            let server = &self.servers[index];
+            let mine = || self.links.keys().map(|link| self.links.at(link)).filter(|link| link.server == index);
+            let ready = mine().filter(|link| link.is_ready()).count();
+            let asked: usize = mine().map(|link| link.entries.len()).sum();
+            equal("connections that are up", ready, server.ready as usize)?;
+            equal("requests on connections", asked, server.inflight as usize)?;
+            let pooled = || mine().filter(|link| link.owner.is_none() && link.state != LinkState::Tunnel);
+            equal("connections of the pool", pooled().count(), server.links.len())?;
+            let made = pooled().filter(|link| link.is_ready() || link.is_coming()).count() as u32;
+            at_most("connections", made as usize, (server.limits.all + STALLED_MAX) as usize)?;
+            at_most("requests at a server", asked + server.waiting.len(), server.capacity as usize)?;
+            let placed = |link: &&UpstreamConn| server.is_near(link.position).is_some() && !link.is_ready();
+            equal("places of connections that are not up", pooled().filter(placed).count(), 0)?;
+            let gone = server.links.iter().find(|link| !self.links.is_occupied(**link));
+            gone.map_or(Ok(()), |link| Err(format!("server {index} has lost its connection {link}")))?;
+        }
+        Ok(())
+    }
+
+    fn audit_link(&self, link: &UpstreamConn, cx: &Context) -> Result<(), String> {
+        let plan = &cx.plan.upstreams[usize::from(self.servers[link.server].upstream)];
+        at_most("unanswered requests", link.entries.len(), plan.queue_size as usize)?;
+        if link.state == LinkState::Tunnel {
+            return Ok(());
+        }
+        let unfollowed = |entry: &Entry| entry.ask.traits.is_unfollowed();
+        if let Some(at) = link.entries.iter().position(unfollowed)
+            && (at + 1 < link.entries.len() && !link.nudged || !link.hold)
+        {
+            return Err(format!("request {at} of {} must not be followed", link.entries.len()));
+        }
+        let alone = |entry: &Entry| entry.ask.traits.goes_alone();
+        if let Some(at) = link.entries.iter().position(alone)
+            && link.entries.len() > 1
+        {
+            return Err(format!("request {at} of {} must go alone", link.entries.len()));
+        }
+        let mut end = 0;
+        for entry in &link.entries {
+            if entry.start < end {
+                return Err("two requests share bytes of the log".to_owned());
+            }
+            end = entry.start + u64::from(entry.len);
+        }
+        at_most("bytes of the last request", end as usize, link.log.end() as usize)?;
+        if link.entries.is_empty() && link.is_ready() && !link.log.is_empty() {
+            return Err(format!("{} bytes kept of requests that are answered", link.log.len()));
+        }
+        Ok(())
+    }
+}

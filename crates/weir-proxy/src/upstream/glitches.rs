@@ -1,0 +1,77 @@
+//! Counts glitches of servers, what is strange though legal, and closes connections that make more of them than they may.
+//!
+//! Called where the odd branch is taken anyway. Bound: `glitches-limit` of the upstream; above it a connection is closed behind what was
+//! asked on it. docs/status.md#glitches
+
+use weir_http::{BodyOddities, Oddities, Oddity};
+
+use super::Upstreams;
+use crate::base::keys::ConnKey;
+use crate::context::Context;
+use crate::observe::glitch::UpstreamGlitch;
+
+/// Interim answers to one request that are not strange. More than that are few hints and no progress.
+const INTERIMS_USUAL: u8 = 4;
+
+impl Upstreams {
+    // ---- servers ----
+
+    /// The head of an answer is strange.
+    #[cold]
+    pub(super) fn odd_answer(&mut self, index: ConnKey, odd: Oddities, cx: &Context) {
+        for oddity in odd.iter() {
+            let glitch = match oddity {
+                Oddity::Folded => UpstreamGlitch::LineFold,
+                Oddity::SpacedName => UpstreamGlitch::NameSpaced,
+                Oddity::ListedInVain => UpstreamGlitch::ConnectionList,
+                Oddity::Repeated => UpstreamGlitch::FieldRepeated,
+                // It passes on: in an answer it can't be taken for another field by a program behind CGI.
+                Oddity::Underscore => continue,
+                // Only requests have these.
+                Oddity::LeadingLine | Oddity::OtherHost | Oddity::VainUpgrade | Oddity::ProxyField => continue,
+            };
+            self.upstream_glitch(index, glitch, 1, cx);
+        }
+    }
+
+    /// An interim answer came, the `count`-th to its request.
+    #[cold]
+    pub(super) fn judge_interim(&mut self, index: ConnKey, status: u16, count: u8, cx: &Context) {
+        if status == 100 {
+            self.upstream_glitch(index, UpstreamGlitch::ContinueUnasked, 1, cx);
+        }
+        if count > INTERIMS_USUAL {
+            self.upstream_glitch(index, UpstreamGlitch::InterimMany, 1, cx);
+        }
+    }
+
+    /// The body of an answer is strange.
+    #[cold]
+    pub(super) fn odd_body(&mut self, index: ConnKey, odd: BodyOddities, cx: &Context) {
+        self.upstream_glitch(index, UpstreamGlitch::ChunkExtension, odd.extensions.into(), cx);
+        self.upstream_glitch(index, UpstreamGlitch::ChunkCrumbs, odd.crumbs.into(), cx);
+        self.upstream_glitch(index, UpstreamGlitch::TrailerDropped, odd.trailers.into(), cx);
+    }
+
+    /// Counts a glitch on a connection to a server. Above the limit nothing more is asked on it.
+    pub(super) fn upstream_glitch(&mut self, index: ConnKey, glitch: UpstreamGlitch, times: u32, cx: &Context) {
+        cx.counters.upstream_glitches[glitch as usize].add(times.into());
+        let link = self.links.at_mut(index);
+        let server = &mut self.servers[link.server];
+        server.stats.glitches[glitch as usize].add(times.into());
+        link.glitches = link.glitches.saturating_add(times);
+        let max = cx.plan.upstreams[usize::from(server.upstream)].glitches_max;
+        if link.is_ready() && !link.syncing && max.is_some_and(|max| link.glitches > max) {
+            // It runs empty as at a sync point, and is closed there.
+            link.syncing = true;
+            server.refresh(link, cx.now_us);
+        }
+    }
+
+    /// Whether a connection to a server has made more glitches than it may.
+    pub(super) fn is_worn(&self, index: ConnKey, cx: &Context) -> bool {
+        let link = self.links.at(index);
+        let upstream = usize::from(self.servers[link.server].upstream);
+        cx.plan.upstreams[upstream].glitches_max.is_some_and(|max| link.glitches > max)
+    }
+}

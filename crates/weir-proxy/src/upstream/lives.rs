@@ -1,0 +1,73 @@
+//! Another worker has lost everything, and begins anew ([`Engine::reborn`](crate::engine::Engine::reborn)): its clients are gone, and
+//! what this worker's clients had asked there goes again.
+
+use super::Upstreams;
+use crate::base::keys::ConnKey;
+use crate::cause::Cause;
+use crate::context::Context;
+use crate::cross::retry_copy::RetryCopy;
+use crate::request::pending_request::{ClientName, ExchangeId, LinkId, PendingRequest, RequestFlags};
+use crate::upstream::connection::LinkState;
+
+impl Upstreams {
+    /// Nobody waits any more for what this worker's clients asked here.
+    pub(crate) fn forget_clients(&mut self, worker: u16, cx: &mut Context) {
+        for server in self.servers.iter_mut() {
+            let before = server.waiting.len();
+            server.waiting.retain(|waiting| waiting.ask.id.worker != worker);
+            cx.counters.queue_waiting.sub((before - server.waiting.len()) as u64);
+        }
+        self.forget_quarantined(worker, cx);
+        let links: Vec<ConnKey> = self.links.keys().collect();
+        let mut unfinished: Vec<(ExchangeId, ClientName)> = Vec::new();
+        for index in links {
+            let name = LinkId { worker: cx.worker, index, generation: self.links.generation(index) };
+            let link = self.links.at_mut(index);
+            if link.state == LinkState::Tunnel {
+                if link.peer.is_some_and(|peer| peer.worker == worker) {
+                    link.peer = None;
+                    self.leave_tunnel(index, cx);
+                }
+                continue;
+            }
+            link.body_paused = link.body_paused.filter(|id| id.worker != worker);
+            for entry in link.entries.iter_mut().filter(|entry| entry.ask.id.worker == worker && !entry.cancelled) {
+                if entry.ask.traits.has(RequestFlags::STREAMING) {
+                    unfinished.push((entry.ask.id, entry.ask.client));
+                } else {
+                    entry.cancelled = true;
+                }
+            }
+            let (paused, by) = (link.paused, link.paused_by);
+            if paused && by.worker() == worker {
+                self.flow_here(name, by, false, cx);
+            }
+        }
+        for (id, client) in unfinished {
+            self.cancel_here(id, client, true, None, cx);
+        }
+    }
+
+    /// What becomes of a request of a client here that was there: it goes again, or there is no answer.
+    pub(crate) fn judge_lost(&mut self, kept: RetryCopy, cx: &mut Context) -> Result<(PendingRequest, Vec<u8>), Cause> {
+        let RetryCopy { mut ask, bytes } = kept;
+        self.leave_quarantine(&ask, cx);
+        if ask.traits.has(RequestFlags::WRECKED) {
+            return Err(Cause::Lost);
+        }
+        ask.traits = ask.traits.without(RequestFlags::TRIAL).with(RequestFlags::WRECKED, true);
+        self.count_repetition(&mut ask, true, false, true, cx)?;
+        Ok((ask, bytes))
+    }
+
+    /// Places them, so that the oldest is first in line.
+    pub(crate) fn ask_again(&mut self, mut again: Vec<(PendingRequest, Vec<u8>)>, cx: &mut Context) {
+        again.sort_by_key(|(ask, _)| ask.serial);
+        for (ask, bytes) in again.into_iter().rev() {
+            self.place_again(ask, bytes, cx);
+        }
+        for group in 0..self.groups.len() {
+            self.dispatch_group(self.groups[group].servers.first(), cx);
+        }
+    }
+}

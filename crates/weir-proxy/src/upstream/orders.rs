@@ -1,0 +1,108 @@
+//! What an operator orders of a server while weir runs: drain, disable, enable (docs/semantics.md §6, `upstream/server_state.rs`).
+//!
+//! The caller tells every worker; each carries it out for its own connections. Nothing that is in flight is lost: it is
+//! finished where it is, and what only waits goes elsewhere when there is an elsewhere.
+
+use super::Upstreams;
+use super::loss::Loss;
+use crate::base::keys::{Key, ServerIndex};
+use crate::context::Context;
+use crate::ending::UpstreamEnd;
+use crate::observe::server_event::What;
+use crate::upstream::connection::LinkState;
+use crate::upstream::server_state::{Order, ServerState};
+
+/// Due never: a connection that is not to be made.
+pub(super) const NEVER_US: u64 = u64::MAX;
+
+impl Upstreams {
+    /// The answers too many of a server (by its place among those of all upstreams) are forgotten, and that it did not bear pipelining:
+    /// it may earn trust again.
+    pub(crate) fn clear_surplus(&mut self, server: u32, cx: &mut Context) {
+        let server = ServerIndex::new(server);
+        if let Some(machine) = self.servers.get_mut(server) {
+            machine.trust.clear();
+            (machine.early_close, machine.usual.overlook) = <_>::default();
+            self.refresh_links(server, cx);
+            self.dispatch(server, cx);
+        }
+    }
+
+    /// Carries out an order for a server, named by its index over all upstreams of the plan; an unknown one is ignored.
+    /// Idempotent. A worker that begins anew later finds the order in its [`super::Hints`].
+    pub(crate) fn order(&mut self, server: u32, order: Order, cx: &mut Context) {
+        let server = ServerIndex::new(server);
+        let Some(machine) = self.servers.get_mut(server) else { return };
+        self.hints.set_order(server, order);
+        if !machine.standing.order(order) {
+            return;
+        }
+        if order == Order::Enable {
+            machine.recovered(cx.now_us);
+        }
+        if self.judge_of(server, cx) == cx.worker {
+            self.note_event(server, What::Ordered(order), cx);
+        }
+        if order != Order::Disable {
+            self.connect_at_once(server, cx);
+        }
+        self.stand_down(server, cx);
+    }
+
+    /// Whether a server takes new requests as far as this worker knows, and why not.
+    pub(crate) fn standing(&self, server: u32) -> Option<&ServerState> {
+        self.servers.get(ServerIndex::new(server)).map(|machine| &machine.standing)
+    }
+
+    /// Requests that wait for a server or are in flight to it on this worker's connections: 0 on all workers, and a
+    /// server that is draining is empty.
+    pub(crate) fn load(&self, server: u32) -> usize {
+        let requests = |machine: &crate::upstream::server::Server| machine.inflight as usize + machine.waiting.len();
+        self.servers.get(ServerIndex::new(server)).map_or(0, requests)
+    }
+
+    /// Draws the consequences of a standing that has become worse.
+    pub(super) fn stand_down(&mut self, server: ServerIndex, cx: &mut Context) {
+        if !self.servers[server].standing.keeps_waiting() && !self.servers[server].waiting.is_empty() {
+            self.evacuate(server, cx);
+        }
+        self.retire(server, cx);
+    }
+
+    /// Closes the connections of a disabled server that have nothing in flight. What could not go elsewhere is served first.
+    pub(super) fn retire(&mut self, server: ServerIndex, cx: &mut Context) {
+        let machine = &self.servers[server];
+        if machine.standing.keeps_connections() || !machine.waiting.is_empty() {
+            return;
+        }
+        for position in 0..self.servers[server].links.len() {
+            let index = self.servers[server].links[position];
+            match self.links.at(index).state {
+                LinkState::Ready if self.links.at(index).entries.is_empty() => {
+                    self.lose_link(index, Loss::Ours, UpstreamEnd::Disabled, cx);
+                }
+                LinkState::Connecting { .. } | LinkState::Down { .. } => self.disconnect(index, false, cx),
+                LinkState::Ready | LinkState::Tunnel => {}
+            }
+        }
+    }
+
+    /// Makes the connections that a server is without and that are needed or kept, as fast as its pace allows: that it could
+    /// not be reached is history.
+    pub(super) fn connect_at_once(&mut self, server: ServerIndex, cx: &mut Context) {
+        let now_us = cx.now_us;
+        for position in 0..self.servers[server].links.len() {
+            let index = self.servers[server].links[position];
+            let link = self.links.at_mut(index);
+            if let LinkState::Down { retry_us } = link.state {
+                link.backoff.reset();
+                link.due_us = now_us;
+                if retry_us != NEVER_US {
+                    self.connect(index, cx);
+                }
+            }
+        }
+        self.keep_least(server, cx);
+        self.grow(server, cx);
+    }
+}

@@ -1,0 +1,137 @@
+//! Requests that a server overlooks. gunicorn with threads reads what came together, answers the first request, and waits until there is
+//! more to read; so the next one would be unanswered until the server closes the connection as idle.
+//!
+//! A safe request that was sent behind another one, and whose answer is silent for far longer than usual, is sent once more on the same
+//! connection: whatever has overlooked it is woken by that. The second answer is thrown away, and the connection is closed when nobody
+//! waits for it. When the first answer comes at once, again and again ([`crate::upstream::overlook`]), the server is doubted
+//! ([`Doubt::CutsShort`]) and gets one request at a time; those that still wait behind others are helped without patience. Bound: once
+//! for each oldest request. docs/pipelining.md#what-may-follow-what
+
+use super::Upstreams;
+use super::loss::Loss;
+use crate::base::keys::{ConnKey, Key, ServerIndex};
+use crate::context::Context;
+use crate::ending::UpstreamEnd;
+use crate::upstream::entry::Silence;
+use crate::upstream::overlook::PATIENCE_US_MAX;
+use crate::upstream::trust::Doubt;
+
+/// Spreads numbers that are close to each other.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Upstreams {
+    /// Looks whether the server may have overlooked the oldest request of a connection, or when that will be so. False: the connection
+    /// is gone.
+    pub(super) fn check_silence(&mut self, index: ConnKey, cx: &mut Context) -> bool {
+        let link = self.links.at(index);
+        let server = link.server;
+        let Some(since_us) = link.silent_since_us().filter(|_| self.servers[server].usual.watches()) else {
+            return true;
+        };
+        let wanted = link.entries.front().is_some_and(|front| !front.cancelled);
+        let (patience_us, at_most_us) = self.patience_with(server, index, since_us, cx);
+        let nudge_us = since_us.saturating_add(at_most_us);
+        let due_us = match link.silence {
+            _ if !wanted => nudge_us.max(since_us + PATIENCE_US_MAX),
+            Silence::Short => since_us.saturating_add(patience_us),
+            Silence::Long => nudge_us,
+            // Its client may leave.
+            Silence::Nudged(_) | Silence::Unread => cx.now_us + PATIENCE_US_MAX,
+        };
+        if cx.now_us < due_us {
+            self.arm_late(index, due_us, cx);
+        } else if !wanted {
+            // Its server may never say anything again.
+            if self.may_send_again(index, cx) {
+                self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled, cx);
+                return false;
+            }
+            self.arm_late(index, cx.now_us + PATIENCE_US_MAX, cx);
+        } else if link.silence == Silence::Short {
+            self.links.at_mut(index).silence = Silence::Long;
+            self.arm_late(index, nudge_us.max(cx.now_us), cx);
+        } else if !self.nudge(index, cx) {
+            self.arm_late(index, cx.now_us + PATIENCE_US_MAX, cx);
+        }
+        true
+    }
+
+    /// How long an answer may be silent, and after how long something is sent, each time a little different: so an answer that takes its
+    /// time can't be taken for one that came because of that.
+    fn patience_with(&self, server: ServerIndex, index: ConnKey, since_us: u64, cx: &Context) -> (u64, u64) {
+        let usual = &self.servers[server].usual;
+        let late_us = usual.late_us();
+        let patience_us = usual.overlook.patience_us(late_us);
+        if self.is_cut_short(server, cx) {
+            let little_us = patience_us.min(late_us);
+            return (little_us, little_us);
+        }
+        let random = (since_us ^ (index.index() as u64) << 32).wrapping_mul(SPREAD) >> 32;
+        (patience_us, patience_us.saturating_add(random % patience_us))
+    }
+
+    /// Whether a server is known not to bear pipelining.
+    fn is_cut_short(&self, server: ServerIndex, cx: &Context) -> bool {
+        self.servers[server].trust.penalty_for(cx.now_us) == Some(Doubt::CutsShort)
+    }
+
+    /// Whether nobody waits for anything on a connection.
+    pub(super) fn is_unwanted(&self, index: ConnKey) -> bool {
+        self.links.at(index).entries.iter().all(|entry| entry.cancelled)
+    }
+
+    /// Sends the oldest request once more, behind the others. False: it can't be.
+    fn nudge(&mut self, index: ConnKey, cx: &Context) -> bool {
+        let link = self.links.at_mut(index);
+        let server = &self.servers[link.server];
+        let queue_size = cx.plan.upstreams[usize::from(server.upstream)].queue_size as usize;
+        let fits = link.entries.len() < queue_size && !server.is_full();
+        let Some(front) = link.entries.front_mut().filter(|front| fits && front.is_movable()) else { return false };
+        front.doubled = true;
+        let (ask, start, len) = (front.ask, front.start, front.len as usize);
+        let (again, bytes) = (link.log.end(), link.log.copy(start, len));
+        link.log.pending().extend_from_slice(&bytes);
+        (link.nudged, link.silence) = (true, Silence::Nudged(cx.now_us));
+        server.stats.escapes.add(1);
+        cx.counters.escapes.add(1);
+        self.add_entry(index, ask, again, cx);
+        if let Some(copy) = self.links.at_mut(index).entries.back_mut() {
+            (copy.cancelled, copy.is_copy) = (true, true);
+        }
+        true
+    }
+
+    /// An answer begins that was waited for for long.
+    #[cold]
+    pub(super) fn judge_silence(&mut self, index: ConnKey, cx: &mut Context) {
+        let now_us = cx.now_us;
+        let link = self.links.at(index);
+        let server = link.server;
+        let known = self.is_cut_short(server, cx);
+        let usual = &mut self.servers[server].usual;
+        let late_us = usual.late_us();
+        let proved = match link.silence {
+            _ if known => false,
+            Silence::Nudged(us) => usual.overlook.on_answer(late_us, now_us, now_us - us),
+            Silence::Long => {
+                usual.overlook.on_own_answer();
+                false
+            }
+            Silence::Short | Silence::Unread => false,
+        };
+        if proved {
+            self.doubt_server(server, Some(Doubt::CutsShort), cx);
+            self.tell_all_doubt(server, Some(Doubt::CutsShort), cx);
+        }
+    }
+
+    /// A server is known not to bear pipelining: what may be overlooked is looked at without patience.
+    pub(super) fn hurry_silent(&mut self, server: ServerIndex, cx: &mut Context) {
+        for position in 0..self.servers[server].links.len() {
+            let index = self.servers[server].links[position];
+            if self.links.at(index).silent_since_us().is_some() {
+                self.arm_late(index, cx.now_us, cx);
+            }
+        }
+    }
+}

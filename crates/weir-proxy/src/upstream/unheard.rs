@@ -1,0 +1,140 @@
+//! Connections that were forgotten: by a firewall, or by a server whose machine lost its power. What is sent on one is never
+//! acknowledged, and nobody says so.
+//!
+//! A connection on which nothing was heard for [`UNHEARD_US`] since something was sent is asked about, again and again until
+//! all was acknowledged; the kernel knows (the driver's `delivery`). A server that merely takes its time acknowledges, also with a
+//! closed window, and is never ended here. Called by [`super::timers`] and by the worker. docs/semantics.md §3.
+
+use super::Upstreams;
+use super::loss::Loss;
+use crate::action::Action;
+use crate::base::keys::{ConnKey, ServerIndex};
+use crate::context::Context;
+use crate::cross::mail::Mail;
+use crate::ending::UpstreamEnd;
+use crate::upstream::connection::{LinkState, UpstreamConn};
+
+/// How long nothing must have been heard. With [`AGAIN_US`] and the next connect a safe request is answered within 3 s.
+const UNHEARD_US: u64 = 2_500_000;
+/// Time between two looks at a connection with something unacknowledged.
+const AGAIN_US: u64 = 250_000;
+
+/// What has become of the bytes that were sent on a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivery {
+    /// All were acknowledged, or nobody knows.
+    Acknowledged,
+    /// Some were not, but something comes back, or may still.
+    Underway,
+    /// They were sent again and again, and nothing comes back.
+    Unheard,
+}
+
+impl UpstreamConn {
+    /// Something was given to the driver. True when a timer must be set for [`UpstreamConn::unheard_due_us`].
+    pub(crate) fn note_sent(&mut self, now_us: u64) -> bool {
+        self.unheard_us = self.unheard_us.min(now_us);
+        let unwatched = self.unheard_due_us == u64::MAX;
+        if unwatched {
+            self.unheard_due_us = self.unheard_us + UNHEARD_US;
+        }
+        unwatched
+    }
+
+    /// Something was received. What was sent before may be acknowledged with that, or not.
+    pub(crate) fn note_heard(&mut self, now_us: u64) {
+        if self.unheard_us < u64::MAX {
+            self.unheard_us = now_us;
+        }
+    }
+
+    /// When what is not acknowledged was sent, as far as that is known: what was sent before something was last heard may have arrived.
+    fn lost_since_us(&self) -> u64 {
+        let lost = self.entries.iter().map(|entry| entry.sent_us).find(|sent_us| *sent_us >= self.unheard_us);
+        lost.unwrap_or(self.unheard_us)
+    }
+}
+
+impl Upstreams {
+    /// The time of [`UpstreamConn::note_sent`] is up.
+    pub(super) fn check_unheard(&mut self, index: ConnKey, cx: &mut Context) {
+        let now_us = cx.now_us;
+        let link = self.links.at_mut(index);
+        link.unheard_due_us = u64::MAX;
+        let due_us = link.unheard_us.saturating_add(UNHEARD_US);
+        if due_us == u64::MAX {
+            return;
+        }
+        if due_us > now_us {
+            self.arm_unheard(index, due_us, cx);
+        } else if let Some(socket) = link.socket {
+            let token = self.link_token(index);
+            cx.actions.push_back(Action::ExamineLink { token, socket });
+        }
+    }
+
+    fn arm_unheard(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
+        self.links.at_mut(index).unheard_due_us = due_us;
+        self.arm_link(index, due_us, cx);
+    }
+
+    /// What has become of what was sent on a connection.
+    pub(crate) fn link_examined(&mut self, token: u64, delivery: Delivery, cx: &mut Context) {
+        let Some(index) = self.link_of(token) else { return };
+        let link = self.links.at_mut(index);
+        let (server, since_us) = (link.server, link.lost_since_us());
+        match delivery {
+            Delivery::Acknowledged => link.unheard_us = u64::MAX,
+            Delivery::Underway => self.arm_unheard(index, cx.now_us + AGAIN_US, cx),
+            Delivery::Unheard => {
+                self.forget_resting(server, since_us, cx);
+                cx.tell_all(|| Mail::Unheard { server, since_us });
+                // Nothing of the requests on it accuses them: they did not arrive.
+                self.lose_link(index, Loss::Broken, UpstreamEnd::Unacknowledged, cx);
+            }
+        }
+    }
+
+    /// What forgot one connection has forgotten others: those that rest, and on which nothing was heard since, are closed before a
+    /// request finds out. Those that are kept are made anew.
+    pub(crate) fn forget_resting(&mut self, server: ServerIndex, since_us: u64, cx: &mut Context) {
+        for position in 0..self.servers[server].links.len() {
+            let index = self.servers[server].links[position];
+            let link = self.links.at(index);
+            let heard_us = link.answered_us.max(link.connected_us);
+            if link.state == LinkState::Ready && link.entries.is_empty() && heard_us < since_us {
+                self.lose_link(index, Loss::Ours, UpstreamEnd::Unacknowledged, cx);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what is lost is dated by the first request that can't have arrived. How: one connection, step by step.
+
+    use super::*;
+    use crate::base::keys::{ExchangeKey, Key};
+    use crate::request::pending_request::{ExchangeId, RequestFlags};
+    use crate::upstream::queue::tests::request;
+
+    fn send(link: &mut UpstreamConn, now_us: u64) {
+        let id = ExchangeId { worker: 0, index: ExchangeKey::new(0), generation: 0 };
+        link.push(request(id, RequestFlags::PIPELINABLE, 0).ask, 0, now_us);
+        link.note_sent(now_us);
+    }
+
+    #[test]
+    fn what_is_lost_is_dated_by_the_first_that_can_not_have_arrived() {
+        let mut link = UpstreamConn::new(ServerIndex::new(0), 0, 0);
+        send(&mut link, 1_000);
+        send(&mut link, 1_200);
+        assert_eq!(link.lost_since_us(), 1_000, "nothing was heard since");
+        link.note_heard(1_500);
+        send(&mut link, 2_000);
+        send(&mut link, 3_000);
+        assert_eq!(link.lost_since_us(), 2_000, "those before may have arrived");
+        link.note_heard(4_000);
+        assert_eq!(link.lost_since_us(), 4_000, "all may have");
+    }
+}

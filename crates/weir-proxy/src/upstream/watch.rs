@@ -1,0 +1,267 @@
+//! Bodies that others stand behind are watched for heads of answers: see [`crate::upstream::misframing`].
+//!
+//! Called while answers are read ([`super::upstream`]). What may become a head is held back until it is known; a head of this
+//! server at this moment means that the body was declared longer than it is, and that the rest is somebody else's: the answer is
+//! asked for again alone if nothing of it was delivered, else cut. A body that ends in what may become one is complete when what
+//! comes behind it tells. Bounds: `QUOTE_BYTES_MAX` held back a connection; [`WAIT_US`] for an end.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use weir_http::{ReplyBody, ReplyHead};
+
+use super::Upstreams;
+use crate::base::keys::ConnKey;
+use crate::base::piece::{Input, Piece};
+use crate::context::Context;
+use crate::cross::router::Replies;
+use crate::upstream::misframing::{BEGINNING, Print, Quote, Verdict, judge_end, next_quote};
+use crate::upstream::trust::Doubt;
+
+/// How long the end of a body waits for what comes behind it.
+const WAIT_US: u64 = 1_000_000;
+/// How long bytes wait that every head begins with: any page may end in them, and they tell nothing of whose the next answer is.
+const WAIT_SHORT_US: u64 = 2_000;
+
+/// What became of the end of a body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// All of it is delivered.
+    Known,
+    /// It is not known yet whether it is one.
+    Waits,
+    /// The connection is gone.
+    Gone,
+}
+
+/// How far one receive was searched, and where in it the head of the answer stands that is being read.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    head: Option<Range<usize>>,
+    searched: usize,
+}
+
+impl Watch {
+    /// An answer is complete.
+    pub(super) fn end(&mut self) {
+        self.head = None;
+    }
+}
+
+impl Upstreams {
+    /// A head was read that ends at `at`. Searches what is here of its body before anything of it is delivered, where that is
+    /// known: of a declared length. False: the connection is gone.
+    pub(super) fn watch_head(
+        &mut self,
+        index: ConnKey,
+        input: &Input<'_>,
+        head: &ReplyHead,
+        at: usize,
+        watch: &mut Watch,
+        cx: &mut Context,
+    ) -> bool {
+        if head.status < 200 {
+            return true;
+        }
+        watch.head = Some(at - head.bytes..at);
+        let ReplyBody::Length(length) = head.body else { return true };
+        if self.links.at(index).entries.len() < 2 {
+            return true;
+        }
+        let here = input.bytes.len() - at;
+        let end = at + usize::try_from(length).map_or(here, |length| length.min(here));
+        let mut from = at;
+        loop {
+            match next_quote(&input.bytes[..end], from) {
+                Quote::None => watch.searched = end,
+                Quote::Partial(start) => {
+                    let lies = length <= here as u64 && judge_end(&input.bytes[start..], end - start) == Verdict::Head;
+                    return !lies || self.on_misframing(index, cx);
+                }
+                Quote::Whole(found) if self.is_own(index, &input.bytes[found.clone()], input, watch, true, cx) => {
+                    return self.on_misframing(index, cx);
+                }
+                Quote::Whole(found) => {
+                    from = found.end;
+                    continue;
+                }
+            }
+            return true;
+        }
+    }
+
+    /// A piece of a body. False: the connection is gone.
+    pub(super) fn watch_body(
+        &mut self,
+        index: ConnKey,
+        input: &Input<'_>,
+        range: Range<usize>,
+        watch: &Watch,
+        to: &mut Replies<'_>,
+        cx: &mut Context,
+    ) -> bool {
+        let link = self.links.at_mut(index);
+        if !link.quote.is_empty() {
+            let (mut text, given) = link.take_quote();
+            text.extend_from_slice(&input.bytes[range]);
+            let text = Bytes::from(text);
+            return self.sift(index, &Input::shared(&text), 0, given..text.len(), input, watch, to, cx);
+        }
+        if link.entries.len() < 2 || range.end <= watch.searched || !link.is_framed() {
+            return self.on_body(index, input.piece(range), to, cx);
+        }
+        self.sift(index, input, range.start, range, input, watch, to, cx)
+    }
+
+    /// Delivers what is no head in `range` of a text that is searched from `from` on, and holds back what may become one. `receive` is
+    /// what `watch` is about.
+    fn sift(
+        &mut self,
+        index: ConnKey,
+        text: &Input<'_>,
+        mut from: usize,
+        range: Range<usize>,
+        receive: &Input<'_>,
+        watch: &Watch,
+        to: &mut Replies<'_>,
+        cx: &mut Context,
+    ) -> bool {
+        loop {
+            match next_quote(&text.bytes[..range.end], from) {
+                Quote::None => return self.pass(index, text, range, to, cx),
+                Quote::Partial(at) => {
+                    self.hold_back(index, &text.bytes[at..range.end], range.start.saturating_sub(at), cx);
+                    return self.pass(index, text, range.start..at, to, cx);
+                }
+                Quote::Whole(found) if self.is_own(index, &text.bytes[found.clone()], receive, watch, true, cx) => {
+                    return self.on_misframing(index, cx);
+                }
+                Quote::Whole(found) => from = found.end,
+            }
+        }
+    }
+
+    /// Delivers a part of a body, which may be none. False: the connection is gone.
+    fn pass(
+        &mut self,
+        index: ConnKey,
+        text: &Input<'_>,
+        range: Range<usize>,
+        to: &mut Replies<'_>,
+        cx: &mut Context,
+    ) -> bool {
+        range.is_empty() || self.on_body(index, text.piece(range), to, cx)
+    }
+
+    /// Keeps the end of a body so far, of which `given` bytes were delivered.
+    fn hold_back(&mut self, index: ConnKey, end: &[u8], given: usize, cx: &mut Context) {
+        let now_us = cx.now_us;
+        let link = self.links.at_mut(index);
+        link.quote.extend_from_slice(end);
+        link.quote_given = given;
+        if end.len() < BEGINNING.len() && given < end.len() {
+            self.arm_quote(index, now_us + WAIT_SHORT_US, cx);
+        }
+    }
+
+    fn arm_quote(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
+        self.links.at_mut(index).quote_due_us = due_us;
+        self.arm_link(index, due_us, cx);
+    }
+
+    /// A body is complete; `rest` is what came behind it. What was held back of it is delivered when the next answer begins there.
+    pub(super) fn watch_end(&mut self, index: ConnKey, rest: &[u8], to: &mut Replies<'_>, cx: &mut Context) -> End {
+        let now_us = cx.now_us;
+        let link = self.links.at_mut(index);
+        if link.quote.is_empty() {
+            return End::Known;
+        }
+        let (held, given) = link.take_quote();
+        let text = [&held, rest].concat();
+        let waits = !link.quote_over && link.is_followed();
+        match judge_end(&text, held.len()) {
+            Verdict::Head => {
+                self.on_misframing(index, cx);
+                return End::Gone;
+            }
+            Verdict::Unknown if waits => {
+                (link.quote, link.quote_given) = (held, given);
+                let wait_us = if text.len() < BEGINNING.len() { WAIT_SHORT_US } else { WAIT_US };
+                self.arm_quote(index, now_us + wait_us, cx);
+                return End::Waits;
+            }
+            Verdict::Unknown if self.is_own(index, &held, &Input::borrowed(&[]), &Watch::default(), false, cx) => {
+                self.on_misframing(index, cx);
+                return End::Gone;
+            }
+            Verdict::Unknown | Verdict::Body => {}
+        }
+        let held = Bytes::from(held);
+        let range = given..held.len();
+        if self.pass(index, &Input::shared(&held), range, to, cx) { End::Known } else { End::Gone }
+    }
+
+    /// The server has ended a body by closing. False: the connection is gone.
+    pub(super) fn watch_close(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) -> bool {
+        self.links.at_mut(index).quote_over = true;
+        self.watch_end(index, &[], to, cx) == End::Known
+    }
+
+    /// The end of a body waits no longer for what comes behind it, if it does.
+    pub(super) fn end_wait(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
+        let link = self.links.at_mut(index);
+        if !link.quote.is_empty() && link.is_body_over() {
+            link.quote_over = true;
+            let rest = link.take_stash();
+            self.read_answers(index, &Input::borrowed(&rest), to, cx);
+        }
+    }
+
+    /// What is held back was not followed by more for a while.
+    pub(super) fn check_quote(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
+        self.end_wait(index, to, cx);
+        if !self.links.is_occupied(index) {
+            return;
+        }
+        let link = self.links.at_mut(index);
+        let (len, given) = (link.quote.len(), link.quote_given);
+        if given < len && len < BEGINNING.len() {
+            link.quote_given = len;
+            let rest = Bytes::copy_from_slice(&link.quote[given..]);
+            self.on_body(index, Piece::Kept(rest), to, cx);
+        }
+    }
+
+    /// Notes what the answer being read is like, because the rest of its body comes with later receives.
+    pub(super) fn keep_print(&mut self, index: ConnKey, input: &Input<'_>, watch: &Watch, cx: &Context) {
+        let now_us = cx.now_us;
+        let link = self.links.at_mut(index);
+        if let Some(head) = watch.head.clone().filter(|_| link.begun && link.owner.is_none()) {
+            link.print = Some((Print::of(&input.bytes[head]), now_us));
+        }
+    }
+
+    /// Whether a head in the body of an answer is of the same server and moment.
+    fn is_own(
+        &self,
+        index: ConnKey,
+        found: &[u8],
+        receive: &Input<'_>,
+        watch: &Watch,
+        whole: bool,
+        cx: &Context,
+    ) -> bool {
+        let link = self.links.at(index);
+        let here = watch.head.clone().map(|head| (Print::of(&receive.bytes[head]), cx.now_us));
+        let Some((own, since_us)) = here.or(link.print) else { return false };
+        let age_s = cx.now_us.saturating_sub(since_us) / 1_000_000;
+        let now_s = u64::try_from(cx.wall_s()).unwrap_or_default();
+        own.is_like(&Print::of(found), age_s, now_s, whole)
+    }
+
+    /// The answer being read is longer than its server says, and what follows is not for who asked. False: the connection is gone.
+    fn on_misframing(&mut self, index: ConnKey, cx: &mut Context) -> bool {
+        self.on_doubt(index, Doubt::Misframing, cx);
+        false
+    }
+}
