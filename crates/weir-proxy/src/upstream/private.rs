@@ -94,7 +94,7 @@ impl Upstreams {
         let machine = &self.servers[server];
         let upstream = &cx.plan.upstreams[usize::from(machine.upstream)];
         let deadline_us = cx.now_us + upstream.connect_timeout_us;
-        let owner = Owner { client: client, once: upstream.pool == Pool::PerRequest };
+        let owner = Owner { client, once: upstream.pool == Pool::PerRequest };
         machine.stats.connects.add(1);
         cx.counters.upstream_connects.add(1);
         let mut link = UpstreamConn::of_owner(server, owner, deadline_us, cx.now_us);
