@@ -27,10 +27,19 @@ struct Bug {
 const BUGS: &[Bug] = &[
     Bug {
         name: "generation-of-requests",
-        story: "a late answer is given to whoever has the slot of its request now",
+        story: "a late answer is given to whoever has the slot of its request now: names are not told apart (and see the next)",
         file: "weir-proxy/src/base/slab.rs",
         right: "slot.generation == generation && slot.occupant.is_some()",
         wrong: "(slot.generation == generation || $ && std::any::type_name::<T>().ends_with(\"Exchange\")) && slot.occupant.is_some()",
+        found_by: "two_workers_keep",
+        seeds: 300,
+    },
+    Bug {
+        name: "generation-of-requests",
+        story: "the same: an answer that nobody wants is passed on (either alone is harmless)",
+        file: "weir-proxy/src/upstream/cancel.rs",
+        right: "Some(false) => entry.cancelled = true,",
+        wrong: "Some(false) => entry.cancelled = !$,",
         found_by: "one_worker_keeps",
         seeds: 100,
     },
