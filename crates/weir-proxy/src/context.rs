@@ -16,6 +16,7 @@ use crate::cross::mail::{Mail, Post};
 use crate::observe::accounting::Usage;
 use crate::observe::counters::Counters;
 use crate::plan::Plan;
+use crate::request::pending_request::LinkId;
 
 /// See the module.
 #[derive(Debug)]
@@ -121,6 +122,14 @@ impl Context {
         self.has_own_mail |= is_own;
         self.counters.mail_sent.add(u64::from(!is_own));
         self.posts[usize::from(worker)].mail.push(mail);
+    }
+
+    /// A source of answers is stopped: what was said before, that it may go on, is not to be heard after that.
+    pub(crate) fn forget_resume(&mut self, link: LinkId) {
+        if self.has_own_mail {
+            let resumes = |mail: &Mail| matches!(mail, Mail::Flow { link: other, pause: false, .. } if *other == link);
+            self.posts[usize::from(self.worker)].mail.retain(|mail| !resumes(mail));
+        }
     }
 
     /// Puts bytes into what a worker is told: where they are in it.

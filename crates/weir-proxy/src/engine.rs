@@ -122,7 +122,7 @@ impl Engine {
         for token in expired.drain(..) {
             match Token::unpack(token) {
                 Some(Token::Client { .. }) => self.clients.on_timer(token, &mut self.cx),
-                Some(Token::Conn { .. } | Token::Probe { .. }) => {
+                Some(Token::Conn { .. } | Token::Probe { .. } | Token::Retry { .. }) => {
                     self.upstreams.on_timer(token, &mut Replies::new(&mut self.clients), &mut self.cx);
                 }
                 _ => {}

@@ -74,12 +74,12 @@ use crate::base::table::{Run, Table};
 use crate::cross::hints::Hints;
 use crate::observe::server_event::Event;
 use crate::placement::balance::Balance;
-use crate::request::pending_request::ExchangeId;
 use crate::retry::budget::Budget;
 use crate::retry::poison::Suspects;
 use crate::upstream::connection::UpstreamConn;
 use crate::upstream::private_pool::PrivatePool;
 use crate::upstream::quarantine::Quarantine;
+use crate::upstream::queue::ByRequest;
 use crate::upstream::server::Server;
 
 /// The servers of one upstream.
@@ -105,9 +105,8 @@ pub(crate) struct Upstreams {
     probers: Table<ServerIndex, Option<probes::Prober>>,
     /// Connections of single clients, and the requests that wait for one.
     private: SideTable<ClientKey, Box<PrivatePool>>,
-    /// Requests for which no private connection could be made: when the first of them tries again, and whose they may be.
-    parked_due_us: u64,
-    parked: Vec<ClientKey>,
+    /// Requests for which no private connection could be made and that wait for the next round.
+    parked: u32,
     fields: Fields,
     /// Servers in the order in which one request looks for a second one; kept for its memory.
     order: Vec<usize>,
@@ -115,7 +114,7 @@ pub(crate) struct Upstreams {
     dirty_links: Vec<ConnKey>,
     doomed: Vec<(ConnKey, u32)>,
     /// Requests that were cancelled in this turn and that some connection may carry; and whether that has to end.
-    cancelled: Vec<(ExchangeId, bool)>,
+    cancelled: ByRequest<bool>,
     /// Connections that received answers of a pipeline in this turn, and what had been given to the driver by then.
     to_acknowledge: Vec<(ConnKey, u32, u64)>,
     synced: Vec<(ConnKey, u32)>,

@@ -24,10 +24,11 @@ const CLIENT: u8 = 1;
 const CONN: u8 = 2;
 const LISTENER: u8 = 3;
 const PROBE: u8 = 4;
+const RETRY: u8 = 5;
 
 const _: () = {
     assert!(KIND_SHIFT + u8::BITS == u64::BITS, "kind, generation and number fill a token");
-    let kinds = [0, CLIENT, CONN, LISTENER, PROBE];
+    let kinds = [0, CLIENT, CONN, LISTENER, PROBE, RETRY];
     let mut at = 1;
     while at < kinds.len() {
         assert!(kinds[at] == kinds[at - 1] + 1, "kinds differ");
@@ -82,6 +83,11 @@ pub enum Token {
         /// Which probe or pause of this server.
         generation: ShortGeneration,
     },
+    /// A client whose request waits until connections of its own are tried again: a timer's, never a socket's.
+    Retry {
+        /// Its slot.
+        key: ClientKey,
+    },
 }
 
 impl Token {
@@ -93,6 +99,7 @@ impl Token {
             Token::Conn { key, generation } => (CONN, generation, key.number()),
             Token::Listener { index } => (LISTENER, ShortGeneration::of(0), index),
             Token::Probe { server, generation } => (PROBE, generation, server.number()),
+            Token::Retry { key } => (RETRY, ShortGeneration::of(0), key.number()),
         };
         u64::from(kind) << KIND_SHIFT | u64::from(generation.0) << NUMBER_BITS | u64::from(number)
     }
@@ -106,6 +113,7 @@ impl Token {
             CONN => Some(Token::Conn { key: ConnKey::new(number), generation }),
             LISTENER if generation.0 == 0 => Some(Token::Listener { index: number }),
             PROBE => Some(Token::Probe { server: ServerIndex::new(number), generation }),
+            RETRY if generation.0 == 0 => Some(Token::Retry { key: ClientKey::new(number) }),
             _ => None,
         }
     }
@@ -147,6 +155,7 @@ mod tests {
             (number(), number()).prop_map(|(number, generation)| conn(number, generation)),
             number().prop_map(|index| Token::Listener { index }),
             (number(), number()).prop_map(|(server, generation)| probe(server, generation)),
+            number().prop_map(|number| Token::Retry { key: ClientKey::new(number) }),
         ]
     }
 
@@ -161,6 +170,7 @@ mod tests {
             (Token::Listener { index: u32::MAX }, 0x0300_0000_ffff_ffff),
             (probe(1, 2), 0x0400_0002_0000_0001),
             (probe(u32::MAX, u32::MAX), 0x04ff_ffff_ffff_ffff),
+            (Token::Retry { key: ClientKey::new(7) }, 0x0500_0000_0000_0007),
         ] {
             assert_eq!(token.pack(), bits, "{token:?}");
             assert_eq!(Token::unpack(bits), Some(token));
@@ -170,7 +180,9 @@ mod tests {
 
     #[test]
     fn others_are_none() {
-        for bits in [0, 1, 0x0000_0001_0000_0000, 0x0300_0001_0000_0000, 0x0500_0000_0000_0000, u64::MAX] {
+        for bits in
+            [0, 1, 0x0000_0001_0000_0000, 0x0300_0001_0000_0000, 0x0500_0001_0000_0000, 0x0600_0000_0000_0000, u64::MAX]
+        {
             assert_eq!(Token::unpack(bits), None, "{bits:x}");
         }
     }
@@ -194,7 +206,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_unpacked_is_packed(bits in any::<u64>(), kind in 0..6u64) {
+        fn what_is_unpacked_is_packed(bits in any::<u64>(), kind in 0..7u64) {
             for bits in [bits, kind << KIND_SHIFT | bits >> u8::BITS, kind << KIND_SHIFT | bits & 3] {
                 prop_assert!(Token::unpack(bits).is_none_or(|token| token.pack() == bits));
             }

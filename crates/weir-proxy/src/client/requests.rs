@@ -83,6 +83,10 @@ impl Clients {
         cx.counters.client_bytes_in.add(input.bytes.len() as u64);
         let session = self.sessions.at_mut(index);
         match session.reading {
+            // Behind what came with the request, which is passed on soon.
+            Reading::Tunnel if session.stash.is_some() => {
+                session.stash.get_or_insert_default().bytes.extend_from_slice(input.bytes);
+            }
             Reading::Tunnel => self.tunnel_from_client(index, input.piece(0..input.bytes.len()), to, cx),
             Reading::Closing | Reading::Linger => session.flags.unread = true,
             _ if session.stash.is_some() => {
@@ -534,7 +538,7 @@ impl Clients {
         let Some(index) = self.session_of(token) else { return };
         let session = self.sessions.at_mut(index);
         session.flags.ended = true;
-        if session.stash.is_some() && matches!(session.reading, Reading::Head | Reading::Body) {
+        if session.stash.is_some() && matches!(session.reading, Reading::Head | Reading::Body | Reading::Tunnel) {
             self.parse_stash(index, to, cx);
         } else {
             self.input_ended(index, to, cx);

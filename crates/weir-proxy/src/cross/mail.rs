@@ -25,6 +25,31 @@ pub struct AnswerHead {
     pub declared_length: Option<u64>,
 }
 
+/// What has become of a request that comes back to its client's side.
+#[derive(Clone, Copy, Debug)]
+pub enum Fate {
+    /// It was not served: nothing of it was sent.
+    Unserved,
+    /// Its connection was lost within its answer, or within that to an earlier request of its client. If its client has nothing of the
+    /// answer, it may go again; then that is counted as this.
+    Lost(Repetition),
+    /// The same, but it may not go again, because of this.
+    Hopeless(Cause),
+}
+
+/// How it is counted that a request goes again.
+#[derive(Clone, Copy, Debug)]
+pub struct Repetition {
+    /// As one of its tries.
+    pub counts: bool,
+    /// Nothing of it was sent.
+    pub unsent: bool,
+    /// The server may have worked on it.
+    pub oldest: bool,
+    /// Its connection was ended by weir's own decision: the budget pays for it, and can't refuse.
+    pub ours: bool,
+}
+
 /// One message.
 #[derive(Debug)]
 pub enum Mail {
@@ -35,10 +60,12 @@ pub enum Mail {
         /// Where its bytes are.
         bytes: Range<usize>,
     },
-    /// Towards the client: a request that its client's worker must have served elsewhere; its bytes are in the post.
+    /// Towards the client: a request that its client's side must have served elsewhere; its bytes are in the post.
     Again {
         /// The request.
         ask: PendingRequest,
+        /// What has become of it.
+        fate: Fate,
         /// Where its bytes are.
         bytes: Range<usize>,
     },

@@ -47,6 +47,8 @@ impl Engine {
         again.extend(self.take_lost(worker));
         self.cx.post(worker, Mail::Welcome { life });
         self.upstreams.tell_suspensions(worker, &mut self.cx);
+        // The failure of one may have dropped others of its client.
+        again.retain(|(ask, _)| self.clients.holds(ask.id));
         self.upstreams.ask_again(again, &mut self.cx);
     }
 

@@ -6,6 +6,9 @@ use crate::client::{Lines, Stop};
 use crate::cross::mail::{Mail, Post};
 use crate::request::pending_request::ExchangeId;
 
+/// A larger buffer of a worker's mail to itself is given back to the allocator.
+const OWN_POST_BYTES_MAX: usize = 64 * 1024;
+
 impl Engine {
     /// Handles everything that the worker `from` says.
     pub fn deliver(&mut self, from: u16, post: Post) {
@@ -33,8 +36,10 @@ impl Engine {
         for mail in post.mail.drain(..) {
             self.deliver_one(me, mail, &post.bytes);
         }
-        post.bytes.clear();
-        self.own_post = post;
+        if post.bytes.capacity() <= OWN_POST_BYTES_MAX {
+            post.bytes.clear();
+            self.own_post = post;
+        }
     }
 
     /// A piece of an answer that comes from another worker.
@@ -53,9 +58,9 @@ impl Engine {
             // It is about somebody of the life before, who may have a namesake now.
             _ if is_stranger => {}
             Mail::Ask { ask, bytes: range } => upstreams.accept_mailed(ask, &bytes[range], cx),
-            Mail::Again { ask, bytes: range } => {
+            Mail::Again { ask, fate, bytes: range } => {
                 if clients.on_again(&ask, cx) {
-                    upstreams.place_back(ask, &bytes[range], cx);
+                    upstreams.place_back(ask, fate, &bytes[range], cx);
                 }
             }
             Mail::Move { worker, ask, bytes: range } => {

@@ -10,7 +10,7 @@ use crate::base::output::Output;
 use crate::base::piece::Piece;
 use crate::cause::Cause;
 use crate::context::Context;
-use crate::cross::mail::Mail;
+use crate::cross::mail::{Fate, Mail, Repetition};
 use crate::request::pending_request::{ClientName, ExchangeId, PendingRequest, RequestFlags};
 use crate::upstream::queue::Waiting;
 
@@ -53,6 +53,14 @@ impl Upstreams {
         total.add(1);
         of_server.add(1);
         Ok(())
+    }
+
+    /// Counts that a request goes again after the loss of its connection.
+    pub(super) fn count_lost(&mut self, ask: &mut PendingRequest, how: Repetition, cx: &Context) -> Result<(), Cause> {
+        if how.ours && !how.counts && !how.unsent {
+            self.groups[usize::from(ask.upstream)].budget.charge(cx.now_us);
+        }
+        self.count_repetition(ask, how.counts, how.unsent, how.oldest, cx)
     }
 
     /// A body that is not kept goes where its request goes, as far as it has come; the rest follows when that has its connection.
@@ -259,7 +267,7 @@ impl Upstreams {
     /// cancel it, and chooses anew among all servers but the one where it was.
     fn mail_again(&mut self, worker: u16, ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
         if ask.id.worker != cx.worker {
-            self.mail_back(ask, bytes, cx);
+            self.mail_back(ask, Fate::Unserved, bytes, cx);
         } else {
             self.quarantined_away |= ask.traits.has(RequestFlags::QUARANTINED);
             let bytes = cx.write_to_post(cx.worker, bytes);
@@ -268,16 +276,24 @@ impl Upstreams {
     }
 
     /// A request goes back to the worker of its client, which finds another place for it.
-    pub(super) fn mail_back(&mut self, ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
+    pub(super) fn mail_back(&mut self, ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
         // It gets in line there.
         self.leave_quarantine(&ask, cx);
         let bytes = cx.write_to_post(ask.id.worker, bytes);
-        cx.post(ask.id.worker, Mail::Again { ask, bytes });
+        cx.post(ask.id.worker, Mail::Again { ask, fate, bytes });
     }
 
     /// A request of a client here comes back, to be served elsewhere: it was with another worker, or the beginning of its answer had come.
-    pub(crate) fn place_back(&mut self, mut ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
+    pub(crate) fn place_back(&mut self, mut ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
         ask.traits = ask.traits.without(RequestFlags::MAILED);
+        let counted = match fate {
+            Fate::Unserved => Ok(()),
+            Fate::Lost(repetition) => self.count_lost(&mut ask, repetition, cx),
+            Fate::Hopeless(cause) => Err(cause),
+        };
+        if let Err(cause) = counted {
+            return self.answer_fails(ask.id, cause, cx);
+        }
         let server = self.server_index(&ask);
         self.place_again(ask, bytes.to_vec(), cx);
         self.dispatch_group(server, cx);

@@ -100,7 +100,9 @@ impl Upstreams {
     /// Requests that leave their connection, oldest first, get in line for another.
     pub(super) fn send_elsewhere(&mut self, moved: Vec<(PendingRequest, Vec<u8>)>, cx: &mut Context) {
         for (ask, bytes) in moved.into_iter().rev() {
-            self.place_again(ask, bytes, cx);
+            if !self.cancelled.contains_key(&ask.id) {
+                self.place_again(ask, bytes, cx);
+            }
         }
     }
 

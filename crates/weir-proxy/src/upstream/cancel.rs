@@ -1,15 +1,17 @@
 //! Requests whose answer nobody wants any more: clients that leave, time-outs, uploads that fail.
 //!
-//! Called by [`super::client`] and [`super::timers`], and by mail. Thousands of requests may be cancelled in one turn, so nothing is
-//! searched for each: what waits is found by its name ([`crate::upstream::queue`]), a local request's answer is unwanted as soon as
-//! its exchange is gone, and what is left is looked for at the end of the turn, all of it in one pass over the connections.
+//! Called by mail, from a client of this worker or of another one. Thousands of requests may be cancelled in one turn, so nothing is
+//! searched for each: what waits is found by its name ([`crate::upstream::queue`]), and what is on a connection that its client's side
+//! does not know is looked for at the end of the turn, all of it in one pass over the connections
+//! ([`Upstreams::is_unwanted_entry`] knows it before).
 
 use super::Upstreams;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
 use crate::request::pending_request::{ClientName, ExchangeId, LinkId};
 use crate::upstream::connection::{LinkState, UpstreamConn};
-use crate::upstream::queue::{ByRequest, Queue};
+use crate::upstream::entry::Entry;
+use crate::upstream::queue::Queue;
 
 impl Upstreams {
     /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end. `link`: the one that it
@@ -27,8 +29,15 @@ impl Upstreams {
         }
         match self.known_carrier(id, client, link, cx) {
             Some(index) => self.cancel_on(index, id, hard, cx),
-            None => self.cancelled.push((id, hard)),
+            None => *self.cancelled.entry(id).or_default() |= hard,
         }
+    }
+
+    /// Whether nobody wants the answer to a request on a connection any more, though what was cancelled in this turn was not looked for
+    /// yet.
+    #[inline]
+    pub(super) fn is_unwanted_entry(&self, entry: &Entry) -> bool {
+        entry.cancelled || self.cancelled.contains_key(&entry.ask.id)
     }
 
     /// Takes a request out that waits for a connection. False: none of this name does.
@@ -55,14 +64,9 @@ impl Upstreams {
 
     /// Finds what was cancelled in this turn among what connections carry.
     pub(super) fn find_cancelled(&mut self, cx: &mut Context) {
-        let mut all: ByRequest<bool> = ByRequest::default();
-        all.reserve(self.cancelled.len());
-        for (id, hard) in std::mem::take(&mut self.cancelled) {
-            // Its connection may have ended meanwhile.
-            if !self.cancel_waiting(id, cx) {
-                *all.entry(id).or_default() |= hard;
-            }
-        }
+        let mut all = std::mem::take(&mut self.cancelled);
+        // Its connection may have ended meanwhile.
+        all.retain(|id, _| !self.cancel_waiting(*id, cx));
         let mut hard = Vec::new();
         for index in self.links.keys().collect::<Vec<_>>() {
             let link = self.links.at_mut(index);

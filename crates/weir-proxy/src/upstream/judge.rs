@@ -247,7 +247,7 @@ impl Upstreams {
         let server = link.server;
         let Some(entry) = link.entries.front() else { return };
         let mut ask = entry.ask;
-        if entry.cancelled || !ask.traits.has(RequestFlags::RETRIABLE) || !self.has_other(server, cx) {
+        if self.is_unwanted_entry(entry) || !ask.traits.has(RequestFlags::RETRIABLE) || !self.has_other(server, cx) {
             return;
         }
         let bytes = link.log.copy(entry.start, entry.len as usize);

@@ -13,6 +13,7 @@ use crate::base::output::Output;
 use crate::base::token::{ShortGeneration, Token};
 use crate::cause::Cause;
 use crate::context::Context;
+use crate::cross::mail::{Fate, Repetition};
 use crate::cross::router::Replies;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
@@ -54,12 +55,10 @@ pub(super) enum Loss {
 
 impl Loss {
     /// Whether a request that was on the connection goes again, and whether that counts as a try; or its failure.
-    /// `begun`: its client may have the beginning of the answer; `unsent`: nothing of the request was given to the driver, so that all of
+    /// `unsent`: nothing of the request was given to the driver, so that all of
     /// it is still here, also what came of a body that is not kept.
-    fn verdict(self, ask: &mut PendingRequest, oldest: bool, begun: bool, unsent: bool) -> Result<bool, Cause> {
-        if begun {
-            Err(Cause::Truncated)
-        } else if oldest && self == Loss::BadAnswer {
+    fn verdict(self, ask: &mut PendingRequest, oldest: bool, unsent: bool) -> Result<bool, Cause> {
+        if oldest && self == Loss::BadAnswer {
             Err(Cause::BadAnswer)
         } else if unsent {
             Ok(false)
@@ -101,8 +100,10 @@ struct Lost {
     answers_alone: u64,
     /// When the oldest request was put on it, if any of that was given to the driver.
     front_us: Option<u64>,
-    /// The head of the oldest request's answer was delivered.
+    /// The head of the oldest request's answer was passed on.
     begun: bool,
+    /// Whose that request was.
+    client: ClientName,
     /// Unanswered requests, oldest first.
     entries: VecDeque<Entry>,
     log: RequestLog,
@@ -144,6 +145,7 @@ impl Lost {
             answers_alone: link.answers_alone,
             front_us: front.map(|front| front.sent_us),
             begun: link.begun,
+            client: link.entries.front().map_or(ClientName::default(), |front| front.ask.client),
             entries: std::mem::take(&mut link.entries),
             log: std::mem::take(&mut link.log),
             body: std::mem::take(&mut link.body),
@@ -412,7 +414,7 @@ impl Upstreams {
                 entry.ask.traits = entry.ask.traits.without(RequestFlags::TRIAL);
                 self.trial_ended(server, false, cx);
             }
-            if !entry.cancelled {
+            if !self.is_unwanted_entry(&entry) {
                 again.extend(self.reclaim(lost, &entry, oldest, refused, cx));
             }
         }
@@ -431,28 +433,31 @@ impl Upstreams {
     ) -> Option<(PendingRequest, Vec<u8>)> {
         let mut ask = entry.ask;
         let unsent = lost.is_unsent(entry);
-        // Whether its client has nothing of it yet is for that client's side to find out.
-        let delivered = oldest && lost.begun && !ask.traits.has(RequestFlags::RETRIABLE);
-        let verdict = match lost.loss.verdict(&mut ask, oldest, delivered, unsent) {
-            Ok(_) if refused => Err(Cause::Suspect),
-            Ok(false) if lost.loss == Loss::Ours && !unsent => {
-                self.groups[usize::from(ask.upstream)].budget.charge(cx.now_us);
-                self.count_repetition(&mut ask, false, unsent, oldest, cx)
-            }
-            Ok(counts) => self.count_repetition(&mut ask, counts, unsent, oldest, cx),
-            Err(cause) => Err(cause),
+        let fate = match lost.loss.verdict(&mut ask, oldest, unsent) {
+            Ok(_) if refused => Fate::Hopeless(Cause::Suspect),
+            Ok(counts) => Fate::Lost(Repetition { counts, unsent, oldest, ours: lost.loss == Loss::Ours }),
+            Err(cause) => Fate::Hopeless(cause),
+        };
+        // Whether its client has seen some of the answer that broke off, and is closed for that with all that it asked behind it, is for
+        // that client's side to find out.
+        let is_unclear = lost.begun && (oldest || ask.client == lost.client && ask.id.worker == cx.worker);
+        let is_streaming = ask.traits.has(RequestFlags::STREAMING);
+        if is_unclear && (!is_streaming || matches!(fate, Fate::Hopeless(_))) {
+            self.mail_back(ask, fate, &lost.log.copy(entry.start, entry.len as usize), cx);
+            return None;
+        }
+        let verdict = match fate {
+            Fate::Lost(repetition) => self.count_lost(&mut ask, repetition, cx),
+            Fate::Hopeless(cause) => Err(cause),
+            Fate::Unserved => Ok(()),
         };
         if let Err(cause) = verdict {
             self.answer_fails(ask.id, cause, cx);
             return None;
         }
         let mut bytes = lost.log.copy(entry.start, entry.len as usize);
-        if ask.traits.has(RequestFlags::STREAMING) {
+        if is_streaming {
             self.take_body_along(&mut ask, &mut bytes, &lost.body, lost.body_done, cx);
-        }
-        if oldest && lost.begun {
-            self.mail_back(ask, &bytes, cx);
-            return None;
         }
         Some((ask, bytes))
     }
@@ -462,7 +467,7 @@ impl Upstreams {
     pub(super) fn may_send_again(&mut self, index: ConnKey, cx: &Context) -> bool {
         let link = self.links.at(index);
         let upstream = usize::from(self.servers[link.server].upstream);
-        let sent = |entry: &&Entry| entry.start < link.log.flushed() && !entry.cancelled;
+        let sent = |entry: &&Entry| entry.start < link.log.flushed() && !self.is_unwanted_entry(entry);
         let behind = link.entries.iter().skip(1).filter(sent).count() as u64;
         behind == 0 || self.groups[upstream].budget.has(cx.now_us, behind)
     }

@@ -28,7 +28,7 @@ impl Upstreams {
         let Some(since_us) = link.silent_since_us().filter(|_| self.servers[server].usual.watches()) else {
             return true;
         };
-        let wanted = link.entries.front().is_some_and(|front| !front.cancelled);
+        let wanted = link.entries.front().is_some_and(|front| !self.is_unwanted_entry(front));
         let (patience_us, at_most_us) = self.patience_with(server, index, since_us, cx);
         let nudge_us = since_us.saturating_add(at_most_us);
         let due_us = match link.silence {
@@ -77,7 +77,7 @@ impl Upstreams {
 
     /// Whether nobody waits for anything on a connection.
     pub(super) fn is_unwanted(&self, index: ConnKey) -> bool {
-        self.links.at(index).entries.iter().all(|entry| entry.cancelled)
+        self.links.at(index).entries.iter().all(|entry| self.is_unwanted_entry(entry))
     }
 
     /// Sends the oldest request once more, behind the others. False: it can't be.

@@ -13,6 +13,7 @@ use super::schedule::Place;
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ConnKey, ServerIndex};
 use crate::base::piece::Piece;
+use crate::base::token::Token;
 use crate::cause::Cause;
 use crate::context::Context;
 use crate::cross::mail::Mail;
@@ -21,7 +22,7 @@ use crate::observe::server_event::What;
 use crate::plan::Pool;
 use crate::request::pending_request::{ClientName, ExchangeId, NOBODY, PendingRequest, RequestFlags};
 use crate::upstream::connection::{LinkState, UpstreamConn};
-use crate::upstream::private_pool::{ConnectAttempt, Owner, Private, PrivateConn, Tried};
+use crate::upstream::private_pool::{ConnectAttempt, Owner, Private, PrivateConn, PrivatePool, Tried};
 use crate::upstream::queue::Waiting;
 
 /// How long one address is waited for before the next one is tried beside it (Connection Attempt Delay, RFC 8305 §8).
@@ -138,6 +139,7 @@ impl Upstreams {
     ) -> Option<ConnectAttempt> {
         let approach = self.private.get_mut(client)?.approach.take()?;
         cx.counters.queue_waiting.sub(1);
+        self.parked -= u32::from(approach.retry_us != u64::MAX);
         for (index, generation) in &approach.attempts {
             if Some(*index) != winner && self.links.holds(*index, *generation) {
                 self.close_own(
@@ -281,36 +283,30 @@ impl Upstreams {
         } else if delay_us == 0 {
             self.ask_servers_again(client, cx);
         } else {
-            self.parked.push(client);
-            self.parked_due_us = self.parked_due_us.min(retry_us);
+            self.parked += 1;
+            cx.wheel.insert(Token::Retry { key: client }.pack(), retry_us);
         }
     }
 
     /// A server is back: who waits for the next round tries at once.
-    fn retry_all_approaches(&mut self, cx: &Context) {
-        for client in self.parked.clone() {
-            if let Some(approach) = self.approach_of(client).filter(|approach| approach.retry_us != u64::MAX) {
+    fn retry_all_approaches(&mut self, cx: &mut Context) {
+        if self.parked == 0 {
+            return;
+        }
+        let waits = |pool: &PrivatePool| pool.approach.as_ref().is_some_and(|approach| approach.retry_us != u64::MAX);
+        let parked = self.private.iter().filter(|(_, pool)| waits(pool));
+        for client in parked.map(|(client, _)| client).collect::<Vec<_>>() {
+            if let Some(approach) = self.approach_of(client) {
                 approach.retry_us = cx.now_us;
-                self.parked_due_us = cx.now_us;
             }
+            cx.wheel.insert(Token::Retry { key: client }.pack(), cx.now_us);
         }
     }
 
-    /// The next round for requests that wait for one, as far as it is due.
-    pub(super) fn run_parked(&mut self, cx: &mut Context) {
-        if cx.now_us < self.parked_due_us {
-            return;
-        }
-        self.parked_due_us = u64::MAX;
-        for client in std::mem::take(&mut self.parked) {
-            // What was cancelled, or has a connection, waits no more.
-            let retry_us = self.approach_of(client).map_or(u64::MAX, |approach| approach.retry_us);
-            if retry_us <= cx.now_us {
-                self.ask_servers_again(client, cx);
-            } else if retry_us < u64::MAX {
-                self.parked.push(client);
-                self.parked_due_us = self.parked_due_us.min(retry_us);
-            }
+    /// The next round for what a client waits for, if that is due: its slot may be another's by now.
+    pub(super) fn retry_approach(&mut self, client: ClientKey, cx: &mut Context) {
+        if self.approach_of(client).is_some_and(|approach| approach.retry_us <= cx.now_us) {
+            self.ask_servers_again(client, cx);
         }
     }
 

@@ -381,6 +381,7 @@ impl Upstreams {
             return self.discard(index, piece.len(), cx);
         }
         if let Some(Stop { link, client }) = to.piece(id, piece, cx) {
+            cx.forget_resume(link);
             self.flow_here(link, client, true, cx);
         }
         true

@@ -7,7 +7,7 @@ use super::loss::{ABRUPT_US, Loss};
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::cause::Cause;
 use crate::context::Context;
-use crate::cross::mail::Mail;
+use crate::cross::mail::{Fate, Mail};
 use crate::ending::UpstreamEnd;
 use crate::observe::access::Placed;
 use crate::request::pending_request::{ClientName, ExchangeId, LinkId, NOBODY, PendingRequest, RequestFlags};
@@ -146,7 +146,7 @@ impl Upstreams {
             // Its asker did not know yet.
             ask.traits = ask.traits.with(RequestFlags::RETURNED, gone);
             if ask.traits.has(RequestFlags::QUARANTINED) {
-                self.mail_back(ask, bytes, cx);
+                self.mail_back(ask, Fate::Unserved, bytes, cx);
             } else {
                 self.place_again(ask, bytes.to_vec(), cx);
                 self.dispatch_group(server, cx);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_http::Fields;
 
 use super::health::Window;
+use super::queue::ByRequest;
 use super::server::{Limits, Reach, Server};
 use super::server_state::ServerState;
 use super::slow_answer::SlowDetector;
@@ -34,14 +35,13 @@ impl Upstreams {
             hints,
             probers: Table::default(),
             private: SideTable::default(),
-            parked_due_us: u64::MAX,
-            parked: Vec::new(),
+            parked: 0,
             fields: Fields::default(),
             order: Vec::new(),
             events: VecDeque::new(),
             dirty_links: Vec::new(),
             doomed: Vec::new(),
-            cancelled: Vec::new(),
+            cancelled: ByRequest::default(),
             to_acknowledge: Vec::new(),
             synced: Vec::new(),
             synced_before: Vec::new(),
@@ -132,7 +132,6 @@ impl Upstreams {
         self.reopen_synced(cx);
         self.look_at_emptied(cx);
         self.run_quarantine(cx);
-        self.run_parked(cx);
         self.publish_loads(cx);
     }
 
@@ -143,8 +142,8 @@ impl Upstreams {
         }
         let holds = |link: &&(ConnKey, u32)| self.links.holds(link.0, link.1);
         let syncing = self.synced_before.iter().filter(holds).map(|link| self.links.at(link.0).rest_until_us);
-        let others = [self.quarantine_due_us, self.parked_due_us].into_iter().filter(|due_us| *due_us < u64::MAX);
-        syncing.chain(others).min()
+        let quarantine = (self.quarantine_due_us < u64::MAX).then_some(self.quarantine_due_us);
+        syncing.chain(quarantine).min()
     }
 
     /// Whether requests were cancelled, or connections have to end for that.

@@ -16,6 +16,7 @@ impl Upstreams {
                 self.link_timer(key, to, cx);
             }
             Some(Token::Probe { .. }) => self.probe_timer(token, cx),
+            Some(Token::Retry { key }) => self.retry_approach(key, cx),
             _ => {}
         }
     }

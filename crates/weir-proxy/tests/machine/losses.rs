@@ -303,3 +303,64 @@ fn a_server_that_died_often_is_waited_for_as_long_as_any_other() {
     check_honest("00000001", &world.clients[client].replies[0]).unwrap();
     world.finish();
 }
+
+/// An answer that breaks off when its client has seen some of it goes nowhere again: it is no retry, takes nothing from the budget, and
+/// neither does what the same client had asked behind it.
+#[test]
+fn what_a_client_has_seen_some_of_costs_no_budget() {
+    let mut few = plan(1, 2);
+    few.upstreams[0].retry_budget_percent = 1;
+    let mut world = World::started(few, 1, 1);
+    world.serve(|seen| match seen.request.nonce().starts_with('a') {
+        true => Some(vec![
+            Do::Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf".to_vec()),
+            Do::Delay(200),
+            Do::Rst,
+        ]),
+        false => honest(seen),
+    });
+    for n in 0..200 {
+        let (client, other) = (world.client(), world.client());
+        world.get(other, &format!("h{n:07}"));
+        world.run_for(500);
+        world.get(client, &format!("a{n:07}"));
+        (0..3).for_each(|k| world.get(client, &format!("{k}{n:07}")));
+        world.run_for(1_500);
+    }
+    assert_eq!(world.count(|counters| counters.retries.get() + counters.resends.get() + counters.moves.get()), 0);
+    let mut first = true;
+    world.serve(move |seen| if std::mem::take(&mut first) { Some(vec![Do::Rst]) } else { honest(seen) });
+    let client = world.client();
+    world.get(client, "h9999999");
+    world.run_for(1_000_000);
+    assert_eq!(world.clients[client].statuses(), [200], "the budget is there for others");
+}
+
+/// A client leaves in the turn in which the connection breaks that its request is on: nobody asks for that again.
+#[test]
+fn what_nobody_wants_does_not_go_again() {
+    let mut world = World::started(plan(1, 2), 1, 1);
+    world.serve(|seen| {
+        let delay_us = match seen.request.nonce().as_bytes()[0] {
+            b's' => 1_000,
+            b't' => 2_000,
+            _ => 100_000,
+        };
+        Some(vec![Do::Delay(delay_us), Do::Answer(answer(seen.request))])
+    });
+    let (first, second, client) = (world.client(), world.client(), world.client());
+    world.get(first, "s0000001");
+    world.get(second, "t0000001");
+    world.settle();
+    // It waits, so that its client does not know its connection.
+    world.get(client, "u0000001");
+    world.run_for(3_000);
+    let carries = |conn: &usize| world.conns[*conn].requests.iter().any(|request| request.nonce() == "u0000001");
+    let conn = (0..world.conns.len()).find(carries).expect("it was sent");
+    world.reset(client);
+    world.cut(conn, Do::Rst);
+    world.run_for(50_000);
+    assert_eq!(world.times_served("u0000001"), 1);
+    assert_eq!(world.count(|counters| counters.retries.get() + counters.resends.get()), 0);
+    world.finish();
+}

@@ -315,3 +315,20 @@ fn a_connection_for_each_upstream() {
     assert_eq!(world.conns.iter().map(|conn| conn.server).collect::<Vec<_>>(), [0, 1]);
     world.finish();
 }
+
+/// However many requests wait for a server that can't be reached, they wait in the timers' ticks: not each of them is a turn.
+#[test]
+fn many_that_wait_for_a_server_cost_few_turns() {
+    let mut plan = pool(Pool::Pinned, 2, 8);
+    plan.upstreams[0].connect_retries = 5;
+    let mut world = World::started(plan, 1, 1);
+    world.servers.iter_mut().for_each(|server| server.door = Door::Refuses);
+    for n in 0..500 {
+        let client = world.client();
+        world.get(client, &format!("{n:08}"));
+    }
+    let before = world.count(|counters| counters.turns.get());
+    world.run_for(50_000);
+    let turns = world.count(|counters| counters.turns.get()) - before;
+    assert!(turns < 200, "{turns} turns");
+}

@@ -358,3 +358,29 @@ fn an_idle_tunnel_ends() {
     assert!(world.clients[client].closed && world.conns[conn].closed);
     world.finish();
 }
+
+/// What comes with the request stays in front of what comes in the turn in which the tunnel begins, whichever the driver tells first.
+#[test]
+fn bytes_of_the_turn_in_which_it_begins_keep_their_order() {
+    for seed in 0..20 {
+        for workers in [1, 2] {
+            let mut world = World::started(plan(1, 1), workers, seed);
+            world.serve(|_| Some(vec![Do::Delay(1_000), Do::Switch(SWITCH.to_vec())]));
+            world.shuffled = true;
+            let client = world.client_of(usize::from(workers) - 1);
+            world.ask(client, "GET", "/ws", ASKS);
+            world.send(client, b"first");
+            world.run_for(500);
+            world.now_us += 500;
+            world.send(client, b"second");
+            if seed % 2 == 0 {
+                world.half_close(client);
+            }
+            world.run_for(10_000);
+            let conn = tunnel_of(&world);
+            assert_eq!(String::from_utf8_lossy(&world.conns[conn].tunnel), "firstsecond", "seed {seed}");
+            assert_eq!(world.conns[conn].fin, seed % 2 == 0, "seed {seed}");
+            world.finish();
+        }
+    }
+}
