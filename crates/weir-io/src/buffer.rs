@@ -63,6 +63,27 @@ impl RecvBuf {
         RecvBuf { inner: Inner::Pooled(Pooled { lease: Some(lease), data, len, id }) }
     }
 
+    /// The bytes, to be changed in place. Those that others may hold as well are copied first.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if let Inner::Shared(bytes) = &self.inner {
+            self.inner = Inner::Owned(bytes.to_vec());
+        }
+        match &mut self.inner {
+            Inner::Owned(bytes) => bytes,
+            Inner::Pooled(pooled) => pooled.as_mut(),
+            Inner::Shared(_) => &mut [],
+        }
+    }
+
+    /// Keeps the first `len` bytes; with fewer it does nothing.
+    pub fn truncate(&mut self, len: usize) {
+        match &mut self.inner {
+            Inner::Owned(bytes) => bytes.truncate(len),
+            Inner::Shared(bytes) => bytes.truncate(len),
+            Inner::Pooled(pooled) => pooled.len = pooled.len.min(u32::try_from(len).unwrap_or(u32::MAX)),
+        }
+    }
+
     /// Whether it was lent by this pool.
     pub(crate) fn is_of(&self, pool: &Arc<Shared>) -> bool {
         match &self.inner {
@@ -90,6 +111,13 @@ impl RecvBuf {
             Inner::Shared(bytes) => bytes,
             Inner::Pooled(pooled) => Bytes::from_owner(pooled),
         }
+    }
+}
+
+impl Pooled {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `as_ref`; and a lease is not copied, so whoever has it mutably is the only one who sees the bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len as usize) }
     }
 }
 

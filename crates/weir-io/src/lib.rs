@@ -4,8 +4,9 @@
 //! buffers, so the code above sees one world. This crate is the only one with unsafe code.
 
 mod buffer;
-#[cfg(test)]
-mod conformance;
+#[cfg(any(test, feature = "conformance"))]
+#[allow(missing_docs, reason = "only tests of drivers use it, and its names say what is meant")]
+pub mod conformance;
 mod driver;
 mod epoll;
 mod local;

@@ -42,6 +42,29 @@ impl From<ClientEnd> for Blame {
 }
 
 worded! {
+    /// Why a client and weir did not come to speak TLS, or could not go on.
+    enum TlsFailure;
+    /// The client did not begin with TLS.
+    NotTls: "not-tls";
+    /// The client has no version, cipher suite, group or protocol that weir has, too.
+    NothingInCommon: "nothing-in-common";
+    /// No certificate has the name that the client asked for, and `strict-sni` is on.
+    UnknownName: "unknown-name";
+    /// The client sent an alert: it does not like the certificate, most likely.
+    Alert: "alert";
+    /// The client broke the rules of TLS, or bytes were changed on the way.
+    Misbehaved: "misbehaved";
+    /// The client left before the handshake was complete.
+    Left: "left";
+    /// The handshake took longer than `handshake-timeout`.
+    Timeout: "timeout";
+    /// There were too many unfinished handshakes.
+    TooMany: "too-many";
+    /// A bug in weir, or keys that are used up.
+    Internal: "internal";
+}
+
+worded! {
     /// Why an upstream connection ended, or was not made.
     enum UpstreamEnd;
     with

@@ -34,6 +34,7 @@ use crate::cross::router::{Replies, Requests};
 use crate::forward::lookup::{Errand, News};
 use crate::observe::counters::Counters;
 use crate::observe::histogram::Histogram;
+use crate::observe::secured::Secured;
 use crate::observe::server_event::Event;
 use crate::observe::server_stats::ServerStats;
 use crate::plan::{Plan, Serves};
@@ -242,6 +243,12 @@ impl Engine {
     /// A client connected to a listener that serves this. Returns the token that names it, or None when it is not wanted (then close it).
     pub fn accepted(&mut self, socket: u64, peer: SocketAddr, serves: Serves) -> Option<u64> {
         self.clients.accepted(socket, peer, serves, &mut self.cx)
+    }
+
+    /// A client that was just accepted speaks TLS: servers are told `https`, and its tunnels stay here, because the driver can't
+    /// move what has to be opened.
+    pub fn client_sealed(&mut self, token: u64, secured: Secured) {
+        self.clients.client_sealed(token, secured);
     }
 
     /// A client could not be accepted (descriptors or memory ran out).

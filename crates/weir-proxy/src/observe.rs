@@ -8,5 +8,6 @@ pub mod glitch;
 pub mod histogram;
 pub(crate) mod kinds;
 pub mod report;
+pub mod secured;
 pub mod server_event;
 pub mod server_stats;

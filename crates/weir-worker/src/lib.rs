@@ -1,6 +1,7 @@
 //! One core: the loop that joins a driver with the machines, mail between cores, starting and stopping.
 #![forbid(unsafe_code)]
 
+mod control;
 mod doing;
 mod enquiry;
 mod errands;
@@ -9,9 +10,11 @@ mod log_writer;
 mod mailbox;
 mod scheduling;
 mod start;
+mod tls;
 mod watchdog;
 mod worker;
 
+pub use control::{Busy, Command, Control};
 pub use doing::{Doing, Step};
 pub use enquiry::{Enquiry, WorkerReport, enquire};
 pub use errands::{ERRANDS_MAX, Errands};
@@ -21,4 +24,4 @@ pub use mailbox::{Mailbox, mailboxes, mailboxes_of};
 pub use scheduling::Scheduling;
 pub use start::{Handle, Running, Setup, StartError, View, start};
 pub use watchdog::Watchdog;
-pub use worker::{Busy, Command, Control, Worker};
+pub use worker::Worker;

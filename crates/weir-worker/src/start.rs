@@ -16,6 +16,7 @@ use weir_proxy::observe::server_event::Event;
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::Plan;
 
+use crate::control::{Busy, Command, Control};
 use crate::doing::Doing;
 use crate::enquiry::Enquiry;
 use crate::errands::Errands;
@@ -24,7 +25,7 @@ use crate::log_writer::{LogWriter, wall_offset_us};
 use crate::mailbox::{Mailbox, mailboxes};
 use crate::scheduling::Scheduling;
 use crate::watchdog::Watchdog;
-use crate::worker::{Busy, Command, Control, Worker};
+use crate::worker::Worker;
 
 /// Changes of servers that wait to be told; further ones are lost.
 const EVENTS_MAX: usize = 1024;

@@ -5,24 +5,24 @@
 use std::io;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, RelayEnd, Socket};
 use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts};
-use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_proxy::plan::Serves;
-use weir_proxy::upstream::server_state::Order;
+use weir_tls::{Seal, Sealed};
 
+use crate::control::{COMMANDS, Command, Control, DRAIN, NEWS, STOP};
 use crate::doing::{Doing, Step};
 use crate::enquiry::{Enquiry, WorkerReport};
 use crate::errands::{Errands, Open};
 use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
+use crate::tls;
 
 /// The pool that clients are received into.
 const OF_CLIENTS: Class = Class::Small;
@@ -47,112 +47,9 @@ const ACCEPTING_MAX_US: u64 = 1_000_000;
 /// How soon it looks again whether they do.
 const ACCEPTING_LOOK_US: u64 = 10_000;
 
-/// Commands that one worker may have before it carries them out.
-const COMMANDS_MAX: usize = 1024;
-
-/// What an operator wants of running workers. Each of them must be told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
-    /// An order for a server, named by its index over all upstreams of the plan.
-    Order {
-        /// Which server.
-        server: u32,
-        /// What it is to do.
-        order: Order,
-    },
-    /// Forget the answers too many of a server: it may earn trust again.
-    Clear {
-        /// Which server.
-        server: u32,
-    },
-    /// Forget which requests were in flight when servers died: none is a suspect any more.
-    Forgive,
-}
-
-/// A worker still has too many commands to carry out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Busy;
-
-/// What a worker is told from outside, and reads after it was woken. Looked at once a turn: one load. Commands are rare, so
-/// they lie behind a lock that a worker takes only when a flag says so.
-#[derive(Debug, Default)]
-pub struct Control {
-    told: AtomicU8,
-    commands: Mutex<Vec<Command>>,
-    /// At most one for each errand that is open.
-    news: Mutex<Vec<News>>,
-}
-
-const DRAIN: u8 = 1;
-const STOP: u8 = 2;
-const COMMANDS: u8 = 4;
-const NEWS: u8 = 8;
-
-impl Control {
-    /// Finish what is under way, take nothing new, then end.
-    pub fn drain(&self) {
-        self.told.fetch_or(DRAIN, Ordering::Release);
-    }
-
-    /// End now.
-    pub fn stop(&self) {
-        self.told.fetch_or(STOP, Ordering::Release);
-    }
-
-    /// Whether it was told to drain or to end.
-    pub fn is_ending(&self) -> bool {
-        self.told() & (DRAIN | STOP) != 0
-    }
-
-    /// Carry this out, after all that was told before.
-    ///
-    /// # Errors
-    /// [`Busy`]; nothing was told then.
-    pub fn command(&self, command: Command) -> Result<(), Busy> {
-        let mut commands = self.commands();
-        if commands.len() >= COMMANDS_MAX {
-            return Err(Busy);
-        }
-        commands.push(command);
-        self.told.fetch_or(COMMANDS, Ordering::Release);
-        Ok(())
-    }
-
-    /// Whether one more command has room.
-    pub fn has_room(&self) -> bool {
-        self.commands().len() < COMMANDS_MAX
-    }
-
-    /// The answer to an errand of this worker.
-    pub fn news(&self, news: News) {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner).push(news);
-        self.told.fetch_or(NEWS, Ordering::Release);
-    }
-
-    fn take_news(&self) -> Vec<News> {
-        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
-        self.told.fetch_and(!NEWS, Ordering::AcqRel);
-        std::mem::take(&mut news)
-    }
-
-    fn told(&self) -> u8 {
-        self.told.load(Ordering::Acquire)
-    }
-
-    fn take_commands(&self) -> Vec<Command> {
-        let mut commands = self.commands();
-        self.told.fetch_and(!COMMANDS, Ordering::AcqRel);
-        std::mem::take(&mut commands)
-    }
-
-    fn commands(&self) -> MutexGuard<'_, Vec<Command>> {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// One core's driver and machines.
 pub struct Worker<D: Driver> {
-    driver: D,
+    driver: Sealed<D>,
     engine: Engine,
     mailbox: Mailbox,
     completions: Vec<Completion>,
@@ -199,7 +96,8 @@ impl<D: Driver> Worker<D> {
     ///
     /// # Errors
     /// The operating system's, when a listener can't be registered.
-    pub fn new(mut driver: D, parts: Parts, listeners: Vec<TcpListener>, mailbox: Mailbox) -> io::Result<Worker<D>> {
+    pub fn new(driver: D, parts: Parts, listeners: Vec<TcpListener>, mailbox: Mailbox) -> io::Result<Worker<D>> {
+        let mut driver = Sealed::new(driver);
         mailbox.set_waker(driver.waker());
         let mut sockets = Vec::new();
         for (index, listener) in listeners.into_iter().enumerate() {
@@ -247,6 +145,15 @@ impl<D: Driver> Worker<D> {
     /// Sets where changes of servers are told. Nobody waits: what finds no room is counted.
     pub fn set_events(&mut self, events: SyncSender<ServerEvent>) {
         self.events = Some(events);
+    }
+
+    /// Tells which listeners speak TLS: for each what makes its ends of connections, and how long a handshake may take, microseconds.
+    pub fn set_seals(&mut self, seals: &[Option<(Arc<dyn Seal>, u64)>]) {
+        for (listener, seal) in self.listeners.iter().zip(seals) {
+            if let Some((seal, timeout_us)) = seal {
+                self.driver.seal(*listener, Arc::clone(seal), *timeout_us);
+            }
+        }
     }
 
     /// Sets who runs errands; without that they fail.
@@ -417,7 +324,7 @@ impl<D: Driver> Worker<D> {
 
     /// The driver, for inspection.
     pub fn driver(&self) -> &D {
-        &self.driver
+        self.driver.inner()
     }
 
     /// One turn, waiting at most `wait_max_us` (None: until something happens or is due).
@@ -430,6 +337,9 @@ impl<D: Driver> Worker<D> {
         self.accepted = false;
         self.doing.set(Step::Driving);
         self.driver.turn(wait_us, &mut completions)?;
+        if let Some(tally) = self.driver.take_tally() {
+            tls::count(&self.parts.counters, &tally);
+        }
         self.survive(|worker| {
             worker.engine.begin_turn(worker.driver.now_us());
             worker.look_at_the_clock();
@@ -521,6 +431,9 @@ impl<D: Driver> Worker<D> {
                 match self.engine.accepted(pack(socket), peer, self.serves(token)) {
                     Some(token) => {
                         self.driver.set_token(socket, token);
+                        if let Some(facts) = self.driver.take_facts(socket) {
+                            self.engine.client_sealed(token, tls::secured(facts));
+                        }
                         self.driver.receive(socket, Receive::Many(class_of(token)));
                     }
                     None => self.driver.close(socket),

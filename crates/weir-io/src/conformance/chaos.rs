@@ -131,7 +131,7 @@ impl World {
 }
 
 /// See the head of the file.
-pub(crate) fn k2_chaos<S: Subject>(subject: &S) {
+pub fn k2_chaos<S: Subject>(subject: &S) {
     let seeds = std::env::var("CHAOS_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(2);
     for seed in 1..=seeds {
         let options = Options { small_count: 6, large_count: 6, small_armed: 4, large_armed: 2, ..Options::default() };

@@ -9,7 +9,7 @@ use crate::{Class, Driver, Options, Payload, Receive, Socket};
 const HUGE: usize = 24 << 20;
 
 /// Nobody listens there.
-pub(crate) fn connect_refused<S: Subject>(subject: &S) {
+pub fn connect_refused<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let nobody = super::local_listener();
     let address = nobody.local_addr().expect("an address");
@@ -25,7 +25,7 @@ pub(crate) fn connect_refused<S: Subject>(subject: &S) {
 }
 
 /// A connect that is given up at once leaves nothing behind.
-pub(crate) fn connect_then_close<S: Subject>(subject: &S) {
+pub fn connect_then_close<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     for _ in 0..50 {
         let socket = bench.connect(bench.address);
@@ -36,7 +36,7 @@ pub(crate) fn connect_then_close<S: Subject>(subject: &S) {
 }
 
 /// Closing with unread bytes resets the connection: the other end sees an error, once, and its sends fail.
-pub(crate) fn reset<S: Subject>(subject: &S) {
+pub fn reset<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     bench.receive(far, Receive::Many(Class::Small));
@@ -55,7 +55,7 @@ pub(crate) fn reset<S: Subject>(subject: &S) {
 }
 
 /// A reset on purpose is an error for the other end, not an end, also when nothing is unread.
-pub(crate) fn reset_on_purpose<S: Subject>(subject: &S) {
+pub fn reset_on_purpose<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     bench.receive(far, Receive::Many(Class::Small));
@@ -69,7 +69,7 @@ pub(crate) fn reset_on_purpose<S: Subject>(subject: &S) {
 }
 
 /// A reset while a send waits for room ends the send with an error.
-pub(crate) fn reset_under_a_blocked_send<S: Subject>(subject: &S) {
+pub fn reset_under_a_blocked_send<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     bench.send(far, &pattern(HUGE, 1));
@@ -82,7 +82,7 @@ pub(crate) fn reset_under_a_blocked_send<S: Subject>(subject: &S) {
 }
 
 /// Clients that connect and vanish at once, some with a reset: each is seen off, and the listener lives.
-pub(crate) fn accept_then_instant_close<S: Subject>(subject: &S) {
+pub fn accept_then_instant_close<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     for round in 0..200 {
         let near = bench.connect(bench.address);
@@ -98,7 +98,7 @@ pub(crate) fn accept_then_instant_close<S: Subject>(subject: &S) {
 }
 
 /// Closing at any moment of a receive: nothing is delivered afterwards, and every buffer comes back.
-pub(crate) fn k2_close_while_data_is_in_flight<S: Subject>(subject: &S) {
+pub fn k2_close_while_data_is_in_flight<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     for round in 0..100 {
         let (near, far) = bench.pair();
@@ -118,7 +118,7 @@ pub(crate) fn k2_close_while_data_is_in_flight<S: Subject>(subject: &S) {
 }
 
 /// Closing under a send that waits for room: no outcome is reported, and the reader sees the end of the connection.
-pub(crate) fn close_while_a_send_is_in_flight<S: Subject>(subject: &S) {
+pub fn close_while_a_send_is_in_flight<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     for round in 0..4 {
         let (near, far) = bench.pair();
@@ -138,7 +138,7 @@ pub(crate) fn close_while_a_send_is_in_flight<S: Subject>(subject: &S) {
 }
 
 /// What was sent completely before the close is delivered.
-pub(crate) fn close_after_send_delivers<S: Subject>(subject: &S) {
+pub fn close_after_send_delivers<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     for _ in 0..20 {
         let (near, far) = bench.pair();
@@ -153,7 +153,7 @@ pub(crate) fn close_after_send_delivers<S: Subject>(subject: &S) {
 }
 
 /// Slots and descriptors are reused; old names, and completions that are late, reach nobody.
-pub(crate) fn k2_names_of_closed_sockets_mean_nothing<S: Subject>(subject: &S) {
+pub fn k2_names_of_closed_sockets_mean_nothing<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let mut old: Vec<Socket> = Vec::new();
     for round in 0..100 {
@@ -181,7 +181,7 @@ pub(crate) fn k2_names_of_closed_sockets_mean_nothing<S: Subject>(subject: &S) {
 }
 
 /// Without free buffers nothing is received, nothing is lost, and whoever waits gets one when it comes back.
-pub(crate) fn buffers_run_out<S: Subject>(subject: &S) {
+pub fn buffers_run_out<S: Subject>(subject: &S) {
     for class in [Class::Small, Class::Large] {
         let options = Options { small_count: 4, large_count: 4, small_armed: 2, large_armed: 4, ..Options::default() };
         let mut bench = Bench::with(subject, options);
@@ -213,7 +213,7 @@ pub(crate) fn buffers_run_out<S: Subject>(subject: &S) {
 }
 
 /// A socket that is closed, switched off or ended while it waits for a buffer.
-pub(crate) fn k2_starving_sockets_may_leave<S: Subject>(subject: &S) {
+pub fn k2_starving_sockets_may_leave<S: Subject>(subject: &S) {
     let options = Options { small_count: 1, small_armed: 1, ..Options::default() };
     let mut bench = Bench::with(subject, options);
     let pairs: Vec<_> = (0..4).map(|_| bench.pair()).collect();
@@ -239,7 +239,7 @@ pub(crate) fn k2_starving_sockets_may_leave<S: Subject>(subject: &S) {
 }
 
 /// Few buffers and a sender that could fill them all, call after call: the others get theirs in between.
-pub(crate) fn buffers_are_shared_fairly<S: Subject>(subject: &S) {
+pub fn buffers_are_shared_fairly<S: Subject>(subject: &S) {
     let options = Options { large_count: 4, large_armed: 4, ..Options::default() };
     let mut bench = Bench::with(subject, options);
     let pairs: Vec<_> = (0..4).map(|_| bench.pair()).collect();
@@ -259,7 +259,7 @@ pub(crate) fn buffers_are_shared_fairly<S: Subject>(subject: &S) {
 }
 
 /// A closed listener refuses, and connections that it accepted live on.
-pub(crate) fn closing_the_listener<S: Subject>(subject: &S) {
+pub fn closing_the_listener<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     let (listener, address) = (bench.listener, bench.address);

@@ -11,7 +11,7 @@ use crate::{Class, Driver, Payload, Receive, Socket};
 const HUGE: usize = 24 << 20;
 
 /// A short text goes there and back, and tokens follow their socket.
-pub(crate) fn echo<S: Subject>(subject: &S) {
+pub fn echo<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     bench.receive(far, Receive::Many(Class::Small));
@@ -28,7 +28,7 @@ pub(crate) fn echo<S: Subject>(subject: &S) {
 }
 
 /// All open connections are listed, and nothing else.
-pub(crate) fn streams_are_listed<S: Subject>(subject: &S) {
+pub fn streams_are_listed<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     assert_eq!(bench.driver.streams(), []);
     let (near, far) = bench.pair();
@@ -43,7 +43,7 @@ pub(crate) fn streams_are_listed<S: Subject>(subject: &S) {
 }
 
 /// One armed receive delivers hundreds of pieces in order.
-pub(crate) fn many_small_writes<S: Subject>(subject: &S) {
+pub fn many_small_writes<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     bench.receive(far, Receive::Many(Class::Small));
@@ -57,7 +57,7 @@ pub(crate) fn many_small_writes<S: Subject>(subject: &S) {
 }
 
 /// `Once` means one piece, then silence until it is repeated.
-pub(crate) fn once_is_once<S: Subject>(subject: &S) {
+pub fn once_is_once<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     for (round, class) in [Class::Small, Class::Large, Class::Small].into_iter().enumerate() {
@@ -74,7 +74,7 @@ pub(crate) fn once_is_once<S: Subject>(subject: &S) {
 }
 
 /// `Once` that is armed before the bytes come takes one piece of many.
-pub(crate) fn once_leaves_the_rest<S: Subject>(subject: &S) {
+pub fn once_leaves_the_rest<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     let bytes = pattern(20_000, 3);
@@ -95,7 +95,7 @@ pub(crate) fn once_leaves_the_rest<S: Subject>(subject: &S) {
 }
 
 /// Reading stops when it is switched off, and nothing is lost when it goes on.
-pub(crate) fn off_then_on<S: Subject>(subject: &S) {
+pub fn off_then_on<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     bench.receive(far, Receive::Many(Class::Small));
@@ -118,7 +118,7 @@ pub(crate) fn off_then_on<S: Subject>(subject: &S) {
 }
 
 /// Switching in every order while bytes are on their way neither loses nor repeats nor swaps any.
-pub(crate) fn switching_under_fire<S: Subject>(subject: &S) {
+pub fn switching_under_fire<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     let modes = [
@@ -148,7 +148,7 @@ pub(crate) fn switching_under_fire<S: Subject>(subject: &S) {
 }
 
 /// A payload larger than all kernel buffers waits for its reader, arrives whole, and comes back.
-pub(crate) fn large_send_to_a_slow_reader<S: Subject>(subject: &S) {
+pub fn large_send_to_a_slow_reader<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     let bytes = pattern(HUGE, 7);
@@ -169,7 +169,7 @@ pub(crate) fn large_send_to_a_slow_reader<S: Subject>(subject: &S) {
 }
 
 /// Slices of all sizes, more than one call takes, some empty, arrive in order.
-pub(crate) fn vectored<S: Subject>(subject: &S) {
+pub fn vectored<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     bench.receive(far, Receive::Many(Class::Large));
@@ -187,7 +187,7 @@ pub(crate) fn vectored<S: Subject>(subject: &S) {
 }
 
 /// A vectored payload that fills the kernel's buffers is taken up again in the middle of a slice.
-pub(crate) fn vectored_to_a_slow_reader<S: Subject>(subject: &S) {
+pub fn vectored_to_a_slow_reader<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     let slices: Vec<Bytes> = (0..200).map(|at| Bytes::from(pattern(HUGE / 200 + at * 7, at))).collect();
@@ -203,7 +203,7 @@ pub(crate) fn vectored_to_a_slow_reader<S: Subject>(subject: &S) {
 }
 
 /// Nothing to send is sent at once.
-pub(crate) fn empty_payloads<S: Subject>(subject: &S) {
+pub fn empty_payloads<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     let payloads = [
@@ -224,7 +224,7 @@ pub(crate) fn empty_payloads<S: Subject>(subject: &S) {
 }
 
 /// The end of one direction is seen behind its last byte, and the other goes on.
-pub(crate) fn half_close<S: Subject>(subject: &S) {
+pub fn half_close<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     bench.receive(far, Receive::Many(Class::Small));
@@ -244,7 +244,7 @@ pub(crate) fn half_close<S: Subject>(subject: &S) {
 }
 
 /// Bytes and the end that come while nobody reads are found later, in that order.
-pub(crate) fn end_before_the_first_read<S: Subject>(subject: &S) {
+pub fn end_before_the_first_read<S: Subject>(subject: &S) {
     for how in [Receive::Many(Class::Small), Receive::Once(Class::Small), Receive::Many(Class::Large)] {
         let mut bench = Bench::new(subject);
         let (near, far) = bench.pair();
@@ -263,7 +263,7 @@ pub(crate) fn end_before_the_first_read<S: Subject>(subject: &S) {
 }
 
 /// Two thousand connections at a time, each with its own text.
-pub(crate) fn two_thousand_connections<S: Subject>(subject: &S) {
+pub fn two_thousand_connections<S: Subject>(subject: &S) {
     let count = 2000.min(super::real::descriptors_to_spare() / 2);
     let mut bench = Bench::new(subject);
     let clients: Vec<_> = (0..count).map(|_| bench.connect(bench.address)).collect();

@@ -5,11 +5,11 @@
 //! nothing is delivered for a closed socket, nothing is received after an end, buffers fit their class. At the end every
 //! buffer must have come back. Nothing sleeps; each wait has a deadline in the driver's own time.
 
-mod chaos;
-mod faults;
-mod flow;
-mod real;
-mod relay;
+pub mod chaos;
+pub mod faults;
+pub mod flow;
+pub mod real;
+pub mod relay;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -26,15 +26,20 @@ const DEADLINE_US: u64 = 20_000_000;
 const TURN_US: u64 = 100_000;
 
 /// Makes drivers of one kind and turns them.
-pub(crate) trait Subject {
+pub trait Subject {
     /// The driver under test.
     type Driver: Driver;
 
     /// A fresh driver with these sizes.
     fn driver(&self, options: Options) -> Self::Driver;
 
-    /// One turn; the simulation makes its network go on first.
-    fn turn(&self, driver: &mut Self::Driver, wait_us: u64, into: &mut Vec<Completion>);
+    /// What is to happen before a turn: the simulation makes its network go on.
+    fn advance(&self) {}
+
+    /// Bytes that one receive may bring beyond the size of its buffer.
+    fn slack(&self) -> u32 {
+        0
+    }
 
     /// Pipes that relays hold.
     fn pipes_in_use(&self, driver: &Self::Driver) -> usize;
@@ -46,17 +51,13 @@ pub(crate) trait Subject {
 }
 
 /// io_uring.
-pub(crate) struct UringSubject;
+pub struct UringSubject;
 
 impl Subject for UringSubject {
     type Driver = crate::Uring;
 
     fn driver(&self, options: Options) -> crate::Uring {
         crate::Uring::new(options).expect("this machine has io_uring")
-    }
-
-    fn turn(&self, driver: &mut crate::Uring, wait_us: u64, into: &mut Vec<Completion>) {
-        driver.turn(Some(wait_us), into).expect("a turn");
     }
 
     fn pipes_in_use(&self, driver: &crate::Uring) -> usize {
@@ -66,7 +67,7 @@ impl Subject for UringSubject {
 }
 
 /// io_uring with hardly any room: operations are submitted early, completions overflow, buffers run out all the time.
-pub(crate) struct TinyUringSubject;
+pub struct TinyUringSubject;
 
 impl Subject for TinyUringSubject {
     type Driver = crate::Uring;
@@ -83,27 +84,19 @@ impl Subject for TinyUringSubject {
         UringSubject.driver(tiny)
     }
 
-    fn turn(&self, driver: &mut crate::Uring, wait_us: u64, into: &mut Vec<Completion>) {
-        UringSubject.turn(driver, wait_us, into);
-    }
-
     fn pipes_in_use(&self, driver: &crate::Uring) -> usize {
         UringSubject.pipes_in_use(driver)
     }
 }
 
 /// epoll.
-pub(crate) struct EpollSubject;
+pub struct EpollSubject;
 
 impl Subject for EpollSubject {
     type Driver = crate::Epoll;
 
     fn driver(&self, options: Options) -> crate::Epoll {
         crate::Epoll::new(options).expect("a driver")
-    }
-
-    fn turn(&self, driver: &mut crate::Epoll, wait_us: u64, into: &mut Vec<Completion>) {
-        driver.turn(Some(wait_us), into).expect("a turn");
     }
 
     fn pipes_in_use(&self, driver: &crate::Epoll) -> usize {
@@ -114,7 +107,7 @@ impl Subject for EpollSubject {
 
 /// The simulation, without faults.
 #[derive(Default)]
-pub(crate) struct SimSubject {
+pub struct SimSubject {
     world: RefCell<Option<SimWorld>>,
 }
 
@@ -133,10 +126,9 @@ impl Subject for SimSubject {
         driver
     }
 
-    fn turn(&self, driver: &mut SimDriver, wait_us: u64, into: &mut Vec<Completion>) {
+    fn advance(&self) {
         let world = self.world.borrow().clone().expect("a driver was made");
         while world.step() == Step::Event {}
-        driver.turn(Some(wait_us), into).expect("a turn");
     }
 
     fn pipes_in_use(&self, driver: &SimDriver) -> usize {
@@ -148,25 +140,38 @@ impl Subject for SimSubject {
     }
 }
 
-/// Makes a test of each function for each driver; those of `real` are not for the simulation.
+/// A test of the suite and its name.
+pub type Test<S> = (&'static str, fn(&S));
+
+/// Makes a test of each function for each driver; those of `real` are not for the simulation. Drivers of other crates take them
+/// from `tests`.
 macro_rules! suite {
     (simulated: $($test:ident),* $(,)?) => {
         $crate::conformance::suite!($($test),*);
+        #[cfg(test)]
         mod sim {
             $(#[test] fn $test() { super::$test(&$crate::conformance::SimSubject::default()); })*
         }
     };
     ($($test:ident),* $(,)?) => {
+        /// All tests of this file.
+        pub fn tests<S: $crate::conformance::Subject>() -> Vec<$crate::conformance::Test<S>> {
+            vec![$((stringify!($test), $test as fn(&S))),*]
+        }
+
+        #[cfg(test)]
         mod uring {
             $(#[test] fn $test() { if crate::probe().driver == crate::DriverKind::Uring {
                 super::$test(&$crate::conformance::UringSubject);
             } })*
         }
+        #[cfg(test)]
         mod uring_tiny {
             $(#[test] fn $test() { if crate::probe().driver == crate::DriverKind::Uring {
                 super::$test(&$crate::conformance::TinyUringSubject);
             } })*
         }
+        #[cfg(test)]
         mod epoll {
             $(#[test] fn $test() { super::$test(&$crate::conformance::EpollSubject); })*
         }
@@ -176,48 +181,48 @@ pub(crate) use suite;
 
 /// What happened to one socket.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub struct Seen {
     /// All bytes, in order.
-    pub(crate) received: Vec<u8>,
+    pub received: Vec<u8>,
     /// Completions that brought them.
-    pub(crate) pieces: usize,
+    pub pieces: usize,
     /// FIN.
-    pub(crate) ended: bool,
+    pub ended: bool,
     /// The error that ended receiving.
-    pub(crate) failed: Option<io::Error>,
+    pub failed: Option<io::Error>,
     /// Outcomes of sends.
-    pub(crate) sent: Vec<(Payload, io::Result<()>)>,
+    pub sent: Vec<(Payload, io::Result<()>)>,
     /// Outcome of the connect.
-    pub(crate) connected: Option<io::Result<()>>,
+    pub connected: Option<io::Result<()>>,
     /// Token of the last completion.
-    pub(crate) token: u64,
+    pub token: u64,
     /// The end of the relay, told for its first socket.
-    pub(crate) relay_end: Option<(Relayed, RelayEnd)>,
+    pub relay_end: Option<(Relayed, RelayEnd)>,
     relaying: bool,
     class: Option<Class>,
 }
 
 impl Seen {
     /// Receiving is over.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.ended || self.failed.is_some()
     }
 }
 
 /// A driver under test, a listener on it, and everything that was seen.
-pub(crate) struct Bench<'a, S: Subject> {
+pub struct Bench<'a, S: Subject> {
     subject: &'a S,
-    pub(crate) driver: S::Driver,
-    pub(crate) listener: Socket,
-    pub(crate) address: SocketAddr,
-    pub(crate) seen: HashMap<Socket, Seen>,
+    pub driver: S::Driver,
+    pub listener: Socket,
+    pub address: SocketAddr,
+    pub seen: HashMap<Socket, Seen>,
     /// Accepted sockets that no test took yet, oldest first, with the client's address.
-    pub(crate) accepted: Vec<(Socket, SocketAddr)>,
-    pub(crate) accept_errors: usize,
-    pub(crate) woken: usize,
+    pub accepted: Vec<(Socket, SocketAddr)>,
+    pub accept_errors: usize,
+    pub woken: usize,
     /// Keep received buffers in `held` instead of recycling them at once.
-    pub(crate) hold: bool,
-    pub(crate) held: Vec<(Socket, RecvBuf)>,
+    pub hold: bool,
+    pub held: Vec<(Socket, RecvBuf)>,
     strangers: Vec<Socket>,
     closed: HashSet<Socket>,
     options: Options,
@@ -226,11 +231,11 @@ pub(crate) struct Bench<'a, S: Subject> {
 const LISTENER: u64 = 77;
 
 impl<'a, S: Subject> Bench<'a, S> {
-    pub(crate) fn new(subject: &'a S) -> Bench<'a, S> {
+    pub fn new(subject: &'a S) -> Bench<'a, S> {
         Bench::with(subject, Options::default())
     }
 
-    pub(crate) fn with(subject: &'a S, options: Options) -> Bench<'a, S> {
+    pub fn with(subject: &'a S, options: Options) -> Bench<'a, S> {
         let mut driver = subject.driver(options);
         let listener = local_listener();
         let address = listener.local_addr().expect("an address");
@@ -253,9 +258,10 @@ impl<'a, S: Subject> Bench<'a, S> {
     }
 
     /// One turn.
-    pub(crate) fn turn(&mut self, wait_us: u64) {
+    pub fn turn(&mut self, wait_us: u64) {
         let mut completions = Vec::new();
-        self.subject.turn(&mut self.driver, wait_us, &mut completions);
+        self.subject.advance();
+        self.driver.turn(Some(wait_us), &mut completions).expect("a turn");
         for completion in completions {
             self.sort(completion);
         }
@@ -292,7 +298,7 @@ impl<'a, S: Subject> Bench<'a, S> {
                 assert!(!bytes.is_empty(), "received bytes are never empty");
                 let most =
                     if seen.class == Some(Class::Small) { self.options.small_bytes } else { self.options.large_bytes };
-                assert!(bytes.len() <= most as usize);
+                assert!(bytes.len() <= (most + self.subject.slack()) as usize);
                 seen.pieces += 1;
                 seen.received.extend_from_slice(&bytes);
                 if self.hold { self.held.push((socket, bytes)) } else { self.driver.recycle(bytes) }
@@ -316,7 +322,7 @@ impl<'a, S: Subject> Bench<'a, S> {
     ///
     /// # Panics
     /// At the deadline, with `what`.
-    pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+    pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let deadline_us = self.driver.now_us() + DEADLINE_US;
         while !done(self) {
             assert!(self.driver.now_us() < deadline_us, "waited in vain: {what}");
@@ -325,19 +331,19 @@ impl<'a, S: Subject> Bench<'a, S> {
     }
 
     /// What was seen of a socket.
-    pub(crate) fn of(&mut self, socket: Socket) -> &mut Seen {
+    pub fn of(&mut self, socket: Socket) -> &mut Seen {
         self.seen.get_mut(&socket).expect("a known socket")
     }
 
     /// Starts a connect.
-    pub(crate) fn connect(&mut self, to: SocketAddr) -> Socket {
+    pub fn connect(&mut self, to: SocketAddr) -> Socket {
         let socket = self.driver.connect(to, 1).expect("a socket");
         self.seen.insert(socket, Seen::default());
         socket
     }
 
     /// A connection: the connecting end, the accepted end.
-    pub(crate) fn pair(&mut self) -> (Socket, Socket) {
+    pub fn pair(&mut self) -> (Socket, Socket) {
         let near = self.connect(self.address);
         self.until("a connection", |bench| bench.of(near).connected.is_some() && !bench.accepted.is_empty());
         assert!(self.of(near).connected.as_ref().expect("just seen").is_ok());
@@ -348,7 +354,7 @@ impl<'a, S: Subject> Bench<'a, S> {
     }
 
     /// Changes how a socket is read; the classes of what follows are checked.
-    pub(crate) fn receive(&mut self, socket: Socket, how: Receive) {
+    pub fn receive(&mut self, socket: Socket, how: Receive) {
         let seen = self.of(socket);
         // A racing completion may still be of the earlier class: no check once classes were mixed.
         seen.class = match (how, seen.class, seen.pieces) {
@@ -360,12 +366,12 @@ impl<'a, S: Subject> Bench<'a, S> {
         self.driver.receive(socket, how);
     }
 
-    pub(crate) fn send(&mut self, socket: Socket, bytes: &[u8]) {
+    pub fn send(&mut self, socket: Socket, bytes: &[u8]) {
         self.driver.send(socket, Payload::Owned(bytes.to_vec()));
     }
 
     /// Sends and waits for the outcome, which must be good.
-    pub(crate) fn send_all(&mut self, socket: Socket, bytes: &[u8]) {
+    pub fn send_all(&mut self, socket: Socket, bytes: &[u8]) {
         let before = self.of(socket).sent.len();
         self.send(socket, bytes);
         self.until("a send", |bench| bench.of(socket).sent.len() > before);
@@ -375,34 +381,34 @@ impl<'a, S: Subject> Bench<'a, S> {
     }
 
     /// Waits until a socket has received exactly these bytes in all.
-    pub(crate) fn expect(&mut self, socket: Socket, bytes: &[u8]) {
+    pub fn expect(&mut self, socket: Socket, bytes: &[u8]) {
         self.until("bytes", |bench| bench.of(socket).received.len() >= bytes.len());
         assert!(self.of(socket).received == bytes, "other bytes than were sent");
     }
 
     /// Starts a relay; from here on the two sockets must tell nothing else.
-    pub(crate) fn relay(&mut self, a: Socket, b: Socket) {
+    pub fn relay(&mut self, a: Socket, b: Socket) {
         self.of(a).relaying = true;
         self.of(b).relaying = true;
         self.driver.relay(a, b);
     }
 
-    pub(crate) fn is_closed(&self, socket: Socket) -> bool {
+    pub fn is_closed(&self, socket: Socket) -> bool {
         self.closed.contains(&socket)
     }
 
-    pub(crate) fn close(&mut self, socket: Socket) {
+    pub fn close(&mut self, socket: Socket) {
         self.driver.close(socket);
         self.closed.insert(socket);
     }
 
-    pub(crate) fn reset(&mut self, socket: Socket) {
+    pub fn reset(&mut self, socket: Socket) {
         self.driver.reset(socket);
         self.closed.insert(socket);
     }
 
     /// A round trip on a connection of its own: what was on its way before it has arrived after it.
-    pub(crate) fn fence(&mut self) {
+    pub fn fence(&mut self) {
         let (near, far) = self.pair();
         self.receive(far, Receive::Many(Class::Small));
         self.send_all(near, b"fence");
@@ -412,7 +418,7 @@ impl<'a, S: Subject> Bench<'a, S> {
     }
 
     /// Closes everything; every buffer must come back.
-    pub(crate) fn finish(mut self) {
+    pub fn finish(mut self) {
         for (_, buffer) in std::mem::take(&mut self.held) {
             self.driver.recycle(buffer);
         }
@@ -430,11 +436,11 @@ impl<'a, S: Subject> Bench<'a, S> {
 }
 
 /// A listener on a port of the kernel's choice.
-pub(crate) fn local_listener() -> TcpListener {
+pub fn local_listener() -> TcpListener {
     crate::bind_listener("127.0.0.1:0".parse().expect("an address"), 4096).expect("a listener")
 }
 
 /// Bytes whose position can be told from their value.
-pub(crate) fn pattern(len: usize, seed: usize) -> Vec<u8> {
+pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| ((at + seed).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }

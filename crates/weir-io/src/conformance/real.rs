@@ -14,7 +14,7 @@ use super::{Bench, Subject, pattern, suite};
 use crate::{AcceptQueue, Class, Delivery, Driver, Event, Options, Receive, bind_listener};
 
 /// Descriptors that a test may open on top of what others need.
-pub(super) fn descriptors_to_spare() -> usize {
+pub fn descriptors_to_spare() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is writable; a failure leaves it at 0, and the test then opens hardly any.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
@@ -24,7 +24,7 @@ pub(super) fn descriptors_to_spare() -> usize {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Ten thousand wakes, each while the driver sleeps or falls asleep: none is lost.
-pub(crate) fn no_wake_is_lost<S: Subject>(subject: &S) {
+pub fn no_wake_is_lost<S: Subject>(subject: &S) {
     const WAKES: usize = 10_000;
     let mut driver = subject.driver(Options::default());
     let waker = driver.waker();
@@ -56,7 +56,7 @@ pub(crate) fn no_wake_is_lost<S: Subject>(subject: &S) {
 }
 
 /// Four threads wake at once: after the last call of each, the driver is woken, however many calls became one.
-pub(crate) fn wakes_of_many_threads<S: Subject>(subject: &S) {
+pub fn wakes_of_many_threads<S: Subject>(subject: &S) {
     const ROUNDS: usize = 2_000;
     let mut driver = subject.driver(Options::default());
     let done = AtomicUsize::new(0);
@@ -87,7 +87,7 @@ pub(crate) fn wakes_of_many_threads<S: Subject>(subject: &S) {
 
 /// The core that received a socket's packets is known, for as long as the socket is open. On loopback it is the one that
 /// sent them.
-pub(crate) fn receiving_core<S: Subject>(subject: &S) {
+pub fn receiving_core<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     bench.receive(far, Receive::Many(Class::Small));
@@ -109,7 +109,7 @@ pub(crate) fn receiving_core<S: Subject>(subject: &S) {
 }
 
 /// Bytes that the other side has no room for are on their way, however long; when it has taken them they are acknowledged.
-pub(crate) fn delivery<S: Subject>(subject: &S) {
+pub fn delivery<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     assert_eq!(bench.driver.delivery(near), Delivery::Acknowledged);
@@ -130,7 +130,7 @@ pub(crate) fn delivery<S: Subject>(subject: &S) {
 }
 
 /// What waits at a listener is known before it is accepted, and only of listeners.
-pub(crate) fn accept_queue<S: Subject>(subject: &S) {
+pub fn accept_queue<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
     let listener = bind_listener(([127, 0, 0, 1], 0).into(), 16).expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -146,7 +146,7 @@ pub(crate) fn accept_queue<S: Subject>(subject: &S) {
 }
 
 /// A listener that turns others away accepts who was connected before, and loses nobody when it is closed.
-pub(crate) fn turning_away<S: Subject>(subject: &S) {
+pub fn turning_away<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
     let listener = bind_listener(([127, 0, 0, 1], 0).into(), 16).expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -180,7 +180,7 @@ pub(crate) fn turning_away<S: Subject>(subject: &S) {
 }
 
 /// Of two drivers that share a listener, the one that turns gets the connection, whichever was told of the listener first.
-pub(crate) fn shared_listener<S: Subject>(subject: &S) {
+pub fn shared_listener<S: Subject>(subject: &S) {
     let options = Options { shared_listeners: true, ..Options::default() };
     let mut drivers = [subject.driver(options), subject.driver(options)];
     let listener = bind_listener(([127, 0, 0, 1], 0).into(), 16).expect("a free port");
@@ -207,7 +207,7 @@ pub(crate) fn shared_listener<S: Subject>(subject: &S) {
 }
 
 /// A connection comes from the address that was chosen for it; one that is not of this machine is refused at once.
-pub(crate) fn chosen_source<S: Subject>(subject: &S) {
+pub fn chosen_source<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -220,7 +220,7 @@ pub(crate) fn chosen_source<S: Subject>(subject: &S) {
 }
 
 /// A wake before the driver ever waits is not forgotten, and is told once.
-pub(crate) fn early_wake<S: Subject>(subject: &S) {
+pub fn early_wake<S: Subject>(subject: &S) {
     let mut driver = subject.driver(Options::default());
     let waker = driver.waker();
     waker.wake();
@@ -234,7 +234,7 @@ pub(crate) fn early_wake<S: Subject>(subject: &S) {
 }
 
 /// A starved driver that sleeps wakes up when another thread drops a buffer, and says nothing of it.
-pub(crate) fn buffers_dropped_elsewhere<S: Subject>(subject: &S) {
+pub fn buffers_dropped_elsewhere<S: Subject>(subject: &S) {
     let options = Options { small_count: 2, small_armed: 2, ..Options::default() };
     let mut bench = Bench::with(subject, options);
     let (near, far) = bench.pair();
@@ -271,7 +271,7 @@ pub(crate) fn buffers_dropped_elsewhere<S: Subject>(subject: &S) {
 }
 
 /// Received bytes stay what they are when their driver is gone.
-pub(crate) fn bytes_outlive_the_driver<S: Subject>(subject: &S) {
+pub fn bytes_outlive_the_driver<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (near, far) = bench.pair();
     bench.receive(far, Receive::Many(Class::Large));
@@ -291,7 +291,7 @@ pub(crate) fn bytes_outlive_the_driver<S: Subject>(subject: &S) {
 }
 
 /// Dropping a driver in the middle of everything: no crash, no wait without end.
-pub(crate) fn dropped_in_full_flight<S: Subject>(subject: &S) {
+pub fn dropped_in_full_flight<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let pairs: Vec<_> = (0..50).map(|_| bench.pair()).collect();
     for (at, &(near, far)) in pairs.iter().enumerate() {
@@ -306,7 +306,7 @@ pub(crate) fn dropped_in_full_flight<S: Subject>(subject: &S) {
 
 /// A relay passes bytes that were sent as urgent on where they stand, and what is behind them at once, whether they come alone or
 /// in the middle of much.
-pub(crate) fn relay_with_urgent_bytes<S: Subject>(subject: &S) {
+pub fn relay_with_urgent_bytes<S: Subject>(subject: &S) {
     for bytes in [3, 3 << 20] {
         let mut bench = Bench::new(subject);
         let mut client = TcpStream::connect(bench.address).expect("room in the queue");
@@ -334,7 +334,7 @@ pub(crate) fn relay_with_urgent_bytes<S: Subject>(subject: &S) {
 }
 
 /// A relay that is never done moving bytes does not keep the turn from ending: its caller has timers to look at.
-pub(crate) fn relay_without_a_pause<S: Subject>(subject: &S) {
+pub fn relay_without_a_pause<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let [writer, reader] = [0, 1].map(|_| TcpStream::connect(bench.address).expect("room in the queue"));
     bench.until("both connections", |bench| bench.accepted.len() == 2);

@@ -56,7 +56,7 @@ fn moved(a_to_b: usize, b_to_a: usize) -> Relayed {
 }
 
 /// Megabytes both ways at once, with either side ending first: each byte once and in order, each end behind the last byte.
-pub(crate) fn relay_both_ways<S: Subject>(subject: &S) {
+pub fn relay_both_ways<S: Subject>(subject: &S) {
     for left_first in [true, false] {
         let mut bench = Bench::new(subject);
         let line = Line::relayed(&mut bench);
@@ -86,7 +86,7 @@ pub(crate) fn relay_both_ways<S: Subject>(subject: &S) {
 }
 
 /// Ends that come right behind the bytes, or without any, from both sides at once.
-pub(crate) fn relay_of_few_bytes<S: Subject>(subject: &S) {
+pub fn relay_of_few_bytes<S: Subject>(subject: &S) {
     for (there, back) in [(0, 0), (1, 0), (0, 1), (1, 1), (70_000, 3), (65_536, 131_072)] {
         let mut bench = Bench::new(subject);
         let line = Line::relayed(&mut bench);
@@ -104,7 +104,7 @@ pub(crate) fn relay_of_few_bytes<S: Subject>(subject: &S) {
 }
 
 /// Many short messages, each answered: what goes through is at once on its way, and nobody needs a pipe for it.
-pub(crate) fn relay_of_a_conversation<S: Subject>(subject: &S) {
+pub fn relay_of_a_conversation<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let line = Line::relayed(&mut bench);
     line.read(&mut bench);
@@ -123,7 +123,7 @@ pub(crate) fn relay_of_a_conversation<S: Subject>(subject: &S) {
 }
 
 /// What is armed, in flight, arrived or ended when the relay begins: the sends come first, what was not handed out comes next.
-pub(crate) fn relay_from_any_state<S: Subject>(subject: &S) {
+pub fn relay_from_any_state<S: Subject>(subject: &S) {
     for round in 0..96 {
         let mut bench = Bench::new(subject);
         let line = Line::new(&mut bench);
@@ -165,7 +165,7 @@ pub(crate) fn relay_from_any_state<S: Subject>(subject: &S) {
 
 /// Among busy sockets, whose completions may keep those of a relayed one waiting: what a receive had brought comes before what
 /// the relay reads itself.
-pub(crate) fn k2_relay_among_busy_sockets<S: Subject>(subject: &S) {
+pub fn k2_relay_among_busy_sockets<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let noise: Vec<_> = (0..8).map(|_| bench.pair()).collect();
     noise.iter().for_each(|&(_, far)| bench.receive(far, Receive::Many(Class::Small)));
@@ -199,7 +199,7 @@ pub(crate) fn k2_relay_among_busy_sockets<S: Subject>(subject: &S) {
 }
 
 /// A tunnel whose bytes the caller passes on until, in full flight, it hands the two sockets over.
-pub(crate) fn k2_relay_in_mid_tunnel<S: Subject>(subject: &S) {
+pub fn k2_relay_in_mid_tunnel<S: Subject>(subject: &S) {
     for round in 0..20 {
         let options = Options { small_count: 8, small_armed: 4, large_count: 8, large_armed: 4, ..Options::default() };
         let mut bench = Bench::with(subject, options);
@@ -241,7 +241,7 @@ pub(crate) fn k2_relay_in_mid_tunnel<S: Subject>(subject: &S) {
 }
 
 /// A side that reads nothing before it has said everything: the send that waits for it does not stop the other direction.
-pub(crate) fn relay_while_a_send_is_blocked<S: Subject>(subject: &S) {
+pub fn relay_while_a_send_is_blocked<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let line = Line::new(&mut bench);
     bench.send(line.b, &pattern(HUGE, 1));
@@ -260,7 +260,7 @@ pub(crate) fn relay_while_a_send_is_blocked<S: Subject>(subject: &S) {
 }
 
 /// An end that was handed out before, and one that was not.
-pub(crate) fn relay_of_an_ended_side<S: Subject>(subject: &S) {
+pub fn relay_of_an_ended_side<S: Subject>(subject: &S) {
     for handed_out in [true, false] {
         let mut bench = Bench::new(subject);
         let line = Line::new(&mut bench);
@@ -283,7 +283,7 @@ pub(crate) fn relay_of_an_ended_side<S: Subject>(subject: &S) {
 }
 
 /// Nobody reads: the writer stops, little waits in between, and everything goes on when somebody reads again.
-pub(crate) fn relay_to_a_stalled_reader<S: Subject>(subject: &S) {
+pub fn relay_to_a_stalled_reader<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let line = Line::relayed(&mut bench);
     bench.receive(line.left, Receive::Many(Class::Large));
@@ -310,7 +310,7 @@ pub(crate) fn relay_to_a_stalled_reader<S: Subject>(subject: &S) {
 }
 
 /// A reset from either side, in the middle of everything: what arrived is a true beginning, and the end says who failed.
-pub(crate) fn relay_and_reset<S: Subject>(subject: &S) {
+pub fn relay_and_reset<S: Subject>(subject: &S) {
     for left_fails in [true, false] {
         for busy in [true, false] {
             let mut bench = Bench::new(subject);
@@ -351,7 +351,7 @@ pub(crate) fn relay_and_reset<S: Subject>(subject: &S) {
 }
 
 /// What a server said before it reset the connection is delivered, also when the client reads late.
-pub(crate) fn relay_delivers_what_came_before_a_reset<S: Subject>(subject: &S) {
+pub fn relay_delivers_what_came_before_a_reset<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let line = Line::relayed(&mut bench);
     let bytes = pattern(HUGE, 5);
@@ -376,7 +376,7 @@ pub(crate) fn relay_delivers_what_came_before_a_reset<S: Subject>(subject: &S) {
 
 /// Closing and resetting either side at any moment, with bytes in between: nothing is told, the other outer end sees its
 /// connection only when it is closed, too, and no pipe and no buffer is lost.
-pub(crate) fn k2_close_a_relay<S: Subject>(subject: &S) {
+pub fn k2_close_a_relay<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     for round in 0..48 {
         let line = Line::new(&mut bench);
@@ -414,7 +414,7 @@ pub(crate) fn k2_close_a_relay<S: Subject>(subject: &S) {
 }
 
 /// A relay that is always full moves no more in a turn than it may, and others are served in between.
-pub(crate) fn relay_shares_the_turn<S: Subject>(subject: &S) {
+pub fn relay_shares_the_turn<S: Subject>(subject: &S) {
     let options = Options { relay_bytes_per_turn: 128 << 10, relay_pipe_bytes: 256 << 10, ..Options::default() };
     let mut bench = Bench::with(subject, options);
     let lines = [(); 3].map(|()| Line::relayed(&mut bench));
@@ -452,7 +452,7 @@ pub(crate) fn relay_shares_the_turn<S: Subject>(subject: &S) {
 }
 
 /// One token for the end, the one that the first socket has then.
-pub(crate) fn relay_tells_its_token<S: Subject>(subject: &S) {
+pub fn relay_tells_its_token<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let line = Line::relayed(&mut bench);
     bench.driver.set_token(line.a, 41);
@@ -465,7 +465,7 @@ pub(crate) fn relay_tells_its_token<S: Subject>(subject: &S) {
 }
 
 /// A relay with a closed socket is none, nor is one with a socket that has a relay.
-pub(crate) fn relay_needs_two_free_sockets<S: Subject>(subject: &S) {
+pub fn relay_needs_two_free_sockets<S: Subject>(subject: &S) {
     let mut bench = Bench::new(subject);
     let (line, other) = (Line::relayed(&mut bench), Line::new(&mut bench));
     bench.driver.relay(other.a, line.a);
@@ -483,7 +483,7 @@ pub(crate) fn relay_needs_two_free_sockets<S: Subject>(subject: &S) {
 }
 
 /// A thousand relays at a time, each with its own text and its own end.
-pub(crate) fn a_thousand_relays<S: Subject>(subject: &S) {
+pub fn a_thousand_relays<S: Subject>(subject: &S) {
     let count = 1000.min(super::real::descriptors_to_spare() / 4);
     let mut bench = Bench::new(subject);
     let lines: Vec<Line> = (0..count).map(|_| Line::relayed(&mut bench)).collect();

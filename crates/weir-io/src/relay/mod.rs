@@ -270,7 +270,7 @@ impl Relays {
     }
 
     /// Pipes that exist, and those of them that are unused.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "conformance"))]
     pub(crate) fn pipes(&self) -> (usize, usize) {
         self.tools.pipes.count()
     }

@@ -147,7 +147,7 @@ impl Pipes {
     }
 
     /// Pipes that exist, and those of them that are unused.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "conformance"))]
     pub(super) fn count(&self) -> (usize, usize) {
         (self.open as usize, self.free.len())
     }

@@ -145,11 +145,11 @@ impl Clients {
             ask.bound = sticky.server(fields, bytes).unwrap_or(NOBODY);
             ask.traits = ask.traits.with(RequestFlags::BOUND, ask.bound != NOBODY && !sticky.allow_failover);
         }
-        let peer = self.sessions.at(session).peer;
+        let (peer, sealed) = (self.sessions.at(session).peer, self.sessions.at(session).flags.sealed);
         let private = self.private_of(slot, upstream, cx);
         let isolated = verdict != Verdict::Free;
         let echo = ask.echo;
-        let asked = to.ask(&mut ask, isolated, private, |out| request.write(out, peer, &echo), cx);
+        let asked = to.ask(&mut ask, isolated, private, |out| request.write(out, peer, sealed, &echo), cx);
         let is_here = matches!(asked, Asked::Here(Some(_)));
         self.on_asked(&ask, asked, cx);
         if is_here && ask.traits.has(RequestFlags::STREAMING) {

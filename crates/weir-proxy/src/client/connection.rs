@@ -111,6 +111,8 @@ pub(crate) struct Flags {
     pub proxied: bool,
     /// The servers' side may have connections of its own for it.
     pub has_pool: bool,
+    /// It speaks TLS.
+    pub sealed: bool,
 }
 
 /// What is known of a tunnel whose bytes the driver moves: all that is left of its upstream connection.

@@ -19,7 +19,8 @@ impl Clients {
     /// The bytes of a tunnel may be the driver's when it has what came before.
     pub(super) fn want_relay(&mut self, index: ClientKey, cx: &Context) {
         let session = self.sessions.at(index);
-        if cx.relays && session.reading == Reading::Tunnel && session.relay.is_none() {
+        // What has to be opened can't be moved by the driver.
+        if cx.relays && !session.flags.sealed && session.reading == Reading::Tunnel && session.relay.is_none() {
             self.to_relay.push((index, self.sessions.generation(index)));
         }
     }

@@ -16,6 +16,7 @@ use crate::client::connection::{AnswerFraming, ClientConn, Exchange, Phase, Read
 use crate::context::Context;
 use crate::cross::router::Requests;
 use crate::ending::ClientEnd;
+use crate::observe::secured::Secured;
 use crate::plan::Serves;
 use crate::request::pending_request::ExchangeId;
 
@@ -75,6 +76,15 @@ impl Clients {
         self.note_client(index, peer);
         self.arm_session(index, cx);
         Some(self.client_token(index))
+    }
+
+    /// A client that was just accepted speaks TLS.
+    pub(crate) fn client_sealed(&mut self, token: u64, secured: Secured) {
+        let Some(index) = self.session_of(token) else { return };
+        self.sessions.at_mut(index).flags.sealed = true;
+        if let Some(access) = &mut self.access {
+            access.sealed(index, secured);
+        }
     }
 
     /// A client sent bytes.

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::base::keys::{ClientKey, ExchangeKey, Key};
+use crate::observe::secured::Secured;
 use crate::plan::Plan;
 use calendar::Stamp;
 
@@ -55,6 +56,8 @@ pub enum Destination {
 struct Client {
     address: String,
     port: u16,
+    /// What is known of its TLS; None: it speaks none.
+    secured: Option<Box<Secured>>,
     /// Bytes that the kernel took.
     delivered: u64,
     /// Where the last complete answer ends in everything that it was sent.
@@ -148,8 +151,14 @@ impl Access {
         let client = &mut self.clients[at];
         debug_assert!(client.waiting.is_empty());
         (client.port, client.delivered, client.answered) = (peer.port(), 0, 0);
+        client.secured = None;
         client.address.clear();
         write_address(&mut client.address, peer.ip().to_canonical());
+    }
+
+    /// A client that was accepted speaks TLS.
+    pub(crate) fn sealed(&mut self, session: ClientKey, secured: Secured) {
+        self.clients[session.index()].secured = Some(Box::new(secured));
     }
 
     /// Begins the record of an exchange.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::cause::Cause;
-use crate::ending::{ClientEnd, Timeout, UpstreamEnd};
+use crate::ending::{ClientEnd, Timeout, TlsFailure, UpstreamEnd};
 use crate::observe::glitch::{ClientGlitch, UpstreamGlitch};
 use crate::observe::kinds::CountByKind;
 use crate::upstream::trust::Doubt;
@@ -131,6 +131,10 @@ counters! {
     connections_refused: Total,
     /// Accepts that the operating system refused (descriptors, memory).
     accept_failures: Total,
+    /// TLS handshakes with clients that were completed.
+    tls_handshakes: Total,
+    /// Those of them that resumed an earlier session.
+    tls_resumed: Total,
     /// Open client connections.
     client_connections: Gauge,
     /// Complete request heads received.
@@ -231,6 +235,8 @@ counters! {
     refusals: CountByKind<Cause>,
     /// Deadlines that passed.
     timeouts: CountByKind<Timeout>,
+    /// TLS handshakes with clients that failed, and connections whose records could not be read.
+    tls_failures: CountByKind<TlsFailure>,
     /// Ends of client connections.
     client_closes: CountByKind<ClientEnd>,
     /// Ends of upstream connections.
@@ -269,6 +275,8 @@ impl Counters {
         }
         self.refusals.each("refusals", "Requests answered with an error by weir itself.", visit);
         self.timeouts.each("timeouts", "Deadlines that passed.", visit);
+        let help = "TLS handshakes with clients that failed, and connections whose records could not be read.";
+        self.tls_failures.each("tls_failures", help, visit);
         self.client_closes.each("client_closes", "Ends of client connections.", visit);
         self.upstream_closes.each("upstream_closes", "Ends of upstream connections.", visit);
     }

@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
     use crate::cause::Cause;
-    use crate::ending::{ClientEnd, Timeout, UpstreamEnd};
+    use crate::ending::{ClientEnd, Timeout, TlsFailure, UpstreamEnd};
 
     fn each_counts<K: Kinds + std::fmt::Debug>() {
         let (tally, all) = (CountByKind::<K>::default(), K::all());
@@ -127,5 +127,6 @@ mod tests {
         each_counts::<ClientEnd>();
         each_counts::<UpstreamEnd>();
         each_counts::<Timeout>();
+        each_counts::<TlsFailure>();
     }
 }

@@ -85,9 +85,9 @@ impl<'a> Outgoing<'a> {
             .with(RequestFlags::STREAMING, self.streaming)
     }
 
-    /// Writes it as its server gets it. `peer` is its client; `stamp` is the identifier that the answer has to carry back, where one
+    /// Writes it as its server gets it. `peer` is its client, `sealed` whether that speaks TLS; `stamp` is the identifier that the answer has to carry back, where one
     /// is configured.
-    pub(crate) fn write(&self, out: &mut Vec<u8>, peer: IpAddr, stamp: &Stamp) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>, peer: IpAddr, sealed: bool, stamp: &Stamp) {
         let hops = self.head.max_forwards.map(|n| n.saturating_sub(1).to_string());
         let mut extra: [(&[u8], &[u8]); 2] = [(b"", b""); 2];
         let mut extras = 0;
@@ -111,7 +111,7 @@ impl<'a> Outgoing<'a> {
             // Who the clients of a forward proxy are is not the destinations' affair.
             forwarded: (!self.anywhere).then(|| Forwarded {
                 client: peer,
-                proto: b"http",
+                proto: if sealed { b"https" } else { b"http" },
                 host: self.host,
                 trusted: self.client.trusted_proxies.iter().any(|network| network.contains(peer)),
             }),

@@ -42,6 +42,16 @@ names! {
     RequestUri = "request_uri",
     /// `HTTP/1.1` or `HTTP/1.0`.
     ServerProtocol = "server_protocol",
+    /// `https` over TLS, `http` without.
+    Scheme = "scheme",
+    /// The version of TLS, as `TLSv1.3`.
+    TlsVersion = "tls_version",
+    /// The cipher suite, as `TLS_AES_128_GCM_SHA256`.
+    TlsCipher = "tls_cipher",
+    /// The name that the client asked for in the TLS handshake (SNI).
+    TlsName = "tls_name",
+    /// `r` where the connection resumed an earlier TLS session, `.` where not.
+    TlsResumed = "tls_resumed",
     /// The host that was asked for, in small letters, without port.
     Host = "host",
     /// Bytes of the request: head and body (without the framing of chunks); of a tunnel all that the client sent.

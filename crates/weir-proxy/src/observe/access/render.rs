@@ -175,6 +175,7 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
         Name::RequestMethod => pen.text(record.method_bytes.map_or(&[], |end| &record.line()[..end as usize])),
         Name::RequestUri => pen.text(target(record)),
         Name::ServerProtocol => pen.text(record.version.map_or(b"", protocol)),
+        Name::Scheme | Name::TlsVersion | Name::TlsCipher | Name::TlsName | Name::TlsResumed => tls(pen, name, client),
         Name::Host => pen.text(record.host()),
         Name::RequestLength => pen.number(record.request_bytes),
         Name::Status => pen.number(u64::from(record.status)),
@@ -206,6 +207,26 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
         Name::Phase => pen.plain(record.stage.word().as_bytes()),
         Name::Reason => pen.text(record.reason.as_bytes()),
     }
+}
+
+/// What is known of the client's TLS, if it speaks any.
+fn tls(pen: &mut Pen<'_>, name: Name, client: &Client) {
+    let text: &[u8] = match (name, client.secured.as_deref()) {
+        (Name::Scheme, Some(_)) => b"https",
+        (Name::Scheme, None) => b"http",
+        (Name::TlsVersion, Some(secured)) => secured.version.as_bytes(),
+        (Name::TlsCipher, Some(secured)) => secured.suite.as_bytes(),
+        (Name::TlsName, Some(secured)) => secured.name.as_deref().unwrap_or_default().as_bytes(),
+        (Name::TlsResumed, Some(secured)) => {
+            if secured.resumed {
+                b"r"
+            } else {
+                b"."
+            }
+        }
+        _ => b"",
+    };
+    pen.text(text);
 }
 
 fn protocol(version: Version) -> &'static [u8] {

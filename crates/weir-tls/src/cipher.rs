@@ -1,0 +1,135 @@
+//! What a TLS library has to do for [`Sealed`](crate::Sealed): open records, seal bytes, say how it ended. No sockets, no clock.
+//!
+//! [`Rustls23`](crate::Rustls23) is the one of the product; tests have one of paper, whose flights are scripted.
+
+/// First byte of each record of a handshake that is not encrypted (RFC 8446 §5.1): what a TLS client begins with.
+pub const HANDSHAKE_RECORD: u8 = 0x16;
+/// Longest plaintext of one record (RFC 8446 §5.1).
+pub const RECORD_BYTES_MAX: usize = 16_384;
+
+/// One end of a TLS connection, client or server.
+///
+/// ```text
+///   bytes of the socket:  | record | record | rec        |
+///                           opened by `open`  stays: `rest` of later calls
+/// ```
+///
+/// After an error only what was appended to `out` until then is of use: the alert for the other side.
+pub trait Cipher {
+    /// Opens all records that `bytes` holds whole. Plaintext is appended to `plain`, what the other side must be sent to `out`.
+    /// `bytes` may be changed; those behind [`Opened::used`] are handed in again, first and as they are now, with what follows.
+    fn open(&mut self, bytes: &mut [u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Opened;
+
+    /// Appends to `out` records with the bytes of all `parts`, in order. Only when the handshake is complete. `rest` is what
+    /// [`Cipher::open`] has not used yet.
+    ///
+    /// # Errors
+    /// The keys are used up; nothing more can be sent.
+    fn seal(&mut self, rest: &mut [u8], parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Failure>;
+
+    /// Appends a close_notify: nothing follows in this direction (RFC 8446 §6.1).
+    fn close(&mut self, rest: &mut [u8], out: &mut Vec<u8>);
+
+    /// What was agreed. Only when the handshake is complete.
+    fn facts(&self) -> Facts;
+}
+
+/// Makes the server's end for each connection that a listener accepts.
+pub trait Seal: Send + Sync {
+    /// A new one. What it is made of may change between calls.
+    fn cipher(&self) -> Box<dyn Cipher>;
+}
+
+/// What [`Cipher::open`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// How many of the bytes are done with.
+    pub used: usize,
+    /// Where the connection is now.
+    pub state: Result<State, Failure>,
+}
+
+/// Where a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// The handshake is not complete: nothing can be sealed.
+    Handshaking,
+    /// Bytes pass both ways.
+    Open,
+    /// The handshake is complete, and the other side said that nothing follows (close_notify). Bytes still pass to it.
+    Ended,
+}
+
+/// What two ends agreed on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// As `TLSv1.3`.
+    pub version: &'static str,
+    /// The name of the cipher suite in IANA's registry, as `TLS_AES_128_GCM_SHA256`.
+    pub suite: &'static str,
+    /// The name that the client asked for (RFC 6066 §3), in lower case.
+    pub name: Option<Box<str>>,
+    /// It went on with what an earlier connection had agreed on.
+    pub resumed: bool,
+}
+
+/// Declares the reasons with their words once.
+macro_rules! failures {
+    ($($(#[doc = $help:literal])+ $name:ident: $word:literal,)+) => {
+        /// Why a handshake failed, or a connection broke after it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Failure {
+            $($(#[doc = $help])+ $name,)+
+        }
+
+        impl Failure {
+            /// All of them, in the order of their discriminants.
+            pub const ALL: [Failure; [$($word),+].len()] = [$(Failure::$name),+];
+
+            /// The word in counters and status.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Failure::$name => $word,)+
+                }
+            }
+        }
+    };
+}
+
+failures! {
+    /// The first byte begins no TLS handshake: HTTP without TLS, or something else.
+    NotTls: "not-tls",
+    /// The client has no version, cipher suite, group or protocol that we have, too.
+    NothingInCommon: "nothing-in-common",
+    /// The client asked for a name that no certificate has, or for none, where that is refused.
+    UnknownName: "unknown-name",
+    /// The client sent an alert: it does not like our certificate, most likely.
+    Alert: "alert",
+    /// The client broke the rules of TLS, or bytes were changed on the way.
+    Misbehaved: "misbehaved",
+    /// The client left before the handshake was complete.
+    Left: "left",
+    /// The handshake took too long.
+    Timeout: "timeout",
+    /// There were too many handshakes that are not complete.
+    TooMany: "too-many",
+    /// We could not go on: a bug, or keys that are used up.
+    Internal: "internal",
+}
+
+/// How many handshakes were completed or failed, and connections broke after them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Complete handshakes.
+    pub completed: u64,
+    /// Those of them that resumed an earlier session.
+    pub resumed: u64,
+    /// Failures by reason: index as in [`Failure::ALL`].
+    pub failed: [u64; Failure::ALL.len()],
+}
+
+impl Tally {
+    pub(crate) fn fail(&mut self, why: Failure) {
+        self.failed[why as usize] += 1;
+    }
+}

@@ -1,0 +1,192 @@
+//! The first part of a sealed connection: from the accept to the end of its handshake.
+//!
+//! What was received is gathered and worked on at the end of the turn, for as long as the turn allows, the oldest first; a
+//! handshake that waits is not read further. A connection that breaks off is closed behind its alert, and counted by a word.
+
+use std::io;
+use std::time::Instant;
+
+use weir_io::{Class, Completion, Driver, Event, Receive, Socket, Token};
+
+use crate::cipher::{Cipher, Failure, HANDSHAKE_RECORD, State};
+use crate::sealed::{HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed, WORK_US};
+use crate::session::{Origin, Over, Session, Stage};
+
+impl<D: Driver> Sealed<D> {
+    /// A connection that is to be sealed.
+    pub(crate) fn begin(&mut self, socket: Socket, origin: Origin, cipher: Option<Box<dyn Cipher>>, token: Token) {
+        if self.unfinished >= HANDSHAKES_MAX && matches!(origin, Origin::Accepted { .. }) {
+            self.tally.fail(Failure::TooMany);
+            self.inner.close(socket);
+            return;
+        }
+        self.unfinished += 1;
+        let timeout_us = self.listener_of(origin).map_or(u64::MAX / 2, |listener| {
+            listener.unfinished += 1;
+            listener.timeout_us
+        });
+        let mut session = Box::new(Session::new(socket, origin, cipher, token));
+        self.set_deadline(socket, &mut session, self.inner.now_us().saturating_add(timeout_us));
+        if matches!(origin, Origin::Accepted { .. }) {
+            self.inner.receive(socket, Receive::Once(Class::Small));
+        }
+        self.sessions.put(socket, session);
+    }
+
+    /// It counts no more among the unfinished.
+    pub(crate) fn end_of_handshake(&mut self, socket: Socket, session: &mut Session) {
+        self.unfinished -= 1;
+        if let Some(listener) = self.listener_of(session.origin) {
+            listener.unfinished -= 1;
+        }
+        self.set_deadline(socket, session, 0);
+    }
+
+    /// A handshake that comes to nothing. The caller is told only if it connected.
+    pub(crate) fn give_up(&mut self, socket: Socket, session: Box<Session>, why: Failure, into: &mut Vec<Completion>) {
+        self.tally.fail(why);
+        if matches!(session.origin, Origin::Connected) {
+            let event = Event::Connected(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why.word())));
+            into.push(Completion { token: session.token, socket, event });
+        }
+        self.close_behind(socket, session);
+    }
+
+    /// Works on handshakes for a while, the oldest first.
+    pub(crate) fn work_on_handshakes(&mut self, into: &mut Vec<Completion>) {
+        if self.work.is_empty() {
+            return;
+        }
+        let begin = Instant::now();
+        while let Some(socket) = self.work.pop_front() {
+            self.advance(socket, into);
+            if begin.elapsed().as_micros() as u64 >= WORK_US {
+                return;
+            }
+        }
+    }
+
+    /// One step of a handshake, as far as what was received goes.
+    pub(crate) fn advance(&mut self, socket: Socket, into: &mut Vec<Completion>) {
+        let Some(mut session) = self.sessions.take(socket) else { return };
+        if session.stage != Stage::Handshaking {
+            self.sessions.put(socket, session);
+            return;
+        }
+        session.listed = false;
+        if session.cipher.is_none() {
+            session.cipher = self.listener_of(session.origin).map(|listener| listener.seal.cipher());
+        }
+        let Some(cipher) = &mut session.cipher else {
+            return self.give_up(socket, session, Failure::Internal, into);
+        };
+        let mut plain = Vec::new();
+        let opened = cipher.open(&mut session.rest, &mut plain, &mut session.out);
+        session.use_rest(opened.used);
+        match opened.state {
+            Err(why) => self.give_up(socket, session, why, into),
+            Ok(State::Handshaking) if session.is_over => self.give_up(socket, session, Failure::Left, into),
+            Ok(State::Handshaking) if session.rest.len() > HANDSHAKE_BYTES_MAX => {
+                self.give_up(socket, session, Failure::Misbehaved, into);
+            }
+            Ok(State::Handshaking) => {
+                self.flush(socket, &mut session);
+                self.inner.receive(socket, Receive::Once(Class::Small));
+                self.sessions.put(socket, session);
+            }
+            Ok(state) => {
+                session.held = plain;
+                if state == State::Ended {
+                    session.is_over = true;
+                }
+                if session.is_over {
+                    session.over = Some(Over::Ended);
+                }
+                self.complete(socket, session, into);
+            }
+        }
+    }
+
+    /// The handshake is done: the connection is the caller's.
+    pub(crate) fn complete(&mut self, socket: Socket, mut session: Box<Session>, into: &mut Vec<Completion>) {
+        self.end_of_handshake(socket, &mut session);
+        session.stage = Stage::Open;
+        let facts = session.cipher.as_ref().map(|cipher| cipher.facts()).unwrap_or_default();
+        self.tally.completed += 1;
+        self.tally.resumed += u64::from(facts.resumed);
+        session.facts = Some(Box::new(facts));
+        self.flush(socket, &mut session);
+        let completion = match session.origin {
+            Origin::Accepted { listener, peer } => {
+                let token = self.listener_of(session.origin).map_or(0, |listener| listener.token);
+                Completion { token, socket: listener, event: Event::Accepted { socket, peer } }
+            }
+            Origin::Connected => {
+                let want = session.want;
+                self.want(socket, &mut session, want);
+                Completion { token: session.token, socket, event: Event::Connected(Ok(())) }
+            }
+        };
+        self.sessions.put(socket, session);
+        into.push(completion);
+    }
+
+    pub(crate) fn during_handshake(
+        &mut self,
+        socket: Socket,
+        mut session: Box<Session>,
+        event: Event,
+        into: &mut Vec<Completion>,
+    ) {
+        match event {
+            Event::Received(buffer) => {
+                let begins = session.cipher.is_none() && session.rest.is_empty();
+                let is_tls = !begins || buffer.first() == Some(&HANDSHAKE_RECORD);
+                session.rest.extend_from_slice(&buffer);
+                self.inner.recycle(buffer);
+                if !is_tls {
+                    return self.give_up(socket, session, Failure::NotTls, into);
+                }
+            }
+            Event::Connected(Err(error)) => {
+                let event = Event::Connected(Err(error));
+                into.push(Completion { token: session.token, socket, event });
+                return self.drop_session(socket, session);
+            }
+            // What came before may be all that is needed.
+            Event::Ended => session.is_over = true,
+            Event::ReceiveFailed(_) => return self.give_up(socket, session, Failure::Left, into),
+            Event::Sent { payload, result } => {
+                self.sent(&mut session, payload);
+                if result.is_err() {
+                    return self.give_up(socket, session, Failure::Left, into);
+                }
+                self.flush(socket, &mut session);
+                self.sessions.put(socket, session);
+                return;
+            }
+            _ => {}
+        }
+        if !session.listed {
+            session.listed = true;
+            self.work.push_back(socket);
+        }
+        self.sessions.put(socket, session);
+    }
+
+    /// Ends what has taken too long.
+    pub(crate) fn expire(&mut self, into: &mut Vec<Completion>) {
+        let now_us = self.inner.now_us();
+        while let Some(&(at_us, index, generation)) = self.deadlines.first().filter(|(at_us, ..)| *at_us <= now_us) {
+            let socket = Socket { index, generation };
+            self.deadlines.remove(&(at_us, index, generation));
+            let Some(session) = self.sessions.take(socket) else { continue };
+            if session.stage == Stage::Handshaking {
+                self.give_up(socket, session, Failure::Timeout, into);
+            } else {
+                self.drop_session(socket, session);
+                self.inner.close(socket);
+            }
+        }
+    }
+}

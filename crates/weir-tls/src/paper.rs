@@ -1,0 +1,159 @@
+//! A cipher of paper: the shape of TLS without its secrets, for tests that must see and repeat every byte.
+//!
+//! A record is a type, two bytes of version, its length, what it holds, and a tag of 16 bytes that depends on the number of the record
+//! in its direction. The client says hello, the server answers with a flight of a given length, the client confirms; the server
+//! then sends a ticket. An alert or a bad tag ends it.
+
+use crate::cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State};
+
+/// Bytes in front of what a record holds, and behind it.
+pub(crate) const HEADER: usize = 5;
+pub(crate) const TAG: usize = 16;
+const DATA: u8 = 0x17;
+const ALERT: u8 = 0x15;
+/// What is in an alert.
+pub(crate) const CLOSE_NOTIFY: u8 = 0;
+pub(crate) const BAD_RECORD: u8 = 20;
+
+/// One end.
+pub(crate) struct Paper {
+    is_client: bool,
+    /// Messages of the handshake that were received.
+    got: usize,
+    said_hello: bool,
+    open: bool,
+    ended: bool,
+    said_close: bool,
+    /// Records in and out.
+    opened: u8,
+    sealed: u8,
+    /// Bytes of the server's flight.
+    flight: usize,
+}
+
+/// Of a client.
+pub(crate) fn client() -> Box<dyn Cipher> {
+    Box::new(Paper::new(true, 0))
+}
+
+/// Of a server whose flight has so many bytes.
+pub(crate) struct Papers(pub(crate) usize);
+
+impl Seal for Papers {
+    fn cipher(&self) -> Box<dyn Cipher> {
+        Box::new(Paper::new(false, self.0))
+    }
+}
+
+impl Paper {
+    fn new(is_client: bool, flight: usize) -> Paper {
+        Paper {
+            is_client,
+            got: 0,
+            said_hello: false,
+            open: false,
+            ended: false,
+            said_close: false,
+            opened: 0,
+            sealed: 0,
+            flight,
+        }
+    }
+
+    fn put(&mut self, kind: u8, parts: &[&[u8]], out: &mut Vec<u8>) {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        out.extend_from_slice(&[kind, 3, 3]);
+        out.extend_from_slice(&((len + TAG) as u16).to_be_bytes());
+        parts.iter().for_each(|part| out.extend_from_slice(part));
+        out.extend_from_slice(&[self.sealed; TAG]);
+        self.sealed = self.sealed.wrapping_add(1);
+    }
+
+    fn message(&mut self, out: &mut Vec<u8>) {
+        self.got += 1;
+        match (self.is_client, self.got) {
+            (true, 1) => {
+                self.put(HANDSHAKE_RECORD, &[b"confirm"], out);
+                self.open = true;
+            }
+            (false, 1) => {
+                let flight = vec![b'f'; self.flight];
+                self.put(HANDSHAKE_RECORD, &[&flight], out);
+            }
+            (false, 2) => {
+                self.open = true;
+                self.put(HANDSHAKE_RECORD, &[b"ticket"], out);
+            }
+            _ => {}
+        }
+    }
+
+    fn record(&mut self, record: &[u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<(), Failure> {
+        let (body, tag) = record[HEADER..].split_at(record.len() - HEADER - TAG);
+        if tag != [self.opened; TAG] {
+            self.put(ALERT, &[&[BAD_RECORD]], out);
+            return Err(Failure::Misbehaved);
+        }
+        self.opened = self.opened.wrapping_add(1);
+        match record[0] {
+            HANDSHAKE_RECORD => self.message(out),
+            DATA if self.open => plain.extend_from_slice(body),
+            ALERT if body == [CLOSE_NOTIFY] => self.ended = true,
+            ALERT => return Err(Failure::Alert),
+            _ => return Err(Failure::Misbehaved),
+        }
+        Ok(())
+    }
+}
+
+impl Cipher for Paper {
+    fn open(&mut self, bytes: &mut [u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Opened {
+        if self.is_client && !std::mem::replace(&mut self.said_hello, true) {
+            self.put(HANDSHAKE_RECORD, &[b"hello"], out);
+        }
+        let mut used = 0;
+        let failed = |used, why| Opened { used, state: Err(why) };
+        while bytes.len() - used >= HEADER && !self.ended {
+            let rest = &bytes[used..];
+            let len = HEADER + usize::from(u16::from_be_bytes([rest[3], rest[4]]));
+            if !(HEADER + TAG..=HEADER + TAG + RECORD_BYTES_MAX).contains(&len) {
+                return failed(used, Failure::Misbehaved);
+            }
+            if rest.len() < len {
+                break;
+            }
+            let record = rest[..len].to_vec();
+            used += len;
+            if let Err(why) = self.record(&record, plain, out) {
+                return failed(used, why);
+            }
+            // It was opened in place.
+            bytes[used - len..used].fill(b'?');
+        }
+        let state = match (self.open, self.ended) {
+            (true, true) => State::Ended,
+            (true, false) => State::Open,
+            (false, true) => return failed(used, Failure::Left),
+            (false, false) => State::Handshaking,
+        };
+        Opened { used, state: Ok(state) }
+    }
+
+    fn seal(&mut self, _: &mut [u8], parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Failure> {
+        assert!(self.open && !self.said_close, "sealed before the handshake or behind the end");
+        for part in parts {
+            part.chunks(RECORD_BYTES_MAX).for_each(|chunk| self.put(DATA, &[chunk], out));
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, _: &mut [u8], out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.said_close, true) {
+            self.put(ALERT, &[&[CLOSE_NOTIFY]], out);
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        Facts { version: "Paper", suite: "PAPER", name: None, resumed: false }
+    }
+}

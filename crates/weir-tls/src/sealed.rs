@@ -1,0 +1,432 @@
+//! A driver around a driver: the sockets of listeners that were [`sealed`](Sealed::seal) speak TLS, and whoever calls sees plain bytes.
+//!
+//! ```text
+//!   caller ── commands ──▶ Sealed ── records ──▶ driver
+//!   caller ◀─ plain bytes ── (opens, seals) ◀─ completions
+//! ```
+//!
+//! A connection is told as accepted when its handshake is complete. Bytes of others pass untouched. What differs from a plain socket:
+//! one [`Event::Received`] may bring as many bytes as fit the buffer and one record more; [`Event::Ended`] is a close_notify or
+//! a FIN; a close sends a close_notify first and takes until it is sent, at most [`CLOSE_US`]; nothing is relayed.
+//!
+//! Bounds: [`HANDSHAKES_MAX`] unfinished handshakes, each with [`HANDSHAKE_BYTES_MAX`] received and not used and the time that its
+//! listener allows; [`WORK_US`] of work on handshakes in a turn; an open session holds part of one record, and while it sends
+//! the records of one payload.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use weir_io::{Completion, Driver, Event, Payload, Receive, RecvBuf, Socket, Token};
+
+use crate::cipher::{Cipher, Facts, Failure, Seal, State, Tally};
+use crate::session::{Buffers, Origin, Over, Session, Sessions, Stage};
+
+/// Handshakes of one driver that are not complete; further connections are closed.
+pub const HANDSHAKES_MAX: u32 = 4096;
+/// Bytes of a handshake that were received and not used: one record, the largest message that clients without certificates send.
+pub const HANDSHAKE_BYTES_MAX: usize = 18 << 10;
+/// Time that handshakes take in a turn, microseconds; established connections go on after it, the rest is for the next turn.
+/// The last one may go over it: it is done in one piece.
+pub const WORK_US: u64 = 2_000;
+/// How long a closed connection may take to send its last bytes, microseconds.
+pub const CLOSE_US: u64 = 1_000_000;
+
+/// A listener whose connections are sealed.
+pub(crate) struct Listener {
+    pub(crate) socket: Socket,
+    pub(crate) token: Token,
+    pub(crate) seal: Arc<dyn Seal>,
+    pub(crate) timeout_us: u64,
+    /// Handshakes of it that are not complete.
+    pub(crate) unfinished: u32,
+}
+
+/// See the module.
+pub struct Sealed<D> {
+    pub(crate) inner: D,
+    pub(crate) sessions: Sessions,
+    /// Tokens of all listeners.
+    pub(crate) tokens: Vec<(Socket, Token)>,
+    pub(crate) listeners: Vec<Listener>,
+    /// Handshakes that have something to work on, oldest first.
+    pub(crate) work: VecDeque<Socket>,
+    /// Open sessions that have something to hand out.
+    pub(crate) ready: Vec<Socket>,
+    /// Sends that failed before the driver saw them.
+    pub(crate) failed: Vec<Completion>,
+    /// By time, microseconds.
+    pub(crate) deadlines: BTreeSet<(u64, u32, u32)>,
+    /// What was opened last; kept for its memory.
+    plain: Vec<u8>,
+    pub(crate) buffers: Buffers,
+    pub(crate) unfinished: u32,
+    pub(crate) tally: Tally,
+    /// The client's end of connections that are made (tests speak to themselves).
+    #[cfg(test)]
+    pub(crate) connects: Option<fn() -> Box<dyn Cipher>>,
+    /// Seals each listener.
+    #[cfg(test)]
+    pub(crate) listens: Option<Arc<dyn Seal>>,
+}
+
+impl<D: Driver> Sealed<D> {
+    /// Around this driver; nothing is sealed yet.
+    pub fn new(inner: D) -> Sealed<D> {
+        Sealed {
+            inner,
+            sessions: Sessions::default(),
+            tokens: Vec::new(),
+            listeners: Vec::new(),
+            work: VecDeque::new(),
+            ready: Vec::new(),
+            failed: Vec::new(),
+            deadlines: BTreeSet::new(),
+            plain: Vec::new(),
+            buffers: Buffers::default(),
+            unfinished: 0,
+            tally: Tally::default(),
+            #[cfg(test)]
+            connects: None,
+            #[cfg(test)]
+            listens: None,
+        }
+    }
+
+    /// From now on connections of this listener speak TLS; a handshake may take `timeout_us`.
+    pub fn seal(&mut self, listener: Socket, seal: Arc<dyn Seal>, timeout_us: u64) {
+        let token = self.tokens.iter().find(|(socket, _)| *socket == listener).map_or(0, |(_, token)| *token);
+        self.listeners.retain(|known| known.socket != listener);
+        self.listeners.push(Listener { socket: listener, token, seal, timeout_us, unfinished: 0 });
+    }
+
+    /// Starts a connection that speaks TLS with this client's end of it. Ends as [`Driver::connect_from`] does, but only when
+    /// the handshake is complete; how long that may take is the caller's affair.
+    ///
+    /// # Errors
+    /// As [`Driver::connect_from`].
+    pub fn connect_sealed(
+        &mut self,
+        from: Option<IpAddr>,
+        to: SocketAddr,
+        token: Token,
+        cipher: Box<dyn Cipher>,
+    ) -> io::Result<Socket> {
+        let socket = self.inner.connect_from(from, to, token)?;
+        self.begin(socket, Origin::Connected, Some(cipher), token);
+        Ok(socket)
+    }
+
+    /// The driver inside, for inspection.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// The driver inside.
+    pub fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
+    /// What was agreed on an open connection; None when it is not sealed. It is told once.
+    pub fn take_facts(&mut self, socket: Socket) -> Option<Facts> {
+        self.sessions.get_mut(socket)?.facts.take().map(|facts| *facts)
+    }
+
+    /// What has happened to handshakes since the last call; None: nothing.
+    pub fn take_tally(&mut self) -> Option<Tally> {
+        (self.tally != Tally::default()).then(|| std::mem::take(&mut self.tally))
+    }
+
+    /// Handshakes that are not complete.
+    pub fn unfinished(&self) -> u32 {
+        self.unfinished
+    }
+
+    pub(crate) fn set_deadline(&mut self, socket: Socket, session: &mut Session, at_us: u64) {
+        if session.deadline_us > 0 {
+            self.deadlines.remove(&(session.deadline_us, socket.index, socket.generation));
+        }
+        session.deadline_us = at_us;
+        if at_us > 0 {
+            self.deadlines.insert((at_us, socket.index, socket.generation));
+        }
+    }
+
+    pub(crate) fn listener_of(&mut self, origin: Origin) -> Option<&mut Listener> {
+        let Origin::Accepted { listener, .. } = origin else { return None };
+        self.listeners.iter_mut().find(|known| known.socket == listener)
+    }
+
+    /// Gives a session up; the socket is the caller's to close.
+    pub(crate) fn drop_session(&mut self, socket: Socket, mut session: Box<Session>) {
+        if session.stage == Stage::Handshaking {
+            self.end_of_handshake(socket, &mut session);
+        }
+        self.set_deadline(socket, &mut session, 0);
+        self.buffers.give_back(std::mem::take(&mut session.out));
+    }
+
+    /// Sends the records that wait, unless a send is in flight.
+    pub(crate) fn flush(&mut self, socket: Socket, session: &mut Session) {
+        if !session.sending && !session.out.is_empty() {
+            session.sending = true;
+            session.payload_waits = false;
+            self.inner.send(socket, Payload::Owned(std::mem::take(&mut session.out)));
+        }
+    }
+
+    /// Sends what is there, the last of this socket, then closes it.
+    pub(crate) fn close_behind(&mut self, socket: Socket, mut session: Box<Session>) {
+        if session.stage == Stage::Handshaking {
+            self.end_of_handshake(socket, &mut session);
+        }
+        session.stage = Stage::Closing;
+        self.flush(socket, &mut session);
+        if session.sending {
+            self.inner.receive(socket, Receive::Off);
+            self.set_deadline(socket, &mut session, self.inner.now_us() + CLOSE_US);
+            session.cipher = None;
+            (session.rest, session.held, session.over) = (Vec::new(), Vec::new(), None);
+            self.sessions.put(socket, session);
+        } else {
+            self.drop_session(socket, session);
+            self.inner.close(socket);
+        }
+    }
+
+    /// The caller wants an open session to be read so.
+    pub(crate) fn want(&mut self, socket: Socket, session: &mut Session, how: Receive) {
+        session.want = how;
+        if !session.held.is_empty() || session.over.is_some() {
+            if how != Receive::Off {
+                self.list(socket, session);
+            }
+        } else if !session.is_over {
+            self.inner.receive(socket, how);
+        }
+    }
+
+    /// Hands out what sessions hold.
+    pub(crate) fn hand_out(&mut self, into: &mut Vec<Completion>) {
+        for completion in std::mem::take(&mut self.failed) {
+            if self.sessions.get(completion.socket).is_some_and(|session| session.stage == Stage::Open) {
+                into.push(completion);
+            }
+        }
+        for socket in std::mem::take(&mut self.ready) {
+            let Some(mut session) = self.sessions.take(socket) else { continue };
+            session.listed = false;
+            let token = session.token;
+            if session.stage == Stage::Open && session.want != Receive::Off {
+                let had_bytes = !session.held.is_empty();
+                if had_bytes {
+                    let bytes = RecvBuf::from_vec(std::mem::take(&mut session.held));
+                    into.push(Completion { token, socket, event: Event::Received(bytes) });
+                }
+                if had_bytes && matches!(session.want, Receive::Once(_)) {
+                    session.want = Receive::Off;
+                } else if let Some(over) = session.over.take() {
+                    into.push(Completion { token, socket, event: over.event() });
+                } else if !session.is_over {
+                    self.inner.receive(socket, session.want);
+                }
+            }
+            self.sessions.put(socket, session);
+        }
+    }
+
+    /// Changes a completion of the driver to what the caller is to see; false: nothing.
+    pub(crate) fn pass(&mut self, completion: &mut Completion, into_later: &mut Vec<Completion>) -> bool {
+        let socket = completion.socket;
+        if matches!(completion.event, Event::Woken) {
+            return true;
+        }
+        if let Event::Accepted { socket: new, peer } = completion.event {
+            let is_sealed = self.listeners.iter().any(|listener| listener.socket == socket);
+            if is_sealed {
+                self.begin(new, Origin::Accepted { listener: socket, peer }, None, 0);
+            }
+            return !is_sealed;
+        }
+        let Some(session) = self.sessions.take(socket) else { return true };
+        let event = std::mem::replace(&mut completion.event, Event::Woken);
+        let seen = match session.stage {
+            Stage::Handshaking => {
+                self.during_handshake(socket, session, event, into_later);
+                None
+            }
+            Stage::Open => self.while_open(socket, session, event),
+            Stage::Closing => {
+                self.while_closing(socket, session, event);
+                None
+            }
+        };
+        let Some(event) = seen else { return false };
+        completion.event = event;
+        true
+    }
+
+    /// A send of the driver is over.
+    pub(crate) fn sent(&mut self, session: &mut Session, payload: Payload) {
+        session.sending = false;
+        if let Payload::Owned(buffer) = payload {
+            self.buffers.give_back(buffer);
+        }
+    }
+
+    pub(crate) fn while_open(&mut self, socket: Socket, mut session: Box<Session>, event: Event) -> Option<Event> {
+        let seen = match event {
+            Event::Received(buffer) => self.opened(socket, &mut session, buffer),
+            Event::Ended if session.is_over => None,
+            Event::Ended => self.over(&mut session, Over::Ended),
+            Event::ReceiveFailed(_) if session.is_over => None,
+            Event::ReceiveFailed(error) => self.over(&mut session, Over::Failed(error)),
+            Event::Sent { payload, result } => {
+                let was_whole = !session.payload_waits;
+                self.sent(&mut session, payload);
+                match result {
+                    Err(error) => {
+                        session.out = Vec::new();
+                        session.finish = false;
+                        session.payload.take().map(|payload| Event::Sent { payload, result: Err(error) })
+                    }
+                    Ok(()) => {
+                        let done = if was_whole { session.payload.take() } else { None };
+                        self.flush(socket, &mut session);
+                        if session.finish && !session.sending {
+                            session.finish = false;
+                            self.inner.shutdown_write(socket);
+                        }
+                        done.map(|payload| Event::Sent { payload, result: Ok(()) })
+                    }
+                }
+            }
+            other => Some(other),
+        };
+        self.sessions.put(socket, session);
+        seen
+    }
+
+    /// Nothing more is received; told at once, or behind what is held.
+    pub(crate) fn over(&mut self, session: &mut Session, over: Over) -> Option<Event> {
+        session.is_over = true;
+        if session.held.is_empty() {
+            return Some(over.event());
+        }
+        session.over = Some(over);
+        None
+    }
+
+    /// Opens what was received; gives what the caller is to see of it.
+    pub(crate) fn opened(&mut self, socket: Socket, session: &mut Session, mut buffer: RecvBuf) -> Option<Event> {
+        let state = self.unseal(session, &mut buffer);
+        self.flush(socket, session);
+        let over = match state {
+            Ok(State::Ended) => Some(Over::Ended),
+            Ok(_) => None,
+            Err(why) => {
+                self.tally.fail(why);
+                Some(Over::Failed(io::Error::new(io::ErrorKind::InvalidData, why.word())))
+            }
+        };
+        if over.is_some() {
+            session.rest = Vec::new();
+            session.is_over = true;
+            self.inner.receive(socket, Receive::Off);
+        }
+        let has_bytes = !buffer.is_empty();
+        match (over, matches!(session.want, Receive::Once(_))) {
+            (Some(over), _) if !has_bytes => return self.over(session, over),
+            (Some(over), once) => {
+                session.over = Some(over);
+                if once {
+                    session.want = Receive::Off;
+                } else {
+                    self.list(socket, session);
+                }
+            }
+            (None, true) if has_bytes => session.want = Receive::Off,
+            (None, true) => self.inner.receive(socket, session.want),
+            (None, false) => {}
+        }
+        if has_bytes {
+            return Some(Event::Received(buffer));
+        }
+        self.inner.recycle(buffer);
+        None
+    }
+
+    /// Makes of the records in a buffer, and of what was left of others, the plaintext that they hold.
+    pub(crate) fn unseal(&mut self, session: &mut Session, buffer: &mut RecvBuf) -> Result<State, Failure> {
+        let Some(cipher) = session.cipher.as_mut().filter(|_| !session.is_over) else {
+            buffer.truncate(0);
+            return Ok(State::Open);
+        };
+        self.plain.clear();
+        // Where nothing is left of before, records are opened in the buffer; else both must lie together.
+        if session.rest.is_empty() {
+            let bytes = buffer.bytes_mut();
+            let opened = cipher.open(bytes, &mut self.plain, &mut session.out);
+            session.rest.extend_from_slice(&bytes[opened.used..]);
+            // Records are longer than what they hold.
+            bytes[..self.plain.len()].copy_from_slice(&self.plain);
+            buffer.truncate(self.plain.len());
+            return opened.state;
+        }
+        session.rest.extend_from_slice(buffer);
+        let opened = cipher.open(&mut session.rest, &mut self.plain, &mut session.out);
+        session.use_rest(opened.used);
+        let plain = RecvBuf::from_vec(std::mem::take(&mut self.plain));
+        self.inner.recycle(std::mem::replace(buffer, plain));
+        opened.state
+    }
+
+    /// It has something to hand out.
+    pub(crate) fn list(&mut self, socket: Socket, session: &mut Session) {
+        if !session.listed {
+            session.listed = true;
+            self.ready.push(socket);
+        }
+    }
+
+    pub(crate) fn while_closing(&mut self, socket: Socket, mut session: Box<Session>, event: Event) {
+        match event {
+            Event::Received(buffer) => self.inner.recycle(buffer),
+            Event::Sent { payload, result } => {
+                self.sent(&mut session, payload);
+                if result.is_ok() {
+                    self.flush(socket, &mut session);
+                }
+                if !session.sending {
+                    self.drop_session(socket, session);
+                    self.inner.close(socket);
+                    return;
+                }
+            }
+            _ => {}
+        }
+        self.sessions.put(socket, session);
+    }
+
+    /// How long the driver may wait.
+    pub(crate) fn patience(&self, wait_us: Option<u64>) -> Option<u64> {
+        let now_us = self.inner.now_us();
+        let due_us = self.deadlines.first().map(|(at_us, ..)| at_us.saturating_sub(now_us));
+        if self.work.is_empty() { [wait_us, due_us].into_iter().flatten().min() } else { Some(0) }
+    }
+
+    /// Whether the caller knows the socket no more.
+    pub(crate) fn is_gone(&self, socket: Socket) -> bool {
+        self.sessions.get(socket).is_some_and(|session| session.stage == Stage::Closing)
+    }
+}
+
+impl Over {
+    pub(crate) fn event(self) -> Event {
+        match self {
+            Over::Ended => Event::Ended,
+            Over::Failed(error) => Event::ReceiveFailed(error),
+        }
+    }
+}

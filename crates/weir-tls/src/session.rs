@@ -1,0 +1,182 @@
+//! The sealed sockets of a driver: one [`Session`] each, found by the slot of its socket.
+//!
+//! A socket that is not sealed costs one look at a pointer that is null, or none at all while nothing is sealed.
+
+use std::net::SocketAddr;
+
+use weir_io::{Payload, Receive, Socket, Token};
+
+use crate::cipher::{Cipher, Facts};
+
+/// Where a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The caller doesn't know an accepted one yet, and waits for the end of the connect of another one.
+    Handshaking,
+    /// The caller's.
+    Open,
+    /// The caller knows it no more. It is closed when its last bytes were sent, or at its deadline.
+    Closing,
+}
+
+/// Where a session came from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Origin {
+    /// This listener, from this client.
+    Accepted { listener: Socket, peer: SocketAddr },
+    /// We connected.
+    Connected,
+}
+
+/// What ends the receiving direction when all that came before was handed out.
+#[derive(Debug)]
+pub(crate) enum Over {
+    Ended,
+    Failed(std::io::Error),
+}
+
+/// One sealed socket.
+///
+/// Invariants: `sending` while bytes of it are with the driver, which are not in `out` any more; `payload_waits` only with `payload`,
+/// whose records are in `out` then; `held` and `over` only until they were handed out.
+pub(crate) struct Session {
+    pub(crate) generation: u32,
+    pub(crate) stage: Stage,
+    pub(crate) origin: Origin,
+    /// None until the first byte of a client has come.
+    pub(crate) cipher: Option<Box<dyn Cipher>>,
+    /// The caller's.
+    pub(crate) token: Token,
+    /// How the caller wants it to be read.
+    pub(crate) want: Receive,
+    /// Received and not opened: part of a record, or of a handshake message.
+    pub(crate) rest: Vec<u8>,
+    /// Plaintext that came before the caller wanted any.
+    pub(crate) held: Vec<u8>,
+    pub(crate) over: Option<Over>,
+    /// Nothing more is received.
+    pub(crate) is_over: bool,
+    /// It is in the list of those with something to hand out, or to work on.
+    pub(crate) listed: bool,
+    /// Records that wait for the send in flight.
+    pub(crate) out: Vec<u8>,
+    pub(crate) sending: bool,
+    /// What the caller gave to send, until all of it was taken.
+    pub(crate) payload: Option<Payload>,
+    pub(crate) payload_waits: bool,
+    /// The sending direction ends behind `out`.
+    pub(crate) finish: bool,
+    /// When the handshake, or the close, has taken too long; 0: there is no limit now.
+    pub(crate) deadline_us: u64,
+    /// What was agreed, until somebody takes it.
+    pub(crate) facts: Option<Box<Facts>>,
+}
+
+impl Session {
+    pub(crate) fn new(socket: Socket, origin: Origin, cipher: Option<Box<dyn Cipher>>, token: Token) -> Session {
+        Session {
+            generation: socket.generation,
+            stage: Stage::Handshaking,
+            origin,
+            cipher,
+            token,
+            want: Receive::Off,
+            rest: Vec::new(),
+            held: Vec::new(),
+            over: None,
+            is_over: false,
+            listed: false,
+            out: Vec::new(),
+            sending: false,
+            payload: None,
+            payload_waits: false,
+            finish: false,
+            deadline_us: 0,
+            facts: None,
+        }
+    }
+
+    /// Forgets what was used of `rest`; an empty one keeps no memory.
+    pub(crate) fn use_rest(&mut self, used: usize) {
+        if used >= self.rest.len() {
+            self.rest = Vec::new();
+        } else {
+            self.rest.drain(..used);
+        }
+    }
+}
+
+/// All sessions, by the slot of their socket.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    slots: Vec<Option<Box<Session>>>,
+    /// How many there are.
+    len: usize,
+}
+
+impl Sessions {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, socket: Socket) -> Option<&Session> {
+        self.slots.get(socket.index as usize)?.as_deref().filter(|session| session.generation == socket.generation)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, socket: Socket) -> Option<&mut Session> {
+        let slot = self.slots.get_mut(socket.index as usize)?.as_deref_mut();
+        slot.filter(|session| session.generation == socket.generation)
+    }
+
+    /// Takes it out, to be put back or given up.
+    #[inline]
+    pub(crate) fn take(&mut self, socket: Socket) -> Option<Box<Session>> {
+        self.get(socket)?;
+        self.len -= 1;
+        self.slots[socket.index as usize].take()
+    }
+
+    pub(crate) fn put(&mut self, socket: Socket, session: Box<Session>) {
+        let index = socket.index as usize;
+        if index >= self.slots.len() {
+            self.slots.resize_with(index + 1, || None);
+        }
+        // The driver gives a slot to another socket only when the one before was closed, and with it its session.
+        debug_assert!(self.slots[index].is_none(), "two sessions in one slot");
+        self.len += 1;
+        self.slots[index] = Some(session);
+    }
+
+    /// Names of those that the caller may know or must not, by what `wanted` says.
+    pub(crate) fn names(&self, wanted: impl Fn(&Session) -> bool) -> Vec<Socket> {
+        let all = self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.as_deref()?)));
+        let name = |(index, session): (usize, &Session)| Socket { index: index as u32, generation: session.generation };
+        all.filter(|(_, session)| wanted(session)).map(name).collect()
+    }
+}
+
+/// Buffers for records to send, used again and again.
+///
+/// Bounds: [`Buffers::KEPT_MAX`] buffers of at most [`Buffers::BYTES_MAX`].
+#[derive(Default)]
+pub(crate) struct Buffers(Vec<Vec<u8>>);
+
+impl Buffers {
+    /// How many are kept.
+    const KEPT_MAX: usize = 16;
+    /// Larger ones are given back to the allocator.
+    const BYTES_MAX: usize = 80 << 10;
+
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_back(&mut self, mut buffer: Vec<u8>) {
+        if self.0.len() < Buffers::KEPT_MAX && buffer.capacity() <= Buffers::BYTES_MAX && buffer.capacity() > 0 {
+            buffer.clear();
+            self.0.push(buffer);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Proves: a connection is told when its handshake is complete, and what comes to nothing is closed, counted by its word and
+//! forgotten. How: clients of paper in the simulation, whose clock runs as fast as it likes.
+
+use weir_io::conformance::Bench;
+use weir_io::{Class, Driver, Receive};
+
+use super::subject::{Client, Served, accepted, failures, finish, knock, put};
+use crate::sealed::HANDSHAKES_MAX;
+
+#[test]
+fn bytes_that_come_with_the_last_message_wait_for_their_reader() {
+    let subject = Served::default();
+    let mut bench = Bench::new(&subject);
+    let near = knock(&mut bench);
+    let mut client = Client::default();
+    let bytes = [client.handshake(), client.data(b"early "), client.data(b"bird")].concat();
+    put(&mut bench, near, &bytes);
+    let far = accepted(&mut bench);
+    (0..3).for_each(|_| bench.turn(0));
+    assert_eq!(bench.of(far).received, b"");
+    bench.receive(far, Receive::Once(Class::Small));
+    bench.expect(far, b"early bird");
+    assert_eq!(bench.of(far).pieces, 1);
+    put(&mut bench, near, &client.data(b"!"));
+    bench.receive(far, Receive::Many(Class::Small));
+    bench.expect(far, b"early bird!");
+    let tally = bench.driver.take_tally().unwrap();
+    assert_eq!((tally.completed, tally.resumed, bench.driver.unfinished()), (1, 0, 0));
+    assert_eq!(bench.driver.take_facts(far).unwrap().version, "Paper");
+    assert_eq!((bench.driver.take_facts(far), bench.driver.take_facts(near)), (None, None));
+    finish(bench);
+}
+
+#[test]
+fn what_is_no_tls_is_closed_at_its_first_byte() {
+    let subject = Served::default();
+    let mut bench = Bench::new(&subject);
+    let near = knock(&mut bench);
+    put(&mut bench, near, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    bench.until("the end", |bench| bench.of(near).is_over());
+    assert_eq!(bench.of(near).received, b"");
+    assert_eq!(failures(bench.driver.take_tally()), [("not-tls", 1)]);
+    assert!(bench.accepted.is_empty() && bench.driver.unfinished() == 0);
+    bench.close(near);
+    assert_eq!(bench.driver.streams(), []);
+}
+
+#[test]
+fn who_says_nothing_or_too_little_is_closed_in_time() {
+    let subject = Served::default();
+    let mut bench = Bench::new(&subject);
+    let begun_us = bench.driver.now_us();
+    let (silent, slow) = (knock(&mut bench), knock(&mut bench));
+    let hello = Client::default().handshake();
+    put(&mut bench, slow, &hello[..hello.len() - 1]);
+    bench.until("both ends", |bench| bench.of(silent).is_over() && bench.of(slow).is_over());
+    assert!(bench.driver.now_us() >= begun_us + 10_000_000);
+    assert_eq!(failures(bench.driver.take_tally()), [("timeout", 2)]);
+    assert_eq!(bench.driver.unfinished(), 0);
+    bench.close(silent);
+    bench.close(slow);
+}
+
+#[test]
+fn who_leaves_is_forgotten() {
+    let subject = Served::default();
+    let mut bench = Bench::new(&subject);
+    let hello = Client::default().handshake();
+    for (reset, bytes) in [(false, 0), (true, 0), (false, 20), (true, hello.len() - 1)] {
+        let near = knock(&mut bench);
+        put(&mut bench, near, &hello[..bytes]);
+        bench.until("it is known", |bench| bench.driver.unfinished() == 1);
+        if reset {
+            bench.reset(near)
+        } else {
+            bench.close(near)
+        }
+        bench.until("it is forgotten", |bench| bench.driver.unfinished() == 0);
+        assert_eq!(failures(bench.driver.take_tally()), [("left", 1)]);
+    }
+    assert!(bench.accepted.is_empty());
+    finish(bench);
+}
+
+#[test]
+fn unfinished_handshakes_have_a_limit_and_wait_in_the_queue_of_their_listener() {
+    let subject = Served::default();
+    let mut bench = Bench::new(&subject);
+    let clients: Vec<_> = (0..HANDSHAKES_MAX + 5).map(|_| knock(&mut bench)).collect();
+    bench.until("those too many", |bench| clients.iter().filter(|near| bench.of(**near).is_over()).count() == 5);
+    assert_eq!(failures(bench.driver.take_tally()), [("too-many", 5)]);
+    let listener = bench.listener;
+    let queue = bench.driver.accept_queue(listener).unwrap_or_default();
+    assert_eq!(bench.driver.unfinished(), HANDSHAKES_MAX);
+    assert!(queue.waiting == 0 || queue.waiting >= HANDSHAKES_MAX);
+    // With the listener go those that it has not handed out.
+    bench.driver.close(listener);
+    bench.until("all ends", |bench| clients.iter().all(|near| bench.of(*near).is_over()));
+    assert_eq!((bench.driver.unfinished(), bench.driver.take_tally()), (0, None));
+}

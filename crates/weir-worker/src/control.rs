@@ -1,0 +1,112 @@
+//! What a worker is told from outside while it runs: to end, what an operator wants, what has become of its errands.
+//!
+//! Bound: [`COMMANDS_MAX`] commands that were not carried out; as much news as the worker has errands open.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use weir_proxy::forward::lookup::News;
+use weir_proxy::upstream::server_state::Order;
+
+/// Commands that one worker may have before it carries them out.
+const COMMANDS_MAX: usize = 1024;
+
+/// What an operator wants of running workers. Each of them must be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// An order for a server, named by its index over all upstreams of the plan.
+    Order {
+        /// Which server.
+        server: u32,
+        /// What it is to do.
+        order: Order,
+    },
+    /// Forget the answers too many of a server: it may earn trust again.
+    Clear {
+        /// Which server.
+        server: u32,
+    },
+    /// Forget which requests were in flight when servers died: none is a suspect any more.
+    Forgive,
+}
+
+/// A worker still has too many commands to carry out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Busy;
+
+/// What a worker is told from outside, and reads after it was woken. Looked at once a turn: one load. Commands are rare, so
+/// they lie behind a lock that a worker takes only when a flag says so.
+#[derive(Debug, Default)]
+pub struct Control {
+    told: AtomicU8,
+    commands: Mutex<Vec<Command>>,
+    /// At most one for each errand that is open.
+    news: Mutex<Vec<News>>,
+}
+
+pub(crate) const DRAIN: u8 = 1;
+pub(crate) const STOP: u8 = 2;
+pub(crate) const COMMANDS: u8 = 4;
+pub(crate) const NEWS: u8 = 8;
+
+impl Control {
+    /// Finish what is under way, take nothing new, then end.
+    pub fn drain(&self) {
+        self.told.fetch_or(DRAIN, Ordering::Release);
+    }
+
+    /// End now.
+    pub fn stop(&self) {
+        self.told.fetch_or(STOP, Ordering::Release);
+    }
+
+    /// Whether it was told to drain or to end.
+    pub fn is_ending(&self) -> bool {
+        self.told() & (DRAIN | STOP) != 0
+    }
+
+    /// Carry this out, after all that was told before.
+    ///
+    /// # Errors
+    /// [`Busy`]; nothing was told then.
+    pub fn command(&self, command: Command) -> Result<(), Busy> {
+        let mut commands = self.commands();
+        if commands.len() >= COMMANDS_MAX {
+            return Err(Busy);
+        }
+        commands.push(command);
+        self.told.fetch_or(COMMANDS, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether one more command has room.
+    pub fn has_room(&self) -> bool {
+        self.commands().len() < COMMANDS_MAX
+    }
+
+    /// The answer to an errand of this worker.
+    pub fn news(&self, news: News) {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner).push(news);
+        self.told.fetch_or(NEWS, Ordering::Release);
+    }
+
+    pub(crate) fn take_news(&self) -> Vec<News> {
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        self.told.fetch_and(!NEWS, Ordering::AcqRel);
+        std::mem::take(&mut news)
+    }
+
+    pub(crate) fn told(&self) -> u8 {
+        self.told.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn take_commands(&self) -> Vec<Command> {
+        let mut commands = self.commands();
+        self.told.fetch_and(!COMMANDS, Ordering::AcqRel);
+        std::mem::take(&mut commands)
+    }
+
+    fn commands(&self) -> MutexGuard<'_, Vec<Command>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
