@@ -4,6 +4,7 @@
 
 mod forward;
 mod pool;
+mod tls;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -108,7 +109,8 @@ impl Compiler<'_> {
                 self.push(problem);
             }
             seen.push((address, block.place("address")));
-            listeners.push(ListenerPlan { address, backlog: narrow(block.number("backlog")), serves });
+            let (backlog, tls) = (narrow(block.number("backlog")), self.tls(block));
+            listeners.push(ListenerPlan { address, backlog, serves, tls });
         }
         listeners
     }

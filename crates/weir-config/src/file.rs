@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::problem::{Errors, Problem};
-use crate::{CheckUsers, Config, parse_with_users};
+use crate::{Config, Experts, parse_with};
 
 /// Largest configuration that is read.
 pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -36,11 +36,11 @@ pub fn find_path(argument: Option<&Path>) -> Result<PathBuf, Errors> {
 ///
 /// # Errors
 /// The user's fault: an unreadable file, or everything that is wrong in it.
-pub fn load(path: &Path, users: CheckUsers<'_>) -> Result<Config, Errors> {
+pub fn load(path: &Path, experts: Experts<'_>) -> Result<Config, Errors> {
     let name = path.display().to_string();
     let text = read(path).map_err(|problem| Errors::new(&name, "", vec![*problem]))?;
     match String::from_utf8(text) {
-        Ok(text) => parse_with_users(&text, &name, users),
+        Ok(text) => parse_with(&text, &name, experts),
         Err(error) => {
             let at = error.utf8_error().valid_up_to();
             let text = String::from_utf8_lossy(error.as_bytes()).into_owned();

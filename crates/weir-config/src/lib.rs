@@ -126,7 +126,26 @@ pub struct World<'a> {
     pub read: &'a dyn Fn(&Path) -> io::Result<Vec<u8>>,
     /// Whether a file of users is good.
     pub users: CheckUsers<'a>,
+    /// Whether a certificate and its key are.
+    pub certificates: CheckCertificate<'a>,
 }
+
+/// Who looks into files that it is not the business of this crate to understand.
+#[derive(Clone, Copy)]
+pub struct Experts<'a> {
+    /// Whether a file of users is good.
+    pub users: CheckUsers<'a>,
+    /// Whether a certificate and its key are.
+    pub certificates: CheckCertificate<'a>,
+}
+
+impl Experts<'static> {
+    /// Nobody looks: all files are good.
+    pub const NOBODY: Experts<'static> = Experts { users: &|_, _| Ok(1), certificates: &|_, _| Ok(Vec::new()) };
+}
+
+/// What the operator should know of a certificate and its key, or what is wrong with them.
+pub type CheckCertificate<'a> = &'a dyn Fn(&Path, &Path) -> Result<Vec<String>, String>;
 
 /// How many users are in a file with this content, or what is wrong with it: a line of text for each error, which begins with
 /// path and line. Knowing passwords is the business of whoever asks for them.
@@ -134,23 +153,28 @@ pub type CheckUsers<'a> = &'a dyn Fn(&Path, &[u8]) -> Result<usize, Vec<String>>
 
 /// Checks and compiles a configuration. `name` is what messages call it; one that ends in `.json` holds JSON.
 ///
-/// Variables come from the environment of the process, addresses from the system's resolver, which may block. What is in a file
-/// of users is not looked at.
+/// Variables come from the environment of the process, addresses from the system's resolver, which may block. What is in files
+/// of users and certificates is not looked at.
 ///
 /// # Errors
 /// The user's fault: everything that is wrong, with places.
 pub fn parse(text: &str, name: &str) -> Result<Config, Errors> {
-    parse_with_users(text, name, &|_, _| Ok(1))
+    parse_with(text, name, Experts::NOBODY)
 }
 
-/// The same with a look into the file of users.
+/// The same with a look into files of users and certificates.
 ///
 /// # Errors
 /// As [`parse`].
-pub fn parse_with_users(text: &str, name: &str, users: CheckUsers<'_>) -> Result<Config, Errors> {
+pub fn parse_with(text: &str, name: &str, experts: Experts<'_>) -> Result<Config, Errors> {
     let variables = |variable: &str| std::env::var(variable).ok();
     let resolve = |host: &str| host.to_socket_addrs().map(|mut addresses| addresses.next());
-    parse_in(text, name, World { variables: &variables, resolve: &resolve, read: &file::read_list, users })
+    let Experts { users, certificates } = experts;
+    parse_in(
+        text,
+        name,
+        World { variables: &variables, resolve: &resolve, read: &file::read_list, users, certificates },
+    )
 }
 
 /// Like [`parse`], in a world of the caller's making.

@@ -2,6 +2,7 @@
 //! a test compares them with `Default` of the plan. Blocks of the forward proxy are in `options/forward.rs`.
 
 mod forward;
+mod tls;
 
 use crate::schema::{BLOCK, Block, Default, Kind, Row};
 use crate::texts;
@@ -86,7 +87,7 @@ const LISTEN: Block = Block {
         Default::Is("65535"),
         "Connections that may wait to be accepted. The kernel caps it at net.core.somaxconn.",
     )],
-    blocks: &[],
+    blocks: &[tls::TLS],
     repeats: true,
     ..BLOCK
 };

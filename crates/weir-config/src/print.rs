@@ -69,6 +69,8 @@ fn value(setting: &Setting) -> String {
         Setting::Count(number) => number.to_string(),
         Setting::Flag(flag) => format!("#{flag}"),
         Setting::Text(text) => quoted(&escape(text)),
+        // What begins with a digit would be a number.
+        Setting::Word(word) if word.starts_with(|first: char| first.is_ascii_digit()) => quoted(word),
         Setting::Word(word) => (*word).to_owned(),
     }
 }

@@ -186,6 +186,10 @@ impl Kind {
             (Kind::Flag, Scalar::Flag(flag)) => Ok(Setting::Flag(*flag)),
             (Kind::Flag, Scalar::Text(text)) if text == "on" || text == "true" => Ok(Setting::Flag(true)),
             (Kind::Flag, Scalar::Text(text)) if text == "off" || text == "false" => Ok(Setting::Flag(false)),
+            // A version without quotes is a number.
+            (Kind::Word(words), Scalar::Float(number)) if words.contains(&number.to_string().as_str()) => {
+                self.check(&Scalar::Text(number.to_string()))
+            }
             (Kind::Word(words), Scalar::Text(text)) => match words.iter().find(|word| *word == text) {
                 Some(word) => Ok(Setting::Word(word)),
                 None => Err(self.with_words(scalar, self.expected())),

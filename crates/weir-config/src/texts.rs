@@ -50,7 +50,7 @@ fn other_socket(text: &str, to: &str) -> Option<String> {
     let port = |port| if rest.rsplit(':').next().is_some_and(|last| last.parse::<u16>().is_ok()) { "" } else { port };
     Some(match (scheme.to_ascii_lowercase().as_str(), to) {
         ("https" | "tls" | "wss", "listen on") => {
-            "weir can't speak TLS to clients yet: put something in front of it that does".to_owned()
+            format!("an address has no scheme and no path: write {rest}{}, and a `tls` block behind it", port(":443"))
         }
         ("https" | "tls" | "wss", _) => format!(
             "weir can't speak TLS to servers yet; without `{scheme}://` it would send plain text to a port that expects TLS: name a port that speaks plain HTTP"

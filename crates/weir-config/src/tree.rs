@@ -12,7 +12,7 @@ pub(crate) enum Scalar {
     Text(String),
     /// A whole number.
     Integer(i128),
-    /// A number with a fraction or exponent; no option takes one.
+    /// A number with a fraction or exponent; only words that look like one are meant by it.
     Float(f64),
     /// `#true` or `#false`.
     Flag(bool),

@@ -48,7 +48,18 @@ fn users(path: &Path, bytes: &[u8]) -> Result<usize, Vec<String>> {
     if wrong.is_empty() { Ok(text.lines().count()) } else { Err(wrong) }
 }
 
-const WORLD: World<'static> = World { variables: &variables, resolve: &resolve, read: &read, users: &users };
+/// Stands in for whoever knows certificates.
+fn certificates(certificate: &Path, key: &Path) -> Result<Vec<String>, String> {
+    match (certificate.to_str(), key.to_str()) {
+        (Some("/etc/weir/wrong.pem"), _) => Err("cannot read the certificate in /etc/weir/wrong.pem".to_owned()),
+        (_, Some("/etc/weir/wrong.key")) => Err("the key in /etc/weir/wrong.key is another's".to_owned()),
+        (Some("/etc/weir/soon.pem"), _) => Ok(vec!["the certificate in /etc/weir/soon.pem expires".to_owned()]),
+        _ => Ok(Vec::new()),
+    }
+}
+
+const WORLD: World<'static> =
+    World { variables: &variables, resolve: &resolve, read: &read, users: &users, certificates: &certificates };
 
 fn files(kind: &str) -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(kind);

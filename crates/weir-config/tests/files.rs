@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use weir_config::{FILE_BYTES_MAX, find_path, load, parse};
+use weir_config::{Experts, FILE_BYTES_MAX, find_path, load, parse};
 use weir_proxy::plan::{ClientPlan, HealthPlan, ListenerPlan, ServerPlan, UpstreamPlan};
 
 fn file(name: &str, content: &[u8]) -> PathBuf {
@@ -22,7 +22,7 @@ fn files_that_are_no_configuration() {
         ("large.kdl", &vec![b'\n'; usize::try_from(FILE_BYTES_MAX).unwrap() + 1], "too-large"),
     ] {
         let path = file(name, content);
-        let errors = load(&path, &|_, _| Ok(1)).unwrap_err();
+        let errors = load(&path, Experts::NOBODY).unwrap_err();
         fs::remove_file(&path).unwrap();
         let codes: Vec<_> = errors.problems().iter().map(|problem| problem.code).collect();
         assert_eq!(codes, [code], "{name}: {errors}");
@@ -35,7 +35,7 @@ fn files_that_can_not_be_read() {
     let missing = std::env::temp_dir().join("weir-config-does-not-exist.kdl");
     let directory = std::env::temp_dir();
     for path in [missing, directory] {
-        let errors = load(&path, &|_, _| Ok(1)).unwrap_err();
+        let errors = load(&path, Experts::NOBODY).unwrap_err();
         assert_eq!(errors.problems()[0].code, "unreadable");
         assert!(errors.to_string().contains(&path.display().to_string()));
     }

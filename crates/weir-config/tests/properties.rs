@@ -210,7 +210,10 @@ proptest! {
     fn printed_configurations_read_back(text in configuration()) {
         let resolve = |host: &str| Ok(host.parse().ok());
         let read = |_: &std::path::Path| Ok(b"# names\nblocked.example\n".to_vec());
-        let world = World { variables: &|_| None, resolve: &resolve, read: &read, users: &|_, _| Ok(1) };
+        let users = |_: &std::path::Path, _: &[u8]| Ok(1);
+        let certificates = |_: &std::path::Path, _: &std::path::Path| Ok(Vec::new());
+        let world =
+            World { variables: &|_| None, resolve: &resolve, read: &read, users: &users, certificates: &certificates };
         let parsed = parse_in(&text, "generated.kdl", world).map_err(|errors| TestCaseError::fail(format!("{errors}\n{text}")))?;
         assert_reads_back(&parsed);
     }

@@ -41,6 +41,32 @@ pub struct ListenerPlan {
     pub backlog: u32,
     /// What its clients may ask for. Default [`Serves::Reverse`].
     pub serves: Serves,
+    /// How its clients speak TLS; None, the default: they don't.
+    pub tls: Option<TlsPlan>,
+}
+
+/// How the clients of a listener speak TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsPlan {
+    /// Its certificates; at least one, of which the first is for clients that ask for no name that any has.
+    pub certificates: Vec<CertificatePlan>,
+    /// TLS 1.3 only. Default: 1.2, too.
+    pub only_tls13: bool,
+    /// Refuse clients that ask for a name that no certificate has, or for none. Default: no.
+    pub strict_sni: bool,
+    /// Clients may resume sessions for 12 hours (RFC 8446 §4.6.1). Default: yes.
+    pub tickets: bool,
+    /// How long a handshake may take, microseconds. Default 10 s.
+    pub handshake_timeout_us: u64,
+}
+
+/// A certificate and its key, as files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificatePlan {
+    /// The chain in PEM, the certificate itself first.
+    pub certificate: PathBuf,
+    /// The private key in PEM; may be the same file.
+    pub key: PathBuf,
 }
 
 /// What the clients of a listener may ask for.
@@ -428,7 +454,7 @@ impl Default for UpstreamPlan {
 impl ListenerPlan {
     /// A listener with the default backlog.
     pub fn new(address: SocketAddr) -> ListenerPlan {
-        ListenerPlan { address, backlog: 65535, serves: Serves::Reverse }
+        ListenerPlan { address, backlog: 65535, serves: Serves::Reverse, tls: None }
     }
 }
 

@@ -5,21 +5,12 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use weir_io::{
-    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Event, Payload, Receive, RecvBuf, Relayed, Socket,
-    Token, Waker,
+    AcceptQueue, Class, Completion, Delivery, Driver, DriverStats, Payload, Receive, RecvBuf, Relayed, Socket, Token,
+    Waker,
 };
 
 use crate::sealed::Sealed;
 use crate::session::{Origin, Session, Stage};
-
-/// The slices of a payload.
-fn parts(payload: &Payload) -> Vec<&[u8]> {
-    match payload {
-        Payload::Owned(bytes) => vec![bytes],
-        Payload::Shared(bytes) => vec![bytes],
-        Payload::Vectored(slices) => slices.iter().map(|slice| &slice[..]).collect(),
-    }
-}
 
 impl<D: Driver> Driver for Sealed<D> {
     fn now_us(&self) -> u64 {
@@ -67,29 +58,8 @@ impl<D: Driver> Driver for Sealed<D> {
 
     fn send(&mut self, socket: Socket, payload: Payload) {
         let Some(mut session) = self.sessions.take(socket) else { return self.inner.send(socket, payload) };
-        if let Session { stage: Stage::Open, cipher: Some(cipher), rest, out, .. } = &mut *session {
-            if out.capacity() == 0 {
-                *out = self.buffers.take();
-            }
-            match cipher.seal(rest, &parts(&payload), out) {
-                Ok(()) => {
-                    session.payload = Some(payload);
-                    session.payload_waits = true;
-                    if session.out.is_empty() && !session.sending {
-                        // Nothing to send is sent, too.
-                        session.sending = true;
-                        session.payload_waits = false;
-                        self.inner.send(socket, Payload::Owned(Vec::new()));
-                    }
-                    self.flush(socket, &mut session);
-                }
-                Err(why) => {
-                    self.tally.fail(why);
-                    let result = Err(io::Error::new(io::ErrorKind::ConnectionAborted, why.word()));
-                    let event = Event::Sent { payload, result };
-                    self.failed.push(Completion { token: session.token, socket, event });
-                }
-            }
+        if session.stage == Stage::Open {
+            self.send_sealed(socket, &mut session, payload);
         }
         self.sessions.put(socket, session);
     }

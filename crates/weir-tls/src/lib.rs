@@ -1,13 +1,19 @@
 //! TLS for clients: a driver around a driver, so that nothing above it knows.
 //!
 //! [`Sealed`] is called by the worker in place of its driver and calls that; what a TLS library has to do for it is the trait
-//! [`Cipher`].
+//! [`Cipher`], which rustls does in `rustls23`. [`Pair`] is a certificate with its key, [`Terms`] what the clients of a listener get.
+#![forbid(unsafe_code)]
 
 mod cipher;
+mod der;
 mod driver;
 mod handshake;
+mod names;
+mod pairs;
+mod rustls23;
 mod sealed;
 mod session;
+mod terms;
 
 #[cfg(test)]
 mod paper;
@@ -15,4 +21,7 @@ mod paper;
 mod tests;
 
 pub use cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State, Tally};
+pub use der::day_text;
+pub use pairs::{BadPair, CHAIN_MAX, EXPIRES_SOON_S, FILE_BYTES_MAX, Files, Pair};
 pub use sealed::{CLOSE_US, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed, WORK_US};
+pub use terms::{Terms, Wanted, provider};

@@ -176,6 +176,33 @@ impl<D: Driver> Sealed<D> {
         }
     }
 
+    /// Seals all that the caller gives, and sends it or what waited before it.
+    pub(crate) fn send_sealed(&mut self, socket: Socket, session: &mut Session, payload: Payload) {
+        if session.out.capacity() == 0 {
+            session.out = self.buffers.take();
+        }
+        let Session { cipher, rest, out, .. } = session;
+        let sealed = match cipher {
+            Some(cipher) => cipher.seal(rest, &parts(&payload), out).inspect_err(|why| self.tally.fail(*why)),
+            // It broke; that has been counted.
+            None => Err(Failure::Misbehaved),
+        };
+        if let Err(why) = sealed {
+            let result = Err(io::Error::new(io::ErrorKind::ConnectionAborted, why.word()));
+            let event = Event::Sent { payload, result };
+            return self.failed.push(Completion { token: session.token, socket, event });
+        }
+        session.payload = Some(payload);
+        session.payload_waits = true;
+        if session.out.is_empty() && !session.sending {
+            // Nothing to send is sent, too.
+            session.sending = true;
+            session.payload_waits = false;
+            self.inner.send(socket, Payload::Owned(Vec::new()));
+        }
+        self.flush(socket, session);
+    }
+
     /// Sends what is there, the last of this socket, then closes it.
     pub(crate) fn close_behind(&mut self, socket: Socket, mut session: Box<Session>) {
         if session.stage == Stage::Handshaking {
@@ -330,7 +357,11 @@ impl<D: Driver> Sealed<D> {
                 Some(Over::Failed(io::Error::new(io::ErrorKind::InvalidData, why.word())))
             }
         };
-        if over.is_some() {
+        if let Some(over) = &over {
+            if matches!(over, Over::Failed(_)) {
+                // It must not be shown anything any more.
+                session.cipher = None;
+            }
             session.rest = Vec::new();
             session.is_over = true;
             self.inner.receive(socket, Receive::Off);
@@ -428,5 +459,14 @@ impl Over {
             Over::Ended => Event::Ended,
             Over::Failed(error) => Event::ReceiveFailed(error),
         }
+    }
+}
+
+/// The slices of a payload.
+fn parts(payload: &Payload) -> Vec<&[u8]> {
+    match payload {
+        Payload::Owned(bytes) => vec![bytes],
+        Payload::Shared(bytes) => vec![bytes],
+        Payload::Vectored(slices) => slices.iter().map(|slice| &slice[..]).collect(),
     }
 }

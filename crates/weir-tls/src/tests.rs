@@ -1,6 +1,10 @@
-//! What holds for sealed sockets, with a cipher of paper.
+//! What holds for sealed sockets, with a cipher of paper and with the library of the product.
 
 mod conformance;
 mod cuts;
+mod files;
 mod handshakes;
+mod pairs;
+mod rustls;
 mod subject;
+mod wire;

@@ -252,19 +252,22 @@ impl Compiler<'_> {
         }
     }
 
-    /// `host:port` of each listener, as clients reach it.
+    /// Each listener as clients reach it: `PROXY host:port`, over TLS `HTTPS host:port`.
     fn proxies(&mut self, block: &Checked, listeners: &[ListenerPlan], place: &Span) -> Vec<String> {
         let host = block.text("pac-host");
         let listeners = listeners.iter().filter(|listener| listener.serves == Serves::Forward);
-        let addresses: Vec<SocketAddr> = listeners.map(|listener| listener.address).collect();
-        if host.is_empty() && addresses.iter().any(|address| address.ip().is_unspecified()) {
+        let listeners: Vec<(&str, SocketAddr)> = listeners
+            .map(|listener| (if listener.tls.is_some() { "HTTPS" } else { "PROXY" }, listener.address))
+            .collect();
+        if host.is_empty() && listeners.iter().any(|(_, address)| address.ip().is_unspecified()) {
             let message = "by which address clients reach the proxy is not known: it listens on all";
             self.push(Problem::new("conflict", place, message).help("pac-host \"proxy.example.org\""));
         }
-        let mut proxies: Vec<String> = addresses
-            .iter()
-            .map(|address| if host.is_empty() { address.to_string() } else { format!("{host}:{}", address.port()) })
-            .collect();
+        let name = |address: &SocketAddr| {
+            if host.is_empty() { address.to_string() } else { format!("{host}:{}", address.port()) }
+        };
+        let mut proxies: Vec<String> =
+            listeners.iter().map(|(how, address)| format!("{how} {}", name(address))).collect();
         proxies.dedup();
         proxies
     }
@@ -275,7 +278,7 @@ fn pac_text(proxies: &[String]) -> String {
     let mut choice = String::new();
     for proxy in proxies {
         let comma = if choice.is_empty() { "" } else { "; " };
-        let _ = write!(choice, "{comma}PROXY {proxy}");
+        let _ = write!(choice, "{comma}{proxy}");
     }
     format!(
         "function FindProxyForURL(url, host) {{\n    if (isPlainHostName(host)) return \"DIRECT\";\n    return \"{choice}\";\n}}\n"

@@ -1,0 +1,58 @@
+//! Rows of `tls` in `listen`, with its `certificate`. Part of the option table.
+
+use super::{TIMEOUT, row};
+use crate::schema::{BLOCK, Block, Default, Kind};
+use crate::texts;
+
+pub(super) const TLS: Block = Block {
+    name: "tls",
+    help: "Clients of this address speak TLS (https). At least one `certificate`. Without this block they don't. One at most.",
+    options: &[
+        row(
+            "min-version",
+            Kind::Word(&["1.2", "1.3"]),
+            Default::Is("1.2"),
+            "The oldest version of TLS that clients may speak.",
+        ),
+        row(
+            "strict-sni",
+            Kind::Flag,
+            Default::Is("#false"),
+            "Refuse clients that ask for a name that no certificate has, or for none. Otherwise they get the first certificate.",
+        ),
+        row(
+            "tickets",
+            Kind::Flag,
+            Default::Is("#true"),
+            "Clients may resume a session for 12 hours, which is cheaper.",
+        ),
+        row(
+            "handshake-timeout",
+            TIMEOUT,
+            Default::Is("10s"),
+            "From the accept to the end of the handshake; over it the connection is closed.",
+        ),
+    ],
+    blocks: &[CERTIFICATE],
+    repeats: true,
+    ..BLOCK
+};
+
+const CERTIFICATE: Block = Block {
+    name: "certificate",
+    help: "A certificate with its key. Its own names say which clients get it; of two with the same names they get the one whose kind of key they understand, ECDSA first. Both files are read again when they change.",
+    positional: &[row(
+        "file",
+        Kind::Text("a path", texts::forward::file),
+        Default::Required,
+        "The chain in PEM, the certificate itself first.",
+    )],
+    options: &[row(
+        "key",
+        Kind::Text("a path", texts::forward::file),
+        Default::Absent,
+        "The private key in PEM, not encrypted. Without this option it is in `file`.",
+    )],
+    repeats: true,
+    ..BLOCK
+};

@@ -1,0 +1,218 @@
+//! What weir itself reads of a certificate: for which names and for how long it is. X.509 in DER, RFC 5280 §4.1.
+//!
+//! Everything else of it is the library's and the clients' affair. Pure; whatever the bytes are, at worst nothing is found.
+
+const SEQUENCE: u8 = 0x30;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+const OCTET_STRING: u8 = 0x04;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+/// `[0]`, the version; `[3]`, the extensions.
+const VERSION: u8 = 0xa0;
+const EXTENSIONS: u8 = 0xa3;
+/// `[2]` of a GeneralName.
+const DNS_NAME: u8 = 0x82;
+/// 2.5.29.17.
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+
+/// What was read of a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Certificate {
+    /// DNS names of the subject, in lower case, in their order.
+    pub(crate) names: Vec<Box<str>>,
+    /// First and last moment of its validity, seconds since 1970.
+    pub(crate) not_before: i64,
+    pub(crate) not_after: i64,
+}
+
+/// Reads elements one behind the other.
+#[derive(Clone, Copy)]
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// The next element: its tag and what is in it.
+    fn next(&mut self) -> Option<(u8, &'a [u8])> {
+        let (&tag, rest) = self.0.split_first()?;
+        let (&first, mut rest) = rest.split_first()?;
+        let mut len = usize::from(first);
+        if first >= 0x80 {
+            let (digits, behind) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            if digits.is_empty() || digits.len() > 4 {
+                return None;
+            }
+            len = digits.iter().fold(0, |len, digit| len << 8 | usize::from(*digit));
+            rest = behind;
+        }
+        let (content, rest) = rest.split_at_checked(len)?;
+        self.0 = rest;
+        Some((tag, content))
+    }
+
+    fn expect(&mut self, tag: u8) -> Option<Reader<'a>> {
+        self.next().filter(|(found, _)| *found == tag).map(|(_, content)| Reader(content))
+    }
+}
+
+/// Reads a certificate; None: it is none.
+pub(crate) fn read(der: &[u8]) -> Option<Certificate> {
+    let mut body = Reader(der).expect(SEQUENCE)?.expect(SEQUENCE)?;
+    if body.0.first() == Some(&VERSION) {
+        body.next()?;
+    }
+    // Serial number, algorithm, issuer.
+    for _ in 0..3 {
+        body.next()?;
+    }
+    let mut validity = body.expect(SEQUENCE)?;
+    let (not_before, not_after) = (time(validity.next()?)?, time(validity.next()?)?);
+    let mut names = Vec::new();
+    while let Some((tag, content)) = body.next() {
+        if tag == EXTENSIONS {
+            let mut extensions = Reader(content).expect(SEQUENCE)?;
+            while let Some((SEQUENCE, extension)) = extensions.next() {
+                alternative_names(Reader(extension), &mut names);
+            }
+        }
+    }
+    Some(Certificate { names, not_before, not_after })
+}
+
+/// The names of this extension, if it has any.
+fn alternative_names(mut extension: Reader<'_>, names: &mut Vec<Box<str>>) -> Option<()> {
+    if extension.expect(OBJECT_IDENTIFIER)?.0 != SUBJECT_ALT_NAME {
+        return None;
+    }
+    // Whether it is critical may stand between.
+    let value = std::iter::from_fn(|| extension.next()).find(|(tag, _)| *tag == OCTET_STRING)?.1;
+    let mut list = Reader(value).expect(SEQUENCE)?;
+    while let Some((tag, name)) = list.next() {
+        if tag == DNS_NAME && name.is_ascii() && !name.is_empty() {
+            names.push(String::from_utf8_lossy(name).to_ascii_lowercase().into());
+        }
+    }
+    Some(())
+}
+
+/// Seconds since 1970 of a time (RFC 5280 §4.1.2.5): always UTC, always with seconds.
+fn time((tag, text): (u8, &[u8])) -> Option<i64> {
+    let (year_digits, rest) = text.split_at_checked(if tag == GENERALIZED_TIME { 4 } else { 2 })?;
+    let year = match tag {
+        GENERALIZED_TIME => number(year_digits)?,
+        UTC_TIME => match number(year_digits)? {
+            year @ ..50 => 2000 + year,
+            year => 1900 + year,
+        },
+        _ => return None,
+    };
+    let [digits @ .., b'Z'] = rest else { return None };
+    let mut fields = [0; 5];
+    if digits.len() != 10 {
+        return None;
+    }
+    for (field, pair) in fields.iter_mut().zip(digits.chunks(2)) {
+        *field = number(pair)?;
+    }
+    let [month, day, hour, minute, second] = fields;
+    let is_time = (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second < 61;
+    is_time.then(|| days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second)
+}
+
+fn number(digits: &[u8]) -> Option<i64> {
+    digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0')))
+}
+
+/// Days from 1970-01-01 to this day: years begin in March, so that the leap day is the last.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * (month + if month > 2 { -3 } else { 9 }) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+/// A day as `2026-11-21`, of seconds since 1970.
+pub fn day_text(seconds: i64) -> String {
+    let days = seconds.div_euclid(86_400) + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let (day, month) =
+        (day_of_year - (153 * shifted + 2) / 5 + 1, if shifted < 10 { shifted + 3 } else { shifted - 9 });
+    format!("{:04}-{month:02}-{day:02}", year_of_era + era * 400 + i64::from(month <= 2))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: names and times are those that were written, and no cut of a certificate does harm. How: a certificate written here, real
+    //! ones in the tests of `pairs`.
+
+    use super::*;
+
+    fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+        assert!(content.len() < 65_536);
+        let [high, low] = (content.len() as u16).to_be_bytes();
+        let head = if content.len() < 128 { vec![tag, low] } else { vec![tag, 0x82, high, low] };
+        [head, content.to_vec()].concat()
+    }
+
+    fn certificate() -> Vec<u8> {
+        let names =
+            [element(0x82, b"A.Example"), element(0x87, &[10, 0, 0, 1]), element(0x82, b"*.b.example")].concat();
+        let value = element(OCTET_STRING, &element(SEQUENCE, &names));
+        let other = element(SEQUENCE, &[element(OBJECT_IDENTIFIER, &[0x55, 0x1d, 0x0f]), vec![4, 0]].concat());
+        let critical = vec![1, 1, 0xff];
+        let ours = element(SEQUENCE, &[element(OBJECT_IDENTIFIER, SUBJECT_ALT_NAME), critical, value].concat());
+        let extensions = element(EXTENSIONS, &element(SEQUENCE, &[other, ours].concat()));
+        let validity = [element(UTC_TIME, b"700101000000Z"), element(GENERALIZED_TIME, b"20500229235960Z")].concat();
+        let body = [
+            element(VERSION, &[2, 1, 2]),
+            element(2, &[1]),
+            element(SEQUENCE, b""),
+            element(SEQUENCE, b""),
+            element(SEQUENCE, &validity),
+            element(SEQUENCE, b""),
+            element(SEQUENCE, &[0; 300]),
+            extensions,
+        ];
+        element(SEQUENCE, &[element(SEQUENCE, &body.concat()), element(SEQUENCE, b"")].concat())
+    }
+
+    #[test]
+    fn names_and_times() {
+        let read = read(&certificate()).unwrap();
+        assert_eq!(read.names, ["a.example".into(), "*.b.example".into()]);
+        // A day that does not exist is the day after.
+        assert_eq!((read.not_before, read.not_after), (0, 2_529_792_000));
+    }
+
+    #[test]
+    fn no_cut_and_no_changed_byte_does_harm() {
+        let whole = certificate();
+        for cut in 0..whole.len() {
+            let _ = read(&whole[..cut]);
+            for byte in [0, 0x7f, 0x80, 0x84, 0xff] {
+                let mut changed = whole.clone();
+                changed[cut] = byte;
+                let _ = read(&changed);
+            }
+        }
+    }
+
+    #[test]
+    fn days_go_there_and_back() {
+        for (seconds, text) in [
+            (0, "1970-01-01"),
+            (951_782_400, "2000-02-29"),
+            (951_868_800, "2000-03-01"),
+            (1_795_219_200, "2026-11-21"),
+            (4_102_444_799, "2099-12-31"),
+        ] {
+            assert_eq!(day_text(seconds), text);
+            let written = format!("{}000000Z", text.replace('-', ""));
+            assert_eq!(time((GENERALIZED_TIME, written.as_bytes())), Some(seconds - seconds % 86_400));
+        }
+        assert_eq!(time((UTC_TIME, b"20010100000Z")), None);
+        assert_eq!(time((UTC_TIME, b"200101000000")), None);
+        assert_eq!(time((GENERALIZED_TIME, b"20261321000000Z")), None);
+    }
+}

@@ -1,0 +1,269 @@
+//! [`Cipher`] on rustls 0.23, with its unbuffered interface: an idle connection holds no buffer, and records are opened where they lie.
+//!
+//! Three things that interface leaves to its caller. What was not used must be shown again in *every* call, also when
+//! bytes are only to be sealed: rustls keeps positions of handshake messages that are not complete, and panics when they are
+//! outside of what it is shown. After an error the alert is in the next call, and only there: with more calls the bytes that
+//! are wrong would be looked at again. The name that a client asks for (SNI) is shown to
+//! whoever chooses the certificate only: [`crate::names`] leaves it for us.
+
+use std::sync::Arc;
+
+use rustls::server::{ServerConfig, ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
+use rustls::{CipherSuite, Error, HandshakeKind, ProtocolVersion};
+
+use crate::cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, State};
+use crate::names;
+
+/// Slices shorter than this are put into one record with their neighbours.
+const GATHER_BYTES_MAX: usize = 4096;
+/// What a record has besides its plaintext: header, explicit nonce (TLS 1.2), content type, tag.
+const RECORD_OVERHEAD: usize = 5 + 8 + 1 + 16;
+/// First byte of a record that only some middleboxes need (RFC 8446 §5).
+const CHANGE_CIPHER_SPEC: u8 = 0x14;
+/// Records of a flight that may stand in front of an alert.
+const BEFORE_ALERT_MAX: usize = 4;
+/// A fatal alert `unrecognized_name` (RFC 6066 §3) in a record that is not encrypted.
+const UNRECOGNIZED_NAME: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 112];
+
+/// The server's end of a connection.
+pub(crate) struct Rustls23 {
+    /// None: it could not be made.
+    connection: Option<UnbufferedServerConnection>,
+    /// The name that the client asked for.
+    name: Option<Box<str>>,
+}
+
+/// What one call of rustls asks for.
+enum Step {
+    /// Call again.
+    Again,
+    /// Nothing is left to do with these bytes.
+    Rest,
+    Failed(Error),
+}
+
+impl Rustls23 {
+    pub(crate) fn new(config: Arc<ServerConfig>) -> Rustls23 {
+        Rustls23 { connection: UnbufferedServerConnection::new(config).ok(), name: None }
+    }
+
+    /// Appends the alert that follows from an error. What is shown is looked at once more when no alert waits, so not again after it.
+    fn alert(connection: &mut UnbufferedServerConnection, rest: &mut [u8], out: &mut Vec<u8>) {
+        for _ in 0..BEFORE_ALERT_MAX {
+            let start = out.len();
+            let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut data)), .. } =
+                connection.process_tls_records(rest)
+            else {
+                return;
+            };
+            append(out, |into| data.encode(into));
+            if !matches!(out.get(start), Some(&(CHANGE_CIPHER_SPEC | HANDSHAKE_RECORD))) {
+                return;
+            }
+        }
+    }
+
+    /// Calls with what seals bytes, if the connection can.
+    fn writing(
+        &mut self,
+        rest: &mut [u8],
+        write: impl FnOnce(&mut WriteTraffic<'_, ServerConnectionData>, &mut Vec<u8>) -> Result<(), Failure>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
+        let connection = self.connection.as_mut().ok_or(Failure::Internal)?;
+        loop {
+            match connection.process_tls_records(rest).state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => append(out, |into| data.encode(into)),
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                Ok(ConnectionState::PeerClosed) => {}
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => return write(&mut traffic, out),
+                _ => return Err(Failure::Internal),
+            }
+        }
+    }
+}
+
+/// Appends what a function of rustls writes; it says how much room it needs when there is too little.
+fn append(out: &mut Vec<u8>, mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>) {
+    let start = out.len();
+    let mut written = write(&mut []);
+    if let Err(EncodeError::InsufficientSize(needed)) = &written {
+        out.resize(start + needed.required_size, 0);
+        written = write(&mut out[start..]);
+    }
+    out.truncate(start + written.unwrap_or(0));
+}
+
+/// The same for what is encrypted: with room that is enough nearly always.
+fn encrypt(
+    out: &mut Vec<u8>,
+    room: usize,
+    mut write: impl FnMut(&mut [u8]) -> Result<usize, EncryptError>,
+) -> Result<(), Failure> {
+    let start = out.len();
+    out.resize(start + room, 0);
+    let mut written = write(&mut out[start..]);
+    if let Err(EncryptError::InsufficientSize(needed)) = &written {
+        out.resize(start + needed.required_size, 0);
+        written = write(&mut out[start..]);
+    }
+    out.truncate(start + *written.as_ref().unwrap_or(&0));
+    written.map(|_| ()).map_err(|_| Failure::Internal)
+}
+
+/// Room for so many bytes as records.
+fn room(bytes: usize) -> usize {
+    bytes + (bytes / RECORD_BYTES_MAX + 1) * RECORD_OVERHEAD
+}
+
+impl Cipher for Rustls23 {
+    fn open(&mut self, bytes: &mut [u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Opened {
+        let Some(connection) = &mut self.connection else {
+            return Opened { used: 0, state: Err(Failure::Internal) };
+        };
+        let (mut used, mut ended, begin) = (0, false, out.len());
+        loop {
+            let UnbufferedStatus { mut discard, state } = connection.process_tls_records(&mut bytes[used..]);
+            let step = match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    let mut step = Step::Again;
+                    while let Some(record) = traffic.next_record() {
+                        match record {
+                            Ok(record) => {
+                                plain.extend_from_slice(record.payload);
+                                discard += record.discard;
+                            }
+                            Err(error) => step = Step::Failed(error),
+                        }
+                    }
+                    step
+                }
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    append(out, |into| data.encode(into));
+                    Step::Again
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    data.done();
+                    Step::Again
+                }
+                Ok(ConnectionState::PeerClosed) => {
+                    ended = true;
+                    Step::Again
+                }
+                Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => Step::Rest,
+                Ok(ConnectionState::Closed) => {
+                    ended = true;
+                    Step::Rest
+                }
+                // Early data is off, so it can't be there.
+                Ok(_) => Step::Failed(Error::HandshakeNotComplete),
+                Err(error) => Step::Failed(error),
+            };
+            used += discard;
+            if let Some(asked) = names::take_asked() {
+                self.name = asked.name;
+                if asked.is_refused {
+                    // rustls has its own alert for that, which says less.
+                    out.truncate(begin);
+                    out.extend_from_slice(&UNRECOGNIZED_NAME);
+                    return Opened { used, state: Err(Failure::UnknownName) };
+                }
+            }
+            match step {
+                Step::Again => {}
+                Step::Rest => {
+                    let state = match (connection.is_handshaking(), ended) {
+                        (true, true) => Err(Failure::Left),
+                        (true, false) => Ok(State::Handshaking),
+                        (false, true) => Ok(State::Ended),
+                        (false, false) => Ok(State::Open),
+                    };
+                    return Opened { used, state };
+                }
+                Step::Failed(error) => {
+                    // Who sent an alert himself gets none.
+                    if !matches!(error, Error::AlertReceived(_)) {
+                        Rustls23::alert(connection, &mut bytes[used..], out);
+                    }
+                    return Opened { used, state: Err(failure(&error)) };
+                }
+            }
+        }
+    }
+
+    fn seal(&mut self, rest: &mut [u8], parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Failure> {
+        let mut scratch = Vec::new();
+        self.writing(
+            rest,
+            |traffic, out| {
+                for part in parts {
+                    if part.len() < GATHER_BYTES_MAX && parts.len() > 1 {
+                        scratch.extend_from_slice(part);
+                        if scratch.len() + GATHER_BYTES_MAX <= RECORD_BYTES_MAX {
+                            continue;
+                        }
+                        encrypt(out, room(scratch.len()), |into| traffic.encrypt(&scratch, into))?;
+                        scratch.clear();
+                    } else {
+                        if !scratch.is_empty() {
+                            encrypt(out, room(scratch.len()), |into| traffic.encrypt(&scratch, into))?;
+                            scratch.clear();
+                        }
+                        encrypt(out, room(part.len()), |into| traffic.encrypt(part, into))?;
+                    }
+                }
+                encrypt(out, room(scratch.len()), |into| traffic.encrypt(&scratch, into))
+            },
+            out,
+        )
+    }
+
+    fn close(&mut self, rest: &mut [u8], out: &mut Vec<u8>) {
+        // A connection that broke has nothing to say any more.
+        let _ = self.writing(
+            rest,
+            |traffic, out| encrypt(out, RECORD_OVERHEAD + 2, |into| traffic.queue_close_notify(into)),
+            out,
+        );
+    }
+
+    fn facts(&self) -> Facts {
+        let Some(connection) = &self.connection else { return Facts::default() };
+        Facts {
+            version: match connection.protocol_version() {
+                Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+                Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+                _ => "",
+            },
+            suite: connection.negotiated_cipher_suite().map_or("", |suite| suite_name(suite.suite())),
+            name: self.name.clone(),
+            resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+        }
+    }
+}
+
+/// Its name in IANA's registry.
+fn suite_name(suite: CipherSuite) -> &'static str {
+    match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        other => other.as_str().unwrap_or_default(),
+    }
+}
+
+/// What an error of rustls is for us.
+fn failure(error: &Error) -> Failure {
+    match error {
+        Error::AlertReceived(_) => Failure::Alert,
+        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => Failure::NothingInCommon,
+        Error::InappropriateMessage { .. }
+        | Error::InappropriateHandshakeMessage { .. }
+        | Error::InvalidMessage(_)
+        | Error::DecryptError
+        | Error::PeerMisbehaved(_)
+        | Error::PeerSentOversizedRecord => Failure::Misbehaved,
+        _ => Failure::Internal,
+    }
+}
