@@ -10,6 +10,10 @@ use crate::print::quoted;
 pub struct Reverse {
     /// `address:port` of each listener.
     pub listen: Vec<String>,
+    /// The certificate with which clients speak TLS; None: they don't.
+    pub cert: Option<String>,
+    /// Its key; None: it is in the same file.
+    pub key: Option<String>,
     /// `host:port` of each server.
     pub to: Vec<String>,
     /// Connections kept to each server; None leaves the default.
@@ -60,7 +64,7 @@ impl Reverse {
     pub fn to_kdl(&self) -> String {
         let mut out = self.common.to_kdl();
         for address in &self.listen {
-            let _ = writeln!(out, "listen {}", literal(address));
+            let _ = writeln!(out, "listen {}{}", literal(address), self.tls());
         }
         out.push_str("upstream \"app\" {\n");
         if let Some(pool) = &self.pool {
@@ -87,6 +91,15 @@ impl Reverse {
         }
         out.push_str("}\nroute host=\"*\" path=\"/\" { proxy \"app\"; }\n");
         out
+    }
+}
+
+impl Reverse {
+    /// What stands behind an address whose clients speak TLS.
+    fn tls(&self) -> String {
+        let Some(cert) = &self.cert else { return String::new() };
+        let key = self.key.as_ref().map_or_else(String::new, |key| format!(" key={}", literal(key)));
+        format!(" {{\n    tls {{ certificate {}{key}; }}\n}}", literal(cert))
     }
 }
 
@@ -134,7 +147,9 @@ mod tests {
     #[test]
     fn text_from_the_command_line_stays_text() {
         let hostile = "x\" } listen \"0.0.0.0:1\"; ${HOME}\n";
-        let reverse = Reverse { listen: vec![hostile.to_owned()], to: vec![hostile.to_owned()], ..Reverse::default() };
+        let [cert, key] = [Some(hostile.to_owned()), Some(hostile.to_owned())];
+        let reverse =
+            Reverse { listen: vec![hostile.to_owned()], to: vec![hostile.to_owned()], cert, key, ..Reverse::default() };
         let errors = parse(&reverse.to_kdl(), "reverse").unwrap_err();
         assert_eq!(errors.count(), 2, "{errors}");
     }

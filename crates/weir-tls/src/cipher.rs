@@ -35,7 +35,7 @@ pub trait Cipher {
 }
 
 /// Makes the server's end for each connection that a listener accepts.
-pub trait Seal: Send + Sync {
+pub trait Seal: std::fmt::Debug + Send + Sync {
     /// A new one. What it is made of may change between calls.
     fn cipher(&self) -> Box<dyn Cipher>;
 }

@@ -37,6 +37,7 @@ pub(crate) fn client() -> Box<dyn Cipher> {
 }
 
 /// Of a server whose flight has so many bytes.
+#[derive(Debug)]
 pub(crate) struct Papers(pub(crate) usize);
 
 impl Seal for Papers {

@@ -15,6 +15,7 @@ use weir_proxy::observe::histogram::Histogram;
 use weir_proxy::observe::server_event::Event;
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::Plan;
+use weir_tls::Seal;
 
 use crate::control::{Busy, Command, Control};
 use crate::doing::Doing;
@@ -45,6 +46,17 @@ pub struct Setup {
     pub seed: u64,
     /// Who runs errands of workers; None: nobody, they fail.
     pub errands: Option<Arc<dyn Errands>>,
+    /// By listener of the plan: how its clients speak TLS. None, or no entry: they don't.
+    pub seals: Vec<Option<Sealing>>,
+}
+
+/// How the clients of a listener speak TLS.
+#[derive(Debug, Clone)]
+pub struct Sealing {
+    /// Makes this end of each connection.
+    pub seal: Arc<dyn Seal>,
+    /// How long a handshake may take, microseconds.
+    pub handshake_timeout_us: u64,
 }
 
 /// Why starting failed.
@@ -202,8 +214,8 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
         let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };
         let (ready, events, log) = (ready.clone(), events.clone(), sinks.next());
         let control = Arc::default();
-        let errands = setup.errands.clone();
-        let seat = Seat { parts, listeners, mailbox, log, ready, control, enquiry, doing, events, errands };
+        let (errands, seals) = (setup.errands.clone(), setup.seals.clone());
+        let seat = Seat { parts, listeners, mailbox, log, ready, control, enquiry, doing, events, errands, seals };
         let control = Arc::clone(&seat.control);
         let driver = setup.driver;
         let thread = std::thread::Builder::new().name(format!("weir-{number}")).spawn(move || {
@@ -282,6 +294,7 @@ struct Seat {
     doing: Arc<Doing>,
     events: SyncSender<Event>,
     errands: Option<Arc<dyn Errands>>,
+    seals: Vec<Option<Sealing>>,
 }
 
 /// Tells at its drop that a worker has ended.
@@ -305,6 +318,7 @@ impl Seat {
                 let _over = Over(Arc::clone(&self.enquiry));
                 worker.set_enquiry(self.enquiry);
                 worker.set_doing(self.doing);
+                worker.set_seals(&self.seals);
                 // Nobody listens any more when starting was given up: then the control says stop.
                 let _ = self.ready.send(Ok((waker, rustix::thread::gettid().as_raw_nonzero().get())));
                 worker.set_core(core);

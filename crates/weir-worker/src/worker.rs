@@ -14,7 +14,7 @@ use weir_proxy::base::token::Token;
 use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts};
 use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_proxy::plan::Serves;
-use weir_tls::{Seal, Sealed};
+use weir_tls::Sealed;
 
 use crate::control::{COMMANDS, Command, Control, DRAIN, NEWS, STOP};
 use crate::doing::{Doing, Step};
@@ -22,6 +22,7 @@ use crate::enquiry::{Enquiry, WorkerReport};
 use crate::errands::{Errands, Open};
 use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
+use crate::start::Sealing;
 use crate::tls;
 
 /// The pool that clients are received into.
@@ -147,11 +148,11 @@ impl<D: Driver> Worker<D> {
         self.events = Some(events);
     }
 
-    /// Tells which listeners speak TLS: for each what makes its ends of connections, and how long a handshake may take, microseconds.
-    pub fn set_seals(&mut self, seals: &[Option<(Arc<dyn Seal>, u64)>]) {
-        for (listener, seal) in self.listeners.iter().zip(seals) {
-            if let Some((seal, timeout_us)) = seal {
-                self.driver.seal(*listener, Arc::clone(seal), *timeout_us);
+    /// Tells which listeners speak TLS, in their order.
+    pub fn set_seals(&mut self, seals: &[Option<Sealing>]) {
+        for (listener, sealing) in self.listeners.iter().zip(seals) {
+            if let Some(Sealing { seal, handshake_timeout_us }) = sealing {
+                self.driver.seal(*listener, Arc::clone(seal), *handshake_timeout_us);
             }
         }
     }

@@ -1,18 +1,21 @@
 //! `weir check`: everything that is wrong with a configuration, or the effective configuration. Touches no socket; names
 //! of servers are resolved.
 
-use weir_config::{Config, Errors, find_path, load};
+use weir_config::{Config, Errors, Experts, find_path, load};
 
 use crate::cli::CheckArgs;
 use crate::failure::Failure;
-use crate::{side, terminal};
+use crate::{certificates, side, terminal};
+
+/// Who looks into the files that a configuration names.
+const EXPERTS: Experts<'static> = Experts { users: &side::users::check, certificates: &certificates::check };
 
 /// Does the verb.
 ///
 /// # Errors
 /// The configuration is wrong or can't be read.
 pub(crate) fn check(arguments: &CheckArgs) -> Result<(), Failure> {
-    let loaded = find_path(arguments.config.config.as_deref()).and_then(|path| load(&path, &side::users::check));
+    let loaded = find_path(arguments.config.config.as_deref()).and_then(|path| load(&path, EXPERTS));
     match loaded {
         Ok(config) => {
             if let Some(warnings) = config.warnings.as_ref().filter(|_| !arguments.json) {

@@ -144,6 +144,12 @@ pub(crate) struct ReverseArgs {
     /// Address to accept clients on; may be given several times
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: Vec<String>,
+    /// Clients speak TLS, with this certificate (PEM, the chain)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cert: Option<String>,
+    /// The private key of --cert (PEM); without it the key is in the same file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<String>,
     /// Server to forward to; may be given several times
     #[arg(long, value_name = "HOST:PORT", required = true)]
     pub(crate) to: Vec<String>,

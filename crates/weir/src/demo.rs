@@ -97,8 +97,15 @@ fn start(
     let config = parse(&flags.to_kdl(), "(the demo)").map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
     let workers = u16::try_from(workers).unwrap_or(u16::MAX);
     let plan = Arc::new(config.plan);
-    let setup =
-        Setup { plan: Arc::clone(&plan), workers, driver: probe.driver, pin: true, seed: run::seed(), errands: None };
+    let setup = Setup {
+        plan: Arc::clone(&plan),
+        workers,
+        driver: probe.driver,
+        pin: true,
+        seed: run::seed(),
+        errands: None,
+        seals: Vec::new(),
+    };
     let running = weir_worker::start(&setup).map_err(|error| match error {
         StartError::Listen { error, .. } => Failure::binding(&error),
         StartError::AccessLog(error) => run::failed("can't open the access log", &error),

@@ -1,11 +1,10 @@
 //! `weir forward`: a forward proxy from flags alone. It writes the configuration that the flags stand for and goes on as
 //! `weir run` would.
 
-use weir_config::{Forward, parse_with_users};
+use weir_config::{Forward, parse_with};
 
 use crate::cli::ForwardArgs;
 use crate::failure::Failure;
-use crate::side::users;
 use crate::{run, terminal};
 
 /// Does the verb; returns when the proxy has ended.
@@ -27,7 +26,7 @@ pub(crate) fn forward(arguments: ForwardArgs) -> Result<(), Failure> {
     }
     .to_kdl();
     // What is wrong here was wrong on the command line.
-    let config = parse_with_users(&text, "(from the command line)", &users::check)
+    let config = parse_with(&text, "(from the command line)", run::EXPERTS)
         .map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
     if arguments.print {
         terminal::print(&text);

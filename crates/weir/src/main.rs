@@ -3,6 +3,7 @@
 mod admin;
 mod bench;
 mod bomb;
+mod certificates;
 mod check;
 mod cli;
 mod client;

@@ -1,7 +1,7 @@
 //! `weir reverse`: a reverse proxy from flags alone. It writes the configuration that the flags stand for and goes on as
 //! `weir run` would.
 
-use weir_config::{Reverse, parse};
+use weir_config::{Reverse, parse_with};
 
 use crate::cli::ReverseArgs;
 use crate::failure::Failure;
@@ -14,6 +14,8 @@ use crate::{run, terminal};
 pub(crate) fn reverse(arguments: ReverseArgs) -> Result<(), Failure> {
     let text = Reverse {
         listen: arguments.listen,
+        cert: arguments.cert,
+        key: arguments.key,
         to: arguments.to,
         connections_min: arguments.connections_min,
         connections: arguments.connections,
@@ -24,7 +26,8 @@ pub(crate) fn reverse(arguments: ReverseArgs) -> Result<(), Failure> {
     }
     .to_kdl();
     // What is wrong here was wrong on the command line.
-    let config = parse(&text, "(from the command line)").map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
+    let config = parse_with(&text, "(from the command line)", run::EXPERTS)
+        .map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
     if arguments.print {
         terminal::print(&text);
         return Ok(());

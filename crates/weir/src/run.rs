@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use weir_config::{AdminChoice, Config, find_path, load};
+use weir_config::{AdminChoice, Config, Experts, find_path, load};
 use weir_http::Pseudonym;
 use weir_worker::{Running, Setup, StartError, Watchdog};
 
@@ -22,7 +22,7 @@ use crate::cli::{EngineArgs, Io, RunArgs};
 use crate::failure::Failure;
 use crate::journal::Journal;
 use crate::terminal::tell;
-use crate::{admin, machine, side};
+use crate::{admin, certificates, machine, side};
 
 /// How long requests may take to finish after SIGTERM or SIGQUIT.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
@@ -34,6 +34,10 @@ const BIND_EVERY: Duration = Duration::from_millis(20);
 /// How often the workers are looked at; signals are noticed at once.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// Who looks into files for whoever runs.
+pub(crate) const EXPERTS: Experts<'static> =
+    Experts { users: &side::users::check, certificates: &certificates::check_to_run };
+
 /// What a running proxy reacts to.
 const SIGNALS: [i32; 6] = [SIGTERM, SIGQUIT, SIGINT, SIGUSR1, SIGHUP, SIGUSR2];
 
@@ -42,7 +46,7 @@ const SIGNALS: [i32; 6] = [SIGTERM, SIGQUIT, SIGINT, SIGUSR1, SIGHUP, SIGUSR2];
 /// # Errors
 /// What is wrong with the configuration, or what [`serve`] says.
 pub(crate) fn run(arguments: &RunArgs) -> Result<(), Failure> {
-    let mut config = find_path(arguments.config.config.as_deref()).and_then(|path| load(&path, &side::users::check))?;
+    let mut config = find_path(arguments.config.config.as_deref()).and_then(|path| load(&path, EXPERTS))?;
     let EngineArgs { workers, io, admin, metrics } = &arguments.engine;
     config.workers = workers.or(config.workers);
     config.io = io.map_or(config.io, Into::into);
@@ -74,6 +78,7 @@ pub(crate) fn serve(mut config: Config) -> Result<(), Failure> {
     let workers = config.workers.unwrap_or_else(machine::workers);
     let plan = Arc::new(config.plan);
     let opened = plan.forward.as_ref().map(side::open).transpose()?;
+    let certificates = certificates::open(&plan)?;
     let setup = Setup {
         plan: Arc::clone(&plan),
         workers: u16::try_from(workers).unwrap_or(u16::MAX),
@@ -81,6 +86,7 @@ pub(crate) fn serve(mut config: Config) -> Result<(), Failure> {
         pin: true,
         seed: seed(),
         errands: opened.as_ref().map(side::Opened::errands),
+        seals: certificates.seals(),
     };
     let running = weir_worker::start(&setup).map_err(|error| match error {
         StartError::Listen { error, .. } => Failure::binding(&error),
@@ -101,7 +107,11 @@ pub(crate) fn serve(mut config: Config) -> Result<(), Failure> {
         running.stop();
         failed("can't start the thread for names and passwords", &error)
     })?;
-    let facts = Facts::of(&probe, &running);
+    let facts = Facts { certificates: certificates.board(), ..Facts::of(&probe, &running) };
+    let _certificates = certificates.start().map_err(|error| {
+        running.stop();
+        failed("can't start the thread for certificates", &error)
+    })?;
     // Without it the proxy runs as well; its socket goes when this function ends.
     let _admin = admin::start(doors, plan, running.handle(), facts).unwrap_or_else(|error| {
         tell(format_args!("no admin socket and no metrics: {error}"));

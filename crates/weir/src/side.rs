@@ -5,6 +5,7 @@
 //! each worker has at most so many errands open at once (`weir-worker`), and each service has its own.
 
 pub(crate) mod hash;
+pub(crate) mod stamp;
 pub(crate) mod users;
 
 mod cache;
@@ -13,7 +14,6 @@ mod hosts;
 mod lanes;
 mod names;
 mod order;
-mod stamp;
 mod turns;
 mod verify;
 

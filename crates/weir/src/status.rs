@@ -4,6 +4,7 @@ pub(crate) mod detail;
 pub(crate) mod figures;
 pub(crate) mod overview;
 pub(crate) mod table;
+mod tls;
 mod usage;
 
 use std::io::{self, IsTerminal as _};

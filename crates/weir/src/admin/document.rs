@@ -26,6 +26,8 @@ pub(crate) struct Status {
     pub(crate) driver_reason: String,
     pub(crate) listeners: Vec<String>,
     pub(crate) metrics: Option<String>,
+    /// Of the listeners whose clients speak TLS, each file once.
+    pub(crate) certificates: Vec<Certificate>,
     pub(crate) window_seconds: u64,
     pub(crate) clients: Clients,
     pub(crate) workers: Vec<Worker>,
@@ -35,6 +37,20 @@ pub(crate) struct Status {
     pub(crate) usage: Option<Usage>,
     /// Every counter, added up over the workers; one with labels is an object.
     pub(crate) totals: BTreeMap<String, serde_json::Value>,
+}
+
+/// A certificate that is in force.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Certificate {
+    pub(crate) file: String,
+    pub(crate) names: Vec<String>,
+    /// The end of its validity, seconds since 1970.
+    pub(crate) not_after_seconds: i64,
+    /// Until then; below 0: it is over.
+    pub(crate) left_seconds: i64,
+    /// Why the file as it is now could not be used.
+    pub(crate) problem: Option<String>,
 }
 
 /// What clients see.

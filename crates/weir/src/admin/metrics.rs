@@ -31,6 +31,7 @@ pub(crate) fn metrics(reading: &Reading, plan: &Plan, facts: &Facts, uptime: Dur
     let mut text = Exposition::new(format);
     process(&mut text, reading, plan, facts, uptime);
     clients(&mut text, reading);
+    certificates(&mut text, facts);
     workers(&mut text, reading);
     workers_now(&mut text, reading, facts);
     upstreams(&mut text, reading, plan);
@@ -50,6 +51,22 @@ fn process(text: &mut Exposition, reading: &Reading, plan: &Plan, facts: &Facts,
     text.sample(&[], Seconds(micros(uptime)));
     text.family("ready", Type::Gauge, "Whether weir should get traffic: as /readyz.");
     text.sample(&[], u8::from(reading.unready(plan).is_none()));
+}
+
+fn certificates(text: &mut Exposition, facts: &Facts) {
+    let all = facts.certificates.shown();
+    if all.is_empty() {
+        return;
+    }
+    text.family("certificate_not_after_seconds", Type::Gauge, "When a certificate expires, in seconds since 1970.");
+    for shown in &all {
+        text.sample(&[("file", &shown.file)], shown.not_after);
+    }
+    let help = "Whether the certificate in force is that of its file: 0 when the file could not be used.";
+    text.family("certificate_current", Type::Gauge, help);
+    for shown in &all {
+        text.sample(&[("file", &shown.file)], u8::from(shown.problem.is_none()));
+    }
 }
 
 fn micros(duration: Duration) -> u64 {

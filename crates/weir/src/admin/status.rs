@@ -1,7 +1,8 @@
 //! Reading -> the JSON document of `document`. Called by `routes`; pure.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 use weir_proxy::observe::counters::{Sample, Totals};
@@ -12,9 +13,11 @@ use weir_proxy::upstream::server_state::State;
 use weir_worker::WorkerReport;
 
 use super::document::{
-    Clients, Connections, Latency, Problem, Row, Server, ServerStatus, Status, Suspect, Upstream, VERSION, Window,
-    Worker,
+    Certificate, Clients, Connections, Latency, Problem, Row, Server, ServerStatus, Status, Suspect, Upstream, VERSION,
+    Window, Worker,
 };
+use crate::certificates::{Board, Shown};
+
 use super::reading::{Lately, Now, Reading, ServerReading, WorkerReading};
 use super::usage;
 use super::window::{Counts, WINDOW};
@@ -32,6 +35,8 @@ pub(crate) struct Facts {
     pub(crate) listeners: Vec<String>,
     /// Address for metrics.
     pub(crate) metrics: Option<String>,
+    /// Where the certificates in force are to be seen.
+    pub(crate) certificates: Arc<Board>,
 }
 
 impl Facts {
@@ -66,6 +71,7 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, uptime: Dura
         driver_reason: facts.driver_reason.clone(),
         listeners: facts.listeners.clone(),
         metrics: facts.metrics.clone(),
+        certificates: certificates(facts),
         window_seconds: WINDOW.as_secs(),
         clients: clients(reading),
         workers: reading.workers.iter().enumerate().map(worker).collect(),
@@ -74,6 +80,18 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, uptime: Dura
         usage: usage::usage(reports(reading).filter_map(|report| report.machines.usage.as_ref())),
         totals: totals(&reading.totals),
     }
+}
+
+fn certificates(facts: &Facts) -> Vec<Certificate> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let certificate = |shown: Shown| Certificate {
+        file: shown.file,
+        names: shown.names,
+        not_after_seconds: shown.not_after,
+        left_seconds: shown.not_after.saturating_sub_unsigned(now),
+        problem: shown.problem,
+    };
+    facts.certificates.shown().into_iter().map(certificate).collect()
 }
 
 /// Everything about one server.

@@ -97,6 +97,7 @@ fn head(status: &Status, look: Look) -> String {
     let shown: Vec<String> = classes.iter().map(|(name, value)| format!("{name} {}", count(*value))).collect();
     out += &shown.join("  ");
     out.push('\n');
+    out += &super::tls::lines(status, look);
     for worker in status.workers.iter().filter(|worker| !worker.responsive) {
         let (what, tone) = match (worker.ended, status.state.as_str()) {
             (true, "draining") => ("has ended", Tone::Plain),

@@ -1,0 +1,152 @@
+//! Proves: files that change are read again, bad ones leave the certificate before them in force and are told once, when they are no
+//! longer in the middle of being exchanged. How: files of `openssl`, looks at times of the test.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use weir_proxy::plan::CertificatePlan;
+
+use super::*;
+
+const DAY_S: i64 = 86_400;
+
+/// A directory that goes with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("weir-certificates-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    /// A certificate for a name, with its key, for so many days.
+    fn make(&self, file: &str, name: &str, days: u32) -> (PathBuf, PathBuf) {
+        let (certificate, key) = (self.0.join(format!("{file}.pem")), self.0.join(format!("{file}.key")));
+        let days = days.to_string();
+        let output = Command::new("openssl")
+            .args(["req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
+            .args(["-subj", "/CN=weir", "-days", &days, "-addext", &format!("subjectAltName=DNS:{name}"), "-keyout"])
+            .arg(&key)
+            .arg("-out")
+            .arg(&certificate)
+            .output()
+            .expect("openssl is there");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        (certificate, key)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn plan(files: &[&(PathBuf, PathBuf)]) -> Plan {
+    let certificate = |(certificate, key): &&(PathBuf, PathBuf)| CertificatePlan {
+        certificate: certificate.clone(),
+        key: key.clone(),
+    };
+    let tls = TlsPlan {
+        certificates: files.iter().map(certificate).collect(),
+        only_tls13: false,
+        strict_sni: false,
+        tickets: true,
+        handshake_timeout_us: 10_000_000,
+    };
+    let plain = ListenerPlan::new("127.0.0.1:80".parse().unwrap());
+    let sealed = ListenerPlan { tls: Some(tls), ..ListenerPlan::new("127.0.0.1:443".parse().unwrap()) };
+    Plan { listeners: vec![plain, sealed], ..Plan::default() }
+}
+
+fn look(certificates: &mut Certificates, now: i64) -> Vec<String> {
+    let mut lines = Vec::new();
+    certificates.look(now, &mut |line| lines.push(line));
+    lines
+}
+
+/// Puts other files in the place of these.
+fn exchange(from: &PathBuf, to: &PathBuf) {
+    let new = to.with_extension("new");
+    std::fs::copy(from, &new).unwrap();
+    std::fs::rename(new, to).unwrap();
+}
+
+#[test]
+fn files_that_change_are_read_again() {
+    let scratch = Scratch::new("change");
+    let (one, two) = (scratch.make("one", "one.example", 30), scratch.make("two", "two.example", 90));
+    let mut certificates = open(&plan(&[&one])).unwrap();
+    let board = certificates.board();
+    let names = || board.shown().into_iter().flat_map(|shown| shown.names).collect::<Vec<_>>();
+    let seals = certificates.seals();
+    assert!(seals[0].is_none() && seals[1].as_ref().is_some_and(|seal| seal.handshake_timeout_us == 10_000_000));
+    assert_eq!((look(&mut certificates, now()), names()), (Vec::new(), vec!["one.example".to_owned()]));
+
+    // The certificate comes first; that its key is not there yet is nobody's fault.
+    exchange(&two.0, &one.0);
+    assert_eq!(look(&mut certificates, now()), Vec::<String>::new());
+    exchange(&two.1, &one.1);
+    let told = look(&mut certificates, now());
+    assert!(told.len() == 1 && told[0].contains("one.pem again; it expires on 20"), "{told:?}");
+    assert_eq!((names(), look(&mut certificates, now())), (vec!["two.example".to_owned()], Vec::new()));
+
+    // What stays bad is told once, also when it changes into something else that is bad.
+    for text in ["nonsense", ""] {
+        std::fs::write(&one.1, text).unwrap();
+        assert_eq!(look(&mut certificates, now()), Vec::<String>::new());
+        let told = look(&mut certificates, now());
+        assert!(told.len() == 1 && told[0].contains("stays as it was before"), "{told:?}");
+        assert_eq!(look(&mut certificates, now()), Vec::<String>::new());
+        assert!(board.shown()[0].problem.as_ref().is_some_and(|problem| problem.contains("no private key")));
+    }
+    std::fs::remove_file(&one.0).unwrap();
+    assert_eq!((look(&mut certificates, now()).len(), look(&mut certificates, now()).len()), (0, 1));
+    assert_eq!(names(), ["two.example"]);
+    exchange(&two.0, &one.0);
+    exchange(&two.1, &one.1);
+    assert_eq!(look(&mut certificates, now()).len(), 1);
+    assert_eq!(board.shown()[0].problem, None);
+}
+
+#[test]
+fn one_that_is_bad_keeps_no_other_from_being_new() {
+    let scratch = Scratch::new("others");
+    let (one, two) = (scratch.make("one", "one.example", 30), scratch.make("two", "two.example", 30));
+    let new = scratch.make("new", "new.example", 30);
+    let mut certificates = open(&plan(&[&one, &two])).unwrap();
+    std::fs::write(&one.0, "").unwrap();
+    exchange(&new.0, &two.0);
+    exchange(&new.1, &two.1);
+    look(&mut certificates, now());
+    look(&mut certificates, now());
+    let shown = certificates.board().shown();
+    assert_eq!((&shown[0].names[0][..], &shown[1].names[0][..]), ("one.example", "new.example"));
+    assert!(shown[0].problem.is_some() && shown[1].problem.is_none());
+}
+
+#[test]
+fn the_end_is_told_when_it_comes_near_and_when_it_is_there() {
+    let scratch = Scratch::new("age");
+    let one = scratch.make("one", "one.example", 30);
+    let mut certificates = open(&plan(&[&one])).unwrap();
+    let end = certificates.board().shown()[0].not_after;
+    let mut told = Vec::new();
+    for left in [20, 13, 12, 1, -1, -2] {
+        told.extend(look(&mut certificates, end - left * DAY_S));
+    }
+    assert!(told.len() == 2 && told[0].contains("in 13 days") && told[1].contains("has expired"), "{told:?}");
+}
+
+#[test]
+fn what_is_bad_at_the_start_is_a_bad_configuration() {
+    let scratch = Scratch::new("start");
+    let (one, two) = (scratch.make("one", "one.example", 30), scratch.make("two", "two.example", 30));
+    let Err(Failure::Configuration(text)) = open(&plan(&[&(one.0.clone(), two.1)])) else { panic!("it was taken") };
+    assert!(text.contains("is not that of the certificate"), "{text}");
+    assert!(check(&one.0, &one.0).unwrap_err().contains("no private key"));
+    assert_eq!(check(&one.0, &one.1), Ok(Vec::new()));
+    let none = open(&Plan::default()).unwrap();
+    assert!(none.seals().is_empty() && none.start().unwrap().is_none());
+}

@@ -1,0 +1,81 @@
+//! What `weir status` says of TLS: handshakes with clients, and certificates that need somebody. Pure: document -> text.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::figures::{count, span};
+use super::overview::Look;
+use super::table::Tone;
+use crate::admin::document::{Certificate, Status};
+
+/// A line with counts when any client has tried to speak TLS, and one for each certificate with a problem.
+pub(super) fn lines(status: &Status, look: Look) -> String {
+    let total = |name: &str| status.totals.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let failures = status.totals.get("tls_failures").and_then(Value::as_object);
+    let failures: Vec<(&str, u64)> = failures
+        .into_iter()
+        .flatten()
+        .filter_map(|(word, value)| Some((word.as_str(), value.as_u64()?)))
+        .filter(|(_, value)| *value > 0)
+        .collect();
+    let mut out = String::new();
+    let (done, resumed) = (total("tls_handshakes"), total("tls_resumed"));
+    if done > 0 || !failures.is_empty() {
+        let failed: u64 = failures.iter().map(|(_, value)| value).sum();
+        out += &format!("tls      handshakes {}  resumed {}  failed {}", count(done), count(resumed), count(failed));
+        let words: Vec<String> = failures.iter().map(|(word, value)| format!("{word} {}", count(*value))).collect();
+        out += &if words.is_empty() { "\n".to_owned() } else { format!(" ({})\n", words.join(", ")) };
+    }
+    for (text, tone) in status.certificates.iter().filter_map(trouble) {
+        out += &tone.paint(&text, look.colour);
+        out.push('\n');
+    }
+    out
+}
+
+/// What is the matter with a certificate.
+fn trouble(certificate: &Certificate) -> Option<(String, Tone)> {
+    let file = &certificate.file;
+    let left = span(Duration::from_secs(certificate.left_seconds.unsigned_abs()));
+    if let Some(problem) = &certificate.problem {
+        return Some((format!("certificate {file}: {problem}; the one before it is in force"), Tone::Bad));
+    }
+    match certificate.left_seconds {
+        ..0 => Some((format!("certificate {file} has expired {left} ago"), Tone::Bad)),
+        0..weir_tls::EXPIRES_SOON_S => Some((format!("certificate {file} expires in {left}"), Tone::Odd)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what is well needs no line, what is not has one. How: examples.
+
+    use super::*;
+
+    #[test]
+    fn only_what_matters_is_said() {
+        let look = Look { width: 100, colour: false };
+        assert_eq!(lines(&Status::default(), look), "");
+        let mut status = Status::default();
+        status.totals.insert("tls_handshakes".to_owned(), 12.into());
+        status.totals.insert("tls_resumed".to_owned(), 3.into());
+        assert_eq!(lines(&status, look), "tls      handshakes 12  resumed 3  failed 0\n");
+        status.totals.insert("tls_failures".to_owned(), serde_json::json!({"left": 2, "not-tls": 1, "alert": 0}));
+        let problem = |problem: &str| Some(problem.to_owned()).filter(|problem| !problem.is_empty());
+        status.certificates = [("a", 86_400 * 30, ""), ("b", 86_400, ""), ("c", -7200, ""), ("d", 9, "gone")]
+            .map(|(file, left_seconds, text)| Certificate {
+                file: file.to_owned(),
+                left_seconds,
+                problem: problem(text),
+                ..Certificate::default()
+            })
+            .to_vec();
+        let expected = "tls      handshakes 12  resumed 3  failed 3 (left 2, not-tls 1)\n\
+                        certificate b expires in 1d\n\
+                        certificate c has expired 2h ago\n\
+                        certificate d: gone; the one before it is in force\n";
+        assert_eq!(lines(&status, look), expected);
+    }
+}
