@@ -10,6 +10,7 @@ mod client;
 pub mod forward;
 pub mod names;
 mod server;
+pub mod tls;
 mod tools;
 mod weir;
 

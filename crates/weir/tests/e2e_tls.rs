@@ -1,0 +1,488 @@
+//! Clients that speak TLS, with the real binary: curl and openssl with both versions and both kinds of keys, the kit's own clients through
+//! a bridge, certificates by name and exchanged under load, and what is no TLS at all. docs/semantics.md §10.
+
+mod kit;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use kit::tls::{Files, bridge, certificate, config, connection, handshake};
+use kit::{
+    Behaviour, Client, DEADLINE, Gone, Honest, Io, Link, Scratch, Server, Weir, app, eventually, free_port, nonce,
+    on_both_drivers, pattern, run,
+};
+use serde_json::Value;
+use weir_check::upstreams::check_honest;
+use weir_check::{Body, Request};
+
+on_both_drivers!(
+    programs_with_both_versions_and_both_kinds_of_keys,
+    large_bodies_keep_alive_and_pipelining,
+    servers_and_the_log_are_told,
+    bytes_both_ways_through_a_tunnel,
+    an_answer_that_is_cut_does_not_look_whole,
+    who_speaks_no_tls_or_too_slowly_is_closed,
+    the_name_chooses_and_may_be_required,
+    sessions_resume_on_their_listener_only,
+    certificates_are_exchanged_under_load,
+    a_handshake_that_is_under_way_survives_the_drain,
+);
+
+/// A listener that speaks TLS with these certificates.
+fn listen(address: SocketAddr, options: &str, files: &[&Files]) -> String {
+    let rows: String = files.iter().map(|files| files.row()).collect();
+    format!("listen \"{address}\" {{\n tls {options} {{\n{rows}}}\n}}\n")
+}
+
+fn free() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
+}
+
+/// The status as JSON.
+fn status(weir: &Weir) -> Value {
+    serde_json::from_str(&weir.answer(&["status", "--json"])).expect("JSON")
+}
+
+/// A count of the status: a name, or a name and a word.
+fn total(weir: &Weir, name: &str, word: &str) -> u64 {
+    let totals = &status(weir)["totals"][name];
+    let value = if word.is_empty() { totals } else { &totals[word] };
+    value.as_u64().unwrap_or(0)
+}
+
+/// What curl got: status, version of HTTP, bytes.
+fn curl(arguments: &[&str]) -> Result<String, String> {
+    let fixed = ["-sS", "--noproxy", "*", "-o", "/dev/null", "-w", "%{http_code} %{http_version} %{size_download}"];
+    let output = run("curl", &[&fixed, arguments].concat());
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(String::from_utf8_lossy(&output.stdout).into_owned()) } else { Err(errors) }
+}
+
+/// What `openssl s_client` says when it asks for `/`.
+fn s_client(address: SocketAddr, arguments: &[&str]) -> String {
+    let mut command = Command::new("openssl");
+    command.args(["s_client", "-connect", &address.to_string(), "-ign_eof"]).args(arguments);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("openssl is there");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(b"GET /?n=00000000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    drop(stdin);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn programs_with_both_versions_and_both_kinds_of_keys(io: Io) {
+    let (server, scratch) = (Server::start(Honest), Scratch::new());
+    let kinds = ["ec", "rsa"].map(|kind| (certificate(&scratch, kind, &["a.test"], 9), free()));
+    let listeners: String = kinds.iter().map(|(files, address)| listen(*address, "", &[files])).collect();
+    let weir = Weir::start(io, 2, &format!("{listeners}{}", app(&server, 2, "")));
+    let mut handshakes = 0;
+    for (files, address) in &kinds {
+        let trusted = files.certificate.display().to_string();
+        let url = format!("https://{address}/?n=00000000");
+        for version in [&["--tlsv1.2", "--tls-max", "1.2"][..], &["--tlsv1.3"]] {
+            let arguments = [&["--cacert", &trusted, &url], version].concat();
+            assert!(curl(&arguments).expect("an answer").starts_with("200 1.1 "), "{version:?}");
+            handshakes += 1;
+        }
+        // It would rather speak HTTP/2, which is not there.
+        assert!(curl(&["--cacert", &trusted, "--http2", &url]).expect("an answer").starts_with("200 1.1 "));
+        let suite = if trusted.contains("rsa-") { "RSA" } else { "ECDSA" };
+        for (arguments, expected) in [
+            (&["-tls1_2", "-cipher", &format!("ECDHE-{suite}-AES128-GCM-SHA256")][..], "TLSv1.2"),
+            (&["-tls1_2", "-cipher", &format!("ECDHE-{suite}-CHACHA20-POLY1305")], "TLSv1.2"),
+            (&["-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256"], "TLSv1.3"),
+            (&["-tls1_3", "-ciphersuites", "TLS_AES_256_GCM_SHA384", "-groups", "P-384"], "TLSv1.3"),
+            (&["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256", "-alpn", "http/1.1"], "TLSv1.3"),
+        ] {
+            let said = s_client(*address, &[&["-CAfile", &trusted, "-verify_return_error"], arguments].concat());
+            assert!(said.contains("HTTP/1.1 200 OK") && said.contains(expected), "{arguments:?}: {said}");
+            assert!(said.contains("closed") && !said.contains("unexpected eof"), "{arguments:?}: {said}");
+            handshakes += 1;
+        }
+        handshakes += 1;
+        // What is too old, and what is not spoken here.
+        for arguments in [&["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"][..], &["-tls1_3", "-alpn", "h2"]] {
+            assert!(!s_client(*address, arguments).contains("HTTP/1.1 200"), "{arguments:?}");
+        }
+    }
+    assert_eq!(total(&weir, "tls_handshakes", ""), handshakes);
+    assert!(total(&weir, "tls_failures", "nothing-in-common") >= 2);
+    weir.stop();
+    server.finish();
+}
+
+/// Weir with one TLS listener of both kinds of keys, and a bridge to it.
+fn bridged(io: Io, workers: u32, more: &str, server: &Server) -> (Weir, SocketAddr, Scratch) {
+    let (scratch, address) = (Scratch::new(), free());
+    let files = certificate(&scratch, "ec", &["bridge.test"], 9);
+    let weir = Weir::start(io, workers, &format!("{}{more}{}", listen(address, "", &[&files]), app(server, 2, "")));
+    (weir, bridge(address), scratch)
+}
+
+/// Answers `/large` with 3 MB, and sums up what it is sent.
+struct Bodies;
+
+const LARGE: usize = 3_000_000;
+
+impl Behaviour for Bodies {
+    fn on_request(&self, link: &mut Link, request: &Request) -> Result<(), Gone> {
+        if !request.target.starts_with("/large") {
+            return link.honest(request);
+        }
+        assert_eq!(request.body.sum, Body::of(&pattern(request.body.length as usize)).sum);
+        link.answer(
+            &[format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n").as_bytes(), &pattern(LARGE)].concat(),
+        )
+    }
+}
+
+fn large_bodies_keep_alive_and_pipelining(io: Io) {
+    let server = Server::start(Bodies);
+    let (weir, address, _scratch) = bridged(io, 2, "", &server);
+    let mut client = Client::connect(address);
+    for length in [0, 1, 16_384, 16_385, LARGE] {
+        client.request("POST", "/large", "", &pattern(length));
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.body.sum), (200, Body::of(&pattern(LARGE)).sum));
+    }
+    // Many in one record, and in the order in which they were asked.
+    let nonces: Vec<String> = (0..60).map(|_| nonce()).collect();
+    let mut bytes = Vec::new();
+    for nonce in &nonces {
+        client.ask("GET", false);
+        bytes.extend_from_slice(format!("GET /?n={nonce} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+    }
+    client.send(&bytes);
+    nonces.iter().for_each(|nonce| check_honest(nonce, &client.reply()).unwrap());
+    drop(client);
+    assert_eq!(total(&weir, "tls_handshakes", ""), 1);
+    weir.stop();
+    server.finish();
+}
+
+fn servers_and_the_log_are_told(io: Io) {
+    let (server, scratch) = (Server::start(Honest), Scratch::new());
+    let log = scratch.path("log");
+    let format = "$status $scheme $tls_version $tls_cipher $tls_name $tls_resumed";
+    let more = format!("access-log \"{}\" format=\"{format}\"\n", log.display());
+    let (weir, address, _files) = bridged(io, 1, &more, &server);
+    for address in [address, weir.address] {
+        let (mut client, nonce) = (Client::connect(address), nonce());
+        client.request("GET", &format!("/?n={nonce}"), "X-Forwarded-Proto: gopher\r\n", b"");
+        check_honest(&nonce, &client.reply()).unwrap();
+    }
+    weir.stop();
+    let protos: Vec<String> = server
+        .finish()
+        .requests
+        .iter()
+        .map(|(_, request)| request.fields.first("x-forwarded-proto").unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(protos, ["https", "http"]);
+    let text = std::fs::read_to_string(log).expect("a log");
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("200 https TLSv1.3 TLS_") && lines[0].ends_with(" bridge.test ."), "{lines:?}");
+    assert_eq!(lines[1], "200 http - - - -");
+}
+
+const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n";
+const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+
+/// Sends back what comes through a tunnel, with `!` at its end.
+struct Sockets;
+
+impl Behaviour for Sockets {
+    fn on_request(&self, link: &mut Link, request: &Request) -> Result<(), Gone> {
+        if !request.fields.has("upgrade") {
+            return link.honest(request);
+        }
+        link.upgrade(&[SWITCH, b"hello"].concat())?;
+        loop {
+            let bytes = link.tunnel();
+            if bytes.is_empty() {
+                link.write(b"!")?;
+                return Err(Gone);
+            }
+            link.write(&bytes)?;
+        }
+    }
+}
+
+fn bytes_both_ways_through_a_tunnel(io: Io) {
+    let server = Server::start(Sockets);
+    let (weir, address, _scratch) = bridged(io, 2, "", &server);
+    let mut client = Client::connect(address);
+    client.ask_upgrade();
+    client.send(format!("GET /ws HTTP/1.1\r\nHost: a\r\n{UPGRADE}\r\n").as_bytes());
+    assert_eq!(client.reply().status, 101);
+    assert_eq!(client.tunnel(5), b"hello");
+    let sent = pattern(5_000_000);
+    let expected = Body::of(&sent);
+    let mut writer = client.stream();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            writer.write_all(&sent).expect("the tunnel takes it");
+            // One direction ends, the other goes on.
+            writer.shutdown(std::net::Shutdown::Write).expect("open");
+        });
+        let back = client.tunnel(5_000_001);
+        let (mark, echoed) = back.split_last().expect("bytes");
+        assert_eq!((Body::of(echoed).sum, *mark), (expected.sum, b'!'));
+    });
+    assert!(!client.end().reset);
+    drop(client);
+    weir.stop();
+    server.finish();
+}
+
+/// Gives up in the middle of an answer.
+struct Cuts;
+
+impl Behaviour for Cuts {
+    fn on_request(&self, link: &mut Link, _: &Request) -> Result<(), Gone> {
+        link.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it")?;
+        link.until_acknowledged();
+        Err(link.rst())
+    }
+}
+
+fn an_answer_that_is_cut_does_not_look_whole(io: Io) {
+    let server = Server::start(Cuts);
+    let (weir, address, _scratch) = bridged(io, 1, "", &server);
+    let mut client = Client::connect(address);
+    client.get("/");
+    // The bridge resets what ends without a close_notify.
+    assert!(client.try_reply().is_none());
+    assert!(client.end().reset);
+    weir.stop();
+    server.kill();
+}
+
+/// Reads until the other side closes.
+fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    stream.set_read_timeout(Some(DEADLINE)).expect("a socket option");
+    let mut bytes = Vec::new();
+    // A reset is an end, too.
+    let _ = stream.read_to_end(&mut bytes);
+    bytes
+}
+
+fn who_speaks_no_tls_or_too_slowly_is_closed(io: Io) {
+    let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
+    let files = certificate(&scratch, "ec", &["a.test"], 9);
+    let weir = Weir::start(
+        io,
+        1,
+        &format!("{}{}", listen(address, "handshake-timeout=\"300ms\"", &[&files]), app(&server, 1, "")),
+    );
+    let failed = |word: &str, count: u64| eventually(word, || total(&weir, "tls_failures", word) == count);
+    // Whoever waited for the port connected and left.
+    let left = total(&weir, "tls_failures", "left");
+    let mut plain = TcpStream::connect(address).expect("weir accepts");
+    plain.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("open");
+    assert_eq!(rest(&mut plain), b"");
+    failed("not-tls", 1);
+    // Nothing, and all but the end of a hello.
+    let mut hello = Vec::new();
+    connection(&config(), "a.test").write_tls(&mut hello).expect("a hello");
+    for bytes in [&[][..], &hello[..hello.len() - 1]] {
+        let mut slow = TcpStream::connect(address).expect("weir accepts");
+        slow.write_all(bytes).expect("open");
+        assert_eq!(rest(&mut slow), b"");
+    }
+    failed("timeout", 2);
+    // A hello that is none is answered with an alert: fatal, decode error or unexpected message.
+    let mut wrong = TcpStream::connect(address).expect("weir accepts");
+    wrong.write_all(b"\x16\x03\x01\x00\x04\x01\x00\x00\x00").expect("open");
+    let alert = rest(&mut wrong);
+    assert!(alert.len() == 7 && alert[0] == 0x15 && alert[5] == 2, "{alert:?}");
+    failed("misbehaved", 1);
+    drop(TcpStream::connect(address).expect("weir accepts"));
+    eventually("the one who left", || total(&weir, "tls_failures", "left") > left);
+    // Others are served all the while.
+    handshake(address, &config(), "a.test").expect("a handshake");
+    eventually("nothing stays", || weir.answer(&["status"]).contains("clients 0"));
+    weir.stop();
+    server.finish();
+}
+
+fn the_name_chooses_and_may_be_required(io: Io) {
+    let (server, scratch, [lax, strict]) = (Server::start(Honest), Scratch::new(), [free(), free()]);
+    let files = [&["a.test"][..], &["b.test", "*.b.test"]].map(|names| certificate(&scratch, "ec", names, 9));
+    let both = [&files[0], &files[1]];
+    let listeners = [listen(lax, "", &both), listen(strict, "strict-sni=#true min-version=1.3", &both)].concat();
+    let weir = Weir::start(io, 1, &format!("{listeners}{}", app(&server, 1, "")));
+    let of = |address: SocketAddr, name: &str, certificate: &Files| {
+        let resolve = format!("{name}:{}:127.0.0.1", address.port());
+        let url = format!("https://{name}:{}/?n=00000000", address.port());
+        curl(&["--resolve", &resolve, "--cacert", &certificate.certificate.display().to_string(), &url])
+    };
+    for address in [lax, strict] {
+        for (name, at) in [("a.test", 0), ("b.test", 1), ("x.b.test", 1), ("X.B.test", 1)] {
+            assert!(of(address, name, &files[at]).expect("an answer").starts_with("200 "), "{name}");
+            of(address, name, &files[1 - at]).expect_err("the other certificate");
+        }
+    }
+    let shown = |address, name| handshake(address, &config(), name);
+    assert_eq!(shown(lax, "c.test").expect("the first"), shown(lax, "a.test").expect("its own"));
+    let refusal = of(strict, "c.test", &files[0]).expect_err("a refusal");
+    assert!(refusal.contains("unrecognized name"), "{refusal}");
+    assert!(shown(strict, "127.0.0.1").is_err(), "no name at all");
+    assert_eq!(total(&weir, "tls_failures", "unknown-name"), 2);
+    assert!(curl(&["-k", "--tls-max", "1.2", &format!("https://{strict}/")]).is_err());
+    weir.stop();
+    server.finish();
+}
+
+fn sessions_resume_on_their_listener_only(io: Io) {
+    let (server, scratch, [one, other]) = (Server::start(Honest), Scratch::new(), [free(), free()]);
+    let files = certificate(&scratch, "ec", &["a.test"], 9);
+    let listeners = [listen(one, "", &[&files]), listen(other, "", &[&files])].concat();
+    let weir = Weir::start(io, 2, &format!("{listeners}{}", app(&server, 1, "")));
+    for version in ["-tls1_2", "-tls1_3"] {
+        let session = scratch.path(&format!("session{version}")).display().to_string();
+        let reused = |address, how: &str| {
+            let said = s_client(address, &[version, how, &session]);
+            assert!(said.contains("HTTP/1.1 200 OK"), "{said}");
+            said.contains("\nReused, ")
+        };
+        assert!(!reused(one, "-sess_out"));
+        // Whichever worker gets it.
+        for _ in 0..4 {
+            assert!(reused(one, "-sess_in"), "{version}");
+        }
+        assert!(!reused(other, "-sess_in"), "{version}");
+    }
+    assert_eq!(total(&weir, "tls_resumed", ""), 8);
+    weir.stop();
+    server.finish();
+}
+
+fn certificates_are_exchanged_under_load(io: Io) {
+    let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
+    let [used, other, third] = [1, 2, 3].map(|days| certificate(&scratch, "ec", &["a.test"], days));
+    let weir = Weir::start(io, 2, &format!("{}{}", listen(address, "", &[&used]), app(&server, 1, "")));
+    let config = config();
+    let shown = || handshake(address, &config, "a.test").expect("a handshake");
+    let (first, stop, count) = (shown(), AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    shown();
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        used.replace_by(&other);
+        eventually("the second certificate", || shown() != first);
+        let second = shown();
+        // A bad file changes nothing, and is told.
+        std::fs::write(&used.key, "nonsense").expect("a writable directory");
+        eventually("the problem", || status(&weir)["certificates"][0]["problem"].is_string());
+        assert_eq!(shown(), second);
+        let text = weir.answer(&["status"]);
+        assert!(text.contains("has no private key") && text.contains("the one before it is in force"), "{text}");
+        used.replace_by(&third);
+        eventually("the third certificate", || shown() != second);
+        eventually("no problem", || status(&weir)["certificates"][0]["problem"].is_null());
+        stop.store(true, Ordering::Relaxed);
+    });
+    let said = weir.said();
+    assert_eq!(
+        (said.matches(" again; it expires on ").count(), said.matches("stays as it was before").count()),
+        (2, 1)
+    );
+    let failures = &status(&weir)["totals"]["tls_failures"];
+    let failed: u64 =
+        failures.as_object().map_or(0, |all| all.iter().filter(|(word, _)| *word != "left").count() as u64);
+    assert!(failed == 0 && count.load(Ordering::Relaxed) > 10, "{failures}");
+    weir.stop();
+    server.finish();
+}
+
+fn a_handshake_that_is_under_way_survives_the_drain(io: Io) {
+    let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
+    let files = certificate(&scratch, "ec", &["a.test"], 9);
+    let mut weir = Weir::start(io, 1, &format!("{}{}", listen(address, "", &[&files]), app(&server, 1, "")));
+    let mut stream = TcpStream::connect(address).expect("weir accepts");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a socket option");
+    let mut tls = connection(&config(), "a.test");
+    tls.write_tls(&mut stream).expect("a hello");
+    while tls.wants_read() && tls.is_handshaking() && !tls.wants_write() {
+        tls.read_tls(&mut stream).expect("the server's flight");
+        tls.process_new_packets().expect("a flight");
+    }
+    weir.signal("TERM");
+    tls.writer().write_all(b"GET /?n=00000000 HTTP/1.1\r\nHost: a\r\n\r\n").expect("room");
+    let mut both = rustls::Stream::new(&mut tls, &mut stream);
+    let mut answer = Vec::new();
+    both.read_to_end(&mut answer).expect("an answer, and a close_notify behind it");
+    assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", String::from_utf8_lossy(&answer));
+    assert_eq!(weir.wait().code(), Some(0));
+    server.finish();
+}
+
+/// What `weir check` says of certificates: the code, and the text.
+fn checked(text: &str, scratch: &Scratch) -> (Option<i32>, String) {
+    let file = scratch.write("weir.kdl", text.as_bytes());
+    let output = run(env!("CARGO_BIN_EXE_weir"), &["check", "-c", &file.display().to_string()]);
+    let said = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    (output.status.code(), said.replace("│ ", ""))
+}
+
+#[test]
+fn weir_check_finds_what_is_wrong_with_certificates() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (scratch, address) = (Scratch::new(), free());
+    let good = certificate(&scratch, "ec", &["a.test"], 90);
+    let [soon, over] = [5, -1].map(|days| certificate(&scratch, "ec", &["b.test"], days));
+    let rsa = certificate(&scratch, "rsa", &["c.test"], 90);
+    let gone = Files { certificate: scratch.path("gone"), key: good.key.clone() };
+    let mixed = Files { certificate: good.certificate.clone(), key: rsa.key.clone() };
+    let rest = "upstream \"app\" { server \"127.0.0.1:1\"; }\nroute { proxy \"app\"; }\n";
+    for (files, code, text) in [
+        (&good, 0, ""),
+        (&rsa, 0, ""),
+        (&soon, 0, "expires on 20"),
+        (&over, 78, "has expired on 20"),
+        (&gone, 78, "cannot read the certificate"),
+        (&mixed, 78, "is not that of the certificate"),
+    ] {
+        let (found, said) = checked(&format!("{}{rest}", listen(address, "", &[files])), &scratch);
+        assert_eq!(found, Some(code), "{said}");
+        assert!(said.contains(text) && said.is_empty() == text.is_empty(), "{said}");
+    }
+    std::fs::set_permissions(&good.key, std::fs::Permissions::from_mode(0o644)).expect("our file");
+    let (found, said) = checked(&format!("{}{rest}", listen(address, "", &[&good])), &scratch);
+    assert!(found == Some(0) && said.contains("everybody on this host may read the key"), "{said}");
+}
+
+#[test]
+fn one_certificate_that_has_expired_keeps_nobody_from_running() {
+    let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
+    let over = certificate(&scratch, "ec", &["b.test"], -1);
+    let weir = Weir::start(Io::Epoll, 1, &format!("{}{}", listen(address, "", &[&over]), app(&server, 1, "")));
+    assert!(weir.said().contains("has expired on 20"), "{}", weir.said());
+    assert!(weir.answer(&["status"]).contains("has expired"));
+    handshake(address, &config(), "b.test").expect("a client that does not mind");
+    weir.stop();
+    server.finish();
+}
+
+#[test]
+fn from_the_command_line() {
+    let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
+    let files = certificate(&scratch, "ec", &["a.test"], 9);
+    let [cert, key] = [&files.certificate, &files.key].map(|path| path.display().to_string());
+    let (listen, to) = (address.to_string(), server.address.to_string());
+    let weir = Weir::command(&["reverse", "--listen", &listen, "--cert", &cert, "--key", &key, "--to", &to], address);
+    assert!(
+        curl(&["--cacert", &cert, &format!("https://{address}/?n=00000000")]).expect("an answer").starts_with("200 ")
+    );
+    weir.stop();
+    server.finish();
+}
