@@ -18,7 +18,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use crate::der;
 
 /// Bytes of a file.
-pub const FILE_BYTES_MAX: u64 = 1 << 20;
+pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Certificates of a chain.
 pub const CHAIN_MAX: usize = 16;
 /// How long before its end a certificate is told of, seconds: two weeks.

@@ -38,6 +38,8 @@ pub(crate) struct Rustls23 {
 enum Step {
     /// Call again.
     Again,
+    /// The other side said that nothing follows; call again.
+    Ended,
     /// Nothing is left to do with these bytes.
     Rest,
     Failed(Error),
@@ -84,6 +86,41 @@ impl Rustls23 {
     }
 }
 
+/// Does what one call of rustls asks for. What more may be discarded is added to `discard`.
+fn follow(
+    state: ConnectionState<'_, '_, ServerConnectionData>,
+    plain: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+    discard: &mut usize,
+) -> Step {
+    match state {
+        ConnectionState::ReadTraffic(mut traffic) => {
+            while let Some(record) = traffic.next_record() {
+                match record {
+                    Ok(record) => {
+                        plain.extend_from_slice(record.payload);
+                        *discard += record.discard;
+                    }
+                    Err(error) => return Step::Failed(error),
+                }
+            }
+            Step::Again
+        }
+        ConnectionState::EncodeTlsData(mut data) => {
+            append(out, |into| data.encode(into));
+            Step::Again
+        }
+        ConnectionState::TransmitTlsData(data) => {
+            data.done();
+            Step::Again
+        }
+        ConnectionState::PeerClosed => Step::Ended,
+        ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) | ConnectionState::Closed => Step::Rest,
+        // Early data is off, so it can't be there.
+        _ => Step::Failed(Error::HandshakeNotComplete),
+    }
+}
+
 /// Appends what a function of rustls writes; it says how much room it needs when there is too little.
 fn append(out: &mut Vec<u8>, mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>) {
     let start = out.len();
@@ -126,38 +163,7 @@ impl Cipher for Rustls23 {
         loop {
             let UnbufferedStatus { mut discard, state } = connection.process_tls_records(&mut bytes[used..]);
             let step = match state {
-                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
-                    let mut step = Step::Again;
-                    while let Some(record) = traffic.next_record() {
-                        match record {
-                            Ok(record) => {
-                                plain.extend_from_slice(record.payload);
-                                discard += record.discard;
-                            }
-                            Err(error) => step = Step::Failed(error),
-                        }
-                    }
-                    step
-                }
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append(out, |into| data.encode(into));
-                    Step::Again
-                }
-                Ok(ConnectionState::TransmitTlsData(data)) => {
-                    data.done();
-                    Step::Again
-                }
-                Ok(ConnectionState::PeerClosed) => {
-                    ended = true;
-                    Step::Again
-                }
-                Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => Step::Rest,
-                Ok(ConnectionState::Closed) => {
-                    ended = true;
-                    Step::Rest
-                }
-                // Early data is off, so it can't be there.
-                Ok(_) => Step::Failed(Error::HandshakeNotComplete),
+                Ok(state) => follow(state, plain, out, &mut discard),
                 Err(error) => Step::Failed(error),
             };
             used += discard;
@@ -172,6 +178,7 @@ impl Cipher for Rustls23 {
             }
             match step {
                 Step::Again => {}
+                Step::Ended => ended = true,
                 Step::Rest => {
                     let state = match (connection.is_handshaking(), ended) {
                         (true, true) => Err(Failure::Left),

@@ -26,7 +26,7 @@ use crate::session::{Buffers, Origin, Over, Session, Sessions, Stage};
 /// Handshakes of one driver that are not complete; further connections are closed.
 pub const HANDSHAKES_MAX: u32 = 4096;
 /// Bytes of a handshake that were received and not used: one record, the largest message that clients without certificates send.
-pub const HANDSHAKE_BYTES_MAX: usize = 18 << 10;
+pub const HANDSHAKE_BYTES_MAX: usize = 18 * 1024;
 /// Time that handshakes take in a turn, microseconds; established connections go on after it, the rest is for the next turn.
 /// The last one may go over it: it is done in one piece.
 pub const WORK_US: u64 = 2_000;
