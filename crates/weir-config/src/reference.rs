@@ -8,11 +8,17 @@ use crate::schema::{Block, Default, Row};
 /// A heading and a table for each block.
 pub fn reference() -> String {
     let mut out = String::new();
-    write_block(&mut out, &DOCUMENT, "");
+    write_block(&mut out, &DOCUMENT, "", &mut Vec::new());
     out
 }
 
-fn write_block(out: &mut String, block: &Block, path: &str) {
+/// `written`: blocks inside of others, with what is around them; one that may stand in several places is written once.
+fn write_block(out: &mut String, block: &Block, path: &str, written: &mut Vec<(&'static str, String)>) {
+    let place = (block.name, path.to_owned());
+    if !path.is_empty() && written.contains(&place) {
+        return;
+    }
+    written.push(place);
     let words = block.beginnings().iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ");
     let heading = match (block.name, path) {
         ("", _) => "The document".to_owned(),
@@ -36,7 +42,7 @@ fn write_block(out: &mut String, block: &Block, path: &str) {
     }
     out.push('\n');
     for inner in block.blocks {
-        write_block(out, inner, block.name);
+        write_block(out, inner, block.name, written);
     }
 }
 
