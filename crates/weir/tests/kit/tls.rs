@@ -166,7 +166,7 @@ fn cross(mut near: &TcpStream, mut far: &TcpStream, mut tls: ClientConnection) -
     tls.set_buffer_limit(Some(HELD_MAX));
     let mut buffer = vec![0; 16 << 10];
     loop {
-        if !near_ended && !tls.is_handshaking() && tls.wants_write() == false {
+        if !near_ended && !tls.is_handshaking() && !tls.wants_write() {
             match near.read(&mut buffer) {
                 Ok(0) => {
                     near_ended = true;
