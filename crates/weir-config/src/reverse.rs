@@ -151,6 +151,6 @@ mod tests {
         let reverse =
             Reverse { listen: vec![hostile.to_owned()], to: vec![hostile.to_owned()], cert, key, ..Reverse::default() };
         let errors = parse(&reverse.to_kdl(), "reverse").unwrap_err();
-        assert_eq!(errors.count(), 2, "{errors}");
+        assert_eq!(errors.count(), 4, "{errors}");
     }
 }

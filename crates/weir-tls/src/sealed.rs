@@ -28,7 +28,7 @@ pub const HANDSHAKES_MAX: u32 = 4096;
 /// Bytes of a handshake that were received and not used: one record, the largest message that clients without certificates send.
 pub const HANDSHAKE_BYTES_MAX: usize = 18 * 1024;
 /// Time that handshakes take in a turn, microseconds; established connections go on after it, the rest is for the next turn.
-/// The last one may go over it: it is done in one piece.
+/// One step of a handshake may go over it: it is done in one piece.
 pub const WORK_US: u64 = 2_000;
 /// How long a closed connection may take to send its last bytes, microseconds.
 pub const CLOSE_US: u64 = 1_000_000;
@@ -96,8 +96,11 @@ impl<D: Driver> Sealed<D> {
 
     /// From now on connections of this listener speak TLS; a handshake may take `timeout_us`.
     pub fn seal(&mut self, listener: Socket, seal: Arc<dyn Seal>, timeout_us: u64) {
+        if let Some(known) = self.listeners.iter_mut().find(|known| known.socket == listener) {
+            (known.seal, known.timeout_us) = (seal, timeout_us);
+            return;
+        }
         let token = self.tokens.iter().find(|(socket, _)| *socket == listener).map_or(0, |(_, token)| *token);
-        self.listeners.retain(|known| known.socket != listener);
         self.listeners.push(Listener { socket: listener, token, seal, timeout_us, unfinished: 0 });
     }
 
@@ -121,11 +124,6 @@ impl<D: Driver> Sealed<D> {
     /// The driver inside, for inspection.
     pub fn inner(&self) -> &D {
         &self.inner
-    }
-
-    /// The driver inside.
-    pub fn inner_mut(&mut self) -> &mut D {
-        &mut self.inner
     }
 
     /// What was agreed on an open connection; None when it is not sealed. It is told once.
