@@ -85,8 +85,8 @@ impl<'a> Outgoing<'a> {
             .with(RequestFlags::STREAMING, self.streaming)
     }
 
-    /// Writes it as its server gets it. `peer` is its client, `sealed` whether that speaks TLS; `stamp` is the identifier that the answer has to carry back, where one
-    /// is configured.
+    /// Writes it as its server gets it. `peer` is its client, `sealed` whether that speaks TLS; `stamp` is the identifier that the
+    /// answer has to carry back, where one is configured.
     pub(crate) fn write(&self, out: &mut Vec<u8>, peer: IpAddr, sealed: bool, stamp: &Stamp) {
         let hops = self.head.max_forwards.map(|n| n.saturating_sub(1).to_string());
         let mut extra: [(&[u8], &[u8]); 2] = [(b"", b""); 2];
