@@ -6,18 +6,19 @@
 //! [`Replies`](crate::cross::router::Replies).
 //!
 //! Invariants: answers leave in the order of requests; `held_bytes` of a connection is the sum of what its exchanges hold, the first one
-//! aside; `queued` <= `queue` + 1; whatever is waited for has its timer ([`Clients::audit`]). Bounds: docs/buffers.md.
+//! aside; `queued` <= `queue` + 1; whatever is waited for has its timer ([`Connections::audit`]). Bounds: docs/buffers.md.
 
 mod account;
 mod answer;
 mod ask;
-mod audit;
 pub(crate) mod connection;
+mod connections;
 mod decide;
 mod errands;
 pub(crate) mod forward_state;
 mod glitches;
 mod messages;
+mod patience;
 mod relays;
 mod requests;
 mod sending;
@@ -33,10 +34,8 @@ use weir_http::Fields;
 
 pub(crate) use answer::{Lines, Stop};
 
-use crate::base::keys::{ClientKey, ExchangeKey};
-use crate::base::slab::Slab;
 use crate::base::stamp::Stamper;
-use crate::client::connection::{ClientConn, Exchange};
+use crate::client::connections::Connections;
 use crate::context::Context;
 use crate::cross::retry_copy::RetryCopies;
 use crate::forward::dns_cache::Names;
@@ -47,19 +46,12 @@ use crate::observe::histogram::Histogram;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Clients {
-    sessions: Slab<ClientKey, ClientConn>,
-    exchanges: Slab<ExchangeKey, Exchange>,
+    conns: Connections,
     /// None: no log is configured.
     access: Option<Box<Access>>,
     latency: Arc<Histogram>,
     fields: Fields,
     path: Vec<u8>,
-    /// Connections with something to send.
-    dirty_sessions: Vec<ClientKey>,
-    /// Connections whose input is to be looked at again.
-    to_parse: VecDeque<(ClientKey, u32)>,
-    /// Tunnels whose bytes the driver may move as soon as it has all that came before.
-    to_relay: Vec<(ClientKey, u32)>,
     /// Copies of requests that are with other workers.
     shelf: RetryCopies,
     stamper: Stamper,
@@ -68,29 +60,28 @@ pub(crate) struct Clients {
     names: Names,
     /// For the side thread.
     errands: VecDeque<Errand>,
-    /// When draining began, or the last client was accepted after that.
-    draining_us: Option<u64>,
 }
 
 impl Clients {
+    /// Connections and requests, to be looked at.
+    #[inline]
+    pub(crate) fn conns(&self) -> &Connections {
+        &self.conns
+    }
+
     /// None yet. `secret`: see [`Parts`](crate::engine::Parts).
     pub(crate) fn new(latency: Arc<Histogram>, secret: [u64; 2], cx: &Context) -> Clients {
         Clients {
-            sessions: Slab::default(),
-            exchanges: Slab::default(),
+            conns: Connections::default(),
             access: Access::new(&cx.plan, cx.worker),
             latency,
             fields: Fields::default(),
             path: Vec::new(),
-            dirty_sessions: Vec::new(),
-            to_parse: VecDeque::new(),
-            to_relay: Vec::new(),
             shelf: RetryCopies::default(),
             stamper: Stamper::new(secret),
             serial: 0,
             names: Names::default(),
             errands: VecDeque::new(),
-            draining_us: None,
         }
     }
 }

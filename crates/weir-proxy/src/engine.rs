@@ -134,7 +134,7 @@ impl Engine {
 
     /// When the engine wants to be called again at the latest.
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.clients.is_to_read_on() {
+        if self.clients.conns().has_to_parse() {
             return Some(self.cx.now_us);
         }
         self.cx.wheel.next_due().into_iter().chain(self.upstreams.next_deadline(&self.cx)).min()
@@ -155,7 +155,7 @@ impl Engine {
             if let Some(action) = upstreams.poll_send(cx) {
                 return Some(action);
             }
-            if clients.has_sends() {
+            if clients.conns().has_marked() {
                 let action = clients.poll_send(cx);
                 self.pass_on();
                 if action.is_some() {
@@ -220,12 +220,12 @@ impl Engine {
 
     /// Client connections.
     pub fn sessions(&self) -> usize {
-        self.clients.len()
+        self.clients.conns().len()
     }
 
     /// Requests without a complete answer.
     pub fn exchanges(&self) -> usize {
-        self.clients.exchanges()
+        self.clients.conns().exchanges()
     }
 
     /// Finishes what is under way: clients are closed after their answers, idle ones soon. So are those that are accepted from
@@ -236,7 +236,7 @@ impl Engine {
 
     /// Whether draining has come to its end.
     pub fn is_drained(&self) -> bool {
-        self.clients.is_draining() && self.clients.len() == 0
+        self.clients.conns().is_draining() && self.clients.conns().len() == 0
     }
 
     /// A client connected to a listener that serves this. Returns the token that names it, or None when it is not wanted (then close it).

@@ -58,8 +58,8 @@ impl Clients {
 
     /// Who asks, where that was verified.
     pub(super) fn note_user(&mut self, slot: ExchangeKey) {
-        let session = self.exchanges.at(slot).session;
-        let proxied = self.sessions.at(session).proxied.as_deref();
+        let session = self.conns.exchange(slot).session;
+        let proxied = self.conns.at(session).proxied.as_deref();
         if let (Some(access), Some(user)) = (&mut self.access, proxied.and_then(|proxied| proxied.asker.as_ref()))
             && let Some(record) = access.record(slot)
         {
@@ -96,7 +96,7 @@ impl Clients {
     }
 
     pub(crate) fn on_placed(&mut self, id: ExchangeId, placed: Placed) {
-        if !self.exchanges.holds(id.index, id.generation) {
+        if !self.conns.holds(id) {
             return;
         }
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(id.index)) {
@@ -157,7 +157,7 @@ impl Clients {
     /// Where an exchange stands; `unsent`: where it does if it waits and was not sent yet.
     fn stage(&mut self, slot: ExchangeKey, unsent: Stage) -> Stage {
         let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) else { return Stage::Done };
-        let exchange = self.exchanges.at(slot);
+        let exchange = self.conns.exchange(slot);
         match exchange.phase {
             Phase::Reading if record.has_body => Stage::Body,
             Phase::Reading => Stage::Head,
@@ -165,7 +165,7 @@ impl Clients {
             Phase::Waiting if unsent == Stage::Body => Stage::Body,
             Phase::Waiting if record.tries > 0 => Stage::Wait,
             Phase::Waiting => unsent,
-            Phase::Answering if self.sessions.at(exchange.session).reading == Reading::Tunnel => Stage::Tunnel,
+            Phase::Answering if self.conns.at(exchange.session).reading == Reading::Tunnel => Stage::Tunnel,
             Phase::Answering => Stage::Answer,
             Phase::Done => Stage::Deliver,
         }
@@ -175,7 +175,7 @@ impl Clients {
     pub(super) fn note_complete(&mut self, index: ClientKey, cx: &Context) {
         self.note_glitches(index, cx);
         let Some(access) = &mut self.access else { return };
-        let session = self.sessions.at(index);
+        let session = self.conns.at(index);
         let stream_bytes = access.delivered_bytes(index) + session.unsent_first() as u64;
         access.complete(index, session.first, stream_bytes, cx.now_us);
     }
@@ -185,8 +185,8 @@ impl Clients {
         if self.access.is_none() {
             return;
         }
-        let session = self.sessions.at(index);
-        let last = self.ends_by_glitches(session, cx) && self.exchanges.at(session.first).want.close;
+        let session = self.conns.at(index);
+        let last = session.ends_by_glitches(&cx.plan.client) && self.conns.exchange(session.first).want.close;
         let (first, glitches) = (session.first, session.glitches);
         if let Some(record) = self.access.as_mut().and_then(|access| access.record(first)) {
             record.glitches = glitches;
@@ -206,7 +206,7 @@ impl Clients {
         if self.access.is_none() {
             return;
         }
-        let slot = self.sessions.at(index).first;
+        let slot = self.conns.at(index).first;
         self.note_body_so_far(index, slot, cx);
         self.note_glitches(index, cx);
         let stage = self.stage(slot, Stage::Queue);
@@ -220,7 +220,7 @@ impl Clients {
 
     /// Counts what came of a body that is not complete.
     fn note_body_so_far(&mut self, index: ClientKey, slot: ExchangeKey, cx: &Context) {
-        let upload = self.sessions.at(index).upload.as_ref().filter(|upload| upload.exchange == slot);
+        let upload = self.conns.at(index).upload.as_ref().filter(|upload| upload.exchange == slot);
         if let Some(received) = upload.map(|upload| upload.received) {
             self.note_body(slot, received, false, cx);
         }

@@ -16,7 +16,7 @@ use crate::cross::router::Requests;
 use crate::placement::balance::{Key, Method, hash_key};
 use crate::placement::cookie;
 use crate::request::outgoing::Outgoing;
-use crate::request::pending_request::{ClientName, NOBODY, PendingRequest, RequestFlags};
+use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 use crate::retry::poison::Verdict;
 use crate::upstream::Asked;
 use crate::upstream::private_pool::Private;
@@ -51,7 +51,7 @@ impl Clients {
     /// trusted ones.
     fn client_address(&self, session: ClientKey, fields: &Fields, bytes: &[u8], cx: &Context) -> IpAddr {
         let trusted = |address: IpAddr| cx.plan.client.trusted_proxies.iter().any(|one| one.contains(address));
-        let mut address = self.sessions.at(session).peer;
+        let mut address = self.conns.at(session).peer;
         if !trusted(address) {
             return address;
         }
@@ -83,8 +83,8 @@ impl Clients {
         if !cx.is_private(upstream as u16) {
             return None;
         }
-        let session = self.exchanges.at(slot).session;
-        self.sessions.at_mut(session).flags.has_pool = true;
+        let session = self.conns.exchange(slot).session;
+        self.conns.at_mut(session).flags.has_pool = true;
         Some(Private { destination: self.destination(session), account: self.account_of(session) })
     }
 
@@ -93,7 +93,7 @@ impl Clients {
     fn on_asked(&mut self, ask: &PendingRequest, asked: Asked, cx: &mut Context) {
         match asked {
             Asked::Here(None) => {}
-            Asked::Here(Some(link)) => self.exchanges.at_mut(ask.id.index).link = Some(link),
+            Asked::Here(Some(link)) => self.conns.exchange_mut(ask.id.index).link = Some(link),
             Asked::Elsewhere { worker, bytes } => {
                 self.note_away(worker, ask, &cx.posts[usize::from(worker)].bytes[bytes]);
             }
@@ -103,7 +103,7 @@ impl Clients {
 
     /// A request is with another worker.
     pub(super) fn note_away(&mut self, worker: u16, ask: &PendingRequest, bytes: &[u8]) {
-        let exchange = self.exchanges.at_mut(ask.id.index);
+        let exchange = self.conns.exchange_mut(ask.id.index);
         (exchange.asked, exchange.link) = (worker, None);
         if ask.traits.has(RequestFlags::RETRIABLE) && !ask.traits.has(RequestFlags::STREAMING) {
             exchange.kept = Some(self.shelf.keep(*ask, bytes));
@@ -135,7 +135,7 @@ impl Clients {
             self.fail_exchange_for(slot, Cause::Suspect, Some(left_us.div_ceil(1_000_000) as u32), cx);
             return;
         }
-        let session = self.exchanges.at(slot).session;
+        let session = self.conns.exchange(slot).session;
         let mut ask = self.begin_asking(slot, upstream, request.traits(), cx);
         ask.key = self.balance_key(upstream, session, head, fields, bytes, cx).unwrap_or(0);
         if upstream_plan.echo.is_some() {
@@ -145,7 +145,7 @@ impl Clients {
             ask.bound = sticky.server(fields, bytes).unwrap_or(NOBODY);
             ask.traits = ask.traits.with(RequestFlags::BOUND, ask.bound != NOBODY && !sticky.allow_failover);
         }
-        let peer = self.sessions.at(session).peer;
+        let peer = self.conns.at(session).peer;
         let private = self.private_of(slot, upstream, cx);
         let isolated = verdict != Verdict::Free;
         let echo = ask.echo;
@@ -169,14 +169,14 @@ impl Clients {
     ) -> PendingRequest {
         let patience_us = cx.plan.upstreams[upstream].forward_timeout_us;
         let deadline_us = cx.now_us + patience_us;
-        let exchange = self.exchanges.at_mut(slot);
+        let exchange = self.conns.exchange_mut(slot);
         (exchange.phase, exchange.patience_us, exchange.deadline_us) = (Phase::Waiting, patience_us, deadline_us);
         let (session, received_us) = (exchange.session, exchange.received_us);
         self.note_forwarded(slot, upstream, cx);
         self.serial += 1;
         PendingRequest {
-            id: self.exchange_id(slot, cx),
-            client: self.client_name(session, cx),
+            id: self.conns.exchange_id(slot, cx),
+            client: self.conns.name(session, cx),
             serial: self.serial,
             upstream: upstream as u16,
             server: 0,
@@ -188,10 +188,5 @@ impl Clients {
             received_us,
             echo: Default::default(),
         }
-    }
-
-    /// Names a client connection among those of all workers. Who takes the slot of one that left is another client.
-    pub(super) fn client_name(&self, session: ClientKey, cx: &Context) -> ClientName {
-        ClientName::new(cx.worker, session, self.sessions.generation(session))
     }
 }

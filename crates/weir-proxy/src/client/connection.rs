@@ -9,12 +9,15 @@ use std::sync::Arc;
 use weir_http::{BodyReader, HeadScan};
 
 use crate::base::keys::{ClientKey, ExchangeKey, ServerIndex};
-use crate::base::output::Output;
+use crate::base::output::{HIGH_BYTES, Output};
 use crate::client::forward_state::ForwardState;
+use crate::context::Context;
+use crate::cross::mail::Mail;
 use crate::cross::retry_copy::RetryCopy;
 use crate::observe::accounting::Account;
 use crate::observe::server_stats::ServerStats;
-use crate::request::pending_request::LinkId;
+use crate::plan::ClientPlan;
+use crate::request::pending_request::{ClientName, LinkId};
 
 /// Where a client connection is in reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -303,6 +306,34 @@ impl ClientConn {
         self.stash.as_ref().is_some_and(|stash| !stash.is_blank())
     }
 
+    /// What it is as a client of the forward proxy.
+    pub(super) fn forward_state(&mut self) -> &mut ForwardState {
+        self.proxied.get_or_insert_default()
+    }
+
+    /// Bytes that wait to be parsed.
+    pub(super) fn stashed(&self) -> usize {
+        self.stash.as_ref().map_or(0, |stash| stash.bytes.len() - stash.start)
+    }
+
+    /// Whether another request may be taken now.
+    pub(super) fn may_ask(&self, plan: &ClientPlan) -> bool {
+        self.queued < plan.requests_queued_max && self.unsent() < HIGH_BYTES
+    }
+
+    /// Whether everything asked is answered, and all that is with the driver.
+    pub(super) fn has_sent_all(&self) -> bool {
+        self.first == ExchangeKey::NONE && self.output.is_empty() && !self.flags.sending
+    }
+
+    /// Upstream connections that were stopped for it may go on. `client`: its name.
+    #[inline]
+    pub(super) fn resume_sources(&mut self, client: ClientName, cx: &mut Context) {
+        for link in self.paused.take().map_or_else(Vec::new, |paused| paused.links) {
+            cx.post(link.worker, Mail::Flow { link, client, pause: false });
+        }
+    }
+
     /// Bytes of answers that the client has not taken.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent_first() + self.held_bytes as usize
@@ -311,6 +342,19 @@ impl ClientConn {
     /// The same without what waits for its turn: only this much can get less before the first answer is complete.
     pub(crate) fn unsent_first(&self) -> usize {
         self.output.len() + self.inflight as usize
+    }
+}
+
+impl Exchange {
+    /// The worker that has it, or was asked.
+    pub(super) fn worker(&self) -> u16 {
+        self.link.map_or(self.asked, |link| link.worker)
+    }
+
+    /// The wait for its answer, or for the next piece of that, begins now.
+    #[inline]
+    pub(super) fn await_more(&mut self, now_us: u64) {
+        self.deadline_us = now_us.saturating_add(self.patience_us);
     }
 }
 

@@ -100,7 +100,7 @@ impl Clients {
             literal: if let Host::Address(address) = &host { Some(*address) } else { None },
             port,
             method: head.method_span.of(bytes),
-            client: self.sessions.at(index).peer,
+            client: self.conns.at(index).peer,
             user: user.as_ref().map(|user| &*user.name),
             wall_s: cx.wall_s(),
         };
@@ -138,8 +138,8 @@ impl Clients {
         if lines.next().is_some() || value.len() > CREDENTIALS_BYTES_MAX {
             return Err(Cause::CredentialsInvalid.into());
         }
-        let token = self.client_token(index);
-        let client = self.sessions.at(index).peer;
+        let token = self.conns.token(index);
+        let client = self.conns.at(index).peer;
         let proxied = self.proxied(index);
         let is_known = proxied.seat.as_ref().is_none_or(|seat| !seat.user().is_revoked());
         if *proxied.credentials == *value && is_known {
@@ -185,7 +185,7 @@ impl Clients {
         asker: Asker,
         cx: &Context,
     ) -> Result<Arc<[IpAddr]>, Pending> {
-        let client = (index, self.sessions.generation(index));
+        let client = self.conns.local_name(index);
         if self.proxied(index).no_room.as_deref() == Some(name) {
             return Err(Cause::NamesBusy.into());
         }
@@ -204,12 +204,12 @@ impl Clients {
     }
 
     pub(super) fn proxied(&mut self, index: ClientKey) -> &mut ForwardState {
-        self.sessions.at_mut(index).proxied.get_or_insert_default()
+        self.conns.at_mut(index).proxied.get_or_insert_default()
     }
 
     /// What was decided of the request of a client of the forward proxy: the upstream that stands for all destinations.
     pub(super) fn decided(&self, index: ClientKey, cx: &Context) -> Result<usize, Local> {
-        let decision = self.sessions.at(index).proxied.as_deref().and_then(|proxied| proxied.decision.as_ref());
+        let decision = self.conns.at(index).proxied.as_deref().and_then(|proxied| proxied.decision.as_ref());
         match (decision, &cx.plan.forward) {
             (Some(Ok(_)), Some(forward)) => Ok(forward.upstream),
             (Some(Err(refused)), _) => Err(*refused),
@@ -219,14 +219,14 @@ impl Clients {
 
     /// Where the request of a client of the forward proxy goes.
     pub(super) fn destination(&self, session: ClientKey) -> Option<Arc<Destination>> {
-        let decision = self.sessions.at(session).proxied.as_deref()?.decision.as_ref()?;
+        let decision = self.conns.at(session).proxied.as_deref()?.decision.as_ref()?;
         decision.as_ref().ok().cloned()
     }
 
     /// Fields that an answer of the forward proxy's own has: why (RFC 9209), and how to say who one is (RFC 9110 §11.7.1).
     pub(super) fn proxy_lines(&self, session: ClientKey, cause: Cause, cx: &Context) -> Vec<u8> {
         let mut lines = Vec::new();
-        let Some(forward) = cx.plan.forward.as_ref().filter(|_| self.sessions.at(session).flags.proxied) else {
+        let Some(forward) = cx.plan.forward.as_ref().filter(|_| self.conns.at(session).flags.proxied) else {
             return lines;
         };
         if let Some(error) = cause.proxy_error() {

@@ -2,10 +2,7 @@
 //! [`super::decide`].
 
 use super::Clients;
-use crate::base::keys::{ClientKey, ExchangeKey};
-use crate::client::connection::Reading;
 use crate::context::Context;
-use crate::forward::dns_cache::Client;
 use crate::forward::lookup::{Errand, News, Unresolved};
 
 impl Clients {
@@ -19,42 +16,23 @@ impl Clients {
         match news {
             News::Resolved { name, asker, answer: Err(Unresolved::NoRoom) } => {
                 let unasked = self.names.refuse(&name, &asker);
-                for (index, generation) in &unasked.refused {
-                    if self.sessions.holds(*index, *generation) {
-                        self.proxied(*index).no_room = Some(name.clone());
+                for client in &unasked.refused {
+                    if self.conns.knows(*client) {
+                        self.conns.at_mut(client.0).forward_state().no_room = Some(name.clone());
                     }
                 }
-                self.resume_all(unasked.refused);
-                self.resume_all(unasked.others);
+                unasked.refused.into_iter().chain(unasked.others).for_each(|client| self.conns.resume_decision(client));
             }
             News::Resolved { name, answer, .. } => {
                 let waiting = self.names.learn(&name, answer, cx.now_us);
-                self.resume_all(waiting);
+                waiting.into_iter().for_each(|client| self.conns.resume_decision(client));
             }
             News::Verified { token, user, .. } => {
-                if let Some(index) = self.session_of(token).filter(|index| self.sessions.at(*index).flags.proxied) {
-                    self.proxied(index).verdict = Some(user);
-                    self.resume_decision(index);
+                if let Some(index) = self.conns.of_token(token).filter(|index| self.conns.at(*index).flags.proxied) {
+                    self.conns.at_mut(index).forward_state().verdict = Some(user);
+                    self.conns.resume_decision(self.conns.local_name(index));
                 }
             }
-        }
-    }
-
-    /// The requests of clients that waited for a name are looked at again.
-    fn resume_all(&mut self, clients: Vec<Client>) {
-        for (index, generation) in clients {
-            if self.sessions.holds(index, generation) {
-                self.resume_decision(index);
-            }
-        }
-    }
-
-    /// The request of a client that waited for the side thread is looked at again.
-    fn resume_decision(&mut self, index: ClientKey) {
-        let session = self.sessions.at_mut(index);
-        if session.reading == Reading::Await && session.first == ExchangeKey::NONE {
-            session.reading = Reading::Head;
-            self.to_parse.push_back((index, self.sessions.generation(index)));
         }
     }
 }

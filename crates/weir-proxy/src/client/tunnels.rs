@@ -13,7 +13,7 @@ use crate::ending::{ClientEnd, Timeout};
 impl Clients {
     /// The upstream's side of a tunnel broke: its client gets what there is, then the end.
     pub(super) fn break_tunnel(&mut self, index: ClientKey, cx: &mut Context) {
-        let session = self.sessions.at_mut(index);
+        let session = self.conns.at_mut(index);
         if session.output.is_empty() && !session.flags.sending {
             self.close_session(index, ClientEnd::TunnelEnded, cx);
             return;
@@ -22,8 +22,8 @@ impl Clients {
         session.flags.close = true;
         cx.counters.tunnels.sub(1);
         self.note_complete(index, cx);
-        self.pop_exchange(index);
-        self.mark_session(index);
+        self.conns.pop(index);
+        self.conns.mark(index);
     }
 
     /// Nothing was said either way for too long.
@@ -40,7 +40,7 @@ impl Clients {
         to: &mut Requests<'_>,
         cx: &mut Context,
     ) {
-        let session = self.sessions.at_mut(index);
+        let session = self.conns.at_mut(index);
         session.since_us = cx.now_us;
         let exchange = session.first;
         self.note_body(exchange, piece.len() as u64, false, cx);
@@ -48,7 +48,7 @@ impl Clients {
     }
 
     pub(super) fn tunnel_client_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let session = self.sessions.at(index);
+        let session = self.conns.at(index);
         let (exchange, over) = (session.first, session.flags.shut);
         self.body_to_link(exchange, Piece::Borrowed(&[]), true, to, cx);
         if over {
@@ -58,7 +58,7 @@ impl Clients {
 
     /// The upstream of a tunnel has closed its direction.
     pub(super) fn tunnel_answer_ended(&mut self, index: ClientKey) {
-        self.sessions.at_mut(index).flags.tunnel_ended = true;
-        self.mark_session(index);
+        self.conns.at_mut(index).flags.tunnel_ended = true;
+        self.conns.mark(index);
     }
 }

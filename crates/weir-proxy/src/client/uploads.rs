@@ -41,10 +41,10 @@ impl Clients {
             chunked_out: length.is_none(),
             discard: false,
         };
-        self.exchanges.at_mut(exchange).want.body_open = true;
+        self.conns.exchange_mut(exchange).want.body_open = true;
         self.note_upload(exchange);
         let now_us = cx.now_us;
-        let session = self.sessions.at_mut(index);
+        let session = self.conns.at_mut(index);
         session.upload = Some(Box::new(upload));
         session.reading = Reading::Body;
         session.since_us = now_us;
@@ -52,7 +52,7 @@ impl Clients {
         if head.expect_continue && !here {
             self.invite_body(exchange, cx);
         }
-        self.judge_upload(index, head.method, head.expect_continue && here, cx);
+        self.conns.judge_upload(index, head.method, head.expect_continue && here, cx);
     }
 
     /// Body bytes at `input[at..]`; returns how many were used.
@@ -65,7 +65,7 @@ impl Clients {
         cx: &mut Context,
     ) -> usize {
         let now_us = cx.now_us;
-        let session = self.sessions.at_mut(index);
+        let session = self.conns.at_mut(index);
         session.since_us = now_us;
         let Some(upload) = session.upload.as_mut() else { return 0 };
         upload.note_read(now_us);
@@ -88,7 +88,7 @@ impl Clients {
 
     fn upload_piece(&mut self, index: ClientKey, piece: Piece<'_>, to: &mut Requests<'_>, cx: &mut Context) {
         let max = cx.plan.client.body_bytes_max;
-        let Some(upload) = self.sessions.at_mut(index).upload.as_mut() else { return };
+        let Some(upload) = self.conns.at_mut(index).upload.as_mut() else { return };
         upload.received += piece.len() as u64;
         if max.is_some_and(|max| upload.received > max) {
             self.upload_failed(index, Cause::BodyTooLarge, cx);
@@ -106,14 +106,14 @@ impl Clients {
                 self.begin_streaming(index, to, cx);
             }
         }
-        if complete && self.session_alive(index) {
+        if complete && self.conns.is_there(index) {
             self.upload_complete(index, to, cx);
         }
     }
 
     /// A piece of a body whose request is already forwarded.
     fn stream_piece(&mut self, index: ClientKey, piece: Piece<'_>, to: &mut Requests<'_>, cx: &mut Context) {
-        let Some(upload) = self.sessions.at(index).upload.as_ref() else { return };
+        let Some(upload) = self.conns.at(index).upload.as_ref() else { return };
         if upload.discard || piece.len() == 0 {
             return;
         }
@@ -132,14 +132,12 @@ impl Clients {
 
     /// The wait for the answer of a request begins anew with each piece of its body.
     fn await_answer(&mut self, slot: ExchangeKey, cx: &Context) {
-        let now_us = cx.now_us;
-        let exchange = self.exchanges.at_mut(slot);
-        exchange.deadline_us = now_us.saturating_add(exchange.patience_us);
+        self.conns.exchange_mut(slot).await_more(cx.now_us);
     }
 
     /// Forwards a request whose body is large: the head and what is here now, the rest as it comes.
     fn begin_streaming(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let session = self.sessions.at_mut(index);
+        let session = self.conns.at_mut(index);
         let Some(upload) = session.upload.as_mut() else { return };
         upload.streaming = true;
         session.flags.body_paused = true;
@@ -148,13 +146,13 @@ impl Clients {
         let framing = upload.framing.left().map_or(Framing::Chunked, |left| Framing::Length(left + body.len() as u64));
         let exchange = upload.exchange;
         self.forward_gathered(exchange, &head, &body, framing, true, to, cx);
-        if self.session_alive(index) {
-            self.update_receive(index, cx);
+        if self.conns.is_there(index) {
+            self.conns.update_receive(index, cx);
         }
     }
 
     fn upload_complete(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let session = self.sessions.at_mut(index);
+        let session = self.conns.at_mut(index);
         let Some(upload) = session.upload.take() else { return };
         let exchange = upload.exchange;
         session.reading = if session.flags.close { Reading::Closing } else { Reading::Head };
@@ -162,11 +160,11 @@ impl Clients {
         if upload.discard {
             return;
         }
-        let close = self.exchanges.at(exchange).want.close;
-        self.exchanges.at_mut(exchange).want.body_open = false;
+        let close = self.conns.exchange(exchange).want.close;
+        self.conns.exchange_mut(exchange).want.body_open = false;
         self.note_body(exchange, upload.received, true, cx);
         if close {
-            self.sessions.at_mut(index).reading = Reading::Closing;
+            self.conns.at_mut(index).reading = Reading::Closing;
         }
         if upload.streaming {
             self.await_answer(exchange, cx);
@@ -176,8 +174,8 @@ impl Clients {
             let framing = Framing::Length(upload.body.len() as u64);
             self.forward_gathered(exchange, &upload.head, &upload.body, framing, false, to, cx);
         }
-        if self.session_alive(index) {
-            self.arm_session(index, cx);
+        if self.conns.is_there(index) {
+            self.conns.arm(index, cx);
         }
     }
 
@@ -195,7 +193,7 @@ impl Clients {
         let mut fields = std::mem::take(&mut self.fields);
         let parsed = weir_http::parse_request(bytes, &cx.plan.client.head, &mut fields);
         if let Ok(Some(head)) = parsed {
-            let session = self.exchanges.at(exchange).session;
+            let session = self.conns.exchange(exchange).session;
             match self.route(session, &head, bytes, cx) {
                 Ok(upstream) => {
                     self.forward(exchange, upstream, &head, &fields, bytes, body, Some((framing, streaming)), to, cx);
@@ -208,23 +206,23 @@ impl Clients {
 
     /// The body can't be had or is not wanted: its request is answered with an error, if not answered yet, and the connection ends.
     pub(super) fn upload_failed(&mut self, index: ClientKey, cause: Cause, cx: &mut Context) {
-        let session = self.sessions.at_mut(index);
+        let session = self.conns.at_mut(index);
         session.flags.unread = true;
         let Some(upload) = session.upload.take() else { return };
         session.reading = Reading::Closing;
         session.flags.body_paused = false;
         if upload.discard {
             session.flags.close = true;
-            self.mark_session(index);
+            self.conns.mark(index);
             return;
         }
         let exchange = upload.exchange;
         self.note_body(exchange, upload.received, false, cx);
         self.note_blame(exchange, cause);
         if upload.streaming {
-            self.cancel_upstream(exchange, true, cx);
+            self.conns.cancel(exchange, true, cx);
         }
-        if self.exchanges.at(exchange).phase == Phase::Answering {
+        if self.conns.exchange(exchange).phase == Phase::Answering {
             self.answer_failed(exchange, Cause::Truncated, cx);
         } else {
             self.fail_exchange(exchange, cause, cx);
@@ -233,14 +231,14 @@ impl Clients {
 
     /// The request was answered before its body was here: what still comes is thrown away, and the connection ends.
     pub(super) fn abandon_upload(&mut self, exchange: ExchangeKey, cx: &mut Context) {
-        let index = self.exchanges.at(exchange).session;
-        let session = self.sessions.at_mut(index);
+        let index = self.conns.exchange(exchange).session;
+        let session = self.conns.at_mut(index);
         session.flags.unread = true;
         session.flags.body_paused = false;
         if let Some(upload) = session.upload.take_if(|upload| upload.exchange == exchange) {
             session.reading = Reading::Closing;
             self.note_body(exchange, upload.received, false, cx);
         }
-        self.update_receive(index, cx);
+        self.conns.update_receive(index, cx);
     }
 }

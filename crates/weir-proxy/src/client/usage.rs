@@ -9,13 +9,7 @@ use crate::observe::accounting::{Account, Place};
 impl Clients {
     /// What the present request of a client is charged to.
     pub(super) fn account_of(&self, session: ClientKey) -> Account {
-        self.sessions.at(session).proxied.as_deref().map_or_else(Account::default, |proxied| proxied.account)
-    }
-
-    /// The users that clients have shown to be, each as often as it has connections.
-    pub(crate) fn users(&self) -> impl Iterator<Item = &str> {
-        let all = self.sessions.keys().map(|index| self.sessions.at(index));
-        all.filter_map(|session| Some(&*session.proxied.as_deref()?.seat.as_ref()?.user().name))
+        self.conns.at(session).proxied.as_deref().map_or_else(Account::default, |proxied| proxied.account)
     }
 
     /// A request is new: nobody is charged yet. What its destination and user were stays known, for they are often the same.
@@ -48,8 +42,8 @@ impl Clients {
     /// The request of an exchange got an answer of weir's own, or not all of its answer.
     pub(super) fn count_refusal(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
         cx.counters.refusals.count(cause);
-        let session = self.exchanges.at(slot).session;
-        if self.sessions.at(session).flags.proxied {
+        let session = self.conns.exchange(slot).session;
+        if self.conns.at(session).flags.proxied {
             cx.usage.refused(self.account_of(session), cause.word());
         }
     }

@@ -60,7 +60,7 @@ impl Engine {
                 mail => post.mail.push(mail),
             }
         }
-        unheard.retain(|(ask, _)| self.clients.holds(ask.id));
+        unheard.retain(|(ask, _)| self.clients.conns().holds(ask.id));
         for (ask, _) in &mut unheard {
             self.clients.take_back(ask.id.index, &self.cx);
             // Such moves are not limited.
@@ -73,7 +73,7 @@ impl Engine {
     /// request may be what the other worker has died of: it must not go from one to the next.
     fn take_lost(&mut self, worker: u16) -> Vec<(PendingRequest, Vec<u8>)> {
         let mut again = Vec::new();
-        for id in self.clients.asked_of(worker, &self.cx) {
+        for id in self.clients.conns().asked_of(worker, &self.cx) {
             let kept = self.clients.take_copy(id, &self.cx);
             match kept.map(|kept| self.upstreams.judge_lost(*kept, &mut self.cx)) {
                 Some(Ok(request)) => {
