@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 use weir_http::Fields;
 
+use account::Records;
 pub(crate) use answer::{Lines, Stop};
 
 use crate::base::stamp::Stamper;
@@ -40,15 +41,13 @@ use crate::context::Context;
 use crate::cross::retry_copy::RetryCopies;
 use crate::forward::dns_cache::Names;
 use crate::forward::lookup::Errand;
-use crate::observe::access::Access;
 use crate::observe::histogram::Histogram;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Clients {
     conns: Connections,
-    /// None: no log is configured.
-    access: Option<Box<Access>>,
+    records: Records,
     latency: Arc<Histogram>,
     fields: Fields,
     path: Vec<u8>,
@@ -69,11 +68,16 @@ impl Clients {
         &self.conns
     }
 
+    /// The access log.
+    pub(crate) fn records(&mut self) -> &mut Records {
+        &mut self.records
+    }
+
     /// None yet. `secret`: see [`Parts`](crate::engine::Parts).
     pub(crate) fn new(latency: Arc<Histogram>, secret: [u64; 2], cx: &Context) -> Clients {
         Clients {
             conns: Connections::default(),
-            access: Access::new(&cx.plan, cx.worker),
+            records: Records::new(&cx.plan, cx.worker),
             latency,
             fields: Fields::default(),
             path: Vec::new(),

@@ -88,8 +88,8 @@ impl Engine {
     pub fn new(parts: Parts, now_us: u64) -> Engine {
         let mut cx = Context::new(parts.plan, parts.counters, parts.worker, parts.workers, now_us);
         cx.relays = parts.relays;
-        let clients = Clients::new(parts.latency, parts.secret, &cx);
-        cx.logs = clients.logs();
+        let mut clients = Clients::new(parts.latency, parts.secret, &cx);
+        cx.logs = clients.records().are_kept();
         let upstreams = Upstreams::new(parts.hints, parts.servers, parts.seed, &mut cx);
         let strangers = vec![false; usize::from(parts.workers)];
         Engine { cx, clients, upstreams, own_post: Post::default(), expired: Vec::new(), life: 0, strangers }
@@ -106,7 +106,7 @@ impl Engine {
     /// is east of Greenwich. For Date, the access log and rules that hold at times; call it when it changes.
     pub fn set_wall(&mut self, offset_us: i64, zone_s: i32) {
         self.cx.set_wall(offset_us);
-        self.clients.set_wall(offset_us, zone_s);
+        self.clients.records().set_wall(offset_us, zone_s);
     }
 
     /// Call after all events of a turn were handled, before polling actions: timers, sync points.
@@ -184,7 +184,7 @@ impl Engine {
 
     /// Gives out the lines of the access log since the last call and how many they are, if there are any.
     pub fn take_lines(&mut self, to: impl FnOnce(&[u8], u64)) {
-        self.clients.take_lines(to);
+        self.clients.records().take_lines(to);
     }
 
     /// Lines of the access log could not be written.

@@ -65,7 +65,7 @@ impl Clients {
     pub(super) fn invite_body(&mut self, slot: ExchangeKey, cx: &mut Context) {
         const LINE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
         self.conns.write(slot, |out| out.tail(&mut cx.spare).extend_from_slice(LINE));
-        self.note_interim(slot, LINE.len());
+        self.records.interim(slot, LINE.len());
         let session = self.conns.exchange(slot).session;
         self.conns.mark(session);
     }
@@ -84,7 +84,7 @@ impl Clients {
             out.extend_from_slice(b"\r\n");
             out.len() - start
         });
-        self.note_interim(slot, bytes);
+        self.records.interim(slot, bytes);
         let session = self.conns.exchange(slot).session;
         self.conns.mark(session);
     }
@@ -137,7 +137,7 @@ impl Clients {
             weir_http::finish_reply_head(out, framing, persistence);
             out.len() - start
         });
-        self.note_begun(slot, head.status, bytes, cx);
+        self.records.begun(slot, head.status, bytes, cx);
         let index = self.conns.exchange(slot).session;
         let session = self.conns.at_mut(index);
         if persistence == Persistence::Close && session.reading == Reading::Head {
@@ -197,7 +197,7 @@ impl Clients {
             write(out);
             out.len() - start
         });
-        self.note_begun(slot, status, bytes, cx);
+        self.records.begun(slot, status, bytes, cx);
         let now_us = cx.now_us;
         let session = self.conns.at_mut(index);
         session.reading = Reading::Tunnel;
@@ -242,7 +242,7 @@ impl Clients {
 
     /// The answer is complete.
     pub(super) fn answer_end(&mut self, slot: ExchangeKey, trailers: &[u8], cx: &mut Context) {
-        self.note_ended(slot, cx);
+        self.records.ended(slot, cx);
         self.release(slot);
         let exchange = self.conns.exchange_mut(slot);
         let index = exchange.session;
@@ -272,7 +272,7 @@ impl Clients {
         cx: &mut Context,
     ) {
         self.count_refusal(slot, cause, cx);
-        self.note_blame(slot, cause);
+        self.records.blame(slot, cause, || self.conns.standing(slot));
         let exchange = self.conns.exchange_mut(slot);
         exchange.want.close |= cause.ends_connection();
         let mut extra = self.proxy_lines(self.conns.exchange(slot).session, cause, cx);
@@ -339,14 +339,14 @@ impl Clients {
         exchange.want.close |= exchange.want.body_open || exchange.want.old || exchange.want.connect || draining;
         exchange.framing = AnswerFraming::Plain;
         let (close, head, index) = (exchange.want.close, exchange.want.head, exchange.session);
-        let logs = self.access.is_some();
+        let logs = self.records.are_kept();
         let head_bytes = self.conns.write(slot, |out| {
             let out = out.tail(&mut cx.spare);
             let start = out.len();
             encode(out, close, head);
             if logs { head_len(&out[start..]) } else { 0 }
         });
-        self.note_local(slot, status, head_bytes, cx);
+        self.records.made_here(slot, status, head_bytes, cx);
         self.conns.exchange_mut(slot).phase = Phase::Done;
         let session = self.conns.at_mut(index);
         if close && session.reading == Reading::Head {
@@ -363,8 +363,8 @@ impl Clients {
     pub(super) fn answer_failed(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
         if self.conns.exchange(slot).phase == Phase::Answering && !self.forget_beginning(slot, cx) {
             self.count_refusal(slot, cause, cx);
-            self.note_blame(slot, cause);
-            self.note_ended(slot, cx);
+            self.records.blame(slot, cause, || self.conns.standing(slot));
+            self.records.ended(slot, cx);
             self.truncate(slot, cx);
             return;
         }
@@ -377,7 +377,7 @@ impl Clients {
             return false;
         }
         self.take_back(slot, cx);
-        self.note_taken_back(slot);
+        self.records.taken_back(slot);
         true
     }
 
@@ -406,7 +406,7 @@ impl Clients {
             if first == ExchangeKey::NONE || self.conns.exchange(first).phase != Phase::Done {
                 break;
             }
-            self.note_complete(index, cx);
+            self.records.complete(index, || self.conns.ending(index, &cx.plan.client), cx);
             let done = self.conns.pop(index);
             closing = done.want.close;
             let session = self.conns.at_mut(index);

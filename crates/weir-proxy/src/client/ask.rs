@@ -172,7 +172,7 @@ impl Clients {
         let exchange = self.conns.exchange_mut(slot);
         (exchange.phase, exchange.patience_us, exchange.deadline_us) = (Phase::Waiting, patience_us, deadline_us);
         let (session, received_us) = (exchange.session, exchange.received_us);
-        self.note_forwarded(slot, upstream, cx);
+        self.records.forwarded(slot, upstream, cx);
         self.serial += 1;
         PendingRequest {
             id: self.conns.exchange_id(slot, cx),

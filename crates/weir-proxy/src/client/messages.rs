@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::cross::mail::AnswerHead;
 use crate::cross::retry_copy::RetryCopy;
 use crate::cross::router::Requests;
+use crate::observe::access::Placed;
 use crate::request::pending_request::{ExchangeId, LinkId, PendingRequest};
 
 impl Clients {
@@ -120,6 +121,13 @@ impl Clients {
             self.forget_beginning(id.index, cx);
         }
         kept
+    }
+
+    /// A request was put on a connection.
+    pub(crate) fn on_placed(&mut self, id: ExchangeId, placed: Placed) {
+        if self.conns.holds(id) {
+            self.records.placed(id.index, placed);
+        }
     }
 
     /// Holds the body of a request back, or goes on.

@@ -86,10 +86,8 @@ impl Clients {
         cx.counters.upstream_bytes_out.add(up);
         cx.counters.upstream_bytes_in.add(down);
         cx.counters.client_bytes_out.add(down);
-        self.note_body(self.conns.at(index).first, up, false, cx);
-        if let Some(access) = &mut self.access {
-            access.delivered(index, down, cx.now_us);
-        }
+        self.records.body(self.conns.at(index).first, up, false, cx);
+        self.records.delivered(index, down, cx);
         up + down > 0
     }
 

@@ -24,7 +24,7 @@ impl Clients {
     /// A client connected to a listener that serves this. Returns the token that names it, or None when it is not wanted (then close it).
     pub(crate) fn accepted(&mut self, socket: u64, peer: SocketAddr, serves: Serves, cx: &mut Context) -> Option<u64> {
         let index = self.conns.accept(socket, peer, serves == Serves::Forward, cx)?;
-        self.note_client(index, peer);
+        self.records.accepted(index, peer);
         Some(self.conns.token(index))
     }
 
@@ -396,9 +396,9 @@ impl Clients {
             ..ReplyConstraints::default()
         };
         let exchange = self.conns.push(index, want, cx);
-        self.note_request(exchange, head, fields, bytes, cx);
+        self.records.begin(exchange, head, fields, bytes, cx);
         if self.conns.at(index).flags.proxied {
-            self.note_user(exchange);
+            self.records.asked_by(exchange, self.conns.at(index).proxied.as_deref());
         }
         if !fields.oddities().is_empty() {
             self.conns.odd_request(index, fields.oddities(), cx);
@@ -417,7 +417,7 @@ impl Clients {
         session.reading = Reading::Closing;
         let want = ReplyConstraints { close: true, body_open: true, ..ReplyConstraints::default() };
         let exchange = self.conns.push(index, want, cx);
-        self.note_refused(exchange, bytes, since_us);
+        self.records.begin_refused(exchange, bytes, since_us);
         self.fail_exchange(exchange, cause, cx);
     }
 

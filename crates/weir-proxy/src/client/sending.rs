@@ -24,9 +24,7 @@ impl Clients {
         session.flags.sending = false;
         let tunnel = session.reading == Reading::Tunnel;
         let taken = std::mem::take(&mut session.inflight);
-        if let Some(access) = &mut self.access {
-            access.delivered(index, taken.into(), cx.now_us);
-        }
+        self.records.delivered(index, taken.into(), cx);
         if !session.output.is_empty() {
             self.conns.mark(index);
         } else if session.first == ExchangeKey::NONE || session.flags.tunnel_ended {
@@ -123,7 +121,7 @@ impl Clients {
 
     /// Ends a client's connection now. What it asked and was not answered is cancelled.
     pub(super) fn close_session(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
-        self.note_closed(index, why, cx);
+        self.records.closed(index, why, cx);
         self.drop_exchanges(index, why, cx);
         let client = self.conns.name(index, cx);
         let mut session = self.conns.remove(index);
@@ -155,7 +153,7 @@ impl Clients {
             if self.conns.at(index).relay.is_none() {
                 self.conns.cancel(first, hard, cx);
             }
-            self.note_abandoned(index, why, cx);
+            self.records.abandoned(index, why, || self.conns.ending(index, &cx.plan.client), cx);
             self.conns.pop(index);
         }
     }

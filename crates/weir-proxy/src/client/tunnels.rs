@@ -21,7 +21,7 @@ impl Clients {
         session.reading = Reading::Closing;
         session.flags.close = true;
         cx.counters.tunnels.sub(1);
-        self.note_complete(index, cx);
+        self.records.complete(index, || self.conns.ending(index, &cx.plan.client), cx);
         self.conns.pop(index);
         self.conns.mark(index);
     }
@@ -43,7 +43,7 @@ impl Clients {
         let session = self.conns.at_mut(index);
         session.since_us = cx.now_us;
         let exchange = session.first;
-        self.note_body(exchange, piece.len() as u64, false, cx);
+        self.records.body(exchange, piece.len() as u64, false, cx);
         self.body_to_link(exchange, piece, false, to, cx);
     }
 

@@ -42,7 +42,7 @@ impl Clients {
             discard: false,
         };
         self.conns.exchange_mut(exchange).want.body_open = true;
-        self.note_upload(exchange);
+        self.records.has_body(exchange);
         let now_us = cx.now_us;
         let session = self.conns.at_mut(index);
         session.upload = Some(Box::new(upload));
@@ -162,7 +162,7 @@ impl Clients {
         }
         let close = self.conns.exchange(exchange).want.close;
         self.conns.exchange_mut(exchange).want.body_open = false;
-        self.note_body(exchange, upload.received, true, cx);
+        self.records.body(exchange, upload.received, true, cx);
         if close {
             self.conns.at_mut(index).reading = Reading::Closing;
         }
@@ -217,8 +217,8 @@ impl Clients {
             return;
         }
         let exchange = upload.exchange;
-        self.note_body(exchange, upload.received, false, cx);
-        self.note_blame(exchange, cause);
+        self.records.body(exchange, upload.received, false, cx);
+        self.records.blame(exchange, cause, || self.conns.standing(exchange));
         if upload.streaming {
             self.conns.cancel(exchange, true, cx);
         }
@@ -237,7 +237,7 @@ impl Clients {
         session.flags.body_paused = false;
         if let Some(upload) = session.upload.take_if(|upload| upload.exchange == exchange) {
             session.reading = Reading::Closing;
-            self.note_body(exchange, upload.received, false, cx);
+            self.records.body(exchange, upload.received, false, cx);
         }
         self.conns.update_receive(index, cx);
     }
