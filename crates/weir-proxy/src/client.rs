@@ -13,9 +13,7 @@ mod answer;
 mod ask;
 pub(crate) mod connection;
 mod connections;
-mod decide;
 mod errands;
-pub(crate) mod forward_state;
 mod glitches;
 mod messages;
 mod patience;
@@ -25,9 +23,7 @@ mod sending;
 mod timers;
 mod tunnels;
 mod uploads;
-mod usage;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_http::Fields;
@@ -39,8 +35,7 @@ use crate::base::stamp::Stamper;
 use crate::client::connections::Connections;
 use crate::context::Context;
 use crate::cross::retry_copy::RetryCopies;
-use crate::forward::dns_cache::Names;
-use crate::forward::lookup::Errand;
+use crate::forward::decide::ForwardProxy;
 use crate::observe::histogram::Histogram;
 
 /// See the module.
@@ -55,10 +50,7 @@ pub(crate) struct Clients {
     shelf: RetryCopies,
     stamper: Stamper,
     serial: u64,
-    /// Of destinations of the forward proxy.
-    names: Names,
-    /// For the side thread.
-    errands: VecDeque<Errand>,
+    forward: ForwardProxy,
 }
 
 impl Clients {
@@ -84,8 +76,7 @@ impl Clients {
             shelf: RetryCopies::default(),
             stamper: Stamper::new(secret),
             serial: 0,
-            names: Names::default(),
-            errands: VecDeque::new(),
+            forward: ForwardProxy::default(),
         }
     }
 }

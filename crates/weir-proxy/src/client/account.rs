@@ -10,12 +10,12 @@ use std::sync::Arc;
 use weir_http::{Fields, RequestHead};
 
 use super::connections::Connections;
-use super::forward_state::ForwardState;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
 use crate::context::Context;
 use crate::ending::ClientEnd;
+use crate::forward::state::ForwardState;
 use crate::observe::access::{Access, Blame, Placed, Record, Stage};
 use crate::plan::{ClientPlan, Plan};
 

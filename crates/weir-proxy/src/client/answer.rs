@@ -12,6 +12,7 @@ use crate::client::connection::{AnswerFraming, Phase, Reading};
 use crate::context::Context;
 use crate::cross::mail::AnswerHead;
 use crate::ending::ClientEnd;
+use crate::forward::decide::proxy_lines;
 use crate::request::pending_request::{ClientName, LinkId};
 
 /// Media type of the file that tells browsers how to use the proxy.
@@ -275,7 +276,8 @@ impl Clients {
         self.records.blame(slot, cause, || self.conns.standing(slot));
         let exchange = self.conns.exchange_mut(slot);
         exchange.want.close |= cause.ends_connection();
-        let mut extra = self.proxy_lines(self.conns.exchange(slot).session, cause, cx);
+        let proxied = self.conns.at(self.conns.exchange(slot).session).flags.proxied;
+        let mut extra = if proxied { proxy_lines(cause, &cx.plan) } else { Vec::new() };
         put_date(&mut extra, cx.date());
         if cause.status() == 405 {
             extra.extend_from_slice(ALLOW);
@@ -357,6 +359,15 @@ impl Clients {
             self.abandon_upload(slot, cx);
         }
         self.advance(index, cx);
+    }
+
+    /// The request of an exchange got an answer of weir's own, or not all of its answer.
+    fn count_refusal(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
+        cx.counters.refusals.count(cause);
+        let session = self.conns.at(self.conns.exchange(slot).session);
+        if session.flags.proxied {
+            cx.usage.refused(session.account(), cause.word());
+        }
     }
 
     /// No server answered, or not to the end.

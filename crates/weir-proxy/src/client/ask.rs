@@ -13,6 +13,7 @@ use crate::cause::Cause;
 use crate::client::connection::Phase;
 use crate::context::Context;
 use crate::cross::router::Requests;
+use crate::forward::state::ForwardState;
 use crate::placement::balance::{Key, Method, hash_key};
 use crate::placement::cookie;
 use crate::request::outgoing::Outgoing;
@@ -83,9 +84,12 @@ impl Clients {
         if !cx.is_private(upstream as u16) {
             return None;
         }
-        let session = self.conns.exchange(slot).session;
-        self.conns.at_mut(session).flags.has_pool = true;
-        Some(Private { destination: self.destination(session), account: self.account_of(session) })
+        let session = self.conns.at_mut(self.conns.exchange(slot).session);
+        session.flags.has_pool = true;
+        Some(Private {
+            destination: session.proxied.as_deref().and_then(ForwardState::destination),
+            account: session.account(),
+        })
     }
 
     /// What became of a request on the servers' side.

@@ -10,13 +10,14 @@ use weir_http::{BodyReader, HeadScan};
 
 use crate::base::keys::{ClientKey, ExchangeKey, ServerIndex};
 use crate::base::output::{HIGH_BYTES, Output};
-use crate::client::forward_state::ForwardState;
+use crate::cause::{Cause, Local};
 use crate::context::Context;
 use crate::cross::mail::Mail;
 use crate::cross::retry_copy::RetryCopy;
+use crate::forward::state::ForwardState;
 use crate::observe::accounting::Account;
 use crate::observe::server_stats::ServerStats;
-use crate::plan::ClientPlan;
+use crate::plan::{ClientPlan, Plan};
 use crate::request::pending_request::{ClientName, LinkId};
 
 /// Where a client connection is in reading.
@@ -309,6 +310,22 @@ impl ClientConn {
     /// What it is as a client of the forward proxy.
     pub(super) fn forward_state(&mut self) -> &mut ForwardState {
         self.proxied.get_or_insert_default()
+    }
+
+    /// What its present request is charged to.
+    #[inline]
+    pub(super) fn account(&self) -> Account {
+        self.proxied.as_deref().map_or_else(Account::default, |proxied| proxied.account)
+    }
+
+    /// What was decided of its request, as a client of the forward proxy: the upstream that stands for all destinations.
+    pub(super) fn decided(&self, plan: &Plan) -> Result<usize, Local> {
+        let decision = self.proxied.as_deref().and_then(|proxied| proxied.decision.as_ref());
+        match (decision, &plan.forward) {
+            (Some(Ok(_)), Some(forward)) => Ok(forward.upstream),
+            (Some(Err(refused)), _) => Err(*refused),
+            _ => Err(Cause::NotDecided.into()),
+        }
     }
 
     /// Bytes that wait to be parsed.

@@ -13,6 +13,7 @@ use crate::client::connection::{ReadBuffer, Reading, ReplyConstraints};
 use crate::context::Context;
 use crate::cross::router::Requests;
 use crate::ending::ClientEnd;
+use crate::forward::decide::Asking;
 use crate::plan::Serves;
 
 impl Clients {
@@ -263,7 +264,12 @@ impl Clients {
     ) -> bool {
         let session = self.conns.at(index);
         match (session.first == ExchangeKey::NONE, session.flags.proxied) {
-            (true, true) => !self.decide(index, head, fields, bytes, cx),
+            (true, true) => {
+                let (client, token) = (self.conns.local_name(index), self.conns.token(index));
+                let session = self.conns.at_mut(index);
+                let by = Asking { client, token, peer: session.peer };
+                !self.forward.decide(by, session.forward_state(), head, fields, bytes, cx)
+            }
             (false, true) => true,
             (true, false) => false,
             (false, false) => {
@@ -296,7 +302,7 @@ impl Clients {
         };
         let exchange = self.add_exchange(index, head, fields, bytes, cx);
         if self.conns.at(index).flags.proxied {
-            self.count_use(index, head.method == Method::Connect, cx);
+            cx.usage.requested(self.conns.at(index).account(), head.method == Method::Connect);
         }
         if head.method == Method::Connect {
             self.conns.at_mut(index).reading = Reading::Await;
@@ -344,7 +350,7 @@ impl Clients {
             return Err(Cause::BodyTooLarge.into());
         }
         if proxied {
-            return self.decided(session, cx);
+            return self.conns.at(session).decided(&cx.plan);
         }
         let path = head.path.of(bytes);
         let path = if path.is_empty() { b"/" } else { path };
