@@ -29,54 +29,78 @@ use std::sync::Arc;
 use weir_http::Fields;
 
 use account::Records;
-pub(crate) use answer::{Lines, Stop};
+pub(crate) use answer::{Answers, Lines, Stop};
+use ask::Asks;
 
-use crate::base::stamp::Stamper;
+use crate::base::keys::ClientKey;
+use crate::client::connection::ClientConn;
 use crate::client::connections::Connections;
 use crate::context::Context;
-use crate::cross::retry_copy::RetryCopies;
 use crate::forward::decide::ForwardProxy;
 use crate::observe::histogram::Histogram;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Clients {
-    conns: Connections,
-    records: Records,
-    latency: Arc<Histogram>,
-    fields: Fields,
-    path: Vec<u8>,
-    /// Copies of requests that are with other workers.
-    shelf: RetryCopies,
-    stamper: Stamper,
-    serial: u64,
+    answers: Answers,
     forward: ForwardProxy,
+    asks: Asks,
+    /// Fields of the head that is read; kept for its memory.
+    fields: Fields,
+    /// The path that is routed; kept for its memory.
+    path: Vec<u8>,
 }
 
 impl Clients {
     /// Connections and requests, to be looked at.
     #[inline]
     pub(crate) fn conns(&self) -> &Connections {
-        &self.conns
+        &self.answers.conns
+    }
+
+    /// A connection.
+    ///
+    /// # Panics
+    /// When there is none: as [`Slab::at`](crate::base::slab::Slab::at).
+    #[inline]
+    fn conn(&self, index: ClientKey) -> &ClientConn {
+        self.answers.conns.at(index)
+    }
+
+    /// A connection, to change.
+    ///
+    /// # Panics
+    /// As [`Clients::conn`].
+    #[inline]
+    fn conn_mut(&mut self, index: ClientKey) -> &mut ClientConn {
+        self.answers.conns.at_mut(index)
+    }
+
+    /// Whether a connection is there still; only for use right after it was known to be.
+    #[inline]
+    fn is_there(&self, index: ClientKey) -> bool {
+        self.answers.conns.is_there(index)
+    }
+
+    /// What comes from the servers' side, and goes to clients.
+    #[inline]
+    pub(crate) fn answers(&mut self) -> &mut Answers {
+        &mut self.answers
     }
 
     /// The access log.
     pub(crate) fn records(&mut self) -> &mut Records {
-        &mut self.records
+        &mut self.answers.records
     }
 
     /// None yet. `secret`: see [`Parts`](crate::engine::Parts).
     pub(crate) fn new(latency: Arc<Histogram>, secret: [u64; 2], cx: &Context) -> Clients {
         Clients {
-            conns: Connections::default(),
-            records: Records::new(&cx.plan, cx.worker),
-            latency,
+            answers: Answers::new(latency, cx),
+            forward: ForwardProxy::default(),
+            asks: Asks::new(secret),
             fields: Fields::default(),
             path: Vec::new(),
-            shelf: RetryCopies::default(),
-            stamper: Stamper::new(secret),
-            serial: 0,
-            forward: ForwardProxy::default(),
         }
     }
 }

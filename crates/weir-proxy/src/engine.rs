@@ -156,7 +156,7 @@ impl Engine {
                 return Some(action);
             }
             if clients.conns().has_marked() {
-                let action = clients.poll_send(cx);
+                let action = clients.answers().poll_send(cx);
                 self.pass_on();
                 if action.is_some() {
                     return action;
@@ -269,7 +269,7 @@ impl Engine {
 
     /// What was sent to a client was taken (`ok`) or not. `spare` is the buffer, for reuse.
     pub fn client_sent(&mut self, token: u64, spare: Option<Vec<u8>>, ok: bool) {
-        self.clients.client_sent(token, spare, ok, &mut self.cx);
+        self.clients.answers().client_sent(token, spare, ok, &mut self.cx);
         self.pass_on();
     }
 

@@ -1,19 +1,23 @@
 //! Answers on their way to the client: framing for this client, order, end (stages order and reply).
 
+use std::sync::Arc;
+
 use weir_http::{Fields, Framing, Persistence, Pseudonym, ReplyBody, ReplyHead};
 
-use super::Clients;
-use super::account::head_len;
+use super::account::{Records, head_len};
+use super::connections::Connections;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::HIGH_BYTES;
 use crate::base::piece::Piece;
 use crate::cause::{Cause, Local};
-use crate::client::connection::{AnswerFraming, Phase, Reading};
+use crate::client::connection::{AnswerFraming, Phase, Reading, ReplyConstraints};
 use crate::context::Context;
 use crate::cross::mail::AnswerHead;
+use crate::cross::retry_copy::RetryCopies;
 use crate::ending::ClientEnd;
 use crate::forward::decide::proxy_lines;
-use crate::request::pending_request::{ClientName, LinkId};
+use crate::observe::histogram::Histogram;
+use crate::request::pending_request::{ClientName, LinkId, PendingRequest, RequestFlags};
 
 /// Media type of the file that tells browsers how to use the proxy.
 const PAC_TYPE: &str = "application/x-ns-proxy-autoconfig";
@@ -61,7 +65,60 @@ pub(crate) struct Stop {
     pub client: ClientName,
 }
 
-impl Clients {
+/// What clients are told: the answers to their requests in the order of those, and the ends of their connections.
+///
+/// Owns the tables, and says what happens in them to the access log. Nothing here can ask a server for anything: what has to be known there
+/// (nobody wants this any more, go on) is mail.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    pub(super) conns: Connections,
+    pub(super) records: Records,
+    /// Copies of requests that are with other workers.
+    copies: RetryCopies,
+    /// Time from the receipt of a request to the end of its answer, microseconds.
+    latency: Arc<Histogram>,
+}
+
+impl Answers {
+    /// None yet.
+    pub(super) fn new(latency: Arc<Histogram>, cx: &Context) -> Answers {
+        Answers {
+            conns: Connections::default(),
+            records: Records::new(&cx.plan, cx.worker),
+            copies: RetryCopies::default(),
+            latency,
+        }
+    }
+
+    /// The copy of a request is not needed any more.
+    #[inline]
+    pub(super) fn release(&mut self, slot: ExchangeKey) {
+        if let Some(kept) = self.conns.exchange_mut(slot).kept.take() {
+            self.copies.give_back(kept);
+        }
+    }
+
+    /// A request is with another worker.
+    pub(super) fn note_away(&mut self, worker: u16, ask: &PendingRequest, bytes: &[u8]) {
+        let exchange = self.conns.exchange_mut(ask.id.index);
+        (exchange.asked, exchange.link) = (worker, None);
+        if ask.traits.has(RequestFlags::RETRIABLE) && !ask.traits.has(RequestFlags::STREAMING) {
+            exchange.kept = Some(self.copies.keep(*ask, bytes));
+        }
+    }
+
+    /// Answers with an error behind everything that was asked before, and closes. `bytes` is what came of the request, from
+    /// `since_us` on.
+    pub(super) fn refuse(&mut self, index: ClientKey, cause: Cause, bytes: &[u8], since_us: u64, cx: &mut Context) {
+        let session = self.conns.at_mut(index);
+        session.flags.unread = true;
+        session.reading = Reading::Closing;
+        let want = ReplyConstraints { close: true, body_open: true, ..ReplyConstraints::default() };
+        let exchange = self.conns.push(index, want, cx);
+        self.records.begin_refused(exchange, bytes, since_us);
+        self.fail_exchange(exchange, cause, cx);
+    }
+
     /// 100 Continue for a request whose body this worker is going to read (RFC 9110 §10.1.1).
     pub(super) fn invite_body(&mut self, slot: ExchangeKey, cx: &mut Context) {
         const LINE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

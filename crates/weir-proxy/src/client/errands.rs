@@ -16,16 +16,21 @@ impl Clients {
             News::Resolved { name, asker, answer } => {
                 let waited = self.forward.on_resolved(&name, &asker, answer, cx.now_us);
                 for client in &waited.refused {
-                    if self.conns.knows(*client) {
-                        self.conns.at_mut(client.0).forward_state().no_room = Some(name.clone());
+                    if self.answers.conns.knows(*client) {
+                        self.conn_mut(client.0).forward_state().no_room = Some(name.clone());
                     }
                 }
-                waited.refused.into_iter().chain(waited.others).for_each(|client| self.conns.resume_decision(client));
+                waited
+                    .refused
+                    .into_iter()
+                    .chain(waited.others)
+                    .for_each(|client| self.answers.conns.resume_decision(client));
             }
             News::Verified { token, user, .. } => {
-                if let Some(index) = self.conns.of_token(token).filter(|index| self.conns.at(*index).flags.proxied) {
-                    self.conns.at_mut(index).forward_state().verdict = Some(user);
-                    self.conns.resume_decision(self.conns.local_name(index));
+                if let Some(index) = self.answers.conns.of_token(token).filter(|index| self.conn(*index).flags.proxied)
+                {
+                    self.conn_mut(index).forward_state().verdict = Some(user);
+                    self.answers.conns.resume_decision(self.answers.conns.local_name(index));
                 }
             }
         }

@@ -17,9 +17,42 @@ use crate::observe::glitch::ClientGlitch;
 use crate::plan::ClientPlan;
 
 impl ClientConn {
-    fn count_glitch(&mut self, glitch: ClientGlitch, times: u32, cx: &Context) {
+    /// Something strange came from it, that often.
+    pub(super) fn count_glitch(&mut self, glitch: ClientGlitch, times: u32, cx: &Context) {
         cx.counters.client_glitches[glitch as usize].add(times.into());
         self.glitches = self.glitches.saturating_add(times);
+    }
+
+    /// The head of a request is strange.
+    #[cold]
+    pub(super) fn count_oddities(&mut self, odd: Oddities, cx: &Context) {
+        for oddity in odd.iter() {
+            let glitch = match oddity {
+                Oddity::LeadingLine => ClientGlitch::LeadingLine,
+                Oddity::Underscore if cx.plan.client.underscores => continue,
+                Oddity::Underscore => ClientGlitch::Underscore,
+                Oddity::ListedInVain => ClientGlitch::ConnectionList,
+                Oddity::Repeated => ClientGlitch::FieldRepeated,
+                Oddity::OtherHost => ClientGlitch::OtherHost,
+                Oddity::VainUpgrade => ClientGlitch::UpgradeIgnored,
+                Oddity::ProxyField => ClientGlitch::ProxyField,
+                // Refused in a request.
+                Oddity::SpacedName | Oddity::Folded => continue,
+            };
+            self.count_glitch(glitch, 1, cx);
+        }
+    }
+
+    /// A request with a body begins: `unawaited` is one that expects 100 and didn't wait for it. Whether that is strange.
+    pub(super) fn judge_upload(&mut self, method: Method, unawaited: bool, cx: &Context) -> bool {
+        let unexpected = matches!(method, Method::Get | Method::Head | Method::Delete | Method::Trace);
+        if unexpected {
+            self.count_glitch(ClientGlitch::BodyUnexpected, 1, cx);
+        }
+        if unawaited {
+            self.count_glitch(ClientGlitch::BodyUnawaited, 1, cx);
+        }
+        unexpected || unawaited
     }
 
     /// Whether it ends, or has ended, because of its glitches.
@@ -35,48 +68,8 @@ impl ClientConn {
 }
 
 impl Connections {
-    /// The head of a request that has its exchange already is strange.
-    #[cold]
-    pub(super) fn odd_request(&mut self, index: ClientKey, odd: Oddities, cx: &Context) {
-        for oddity in odd.iter() {
-            let glitch = match oddity {
-                Oddity::LeadingLine => ClientGlitch::LeadingLine,
-                Oddity::Underscore if cx.plan.client.underscores => continue,
-                Oddity::Underscore => ClientGlitch::Underscore,
-                Oddity::ListedInVain => ClientGlitch::ConnectionList,
-                Oddity::Repeated => ClientGlitch::FieldRepeated,
-                Oddity::OtherHost => ClientGlitch::OtherHost,
-                Oddity::VainUpgrade => ClientGlitch::UpgradeIgnored,
-                Oddity::ProxyField => ClientGlitch::ProxyField,
-                // Refused in a request.
-                Oddity::SpacedName | Oddity::Folded => continue,
-            };
-            self.at_mut(index).count_glitch(glitch, 1, cx);
-        }
-        self.limit(index, cx);
-    }
-
-    /// The target of a request had to be encoded.
-    #[cold]
-    pub(super) fn odd_target(&mut self, index: ClientKey, cx: &Context) {
-        self.at_mut(index).count_glitch(ClientGlitch::TargetRaw, 1, cx);
-        self.limit(index, cx);
-    }
-
-    /// A request with a body begins: `unawaited` is one that expects 100 and didn't wait for it.
-    pub(super) fn judge_upload(&mut self, index: ClientKey, method: Method, unawaited: bool, cx: &Context) {
-        if matches!(method, Method::Get | Method::Head | Method::Delete | Method::Trace) {
-            self.at_mut(index).count_glitch(ClientGlitch::BodyUnexpected, 1, cx);
-            self.limit(index, cx);
-        }
-        if unawaited {
-            self.at_mut(index).count_glitch(ClientGlitch::BodyUnawaited, 1, cx);
-            self.limit(index, cx);
-        }
-    }
-
     /// Ends a connection that has made too many glitches behind what it asked last.
-    fn limit(&mut self, index: ClientKey, cx: &Context) {
+    pub(super) fn limit(&mut self, index: ClientKey, cx: &Context) {
         if self.at(index).ends_by_glitches(&cx.plan.client) {
             self.close_behind(index);
         }
@@ -87,29 +80,29 @@ impl Clients {
     /// The body of a request is strange. May end the request.
     #[cold]
     pub(super) fn odd_upload(&mut self, index: ClientKey, odd: BodyOddities, cx: &mut Context) {
-        let session = self.conns.at_mut(index);
+        let session = self.conn_mut(index);
         session.count_glitch(ClientGlitch::ChunkExtension, odd.extensions.into(), cx);
         session.count_glitch(ClientGlitch::ChunkCrumbs, odd.crumbs.into(), cx);
         session.count_glitch(ClientGlitch::TrailerDropped, odd.trailers.into(), cx);
-        self.conns.limit(index, cx);
+        self.answers.conns.limit(index, cx);
         let max = cx.plan.client.glitches_max;
         // The body under way may come to its end, but not go on like this for ever.
-        if max.is_some_and(|max| self.conns.at(index).glitches > max.saturating_mul(2)) {
-            self.upload_failed(index, Cause::Glitches, cx);
+        if max.is_some_and(|max| self.conn(index).glitches > max.saturating_mul(2)) {
+            self.answers.upload_failed(index, Cause::Glitches, cx);
         }
     }
 
     /// A head came in many small pieces. What came of it may be a complete request by now.
     #[cold]
     pub(super) fn head_in_pieces(&mut self, index: ClientKey, cx: &mut Context) {
-        let session = self.conns.at_mut(index);
+        let session = self.conn_mut(index);
         session.count_glitch(ClientGlitch::HeadPieces, 1, cx);
         if session.reading == Reading::Head && session.ends_by_glitches(&cx.plan.client) {
             let since_us = session.since_us;
             if let Some(stash) = session.stash.take() {
-                return self.refuse(index, Cause::Glitches, &stash.bytes[stash.start..], since_us, cx);
+                return self.answers.refuse(index, Cause::Glitches, &stash.bytes[stash.start..], since_us, cx);
             }
         }
-        self.conns.limit(index, cx);
+        self.answers.conns.limit(index, cx);
     }
 }

@@ -1,6 +1,6 @@
 //! What comes from the servers' side and goes there, besides requests.
 
-use super::Clients;
+use super::answer::Answers;
 use super::answer::{Lines, Stop};
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
@@ -9,24 +9,15 @@ use crate::client::connection::{Phase, Reading};
 use crate::context::Context;
 use crate::cross::mail::AnswerHead;
 use crate::cross::retry_copy::RetryCopy;
-use crate::cross::router::Requests;
 use crate::observe::access::Placed;
 use crate::request::pending_request::{ExchangeId, LinkId, PendingRequest};
 
-impl Clients {
+impl Answers {
     /// A request is here again.
     pub(crate) fn take_back(&mut self, slot: ExchangeKey, cx: &Context) {
         let exchange = self.conns.exchange_mut(slot);
         (exchange.asked, exchange.link) = (cx.worker, None);
         self.release(slot);
-    }
-
-    /// The copy of a request is not needed any more.
-    #[inline]
-    pub(super) fn release(&mut self, slot: ExchangeKey) {
-        if let Some(kept) = self.conns.exchange_mut(slot).kept.take() {
-            self.shelf.give_back(kept);
-        }
     }
 
     /// The head of an answer has come.
@@ -162,22 +153,5 @@ impl Clients {
             self.conns.exchange_mut(id.index).link = Some(link);
             self.on_body_flow(id, false, cx);
         }
-    }
-
-    // ---- towards the servers' side ----
-
-    /// A piece of a request body or of a tunnel.
-    pub(super) fn body_to_link(
-        &mut self,
-        slot: ExchangeKey,
-        piece: Piece<'_>,
-        end: bool,
-        to: &mut Requests<'_>,
-        cx: &mut Context,
-    ) {
-        let exchange = self.conns.exchange(slot);
-        let Some(link) = exchange.link else { return };
-        let client = self.conns.name(exchange.session, cx);
-        to.body(self.conns.exchange_id(slot, cx), client, link, piece, end, cx);
     }
 }

@@ -12,37 +12,60 @@ use crate::context::Context;
 use crate::ending::{ClientEnd, UpstreamEnd};
 use crate::request::pending_request::{ExchangeId, LinkId};
 
+impl Relay {
+    /// So much it has moved since it began, from the client and to it: how much that is since the last time, which is counted.
+    fn count(&mut self, moved: (u64, u64), cx: &mut Context) -> (u64, u64) {
+        let before = std::mem::replace(&mut self.moved, moved);
+        let (up, down) = (moved.0.saturating_sub(before.0), moved.1.saturating_sub(before.1));
+        self.stats.bytes_out.add(up);
+        self.stats.bytes_in.add(down);
+        cx.usage.moved(self.account, up, down);
+        cx.counters.client_bytes_in.add(up);
+        cx.counters.upstream_bytes_out.add(up);
+        cx.counters.upstream_bytes_in.add(down);
+        cx.counters.client_bytes_out.add(down);
+        (up, down)
+    }
+
+    /// Its client is gone: its upstream connection goes with it.
+    pub(super) fn end(&self, cx: &mut Context) {
+        self.stats.closes.count(UpstreamEnd::TunnelEnded);
+        cx.counters.upstream_closes.count(UpstreamEnd::TunnelEnded);
+        cx.actions.push_back(Action::CloseLink { socket: self.socket });
+    }
+}
+
 impl Clients {
     /// The same for the client of an exchange, when it is this worker's.
     pub(crate) fn want_relay_of(&mut self, id: ExchangeId, cx: &Context) {
-        if id.worker == cx.worker && self.conns.holds(id) {
-            self.conns.want_relay(self.conns.exchange(id.index).session, cx);
+        if id.worker == cx.worker && self.answers.conns.holds(id) {
+            self.answers.conns.want_relay(self.answers.conns.exchange(id.index).session, cx);
         }
     }
 
     /// The next tunnel whose bytes may be the driver's, if its server's connection is this worker's and its client's side is done: all
     /// that came before is with the driver, and nobody has ended. None: there is none.
     pub(crate) fn next_to_relay(&mut self, cx: &Context) -> Option<(ClientKey, LinkId)> {
-        self.conns.next_to_relay(cx)
+        self.answers.conns.next_to_relay(cx)
     }
 
     /// The driver moves the bytes of a tunnel from now on. What was needed to make it is given up: an idle tunnel is small.
     pub(crate) fn begin_relay(&mut self, index: ClientKey, relay: Relay, cx: &mut Context) {
         let server = relay.socket;
-        let session = self.conns.at_mut(index);
+        let session = self.conn_mut(index);
         session.relay = Some(Box::new(relay));
         session.proxied = session.proxied.take().filter(|proxied| proxied.seat.is_some());
         if let Some(proxied) = &mut session.proxied {
             proxied.forget_request();
         }
         cx.actions.push_back(Action::Relay { client: session.socket, server });
-        self.conns.arm(index, cx);
+        self.answers.conns.arm(index, cx);
     }
 
     /// Asks how much a client's tunnel has moved.
     pub(super) fn look_at_relay(&mut self, index: ClientKey, cx: &mut Context) {
-        let token = self.conns.token(index);
-        let session = self.conns.at_mut(index);
+        let token = self.answers.conns.token(index);
+        let session = self.conn_mut(index);
         if let Some(relay) = &mut session.relay {
             relay.looked_us = cx.now_us;
         }
@@ -52,11 +75,11 @@ impl Clients {
     /// So much a tunnel has moved, from its client and to it, since it is the driver's. One that has moved nothing for too long
     /// ends.
     pub(crate) fn relay_looked(&mut self, token: u64, from_client: u64, to_client: u64, cx: &mut Context) {
-        let Some(index) = self.conns.of_token(token) else { return };
+        let Some(index) = self.answers.conns.of_token(token) else { return };
         if self.count_relayed(index, from_client, to_client, cx) {
-            self.conns.at_mut(index).since_us = cx.now_us;
-        } else if self.conns.at(index).since_us + cx.plan.client.tunnel_timeout_us <= cx.now_us {
-            self.tunnel_timed_out(index, cx);
+            self.conn_mut(index).since_us = cx.now_us;
+        } else if self.conn(index).since_us + cx.plan.client.tunnel_timeout_us <= cx.now_us {
+            self.answers.tunnel_timed_out(index, cx);
         }
     }
 
@@ -69,32 +92,17 @@ impl Clients {
         by_client: bool,
         cx: &mut Context,
     ) {
-        let Some(index) = self.conns.of_token(token) else { return };
+        let Some(index) = self.answers.conns.of_token(token) else { return };
         self.count_relayed(index, from_client, to_client, cx);
-        self.close_session(index, if by_client { ClientEnd::ClientReset } else { ClientEnd::TunnelEnded }, cx);
+        self.answers.close_session(index, if by_client { ClientEnd::ClientReset } else { ClientEnd::TunnelEnded }, cx);
     }
 
     /// Counts what the driver has moved since the last time. False: nothing.
     fn count_relayed(&mut self, index: ClientKey, from_client: u64, to_client: u64, cx: &mut Context) -> bool {
-        let Some(relay) = &mut self.conns.at_mut(index).relay else { return false };
-        let before = std::mem::replace(&mut relay.moved, (from_client, to_client));
-        let (up, down) = (from_client.saturating_sub(before.0), to_client.saturating_sub(before.1));
-        relay.stats.bytes_out.add(up);
-        relay.stats.bytes_in.add(down);
-        cx.usage.moved(relay.account, up, down);
-        cx.counters.client_bytes_in.add(up);
-        cx.counters.upstream_bytes_out.add(up);
-        cx.counters.upstream_bytes_in.add(down);
-        cx.counters.client_bytes_out.add(down);
-        self.records.body(self.conns.at(index).first, up, false, cx);
-        self.records.delivered(index, down, cx);
+        let Some(relay) = &mut self.conn_mut(index).relay else { return false };
+        let (up, down) = relay.count((from_client, to_client), cx);
+        self.answers.records.body(self.conn(index).first, up, false, cx);
+        self.answers.records.delivered(index, down, cx);
         up + down > 0
-    }
-
-    /// The client of a tunnel that the driver moves is gone: its upstream connection goes with it.
-    pub(super) fn end_relay(&mut self, relay: &Relay, cx: &mut Context) {
-        relay.stats.closes.count(UpstreamEnd::TunnelEnded);
-        cx.counters.upstream_closes.count(UpstreamEnd::TunnelEnded);
-        cx.actions.push_back(Action::CloseLink { socket: relay.socket });
     }
 }

@@ -9,31 +9,32 @@ use super::Clients;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::{Input, Piece};
 use crate::cause::{Cause, Local};
-use crate::client::connection::{ReadBuffer, Reading, ReplyConstraints};
+use crate::client::connection::{ClientConn, ReadBuffer, Reading, ReplyConstraints};
 use crate::context::Context;
 use crate::cross::router::Requests;
 use crate::ending::ClientEnd;
 use crate::forward::decide::Asking;
-use crate::plan::Serves;
+use crate::observe::glitch::ClientGlitch;
+use crate::plan::{Plan, Serves};
 
 impl Clients {
     /// Finishes what is under way: see [`Engine::drain`](crate::engine::Engine::drain).
     pub(crate) fn drain(&mut self, cx: &mut Context) {
-        self.conns.drain(cx);
+        self.answers.conns.drain(cx);
     }
 
     /// A client connected to a listener that serves this. Returns the token that names it, or None when it is not wanted (then close it).
     pub(crate) fn accepted(&mut self, socket: u64, peer: SocketAddr, serves: Serves, cx: &mut Context) -> Option<u64> {
-        let index = self.conns.accept(socket, peer, serves == Serves::Forward, cx)?;
-        self.records.accepted(index, peer);
-        Some(self.conns.token(index))
+        let index = self.answers.conns.accept(socket, peer, serves == Serves::Forward, cx)?;
+        self.answers.records.accepted(index, peer);
+        Some(self.answers.conns.token(index))
     }
 
     /// A client sent bytes.
     pub(crate) fn client_received(&mut self, token: u64, input: &Input<'_>, to: &mut Requests<'_>, cx: &mut Context) {
-        let Some(index) = self.conns.of_token(token) else { return };
+        let Some(index) = self.answers.conns.of_token(token) else { return };
         cx.counters.client_bytes_in.add(input.bytes.len() as u64);
-        let session = self.conns.at_mut(index);
+        let session = self.conn_mut(index);
         match session.reading {
             Reading::Tunnel => self.tunnel_from_client(index, input.piece(0..input.bytes.len()), to, cx),
             Reading::Closing | Reading::Linger => session.flags.unread = true,
@@ -49,7 +50,7 @@ impl Clients {
                     session.since_us = cx.now_us;
                 }
                 self.parse_stash(index, to, cx);
-                if in_pieces && self.conns.is_there(index) {
+                if in_pieces && self.is_there(index) {
                     self.head_in_pieces(index, cx);
                 }
             }
@@ -58,17 +59,17 @@ impl Clients {
                 self.keep_rest(index, &input.bytes[used..], cx);
             }
         }
-        if self.conns.is_there(index) {
-            self.conns.update_receive(index, cx);
+        if self.is_there(index) {
+            self.answers.conns.update_receive(index, cx);
         }
     }
 
     /// Keeps what can't be parsed yet.
     fn keep_rest(&mut self, index: ClientKey, rest: &[u8], cx: &mut Context) {
-        if rest.is_empty() || !self.conns.is_there(index) {
+        if rest.is_empty() || !self.is_there(index) {
             return;
         }
-        let session = self.conns.at_mut(index);
+        let session = self.conn_mut(index);
         if matches!(session.reading, Reading::Closing | Reading::Linger) {
             session.flags.unread = true;
             return;
@@ -77,17 +78,17 @@ impl Clients {
         stash.bytes.extend_from_slice(rest);
         if session.reading == Reading::Head {
             session.since_us = cx.now_us;
-            self.conns.arm(index, cx);
+            self.answers.conns.arm(index, cx);
         }
     }
 
     /// Looks again at what waits of the input of a connection, if there is any: at all of it that is due.
     pub(crate) fn read_on(&mut self, to: &mut Requests<'_>, cx: &mut Context) -> bool {
-        let Some(client @ (index, _)) = self.conns.next_to_parse() else { return false };
-        if !self.conns.knows(client) {
+        let Some(client @ (index, _)) = self.answers.conns.next_to_parse() else { return false };
+        if !self.answers.conns.knows(client) {
             return true;
         }
-        let session = self.conns.at(index);
+        let session = self.conn(index);
         if session.stash.is_none() && session.flags.ended && session.reading == Reading::Tunnel {
             self.tunnel_client_ended(index, to, cx);
         } else {
@@ -98,11 +99,11 @@ impl Clients {
 
     /// Parses what waits, as far as it goes.
     pub(super) fn parse_stash(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let Some(mut stash) = self.conns.at_mut(index).stash.take() else { return };
-        if self.conns.at(index).reading == Reading::Tunnel {
+        let Some(mut stash) = self.conn_mut(index).stash.take() else { return };
+        if self.conn(index).reading == Reading::Tunnel {
             let rest = Bytes::from(stash.bytes).slice(stash.start..);
             self.tunnel_from_client(index, Piece::Kept(rest), to, cx);
-            if self.conns.at(index).flags.ended {
+            if self.conn(index).flags.ended {
                 self.tunnel_client_ended(index, to, cx);
             }
             return;
@@ -115,24 +116,24 @@ impl Clients {
             // Also when nothing could be taken: a scan that has found an end would go on to the next head.
             stash.begin_head();
         }
-        if !self.conns.is_there(index) {
+        if !self.is_there(index) {
             return;
         }
         if stash.start < stash.bytes.len() {
             self.keep_stash(index, stash, progress, cx);
         }
-        if self.conns.at(index).flags.ended {
+        if self.conn(index).flags.ended {
             self.input_ended(index, to, cx);
         }
-        if self.conns.is_there(index) {
-            self.conns.update_receive(index, cx);
+        if self.is_there(index) {
+            self.answers.conns.update_receive(index, cx);
         }
     }
 
     /// Puts back what could not be parsed yet. `progress`: something was, so that a new head begins here.
     fn keep_stash(&mut self, index: ClientKey, stash: Box<ReadBuffer>, progress: bool, cx: &mut Context) {
         let since_us = cx.now_us;
-        let session = self.conns.at_mut(index);
+        let session = self.conn_mut(index);
         if matches!(session.reading, Reading::Closing | Reading::Linger) {
             session.flags.unread = true;
             return;
@@ -141,18 +142,18 @@ impl Clients {
             session.since_us = since_us;
         }
         session.stash = Some(stash);
-        self.conns.arm(index, cx);
+        self.answers.conns.arm(index, cx);
     }
 
     /// Looks for the end of a head that comes in pieces, each byte once. An error is answered here.
     fn head_is_whole(&mut self, index: ClientKey, stash: &mut ReadBuffer, cx: &mut Context) -> bool {
-        if self.conns.at(index).reading != Reading::Head {
+        if self.conn(index).reading != Reading::Head {
             return true;
         }
         match stash.scan.find(&stash.bytes[stash.start..], &cx.plan.client.head) {
             Ok(found) => found.is_some(),
             Err(error) => {
-                self.refuse_head(index, error, &stash.bytes[stash.start..], cx);
+                self.answers.refuse(index, error.into(), &stash.bytes[stash.start..], cx.now_us, cx);
                 false
             }
         }
@@ -161,8 +162,8 @@ impl Clients {
     /// Reads requests from the start of `input` until it is used up or nothing more may be taken. Returns the bytes used.
     fn parse(&mut self, index: ClientKey, input: &Input<'_>, to: &mut Requests<'_>, cx: &mut Context) -> usize {
         let mut at = 0;
-        while at < input.bytes.len() && self.conns.is_there(index) {
-            let session = self.conns.at(index);
+        while at < input.bytes.len() && self.is_there(index) {
+            let session = self.conn(index);
             let used = match session.reading {
                 Reading::Head if session.may_ask(&cx.plan.client) => self.parse_head(index, input, at, to, cx),
                 Reading::Body if !session.flags.body_paused => self.upload_received(index, input, at, to, cx),
@@ -209,14 +210,16 @@ impl Clients {
             Ok(Some(encoded)) => encoded,
             Ok(None) => return 0,
             Err(error) => {
-                self.refuse_head(index, error, rest, cx);
+                self.answers.refuse(index, error.into(), rest, cx.now_us, cx);
                 return 0;
             }
         };
         let parsed = weir_http::parse_request(&encoded.bytes, &cx.plan.client.head, fields);
         let used = self.take_head(index, parsed, fields, &Input::borrowed(&encoded.bytes), 0, to, cx);
-        if used > 0 && self.conns.is_there(index) {
-            self.conns.odd_target(index, cx);
+        if used > 0 && self.is_there(index) {
+            // The target of a request had to be encoded.
+            self.conn_mut(index).count_glitch(ClientGlitch::TargetRaw, 1, cx);
+            self.answers.conns.limit(index, cx);
         }
         used.saturating_sub(encoded.added)
     }
@@ -236,9 +239,9 @@ impl Clients {
         match parsed {
             Ok(None) => 0,
             Ok(Some(head)) if self.must_wait(index, &head, fields, rest, cx) => {
-                let session = self.conns.at_mut(index);
+                let session = self.conn_mut(index);
                 (session.reading, session.since_us) = (Reading::Await, cx.now_us);
-                self.conns.arm(index, cx);
+                self.answers.conns.arm(index, cx);
                 0
             }
             Ok(Some(head)) => {
@@ -246,7 +249,7 @@ impl Clients {
                 head.bytes
             }
             Err(error) => {
-                self.refuse_head(index, error, rest, cx);
+                self.answers.refuse(index, error.into(), rest, cx.now_us, cx);
                 0
             }
         }
@@ -262,25 +265,25 @@ impl Clients {
         bytes: &[u8],
         cx: &mut Context,
     ) -> bool {
-        let session = self.conns.at(index);
+        let session = self.conn(index);
         match (session.first == ExchangeKey::NONE, session.flags.proxied) {
             (true, true) => {
-                let (client, token) = (self.conns.local_name(index), self.conns.token(index));
-                let session = self.conns.at_mut(index);
+                let (client, token) = (self.answers.conns.local_name(index), self.answers.conns.token(index));
+                let session = self.answers.conns.at_mut(index);
                 let by = Asking { client, token, peer: session.peer };
                 !self.forward.decide(by, session.forward_state(), head, fields, bytes, cx)
             }
             (false, true) => true,
             (true, false) => false,
             (false, false) => {
-                let to = if cx.has_private { self.route(index, head, bytes, cx).ok() } else { None };
+                let to = if cx.has_private {
+                    route(self.answers.conns.at(index), head, bytes, &cx.plan, &mut self.path).ok()
+                } else {
+                    None
+                };
                 head.upgrade.is_some() || to.is_some_and(|to| cx.is_private(to as u16))
             }
         }
-    }
-
-    fn refuse_head(&mut self, index: ClientKey, error: RequestError, bytes: &[u8], cx: &mut Context) {
-        self.refuse(index, error.into(), bytes, cx.now_us, cx);
     }
 
     /// Decides what becomes of a request: answered here, forwarded at once, or read on for its body.
@@ -296,69 +299,33 @@ impl Clients {
     ) {
         cx.counters.requests.add(1);
         let bytes = &input.bytes[at..];
-        let upstream = match self.route(index, head, bytes, cx) {
+        let upstream = match route(self.answers.conns.at(index), head, bytes, &cx.plan, &mut self.path) {
             Ok(upstream) => upstream,
             Err(local) => return self.answer_locally(index, head, fields, bytes, local, cx),
         };
         let exchange = self.add_exchange(index, head, fields, bytes, cx);
-        if self.conns.at(index).flags.proxied {
-            cx.usage.requested(self.conns.at(index).account(), head.method == Method::Connect);
+        if self.conn(index).flags.proxied {
+            cx.usage.requested(self.conn(index).account(), head.method == Method::Connect);
         }
         if head.method == Method::Connect {
-            self.conns.at_mut(index).reading = Reading::Await;
-            self.open_tunnel(exchange, upstream, to, cx);
-            self.conns.arm(index, cx);
+            self.conn_mut(index).reading = Reading::Await;
+            self.asks.open_tunnel(&mut self.answers, exchange, upstream, to, cx);
+            self.answers.conns.arm(index, cx);
             return;
         }
         match head.body {
             RequestBody::None | RequestBody::Length(0) => {
                 if head.upgrade.is_some() {
                     // Before it is forwarded: it may be answered at once.
-                    self.conns.at_mut(index).reading = Reading::Await;
+                    self.conn_mut(index).reading = Reading::Await;
                 }
-                self.forward(exchange, upstream, head, fields, bytes, &[], None, to, cx);
+                self.asks.forward(&mut self.answers, exchange, upstream, head, fields, bytes, &[], None, to, cx);
             }
             RequestBody::Length(length) => self.begin_upload(index, exchange, head, bytes, Some(length), cx),
             RequestBody::Chunked => self.begin_upload(index, exchange, head, bytes, None, cx),
         }
-        if self.conns.is_there(index) {
-            self.conns.arm(index, cx);
-        }
-    }
-
-    /// The upstream for a request, or what weir answers by itself.
-    pub(super) fn route(
-        &mut self,
-        session: ClientKey,
-        head: &RequestHead,
-        bytes: &[u8],
-        cx: &Context,
-    ) -> Result<usize, Local> {
-        let proxied = self.conns.at(session).flags.proxied;
-        if head.via_loop {
-            return Err(Cause::Loop.into());
-        }
-        if !proxied && (head.method == Method::Connect || head.form == TargetForm::Authority) {
-            return Err(Cause::ConnectRefused.into());
-        }
-        if head.max_forwards == Some(0) && matches!(head.method, Method::Trace | Method::Options) {
-            return Err(if head.method == Method::Trace { Cause::MaxForwards.into() } else { Local::Options });
-        }
-        if let (RequestBody::Length(length), Some(max)) = (head.body, cx.plan.client.body_bytes_max)
-            && length > max
-        {
-            return Err(Cause::BodyTooLarge.into());
-        }
-        if proxied {
-            return self.conns.at(session).decided(&cx.plan);
-        }
-        let path = head.path.of(bytes);
-        let path = if path.is_empty() { b"/" } else { path };
-        let found = cx.plan.routes.find(head.authority.of(bytes), path, head.method_span.of(bytes), &mut self.path);
-        match found {
-            Ok(Some(upstream)) => Ok(upstream),
-            Ok(None) => Err(Cause::NoRoute.into()),
-            Err(_) => Err(Cause::Path.into()),
+        if self.is_there(index) {
+            self.answers.conns.arm(index, cx);
         }
     }
 
@@ -374,14 +341,14 @@ impl Clients {
     ) {
         let exchange = self.add_exchange(index, head, fields, bytes, cx);
         let has_more = !head.body.is_empty() || head.method == Method::Connect;
-        let slot = self.conns.exchange_mut(exchange);
+        let slot = self.answers.conns.exchange_mut(exchange);
         slot.want.close |= has_more;
         slot.want.body_open = has_more;
         if has_more {
             // At once: with answers in front of this one, parsing would go on.
-            self.conns.at_mut(index).reading = Reading::Closing;
+            self.conn_mut(index).reading = Reading::Closing;
         }
-        self.answer_local(exchange, local, cx);
+        self.answers.answer_local(exchange, local, cx);
     }
 
     /// Appends an exchange for a request to its session's list.
@@ -396,41 +363,31 @@ impl Clients {
         let want = ReplyConstraints {
             head: head.method == Method::Head,
             old: head.version == Version::Http10,
-            close: !head.persist || self.conns.is_draining(),
+            close: !head.persist || self.answers.conns.is_draining(),
             trailers: head.te_trailers,
             connect: head.method == Method::Connect,
             ..ReplyConstraints::default()
         };
-        let exchange = self.conns.push(index, want, cx);
-        self.records.begin(exchange, head, fields, bytes, cx);
-        if self.conns.at(index).flags.proxied {
-            self.records.asked_by(exchange, self.conns.at(index).proxied.as_deref());
+        let exchange = self.answers.conns.push(index, want, cx);
+        self.answers.records.begin(exchange, head, fields, bytes, cx);
+        if self.conn(index).flags.proxied {
+            let client = self.answers.conns.at(index).proxied.as_deref();
+            self.answers.records.asked_by(exchange, client);
         }
         if !fields.oddities().is_empty() {
-            self.conns.odd_request(index, fields.oddities(), cx);
+            self.conn_mut(index).count_oddities(fields.oddities(), cx);
+            self.answers.conns.limit(index, cx);
         }
         if want.close {
-            self.conns.at_mut(index).reading = Reading::Closing;
+            self.conn_mut(index).reading = Reading::Closing;
         }
         exchange
     }
 
-    /// Answers with an error behind everything that was asked before, and closes. `bytes` is what came of the request, from
-    /// `since_us` on.
-    pub(super) fn refuse(&mut self, index: ClientKey, cause: Cause, bytes: &[u8], since_us: u64, cx: &mut Context) {
-        let session = self.conns.at_mut(index);
-        session.flags.unread = true;
-        session.reading = Reading::Closing;
-        let want = ReplyConstraints { close: true, body_open: true, ..ReplyConstraints::default() };
-        let exchange = self.conns.push(index, want, cx);
-        self.records.begin_refused(exchange, bytes, since_us);
-        self.fail_exchange(exchange, cause, cx);
-    }
-
     /// A client closed its sending direction. What it sent before that and waits is still served.
     pub(crate) fn client_ended(&mut self, token: u64, to: &mut Requests<'_>, cx: &mut Context) {
-        let Some(index) = self.conns.of_token(token) else { return };
-        let session = self.conns.at_mut(index);
+        let Some(index) = self.answers.conns.of_token(token) else { return };
+        let session = self.conn_mut(index);
         session.flags.ended = true;
         if session.stash.is_some() && matches!(session.reading, Reading::Head | Reading::Body) {
             self.parse_stash(index, to, cx);
@@ -441,17 +398,17 @@ impl Clients {
 
     /// Nothing follows what was received: draws the consequences as far as that is parsed.
     fn input_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let session = self.conns.at_mut(index);
+        let session = self.conn_mut(index);
         match session.reading {
             Reading::Tunnel => self.tunnel_client_ended(index, to, cx),
-            Reading::Linger => self.close_session(index, self.conns.at(index).orderly_end(&cx.plan.client), cx),
-            Reading::Body if session.stash.is_none() => self.upload_failed(index, Cause::BodyTruncated, cx),
+            Reading::Linger => self.answers.close_session(index, self.conn(index).orderly_end(&cx.plan.client), cx),
+            Reading::Body if session.stash.is_none() => self.answers.upload_failed(index, Cause::BodyTruncated, cx),
             Reading::Body | Reading::Await => {}
             Reading::Head | Reading::Closing => {
                 let waits = session.stash.is_some() && !session.may_ask(&cx.plan.client);
-                let session = self.conns.at_mut(index);
+                let session = self.conn_mut(index);
                 if session.has_sent_all() {
-                    self.close_session(index, ClientEnd::ClientClosed, cx);
+                    self.answers.close_session(index, ClientEnd::ClientClosed, cx);
                 } else if !waits {
                     session.reading = Reading::Closing;
                     session.stash = None;
@@ -463,8 +420,44 @@ impl Clients {
 
     /// A client's connection broke.
     pub(crate) fn client_failed(&mut self, token: u64, cx: &mut Context) {
-        if let Some(index) = self.conns.of_token(token) {
-            self.close_session(index, ClientEnd::ClientReset, cx);
+        if let Some(index) = self.answers.conns.of_token(token) {
+            self.answers.close_session(index, ClientEnd::ClientReset, cx);
         }
+    }
+}
+
+/// The upstream for a request, or what weir answers by itself. `scratch` is memory for a path.
+pub(super) fn route(
+    session: &ClientConn,
+    head: &RequestHead,
+    bytes: &[u8],
+    plan: &Plan,
+    scratch: &mut Vec<u8>,
+) -> Result<usize, Local> {
+    let proxied = session.flags.proxied;
+    if head.via_loop {
+        return Err(Cause::Loop.into());
+    }
+    if !proxied && (head.method == Method::Connect || head.form == TargetForm::Authority) {
+        return Err(Cause::ConnectRefused.into());
+    }
+    if head.max_forwards == Some(0) && matches!(head.method, Method::Trace | Method::Options) {
+        return Err(if head.method == Method::Trace { Cause::MaxForwards.into() } else { Local::Options });
+    }
+    if let (RequestBody::Length(length), Some(max)) = (head.body, plan.client.body_bytes_max)
+        && length > max
+    {
+        return Err(Cause::BodyTooLarge.into());
+    }
+    if proxied {
+        return session.decided(plan);
+    }
+    let path = head.path.of(bytes);
+    let path = if path.is_empty() { b"/" } else { path };
+    let found = plan.routes.find(head.authority.of(bytes), path, head.method_span.of(bytes), scratch);
+    match found {
+        Ok(Some(upstream)) => Ok(upstream),
+        Ok(None) => Err(Cause::NoRoute.into()),
+        Err(_) => Err(Cause::Path.into()),
     }
 }

@@ -1,6 +1,6 @@
 //! What is sent to clients, and the ends of their connections (stage reply).
 
-use super::Clients;
+use super::answer::Answers;
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::Out;
@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::cross::mail::Mail;
 use crate::ending::ClientEnd;
 
-impl Clients {
+impl Answers {
     /// What was sent to a client was taken (`ok`) or not. `spare` is the buffer, for reuse.
     pub(crate) fn client_sent(&mut self, token: u64, spare: Option<Vec<u8>>, ok: bool, cx: &mut Context) {
         if let Some(buffer) = spare {
@@ -128,7 +128,7 @@ impl Clients {
         if session.flags.has_pool {
             cx.post(cx.worker, Mail::Gone { client: index });
         }
-        session.relay.iter().for_each(|relay| self.end_relay(relay, cx));
+        session.relay.iter().for_each(|relay| relay.end(cx));
         session.resume_sources(client, cx);
         cx.counters.client_connections.sub(1);
         if session.reading == Reading::Tunnel {

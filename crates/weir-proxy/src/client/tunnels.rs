@@ -3,6 +3,8 @@
 //! Bound: [`super::HIGH_BYTES`] unsent each way; the tunnel's time-out, and the client's send time-out for what is left to say.
 
 use super::Clients;
+use super::answer::Answers;
+use super::ask::send_body;
 use crate::base::keys::ClientKey;
 use crate::base::piece::Piece;
 use crate::client::connection::Reading;
@@ -11,6 +13,32 @@ use crate::cross::router::Requests;
 use crate::ending::{ClientEnd, Timeout};
 
 impl Clients {
+    /// The client of a tunnel sent bytes.
+    pub(super) fn tunnel_from_client(
+        &mut self,
+        index: ClientKey,
+        piece: Piece<'_>,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) {
+        let session = self.conn_mut(index);
+        session.since_us = cx.now_us;
+        let exchange = session.first;
+        self.answers.records.body(exchange, piece.len() as u64, false, cx);
+        send_body(&self.answers.conns, exchange, piece, false, to, cx);
+    }
+
+    pub(super) fn tunnel_client_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+        let session = self.conn(index);
+        let (exchange, over) = (session.first, session.flags.shut);
+        send_body(&self.answers.conns, exchange, Piece::Borrowed(&[]), true, to, cx);
+        if over {
+            self.answers.close_session(index, ClientEnd::TunnelEnded, cx);
+        }
+    }
+}
+
+impl Answers {
     /// The upstream's side of a tunnel broke: its client gets what there is, then the end.
     pub(super) fn break_tunnel(&mut self, index: ClientKey, cx: &mut Context) {
         let session = self.conns.at_mut(index);
@@ -30,30 +58,6 @@ impl Clients {
     pub(super) fn tunnel_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
         cx.counters.timeouts.count(Timeout::Tunnel);
         self.close_session(index, ClientEnd::TunnelTimeout, cx);
-    }
-
-    /// The client of a tunnel sent bytes.
-    pub(super) fn tunnel_from_client(
-        &mut self,
-        index: ClientKey,
-        piece: Piece<'_>,
-        to: &mut Requests<'_>,
-        cx: &mut Context,
-    ) {
-        let session = self.conns.at_mut(index);
-        session.since_us = cx.now_us;
-        let exchange = session.first;
-        self.records.body(exchange, piece.len() as u64, false, cx);
-        self.body_to_link(exchange, piece, false, to, cx);
-    }
-
-    pub(super) fn tunnel_client_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let session = self.conns.at(index);
-        let (exchange, over) = (session.first, session.flags.shut);
-        self.body_to_link(exchange, Piece::Borrowed(&[]), true, to, cx);
-        if over {
-            self.close_session(index, ClientEnd::TunnelEnded, cx);
-        }
     }
 
     /// The upstream of a tunnel has closed its direction.
