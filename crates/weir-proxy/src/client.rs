@@ -5,6 +5,13 @@
 //! to know (nobody wants this answer any more, don't read on for this client) goes by mail. Answers come by
 //! [`Replies`](crate::cross::router::Replies).
 //!
+//! [`Clients`] reads: heads, bodies, tunnels; and looks at what has waited for too long. Below it, each without a way back up:
+//!
+//! - [`Asks`] forwards requests, `ForwardProxy` decides about those of its clients;
+//! - [`Answers`] says something to clients: answers in their order, sends, the ends of connections;
+//! - [`Connections`] has the tables and who is to be looked at next, [`Records`] what the access log learns;
+//! - `ClientConn` and `Exchange` (`connection.rs`) are one connection and one request, and change their states in one place each.
+//!
 //! Invariants: answers leave in the order of requests; `held_bytes` of a connection is the sum of what its exchanges hold, the first one
 //! aside; `queued` <= `queue` + 1; whatever is waited for has its timer ([`Connections::audit`]). Bounds: docs/buffers.md.
 

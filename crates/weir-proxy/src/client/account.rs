@@ -50,7 +50,7 @@ impl Connections {
     /// Where an exchange stands.
     pub(super) fn standing(&self, slot: ExchangeKey) -> Standing {
         let exchange = self.exchange(slot);
-        Standing { phase: exchange.phase, is_tunnel: self.at(exchange.session).reading == Reading::Tunnel }
+        Standing { phase: exchange.phase(), is_tunnel: self.at(exchange.session).reading() == Reading::Tunnel }
     }
 
     /// What a record has to know when the first exchange of a connection ends.

@@ -112,7 +112,7 @@ impl Answers {
     pub(super) fn refuse(&mut self, index: ClientKey, cause: Cause, bytes: &[u8], since_us: u64, cx: &mut Context) {
         let session = self.conns.at_mut(index);
         session.flags.unread = true;
-        session.reading = Reading::Closing;
+        session.read_as(Reading::Closing);
         let want = ReplyConstraints { close: true, body_open: true, ..ReplyConstraints::default() };
         let exchange = self.conns.push(index, want, cx);
         self.records.begin_refused(exchange, bytes, since_us);
@@ -163,7 +163,7 @@ impl Answers {
         cx.counters.answer(head.status);
         let draining = self.conns.is_draining();
         let exchange = self.conns.exchange_mut(slot);
-        exchange.phase = Phase::Answering;
+        exchange.enter(Phase::Answering);
         exchange.link = Some(link);
         exchange.await_more(cx.now_us);
         // What was asked behind it is answered before a drain closes the connection.
@@ -198,9 +198,9 @@ impl Answers {
         self.records.begun(slot, head.status, bytes, cx);
         let index = self.conns.exchange(slot).session;
         let session = self.conns.at_mut(index);
-        if persistence == Persistence::Close && session.reading == Reading::Head {
+        if persistence == Persistence::Close {
             // Nobody could get the answer to what follows.
-            session.reading = Reading::Closing;
+            session.take_no_more();
         }
         self.conns.mark(index);
     }
@@ -246,7 +246,7 @@ impl Answers {
         cx.counters.tunnels.add(1);
         cx.counters.tunnels_opened.add(1);
         let exchange = self.conns.exchange_mut(slot);
-        exchange.phase = Phase::Answering;
+        exchange.enter(Phase::Answering);
         exchange.link = Some(link);
         let index = exchange.session;
         let bytes = self.conns.write(slot, |out| {
@@ -258,7 +258,7 @@ impl Answers {
         self.records.begun(slot, status, bytes, cx);
         let now_us = cx.now_us;
         let session = self.conns.at_mut(index);
-        session.reading = Reading::Tunnel;
+        session.read_as(Reading::Tunnel);
         session.since_us = now_us;
         if session.stash.is_some() || session.flags.ended {
             // What came behind the request is for the tunnel.
@@ -288,7 +288,7 @@ impl Answers {
             }
         });
         let session = self.conns.at_mut(index);
-        if session.reading == Reading::Tunnel {
+        if session.reading() == Reading::Tunnel {
             session.since_us = cx.now_us;
         }
         // The first answer must not wait for the later ones, which wait for it.
@@ -304,7 +304,7 @@ impl Answers {
         self.release(slot);
         let exchange = self.conns.exchange_mut(slot);
         let index = exchange.session;
-        exchange.phase = Phase::Done;
+        exchange.enter(Phase::Done);
         self.latency.record(cx.now_us.saturating_sub(exchange.received_us));
         if exchange.framing == AnswerFraming::Chunked {
             let trailers = if exchange.want.trailers { trailers } else { &[] };
@@ -406,11 +406,11 @@ impl Answers {
             if logs { head_len(&out[start..]) } else { 0 }
         });
         self.records.made_here(slot, status, head_bytes, cx);
-        self.conns.exchange_mut(slot).phase = Phase::Done;
+        self.conns.exchange_mut(slot).enter(Phase::Done);
         let session = self.conns.at_mut(index);
-        if close && session.reading == Reading::Head {
+        if close {
             // At once: with answers in front of this one, parsing would go on.
-            session.reading = Reading::Closing;
+            session.take_no_more();
         }
         if self.conns.exchange(slot).want.body_open {
             self.abandon_upload(slot, cx);
@@ -429,7 +429,7 @@ impl Answers {
 
     /// No server answered, or not to the end.
     pub(super) fn answer_failed(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
-        if self.conns.exchange(slot).phase == Phase::Answering && !self.forget_beginning(slot, cx) {
+        if self.conns.exchange(slot).phase() == Phase::Answering && !self.forget_beginning(slot, cx) {
             self.count_refusal(slot, cause, cx);
             self.records.blame(slot, cause, || self.conns.standing(slot));
             self.records.ended(slot, cx);
@@ -453,10 +453,10 @@ impl Answers {
     fn truncate(&mut self, slot: ExchangeKey, cx: &mut Context) {
         let exchange = self.conns.exchange_mut(slot);
         let index = exchange.session;
-        exchange.phase = Phase::Done;
+        exchange.enter(Phase::Done);
         exchange.want.close = true;
         exchange.want.cut = exchange.framing == AnswerFraming::UntilClose;
-        if self.conns.at(index).reading == Reading::Tunnel {
+        if self.conns.at(index).reading() == Reading::Tunnel {
             self.break_tunnel(index, cx);
             return;
         }
@@ -471,7 +471,7 @@ impl Answers {
         let mut closing = false;
         while !closing {
             let first = self.conns.at(index).first;
-            if first == ExchangeKey::NONE || self.conns.exchange(first).phase != Phase::Done {
+            if first == ExchangeKey::NONE || self.conns.exchange(first).phase() != Phase::Done {
                 break;
             }
             self.records.complete(index, || self.conns.ending(index, &cx.plan.client), cx);
@@ -479,14 +479,15 @@ impl Answers {
             closing = done.want.close;
             let session = self.conns.at_mut(index);
             session.flags.reset |= done.want.cut;
-            if session.first == ExchangeKey::NONE && session.reading == Reading::Await {
+            if session.first == ExchangeKey::NONE && session.reading() == Reading::Await {
                 // An upgrade was refused, or one that waits for its turn may be parsed now. That it waited was not its client's doing.
-                (session.reading, session.since_us) = (Reading::Head, cx.now_us);
+                session.read_as(Reading::Head);
+                session.since_us = cx.now_us;
             }
             if session.first != ExchangeKey::NONE && !closing {
                 let next = session.first;
                 self.conns.give_held(index, &mut cx.spare);
-                if self.conns.exchange(next).phase == Phase::Answering {
+                if self.conns.exchange(next).phase() == Phase::Answering {
                     self.release(next);
                 }
             }
@@ -501,7 +502,7 @@ impl Answers {
             let upload = session.upload.take();
             session.flags.unread |= session.stash.take().is_some() || upload.is_some();
             session.flags.body_paused = false;
-            session.reading = Reading::Closing;
+            session.read_as(Reading::Closing);
             session.resume_sources(client, cx);
             self.conns.update_receive(index, cx);
         } else {

@@ -121,7 +121,8 @@ impl Asks {
         let patience_us = cx.plan.upstreams[upstream].forward_timeout_us;
         let deadline_us = cx.now_us + patience_us;
         let exchange = answers.conns.exchange_mut(slot);
-        (exchange.phase, exchange.patience_us, exchange.deadline_us) = (Phase::Waiting, patience_us, deadline_us);
+        exchange.enter(Phase::Waiting);
+        (exchange.patience_us, exchange.deadline_us) = (patience_us, deadline_us);
         let (session, received_us) = (exchange.session, exchange.received_us);
         answers.records.forwarded(slot, upstream, cx);
         self.serial += 1;

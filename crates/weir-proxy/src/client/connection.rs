@@ -75,8 +75,8 @@ pub(crate) struct ClientConn {
     pub proxied: Option<Box<ForwardState>>,
     /// A tunnel whose bytes the driver moves.
     pub relay: Option<Box<Relay>>,
-    /// Where it is in reading.
-    pub reading: Reading,
+    /// Where it is in reading: see [`ClientConn::read_as`].
+    reading: Reading,
     /// Small facts.
     pub flags: Flags,
 }
@@ -211,8 +211,8 @@ pub(crate) struct Exchange {
     pub session: ClientKey,
     /// The next exchange of the session, or [`ExchangeKey::NONE`].
     pub next: ExchangeKey,
-    /// Where its answer stands.
-    pub phase: Phase,
+    /// Where its answer stands: see [`Exchange::enter`].
+    phase: Phase,
     /// How the answer's body is framed for the client.
     pub framing: AnswerFraming,
     /// When the head was complete.
@@ -302,6 +302,27 @@ impl ClientConn {
         }
     }
 
+    /// Where it is in reading.
+    #[inline]
+    pub(super) fn reading(&self) -> Reading {
+        self.reading
+    }
+
+    /// Reading goes on like this: the only place where that changes.
+    #[inline]
+    pub(super) fn read_as(&mut self, to: Reading) {
+        debug_assert!(self.reading.may_become(to), "{:?} -> {to:?}", self.reading);
+        self.reading = to;
+    }
+
+    /// No further request is taken; one that is being read, or that waits, goes on.
+    #[inline]
+    pub(super) fn take_no_more(&mut self) {
+        if self.reading == Reading::Head {
+            self.read_as(Reading::Closing);
+        }
+    }
+
     /// Whether a part of a request, or a request that waits, is here and not parsed yet.
     pub(crate) fn has_begun_request(&self) -> bool {
         self.stash.as_ref().is_some_and(|stash| !stash.is_blank())
@@ -362,7 +383,68 @@ impl ClientConn {
     }
 }
 
+impl Reading {
+    /// Which state may follow this one. That a request is the last one is known as soon as its head is: so its body, or the wait for a
+    /// tunnel, may come after the end of reading.
+    fn may_become(self, to: Reading) -> bool {
+        match to {
+            Reading::Head => matches!(self, Reading::Body | Reading::Await),
+            Reading::Body | Reading::Await => matches!(self, Reading::Head | Reading::Closing),
+            // Only what waits can: nothing that was read as a request may stand in front of a tunnel's bytes.
+            Reading::Tunnel => self == Reading::Await,
+            Reading::Closing => self != Reading::Linger,
+            // A tunnel has no last answer, and nothing comes after this.
+            Reading::Linger => !matches!(self, Reading::Tunnel | Reading::Linger),
+        }
+    }
+}
+
+impl Phase {
+    /// Which phase may follow this one.
+    fn may_become(self, to: Phase) -> bool {
+        match to {
+            Phase::Reading => false,
+            // From an answer that has begun: its client has nothing of it yet, and it is asked for again.
+            Phase::Waiting => matches!(self, Phase::Reading | Phase::Answering),
+            Phase::Answering => self == Phase::Waiting,
+            Phase::Done => self != Phase::Done,
+        }
+    }
+}
+
 impl Exchange {
+    /// A request that is being read.
+    #[inline]
+    pub(super) fn new(session: ClientKey, want: ReplyConstraints, cx: &Context) -> Exchange {
+        Exchange {
+            session,
+            next: ExchangeKey::NONE,
+            phase: Phase::Reading,
+            framing: AnswerFraming::Plain,
+            received_us: cx.now_us,
+            deadline_us: u64::MAX,
+            patience_us: u64::MAX,
+            held: Output::default(),
+            link: None,
+            asked: cx.worker,
+            kept: None,
+            want,
+        }
+    }
+
+    /// Where its answer stands.
+    #[inline]
+    pub(super) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Its answer stands here now: the only place where that changes.
+    #[inline]
+    pub(super) fn enter(&mut self, to: Phase) {
+        debug_assert!(self.phase.may_become(to), "{:?} -> {to:?}", self.phase);
+        self.phase = to;
+    }
+
     /// The worker that has it, or was asked.
     pub(super) fn worker(&self) -> u16 {
         self.link.map_or(self.asked, |link| link.worker)

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use super::answer::Stop;
-use super::connection::{AnswerFraming, ClientConn, Exchange, Phase, Reading, Relay, ReplyConstraints};
+use super::connection::{ClientConn, Exchange, Phase, Reading, Relay, ReplyConstraints};
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::{LOW_BYTES, Output, Spare};
@@ -137,7 +137,7 @@ impl Connections {
     /// Whether somebody waits for an answer, and it stands there.
     #[inline]
     pub(super) fn is_in(&self, id: ExchangeId, phase: Phase) -> bool {
-        self.holds(id) && self.exchanges.at(id.index).phase == phase
+        self.holds(id) && self.exchanges.at(id.index).phase() == phase
     }
 
     // ---- who is there ----
@@ -205,7 +205,7 @@ impl Connections {
     /// When draining: a client is closed after what it asked, an idle one soon (`DRAIN_IDLE_US`).
     fn drain_one(&mut self, index: ClientKey, cx: &mut Context) {
         let session = self.conns.at_mut(index);
-        if session.reading == Reading::Tunnel {
+        if session.reading() == Reading::Tunnel {
             return;
         }
         let begun = session.has_begun_request();
@@ -213,9 +213,7 @@ impl Connections {
             self.arm(index, cx);
         } else if session.last != ExchangeKey::NONE {
             let last = session.last;
-            if session.reading == Reading::Head {
-                session.reading = Reading::Closing;
-            }
+            session.take_no_more();
             self.exchanges.at_mut(last).want.close = true;
         } else if session.first == ExchangeKey::NONE && !begun {
             session.flags.close = true;
@@ -231,10 +229,7 @@ impl Connections {
             session.flags.close = true;
             self.mark(index);
         }
-        let session = self.conns.at_mut(index);
-        if session.reading == Reading::Head {
-            session.reading = Reading::Closing;
-        }
+        self.conns.at_mut(index).take_no_more();
     }
 
     // ---- the order of answers ----
@@ -242,21 +237,7 @@ impl Connections {
     /// Appends an exchange to its connection's list.
     #[inline]
     pub(super) fn push(&mut self, index: ClientKey, want: ReplyConstraints, cx: &Context) -> ExchangeKey {
-        let exchange = Exchange {
-            session: index,
-            next: ExchangeKey::NONE,
-            phase: Phase::Reading,
-            framing: AnswerFraming::Plain,
-            received_us: cx.now_us,
-            deadline_us: u64::MAX,
-            patience_us: u64::MAX,
-            held: Output::default(),
-            link: None,
-            asked: cx.worker,
-            kept: None,
-            want,
-        };
-        let (slot, _) = self.exchanges.insert(exchange);
+        let (slot, _) = self.exchanges.insert(Exchange::new(index, want, cx));
         let session = self.conns.at_mut(index);
         if session.last == ExchangeKey::NONE {
             session.first = slot;
@@ -307,11 +288,11 @@ impl Connections {
     pub(super) fn forget_beginning(&mut self, slot: ExchangeKey) -> bool {
         let exchange = self.exchanges.at_mut(slot);
         let session = self.conns.at_mut(exchange.session);
-        if session.first == slot || exchange.phase != Phase::Answering {
+        if session.first == slot || exchange.phase() != Phase::Answering {
             return false;
         }
         session.held_bytes -= std::mem::take(&mut exchange.held).len() as u32;
-        exchange.phase = Phase::Waiting;
+        exchange.enter(Phase::Waiting);
         true
     }
 
@@ -319,7 +300,7 @@ impl Connections {
     pub(crate) fn asked_of(&self, worker: u16, cx: &Context) -> Vec<ExchangeId> {
         let owed = |slot: &ExchangeKey| {
             let exchange = self.exchanges.at(*slot);
-            exchange.worker() == worker && matches!(exchange.phase, Phase::Waiting | Phase::Answering)
+            exchange.worker() == worker && matches!(exchange.phase(), Phase::Waiting | Phase::Answering)
         };
         self.exchanges.keys().filter(owed).map(|slot| self.exchange_id(slot, cx)).collect()
     }
@@ -373,8 +354,8 @@ impl Connections {
             return;
         }
         let session = self.conns.at_mut(index);
-        if session.reading == Reading::Await && session.first == ExchangeKey::NONE {
-            session.reading = Reading::Head;
+        if session.reading() == Reading::Await && session.first == ExchangeKey::NONE {
+            session.read_as(Reading::Head);
             self.look_again(index);
         }
     }
@@ -382,7 +363,7 @@ impl Connections {
     /// The bytes of a tunnel may be the driver's when it has what came before.
     pub(super) fn want_relay(&mut self, index: ClientKey, cx: &Context) {
         let session = self.conns.at(index);
-        if cx.relays && session.reading == Reading::Tunnel && session.relay.is_none() {
+        if cx.relays && session.reading() == Reading::Tunnel && session.relay.is_none() {
             self.to_relay.push((index, self.conns.generation(index)));
         }
     }
@@ -406,7 +387,7 @@ impl Connections {
     /// The upstream connection of a client's tunnel, when it is this worker's.
     pub(crate) fn tunnel_link(&self, index: ClientKey, cx: &Context) -> Option<LinkId> {
         let session = self.conns.at(index);
-        if session.reading != Reading::Tunnel {
+        if session.reading() != Reading::Tunnel {
             return None;
         }
         self.first(session)?.link.filter(|link| link.worker == cx.worker)
@@ -457,10 +438,10 @@ impl Connections {
     pub(super) fn update_receive(&mut self, index: ClientKey, cx: &mut Context) {
         let session = self.conns.at_mut(index);
         let stashed = session.stashed();
-        let wanted = match session.reading {
+        let wanted = match session.reading() {
             Reading::Head | Reading::Await => {
                 stashed < STASH_BYTES_MAX
-                    && (session.reading == Reading::Await || stashed == 0 || session.may_ask(&cx.plan.client))
+                    && (session.reading() == Reading::Await || stashed == 0 || session.may_ask(&cx.plan.client))
             }
             Reading::Body | Reading::Tunnel => !session.flags.body_paused,
             Reading::Closing | Reading::Linger => true,
@@ -468,7 +449,7 @@ impl Connections {
         if wanted == session.flags.stopped && !session.flags.ended {
             let action = Action::ReceiveClient { socket: session.socket, on: wanted };
             session.flags.stopped = !wanted;
-            if wanted && session.reading == Reading::Head && session.has_begun_request() {
+            if wanted && session.reading() == Reading::Head && session.has_begun_request() {
                 // The patience with the rest of a head begins only now that it may come.
                 session.since_us = cx.now_us;
                 self.arm(index, cx);
@@ -491,7 +472,7 @@ impl Connections {
         let client = self.name(index, cx);
         let session = self.conns.at_mut(index);
         let first = session.first;
-        let first_waits = first != ExchangeKey::NONE && self.exchanges.at(first).phase == Phase::Waiting;
+        let first_waits = first != ExchangeKey::NONE && self.exchanges.at(first).phase() == Phase::Waiting;
         if session.unsent() <= LOW_BYTES || session.unsent_first() <= LOW_BYTES && first_waits {
             // The first answer may be next on any of them.
             session.resume_sources(client, cx);
@@ -507,7 +488,7 @@ impl Connections {
         if first != ExchangeKey::NONE {
             // The wait for its next piece begins now: until here the client was to blame.
             let exchange = self.exchanges.at_mut(first);
-            if exchange.phase == Phase::Answering {
+            if exchange.phase() == Phase::Answering {
                 exchange.await_more(cx.now_us);
             }
         }
@@ -520,7 +501,7 @@ impl Connections {
     /// Tells whoever was asked that the answer is not wanted any more. `hard`: a connection that carries it has to end.
     pub(super) fn cancel(&mut self, slot: ExchangeKey, hard: bool, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);
-        if !matches!(exchange.phase, Phase::Waiting | Phase::Answering) {
+        if !matches!(exchange.phase(), Phase::Waiting | Phase::Answering) {
             return;
         }
         let (worker, link) = (exchange.worker(), exchange.link);

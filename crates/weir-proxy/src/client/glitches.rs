@@ -97,7 +97,7 @@ impl Clients {
     pub(super) fn head_in_pieces(&mut self, index: ClientKey, cx: &mut Context) {
         let session = self.conn_mut(index);
         session.count_glitch(ClientGlitch::HeadPieces, 1, cx);
-        if session.reading == Reading::Head && session.ends_by_glitches(&cx.plan.client) {
+        if session.reading() == Reading::Head && session.ends_by_glitches(&cx.plan.client) {
             let since_us = session.since_us;
             if let Some(stash) = session.stash.take() {
                 return self.answers.refuse(index, Cause::Glitches, &stash.bytes[stash.start..], since_us, cx);

@@ -54,7 +54,7 @@ impl Answers {
             return;
         }
         let index = self.conns.exchange(id.index).session;
-        if self.conns.at(index).reading == Reading::Tunnel {
+        if self.conns.at(index).reading() == Reading::Tunnel {
             self.tunnel_answer_ended(index);
         } else {
             self.answer_end(id.index, trailers, cx);
@@ -63,7 +63,7 @@ impl Answers {
 
     /// There is no answer, or no rest of it.
     pub(crate) fn on_answer_fails(&mut self, id: ExchangeId, cause: Cause, cx: &mut Context) {
-        if self.conns.holds(id) && self.conns.exchange(id.index).phase != Phase::Done {
+        if self.conns.holds(id) && self.conns.exchange(id.index).phase() != Phase::Done {
             self.answer_failed(id.index, cause, cx);
         }
     }
@@ -74,7 +74,7 @@ impl Answers {
         if !self.conns.holds(ask.id) {
             return false;
         }
-        let phase = self.conns.exchange(slot).phase;
+        let phase = self.conns.exchange(slot).phase();
         match phase {
             Phase::Waiting => {}
             Phase::Answering if self.forget_beginning(slot, cx) => {}
@@ -130,7 +130,7 @@ impl Answers {
         let now_us = cx.now_us;
         let session = self.conns.at_mut(index);
         let uploading = session.upload.as_ref().is_some_and(|upload| upload.exchange == id.index);
-        if !uploading && session.reading != Reading::Tunnel {
+        if !uploading && session.reading() != Reading::Tunnel {
             // It crossed the end of its body; the next body of this client is not meant.
             return;
         }

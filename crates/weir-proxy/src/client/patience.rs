@@ -29,7 +29,7 @@ impl ClientConn {
         {
             due_us = due_us.min(exchange.deadline_us);
         }
-        let reading = match self.reading {
+        let reading = match self.reading() {
             Reading::Head if self.has_begun_request() && !self.flags.stopped => plan.head_timeout_us,
             Reading::Head if first.is_none() && !self.flags.sending => {
                 let drained_us = draining_us.map_or(u64::MAX, |since_us| since_us + DRAIN_IDLE_US);
@@ -55,9 +55,9 @@ impl ClientConn {
     /// that, it is not.
     pub(super) fn awaits_server(&self, first: &Exchange) -> bool {
         let taken = self.unsent_first() == 0;
-        match first.phase {
+        match first.phase() {
             Phase::Waiting => taken || self.paused.as_ref().is_none_or(|paused| paused.links.is_empty()),
-            Phase::Answering => taken && self.reading != Reading::Tunnel,
+            Phase::Answering => taken && self.reading() != Reading::Tunnel,
             Phase::Reading | Phase::Done => false,
         }
     }

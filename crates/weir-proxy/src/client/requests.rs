@@ -35,17 +35,17 @@ impl Clients {
         let Some(index) = self.answers.conns.of_token(token) else { return };
         cx.counters.client_bytes_in.add(input.bytes.len() as u64);
         let session = self.conn_mut(index);
-        match session.reading {
+        match session.reading() {
             Reading::Tunnel => self.tunnel_from_client(index, input.piece(0..input.bytes.len()), to, cx),
             Reading::Closing | Reading::Linger => session.flags.unread = true,
             _ if session.stash.is_some() => {
-                let idle = session.reading == Reading::Head && !session.has_begun_request();
+                let idle = session.reading() == Reading::Head && !session.has_begun_request();
                 let stash = session.stash.get_or_insert_default();
                 if stash.start > 0 && stash.start >= stash.bytes.len() / 2 {
                     stash.bytes.drain(..stash.start);
                     stash.start = 0;
                 }
-                let in_pieces = stash.add(input.bytes) && session.reading == Reading::Head;
+                let in_pieces = stash.add(input.bytes) && session.reading() == Reading::Head;
                 if idle && session.has_begun_request() {
                     session.since_us = cx.now_us;
                 }
@@ -70,13 +70,13 @@ impl Clients {
             return;
         }
         let session = self.conn_mut(index);
-        if matches!(session.reading, Reading::Closing | Reading::Linger) {
+        if matches!(session.reading(), Reading::Closing | Reading::Linger) {
             session.flags.unread = true;
             return;
         }
         let stash = session.stash.get_or_insert_default();
         stash.bytes.extend_from_slice(rest);
-        if session.reading == Reading::Head {
+        if session.reading() == Reading::Head {
             session.since_us = cx.now_us;
             self.answers.conns.arm(index, cx);
         }
@@ -89,7 +89,7 @@ impl Clients {
             return true;
         }
         let session = self.conn(index);
-        if session.stash.is_none() && session.flags.ended && session.reading == Reading::Tunnel {
+        if session.stash.is_none() && session.flags.ended && session.reading() == Reading::Tunnel {
             self.tunnel_client_ended(index, to, cx);
         } else {
             self.parse_stash(index, to, cx);
@@ -100,7 +100,7 @@ impl Clients {
     /// Parses what waits, as far as it goes.
     pub(super) fn parse_stash(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
         let Some(mut stash) = self.conn_mut(index).stash.take() else { return };
-        if self.conn(index).reading == Reading::Tunnel {
+        if self.conn(index).reading() == Reading::Tunnel {
             let rest = Bytes::from(stash.bytes).slice(stash.start..);
             self.tunnel_from_client(index, Piece::Kept(rest), to, cx);
             if self.conn(index).flags.ended {
@@ -134,11 +134,11 @@ impl Clients {
     fn keep_stash(&mut self, index: ClientKey, stash: Box<ReadBuffer>, progress: bool, cx: &mut Context) {
         let since_us = cx.now_us;
         let session = self.conn_mut(index);
-        if matches!(session.reading, Reading::Closing | Reading::Linger) {
+        if matches!(session.reading(), Reading::Closing | Reading::Linger) {
             session.flags.unread = true;
             return;
         }
-        if progress && session.reading == Reading::Head {
+        if progress && session.reading() == Reading::Head {
             session.since_us = since_us;
         }
         session.stash = Some(stash);
@@ -147,7 +147,7 @@ impl Clients {
 
     /// Looks for the end of a head that comes in pieces, each byte once. An error is answered here.
     fn head_is_whole(&mut self, index: ClientKey, stash: &mut ReadBuffer, cx: &mut Context) -> bool {
-        if self.conn(index).reading != Reading::Head {
+        if self.conn(index).reading() != Reading::Head {
             return true;
         }
         match stash.scan.find(&stash.bytes[stash.start..], &cx.plan.client.head) {
@@ -164,7 +164,7 @@ impl Clients {
         let mut at = 0;
         while at < input.bytes.len() && self.is_there(index) {
             let session = self.conn(index);
-            let used = match session.reading {
+            let used = match session.reading() {
                 Reading::Head if session.may_ask(&cx.plan.client) => self.parse_head(index, input, at, to, cx),
                 Reading::Body if !session.flags.body_paused => self.upload_received(index, input, at, to, cx),
                 _ => break,
@@ -240,7 +240,8 @@ impl Clients {
             Ok(None) => 0,
             Ok(Some(head)) if self.must_wait(index, &head, fields, rest, cx) => {
                 let session = self.conn_mut(index);
-                (session.reading, session.since_us) = (Reading::Await, cx.now_us);
+                session.read_as(Reading::Await);
+                session.since_us = cx.now_us;
                 self.answers.conns.arm(index, cx);
                 0
             }
@@ -308,7 +309,7 @@ impl Clients {
             cx.usage.requested(self.conn(index).account(), head.method == Method::Connect);
         }
         if head.method == Method::Connect {
-            self.conn_mut(index).reading = Reading::Await;
+            self.conn_mut(index).read_as(Reading::Await);
             self.asks.open_tunnel(&mut self.answers, exchange, upstream, to, cx);
             self.answers.conns.arm(index, cx);
             return;
@@ -317,7 +318,7 @@ impl Clients {
             RequestBody::None | RequestBody::Length(0) => {
                 if head.upgrade.is_some() {
                     // Before it is forwarded: it may be answered at once.
-                    self.conn_mut(index).reading = Reading::Await;
+                    self.conn_mut(index).read_as(Reading::Await);
                 }
                 self.asks.forward(&mut self.answers, exchange, upstream, head, fields, bytes, &[], None, to, cx);
             }
@@ -346,7 +347,7 @@ impl Clients {
         slot.want.body_open = has_more;
         if has_more {
             // At once: with answers in front of this one, parsing would go on.
-            self.conn_mut(index).reading = Reading::Closing;
+            self.conn_mut(index).read_as(Reading::Closing);
         }
         self.answers.answer_local(exchange, local, cx);
     }
@@ -379,7 +380,7 @@ impl Clients {
             self.answers.conns.limit(index, cx);
         }
         if want.close {
-            self.conn_mut(index).reading = Reading::Closing;
+            self.conn_mut(index).read_as(Reading::Closing);
         }
         exchange
     }
@@ -389,7 +390,7 @@ impl Clients {
         let Some(index) = self.answers.conns.of_token(token) else { return };
         let session = self.conn_mut(index);
         session.flags.ended = true;
-        if session.stash.is_some() && matches!(session.reading, Reading::Head | Reading::Body) {
+        if session.stash.is_some() && matches!(session.reading(), Reading::Head | Reading::Body) {
             self.parse_stash(index, to, cx);
         } else {
             self.input_ended(index, to, cx);
@@ -399,7 +400,7 @@ impl Clients {
     /// Nothing follows what was received: draws the consequences as far as that is parsed.
     fn input_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
         let session = self.conn_mut(index);
-        match session.reading {
+        match session.reading() {
             Reading::Tunnel => self.tunnel_client_ended(index, to, cx),
             Reading::Linger => self.answers.close_session(index, self.conn(index).orderly_end(&cx.plan.client), cx),
             Reading::Body if session.stash.is_none() => self.answers.upload_failed(index, Cause::BodyTruncated, cx),
@@ -410,7 +411,7 @@ impl Clients {
                 if session.has_sent_all() {
                     self.answers.close_session(index, ClientEnd::ClientClosed, cx);
                 } else if !waits {
-                    session.reading = Reading::Closing;
+                    session.read_as(Reading::Closing);
                     session.stash = None;
                     session.flags.close = true;
                 }

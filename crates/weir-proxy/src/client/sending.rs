@@ -22,7 +22,7 @@ impl Answers {
         }
         let session = self.conns.at_mut(index);
         session.flags.sending = false;
-        let tunnel = session.reading == Reading::Tunnel;
+        let tunnel = session.reading() == Reading::Tunnel;
         let taken = std::mem::take(&mut session.inflight);
         self.records.delivered(index, taken.into(), cx);
         if !session.output.is_empty() {
@@ -56,7 +56,7 @@ impl Answers {
         // What a client sent before it ended its direction and was not parsed yet comes next.
         let more = session.flags.ended && session.stash.is_some() && !session.flags.close;
         if more || !session.flags.close && !session.flags.ended {
-            if session.reading == Reading::Head && !session.has_begun_request() {
+            if session.reading() == Reading::Head && !session.has_begun_request() {
                 session.since_us = now_us;
                 // The patience with a server may be longer than the one with an idle client.
                 if session.armed_us > now_us.saturating_add(cx.plan.client.idle_timeout_us) {
@@ -67,8 +67,8 @@ impl Answers {
         }
         if session.flags.ended || session.flags.reset || !(session.flags.unread || session.upload.is_some()) {
             self.close_session(index, self.conns.at(index).orderly_end(&cx.plan.client), cx);
-        } else if session.reading != Reading::Linger {
-            session.reading = Reading::Linger;
+        } else if session.reading() != Reading::Linger {
+            session.read_as(Reading::Linger);
             session.since_us = now_us;
             session.upload = None;
             session.flags.shut = true;
@@ -131,7 +131,7 @@ impl Answers {
         session.relay.iter().for_each(|relay| relay.end(cx));
         session.resume_sources(client, cx);
         cx.counters.client_connections.sub(1);
-        if session.reading == Reading::Tunnel {
+        if session.reading() == Reading::Tunnel {
             cx.counters.tunnels.sub(1);
         }
         cx.counters.client_closes.count(why);
@@ -146,8 +146,8 @@ impl Answers {
                 break;
             }
             let exchange = self.conns.exchange(first);
-            let hard = exchange.want.body_open || self.conns.at(index).reading == Reading::Tunnel;
-            if matches!(exchange.phase, Phase::Reading | Phase::Waiting) {
+            let hard = exchange.want.body_open || self.conns.at(index).reading() == Reading::Tunnel;
+            if matches!(exchange.phase(), Phase::Reading | Phase::Waiting) {
                 cx.counters.requests_abandoned.add(1);
             }
             if self.conns.at(index).relay.is_none() {

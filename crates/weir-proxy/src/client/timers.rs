@@ -64,7 +64,7 @@ impl Clients {
                 return;
             }
         }
-        match session.reading {
+        match session.reading() {
             Reading::Head if session.has_begun_request() => {
                 cx.counters.timeouts.count(Timeout::Head);
                 let session = self.conn_mut(index);
@@ -104,7 +104,7 @@ impl Answers {
     /// The answer to a client's first request, or the next piece of it, has not come in time.
     fn server_timed_out(&mut self, slot: ExchangeKey, cx: &mut Context) {
         self.conns.cancel(slot, true, cx);
-        if self.conns.exchange(slot).phase == Phase::Waiting {
+        if self.conns.exchange(slot).phase() == Phase::Waiting {
             cx.counters.timeouts.count(Timeout::Forward);
             self.fail_exchange(slot, Cause::ForwardTimeout, cx);
         } else {

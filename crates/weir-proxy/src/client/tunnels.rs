@@ -1,6 +1,6 @@
 //! Tunnels: a client and an upstream connection joined after 101, each direction with its own end (RFC 9110 §7.8).
 //!
-//! Bound: [`super::HIGH_BYTES`] unsent each way; the tunnel's time-out, and the client's send time-out for what is left to say.
+//! Bound: [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) unsent each way; the tunnel's time-out, and the client's send time-out for what is left to say.
 
 use super::Clients;
 use super::answer::Answers;
@@ -46,7 +46,7 @@ impl Answers {
             self.close_session(index, ClientEnd::TunnelEnded, cx);
             return;
         }
-        session.reading = Reading::Closing;
+        session.read_as(Reading::Closing);
         session.flags.close = true;
         cx.counters.tunnels.sub(1);
         self.records.complete(index, || self.conns.ending(index, &cx.plan.client), cx);

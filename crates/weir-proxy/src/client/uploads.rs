@@ -1,7 +1,7 @@
 //! Request bodies: gathered until complete or large, then forwarded in one piece or streamed (RFC 9112 §6-7).
 //!
 //! A server is only asked when the body is complete or more than [`GATHER_BYTES_MAX`] of it is here, so that a client that
-//! dribbles costs no upstream connection. Bound: that many bytes before, [`super::HIGH_BYTES`] and a receive after.
+//! dribbles costs no upstream connection. Bound: that many bytes before, [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and a receive after.
 
 use weir_http::{BodyPart, BodyReader, Framing, RequestHead};
 
@@ -49,7 +49,7 @@ impl Clients {
         let now_us = cx.now_us;
         let session = self.conn_mut(index);
         session.upload = Some(Box::new(upload));
-        session.reading = Reading::Body;
+        session.read_as(Reading::Body);
         session.since_us = now_us;
         let here = bytes.len() > head.bytes;
         if head.expect_continue && !here {
@@ -157,7 +157,7 @@ impl Clients {
         let session = self.conn_mut(index);
         let Some(upload) = session.upload.take() else { return };
         let exchange = upload.exchange;
-        session.reading = if session.flags.close { Reading::Closing } else { Reading::Head };
+        session.read_as(if session.flags.close { Reading::Closing } else { Reading::Head });
         session.flags.body_paused = false;
         if upload.discard {
             return;
@@ -166,7 +166,7 @@ impl Clients {
         self.answers.conns.exchange_mut(exchange).want.body_open = false;
         self.answers.records.body(exchange, upload.received, true, cx);
         if close {
-            self.conn_mut(index).reading = Reading::Closing;
+            self.conn_mut(index).read_as(Reading::Closing);
         }
         if upload.streaming {
             // The wait for the answer begins anew with each piece of the body.
@@ -225,7 +225,7 @@ impl Answers {
         let session = self.conns.at_mut(index);
         session.flags.unread = true;
         let Some(upload) = session.upload.take() else { return };
-        session.reading = Reading::Closing;
+        session.read_as(Reading::Closing);
         session.flags.body_paused = false;
         if upload.discard {
             session.flags.close = true;
@@ -238,7 +238,7 @@ impl Answers {
         if upload.streaming {
             self.conns.cancel(exchange, true, cx);
         }
-        if self.conns.exchange(exchange).phase == Phase::Answering {
+        if self.conns.exchange(exchange).phase() == Phase::Answering {
             self.answer_failed(exchange, Cause::Truncated, cx);
         } else {
             self.fail_exchange(exchange, cause, cx);
@@ -252,7 +252,7 @@ impl Answers {
         session.flags.unread = true;
         session.flags.body_paused = false;
         if let Some(upload) = session.upload.take_if(|upload| upload.exchange == exchange) {
-            session.reading = Reading::Closing;
+            session.read_as(Reading::Closing);
             self.records.body(exchange, upload.received, false, cx);
         }
         self.conns.update_receive(index, cx);

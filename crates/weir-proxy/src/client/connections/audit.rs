@@ -50,7 +50,7 @@ impl Connections {
         mine.for_each(|id| counts[id.index.index()] += 1);
         for slot in self.exchanges.keys() {
             let exchange = self.exchanges.at(slot);
-            let (phase, count) = (exchange.phase, counts[slot.index()]);
+            let (phase, count) = (exchange.phase(), counts[slot.index()]);
             let session = self.conns.at(exchange.session);
             let unseen = phase == Phase::Waiting || phase == Phase::Answering && session.first != slot;
             if exchange.kept.is_some() && !(unseen && exchange.asked != cx.worker) {
@@ -59,7 +59,7 @@ impl Connections {
                 ));
             }
             // A tunnel whose server has ended both directions goes on until its client has everything.
-            let awaited = phase == Phase::Waiting || phase == Phase::Answering && session.reading != Reading::Tunnel;
+            let awaited = phase == Phase::Waiting || phase == Phase::Answering && session.reading() != Reading::Tunnel;
             let least = usize::from(awaited && cx.workers == 1);
             if count > 1 || count < least {
                 return Err(format!("request {slot} ({phase:?}) is at {count} places"));
