@@ -5,92 +5,109 @@
 //! to know (nobody wants this answer any more, don't read on for this client) goes by mail. Answers come by
 //! [`Replies`](crate::cross::router::Replies).
 //!
+//! [`Clients`] reads: heads, bodies, tunnels; and looks at what has waited for too long. Below it, each without a way back up:
+//!
+//! - [`Asks`] forwards requests, `ForwardProxy` decides about those of its clients;
+//! - [`Answers`] says something to clients: answers in their order, sends, the ends of connections;
+//! - [`Connections`] has the tables and who is to be looked at next, [`Records`] what the access log learns;
+//! - `ClientConn` and `Exchange` (`connection.rs`) are one connection and one request, and change their states in one place each.
+//!
 //! Invariants: answers leave in the order of requests; `held_bytes` of a connection is the sum of what its exchanges hold, the first one
-//! aside; `queued` <= `queue` + 1; whatever is waited for has its timer ([`Clients::audit`]). Bounds: docs/buffers.md.
+//! aside; `queued` <= `queue` + 1; whatever is waited for has its timer ([`Connections::audit`]). Bounds: docs/buffers.md.
 
 mod account;
 mod answer;
 mod ask;
-mod audit;
 pub(crate) mod connection;
-mod decide;
+mod connections;
 mod errands;
-pub(crate) mod forward_state;
 mod glitches;
 mod messages;
+mod patience;
 mod relays;
 mod requests;
 mod sending;
 mod timers;
 mod tunnels;
 mod uploads;
-mod usage;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_http::Fields;
 
-pub(crate) use answer::{Lines, Stop};
+use account::Records;
+pub(crate) use answer::{Answers, Lines, Stop};
+use ask::Asks;
 
-use crate::base::keys::{ClientKey, ExchangeKey};
-use crate::base::slab::Slab;
-use crate::base::stamp::Stamper;
-use crate::client::connection::{ClientConn, Exchange};
+use crate::base::keys::ClientKey;
+use crate::client::connection::ClientConn;
+use crate::client::connections::Connections;
 use crate::context::Context;
-use crate::cross::retry_copy::RetryCopies;
-use crate::forward::dns_cache::Names;
-use crate::forward::lookup::Errand;
-use crate::observe::access::Access;
+use crate::forward::decide::ForwardProxy;
 use crate::observe::histogram::Histogram;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Clients {
-    sessions: Slab<ClientKey, ClientConn>,
-    exchanges: Slab<ExchangeKey, Exchange>,
-    /// None: no log is configured.
-    access: Option<Box<Access>>,
-    latency: Arc<Histogram>,
+    answers: Answers,
+    forward: ForwardProxy,
+    asks: Asks,
+    /// Fields of the head that is read; kept for its memory.
     fields: Fields,
+    /// The path that is routed; kept for its memory.
     path: Vec<u8>,
-    /// Connections with something to send.
-    dirty_sessions: Vec<ClientKey>,
-    /// Connections whose input is to be looked at again.
-    to_parse: VecDeque<(ClientKey, u32)>,
-    /// Tunnels whose bytes the driver may move as soon as it has all that came before.
-    to_relay: Vec<(ClientKey, u32)>,
-    /// Copies of requests that are with other workers.
-    shelf: RetryCopies,
-    stamper: Stamper,
-    serial: u64,
-    /// Of destinations of the forward proxy.
-    names: Names,
-    /// For the side thread.
-    errands: VecDeque<Errand>,
-    /// When draining began, or the last client was accepted after that.
-    draining_us: Option<u64>,
 }
 
 impl Clients {
+    /// Connections and requests, to be looked at.
+    #[inline]
+    pub(crate) fn conns(&self) -> &Connections {
+        &self.answers.conns
+    }
+
+    /// A connection.
+    ///
+    /// # Panics
+    /// When there is none: as [`Slab::at`](crate::base::slab::Slab::at).
+    #[inline]
+    fn conn(&self, index: ClientKey) -> &ClientConn {
+        self.answers.conns.at(index)
+    }
+
+    /// A connection, to change.
+    ///
+    /// # Panics
+    /// As [`Clients::conn`].
+    #[inline]
+    fn conn_mut(&mut self, index: ClientKey) -> &mut ClientConn {
+        self.answers.conns.at_mut(index)
+    }
+
+    /// Whether a connection is there still; only for use right after it was known to be.
+    #[inline]
+    fn is_there(&self, index: ClientKey) -> bool {
+        self.answers.conns.is_there(index)
+    }
+
+    /// What comes from the servers' side, and goes to clients.
+    #[inline]
+    pub(crate) fn answers(&mut self) -> &mut Answers {
+        &mut self.answers
+    }
+
+    /// The access log.
+    pub(crate) fn records(&mut self) -> &mut Records {
+        &mut self.answers.records
+    }
+
     /// None yet. `secret`: see [`Parts`](crate::engine::Parts).
     pub(crate) fn new(latency: Arc<Histogram>, secret: [u64; 2], cx: &Context) -> Clients {
         Clients {
-            sessions: Slab::default(),
-            exchanges: Slab::default(),
-            access: Access::new(&cx.plan, cx.worker),
-            latency,
+            answers: Answers::new(latency, cx),
+            forward: ForwardProxy::default(),
+            asks: Asks::new(secret),
             fields: Fields::default(),
             path: Vec::new(),
-            dirty_sessions: Vec::new(),
-            to_parse: VecDeque::new(),
-            to_relay: Vec::new(),
-            shelf: RetryCopies::default(),
-            stamper: Stamper::new(secret),
-            serial: 0,
-            names: Names::default(),
-            errands: VecDeque::new(),
-            draining_us: None,
         }
     }
 }

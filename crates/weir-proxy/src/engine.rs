@@ -89,8 +89,8 @@ impl Engine {
     pub fn new(parts: Parts, now_us: u64) -> Engine {
         let mut cx = Context::new(parts.plan, parts.counters, parts.worker, parts.workers, now_us);
         cx.relays = parts.relays;
-        let clients = Clients::new(parts.latency, parts.secret, &cx);
-        cx.logs = clients.logs();
+        let mut clients = Clients::new(parts.latency, parts.secret, &cx);
+        cx.logs = clients.records().are_kept();
         let upstreams = Upstreams::new(parts.hints, parts.servers, parts.seed, &mut cx);
         let strangers = vec![false; usize::from(parts.workers)];
         Engine { cx, clients, upstreams, own_post: Post::default(), expired: Vec::new(), life: 0, strangers }
@@ -107,7 +107,7 @@ impl Engine {
     /// is east of Greenwich. For Date, the access log and rules that hold at times; call it when it changes.
     pub fn set_wall(&mut self, offset_us: i64, zone_s: i32) {
         self.cx.set_wall(offset_us);
-        self.clients.set_wall(offset_us, zone_s);
+        self.clients.records().set_wall(offset_us, zone_s);
     }
 
     /// Call after all events of a turn were handled, before polling actions: timers, sync points.
@@ -135,7 +135,7 @@ impl Engine {
 
     /// When the engine wants to be called again at the latest.
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.clients.is_to_read_on() {
+        if self.clients.conns().has_to_parse() {
             return Some(self.cx.now_us);
         }
         self.cx.wheel.next_due().into_iter().chain(self.upstreams.next_deadline(&self.cx)).min()
@@ -156,8 +156,8 @@ impl Engine {
             if let Some(action) = upstreams.poll_send(cx) {
                 return Some(action);
             }
-            if clients.has_sends() {
-                let action = clients.poll_send(cx);
+            if clients.conns().has_marked() {
+                let action = clients.answers().poll_send(cx);
                 self.pass_on();
                 if action.is_some() {
                     return action;
@@ -185,7 +185,7 @@ impl Engine {
 
     /// Gives out the lines of the access log since the last call and how many they are, if there are any.
     pub fn take_lines(&mut self, to: impl FnOnce(&[u8], u64)) {
-        self.clients.take_lines(to);
+        self.clients.records().take_lines(to);
     }
 
     /// Lines of the access log could not be written.
@@ -221,12 +221,12 @@ impl Engine {
 
     /// Client connections.
     pub fn sessions(&self) -> usize {
-        self.clients.len()
+        self.clients.conns().len()
     }
 
     /// Requests without a complete answer.
     pub fn exchanges(&self) -> usize {
-        self.clients.exchanges()
+        self.clients.conns().exchanges()
     }
 
     /// Finishes what is under way: clients are closed after their answers, idle ones soon. So are those that are accepted from
@@ -237,7 +237,7 @@ impl Engine {
 
     /// Whether draining has come to its end.
     pub fn is_drained(&self) -> bool {
-        self.clients.is_draining() && self.clients.len() == 0
+        self.clients.conns().is_draining() && self.clients.conns().len() == 0
     }
 
     /// A client connected to a listener that serves this. Returns the token that names it, or None when it is not wanted (then close it).
@@ -276,7 +276,7 @@ impl Engine {
 
     /// What was sent to a client was taken (`ok`) or not. `spare` is the buffer, for reuse.
     pub fn client_sent(&mut self, token: u64, spare: Option<Vec<u8>>, ok: bool) {
-        self.clients.client_sent(token, spare, ok, &mut self.cx);
+        self.clients.answers().client_sent(token, spare, ok, &mut self.cx);
         self.pass_on();
     }
 

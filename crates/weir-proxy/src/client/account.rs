@@ -1,22 +1,105 @@
 //! What the access log learns of each exchange, from accept to the last byte (stage account).
 //!
-//! Called where things happen; without a log each of these is one branch. The worker that owns the client has the record;
-//! what the worker of the upstream connection knows comes to it with [`Mail::Placed`](crate::cross::mail::Mail::Placed).
+//! Called where things happen; without a log each of these is one branch: what only a log wants to know is asked for by a closure. The
+//! worker that owns the client has the record; what the worker of the upstream connection knows comes to it with
+//! [`Mail::Placed`](crate::cross::mail::Mail::Placed).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use weir_http::{Fields, RequestHead};
 
-use super::Clients;
+use super::connections::Connections;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
 use crate::context::Context;
 use crate::ending::ClientEnd;
-use crate::observe::access::{Blame, Placed, Stage};
-use crate::request::pending_request::ExchangeId;
+use crate::forward::state::ForwardState;
+use crate::observe::access::{Access, Blame, Placed, Record, Stage};
+use crate::observe::secured::Secured;
+use crate::plan::{ClientPlan, Plan};
 
-impl Clients {
+/// The records of exchanges under way, if there is an access log.
+#[derive(Debug)]
+pub(crate) struct Records {
+    access: Option<Box<Access>>,
+}
+
+/// Where an exchange stands, as far as a record does not say it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    phase: Phase,
+    is_tunnel: bool,
+}
+
+/// What of a connection belongs into the record of its first exchange when that ends.
+#[derive(Debug)]
+pub(super) struct Ending {
+    slot: ExchangeKey,
+    standing: Standing,
+    /// Bytes for the client that it has not taken.
+    unsent: usize,
+    glitches: u32,
+    /// The connection ends with this exchange, because of its glitches.
+    is_last_by_glitches: bool,
+    /// What came of a body that is not complete.
+    received: Option<u64>,
+}
+
+impl Connections {
+    /// Where an exchange stands.
+    pub(super) fn standing(&self, slot: ExchangeKey) -> Standing {
+        let exchange = self.exchange(slot);
+        Standing { phase: exchange.phase(), is_tunnel: self.at(exchange.session).reading() == Reading::Tunnel }
+    }
+
+    /// What a record has to know when the first exchange of a connection ends.
+    pub(super) fn ending(&self, index: ClientKey, plan: &ClientPlan) -> Ending {
+        let session = self.at(index);
+        let slot = session.first;
+        Ending {
+            slot,
+            standing: self.standing(slot),
+            unsent: session.unsent_first(),
+            glitches: session.glitches,
+            is_last_by_glitches: session.ends_by_glitches(plan) && self.exchange(slot).want.close,
+            received: session.upload.as_ref().filter(|upload| upload.exchange == slot).map(|upload| upload.received),
+        }
+    }
+}
+
+impl Standing {
+    /// In the words of the log; `unsent`: where it stands if it waits and was not sent yet.
+    fn stage(self, record: &Record, unsent: Stage) -> Stage {
+        match self.phase {
+            Phase::Reading if record.has_body => Stage::Body,
+            Phase::Reading => Stage::Head,
+            // A body that streams fails after it was forwarded.
+            Phase::Waiting if unsent == Stage::Body => Stage::Body,
+            Phase::Waiting if record.tries > 0 => Stage::Wait,
+            Phase::Waiting => unsent,
+            Phase::Answering if self.is_tunnel => Stage::Tunnel,
+            Phase::Answering => Stage::Answer,
+            Phase::Done => Stage::Deliver,
+        }
+    }
+}
+
+impl Ending {
+    /// How strange the client has been, and whether its connection ends with this for that.
+    fn keep_glitches(&self, record: &mut Record) {
+        record.glitches = self.glitches;
+        record.last_because = if self.is_last_by_glitches { ClientEnd::Glitches.into() } else { Blame::default() };
+    }
+}
+
+impl Records {
+    /// None yet.
+    pub(super) fn new(plan: &Arc<Plan>, worker: u16) -> Records {
+        Records { access: Access::new(plan, worker) }
+    }
+
     /// Gives out the lines of the access log since the last call and how many they are, if there are any.
     pub(crate) fn take_lines(&mut self, to: impl FnOnce(&[u8], u64)) {
         if let Some(access) = &mut self.access {
@@ -25,7 +108,8 @@ impl Clients {
     }
 
     /// Whether there is an access log.
-    pub(crate) fn logs(&self) -> bool {
+    #[inline]
+    pub(crate) fn are_kept(&self) -> bool {
         self.access.is_some()
     }
 
@@ -36,20 +120,28 @@ impl Clients {
         }
     }
 
-    pub(super) fn note_client(&mut self, session: ClientKey, peer: SocketAddr) {
+    #[inline]
+    fn of(&mut self, slot: ExchangeKey) -> Option<&mut Record> {
+        self.access.as_mut()?.record(slot)
+    }
+
+    /// A client was accepted.
+    pub(super) fn accepted(&mut self, index: ClientKey, peer: SocketAddr) {
         if let Some(access) = &mut self.access {
-            access.accepted(session, peer);
+            access.accepted(index, peer);
         }
     }
 
-    pub(super) fn note_request(
-        &mut self,
-        slot: ExchangeKey,
-        head: &RequestHead,
-        fields: &Fields,
-        bytes: &[u8],
-        cx: &Context,
-    ) {
+    /// A client that was accepted speaks TLS.
+    pub(super) fn sealed(&mut self, index: ClientKey, secured: Secured) {
+        if let Some(access) = &mut self.access {
+            access.sealed(index, secured);
+        }
+    }
+
+    /// A request is new.
+    #[inline]
+    pub(super) fn begin(&mut self, slot: ExchangeKey, head: &RequestHead, fields: &Fields, bytes: &[u8], cx: &Context) {
         if let Some(access) = &mut self.access {
             let (record, names) = access.begin(slot, cx.now_us);
             record.keep_request(bytes, head, fields, names);
@@ -57,49 +149,46 @@ impl Clients {
     }
 
     /// Who asks, where that was verified.
-    pub(super) fn note_user(&mut self, slot: ExchangeKey) {
-        let session = self.exchanges.at(slot).session;
-        let proxied = self.sessions.at(session).proxied.as_deref();
-        if let (Some(access), Some(user)) = (&mut self.access, proxied.and_then(|proxied| proxied.asker.as_ref()))
-            && let Some(record) = access.record(slot)
-        {
+    pub(super) fn asked_by(&mut self, slot: ExchangeKey, client: Option<&ForwardState>) {
+        if let (Some(record), Some(user)) = (self.of(slot), client.and_then(|client| client.asker.as_ref())) {
             record.keep_user(user.name.as_bytes());
         }
     }
 
     /// Something was refused before it was a request: `bytes` are the beginning of it, the first of them came at `since_us`.
-    pub(super) fn note_refused(&mut self, slot: ExchangeKey, bytes: &[u8], since_us: u64) {
+    pub(super) fn begin_refused(&mut self, slot: ExchangeKey, bytes: &[u8], since_us: u64) {
         if let Some(access) = &mut self.access {
             access.begin(slot, since_us).0.keep_refused(bytes);
         }
     }
 
-    pub(super) fn note_upload(&mut self, slot: ExchangeKey) {
-        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+    /// The request has a body.
+    pub(super) fn has_body(&mut self, slot: ExchangeKey) {
+        if let Some(record) = self.of(slot) {
             record.has_body = true;
         }
     }
 
     /// So many bytes of the body came; `complete`: that is all of it.
-    pub(super) fn note_body(&mut self, slot: ExchangeKey, bytes: u64, complete: bool, cx: &Context) {
-        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+    pub(super) fn body(&mut self, slot: ExchangeKey, bytes: u64, complete: bool, cx: &Context) {
+        if let Some(record) = self.of(slot) {
             record.request_bytes += bytes;
             record.body_us = complete.then_some(cx.now_us);
         }
     }
 
-    pub(super) fn note_forwarded(&mut self, slot: ExchangeKey, upstream: usize, cx: &Context) {
-        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+    /// It goes to an upstream.
+    #[inline]
+    pub(super) fn forwarded(&mut self, slot: ExchangeKey, upstream: usize, cx: &Context) {
+        if let Some(record) = self.of(slot) {
             record.upstream = Some(upstream as u16);
             record.forwarded_us = Some(cx.now_us);
         }
     }
 
-    pub(crate) fn on_placed(&mut self, id: ExchangeId, placed: Placed) {
-        if !self.exchanges.holds(id.index, id.generation) {
-            return;
-        }
-        if let Some(record) = self.access.as_mut().and_then(|access| access.record(id.index)) {
+    /// It was put on a connection.
+    pub(super) fn placed(&mut self, slot: ExchangeKey, placed: Placed) {
+        if let Some(record) = self.of(slot) {
             record.first_sent_us.get_or_insert(placed.sent_us);
             record.first_connected_us.get_or_insert(placed.connected_us);
             record.placed = Some(placed);
@@ -108,8 +197,9 @@ impl Clients {
     }
 
     /// The head of the final answer was written.
-    pub(super) fn note_begun(&mut self, slot: ExchangeKey, status: u16, bytes: usize, cx: &Context) {
-        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+    #[inline]
+    pub(super) fn begun(&mut self, slot: ExchangeKey, status: u16, bytes: usize, cx: &Context) {
+        if let Some(record) = self.of(slot) {
             record.status = status;
             record.begun_us = Some(cx.now_us);
             record.head_bytes += bytes as u64;
@@ -117,29 +207,30 @@ impl Clients {
     }
 
     /// An interim answer was written.
-    pub(super) fn note_interim(&mut self, slot: ExchangeKey, bytes: usize) {
-        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+    pub(super) fn interim(&mut self, slot: ExchangeKey, bytes: usize) {
+        if let Some(record) = self.of(slot) {
             record.head_bytes += bytes as u64;
         }
     }
 
     /// The client gets nothing of the answer that had begun.
-    pub(super) fn note_taken_back(&mut self, slot: ExchangeKey) {
-        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+    pub(super) fn taken_back(&mut self, slot: ExchangeKey) {
+        if let Some(record) = self.of(slot) {
             (record.status, record.begun_us, record.head_bytes) = (0, None, 0);
         }
     }
 
     /// Nothing more comes from the server.
-    pub(super) fn note_ended(&mut self, slot: ExchangeKey, cx: &Context) {
-        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+    #[inline]
+    pub(super) fn ended(&mut self, slot: ExchangeKey, cx: &Context) {
+        if let Some(record) = self.of(slot) {
             record.ended_us = Some(cx.now_us);
         }
     }
 
     /// An answer was made here, whose head has so many bytes.
-    pub(super) fn note_local(&mut self, slot: ExchangeKey, status: u16, head_bytes: usize, cx: &Context) {
-        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+    pub(super) fn made_here(&mut self, slot: ExchangeKey, status: u16, head_bytes: usize, cx: &Context) {
+        if let Some(record) = self.of(slot) {
             record.status = status;
             record.head_bytes += head_bytes as u64;
             record.ended_us = Some(cx.now_us);
@@ -147,83 +238,63 @@ impl Clients {
     }
 
     /// Why the exchange will not be completed.
-    pub(super) fn note_blame(&mut self, slot: ExchangeKey, cause: Cause) {
-        let stage = self.stage(slot, cause.stage());
-        if let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) {
+    pub(super) fn blame(&mut self, slot: ExchangeKey, cause: Cause, standing: impl FnOnce() -> Standing) {
+        if let Some(record) = self.of(slot) {
+            let stage = standing().stage(record, cause.stage());
             record.blame(cause.into(), stage);
         }
     }
 
-    /// Where an exchange stands; `unsent`: where it does if it waits and was not sent yet.
-    fn stage(&mut self, slot: ExchangeKey, unsent: Stage) -> Stage {
-        let Some(record) = self.access.as_mut().and_then(|access| access.record(slot)) else { return Stage::Done };
-        let exchange = self.exchanges.at(slot);
-        match exchange.phase {
-            Phase::Reading if record.has_body => Stage::Body,
-            Phase::Reading => Stage::Head,
-            // A body that streams fails after it was forwarded.
-            Phase::Waiting if unsent == Stage::Body => Stage::Body,
-            Phase::Waiting if record.tries > 0 => Stage::Wait,
-            Phase::Waiting => unsent,
-            Phase::Answering if self.sessions.at(exchange.session).reading == Reading::Tunnel => Stage::Tunnel,
-            Phase::Answering => Stage::Answer,
-            Phase::Done => Stage::Deliver,
+    /// The kernel took so many bytes more of what is for a client.
+    #[inline]
+    pub(super) fn delivered(&mut self, index: ClientKey, bytes: u64, cx: &Context) {
+        if let Some(access) = &mut self.access {
+            access.delivered(index, bytes, cx.now_us);
         }
     }
 
-    /// The first answer of a session is complete, and all of it is in the session's output.
-    pub(super) fn note_complete(&mut self, index: ClientKey, cx: &Context) {
-        self.note_glitches(index, cx);
+    /// The first answer of a connection is complete, and all of it is in the connection's output.
+    #[inline]
+    pub(super) fn complete(&mut self, index: ClientKey, ending: impl FnOnce() -> Ending, cx: &Context) {
         let Some(access) = &mut self.access else { return };
-        let session = self.sessions.at(index);
-        let stream_bytes = access.delivered_bytes(index) + session.unsent_first() as u64;
-        access.complete(index, session.first, stream_bytes, cx.now_us);
-    }
-
-    /// How strange the client has been when its first exchange ends, and whether its connection ends with it for that.
-    fn note_glitches(&mut self, index: ClientKey, cx: &Context) {
-        if self.access.is_none() {
-            return;
+        let ending = ending();
+        if let Some(record) = access.record(ending.slot) {
+            ending.keep_glitches(record);
         }
-        let session = self.sessions.at(index);
-        let last = self.ends_by_glitches(session, cx) && self.exchanges.at(session.first).want.close;
-        let (first, glitches) = (session.first, session.glitches);
-        if let Some(record) = self.access.as_mut().and_then(|access| access.record(first)) {
-            record.glitches = glitches;
-            record.last_because = if last { ClientEnd::Glitches.into() } else { Blame::default() };
-        }
+        let stream_bytes = access.delivered_bytes(index) + ending.unsent as u64;
+        access.complete(index, ending.slot, stream_bytes, cx.now_us);
     }
 
     /// The connection ends, and with it answers that are complete but not sent.
-    pub(super) fn note_closed(&mut self, index: ClientKey, why: ClientEnd, cx: &Context) {
+    pub(super) fn closed(&mut self, index: ClientKey, why: ClientEnd, cx: &Context) {
         if let Some(access) = &mut self.access {
             access.close(index, why.into(), cx.now_us);
         }
     }
 
-    /// The first exchange of a session will not be completed.
-    pub(super) fn note_abandoned(&mut self, index: ClientKey, why: ClientEnd, cx: &Context) {
-        if self.access.is_none() {
-            return;
+    /// The first exchange of a connection will not be completed.
+    pub(super) fn abandoned(
+        &mut self,
+        index: ClientKey,
+        why: ClientEnd,
+        ending: impl FnOnce() -> Ending,
+        cx: &Context,
+    ) {
+        let Some(access) = &mut self.access else { return };
+        let ending = ending();
+        let mut stage = Stage::Done;
+        if let Some(record) = access.record(ending.slot) {
+            if let Some(received) = ending.received {
+                record.request_bytes += received;
+                record.body_us = None;
+            }
+            ending.keep_glitches(record);
+            stage = ending.standing.stage(record, Stage::Queue);
+            if stage == Stage::Tunnel {
+                record.ended_us = Some(cx.now_us);
+            }
         }
-        let slot = self.sessions.at(index).first;
-        self.note_body_so_far(index, slot, cx);
-        self.note_glitches(index, cx);
-        let stage = self.stage(slot, Stage::Queue);
-        if stage == Stage::Tunnel {
-            self.note_ended(slot, cx);
-        }
-        if let Some(access) = &mut self.access {
-            access.abandon(index, slot, why.into(), stage, cx.now_us);
-        }
-    }
-
-    /// Counts what came of a body that is not complete.
-    fn note_body_so_far(&mut self, index: ClientKey, slot: ExchangeKey, cx: &Context) {
-        let upload = self.sessions.at(index).upload.as_ref().filter(|upload| upload.exchange == slot);
-        if let Some(received) = upload.map(|upload| upload.received) {
-            self.note_body(slot, received, false, cx);
-        }
+        access.abandon(index, ending.slot, why.into(), stage, cx.now_us);
     }
 }
 

@@ -1,19 +1,23 @@
 //! Answers on their way to the client: framing for this client, order, end (stages order and reply).
 
+use std::sync::Arc;
+
 use weir_http::{Fields, Framing, Persistence, Pseudonym, ReplyBody, ReplyHead};
 
-use super::Clients;
-use super::account::head_len;
+use super::account::{Records, head_len};
+use super::connections::Connections;
 use crate::base::keys::{ClientKey, ExchangeKey};
-use crate::base::output::{HIGH_BYTES, Output};
+use crate::base::output::HIGH_BYTES;
 use crate::base::piece::Piece;
-use crate::base::slab::Slab;
 use crate::cause::{Cause, Local};
-use crate::client::connection::{AnswerFraming, ClientConn, Exchange, Phase, Reading};
+use crate::client::connection::{AnswerFraming, Phase, Reading, ReplyConstraints};
 use crate::context::Context;
 use crate::cross::mail::AnswerHead;
+use crate::cross::retry_copy::RetryCopies;
 use crate::ending::ClientEnd;
-use crate::request::pending_request::{ClientName, LinkId};
+use crate::forward::decide::proxy_lines;
+use crate::observe::histogram::Histogram;
+use crate::request::pending_request::{ClientName, LinkId, PendingRequest, RequestFlags};
 
 /// Media type of the file that tells browsers how to use the proxy.
 const PAC_TYPE: &str = "application/x-ns-proxy-autoconfig";
@@ -61,59 +65,86 @@ pub(crate) struct Stop {
     pub client: ClientName,
 }
 
-/// Where an exchange's answer goes: to the client when it is first, else into keeping.
-fn output_of<'a>(
-    sessions: &'a mut Slab<ClientKey, ClientConn>,
-    exchanges: &'a mut Slab<ExchangeKey, Exchange>,
-    slot: ExchangeKey,
-) -> &'a mut Output {
-    let session = sessions.at_mut(exchanges.at(slot).session);
-    if session.first == slot { &mut session.output } else { &mut exchanges.at_mut(slot).held }
+/// What clients are told: the answers to their requests in the order of those, and the ends of their connections.
+///
+/// Owns the tables, and says what happens in them to the access log. Nothing here can ask a server for anything: what has to be known there
+/// (nobody wants this any more, go on) is mail.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    pub(super) conns: Connections,
+    pub(super) records: Records,
+    /// Copies of requests that are with other workers.
+    copies: RetryCopies,
+    /// Time from the receipt of a request to the end of its answer, microseconds.
+    latency: Arc<Histogram>,
 }
 
-impl Clients {
-    #[inline]
-    fn account_held(&mut self, slot: ExchangeKey, before: usize) {
-        let exchange = self.exchanges.at(slot);
-        let session = self.sessions.at_mut(exchange.session);
-        if session.first != slot {
-            session.held_bytes += (exchange.held.len() - before) as u32;
+impl Answers {
+    /// None yet.
+    pub(super) fn new(latency: Arc<Histogram>, cx: &Context) -> Answers {
+        Answers {
+            conns: Connections::default(),
+            records: Records::new(&cx.plan, cx.worker),
+            copies: RetryCopies::default(),
+            latency,
         }
     }
 
+    /// The copy of a request is not needed any more.
     #[inline]
-    fn held_len(&self, slot: ExchangeKey) -> usize {
-        self.exchanges.at(slot).held.len()
+    pub(super) fn release(&mut self, slot: ExchangeKey) {
+        if let Some(kept) = self.conns.exchange_mut(slot).kept.take() {
+            self.copies.give_back(kept);
+        }
+    }
+
+    /// A request is with another worker.
+    pub(super) fn note_away(&mut self, worker: u16, ask: &PendingRequest, bytes: &[u8]) {
+        let exchange = self.conns.exchange_mut(ask.id.index);
+        (exchange.asked, exchange.link) = (worker, None);
+        if ask.traits.has(RequestFlags::RETRIABLE) && !ask.traits.has(RequestFlags::STREAMING) {
+            exchange.kept = Some(self.copies.keep(*ask, bytes));
+        }
+    }
+
+    /// Answers with an error behind everything that was asked before, and closes. `bytes` is what came of the request, from
+    /// `since_us` on.
+    pub(super) fn refuse(&mut self, index: ClientKey, cause: Cause, bytes: &[u8], since_us: u64, cx: &mut Context) {
+        let session = self.conns.at_mut(index);
+        session.flags.unread = true;
+        session.read_as(Reading::Closing);
+        let want = ReplyConstraints { close: true, body_open: true, ..ReplyConstraints::default() };
+        let exchange = self.conns.push(index, want, cx);
+        self.records.begin_refused(exchange, bytes, since_us);
+        self.fail_exchange(exchange, cause, cx);
     }
 
     /// 100 Continue for a request whose body this worker is going to read (RFC 9110 §10.1.1).
     pub(super) fn invite_body(&mut self, slot: ExchangeKey, cx: &mut Context) {
-        let before = self.held_len(slot);
-        let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut cx.spare);
-        out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-        self.note_interim(slot, b"HTTP/1.1 100 Continue\r\n\r\n".len());
-        self.account_held(slot, before);
-        let session = self.exchanges.at(slot).session;
-        self.mark_session(session);
+        const LINE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+        self.conns.write(slot, |out| out.tail(&mut cx.spare).extend_from_slice(LINE));
+        self.records.interim(slot, LINE.len());
+        let session = self.conns.exchange(slot).session;
+        self.conns.mark(session);
     }
 
     /// An interim answer: 102 and 103 pass on to clients that can read them; 100 was answered here.
     pub(super) fn answer_interim(&mut self, slot: ExchangeKey, status: u16, lines: Lines<'_>, cx: &mut Context) {
-        if status == 100 || self.exchanges.at(slot).want.old {
+        if status == 100 || self.conns.exchange(slot).want.old {
             return;
         }
         cx.counters.interim.add(1);
-        let before = self.held_len(slot);
         let via = cx.plan.client.pseudonym();
-        let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut cx.spare);
-        let start = out.len();
-        lines.write(out, via);
-        out.extend_from_slice(b"\r\n");
-        let bytes = out.len() - start;
-        self.note_interim(slot, bytes);
-        self.account_held(slot, before);
-        let session = self.exchanges.at(slot).session;
-        self.mark_session(session);
+        let bytes = self.conns.write(slot, |out| {
+            let out = out.tail(&mut cx.spare);
+            let start = out.len();
+            lines.write(out, via);
+            out.extend_from_slice(b"\r\n");
+            out.len() - start
+        });
+        self.records.interim(slot, bytes);
+        let session = self.conns.exchange(slot).session;
+        self.conns.mark(session);
     }
 
     /// The head of the final answer.
@@ -126,16 +157,15 @@ impl Clients {
         cx: &mut Context,
     ) {
         // While the client has nothing of it, the request may still be asked again.
-        if self.sessions.at(self.exchanges.at(slot).session).first == slot {
+        if self.conns.at(self.conns.exchange(slot).session).first == slot {
             self.release(slot);
         }
         cx.counters.answer(head.status);
-        let now_us = cx.now_us;
-        let draining = self.is_draining();
-        let exchange = self.exchanges.at_mut(slot);
-        exchange.phase = Phase::Answering;
+        let draining = self.conns.is_draining();
+        let exchange = self.conns.exchange_mut(slot);
+        exchange.enter(Phase::Answering);
         exchange.link = Some(link);
-        exchange.deadline_us = now_us.saturating_add(exchange.patience_us);
+        exchange.await_more(cx.now_us);
         // What was asked behind it is answered before a drain closes the connection.
         let draining = draining && exchange.next == ExchangeKey::NONE;
         let unframed = matches!(head.body, ReplyBody::Chunked | ReplyBody::UntilClose);
@@ -157,22 +187,22 @@ impl Clients {
             (false, true) => Persistence::KeepAlive,
             (false, false) => Persistence::Implied,
         };
-        let before = exchange.held.len();
         let via = cx.plan.client.pseudonym();
-        let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut cx.spare);
-        let start = out.len();
-        lines.write(out, via);
-        weir_http::finish_reply_head(out, framing, persistence);
-        let bytes = out.len() - start;
-        self.note_begun(slot, head.status, bytes, cx);
-        self.account_held(slot, before);
-        let index = self.exchanges.at(slot).session;
-        let session = self.sessions.at_mut(index);
-        if persistence == Persistence::Close && session.reading == Reading::Head {
+        let bytes = self.conns.write(slot, |out| {
+            let out = out.tail(&mut cx.spare);
+            let start = out.len();
+            lines.write(out, via);
+            weir_http::finish_reply_head(out, framing, persistence);
+            out.len() - start
+        });
+        self.records.begun(slot, head.status, bytes, cx);
+        let index = self.conns.exchange(slot).session;
+        let session = self.conns.at_mut(index);
+        if persistence == Persistence::Close {
             // Nobody could get the answer to what follows.
-            session.reading = Reading::Closing;
+            session.take_no_more();
         }
-        self.mark_session(index);
+        self.conns.mark(index);
     }
 
     /// 101: from here on the two connections are one tunnel (RFC 9110 §7.8).
@@ -215,27 +245,29 @@ impl Clients {
         cx.counters.answer(status);
         cx.counters.tunnels.add(1);
         cx.counters.tunnels_opened.add(1);
-        let exchange = self.exchanges.at_mut(slot);
-        exchange.phase = Phase::Answering;
+        let exchange = self.conns.exchange_mut(slot);
+        exchange.enter(Phase::Answering);
         exchange.link = Some(link);
         let index = exchange.session;
-        let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut cx.spare);
-        let start = out.len();
-        write(out);
-        let bytes = out.len() - start;
-        self.note_begun(slot, status, bytes, cx);
+        let bytes = self.conns.write(slot, |out| {
+            let out = out.tail(&mut cx.spare);
+            let start = out.len();
+            write(out);
+            out.len() - start
+        });
+        self.records.begun(slot, status, bytes, cx);
         let now_us = cx.now_us;
-        let session = self.sessions.at_mut(index);
-        session.reading = Reading::Tunnel;
+        let session = self.conns.at_mut(index);
+        session.read_as(Reading::Tunnel);
         session.since_us = now_us;
         if session.stash.is_some() || session.flags.ended {
             // What came behind the request is for the tunnel.
-            self.to_parse.push_back((index, self.sessions.generation(index)));
+            self.conns.look_again(index);
         }
-        self.mark_session(index);
-        self.arm_session(index, cx);
-        self.update_receive(index, cx);
-        self.want_relay(index, cx);
+        self.conns.mark(index);
+        self.conns.arm(index, cx);
+        self.conns.update_receive(index, cx);
+        self.conns.want_relay(index, cx);
     }
 
     /// A piece of the answer's body. Whether its source has to stop.
@@ -243,56 +275,42 @@ impl Clients {
         if piece.len() == 0 {
             return None;
         }
-        let now_us = cx.now_us;
-        let exchange = self.exchanges.at_mut(slot);
-        exchange.deadline_us = now_us.saturating_add(exchange.patience_us);
+        let exchange = self.conns.exchange_mut(slot);
+        exchange.await_more(cx.now_us);
         let (framing, index, link) = (exchange.framing, exchange.session, exchange.link);
-        let before = exchange.held.len();
-        let out = output_of(&mut self.sessions, &mut self.exchanges, slot);
-        if framing == AnswerFraming::Chunked {
-            weir_http::encode_chunk_head(out.tail(&mut cx.spare), piece.len());
-        }
-        piece.push_to(out, &mut cx.spare);
-        if framing == AnswerFraming::Chunked {
-            out.tail(&mut cx.spare).extend_from_slice(weir_http::CHUNK_TAIL);
-        }
-        self.account_held(slot, before);
-        let session = self.sessions.at_mut(index);
-        if session.reading == Reading::Tunnel {
+        self.conns.write(slot, |out| {
+            if framing == AnswerFraming::Chunked {
+                weir_http::encode_chunk_head(out.tail(&mut cx.spare), piece.len());
+            }
+            piece.push_to(out, &mut cx.spare);
+            if framing == AnswerFraming::Chunked {
+                out.tail(&mut cx.spare).extend_from_slice(weir_http::CHUNK_TAIL);
+            }
+        });
+        let session = self.conns.at_mut(index);
+        if session.reading() == Reading::Tunnel {
             session.since_us = cx.now_us;
         }
         // The first answer must not wait for the later ones, which wait for it.
         let load = if session.first == slot { session.unsent_first() } else { session.unsent() };
-        let stop = link.filter(|_| load >= HIGH_BYTES).map(|link| self.stop_source(index, link, cx));
-        self.mark_session(index);
+        let stop = link.filter(|_| load >= HIGH_BYTES).map(|link| self.conns.stop_source(index, link, cx));
+        self.conns.mark(index);
         stop
-    }
-
-    /// A connection must not bring more. It is told each time, because it goes on by itself to answers for other clients.
-    fn stop_source(&mut self, index: ClientKey, link: LinkId, cx: &Context) -> Stop {
-        let stopped = &mut self.sessions.at_mut(index).paused.get_or_insert_default().links;
-        if !stopped.contains(&link) {
-            stopped.push(link);
-        }
-        Stop { link, client: self.client_name(index, cx) }
     }
 
     /// The answer is complete.
     pub(super) fn answer_end(&mut self, slot: ExchangeKey, trailers: &[u8], cx: &mut Context) {
-        self.note_ended(slot, cx);
+        self.records.ended(slot, cx);
         self.release(slot);
-        let exchange = self.exchanges.at_mut(slot);
+        let exchange = self.conns.exchange_mut(slot);
         let index = exchange.session;
-        exchange.phase = Phase::Done;
+        exchange.enter(Phase::Done);
         self.latency.record(cx.now_us.saturating_sub(exchange.received_us));
         if exchange.framing == AnswerFraming::Chunked {
             let trailers = if exchange.want.trailers { trailers } else { &[] };
-            let before = exchange.held.len();
-            let out = output_of(&mut self.sessions, &mut self.exchanges, slot);
-            weir_http::encode_last_chunk(out.tail(&mut cx.spare), trailers);
-            self.account_held(slot, before);
+            self.conns.write(slot, |out| weir_http::encode_last_chunk(out.tail(&mut cx.spare), trailers));
         }
-        if self.exchanges.at(slot).want.body_open {
+        if self.conns.exchange(slot).want.body_open {
             self.abandon_upload(slot, cx);
         }
         self.advance(index, cx);
@@ -312,10 +330,11 @@ impl Clients {
         cx: &mut Context,
     ) {
         self.count_refusal(slot, cause, cx);
-        self.note_blame(slot, cause);
-        let exchange = self.exchanges.at_mut(slot);
+        self.records.blame(slot, cause, || self.conns.standing(slot));
+        let exchange = self.conns.exchange_mut(slot);
         exchange.want.close |= cause.ends_connection();
-        let mut extra = self.proxy_lines(self.exchanges.at(slot).session, cause, cx);
+        let proxied = self.conns.at(self.conns.exchange(slot).session).flags.proxied;
+        let mut extra = if proxied { proxy_lines(cause, &cx.plan) } else { Vec::new() };
         put_date(&mut extra, cx.date());
         if cause.status() == 405 {
             extra.extend_from_slice(ALLOW);
@@ -372,38 +391,48 @@ impl Clients {
     ) {
         self.release(slot);
         cx.counters.answer(status);
-        let draining = self.is_draining();
-        let exchange = self.exchanges.at_mut(slot);
+        let draining = self.conns.is_draining();
+        let exchange = self.conns.exchange_mut(slot);
         // It says nothing of keep-alive, without which HTTP/1.0 ends here.
         let draining = draining && exchange.next == ExchangeKey::NONE;
         exchange.want.close |= exchange.want.body_open || exchange.want.old || exchange.want.connect || draining;
         exchange.framing = AnswerFraming::Plain;
         let (close, head, index) = (exchange.want.close, exchange.want.head, exchange.session);
-        let before = self.held_len(slot);
-        let out = output_of(&mut self.sessions, &mut self.exchanges, slot).tail(&mut cx.spare);
-        let start = out.len();
-        encode(out, close, head);
-        let head_bytes = if self.access.is_some() { head_len(&out[start..]) } else { 0 };
-        self.note_local(slot, status, head_bytes, cx);
-        self.exchanges.at_mut(slot).phase = Phase::Done;
-        self.account_held(slot, before);
-        let session = self.sessions.at_mut(index);
-        if close && session.reading == Reading::Head {
+        let logs = self.records.are_kept();
+        let head_bytes = self.conns.write(slot, |out| {
+            let out = out.tail(&mut cx.spare);
+            let start = out.len();
+            encode(out, close, head);
+            if logs { head_len(&out[start..]) } else { 0 }
+        });
+        self.records.made_here(slot, status, head_bytes, cx);
+        self.conns.exchange_mut(slot).enter(Phase::Done);
+        let session = self.conns.at_mut(index);
+        if close {
             // At once: with answers in front of this one, parsing would go on.
-            session.reading = Reading::Closing;
+            session.take_no_more();
         }
-        if self.exchanges.at(slot).want.body_open {
+        if self.conns.exchange(slot).want.body_open {
             self.abandon_upload(slot, cx);
         }
         self.advance(index, cx);
     }
 
+    /// The request of an exchange got an answer of weir's own, or not all of its answer.
+    fn count_refusal(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
+        cx.counters.refusals.count(cause);
+        let session = self.conns.at(self.conns.exchange(slot).session);
+        if session.flags.proxied {
+            cx.usage.refused(session.account(), cause.word());
+        }
+    }
+
     /// No server answered, or not to the end.
     pub(super) fn answer_failed(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
-        if self.exchanges.at(slot).phase == Phase::Answering && !self.forget_beginning(slot, cx) {
+        if self.conns.exchange(slot).phase() == Phase::Answering && !self.forget_beginning(slot, cx) {
             self.count_refusal(slot, cause, cx);
-            self.note_blame(slot, cause);
-            self.note_ended(slot, cx);
+            self.records.blame(slot, cause, || self.conns.standing(slot));
+            self.records.ended(slot, cx);
             self.truncate(slot, cx);
             return;
         }
@@ -412,30 +441,26 @@ impl Clients {
 
     /// Forgets what has come of an answer, if the client has nothing of it because it waits for its turn.
     pub(super) fn forget_beginning(&mut self, slot: ExchangeKey, cx: &Context) -> bool {
-        let exchange = self.exchanges.at_mut(slot);
-        let session = self.sessions.at_mut(exchange.session);
-        if session.first == slot || exchange.phase != Phase::Answering {
+        if !self.conns.forget_beginning(slot) {
             return false;
         }
-        session.held_bytes -= std::mem::take(&mut exchange.held).len() as u32;
-        exchange.phase = Phase::Waiting;
         self.take_back(slot, cx);
-        self.note_taken_back(slot);
+        self.records.taken_back(slot);
         true
     }
 
     /// The rest of a begun answer will not come: the connection ends behind what there is, so that the client notices.
     fn truncate(&mut self, slot: ExchangeKey, cx: &mut Context) {
-        let exchange = self.exchanges.at_mut(slot);
+        let exchange = self.conns.exchange_mut(slot);
         let index = exchange.session;
-        exchange.phase = Phase::Done;
+        exchange.enter(Phase::Done);
         exchange.want.close = true;
         exchange.want.cut = exchange.framing == AnswerFraming::UntilClose;
-        if self.sessions.at(index).reading == Reading::Tunnel {
+        if self.conns.at(index).reading() == Reading::Tunnel {
             self.break_tunnel(index, cx);
             return;
         }
-        if self.exchanges.at(slot).want.body_open {
+        if self.conns.exchange(slot).want.body_open {
             self.abandon_upload(slot, cx);
         }
         self.advance(index, cx);
@@ -445,58 +470,45 @@ impl Clients {
     fn advance(&mut self, index: ClientKey, cx: &mut Context) {
         let mut closing = false;
         while !closing {
-            let first = self.sessions.at(index).first;
-            if first == ExchangeKey::NONE || self.exchanges.at(first).phase != Phase::Done {
+            let first = self.conns.at(index).first;
+            if first == ExchangeKey::NONE || self.conns.exchange(first).phase() != Phase::Done {
                 break;
             }
-            self.note_complete(index, cx);
-            let done = self.pop_exchange(index);
+            self.records.complete(index, || self.conns.ending(index, &cx.plan.client), cx);
+            let done = self.conns.pop(index);
             closing = done.want.close;
-            let session = self.sessions.at_mut(index);
+            let session = self.conns.at_mut(index);
             session.flags.reset |= done.want.cut;
-            if session.first == ExchangeKey::NONE && session.reading == Reading::Await {
+            if session.first == ExchangeKey::NONE && session.reading() == Reading::Await {
                 // An upgrade was refused, or one that waits for its turn may be parsed now. That it waited was not its client's doing.
-                (session.reading, session.since_us) = (Reading::Head, cx.now_us);
+                session.read_as(Reading::Head);
+                session.since_us = cx.now_us;
             }
             if session.first != ExchangeKey::NONE && !closing {
                 let next = session.first;
-                let exchange = self.exchanges.at_mut(next);
-                let held = std::mem::take(&mut exchange.held);
-                session.held_bytes -= held.len() as u32;
-                session.output.append(held, &mut cx.spare);
-                if exchange.phase == Phase::Answering {
+                self.conns.give_held(index, &mut cx.spare);
+                if self.conns.exchange(next).phase() == Phase::Answering {
                     self.release(next);
                 }
             }
         }
         if closing {
             self.drop_exchanges(index, ClientEnd::Closed, cx);
-            let session = self.sessions.at_mut(index);
+            let client = self.conns.name(index, cx);
+            let session = self.conns.at_mut(index);
             session.held_bytes = 0;
             session.flags.close = true;
             // An upload belonged to one of the requests that were dropped.
             let upload = session.upload.take();
             session.flags.unread |= session.stash.take().is_some() || upload.is_some();
             session.flags.body_paused = false;
-            session.reading = Reading::Closing;
-            let paused = session.paused.take();
-            let client = self.client_name(index, cx);
-            for link in paused.map_or_else(Vec::new, |paused| paused.links) {
-                self.resume_source(link, client, cx);
-            }
-            self.update_receive(index, cx);
+            session.read_as(Reading::Closing);
+            session.resume_sources(client, cx);
+            self.conns.update_receive(index, cx);
         } else {
-            self.relieve(index, cx);
-            self.await_next(index, cx);
+            self.conns.relieve(index, cx);
+            self.conns.arm_awaited(index, cx);
         }
-        self.mark_session(index);
-    }
-
-    /// A request that is the first one now may have less patience left than the one before was given.
-    fn await_next(&mut self, index: ClientKey, cx: &mut Context) {
-        let session = self.sessions.at(index);
-        if session.first != ExchangeKey::NONE && self.exchanges.at(session.first).deadline_us < session.armed_us {
-            self.arm_session(index, cx);
-        }
+        self.conns.mark(index);
     }
 }

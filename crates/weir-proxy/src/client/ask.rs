@@ -7,16 +7,21 @@ use std::sync::Arc;
 
 use weir_http::{FieldName, Fields, Framing, RequestHead};
 
-use super::Clients;
-use crate::base::keys::{ClientKey, ExchangeKey};
+use super::answer::Answers;
+use super::connections::Connections;
+use crate::base::keys::ExchangeKey;
+use crate::base::piece::Piece;
+use crate::base::stamp::Stamper;
 use crate::cause::Cause;
 use crate::client::connection::Phase;
 use crate::context::Context;
 use crate::cross::router::Requests;
+use crate::forward::state::ForwardState;
 use crate::placement::balance::{Key, Method, hash_key};
 use crate::placement::cookie;
+use crate::plan::{ClientPlan, Plan};
 use crate::request::outgoing::Outgoing;
-use crate::request::pending_request::{ClientName, NOBODY, PendingRequest, RequestFlags};
+use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 use crate::retry::poison::Verdict;
 use crate::upstream::Asked;
 use crate::upstream::private_pool::Private;
@@ -24,95 +29,40 @@ use crate::upstream::private_pool::Private;
 /// X-Forwarded-For in more lines than this is not read further; one line is usual.
 const FORWARDED_LINES_MAX: usize = 8;
 
-impl Clients {
-    /// The hash of what the method goes by; None: there is nothing to hash, or no need.
-    pub(super) fn balance_key(
-        &self,
-        upstream: usize,
-        session: ClientKey,
-        head: &RequestHead,
-        fields: &Fields,
-        bytes: &[u8],
-        cx: &Context,
-    ) -> Option<u64> {
-        let Method::Hash(key) = &cx.plan.upstreams[upstream].balance else { return None };
-        match key {
-            Key::Uri => Some(hash_key(head.path.of(bytes))),
-            Key::ClientIp => match self.client_address(session, fields, bytes, cx) {
-                IpAddr::V4(address) => Some(hash_key(&address.octets())),
-                IpAddr::V6(address) => Some(hash_key(&address.octets())),
-            },
-            Key::Header(name) => fields.get(bytes, name.as_bytes()).map(hash_key),
-            Key::Cookie(name) => cookie::values(fields, bytes, name.as_bytes()).next().map(hash_key),
-        }
-    }
+/// Forwards requests, and gives each what it is known by.
+#[derive(Debug)]
+pub(crate) struct Asks {
+    /// Makes identifiers for `echo`.
+    stamper: Stamper,
+    /// Requests so far.
+    serial: u64,
+}
 
-    /// The client, or whom a trusted proxy speaks for: X-Forwarded-For is read from right to left as far as it comes from
-    /// trusted ones.
-    fn client_address(&self, session: ClientKey, fields: &Fields, bytes: &[u8], cx: &Context) -> IpAddr {
-        let trusted = |address: IpAddr| cx.plan.client.trusted_proxies.iter().any(|one| one.contains(address));
-        let mut address = self.sessions.at(session).peer;
-        if !trusted(address) {
-            return address;
-        }
-        let mut lines: [&[u8]; FORWARDED_LINES_MAX] = [b""; FORWARDED_LINES_MAX];
-        let found = fields.all(FieldName::XForwardedFor).zip(&mut lines);
-        let count = found.map(|(field, line)| *line = field.value.of(bytes)).count();
-        for text in lines[..count].iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b',')) {
-            let text = std::str::from_utf8(text.trim_ascii()).ok();
-            let Some(before) = text.and_then(|text| text.parse::<IpAddr>().ok()) else { return address };
-            address = before.to_canonical();
-            if !trusted(address) {
-                return address;
-            }
-        }
-        address
+impl Asks {
+    /// None yet. `secret`: see [`Parts`](crate::engine::Parts).
+    pub(super) fn new(secret: [u64; 2]) -> Asks {
+        Asks { stamper: Stamper::new(secret), serial: 0 }
     }
 
     /// A tunnel is wanted: its connection is made, and nothing is sent before that is there.
-    pub(super) fn open_tunnel(&mut self, slot: ExchangeKey, upstream: usize, to: &mut Requests<'_>, cx: &mut Context) {
-        let ask = self.begin_asking(slot, upstream, RequestFlags::TUNNEL, cx);
-        let private = self.private_of(slot, upstream, cx);
+    pub(super) fn open_tunnel(
+        &mut self,
+        answers: &mut Answers,
+        slot: ExchangeKey,
+        upstream: usize,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) {
+        let ask = self.begin_asking(answers, slot, upstream, RequestFlags::TUNNEL, cx);
+        let private = private_of(&mut answers.conns, slot, upstream, cx);
         let asked = to.tunnel(ask, private, cx);
-        self.on_asked(&ask, asked, cx);
-    }
-
-    /// What the servers' side has to know of a client whose connections are its own; None: they are not.
-    #[inline]
-    fn private_of(&mut self, slot: ExchangeKey, upstream: usize, cx: &Context) -> Option<Private> {
-        if !cx.is_private(upstream as u16) {
-            return None;
-        }
-        let session = self.exchanges.at(slot).session;
-        self.sessions.at_mut(session).flags.has_pool = true;
-        Some(Private { destination: self.destination(session), account: self.account_of(session) })
-    }
-
-    /// What became of a request on the servers' side.
-    #[inline]
-    fn on_asked(&mut self, ask: &PendingRequest, asked: Asked, cx: &mut Context) {
-        match asked {
-            Asked::Here(None) => {}
-            Asked::Here(Some(link)) => self.exchanges.at_mut(ask.id.index).link = Some(link),
-            Asked::Elsewhere { worker, bytes } => {
-                self.note_away(worker, ask, &cx.posts[usize::from(worker)].bytes[bytes]);
-            }
-            Asked::Refused(cause) => self.fail_exchange(ask.id.index, cause, cx),
-        }
-    }
-
-    /// A request is with another worker.
-    pub(super) fn note_away(&mut self, worker: u16, ask: &PendingRequest, bytes: &[u8]) {
-        let exchange = self.exchanges.at_mut(ask.id.index);
-        (exchange.asked, exchange.link) = (worker, None);
-        if ask.traits.has(RequestFlags::RETRIABLE) && !ask.traits.has(RequestFlags::STREAMING) {
-            exchange.kept = Some(self.shelf.keep(*ask, bytes));
-        }
+        on_asked(answers, &ask, asked, cx);
     }
 
     /// Forwards a request. `body` is what is here of its body; `upload` is how it is framed and whether more follows.
     pub(super) fn forward(
         &mut self,
+        answers: &mut Answers,
         slot: ExchangeKey,
         upstream: usize,
         head: &RequestHead,
@@ -132,12 +82,13 @@ impl Clients {
             false => to.verdict(upstream, head.method_span.of(bytes), request.path, request.host, cx),
         };
         if let Verdict::Refused { left_us } = verdict {
-            self.fail_exchange_for(slot, Cause::Suspect, Some(left_us.div_ceil(1_000_000) as u32), cx);
+            answers.fail_exchange_for(slot, Cause::Suspect, Some(left_us.div_ceil(1_000_000) as u32), cx);
             return;
         }
-        let session = self.exchanges.at(slot).session;
-        let mut ask = self.begin_asking(slot, upstream, request.traits(), cx);
-        ask.key = self.balance_key(upstream, session, head, fields, bytes, cx).unwrap_or(0);
+        let session = answers.conns.exchange(slot).session;
+        let mut ask = self.begin_asking(answers, slot, upstream, request.traits(), cx);
+        let peer = answers.conns.at(session).peer;
+        ask.key = balance_key(upstream, peer, head, fields, bytes, &plan).unwrap_or(0);
         if upstream_plan.echo.is_some() {
             ask.echo = self.stamper.stamp();
         }
@@ -145,16 +96,16 @@ impl Clients {
             ask.bound = sticky.server(fields, bytes).unwrap_or(NOBODY);
             ask.traits = ask.traits.with(RequestFlags::BOUND, ask.bound != NOBODY && !sticky.allow_failover);
         }
-        let (peer, sealed) = (self.sessions.at(session).peer, self.sessions.at(session).flags.sealed);
-        let private = self.private_of(slot, upstream, cx);
+        let sealed = answers.conns.at(session).flags.sealed;
+        let private = private_of(&mut answers.conns, slot, upstream, cx);
         let isolated = verdict != Verdict::Free;
         let echo = ask.echo;
         let asked = to.ask(&mut ask, isolated, private, |out| request.write(out, peer, sealed, &echo), cx);
         let is_here = matches!(asked, Asked::Here(Some(_)));
-        self.on_asked(&ask, asked, cx);
+        on_asked(answers, &ask, asked, cx);
         if is_here && ask.traits.has(RequestFlags::STREAMING) {
             // The rest of its body may come.
-            self.on_body_flow(ask.id, false, cx);
+            answers.on_body_flow(ask.id, false, cx);
         }
     }
 
@@ -162,6 +113,7 @@ impl Clients {
     #[inline]
     pub(super) fn begin_asking(
         &mut self,
+        answers: &mut Answers,
         slot: ExchangeKey,
         upstream: usize,
         traits: RequestFlags,
@@ -169,14 +121,15 @@ impl Clients {
     ) -> PendingRequest {
         let patience_us = cx.plan.upstreams[upstream].forward_timeout_us;
         let deadline_us = cx.now_us + patience_us;
-        let exchange = self.exchanges.at_mut(slot);
-        (exchange.phase, exchange.patience_us, exchange.deadline_us) = (Phase::Waiting, patience_us, deadline_us);
+        let exchange = answers.conns.exchange_mut(slot);
+        exchange.enter(Phase::Waiting);
+        (exchange.patience_us, exchange.deadline_us) = (patience_us, deadline_us);
         let (session, received_us) = (exchange.session, exchange.received_us);
-        self.note_forwarded(slot, upstream, cx);
+        answers.records.forwarded(slot, upstream, cx);
         self.serial += 1;
         PendingRequest {
-            id: self.exchange_id(slot, cx),
-            client: self.client_name(session, cx),
+            id: answers.conns.exchange_id(slot, cx),
+            client: answers.conns.name(session, cx),
             serial: self.serial,
             upstream: upstream as u16,
             server: 0,
@@ -189,9 +142,89 @@ impl Clients {
             echo: Default::default(),
         }
     }
+}
 
-    /// Names a client connection among those of all workers. Who takes the slot of one that left is another client.
-    pub(super) fn client_name(&self, session: ClientKey, cx: &Context) -> ClientName {
-        ClientName::new(cx.worker, session, self.sessions.generation(session))
+/// What the servers' side has to know of a client whose connections are its own; None: they are not.
+#[inline]
+fn private_of(conns: &mut Connections, slot: ExchangeKey, upstream: usize, cx: &Context) -> Option<Private> {
+    if !cx.is_private(upstream as u16) {
+        return None;
     }
+    let session = conns.at_mut(conns.exchange(slot).session);
+    session.flags.has_pool = true;
+    Some(Private {
+        destination: session.proxied.as_deref().and_then(ForwardState::destination),
+        account: session.account(),
+    })
+}
+
+/// What became of a request on the servers' side.
+#[inline]
+fn on_asked(answers: &mut Answers, ask: &PendingRequest, asked: Asked, cx: &mut Context) {
+    match asked {
+        Asked::Here(None) => {}
+        Asked::Here(Some(link)) => answers.conns.exchange_mut(ask.id.index).link = Some(link),
+        Asked::Elsewhere { worker, bytes } => {
+            answers.note_away(worker, ask, &cx.posts[usize::from(worker)].bytes[bytes]);
+        }
+        Asked::Refused(cause) => answers.fail_exchange(ask.id.index, cause, cx),
+    }
+}
+
+/// A piece of a request body or of a tunnel.
+pub(super) fn send_body(
+    conns: &Connections,
+    slot: ExchangeKey,
+    piece: Piece<'_>,
+    end: bool,
+    to: &mut Requests<'_>,
+    cx: &mut Context,
+) {
+    let exchange = conns.exchange(slot);
+    let Some(link) = exchange.link else { return };
+    let client = conns.name(exchange.session, cx);
+    to.body(conns.exchange_id(slot, cx), client, link, piece, end, cx);
+}
+
+/// The hash of what the method goes by; None: there is nothing to hash, or no need.
+fn balance_key(
+    upstream: usize,
+    peer: IpAddr,
+    head: &RequestHead,
+    fields: &Fields,
+    bytes: &[u8],
+    plan: &Plan,
+) -> Option<u64> {
+    let Method::Hash(key) = &plan.upstreams[upstream].balance else { return None };
+    match key {
+        Key::Uri => Some(hash_key(head.path.of(bytes))),
+        Key::ClientIp => match client_address(peer, fields, bytes, &plan.client) {
+            IpAddr::V4(address) => Some(hash_key(&address.octets())),
+            IpAddr::V6(address) => Some(hash_key(&address.octets())),
+        },
+        Key::Header(name) => fields.get(bytes, name.as_bytes()).map(hash_key),
+        Key::Cookie(name) => cookie::values(fields, bytes, name.as_bytes()).next().map(hash_key),
+    }
+}
+
+/// The client, or whom a trusted proxy speaks for: X-Forwarded-For is read from right to left as far as it comes from
+/// trusted ones.
+fn client_address(peer: IpAddr, fields: &Fields, bytes: &[u8], plan: &ClientPlan) -> IpAddr {
+    let trusted = |address: IpAddr| plan.trusted_proxies.iter().any(|one| one.contains(address));
+    let mut address = peer;
+    if !trusted(address) {
+        return address;
+    }
+    let mut lines: [&[u8]; FORWARDED_LINES_MAX] = [b""; FORWARDED_LINES_MAX];
+    let found = fields.all(FieldName::XForwardedFor).zip(&mut lines);
+    let count = found.map(|(field, line)| *line = field.value.of(bytes)).count();
+    for text in lines[..count].iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b',')) {
+        let text = std::str::from_utf8(text.trim_ascii()).ok();
+        let Some(before) = text.and_then(|text| text.parse::<IpAddr>().ok()) else { return address };
+        address = before.to_canonical();
+        if !trusted(address) {
+            return address;
+        }
+    }
+    address
 }

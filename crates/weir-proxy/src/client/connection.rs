@@ -9,12 +9,16 @@ use std::sync::Arc;
 use weir_http::{BodyReader, HeadScan};
 
 use crate::base::keys::{ClientKey, ExchangeKey, ServerIndex};
-use crate::base::output::Output;
-use crate::client::forward_state::ForwardState;
+use crate::base::output::{HIGH_BYTES, Output};
+use crate::cause::{Cause, Local};
+use crate::context::Context;
+use crate::cross::mail::Mail;
 use crate::cross::retry_copy::RetryCopy;
+use crate::forward::state::ForwardState;
 use crate::observe::accounting::Account;
 use crate::observe::server_stats::ServerStats;
-use crate::request::pending_request::LinkId;
+use crate::plan::{ClientPlan, Plan};
+use crate::request::pending_request::{ClientName, LinkId};
 
 /// Where a client connection is in reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,8 +75,8 @@ pub(crate) struct ClientConn {
     pub proxied: Option<Box<ForwardState>>,
     /// A tunnel whose bytes the driver moves.
     pub relay: Option<Box<Relay>>,
-    /// Where it is in reading.
-    pub reading: Reading,
+    /// Where it is in reading: see [`ClientConn::read_as`].
+    reading: Reading,
     /// Small facts.
     pub flags: Flags,
 }
@@ -209,8 +213,8 @@ pub(crate) struct Exchange {
     pub session: ClientKey,
     /// The next exchange of the session, or [`ExchangeKey::NONE`].
     pub next: ExchangeKey,
-    /// Where its answer stands.
-    pub phase: Phase,
+    /// Where its answer stands: see [`Exchange::enter`].
+    phase: Phase,
     /// How the answer's body is framed for the client.
     pub framing: AnswerFraming,
     /// When the head was complete.
@@ -300,9 +304,74 @@ impl ClientConn {
         }
     }
 
+    /// Where it is in reading.
+    #[inline]
+    pub(super) fn reading(&self) -> Reading {
+        self.reading
+    }
+
+    /// Reading goes on like this: the only place where that changes.
+    #[inline]
+    pub(super) fn read_as(&mut self, to: Reading) {
+        debug_assert!(self.reading.may_become(to), "{:?} -> {to:?}", self.reading);
+        self.reading = to;
+    }
+
+    /// No further request is taken; one that is being read, or that waits, goes on.
+    #[inline]
+    pub(super) fn take_no_more(&mut self) {
+        if self.reading == Reading::Head {
+            self.read_as(Reading::Closing);
+        }
+    }
+
     /// Whether a part of a request, or a request that waits, is here and not parsed yet.
     pub(crate) fn has_begun_request(&self) -> bool {
         self.stash.as_ref().is_some_and(|stash| !stash.is_blank())
+    }
+
+    /// What it is as a client of the forward proxy.
+    pub(super) fn forward_state(&mut self) -> &mut ForwardState {
+        self.proxied.get_or_insert_default()
+    }
+
+    /// What its present request is charged to.
+    #[inline]
+    pub(super) fn account(&self) -> Account {
+        self.proxied.as_deref().map_or_else(Account::default, |proxied| proxied.account)
+    }
+
+    /// What was decided of its request, as a client of the forward proxy: the upstream that stands for all destinations.
+    pub(super) fn decided(&self, plan: &Plan) -> Result<usize, Local> {
+        let decision = self.proxied.as_deref().and_then(|proxied| proxied.decision.as_ref());
+        match (decision, &plan.forward) {
+            (Some(Ok(_)), Some(forward)) => Ok(forward.upstream),
+            (Some(Err(refused)), _) => Err(*refused),
+            _ => Err(Cause::NotDecided.into()),
+        }
+    }
+
+    /// Bytes that wait to be parsed.
+    pub(super) fn stashed(&self) -> usize {
+        self.stash.as_ref().map_or(0, |stash| stash.bytes.len() - stash.start)
+    }
+
+    /// Whether another request may be taken now.
+    pub(super) fn may_ask(&self, plan: &ClientPlan) -> bool {
+        self.queued < plan.requests_queued_max && self.unsent() < HIGH_BYTES
+    }
+
+    /// Whether everything asked is answered, and all that is with the driver.
+    pub(super) fn has_sent_all(&self) -> bool {
+        self.first == ExchangeKey::NONE && self.output.is_empty() && !self.flags.sending
+    }
+
+    /// Upstream connections that were stopped for it may go on. `client`: its name.
+    #[inline]
+    pub(super) fn resume_sources(&mut self, client: ClientName, cx: &mut Context) {
+        for link in self.paused.take().map_or_else(Vec::new, |paused| paused.links) {
+            cx.post(link.worker, Mail::Flow { link, client, pause: false });
+        }
     }
 
     /// Bytes of answers that the client has not taken.
@@ -313,6 +382,80 @@ impl ClientConn {
     /// The same without what waits for its turn: only this much can get less before the first answer is complete.
     pub(crate) fn unsent_first(&self) -> usize {
         self.output.len() + self.inflight as usize
+    }
+}
+
+impl Reading {
+    /// Which state may follow this one. That a request is the last one is known as soon as its head is: so its body, or the wait for a
+    /// tunnel, may come after the end of reading.
+    fn may_become(self, to: Reading) -> bool {
+        match to {
+            Reading::Head => matches!(self, Reading::Body | Reading::Await),
+            Reading::Body | Reading::Await => matches!(self, Reading::Head | Reading::Closing),
+            // Only what waits can: nothing that was read as a request may stand in front of a tunnel's bytes.
+            Reading::Tunnel => self == Reading::Await,
+            Reading::Closing => self != Reading::Linger,
+            // A tunnel has no last answer, and nothing comes after this.
+            Reading::Linger => !matches!(self, Reading::Tunnel | Reading::Linger),
+        }
+    }
+}
+
+impl Phase {
+    /// Which phase may follow this one.
+    fn may_become(self, to: Phase) -> bool {
+        match to {
+            Phase::Reading => false,
+            // From an answer that has begun: its client has nothing of it yet, and it is asked for again.
+            Phase::Waiting => matches!(self, Phase::Reading | Phase::Answering),
+            Phase::Answering => self == Phase::Waiting,
+            Phase::Done => self != Phase::Done,
+        }
+    }
+}
+
+impl Exchange {
+    /// A request that is being read.
+    #[inline]
+    pub(super) fn new(session: ClientKey, want: ReplyConstraints, cx: &Context) -> Exchange {
+        Exchange {
+            session,
+            next: ExchangeKey::NONE,
+            phase: Phase::Reading,
+            framing: AnswerFraming::Plain,
+            received_us: cx.now_us,
+            deadline_us: u64::MAX,
+            patience_us: u64::MAX,
+            held: Output::default(),
+            link: None,
+            asked: cx.worker,
+            kept: None,
+            want,
+        }
+    }
+
+    /// Where its answer stands.
+    #[inline]
+    pub(super) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Its answer stands here now: the only place where that changes.
+    #[inline]
+    pub(super) fn enter(&mut self, to: Phase) {
+        debug_assert!(self.phase.may_become(to), "{:?} -> {to:?}", self.phase);
+        self.phase = to;
+    }
+
+    /// The worker that has it, or was asked.
+    pub(super) fn worker(&self) -> u16 {
+        self.link.map_or(self.asked, |link| link.worker)
+    }
+
+    /// The wait for its answer, or for the next piece of that, begins now.
+    #[inline]
+    pub(super) fn await_more(&mut self, now_us: u64) {
+        self.deadline_us = now_us.saturating_add(self.patience_us);
     }
 }
 

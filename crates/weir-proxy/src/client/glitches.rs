@@ -7,17 +7,25 @@
 use weir_http::{BodyOddities, Method, Oddities, Oddity};
 
 use super::Clients;
-use crate::base::keys::{ClientKey, ExchangeKey};
+use super::connections::Connections;
+use crate::base::keys::ClientKey;
 use crate::cause::Cause;
 use crate::client::connection::{ClientConn, Reading};
 use crate::context::Context;
 use crate::ending::ClientEnd;
 use crate::observe::glitch::ClientGlitch;
+use crate::plan::ClientPlan;
 
-impl Clients {
-    /// The head of a request that has its exchange already is strange.
+impl ClientConn {
+    /// Something strange came from it, that often.
+    pub(super) fn count_glitch(&mut self, glitch: ClientGlitch, times: u32, cx: &Context) {
+        cx.counters.client_glitches[glitch as usize].add(times.into());
+        self.glitches = self.glitches.saturating_add(times);
+    }
+
+    /// The head of a request is strange.
     #[cold]
-    pub(super) fn odd_request(&mut self, index: ClientKey, odd: Oddities, cx: &Context) {
+    pub(super) fn count_oddities(&mut self, odd: Oddities, cx: &Context) {
         for oddity in odd.iter() {
             let glitch = match oddity {
                 Oddity::LeadingLine => ClientGlitch::LeadingLine,
@@ -31,93 +39,70 @@ impl Clients {
                 // Refused in a request.
                 Oddity::SpacedName | Oddity::Folded => continue,
             };
-            self.count_client_glitch(index, glitch, 1, cx);
+            self.count_glitch(glitch, 1, cx);
         }
-        self.limit_client(index, cx);
     }
 
-    /// A request with a body begins: `unawaited` is one that expects 100 and didn't wait for it.
-    pub(super) fn judge_upload(&mut self, index: ClientKey, method: Method, unawaited: bool, cx: &Context) {
-        if matches!(method, Method::Get | Method::Head | Method::Delete | Method::Trace) {
-            self.count_client_glitch(index, ClientGlitch::BodyUnexpected, 1, cx);
-            self.limit_client(index, cx);
+    /// A request with a body begins: `unawaited` is one that expects 100 and didn't wait for it. Whether that is strange.
+    pub(super) fn judge_upload(&mut self, method: Method, unawaited: bool, cx: &Context) -> bool {
+        let unexpected = matches!(method, Method::Get | Method::Head | Method::Delete | Method::Trace);
+        if unexpected {
+            self.count_glitch(ClientGlitch::BodyUnexpected, 1, cx);
         }
         if unawaited {
-            self.count_client_glitch(index, ClientGlitch::BodyUnawaited, 1, cx);
-            self.limit_client(index, cx);
+            self.count_glitch(ClientGlitch::BodyUnawaited, 1, cx);
         }
+        unexpected || unawaited
     }
 
+    /// Whether it ends, or has ended, because of its glitches.
+    #[inline]
+    pub(super) fn ends_by_glitches(&self, plan: &ClientPlan) -> bool {
+        plan.glitches_max.is_some_and(|max| self.glitches > max)
+    }
+
+    /// Why it ends when it is closed in order.
+    pub(super) fn orderly_end(&self, plan: &ClientPlan) -> ClientEnd {
+        if self.ends_by_glitches(plan) { ClientEnd::Glitches } else { ClientEnd::Done }
+    }
+}
+
+impl Connections {
+    /// Ends a connection that has made too many glitches behind what it asked last.
+    pub(super) fn limit(&mut self, index: ClientKey, cx: &Context) {
+        if self.at(index).ends_by_glitches(&cx.plan.client) {
+            self.close_behind(index);
+        }
+    }
+}
+
+impl Clients {
     /// The body of a request is strange. May end the request.
     #[cold]
     pub(super) fn odd_upload(&mut self, index: ClientKey, odd: BodyOddities, cx: &mut Context) {
-        self.count_client_glitch(index, ClientGlitch::ChunkExtension, odd.extensions.into(), cx);
-        self.count_client_glitch(index, ClientGlitch::ChunkCrumbs, odd.crumbs.into(), cx);
-        self.count_client_glitch(index, ClientGlitch::TrailerDropped, odd.trailers.into(), cx);
-        self.limit_client(index, cx);
+        let session = self.conn_mut(index);
+        session.count_glitch(ClientGlitch::ChunkExtension, odd.extensions.into(), cx);
+        session.count_glitch(ClientGlitch::ChunkCrumbs, odd.crumbs.into(), cx);
+        session.count_glitch(ClientGlitch::TrailerDropped, odd.trailers.into(), cx);
+        self.answers.conns.limit(index, cx);
         let max = cx.plan.client.glitches_max;
         // The body under way may come to its end, but not go on like this for ever.
-        if max.is_some_and(|max| self.sessions.at(index).glitches > max.saturating_mul(2)) {
-            self.upload_failed(index, Cause::Glitches, cx);
+        if max.is_some_and(|max| self.conn(index).glitches > max.saturating_mul(2)) {
+            self.answers.upload_failed(index, Cause::Glitches, cx);
         }
     }
 
     /// A head came in many small pieces. What came of it may be a complete request by now.
     #[cold]
     pub(super) fn head_in_pieces(&mut self, index: ClientKey, cx: &mut Context) {
-        self.count_client_glitch(index, ClientGlitch::HeadPieces, 1, cx);
-        let session = self.sessions.at_mut(index);
-        if session.reading == Reading::Head && is_over(session, cx.plan.client.glitches_max) {
+        let session = self.conn_mut(index);
+        session.count_glitch(ClientGlitch::HeadPieces, 1, cx);
+        if session.reading() == Reading::Head && session.ends_by_glitches(&cx.plan.client) {
             let since_us = session.since_us;
             if let Some(stash) = session.stash.take() {
-                return self.refuse(index, Cause::Glitches, &stash.bytes[stash.start..], since_us, cx);
+                return self.answers.refuse(index, Cause::Glitches, &stash.bytes[stash.start..], since_us, cx);
             }
         }
-        self.limit_client(index, cx);
+        self.answers.conns.limit(index, cx);
     }
-
-    fn count_client_glitch(&mut self, index: ClientKey, glitch: ClientGlitch, times: u32, cx: &Context) {
-        cx.counters.client_glitches[glitch as usize].add(times.into());
-        let session = self.sessions.at_mut(index);
-        session.glitches = session.glitches.saturating_add(times);
-    }
-
-    /// Ends a connection that has made too many glitches behind what it asked last. Nothing more is taken from it.
-    fn limit_client(&mut self, index: ClientKey, cx: &Context) {
-        let session = self.sessions.at_mut(index);
-        if !is_over(session, cx.plan.client.glitches_max) {
-            return;
-        }
-        if session.last != ExchangeKey::NONE {
-            self.exchanges.at_mut(session.last).want.close = true;
-        } else {
-            session.flags.close = true;
-            self.mark_session(index);
-        }
-        let session = self.sessions.at_mut(index);
-        if session.reading == Reading::Head {
-            session.reading = Reading::Closing;
-        }
-    }
-
-    /// Whether a client's connection ends, or has ended, because of its glitches.
-    pub(super) fn ends_by_glitches(&self, session: &ClientConn, cx: &Context) -> bool {
-        is_over(session, cx.plan.client.glitches_max)
-    }
-
-    /// The target of a request had to be encoded.
-    #[cold]
-    pub(super) fn odd_target(&mut self, index: ClientKey, cx: &Context) {
-        self.count_client_glitch(index, ClientGlitch::TargetRaw, 1, cx);
-        self.limit_client(index, cx);
-    }
-
-    /// Why a client's connection ends that is closed in order.
-    pub(super) fn orderly_end(&self, index: ClientKey, cx: &Context) -> ClientEnd {
-        if self.ends_by_glitches(self.sessions.at(index), cx) { ClientEnd::Glitches } else { ClientEnd::Done }
-    }
-}
-
-fn is_over(session: &ClientConn, max: Option<u32>) -> bool {
-    max.is_some_and(|max| session.glitches > max)
 }

@@ -2,88 +2,70 @@
 //!
 //! A tunnel is handed over as soon as the driver has been given everything that came before; one whose upstream connection is
 //! another worker's, or one side of which has ended by then, stays here (`tunnels.rs`). What the driver moved is counted when the
-//! tunnel is looked at, [`LOOKS`] times in its time-out, and at its end.
+//! tunnel is looked at, eight times in its time-out, and at its end.
 
 use super::Clients;
 use crate::action::Action;
-use crate::base::keys::{ClientKey, ExchangeKey};
-use crate::client::connection::{Reading, Relay};
+use crate::base::keys::ClientKey;
+use crate::client::connection::Relay;
 use crate::context::Context;
 use crate::ending::{ClientEnd, UpstreamEnd};
 use crate::request::pending_request::{ExchangeId, LinkId};
 
-/// How often a tunnel is looked at in the time that it may stay silent: so much longer than that it may live.
-const LOOKS: u64 = 8;
-
-impl Clients {
-    /// The bytes of a tunnel may be the driver's when it has what came before.
-    pub(super) fn want_relay(&mut self, index: ClientKey, cx: &Context) {
-        let session = self.sessions.at(index);
-        // What has to be opened can't be moved by the driver.
-        if cx.relays && !session.flags.sealed && session.reading == Reading::Tunnel && session.relay.is_none() {
-            self.to_relay.push((index, self.sessions.generation(index)));
-        }
+impl Relay {
+    /// So much it has moved since it began, from the client and to it: how much that is since the last time, which is counted.
+    fn count(&mut self, moved: (u64, u64), cx: &mut Context) -> (u64, u64) {
+        let before = std::mem::replace(&mut self.moved, moved);
+        let (up, down) = (moved.0.saturating_sub(before.0), moved.1.saturating_sub(before.1));
+        self.stats.bytes_out.add(up);
+        self.stats.bytes_in.add(down);
+        cx.usage.moved(self.account, up, down);
+        cx.counters.client_bytes_in.add(up);
+        cx.counters.upstream_bytes_out.add(up);
+        cx.counters.upstream_bytes_in.add(down);
+        cx.counters.client_bytes_out.add(down);
+        (up, down)
     }
 
+    /// Its client is gone: its upstream connection goes with it.
+    pub(super) fn end(&self, cx: &mut Context) {
+        self.stats.closes.count(UpstreamEnd::TunnelEnded);
+        cx.counters.upstream_closes.count(UpstreamEnd::TunnelEnded);
+        cx.actions.push_back(Action::CloseLink { socket: self.socket });
+    }
+}
+
+impl Clients {
     /// The same for the client of an exchange, when it is this worker's.
     pub(crate) fn want_relay_of(&mut self, id: ExchangeId, cx: &Context) {
-        if id.worker == cx.worker && self.holds(id) {
-            self.want_relay(self.exchanges.at(id.index).session, cx);
+        if id.worker == cx.worker && self.answers.conns.holds(id) {
+            self.answers.conns.want_relay(self.answers.conns.exchange(id.index).session, cx);
         }
     }
 
     /// The next tunnel whose bytes may be the driver's, if its server's connection is this worker's and its client's side is done: all
     /// that came before is with the driver, and nobody has ended. None: there is none.
     pub(crate) fn next_to_relay(&mut self, cx: &Context) -> Option<(ClientKey, LinkId)> {
-        while let Some((index, generation)) = self.to_relay.pop() {
-            if self.sessions.holds(index, generation)
-                && let Some(link) = self.tunnel_link(index, cx)
-            {
-                let session = self.sessions.at(index);
-                if session.output.is_empty() && session.stash.is_none() && !session.flags.ended {
-                    return Some((index, link));
-                }
-            }
-        }
-        None
+        self.answers.conns.next_to_relay(cx)
     }
 
     /// The driver moves the bytes of a tunnel from now on. What was needed to make it is given up: an idle tunnel is small.
     pub(crate) fn begin_relay(&mut self, index: ClientKey, relay: Relay, cx: &mut Context) {
         let server = relay.socket;
-        let session = self.sessions.at_mut(index);
+        let session = self.conn_mut(index);
         session.relay = Some(Box::new(relay));
         session.proxied = session.proxied.take().filter(|proxied| proxied.seat.is_some());
         if let Some(proxied) = &mut session.proxied {
             proxied.forget_request();
         }
         cx.actions.push_back(Action::Relay { client: session.socket, server });
-        self.arm_session(index, cx);
-    }
-
-    /// All tunnels whose bytes the driver moves, with their clients.
-    pub(crate) fn relays(&self) -> impl Iterator<Item = (ClientKey, &Relay)> {
-        self.sessions.keys().filter_map(|index| Some((index, self.sessions.at(index).relay.as_deref()?)))
-    }
-
-    /// The upstream connection of a client's tunnel, when it is this worker's.
-    pub(crate) fn tunnel_link(&self, index: ClientKey, cx: &Context) -> Option<LinkId> {
-        let session = self.sessions.at(index);
-        if session.reading != Reading::Tunnel || session.first == ExchangeKey::NONE {
-            return None;
-        }
-        self.exchanges.at(session.first).link.filter(|link| link.worker == cx.worker)
-    }
-
-    /// When a tunnel is looked at next.
-    pub(super) fn look_us(&self, relay: &Relay, cx: &Context) -> u64 {
-        relay.looked_us + (cx.plan.client.tunnel_timeout_us / LOOKS).max(1)
+        self.answers.conns.arm(index, cx);
     }
 
     /// Asks how much a client's tunnel has moved.
     pub(super) fn look_at_relay(&mut self, index: ClientKey, cx: &mut Context) {
-        let token = self.client_token(index);
-        let session = self.sessions.at_mut(index);
+        let token = self.answers.conns.token(index);
+        let session = self.conn_mut(index);
         if let Some(relay) = &mut session.relay {
             relay.looked_us = cx.now_us;
         }
@@ -93,11 +75,11 @@ impl Clients {
     /// So much a tunnel has moved, from its client and to it, since it is the driver's. One that has moved nothing for too long
     /// ends.
     pub(crate) fn relay_looked(&mut self, token: u64, from_client: u64, to_client: u64, cx: &mut Context) {
-        let Some(index) = self.session_of(token) else { return };
+        let Some(index) = self.answers.conns.of_token(token) else { return };
         if self.count_relayed(index, from_client, to_client, cx) {
-            self.sessions.at_mut(index).since_us = cx.now_us;
-        } else if self.sessions.at(index).since_us + cx.plan.client.tunnel_timeout_us <= cx.now_us {
-            self.tunnel_timed_out(index, cx);
+            self.conn_mut(index).since_us = cx.now_us;
+        } else if self.conn(index).since_us + cx.plan.client.tunnel_timeout_us <= cx.now_us {
+            self.answers.tunnel_timed_out(index, cx);
         }
     }
 
@@ -110,34 +92,17 @@ impl Clients {
         by_client: bool,
         cx: &mut Context,
     ) {
-        let Some(index) = self.session_of(token) else { return };
+        let Some(index) = self.answers.conns.of_token(token) else { return };
         self.count_relayed(index, from_client, to_client, cx);
-        self.close_session(index, if by_client { ClientEnd::ClientReset } else { ClientEnd::TunnelEnded }, cx);
+        self.answers.close_session(index, if by_client { ClientEnd::ClientReset } else { ClientEnd::TunnelEnded }, cx);
     }
 
     /// Counts what the driver has moved since the last time. False: nothing.
     fn count_relayed(&mut self, index: ClientKey, from_client: u64, to_client: u64, cx: &mut Context) -> bool {
-        let Some(relay) = &mut self.sessions.at_mut(index).relay else { return false };
-        let before = std::mem::replace(&mut relay.moved, (from_client, to_client));
-        let (up, down) = (from_client.saturating_sub(before.0), to_client.saturating_sub(before.1));
-        relay.stats.bytes_out.add(up);
-        relay.stats.bytes_in.add(down);
-        cx.usage.moved(relay.account, up, down);
-        cx.counters.client_bytes_in.add(up);
-        cx.counters.upstream_bytes_out.add(up);
-        cx.counters.upstream_bytes_in.add(down);
-        cx.counters.client_bytes_out.add(down);
-        self.note_body(self.sessions.at(index).first, up, false, cx);
-        if let Some(access) = &mut self.access {
-            access.delivered(index, down, cx.now_us);
-        }
+        let Some(relay) = &mut self.conn_mut(index).relay else { return false };
+        let (up, down) = relay.count((from_client, to_client), cx);
+        self.answers.records.body(self.conn(index).first, up, false, cx);
+        self.answers.records.delivered(index, down, cx);
         up + down > 0
-    }
-
-    /// The client of a tunnel that the driver moves is gone: its upstream connection goes with it.
-    pub(super) fn end_relay(&mut self, relay: &Relay, cx: &mut Context) {
-        relay.stats.closes.count(UpstreamEnd::TunnelEnded);
-        cx.counters.upstream_closes.count(UpstreamEnd::TunnelEnded);
-        cx.actions.push_back(Action::CloseLink { socket: relay.socket });
     }
 }

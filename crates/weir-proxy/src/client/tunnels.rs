@@ -1,8 +1,10 @@
 //! Tunnels: a client and an upstream connection joined after 101, each direction with its own end (RFC 9110 §7.8).
 //!
-//! Bound: [`super::HIGH_BYTES`] unsent each way; the tunnel's time-out, and the client's send time-out for what is left to say.
+//! Bound: [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) unsent each way; the tunnel's time-out, and the client's send time-out for what is left to say.
 
 use super::Clients;
+use super::answer::Answers;
+use super::ask::send_body;
 use crate::base::keys::ClientKey;
 use crate::base::piece::Piece;
 use crate::client::connection::Reading;
@@ -11,27 +13,6 @@ use crate::cross::router::Requests;
 use crate::ending::{ClientEnd, Timeout};
 
 impl Clients {
-    /// The upstream's side of a tunnel broke: its client gets what there is, then the end.
-    pub(super) fn break_tunnel(&mut self, index: ClientKey, cx: &mut Context) {
-        let session = self.sessions.at_mut(index);
-        if session.output.is_empty() && !session.flags.sending {
-            self.close_session(index, ClientEnd::TunnelEnded, cx);
-            return;
-        }
-        session.reading = Reading::Closing;
-        session.flags.close = true;
-        cx.counters.tunnels.sub(1);
-        self.note_complete(index, cx);
-        self.pop_exchange(index);
-        self.mark_session(index);
-    }
-
-    /// Nothing was said either way for too long.
-    pub(super) fn tunnel_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
-        cx.counters.timeouts.count(Timeout::Tunnel);
-        self.close_session(index, ClientEnd::TunnelTimeout, cx);
-    }
-
     /// The client of a tunnel sent bytes.
     pub(super) fn tunnel_from_client(
         &mut self,
@@ -40,25 +21,48 @@ impl Clients {
         to: &mut Requests<'_>,
         cx: &mut Context,
     ) {
-        let session = self.sessions.at_mut(index);
+        let session = self.conn_mut(index);
         session.since_us = cx.now_us;
         let exchange = session.first;
-        self.note_body(exchange, piece.len() as u64, false, cx);
-        self.body_to_link(exchange, piece, false, to, cx);
+        self.answers.records.body(exchange, piece.len() as u64, false, cx);
+        send_body(&self.answers.conns, exchange, piece, false, to, cx);
     }
 
     pub(super) fn tunnel_client_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let session = self.sessions.at(index);
+        let session = self.conn(index);
         let (exchange, over) = (session.first, session.flags.shut);
-        self.body_to_link(exchange, Piece::Borrowed(&[]), true, to, cx);
+        send_body(&self.answers.conns, exchange, Piece::Borrowed(&[]), true, to, cx);
         if over {
-            self.close_session(index, ClientEnd::TunnelEnded, cx);
+            self.answers.close_session(index, ClientEnd::TunnelEnded, cx);
         }
+    }
+}
+
+impl Answers {
+    /// The upstream's side of a tunnel broke: its client gets what there is, then the end.
+    pub(super) fn break_tunnel(&mut self, index: ClientKey, cx: &mut Context) {
+        let session = self.conns.at_mut(index);
+        if session.output.is_empty() && !session.flags.sending {
+            self.close_session(index, ClientEnd::TunnelEnded, cx);
+            return;
+        }
+        session.read_as(Reading::Closing);
+        session.flags.close = true;
+        cx.counters.tunnels.sub(1);
+        self.records.complete(index, || self.conns.ending(index, &cx.plan.client), cx);
+        self.conns.pop(index);
+        self.conns.mark(index);
+    }
+
+    /// Nothing was said either way for too long.
+    pub(super) fn tunnel_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
+        cx.counters.timeouts.count(Timeout::Tunnel);
+        self.close_session(index, ClientEnd::TunnelTimeout, cx);
     }
 
     /// The upstream of a tunnel has closed its direction.
     pub(super) fn tunnel_answer_ended(&mut self, index: ClientKey) {
-        self.sessions.at_mut(index).flags.tunnel_ended = true;
-        self.mark_session(index);
+        self.conns.at_mut(index).flags.tunnel_ended = true;
+        self.conns.mark(index);
     }
 }

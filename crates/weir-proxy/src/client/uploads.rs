@@ -1,11 +1,14 @@
 //! Request bodies: gathered until complete or large, then forwarded in one piece or streamed (RFC 9112 §6-7).
 //!
 //! A server is only asked when the body is complete or more than [`GATHER_BYTES_MAX`] of it is here, so that a client that
-//! dribbles costs no upstream connection. Bound: that many bytes before, [`super::HIGH_BYTES`] and a receive after.
+//! dribbles costs no upstream connection. Bound: that many bytes before, [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and a receive after.
 
 use weir_http::{BodyPart, BodyReader, Framing, RequestHead};
 
 use super::Clients;
+use super::answer::Answers;
+use super::ask::send_body;
+use super::requests::route;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::{Input, Piece};
 use crate::cause::Cause;
@@ -41,18 +44,21 @@ impl Clients {
             chunked_out: length.is_none(),
             discard: false,
         };
-        self.exchanges.at_mut(exchange).want.body_open = true;
-        self.note_upload(exchange);
+        self.answers.conns.exchange_mut(exchange).want.body_open = true;
+        self.answers.records.has_body(exchange);
         let now_us = cx.now_us;
-        let session = self.sessions.at_mut(index);
+        let session = self.conn_mut(index);
         session.upload = Some(Box::new(upload));
-        session.reading = Reading::Body;
+        session.read_as(Reading::Body);
         session.since_us = now_us;
         let here = bytes.len() > head.bytes;
         if head.expect_continue && !here {
-            self.invite_body(exchange, cx);
+            self.answers.invite_body(exchange, cx);
         }
-        self.judge_upload(index, head.method, head.expect_continue && here, cx);
+        let session = self.conn_mut(index);
+        if session.judge_upload(head.method, head.expect_continue && here, cx) {
+            self.answers.conns.limit(index, cx);
+        }
     }
 
     /// Body bytes at `input[at..]`; returns how many were used.
@@ -65,7 +71,7 @@ impl Clients {
         cx: &mut Context,
     ) -> usize {
         let now_us = cx.now_us;
-        let session = self.sessions.at_mut(index);
+        let session = self.conn_mut(index);
         session.since_us = now_us;
         let Some(upload) = session.upload.as_mut() else { return 0 };
         upload.note_read(now_us);
@@ -79,7 +85,7 @@ impl Clients {
             Ok(BodyPart::Data { start, end }) => self.upload_piece(index, input.piece(start..end), to, cx),
             Ok(BodyPart::End) => self.upload_complete(index, to, cx),
             Err(_) => {
-                self.upload_failed(index, Cause::BadChunk, cx);
+                self.answers.upload_failed(index, Cause::BadChunk, cx);
                 return 0;
             }
         }
@@ -88,10 +94,10 @@ impl Clients {
 
     fn upload_piece(&mut self, index: ClientKey, piece: Piece<'_>, to: &mut Requests<'_>, cx: &mut Context) {
         let max = cx.plan.client.body_bytes_max;
-        let Some(upload) = self.sessions.at_mut(index).upload.as_mut() else { return };
+        let Some(upload) = self.conn_mut(index).upload.as_mut() else { return };
         upload.received += piece.len() as u64;
         if max.is_some_and(|max| upload.received > max) {
-            self.upload_failed(index, Cause::BodyTooLarge, cx);
+            self.answers.upload_failed(index, Cause::BodyTooLarge, cx);
             return;
         }
         let complete = upload.framing.is_complete();
@@ -106,40 +112,34 @@ impl Clients {
                 self.begin_streaming(index, to, cx);
             }
         }
-        if complete && self.session_alive(index) {
+        if complete && self.is_there(index) {
             self.upload_complete(index, to, cx);
         }
     }
 
     /// A piece of a body whose request is already forwarded.
     fn stream_piece(&mut self, index: ClientKey, piece: Piece<'_>, to: &mut Requests<'_>, cx: &mut Context) {
-        let Some(upload) = self.sessions.at(index).upload.as_ref() else { return };
+        let Some(upload) = self.conn(index).upload.as_ref() else { return };
         if upload.discard || piece.len() == 0 {
             return;
         }
         let (exchange, chunked) = (upload.exchange, upload.chunked_out);
-        self.await_answer(exchange, cx);
+        // The wait for the answer begins anew with each piece of the body.
+        self.answers.conns.exchange_mut(exchange).await_more(cx.now_us);
         if chunked {
             let mut head = Vec::with_capacity(20);
             weir_http::encode_chunk_head(&mut head, piece.len());
-            self.body_to_link(exchange, Piece::Borrowed(&head), false, to, cx);
-            self.body_to_link(exchange, piece, false, to, cx);
-            self.body_to_link(exchange, Piece::Borrowed(weir_http::CHUNK_TAIL), false, to, cx);
+            send_body(&self.answers.conns, exchange, Piece::Borrowed(&head), false, to, cx);
+            send_body(&self.answers.conns, exchange, piece, false, to, cx);
+            send_body(&self.answers.conns, exchange, Piece::Borrowed(weir_http::CHUNK_TAIL), false, to, cx);
         } else {
-            self.body_to_link(exchange, piece, false, to, cx);
+            send_body(&self.answers.conns, exchange, piece, false, to, cx);
         }
-    }
-
-    /// The wait for the answer of a request begins anew with each piece of its body.
-    fn await_answer(&mut self, slot: ExchangeKey, cx: &Context) {
-        let now_us = cx.now_us;
-        let exchange = self.exchanges.at_mut(slot);
-        exchange.deadline_us = now_us.saturating_add(exchange.patience_us);
     }
 
     /// Forwards a request whose body is large: the head and what is here now, the rest as it comes.
     fn begin_streaming(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let session = self.sessions.at_mut(index);
+        let session = self.conn_mut(index);
         let Some(upload) = session.upload.as_mut() else { return };
         upload.streaming = true;
         session.flags.body_paused = true;
@@ -148,36 +148,37 @@ impl Clients {
         let framing = upload.framing.left().map_or(Framing::Chunked, |left| Framing::Length(left + body.len() as u64));
         let exchange = upload.exchange;
         self.forward_gathered(exchange, &head, &body, framing, true, to, cx);
-        if self.session_alive(index) {
-            self.update_receive(index, cx);
+        if self.is_there(index) {
+            self.answers.conns.update_receive(index, cx);
         }
     }
 
     fn upload_complete(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let session = self.sessions.at_mut(index);
+        let session = self.conn_mut(index);
         let Some(upload) = session.upload.take() else { return };
         let exchange = upload.exchange;
-        session.reading = if session.flags.close { Reading::Closing } else { Reading::Head };
+        session.read_as(if session.flags.close { Reading::Closing } else { Reading::Head });
         session.flags.body_paused = false;
         if upload.discard {
             return;
         }
-        let close = self.exchanges.at(exchange).want.close;
-        self.exchanges.at_mut(exchange).want.body_open = false;
-        self.note_body(exchange, upload.received, true, cx);
+        let close = self.answers.conns.exchange(exchange).want.close;
+        self.answers.conns.exchange_mut(exchange).want.body_open = false;
+        self.answers.records.body(exchange, upload.received, true, cx);
         if close {
-            self.sessions.at_mut(index).reading = Reading::Closing;
+            self.conn_mut(index).read_as(Reading::Closing);
         }
         if upload.streaming {
-            self.await_answer(exchange, cx);
+            // The wait for the answer begins anew with each piece of the body.
+            self.answers.conns.exchange_mut(exchange).await_more(cx.now_us);
             let end: &[u8] = if upload.chunked_out { b"0\r\n\r\n" } else { b"" };
-            self.body_to_link(exchange, Piece::Borrowed(end), true, to, cx);
+            send_body(&self.answers.conns, exchange, Piece::Borrowed(end), true, to, cx);
         } else {
             let framing = Framing::Length(upload.body.len() as u64);
             self.forward_gathered(exchange, &upload.head, &upload.body, framing, false, to, cx);
         }
-        if self.session_alive(index) {
-            self.arm_session(index, cx);
+        if self.is_there(index) {
+            self.answers.conns.arm(index, cx);
         }
     }
 
@@ -195,36 +196,49 @@ impl Clients {
         let mut fields = std::mem::take(&mut self.fields);
         let parsed = weir_http::parse_request(bytes, &cx.plan.client.head, &mut fields);
         if let Ok(Some(head)) = parsed {
-            let session = self.exchanges.at(exchange).session;
-            match self.route(session, &head, bytes, cx) {
+            let session = self.answers.conns.exchange(exchange).session;
+            match route(self.answers.conns.at(session), &head, bytes, &cx.plan, &mut self.path) {
                 Ok(upstream) => {
-                    self.forward(exchange, upstream, &head, &fields, bytes, body, Some((framing, streaming)), to, cx);
+                    self.asks.forward(
+                        &mut self.answers,
+                        exchange,
+                        upstream,
+                        &head,
+                        &fields,
+                        bytes,
+                        body,
+                        Some((framing, streaming)),
+                        to,
+                        cx,
+                    );
                 }
-                Err(local) => self.answer_local(exchange, local, cx),
+                Err(local) => self.answers.answer_local(exchange, local, cx),
             }
         }
         self.fields = fields;
     }
+}
 
+impl Answers {
     /// The body can't be had or is not wanted: its request is answered with an error, if not answered yet, and the connection ends.
     pub(super) fn upload_failed(&mut self, index: ClientKey, cause: Cause, cx: &mut Context) {
-        let session = self.sessions.at_mut(index);
+        let session = self.conns.at_mut(index);
         session.flags.unread = true;
         let Some(upload) = session.upload.take() else { return };
-        session.reading = Reading::Closing;
+        session.read_as(Reading::Closing);
         session.flags.body_paused = false;
         if upload.discard {
             session.flags.close = true;
-            self.mark_session(index);
+            self.conns.mark(index);
             return;
         }
         let exchange = upload.exchange;
-        self.note_body(exchange, upload.received, false, cx);
-        self.note_blame(exchange, cause);
+        self.records.body(exchange, upload.received, false, cx);
+        self.records.blame(exchange, cause, || self.conns.standing(exchange));
         if upload.streaming {
-            self.cancel_upstream(exchange, true, cx);
+            self.conns.cancel(exchange, true, cx);
         }
-        if self.exchanges.at(exchange).phase == Phase::Answering {
+        if self.conns.exchange(exchange).phase() == Phase::Answering {
             self.answer_failed(exchange, Cause::Truncated, cx);
         } else {
             self.fail_exchange(exchange, cause, cx);
@@ -233,14 +247,14 @@ impl Clients {
 
     /// The request was answered before its body was here: what still comes is thrown away, and the connection ends.
     pub(super) fn abandon_upload(&mut self, exchange: ExchangeKey, cx: &mut Context) {
-        let index = self.exchanges.at(exchange).session;
-        let session = self.sessions.at_mut(index);
+        let index = self.conns.exchange(exchange).session;
+        let session = self.conns.at_mut(index);
         session.flags.unread = true;
         session.flags.body_paused = false;
         if let Some(upload) = session.upload.take_if(|upload| upload.exchange == exchange) {
-            session.reading = Reading::Closing;
-            self.note_body(exchange, upload.received, false, cx);
+            session.read_as(Reading::Closing);
+            self.records.body(exchange, upload.received, false, cx);
         }
-        self.update_receive(index, cx);
+        self.conns.update_receive(index, cx);
     }
 }

@@ -98,7 +98,7 @@ impl<'a> Replies<'a> {
         cx: &mut Context,
     ) {
         if id.worker == cx.worker {
-            return self.clients.on_answer_head(id, from, head, upgrade.as_deref(), lines, cx);
+            return self.clients.answers().on_answer_head(id, from, head, upgrade.as_deref(), lines, cx);
         }
         let via = cx.plan.client.pseudonym();
         let post = &mut cx.posts[usize::from(id.worker)];
@@ -112,7 +112,7 @@ impl<'a> Replies<'a> {
     #[inline]
     pub(crate) fn piece(&mut self, id: ExchangeId, piece: Piece<'_>, cx: &mut Context) -> Option<Stop> {
         if id.worker == cx.worker {
-            return self.clients.on_answer_piece(id, piece, cx);
+            return self.clients.answers().on_answer_piece(id, piece, cx);
         }
         let mail = match piece {
             Piece::Borrowed(bytes) if bytes.len() <= SMALL_BYTES_MAX => {
@@ -131,7 +131,7 @@ impl<'a> Replies<'a> {
     #[inline]
     pub(crate) fn end(&mut self, id: ExchangeId, trailers: &[u8], cx: &mut Context) {
         if id.worker == cx.worker {
-            return self.clients.on_answer_end(id, trailers, cx);
+            return self.clients.answers().on_answer_end(id, trailers, cx);
         }
         cx.post(id.worker, Mail::End { id, trailers: Bytes::copy_from_slice(trailers) });
     }

@@ -16,13 +16,14 @@ impl Engine {
             return Err("a worker's mail to itself was not delivered".to_owned());
         }
         upstreams.audit(cx)?;
-        clients.audit(&upstreams.carried(), cx)?;
-        if let Some(client) = upstreams.private_clients().find(|client| !clients.is_there(*client)) {
+        clients.conns().audit(&upstreams.carried(), cx)?;
+        if let Some(client) = upstreams.private_clients().find(|client| !clients.conns().is_there(*client)) {
             return Err(format!("connections have outlived client {client}"));
         }
-        let twice =
-            |(client, _): &(_, _)| clients.tunnel_link(*client, cx).is_some_and(|link| upstreams.is_tunnel(link));
-        match clients.relays().find(twice) {
+        let twice = |(client, _): &(_, _)| {
+            clients.conns().tunnel_link(*client, cx).is_some_and(|link| upstreams.is_tunnel(link))
+        };
+        match clients.conns().relays().find(twice) {
             Some((client, _)) => Err(format!("the tunnel of client {client} is the driver's and the engine's")),
             None => Ok(()),
         }
@@ -35,6 +36,6 @@ impl Engine {
     /// A bug of weir's: the first bound that is passed, in words.
     pub fn audit_bytes(&self) -> Result<(), String> {
         self.upstreams.audit_bytes()?;
-        self.clients.audit_bytes(&self.cx)
+        self.clients.conns().audit_bytes(&self.cx)
     }
 }

@@ -48,7 +48,7 @@ impl Engine {
         self.cx.post(worker, Mail::Welcome { life });
         self.upstreams.tell_suspensions(worker, &mut self.cx);
         // The failure of one may have dropped others of its client.
-        again.retain(|(ask, _)| self.clients.holds(ask.id));
+        again.retain(|(ask, _)| self.clients.conns().holds(ask.id));
         self.upstreams.ask_again(again, &mut self.cx);
     }
 
@@ -62,9 +62,9 @@ impl Engine {
                 mail => post.mail.push(mail),
             }
         }
-        unheard.retain(|(ask, _)| self.clients.holds(ask.id));
+        unheard.retain(|(ask, _)| self.clients.conns().holds(ask.id));
         for (ask, _) in &mut unheard {
-            self.clients.take_back(ask.id.index, &self.cx);
+            self.clients.answers().take_back(ask.id.index, &self.cx);
             // Such moves are not limited.
             let _ = self.upstreams.count_repetition(ask, false, true, false, &self.cx);
         }
@@ -75,15 +75,15 @@ impl Engine {
     /// request may be what the other worker has died of: it must not go from one to the next.
     fn take_lost(&mut self, worker: u16) -> Vec<(PendingRequest, Vec<u8>)> {
         let mut again = Vec::new();
-        for id in self.clients.asked_of(worker, &self.cx) {
-            let kept = self.clients.take_copy(id, &self.cx);
+        for id in self.clients.conns().asked_of(worker, &self.cx) {
+            let kept = self.clients.answers().take_copy(id, &self.cx);
             match kept.map(|kept| self.upstreams.judge_lost(*kept, &mut self.cx)) {
                 Some(Ok(request)) => {
-                    self.clients.take_back(id.index, &self.cx);
+                    self.clients.answers().take_back(id.index, &self.cx);
                     again.push(request);
                 }
-                Some(Err(cause)) => self.clients.on_answer_fails(id, cause, &mut self.cx),
-                None => self.clients.on_answer_fails(id, Cause::Lost, &mut self.cx),
+                Some(Err(cause)) => self.clients.answers().on_answer_fails(id, cause, &mut self.cx),
+                None => self.clients.answers().on_answer_fails(id, Cause::Lost, &mut self.cx),
             }
         }
         again

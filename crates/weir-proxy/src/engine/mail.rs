@@ -44,7 +44,7 @@ impl Engine {
 
     /// A piece of an answer that comes from another worker.
     fn deliver_piece(&mut self, id: ExchangeId, piece: Piece<'_>) {
-        if let Some(Stop { link, client }) = self.clients.on_answer_piece(id, piece, &mut self.cx) {
+        if let Some(Stop { link, client }) = self.clients.answers().on_answer_piece(id, piece, &mut self.cx) {
             self.cx.post(link.worker, Mail::Flow { link, client, pause: true });
         }
     }
@@ -59,13 +59,13 @@ impl Engine {
             _ if is_stranger => {}
             Mail::Ask { ask, bytes: range } => upstreams.accept_mailed(ask, &bytes[range], cx),
             Mail::Again { ask, fate, bytes: range } => {
-                if clients.on_again(&ask, cx) {
+                if clients.answers().on_again(&ask, cx) {
                     upstreams.place_back(ask, fate, &bytes[range], cx);
                 }
             }
             Mail::Move { worker, ask, bytes: range } => {
                 let bytes = &bytes[range];
-                if clients.on_move(worker, ask, bytes) {
+                if clients.answers().on_move(worker, ask, bytes) {
                     let bytes = cx.write_to_post(worker, bytes);
                     cx.post(worker, Mail::Ask { ask, bytes });
                 }
@@ -85,23 +85,23 @@ impl Engine {
             Mail::Resumed { server } => upstreams.on_resumed(server, cx),
             Mail::Suspect { key, deaths, refused_until_us } => upstreams.on_suspect(&key, deaths, refused_until_us, cx),
             Mail::Acquitted { key } => upstreams.on_acquitted(&key),
-            Mail::Assigned { id, link } => clients.on_assigned(id, link, cx),
-            Mail::Joined { id, link } => clients.on_joined(id, link, cx),
-            Mail::Placed { id, placed } => clients.on_placed(id, placed),
-            Mail::BodyFlow { id, pause } => clients.on_body_flow(id, pause, cx),
+            Mail::Assigned { id, link } => clients.answers().on_assigned(id, link, cx),
+            Mail::Joined { id, link } => clients.answers().on_joined(id, link, cx),
+            Mail::Placed { id, placed } => clients.answers().on_placed(id, placed),
+            Mail::BodyFlow { id, pause } => clients.answers().on_body_flow(id, pause, cx),
             // When the asker is gone, its cancellation is on the way.
             Mail::Head { id, link, head, upgrade, lines } => {
-                clients.on_answer_head(id, link, head, upgrade.as_deref(), Lines::Raw(&bytes[lines]), cx);
+                clients.answers().on_answer_head(id, link, head, upgrade.as_deref(), Lines::Raw(&bytes[lines]), cx);
             }
             Mail::Small { id, bytes: range } => self.deliver_piece(id, Piece::Borrowed(&bytes[range])),
             Mail::Large { id, data } => self.deliver_piece(id, Piece::Kept(data)),
             Mail::End { id, trailers } => {
                 upstreams.quarantined_ended(id, cx);
-                clients.on_answer_end(id, &trailers, cx);
+                clients.answers().on_answer_end(id, &trailers, cx);
             }
             Mail::Fail { id, cause } => {
                 upstreams.quarantined_ended(id, cx);
-                clients.on_answer_fails(id, cause, cx);
+                clients.answers().on_answer_fails(id, cause, cx);
             }
         }
     }

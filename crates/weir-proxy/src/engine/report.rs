@@ -12,11 +12,11 @@ impl Engine {
     /// What there is now. Visits every client and every upstream connection.
     pub fn report(&self) -> Report {
         let mut relays = vec![0; self.upstreams.servers()];
-        self.clients.relays().for_each(|(_, relay)| relays[relay.server.index()] += 1);
+        self.clients.conns().relays().for_each(|(_, relay)| relays[relay.server.index()] += 1);
         Report {
-            clients: self.clients.len(),
-            exchanges: self.clients.exchanges(),
-            draining: self.clients.is_draining(),
+            clients: self.clients.conns().len(),
+            exchanges: self.clients.conns().exchanges(),
+            draining: self.clients.conns().is_draining(),
             servers: self.upstreams.report(relays, &self.cx),
             suspects: self.upstreams.suspects(&self.cx),
             usage: self.report_usage(),
@@ -28,12 +28,12 @@ impl Engine {
         self.cx.plan.forward.as_ref()?;
         let mut destinations: BTreeMap<Place, u32> = BTreeMap::new();
         let mut users: BTreeMap<&str, u32> = BTreeMap::new();
-        let relays = self.clients.relays().map(|(_, relay)| relay.account);
+        let relays = self.clients.conns().relays().map(|(_, relay)| relay.account);
         let accounts = self.upstreams.accounts().chain(relays);
         for account in accounts.filter(|account| account.destination != Place::NOWHERE) {
             *destinations.entry(account.destination).or_default() += 1;
         }
-        for user in self.clients.users() {
+        for user in self.clients.conns().users() {
             *users.entry(user).or_default() += 1;
         }
         Some(UsageReport {

@@ -1,6 +1,6 @@
 //! A request on its way to a server: what stands in its request line and its Host, what may be done with it, and its bytes.
 //!
-//! Made by [`Clients::forward`](crate::client::Clients::forward) of what the client sent and what is configured; knows no machine. Its bytes
+//! Made by `Asks::forward` (`client/ask.rs`) of what the client sent and what is configured; knows no machine. Its bytes
 //! are written once, to where they are sent from. Bound: none of its own, the head limit has been applied. RFC 9112 §3.2.
 
 use std::net::IpAddr;

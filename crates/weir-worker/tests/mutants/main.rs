@@ -136,7 +136,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "out-of-order",
         story: "an answer leaves before those to the requests in front of it",
-        file: "weir-proxy/src/client/answer.rs",
+        file: "weir-proxy/src/client/connections.rs",
         right: "if session.first == slot { &mut session.output }",
         wrong: "if session.first == slot || $ { &mut session.output }",
         found_by: "one_worker_keeps",

@@ -1,10 +1,10 @@
 //! What must hold of clients between any two turns ([`Engine::audit`](crate::engine::Engine::audit)).
 
-use super::Clients;
-use super::connection::{ClientConn, Phase, Reading};
+use super::Connections;
 use crate::base::check::{at_most, equal};
 use crate::base::keys::{ClientKey, ExchangeKey, Key};
 use crate::base::output::HIGH_BYTES;
+use crate::client::connection::{ClientConn, Phase, Reading};
 use crate::context::Context;
 use crate::request::pending_request::ExchangeId;
 
@@ -13,21 +13,20 @@ const RECEIVE_BYTES_MAX: usize = 64 * 1024;
 /// Unparsed bytes of a client above which it is not read, and what one turn receives of it.
 const STASH_BYTES_MAX: usize = 64 * 1024 + 256 * 4096;
 
-impl Clients {
+impl Connections {
     /// Looks for states that can't be. `carried`: requests as often as the servers' side has them.
     ///
     /// # Errors
     /// The first promise that is broken, in words.
     pub(crate) fn audit(&self, carried: &[ExchangeId], cx: &Context) -> Result<(), String> {
         let mut exchanges = 0;
-        for index in self.sessions.keys() {
-            let session = self.sessions.at(index);
+        for (index, session) in self.all() {
             exchanges += session.queued as usize;
             self.audit_session(index, session, cx).map_err(|text| format!("client {index}: {text}"))?;
         }
-        equal("requests of all clients", exchanges, self.exchanges.len())?;
+        equal("requests of all clients", exchanges, self.exchanges())?;
         self.audit_carriers(carried, cx)?;
-        equal("client_connections", cx.counters.client_connections.get() as usize, self.sessions.len())
+        equal("client_connections", cx.counters.client_connections.get() as usize, self.len())
     }
 
     /// Looks for queues that hold more bytes than docs/buffers.md allows.
@@ -37,17 +36,11 @@ impl Clients {
     pub(crate) fn audit_bytes(&self, cx: &Context) -> Result<(), String> {
         // Each request of a client may be answered by another connection, which stops one receive late.
         let late = (cx.plan.client.requests_queued_max as usize + 4) * RECEIVE_BYTES_MAX;
-        for session in self.sessions.keys().map(|index| self.sessions.at(index)) {
+        for (_, session) in self.all() {
             at_most("bytes unsent for a client", session.unsent(), HIGH_BYTES + late)?;
-            let stashed = session.stash.as_ref().map_or(0, |stash| stash.bytes.len() - stash.start);
-            at_most("bytes of a client unparsed", stashed, STASH_BYTES_MAX)?;
+            at_most("bytes of a client unparsed", session.stashed(), STASH_BYTES_MAX)?;
         }
         Ok(())
-    }
-
-    /// Whether there is a client in a slot.
-    pub(crate) fn is_there(&self, index: ClientKey) -> bool {
-        self.sessions.is_occupied(index)
     }
 
     /// What this worker carries for its own clients is carried once; with one worker nothing is forgotten either.
@@ -57,8 +50,8 @@ impl Clients {
         mine.for_each(|id| counts[id.index.index()] += 1);
         for slot in self.exchanges.keys() {
             let exchange = self.exchanges.at(slot);
-            let (phase, count) = (exchange.phase, counts[slot.index()]);
-            let session = self.sessions.at(exchange.session);
+            let (phase, count) = (exchange.phase(), counts[slot.index()]);
+            let session = self.conns.at(exchange.session);
             let unseen = phase == Phase::Waiting || phase == Phase::Answering && session.first != slot;
             if exchange.kept.is_some() && !(unseen && exchange.asked != cx.worker) {
                 return Err(format!(
@@ -66,7 +59,7 @@ impl Clients {
                 ));
             }
             // A tunnel whose server has ended both directions goes on until its client has everything.
-            let awaited = phase == Phase::Waiting || phase == Phase::Answering && session.reading != Reading::Tunnel;
+            let awaited = phase == Phase::Waiting || phase == Phase::Answering && session.reading() != Reading::Tunnel;
             let least = usize::from(awaited && cx.workers == 1);
             if count > 1 || count < least {
                 return Err(format!("request {slot} ({phase:?}) is at {count} places"));

@@ -1,9 +1,11 @@
 //! What becomes of a request of a client of the forward proxy: who asks, where to, and whether that may be (stage route).
 //!
-//! Everything that has to be known first is asked for while the request waits unparsed: credentials and names are looked at on the
-//! side thread ([`Errand`]). Then [`ForwardState::decision`](crate::client::forward_state::ForwardState) says where it goes; each
-//! request is decided anew. The address that was checked is the one that is connected to. docs/semantics.md §9, RFC 9110 §7.3.2, §9.3.6, §11.7.
+//! Called by the clients' side, which has the client's [`ForwardState`]. Everything that has to be known first is asked for while the
+//! request waits unparsed: credentials and names are looked at on the side thread ([`Errand`]). Then the state says where it goes; each
+//! request is decided anew. The address that was checked is the one that is connected to. docs/semantics.md §9, RFC 9110 §7.3.2, §9.3.6,
+//! §11.7.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -11,17 +13,15 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use weir_http::{FieldName, Fields, Method, RequestHead, TargetForm};
 
-use super::Clients;
-use crate::base::keys::ClientKey;
+use super::dns_cache::{Client, Lookup, Names, Unasked};
+use super::lookup::{Addresses, Credentials, Errand, Unresolved, Unverified, User};
+use super::policy::Wanted;
+use super::policy::host::{Host, parse as parse_host};
+use super::shares::{Asker, Lane};
+use super::state::{ForwardState, UserConnectionGuard};
 use crate::cause::{Cause, Local};
-use crate::client::forward_state::{ForwardState, UserConnectionGuard};
 use crate::context::Context;
-use crate::forward::dns_cache::Lookup;
-use crate::forward::lookup::{Credentials, Errand, Unresolved, Unverified, User};
-use crate::forward::policy::Wanted;
-use crate::forward::policy::host::{Host, parse as parse_host};
-use crate::forward::shares::{Asker, Lane};
-use crate::plan::ForwardPlan;
+use crate::plan::{ForwardPlan, Plan};
 use crate::upstream::private_pool::Destination;
 
 /// Longest value of Proxy-Authorization that is looked at.
@@ -43,11 +43,51 @@ impl From<Cause> for Pending {
     }
 }
 
-impl Clients {
-    /// Decides where a request of a client of the forward proxy goes. False: that has to wait for the side thread.
-    pub(super) fn decide(
+/// A client that asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asking {
+    /// Its connection, by slot and occupant.
+    pub client: Client,
+    /// The same as the worker names it.
+    pub token: u64,
+    /// Its address.
+    pub peer: IpAddr,
+}
+
+/// The forward proxy of a worker, for all its clients.
+#[derive(Debug, Default)]
+pub(crate) struct ForwardProxy {
+    /// Of destinations.
+    names: Names,
+    /// For the side thread.
+    errands: VecDeque<Errand>,
+}
+
+impl ForwardProxy {
+    /// The next thing to be asked of the side thread, if any.
+    pub(crate) fn take_errand(&mut self) -> Option<Errand> {
+        self.errands.pop_front()
+    }
+
+    /// A name was resolved, or can't be: who has to look again, those first for whom there was no room.
+    pub(crate) fn on_resolved(
         &mut self,
-        index: ClientKey,
+        name: &str,
+        asker: &Asker,
+        answer: Result<Addresses, Unresolved>,
+        now_us: u64,
+    ) -> Unasked {
+        match answer {
+            Err(Unresolved::NoRoom) => self.names.refuse(name, asker),
+            answer => Unasked { refused: Vec::new(), others: self.names.learn(name, answer, now_us) },
+        }
+    }
+
+    /// Decides where a request of a client goes, and notes it in its state. False: that has to wait for the side thread.
+    pub(crate) fn decide(
+        &mut self,
+        by: Asking,
+        state: &mut ForwardState,
         head: &RequestHead,
         fields: &Fields,
         bytes: &[u8],
@@ -55,16 +95,12 @@ impl Clients {
     ) -> bool {
         let plan = Arc::clone(&cx.plan);
         let Some(forward) = &plan.forward else { return true };
-        let decision = match self.judge(forward, index, head, fields, bytes, cx) {
+        let decision = match self.judge(forward, by, state, head, fields, bytes, cx) {
             Err(Pending::News) => return false,
             Err(Pending::Local(local)) => Err(local),
             Ok(destination) => Ok(Arc::new(destination)),
         };
-        let proxied = self.proxied(index);
-        proxied.verdict = None;
-        proxied.no_room = None;
-        proxied.is_counted = false;
-        proxied.decision = Some(decision);
+        state.decide(decision);
         true
     }
 
@@ -72,48 +108,50 @@ impl Clients {
     fn judge(
         &mut self,
         forward: &ForwardPlan,
-        index: ClientKey,
+        by: Asking,
+        state: &mut ForwardState,
         head: &RequestHead,
         fields: &Fields,
         bytes: &[u8],
         cx: &mut Context,
     ) -> Result<Destination, Pending> {
-        self.begin_account(index);
+        state.begin_account();
         if matches!(head.form, TargetForm::Origin | TargetForm::Asterisk) {
             return Err(Pending::Local(asked_itself(forward, head, bytes)));
         }
-        self.proxied(index).asker = None;
-        let user = self.identify(forward, index, fields, bytes, cx)?;
+        state.asker = None;
+        let user = self.identify(forward, by, state, fields, bytes, cx)?;
         if let Some(user) = &user {
-            self.charge_user(index, &user.name, cx);
+            state.charge_user(&user.name, &mut cx.usage);
         }
-        self.proxied(index).asker.clone_from(&user);
+        state.asker.clone_from(&user);
         let (host, port) = destination(head, bytes)?;
         let text = match &host {
             Host::Name(name) => name.clone().into_owned(),
             Host::Address(address) => address.to_string(),
         };
         let name = SocketName(&text, port).to_string();
-        self.charge_destination(index, &name, cx);
+        state.charge_destination(&name, &mut cx.usage);
         let wanted = Wanted {
             host: text.as_bytes(),
             literal: if let Host::Address(address) = &host { Some(*address) } else { None },
             port,
             method: head.method_span.of(bytes),
-            client: self.sessions.at(index).peer,
+            client: by.peer,
             user: user.as_ref().map(|user| &*user.name),
             wall_s: cx.wall_s(),
         };
         forward.policy.check(&wanted).map_err(Cause::from)?;
         let list: Arc<[IpAddr]> = match host {
             Host::Address(address) => Arc::from([address]),
-            Host::Name(name) => self.addresses_of(index, &name, Asker::of(wanted.user, wanted.client), cx)?,
+            Host::Name(name) => {
+                self.addresses_of(&name, by, state, Asker::of(wanted.user, wanted.client), cx.now_us)?
+            }
         };
         let addresses = permitted(forward, &wanted, &list)?;
-        let now_us = cx.now_us;
         if let Some(user) = user
-            && !std::mem::replace(&mut self.proxied(index).is_counted, true)
-            && !user.spend(forward.user_rate_max, now_us)
+            && !std::mem::replace(&mut state.is_counted, true)
+            && !user.spend(forward.user_rate_max, cx.now_us)
         {
             return Err(Cause::UserRate.into());
         }
@@ -124,7 +162,8 @@ impl Clients {
     fn identify(
         &mut self,
         forward: &ForwardPlan,
-        index: ClientKey,
+        by: Asking,
+        state: &mut ForwardState,
         fields: &Fields,
         bytes: &[u8],
         cx: &mut Context,
@@ -138,29 +177,26 @@ impl Clients {
         if lines.next().is_some() || value.len() > CREDENTIALS_BYTES_MAX {
             return Err(Cause::CredentialsInvalid.into());
         }
-        let token = self.client_token(index);
-        let client = self.sessions.at(index).peer;
-        let proxied = self.proxied(index);
-        let is_known = proxied.seat.as_ref().is_none_or(|seat| !seat.user().is_revoked());
-        if *proxied.credentials == *value && is_known {
-            if let Some(seat) = &proxied.seat {
+        let is_known = state.seat.as_ref().is_none_or(|seat| !seat.user().is_revoked());
+        if *state.credentials == *value && is_known {
+            if let Some(seat) = &state.seat {
                 return Ok(Some(Arc::clone(seat.user())));
             }
-            match proxied.verdict.take() {
+            match state.verdict.take() {
                 // The users have changed since: they are asked anew.
                 Some(Ok(user)) if user.is_revoked() => {}
                 Some(Ok(user)) => {
-                    proxied.seat = UserConnectionGuard::take(&user, forward.user_connections_max);
-                    if proxied.seat.is_none() {
+                    state.seat = UserConnectionGuard::take(&user, forward.user_connections_max);
+                    if state.seat.is_none() {
                         // The next request tries again.
-                        proxied.credentials = Box::default();
-                        self.charge_user(index, &user.name, cx);
+                        state.credentials = Box::default();
+                        state.charge_user(&user.name, &mut cx.usage);
                         return Err(Cause::UserConnections.into());
                     }
                     return Ok(Some(user));
                 }
                 Some(Err(why)) => {
-                    proxied.credentials = Box::default();
+                    state.credentials = Box::default();
                     return Err(match why {
                         Unverified::Wrong => Cause::CredentialsWrong.into(),
                         Unverified::NoRoom => Cause::CredentialsBusy.into(),
@@ -171,25 +207,25 @@ impl Clients {
             }
         }
         let credentials = read_basic(value).ok_or(Cause::CredentialsInvalid)?;
-        (proxied.seat, proxied.verdict) = (None, None);
-        proxied.credentials = value.into();
-        self.errands.push_back(Errand::Verify { token, client: Lane::of(client), credentials });
+        (state.seat, state.verdict) = (None, None);
+        state.credentials = value.into();
+        self.errands.push_back(Errand::Verify { token: by.token, client: Lane::of(by.peer), credentials });
         Err(Pending::News)
     }
 
     /// The addresses of a name, if they are known.
     fn addresses_of(
         &mut self,
-        index: ClientKey,
         name: &str,
+        by: Asking,
+        state: &ForwardState,
         asker: Asker,
-        cx: &Context,
+        now_us: u64,
     ) -> Result<Arc<[IpAddr]>, Pending> {
-        let client = (index, self.sessions.generation(index));
-        if self.proxied(index).no_room.as_deref() == Some(name) {
+        if state.no_room.as_deref() == Some(name) {
             return Err(Cause::NamesBusy.into());
         }
-        match self.names.look(name, client, asker.clone(), cx.now_us) {
+        match self.names.look(name, by.client, asker.clone(), now_us) {
             Lookup::Known(Ok(list)) => Ok(list),
             Lookup::Known(Err(Unresolved::NoSuchName { .. })) => Err(Cause::NoSuchName.into()),
             Lookup::Known(Err(Unresolved::Failed)) => Err(Cause::NameServersFailed.into()),
@@ -202,44 +238,22 @@ impl Clients {
             }
         }
     }
+}
 
-    pub(super) fn proxied(&mut self, index: ClientKey) -> &mut ForwardState {
-        self.sessions.at_mut(index).proxied.get_or_insert_default()
+/// Fields that an answer of the forward proxy's own has: why (RFC 9209), and how to say who one is (RFC 9110 §11.7.1).
+pub(crate) fn proxy_lines(cause: Cause, plan: &Plan) -> Vec<u8> {
+    let mut lines = Vec::new();
+    let Some(forward) = &plan.forward else { return lines };
+    if let Some(error) = cause.proxy_error() {
+        let word = cause.word();
+        lines.extend_from_slice(format!("Proxy-Status: weir; error={error}; details=\"{word}\"\r\n").as_bytes());
     }
-
-    /// What was decided of the request of a client of the forward proxy: the upstream that stands for all destinations.
-    pub(super) fn decided(&self, index: ClientKey, cx: &Context) -> Result<usize, Local> {
-        let decision = self.sessions.at(index).proxied.as_deref().and_then(|proxied| proxied.decision.as_ref());
-        match (decision, &cx.plan.forward) {
-            (Some(Ok(_)), Some(forward)) => Ok(forward.upstream),
-            (Some(Err(refused)), _) => Err(*refused),
-            _ => Err(Cause::NotDecided.into()),
-        }
+    if cause.status() == 407 {
+        let realm: String = forward.realm.chars().filter(|c| !matches!(c, '"' | '\\') && !c.is_control()).collect();
+        let line = format!("Proxy-Authenticate: Basic realm=\"{realm}\", charset=\"UTF-8\"\r\n");
+        lines.extend_from_slice(line.as_bytes());
     }
-
-    /// Where the request of a client of the forward proxy goes.
-    pub(super) fn destination(&self, session: ClientKey) -> Option<Arc<Destination>> {
-        let decision = self.sessions.at(session).proxied.as_deref()?.decision.as_ref()?;
-        decision.as_ref().ok().cloned()
-    }
-
-    /// Fields that an answer of the forward proxy's own has: why (RFC 9209), and how to say who one is (RFC 9110 §11.7.1).
-    pub(super) fn proxy_lines(&self, session: ClientKey, cause: Cause, cx: &Context) -> Vec<u8> {
-        let mut lines = Vec::new();
-        let Some(forward) = cx.plan.forward.as_ref().filter(|_| self.sessions.at(session).flags.proxied) else {
-            return lines;
-        };
-        if let Some(error) = cause.proxy_error() {
-            let word = cause.word();
-            lines.extend_from_slice(format!("Proxy-Status: weir; error={error}; details=\"{word}\"\r\n").as_bytes());
-        }
-        if cause.status() == 407 {
-            let realm: String = forward.realm.chars().filter(|c| !matches!(c, '"' | '\\') && !c.is_control()).collect();
-            let line = format!("Proxy-Authenticate: Basic realm=\"{realm}\", charset=\"UTF-8\"\r\n");
-            lines.extend_from_slice(line.as_bytes());
-        }
-        lines
-    }
+    lines
 }
 
 /// A request to the proxy itself rather than through it.

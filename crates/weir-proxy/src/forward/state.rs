@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
+use super::lookup::{Unverified, User};
 use crate::cause::Local;
-use crate::forward::lookup::{Unverified, User};
-use crate::observe::accounting::Account;
+use crate::observe::accounting::{Account, Place, Usage};
 use crate::upstream::private_pool::Destination;
 
 /// A client of the forward proxy.
@@ -33,10 +33,44 @@ pub(crate) struct ForwardState {
 }
 
 impl ForwardState {
+    /// This was decided of the request.
+    pub(super) fn decide(&mut self, decision: Result<Arc<Destination>, Local>) {
+        (self.verdict, self.no_room, self.is_counted) = (None, None, false);
+        self.decision = Some(decision);
+    }
+
+    /// Where the request goes, as was decided.
+    pub(crate) fn destination(&self) -> Option<Arc<Destination>> {
+        self.decision.as_ref()?.as_ref().ok().cloned()
+    }
+
+    /// A request is new: nobody is charged yet. What its destination and user were stays known, for they are often the same.
+    pub(super) fn begin_account(&mut self) {
+        self.near = Account {
+            destination: known(self.account.destination, self.near.destination),
+            user: known(self.account.user, self.near.user),
+        };
+        self.account = Account::default();
+    }
+
+    /// The request goes there.
+    pub(super) fn charge_destination(&mut self, name: &str, usage: &mut Usage) {
+        self.account.destination = usage.destinations.find(self.near.destination, name);
+    }
+
+    /// This user makes the request.
+    pub(super) fn charge_user(&mut self, name: &str, usage: &mut Usage) {
+        self.account.user = usage.users.find(self.near.user, name);
+    }
+
     /// The last request is done with, and no other one will come: only who the client is remains.
     pub(crate) fn forget_request(&mut self) {
         *self = ForwardState { seat: self.seat.take(), ..ForwardState::default() };
     }
+}
+
+fn known(now: Place, before: Place) -> Place {
+    if now == Place::NOWHERE { before } else { now }
 }
 
 /// A connection of a user, counted while it lives.

@@ -1,0 +1,512 @@
+//! The tables of a worker's clients: their connections, the exchanges of each in the order of requests, and who is to be looked at next.
+//!
+//! Here is what concerns a connection and its list of exchanges, and nothing that is said to a client. Invariants: see
+//! [`Connections::audit`]. Bound: an exchange for each unanswered request (`queue`); in the three lists a connection stands at most as
+//! often as something happened to it in a turn.
+
+mod audit;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use super::answer::Stop;
+use super::connection::{ClientConn, Exchange, Phase, Reading, Relay, ReplyConstraints};
+use crate::action::Action;
+use crate::base::keys::{ClientKey, ExchangeKey};
+use crate::base::output::{LOW_BYTES, Output, Spare};
+use crate::base::slab::Slab;
+use crate::base::token::{ShortGeneration, Token};
+use crate::context::Context;
+use crate::cross::mail::Mail;
+use crate::forward::dns_cache::Client;
+use crate::request::pending_request::{ClientName, ExchangeId, LinkId};
+
+/// Unparsed bytes of one client above which it is not read.
+const STASH_BYTES_MAX: usize = 64 * 1024;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    conns: Slab<ClientKey, ClientConn>,
+    exchanges: Slab<ExchangeKey, Exchange>,
+    /// Connections with something to send.
+    marked: Vec<ClientKey>,
+    /// Connections whose input is to be looked at again.
+    to_parse: VecDeque<(ClientKey, u32)>,
+    /// Tunnels whose bytes the driver may move as soon as it has all that came before.
+    to_relay: Vec<(ClientKey, u32)>,
+    /// When draining began, or the last client was accepted after that.
+    draining_us: Option<u64>,
+}
+
+impl Connections {
+    /// A connection.
+    ///
+    /// # Panics
+    /// When there is none: as [`Slab::at`].
+    #[inline]
+    pub(super) fn at(&self, index: ClientKey) -> &ClientConn {
+        self.conns.at(index)
+    }
+
+    /// A connection, to change.
+    ///
+    /// # Panics
+    /// As [`Slab::at`].
+    #[inline]
+    pub(super) fn at_mut(&mut self, index: ClientKey) -> &mut ClientConn {
+        self.conns.at_mut(index)
+    }
+
+    /// A request and its answer.
+    ///
+    /// # Panics
+    /// As [`Slab::at`].
+    #[inline]
+    pub(super) fn exchange(&self, slot: ExchangeKey) -> &Exchange {
+        self.exchanges.at(slot)
+    }
+
+    /// A request and its answer, to change.
+    ///
+    /// # Panics
+    /// As [`Slab::at`].
+    #[inline]
+    pub(super) fn exchange_mut(&mut self, slot: ExchangeKey) -> &mut Exchange {
+        self.exchanges.at_mut(slot)
+    }
+
+    /// The first unanswered request of a connection.
+    #[inline]
+    pub(super) fn first(&self, session: &ClientConn) -> Option<&Exchange> {
+        (session.first != ExchangeKey::NONE).then(|| self.exchanges.at(session.first))
+    }
+
+    // ---- names ----
+
+    /// Names a request among those of all workers.
+    #[inline]
+    pub(super) fn exchange_id(&self, slot: ExchangeKey, cx: &Context) -> ExchangeId {
+        ExchangeId { worker: cx.worker, index: slot, generation: self.exchanges.generation(slot) }
+    }
+
+    /// Names a connection among those of all workers. Who takes the slot of one that left is another client.
+    #[inline]
+    pub(super) fn name(&self, index: ClientKey, cx: &Context) -> ClientName {
+        ClientName::new(cx.worker, index, self.conns.generation(index))
+    }
+
+    /// Names a connection on this worker.
+    pub(super) fn local_name(&self, index: ClientKey) -> Client {
+        (index, self.conns.generation(index))
+    }
+
+    /// Names a connection towards the worker and the timers.
+    pub(super) fn token(&self, index: ClientKey) -> u64 {
+        let generation = ShortGeneration::of(self.conns.generation(index));
+        Token::Client { key: index, generation }.pack()
+    }
+
+    /// The connection that a token names, if it is still there.
+    #[inline]
+    pub(super) fn of_token(&self, token: u64) -> Option<ClientKey> {
+        match Token::unpack(token)? {
+            Token::Client { key, generation } => self.conns.holds_short(key, generation).then_some(key),
+            _ => None,
+        }
+    }
+
+    /// Whether the slot is occupied; only for use right after the connection was known to be there.
+    #[inline]
+    pub(crate) fn is_there(&self, index: ClientKey) -> bool {
+        self.conns.is_occupied(index)
+    }
+
+    /// Whether this very connection is still there.
+    #[inline]
+    pub(super) fn knows(&self, (index, generation): Client) -> bool {
+        self.conns.holds(index, generation)
+    }
+
+    /// Whether somebody still waits for an answer.
+    #[inline]
+    pub(crate) fn holds(&self, id: ExchangeId) -> bool {
+        self.exchanges.holds(id.index, id.generation)
+    }
+
+    /// Whether somebody waits for an answer, and it stands there.
+    #[inline]
+    pub(super) fn is_in(&self, id: ExchangeId, phase: Phase) -> bool {
+        self.holds(id) && self.exchanges.at(id.index).phase() == phase
+    }
+
+    // ---- who is there ----
+
+    /// Connections.
+    pub(crate) fn len(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// Requests without a complete answer.
+    pub(crate) fn exchanges(&self) -> usize {
+        self.exchanges.len()
+    }
+
+    /// All connections.
+    pub(super) fn all(&self) -> impl Iterator<Item = (ClientKey, &ClientConn)> {
+        self.conns.keys().map(|index| (index, self.conns.at(index)))
+    }
+
+    /// A client connected. None: it is not wanted.
+    pub(super) fn accept(
+        &mut self,
+        socket: u64,
+        peer: SocketAddr,
+        proxied: bool,
+        cx: &mut Context,
+    ) -> Option<ClientKey> {
+        let full = cx.plan.client.connections_max.is_some_and(|max| self.conns.len() >= max as usize);
+        if full {
+            cx.counters.connections_refused.add(1);
+            return None;
+        }
+        // It connected before draining began: it may ask once.
+        if let Some(since_us) = &mut self.draining_us {
+            *since_us = cx.now_us;
+        }
+        cx.counters.accepted.add(1);
+        cx.counters.client_connections.add(1);
+        let (index, _) = self.conns.insert(ClientConn::new(socket, peer, cx.now_us));
+        self.conns.at_mut(index).flags.proxied = proxied;
+        self.arm(index, cx);
+        Some(index)
+    }
+
+    /// Takes a connection whose exchanges are gone out of the table.
+    pub(super) fn remove(&mut self, index: ClientKey) -> ClientConn {
+        self.conns.remove(index)
+    }
+
+    /// Whether clients are closed as soon as they have what they asked for.
+    #[inline]
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining_us.is_some()
+    }
+
+    /// Finishes what is under way: see [`Engine::drain`](crate::engine::Engine::drain).
+    pub(super) fn drain(&mut self, cx: &mut Context) {
+        self.draining_us.get_or_insert(cx.now_us);
+        let all: Vec<ClientKey> = self.conns.keys().collect();
+        for index in all {
+            self.drain_one(index, cx);
+        }
+    }
+
+    /// When draining: a client is closed after what it asked, an idle one soon (`DRAIN_IDLE_US`).
+    fn drain_one(&mut self, index: ClientKey, cx: &mut Context) {
+        let session = self.conns.at_mut(index);
+        if session.reading() == Reading::Tunnel {
+            return;
+        }
+        let begun = session.has_begun_request();
+        if session.has_sent_all() && !begun {
+            self.arm(index, cx);
+        } else if session.last != ExchangeKey::NONE {
+            let last = session.last;
+            session.take_no_more();
+            self.exchanges.at_mut(last).want.close = true;
+        } else if session.first == ExchangeKey::NONE && !begun {
+            session.flags.close = true;
+        }
+    }
+
+    /// Takes nothing more from a connection behind what it asked last, and ends it after that.
+    pub(super) fn close_behind(&mut self, index: ClientKey) {
+        let session = self.conns.at_mut(index);
+        if session.last != ExchangeKey::NONE {
+            self.exchanges.at_mut(session.last).want.close = true;
+        } else {
+            session.flags.close = true;
+            self.mark(index);
+        }
+        self.conns.at_mut(index).take_no_more();
+    }
+
+    // ---- the order of answers ----
+
+    /// Appends an exchange to its connection's list.
+    #[inline]
+    pub(super) fn push(&mut self, index: ClientKey, want: ReplyConstraints, cx: &Context) -> ExchangeKey {
+        let (slot, _) = self.exchanges.insert(Exchange::new(index, want, cx));
+        let session = self.conns.at_mut(index);
+        if session.last == ExchangeKey::NONE {
+            session.first = slot;
+        } else {
+            self.exchanges.at_mut(session.last).next = slot;
+        }
+        session.last = slot;
+        session.queued += 1;
+        slot
+    }
+
+    /// Takes the first exchange out of its connection's list.
+    #[inline]
+    pub(super) fn pop(&mut self, index: ClientKey) -> Exchange {
+        let session = self.conns.at_mut(index);
+        let exchange = self.exchanges.remove(session.first);
+        session.first = exchange.next;
+        session.queued -= 1;
+        if session.first == ExchangeKey::NONE {
+            session.last = ExchangeKey::NONE;
+        }
+        exchange
+    }
+
+    /// Puts something into an exchange's answer, which goes to the client when it is first, else into keeping.
+    #[inline]
+    pub(super) fn write<R>(&mut self, slot: ExchangeKey, write: impl FnOnce(&mut Output) -> R) -> R {
+        let exchange = self.exchanges.at_mut(slot);
+        let session = self.conns.at_mut(exchange.session);
+        let before = exchange.held.len();
+        let out = if session.first == slot { &mut session.output } else { &mut exchange.held };
+        let done = write(out);
+        // The first one holds nothing.
+        session.held_bytes += (exchange.held.len() - before) as u32;
+        done
+    }
+
+    /// Another exchange has become the first: what it holds goes to the client.
+    #[inline]
+    pub(super) fn give_held(&mut self, index: ClientKey, spare: &mut Spare) {
+        let session = self.conns.at_mut(index);
+        let held = std::mem::take(&mut self.exchanges.at_mut(session.first).held);
+        session.held_bytes -= held.len() as u32;
+        session.output.append(held, spare);
+    }
+
+    /// Forgets what has come of an answer, if the client has nothing of it because it waits for its turn.
+    pub(super) fn forget_beginning(&mut self, slot: ExchangeKey) -> bool {
+        let exchange = self.exchanges.at_mut(slot);
+        let session = self.conns.at_mut(exchange.session);
+        if session.first == slot || exchange.phase() != Phase::Answering {
+            return false;
+        }
+        session.held_bytes -= std::mem::take(&mut exchange.held).len() as u32;
+        exchange.enter(Phase::Waiting);
+        true
+    }
+
+    /// Requests of clients here that another worker has, answered in part or not at all.
+    pub(crate) fn asked_of(&self, worker: u16, cx: &Context) -> Vec<ExchangeId> {
+        let owed = |slot: &ExchangeKey| {
+            let exchange = self.exchanges.at(*slot);
+            exchange.worker() == worker && matches!(exchange.phase(), Phase::Waiting | Phase::Answering)
+        };
+        self.exchanges.keys().filter(owed).map(|slot| self.exchange_id(slot, cx)).collect()
+    }
+
+    // ---- who is looked at next ----
+
+    /// A connection may have something to send.
+    #[inline]
+    pub(super) fn mark(&mut self, index: ClientKey) {
+        let session = self.conns.at_mut(index);
+        if !session.flags.dirty {
+            session.flags.dirty = true;
+            self.marked.push(index);
+        }
+    }
+
+    /// Whether connections may have something to send.
+    #[inline]
+    pub(crate) fn has_marked(&self) -> bool {
+        !self.marked.is_empty()
+    }
+
+    /// The next connection that may have something to send. It may be gone.
+    #[inline]
+    pub(super) fn next_marked(&mut self) -> Option<ClientKey> {
+        self.marked.pop()
+    }
+
+    /// The input of a connection that waits is to be looked at again.
+    #[inline]
+    pub(super) fn look_again(&mut self, index: ClientKey) {
+        self.to_parse.push_back((index, self.conns.generation(index)));
+    }
+
+    /// The next connection whose input is to be looked at again. It may be gone.
+    #[inline]
+    pub(super) fn next_to_parse(&mut self) -> Option<Client> {
+        self.to_parse.pop_front()
+    }
+
+    /// Whether some input is to be looked at again.
+    #[inline]
+    pub(crate) fn has_to_parse(&self) -> bool {
+        !self.to_parse.is_empty()
+    }
+
+    /// The request of a client that waited for the side thread is looked at again.
+    pub(super) fn resume_decision(&mut self, client: Client) {
+        let (index, _) = client;
+        if !self.knows(client) {
+            return;
+        }
+        let session = self.conns.at_mut(index);
+        if session.reading() == Reading::Await && session.first == ExchangeKey::NONE {
+            session.read_as(Reading::Head);
+            self.look_again(index);
+        }
+    }
+
+    /// The bytes of a tunnel may be the driver's when it has what came before.
+    pub(super) fn want_relay(&mut self, index: ClientKey, cx: &Context) {
+        let session = self.conns.at(index);
+        // What has to be opened can't be moved by the driver.
+        if cx.relays && !session.flags.sealed && session.reading() == Reading::Tunnel && session.relay.is_none() {
+            self.to_relay.push((index, self.conns.generation(index)));
+        }
+    }
+
+    /// The next tunnel whose bytes may be the driver's, if its server's connection is this worker's and its client's side is done: all
+    /// that came before is with the driver, and nobody has ended. None: there is none.
+    pub(super) fn next_to_relay(&mut self, cx: &Context) -> Option<(ClientKey, LinkId)> {
+        while let Some(client @ (index, _)) = self.to_relay.pop() {
+            if self.knows(client)
+                && let Some(link) = self.tunnel_link(index, cx)
+            {
+                let session = self.conns.at(index);
+                if session.output.is_empty() && session.stash.is_none() && !session.flags.ended {
+                    return Some((index, link));
+                }
+            }
+        }
+        None
+    }
+
+    /// The upstream connection of a client's tunnel, when it is this worker's.
+    pub(crate) fn tunnel_link(&self, index: ClientKey, cx: &Context) -> Option<LinkId> {
+        let session = self.conns.at(index);
+        if session.reading() != Reading::Tunnel {
+            return None;
+        }
+        self.first(session)?.link.filter(|link| link.worker == cx.worker)
+    }
+
+    /// All tunnels whose bytes the driver moves, with their clients.
+    pub(crate) fn relays(&self) -> impl Iterator<Item = (ClientKey, &Relay)> {
+        self.all().filter_map(|(index, session)| Some((index, session.relay.as_deref()?)))
+    }
+
+    /// The users that clients have shown to be, each as often as it has connections.
+    pub(crate) fn users(&self) -> impl Iterator<Item = &str> {
+        self.all().filter_map(|(_, session)| Some(&*session.proxied.as_deref()?.seat.as_ref()?.user().name))
+    }
+
+    // ---- patience ----
+
+    /// Makes sure that the connection is looked at when its deadline comes.
+    #[inline]
+    pub(super) fn arm(&mut self, index: ClientKey, cx: &mut Context) {
+        let due_us = self.deadline(self.conns.at(index), cx);
+        let session = self.conns.at_mut(index);
+        if due_us < session.armed_us {
+            session.armed_us = due_us;
+            cx.wheel.insert(self.token(index), due_us);
+        }
+    }
+
+    /// When the patience with a connection ends, as things stand.
+    #[inline]
+    pub(super) fn deadline(&self, session: &ClientConn, cx: &Context) -> u64 {
+        session.deadline(self.first(session), self.draining_us, &cx.plan.client)
+    }
+
+    /// From here on a client waits for its server, whose time may be over sooner than the timer comes that is set: that may be the one
+    /// for a send, or that of a request before, which was given more patience.
+    #[inline]
+    pub(super) fn arm_awaited(&mut self, index: ClientKey, cx: &mut Context) {
+        let session = self.conns.at(index);
+        if self.first(session).is_some_and(|first| first.deadline_us < session.armed_us) {
+            self.arm(index, cx);
+        }
+    }
+
+    // ---- who may go on ----
+
+    /// Stops or resumes reading a client, as its queues demand.
+    pub(super) fn update_receive(&mut self, index: ClientKey, cx: &mut Context) {
+        let session = self.conns.at_mut(index);
+        let stashed = session.stashed();
+        let wanted = match session.reading() {
+            Reading::Head | Reading::Await => {
+                stashed < STASH_BYTES_MAX
+                    && (session.reading() == Reading::Await || stashed == 0 || session.may_ask(&cx.plan.client))
+            }
+            Reading::Body | Reading::Tunnel => !session.flags.body_paused,
+            Reading::Closing | Reading::Linger => true,
+        };
+        if wanted == session.flags.stopped && !session.flags.ended {
+            let action = Action::ReceiveClient { socket: session.socket, on: wanted };
+            session.flags.stopped = !wanted;
+            if wanted && session.reading() == Reading::Head && session.has_begun_request() {
+                // The patience with the rest of a head begins only now that it may come.
+                session.since_us = cx.now_us;
+                self.arm(index, cx);
+            }
+            cx.actions.push_back(action);
+        }
+    }
+
+    /// An upstream connection must not bring more. It is told each time, because it goes on by itself to answers for other clients.
+    pub(super) fn stop_source(&mut self, index: ClientKey, link: LinkId, cx: &Context) -> Stop {
+        let stopped = &mut self.conns.at_mut(index).paused.get_or_insert_default().links;
+        if !stopped.contains(&link) {
+            stopped.push(link);
+        }
+        Stop { link, client: self.name(index, cx) }
+    }
+
+    /// Lets sources go on when the client has taken enough, or another answer has become the first.
+    pub(super) fn relieve(&mut self, index: ClientKey, cx: &mut Context) {
+        let client = self.name(index, cx);
+        let session = self.conns.at_mut(index);
+        let first = session.first;
+        let first_waits = first != ExchangeKey::NONE && self.exchanges.at(first).phase() == Phase::Waiting;
+        if session.unsent() <= LOW_BYTES || session.unsent_first() <= LOW_BYTES && first_waits {
+            // The first answer may be next on any of them.
+            session.resume_sources(client, cx);
+        } else if session.unsent_first() <= LOW_BYTES && first != ExchangeKey::NONE {
+            let source = self.exchanges.at(first).link;
+            if let Some(paused) = session.paused.as_mut()
+                && let Some(position) = paused.links.iter().position(|link| Some(*link) == source)
+            {
+                let link = paused.links.swap_remove(position);
+                cx.post(link.worker, Mail::Flow { link, client, pause: false });
+            }
+        }
+        if first != ExchangeKey::NONE {
+            // The wait for its next piece begins now: until here the client was to blame.
+            let exchange = self.exchanges.at_mut(first);
+            if exchange.phase() == Phase::Answering {
+                exchange.await_more(cx.now_us);
+            }
+        }
+        if self.conns.at(index).stash.is_some() {
+            self.look_again(index);
+        }
+        self.update_receive(index, cx);
+    }
+
+    /// Tells whoever was asked that the answer is not wanted any more. `hard`: a connection that carries it has to end.
+    pub(super) fn cancel(&mut self, slot: ExchangeKey, hard: bool, cx: &mut Context) {
+        let exchange = self.exchanges.at(slot);
+        if !matches!(exchange.phase(), Phase::Waiting | Phase::Answering) {
+            return;
+        }
+        let (worker, link) = (exchange.worker(), exchange.link);
+        let (id, client) = (self.exchange_id(slot, cx), self.name(exchange.session, cx));
+        cx.post(worker, Mail::Cancel { id, hard, client, link });
+    }
+}

@@ -1,0 +1,84 @@
+//! How long is waited for a client, or for its server: the deadline of a connection, from its state alone.
+
+use super::connection::{ClientConn, Exchange, Phase, Reading, Relay, RequestBodyReader};
+use crate::forward::lookup::ERRAND_US;
+use crate::plan::ClientPlan;
+
+/// How long an answer that ends a connection is given to be read before the connection is closed.
+const LINGER_US: u64 = 2_000_000;
+/// How long an idle client stays when draining begins: what it has sent by then may be on the way, and closing on a request
+/// would lose it. Longer than a round trip nearly everywhere.
+const DRAIN_IDLE_US: u64 = 100_000;
+/// Over which time the rate of a body is judged, again and again, while something of it comes.
+const BODY_WINDOW_US: u64 = 10_000_000;
+/// Time beyond that of an errand after which its answer is not waited for any more.
+const GRACE_US: u64 = 1_000_000;
+/// How often a tunnel is looked at in the time that it may stay silent: so much longer than that it may live.
+const LOOKS: u64 = 8;
+
+impl ClientConn {
+    /// When the patience with it ends, as things stand. `first`: its first unanswered request; `draining_us`: when draining began.
+    #[inline]
+    pub(super) fn deadline(&self, first: Option<&Exchange>, draining_us: Option<u64>, plan: &ClientPlan) -> u64 {
+        let mut due_us = u64::MAX;
+        if self.flags.sending {
+            due_us = self.send_us + plan.send_timeout_us;
+        }
+        if let Some(exchange) = first
+            && self.awaits_server(exchange)
+        {
+            due_us = due_us.min(exchange.deadline_us);
+        }
+        let reading = match self.reading() {
+            Reading::Head if self.has_begun_request() && !self.flags.stopped => plan.head_timeout_us,
+            Reading::Head if first.is_none() && !self.flags.sending => {
+                let drained_us = draining_us.map_or(u64::MAX, |since_us| since_us + DRAIN_IDLE_US);
+                return due_us.min(self.since_us + plan.idle_timeout_us).min(drained_us);
+            }
+            Reading::Body if !self.flags.body_paused => {
+                let upload = self.upload.as_ref().filter(|upload| !upload.discard && plan.body_rate_min > 0);
+                due_us = due_us.min(upload.map_or(u64::MAX, |upload| upload.window_end_us()));
+                plan.body_timeout_us
+            }
+            Reading::Tunnel => match &self.relay {
+                Some(relay) => return due_us.min(relay.look_us(plan)),
+                None => plan.tunnel_timeout_us,
+            },
+            Reading::Await if first.is_none() => ERRAND_US + GRACE_US,
+            Reading::Linger => LINGER_US,
+            _ => return due_us,
+        };
+        due_us.min(self.since_us + reading)
+    }
+
+    /// Whether it is the server that the first answer waits for. While the client has something to take and sources were stopped for
+    /// that, it is not.
+    pub(super) fn awaits_server(&self, first: &Exchange) -> bool {
+        let taken = self.unsent_first() == 0;
+        match first.phase() {
+            Phase::Waiting => taken || self.paused.as_ref().is_none_or(|paused| paused.links.is_empty()),
+            Phase::Answering => taken && self.reading() != Reading::Tunnel,
+            Phase::Reading | Phase::Done => false,
+        }
+    }
+}
+
+impl RequestBodyReader {
+    /// When its rate is judged next.
+    fn window_end_us(&self) -> u64 {
+        self.window_us + BODY_WINDOW_US
+    }
+
+    /// Whether the time is over in which it must have come with the least rate (bytes per second), and it did not.
+    pub(super) fn is_too_slow(&mut self, now_us: u64, rate_min: u64) -> bool {
+        let least = rate_min.saturating_mul(BODY_WINDOW_US / 1_000_000);
+        now_us >= self.window_end_us() && self.judge_window(now_us, least)
+    }
+}
+
+impl Relay {
+    /// When it is looked at next.
+    fn look_us(&self, plan: &ClientPlan) -> u64 {
+        self.looked_us + (plan.tunnel_timeout_us / LOOKS).max(1)
+    }
+}
