@@ -9,6 +9,7 @@ use std::time::Instant;
 use weir_io::{Class, Completion, Driver, Event, Receive, Socket, Token};
 
 use crate::cipher::{Cipher, Failure, HANDSHAKE_RECORD, State};
+use crate::guarded::Guarded;
 use crate::sealed::{HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed, WORK_US};
 use crate::session::{Origin, Over, Session, Stage};
 
@@ -16,9 +17,7 @@ impl<D: Driver> Sealed<D> {
     /// A connection that is to be sealed.
     pub(crate) fn begin(&mut self, socket: Socket, origin: Origin, cipher: Option<Box<dyn Cipher>>, token: Token) {
         if self.unfinished >= HANDSHAKES_MAX && matches!(origin, Origin::Accepted { .. }) {
-            self.tally.fail(Failure::TooMany);
-            self.inner.close(socket);
-            return;
+            self.give_up_oldest();
         }
         self.unfinished += 1;
         let timeout_us = self.listener_of(origin).map_or(u64::MAX / 2, |listener| {
@@ -31,6 +30,20 @@ impl<D: Driver> Sealed<D> {
             self.inner.receive(socket, Receive::Once(Class::Small));
         }
         self.sessions.put(socket, session);
+    }
+
+    /// Makes room for a new handshake: the accepted one that would time out first is given up. Whoever says nothing keeps nobody out.
+    fn give_up_oldest(&mut self) {
+        let is_unfinished = |session: &Session| {
+            session.stage == Stage::Handshaking && matches!(session.origin, Origin::Accepted { .. })
+        };
+        let mut names = self.deadlines.iter().map(|&(_, index, generation)| Socket { index, generation });
+        let oldest = names.find(|socket| self.sessions.get(*socket).is_some_and(is_unfinished));
+        if let Some(socket) = oldest
+            && let Some(session) = self.sessions.take(socket)
+        {
+            self.give_up(socket, session, Failure::TooMany, &mut Vec::new());
+        }
     }
 
     /// It counts no more among the unfinished.
@@ -75,7 +88,7 @@ impl<D: Driver> Sealed<D> {
         }
         session.listed = false;
         if session.cipher.is_none() {
-            session.cipher = self.listener_of(session.origin).map(|listener| listener.seal.cipher());
+            session.cipher = self.listener_of(session.origin).map(|listener| Guarded::around(listener.seal.cipher()));
         }
         let Some(cipher) = &mut session.cipher else {
             return self.give_up(socket, session, Failure::Internal, into);

@@ -7,6 +7,7 @@
 mod cipher;
 mod der;
 mod driver;
+mod guarded;
 mod handshake;
 mod names;
 mod pairs;

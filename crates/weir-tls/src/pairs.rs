@@ -51,6 +51,17 @@ impl fmt::Display for BadPair {
     }
 }
 
+/// What is wrong with a file in PEM, in words of ours: those of the library show what is in the file, which may be a key.
+fn damage(error: &rustls_pki_types::pem::Error) -> &'static str {
+    use rustls_pki_types::pem::Error;
+    match error {
+        Error::MissingSectionEnd { .. } => "a line `-----END …-----` is missing, or lines are not where they must be",
+        Error::IllegalSectionStart { .. } => "a line `-----BEGIN …-----` is not as it must be",
+        Error::Base64Decode(_) => "what stands between `BEGIN` and `END` is not base64",
+        _ => "it is not as PEM must be",
+    }
+}
+
 /// A certificate with its key.
 #[derive(Debug, Clone)]
 pub struct Pair {
@@ -77,7 +88,7 @@ impl Pair {
         let bad = |text: String| BadPair(text);
         let (chain_text, _) = read(&files.certificate, "the certificate")?;
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain_text).collect();
-        let chain = chain.map_err(|error| bad(format!("{certificate} is damaged: {error}")))?;
+        let chain = chain.map_err(|error| bad(format!("{certificate} is damaged: {}", damage(&error))))?;
         let Some(leaf) = chain.first() else {
             return Err(bad(format!("{certificate} has no certificate in PEM (`-----BEGIN CERTIFICATE-----`)")));
         };
@@ -98,7 +109,7 @@ impl Pair {
             rustls_pki_types::pem::Error::NoItemsFound => {
                 bad(format!("{key} has no private key in PEM (`-----BEGIN PRIVATE KEY-----`)"))
             }
-            error => bad(format!("the key in {key} is damaged: {error}")),
+            error => bad(format!("the key in {key} is damaged: {}", damage(&error))),
         })?;
         let loaded = provider.key_provider.load_private_key(der);
         let loaded = loaded.map_err(|error| bad(format!("the key in {key} can't be used: {error}")))?;

@@ -2,7 +2,7 @@
 //!
 //! A record is a type, two bytes of version, its length, what it holds, and a tag of 16 bytes that depends on the number of the record
 //! in its direction. The client says hello, the server answers with a flight of a given length, the client confirms; the server
-//! then sends a ticket. An alert or a bad tag ends it.
+//! then sends a ticket. An alert or a bad tag ends it. Told so in a message, it uses nothing more, or panics, as a library may.
 
 use crate::cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State};
 
@@ -29,6 +29,8 @@ pub(crate) struct Paper {
     sealed: u8,
     /// Bytes of the server's flight.
     flight: usize,
+    /// It uses nothing more of what it is given.
+    hoards: bool,
 }
 
 /// Of a client.
@@ -58,6 +60,7 @@ impl Paper {
             opened: 0,
             sealed: 0,
             flight,
+            hoards: false,
         }
     }
 
@@ -97,6 +100,8 @@ impl Paper {
         }
         self.opened = self.opened.wrapping_add(1);
         match record[0] {
+            HANDSHAKE_RECORD if self.open && body == b"hoard" => self.hoards = true,
+            HANDSHAKE_RECORD if body == b"panic" => panic!("as it was told"),
             HANDSHAKE_RECORD => self.message(out),
             DATA if self.open => plain.extend_from_slice(body),
             ALERT if body == [CLOSE_NOTIFY] => self.ended = true,
@@ -114,7 +119,7 @@ impl Cipher for Paper {
         }
         let mut used = 0;
         let failed = |used, why| Opened { used, state: Err(why) };
-        while bytes.len() - used >= HEADER && !self.ended {
+        while bytes.len() - used >= HEADER && !self.ended && !self.hoards {
             let rest = &bytes[used..];
             let len = HEADER + usize::from(u16::from_be_bytes([rest[3], rest[4]]));
             if !(HEADER + TAG..=HEADER + TAG + RECORD_BYTES_MAX).contains(&len) {

@@ -10,8 +10,8 @@
 //! a FIN; a close sends a close_notify first and takes until it is sent, at most [`CLOSE_US`]; nothing is relayed.
 //!
 //! Bounds: [`HANDSHAKES_MAX`] unfinished handshakes, each with [`HANDSHAKE_BYTES_MAX`] received and not used and the time that its
-//! listener allows; [`WORK_US`] of work on handshakes in a turn; an open session holds part of one record, and while it sends
-//! the records of one payload.
+//! listener allows; [`WORK_US`] of work on handshakes in a turn; an open session holds [`REST_BYTES_MAX`] received and not used,
+//! and while it sends the records of one payload.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -21,12 +21,15 @@ use std::sync::Arc;
 use weir_io::{Completion, Driver, Event, Payload, Receive, RecvBuf, Socket, Token};
 
 use crate::cipher::{Cipher, Facts, Failure, Seal, State, Tally};
+use crate::guarded::Guarded;
 use crate::session::{Buffers, Origin, Over, Session, Sessions, Stage};
 
-/// Handshakes of one driver that are not complete; further connections are closed.
+/// Handshakes of one driver that are not complete; with one more the oldest is given up.
 pub const HANDSHAKES_MAX: u32 = 4096;
 /// Bytes of a handshake that were received and not used: one record, the largest message that clients without certificates send.
 pub const HANDSHAKE_BYTES_MAX: usize = 18 * 1024;
+/// Bytes of an open connection that were received and not used: one record of the longest kind is 18,437 (RFC 5246 §6.2.3).
+pub(crate) const REST_BYTES_MAX: usize = 20 * 1024;
 /// Time that handshakes take in a turn, microseconds; established connections go on after it, the rest is for the next turn.
 /// One step of a handshake may go over it: it is done in one piece.
 pub const WORK_US: u64 = 2_000;
@@ -117,7 +120,7 @@ impl<D: Driver> Sealed<D> {
         cipher: Box<dyn Cipher>,
     ) -> io::Result<Socket> {
         let socket = self.inner.connect_from(from, to, token)?;
-        self.begin(socket, Origin::Connected, Some(cipher), token);
+        self.begin(socket, Origin::Connected, Some(Guarded::around(cipher)), token);
         Ok(socket)
     }
 
@@ -180,12 +183,16 @@ impl<D: Driver> Sealed<D> {
             session.out = self.buffers.take();
         }
         let Session { cipher, rest, out, .. } = session;
+        let before = out.len();
         let sealed = match cipher {
             Some(cipher) => cipher.seal(rest, &parts(&payload), out).inspect_err(|why| self.tally.fail(*why)),
             // It broke; that has been counted.
             None => Err(Failure::Misbehaved),
         };
         if let Err(why) = sealed {
+            // A part of it must not look whole.
+            session.out.truncate(before);
+            session.cipher = None;
             let result = Err(io::Error::new(io::ErrorKind::ConnectionAborted, why.word()));
             let event = Event::Sent { payload, result };
             return self.failed.push(Completion { token: session.token, socket, event });
@@ -319,6 +326,13 @@ impl<D: Driver> Sealed<D> {
                     Ok(()) => {
                         let done = if was_whole { session.payload.take() } else { None };
                         self.flush(socket, &mut session);
+                        // Nothing of it was to be sent.
+                        let done = if session.payload_waits && !session.sending {
+                            session.payload_waits = false;
+                            session.payload.take()
+                        } else {
+                            done
+                        };
                         if session.finish && !session.sending {
                             session.finish = false;
                             self.inner.shutdown_write(socket);
@@ -401,14 +415,14 @@ impl<D: Driver> Sealed<D> {
             // Records are longer than what they hold.
             bytes[..self.plain.len()].copy_from_slice(&self.plain);
             buffer.truncate(self.plain.len());
-            return opened.state;
+            return bounded(session, opened.state);
         }
         session.rest.extend_from_slice(buffer);
         let opened = cipher.open(&mut session.rest, &mut self.plain, &mut session.out);
         session.use_rest(opened.used);
         let plain = RecvBuf::from_vec(std::mem::take(&mut self.plain));
         self.inner.recycle(std::mem::replace(buffer, plain));
-        opened.state
+        bounded(session, opened.state)
     }
 
     /// It has something to hand out.
@@ -458,6 +472,11 @@ impl Over {
             Over::Failed(error) => Event::ReceiveFailed(error),
         }
     }
+}
+
+/// Whether a session goes on: a library may use nothing of a message before all of it is there, however many records it comes in.
+fn bounded(session: &Session, state: Result<State, Failure>) -> Result<State, Failure> {
+    if state.is_ok() && session.rest.len() > REST_BYTES_MAX { Err(Failure::Misbehaved) } else { state }
 }
 
 /// The slices of a payload.

@@ -5,7 +5,8 @@ use weir_io::conformance::Bench;
 use weir_io::{Class, Driver, Receive};
 
 use super::subject::{Client, Served, accepted, failures, finish, knock, put};
-use crate::sealed::HANDSHAKES_MAX;
+use crate::cipher::HANDSHAKE_RECORD;
+use crate::sealed::{HANDSHAKES_MAX, REST_BYTES_MAX};
 
 #[test]
 fn bytes_that_come_with_the_last_message_wait_for_their_reader() {
@@ -83,18 +84,67 @@ fn who_leaves_is_forgotten() {
 }
 
 #[test]
-fn unfinished_handshakes_have_a_limit_and_wait_in_the_queue_of_their_listener() {
+fn unfinished_handshakes_have_a_limit_and_the_oldest_make_room() {
     let subject = Served::default();
     let mut bench = Bench::new(&subject);
     let clients: Vec<_> = (0..HANDSHAKES_MAX + 5).map(|_| knock(&mut bench)).collect();
     bench.until("those too many", |bench| clients.iter().filter(|near| bench.of(**near).is_over()).count() == 5);
+    assert!(clients[..5].iter().all(|near| bench.of(*near).is_over()), "the oldest");
     assert_eq!(failures(bench.driver.take_tally()), [("too-many", 5)]);
     let listener = bench.listener;
     let queue = bench.driver.accept_queue(listener).unwrap_or_default();
     assert_eq!(bench.driver.unfinished(), HANDSHAKES_MAX);
     assert!(queue.waiting == 0 || queue.waiting >= HANDSHAKES_MAX);
+    // Who comes to speak is served, however many say nothing.
+    let speaks = knock(&mut bench);
+    put(&mut bench, speaks, &Client::default().handshake());
+    let far = accepted(&mut bench);
+    assert_eq!(failures(bench.driver.take_tally()), [("too-many", 1)]);
+    bench.close(far);
     // With the listener go those that it has not handed out.
     bench.driver.close(listener);
     bench.until("all ends", |bench| clients.iter().all(|near| bench.of(*near).is_over()));
-    assert_eq!((bench.driver.unfinished(), bench.driver.take_tally()), (0, None));
+    assert_eq!(bench.driver.unfinished(), 0);
+}
+
+/// A message that comes in ever more records and is never complete is held only so far.
+#[test]
+fn what_a_library_does_not_use_is_bounded() {
+    let subject = Served::default();
+    let mut bench = Bench::new(&subject);
+    let near = knock(&mut bench);
+    let mut client = Client::default();
+    put(&mut bench, near, &[client.handshake(), client.record(HANDSHAKE_RECORD, b"hoard")].concat());
+    let far = accepted(&mut bench);
+    bench.receive(far, Receive::Many(Class::Large));
+    for _ in 0..REST_BYTES_MAX / 1024 + 2 {
+        let record = client.data(&[b'x'; 1024]);
+        if !bench.of(far).is_over() {
+            put(&mut bench, near, &record);
+        }
+    }
+    bench.until("it is given up", |bench| bench.of(far).is_over());
+    assert_eq!(failures(bench.driver.take_tally()), [("misbehaved", 1)]);
+}
+
+/// A library that panics ends its connection, and the others go on.
+#[test]
+fn a_panic_of_the_library_costs_one_connection() {
+    let subject = Served::default();
+    let mut bench = Bench::new(&subject);
+    for during in [true, false] {
+        let near = knock(&mut bench);
+        let mut client = Client::default();
+        if during {
+            put(&mut bench, near, &client.record(HANDSHAKE_RECORD, b"panic"));
+            bench.until("its end", |bench| bench.of(near).is_over());
+        } else {
+            put(&mut bench, near, &client.handshake());
+            let far = accepted(&mut bench);
+            bench.receive(far, Receive::Many(Class::Small));
+            put(&mut bench, near, &client.record(HANDSHAKE_RECORD, b"panic"));
+            bench.until("it is told", |bench| bench.of(far).is_over());
+        }
+        assert_eq!(failures(bench.driver.take_tally()), [("internal", 1)], "{during}");
+    }
 }

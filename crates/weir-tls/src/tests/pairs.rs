@@ -81,3 +81,23 @@ fn what_is_wrong_is_said() {
     let large = write(&scratch.path("large"), &" ".repeat((1 << 20) + 1));
     assert!(why_not(&Files { certificate: large, key: one.key }).contains("larger than 1 MiB"));
 }
+
+/// What a damaged file holds is in no message, neither as text nor as numbers: it may be the key.
+#[test]
+fn a_damaged_key_is_not_told() {
+    let scratch = Scratch::new();
+    let Files { certificate, key } = scratch.files("ec", &["a.example"]);
+    let text = std::fs::read_to_string(&key).unwrap();
+    let secret: String = text.lines().nth(1).unwrap().chars().take(12).collect();
+    let numbers = secret.bytes().map(|byte| byte.to_string()).collect::<Vec<_>>().join(", ");
+    for damaged in [text.replace('\n', " "), text.replace('\n', "\\n"), text.replace("-----END", "END")] {
+        for files in [
+            Files { certificate: certificate.clone(), key: write(&scratch.path("damaged"), &damaged) },
+            Files { certificate: write(&scratch.path("damaged"), &damaged), key: key.clone() },
+        ] {
+            let said = why_not(&files);
+            assert!(!said.contains(&secret) && !said.contains(&numbers), "{said}");
+            assert!(said.contains("damaged"), "{said}");
+        }
+    }
+}
