@@ -202,8 +202,6 @@ pub(crate) struct RequestBodyReader {
     pub streaming: bool,
     /// Chunked towards the upstream.
     pub chunked_out: bool,
-    /// Nobody wants it any more.
-    pub discard: bool,
 }
 
 /// A request and its answer, on the client's side.

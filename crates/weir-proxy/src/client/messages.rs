@@ -1,7 +1,6 @@
 //! What comes from the servers' side and goes there, besides requests.
 
-use super::answer::Answers;
-use super::answer::{Lines, Stop};
+use super::answer::{Answers, Lines, Stop};
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::cause::Cause;

@@ -36,7 +36,7 @@ impl ClientConn {
                 return due_us.min(self.since_us + plan.idle_timeout_us).min(drained_us);
             }
             Reading::Body if !self.flags.body_paused => {
-                let upload = self.upload.as_ref().filter(|upload| !upload.discard && plan.body_rate_min > 0);
+                let upload = self.upload.as_ref().filter(|_| plan.body_rate_min > 0);
                 due_us = due_us.min(upload.map_or(u64::MAX, |upload| upload.window_end_us()));
                 plan.body_timeout_us
             }

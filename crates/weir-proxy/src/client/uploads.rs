@@ -42,7 +42,6 @@ impl Clients {
             window_read: false,
             streaming: false,
             chunked_out: length.is_none(),
-            discard: false,
         };
         self.answers.conns.exchange_mut(exchange).want.body_open = true;
         self.answers.records.has_body(exchange);
@@ -120,7 +119,7 @@ impl Clients {
     /// A piece of a body whose request is already forwarded.
     fn stream_piece(&mut self, index: ClientKey, piece: Piece<'_>, to: &mut Requests<'_>, cx: &mut Context) {
         let Some(upload) = self.conn(index).upload.as_ref() else { return };
-        if upload.discard || piece.len() == 0 {
+        if piece.len() == 0 {
             return;
         }
         let (exchange, chunked) = (upload.exchange, upload.chunked_out);
@@ -159,9 +158,6 @@ impl Clients {
         let exchange = upload.exchange;
         session.read_as(if session.flags.close { Reading::Closing } else { Reading::Head });
         session.flags.body_paused = false;
-        if upload.discard {
-            return;
-        }
         let close = self.answers.conns.exchange(exchange).want.close;
         self.answers.conns.exchange_mut(exchange).want.body_open = false;
         self.answers.records.body(exchange, upload.received, true, cx);
@@ -227,11 +223,6 @@ impl Answers {
         let Some(upload) = session.upload.take() else { return };
         session.read_as(Reading::Closing);
         session.flags.body_paused = false;
-        if upload.discard {
-            session.flags.close = true;
-            self.conns.mark(index);
-            return;
-        }
         let exchange = upload.exchange;
         self.records.body(exchange, upload.received, false, cx);
         self.records.blame(exchange, cause, || self.conns.standing(exchange));

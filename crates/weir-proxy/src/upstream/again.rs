@@ -55,12 +55,17 @@ impl Upstreams {
         Ok(())
     }
 
-    /// Counts that a request goes again after the loss of its connection.
-    pub(super) fn count_lost(&mut self, ask: &mut PendingRequest, how: Repetition, cx: &Context) -> Result<(), Cause> {
-        if how.ours && !how.counts && !how.unsent {
+    /// Counts that a request goes again after what has become of it, if it may.
+    pub(super) fn count_fate(&mut self, ask: &mut PendingRequest, fate: Fate, cx: &Context) -> Result<(), Cause> {
+        let Repetition { counts, unsent, oldest, ours } = match fate {
+            Fate::Unserved => return Ok(()),
+            Fate::Lost(repetition) => repetition,
+            Fate::Hopeless(cause) => return Err(cause),
+        };
+        if ours && !counts && !unsent {
             self.groups[usize::from(ask.upstream)].budget.charge(cx.now_us);
         }
-        self.count_repetition(ask, how.counts, how.unsent, how.oldest, cx)
+        self.count_repetition(ask, counts, unsent, oldest, cx)
     }
 
     /// A body that is not kept goes where its request goes, as far as it has come; the rest follows when that has its connection.
@@ -286,12 +291,7 @@ impl Upstreams {
     /// A request of a client here comes back, to be served elsewhere: it was with another worker, or the beginning of its answer had come.
     pub(crate) fn place_back(&mut self, mut ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
         ask.traits = ask.traits.without(RequestFlags::MAILED);
-        let counted = match fate {
-            Fate::Unserved => Ok(()),
-            Fate::Lost(repetition) => self.count_lost(&mut ask, repetition, cx),
-            Fate::Hopeless(cause) => Err(cause),
-        };
-        if let Err(cause) = counted {
+        if let Err(cause) = self.count_fate(&mut ask, fate, cx) {
             return self.answer_fails(ask.id, cause, cx);
         }
         let server = self.server_index(&ask);

@@ -87,7 +87,7 @@ pub(crate) enum Step {
 /// One connection of a server. Made by [`UpstreamConn::new`] and [`UpstreamConn::of_owner`]: `default` leaves zeros, also for timers.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamConn {
-    /// Index of the server in the engine.
+    /// Its server.
     pub server: ServerIndex,
     /// Position among the server's connections on this worker; meaningless with an owner.
     pub position: u32,

@@ -446,12 +446,7 @@ impl Upstreams {
             self.mail_back(ask, fate, &lost.log.copy(entry.start, entry.len as usize), cx);
             return None;
         }
-        let verdict = match fate {
-            Fate::Lost(repetition) => self.count_lost(&mut ask, repetition, cx),
-            Fate::Hopeless(cause) => Err(cause),
-            Fate::Unserved => Ok(()),
-        };
-        if let Err(cause) = verdict {
+        if let Err(cause) = self.count_fate(&mut ask, fate, cx) {
             self.answer_fails(ask.id, cause, cx);
             return None;
         }

@@ -31,8 +31,9 @@ const NEXT_ADDRESS_US: u64 = 250_000;
 const AWAY_US: u64 = 1_000_000;
 
 impl Upstreams {
-    /// A client has a request for connections of its own.
-    pub(super) fn begin_private(&mut self, client: ClientName, private: Private) {
+    /// A client has a request, for connections of its own if something is told of them.
+    pub(super) fn begin_private(&mut self, client: ClientName, private: Option<Private>) {
+        let Some(private) = private else { return };
         let pool = self.private.get_or_default(client.slot());
         (pool.destination, pool.account) = (private.destination, private.account);
     }

@@ -55,7 +55,7 @@ pub(crate) struct Owner {
 /// An upstream connection of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PrivateConn {
-    /// Slot in the engine's table of connections.
+    /// Slot in the table of connections.
     pub index: ConnKey,
     /// Occupant of the slot.
     pub generation: u32,
@@ -70,7 +70,7 @@ pub(crate) struct PrivateConn {
 pub(crate) struct ConnectAttempt {
     /// The request.
     pub waiting: Waiting,
-    /// Index of the server in the engine.
+    /// The server.
     pub server: ServerIndex,
     /// Addresses that were not tried yet.
     pub more: VecDeque<SocketAddr>,

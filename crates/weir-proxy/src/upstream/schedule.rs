@@ -80,18 +80,14 @@ impl Upstreams {
         write: impl FnOnce(&mut Vec<u8>),
         cx: &mut Context,
     ) -> Asked {
-        if let Some(private) = private {
-            self.begin_private(ask.client, private);
-        }
+        self.begin_private(ask.client, private);
         let place = if isolated { self.place_suspect(ask) } else { self.place(ask, cx) };
         self.put(place, *ask, write, cx)
     }
 
     /// The same for one that wants a tunnel.
     pub(crate) fn ask_tunnel(&mut self, ask: PendingRequest, private: Option<Private>, cx: &mut Context) -> Asked {
-        if let Some(private) = private {
-            self.begin_private(ask.client, private);
-        }
+        self.begin_private(ask.client, private);
         let server = self.server_index(&ask);
         if !self.servers[server].standing.takes_new() {
             return Asked::Refused(Cause::NoHealthyServer);

@@ -121,7 +121,7 @@ pub(crate) struct Server {
     pub index: u16,
     /// What is counted of it.
     pub stats: Arc<ServerStats>,
-    /// Slots of this worker's connections in the engine, by position.
+    /// Slots of this worker's connections, by position.
     pub links: Vec<ConnKey>,
     /// Connections that may take a request which others may follow.
     pub open: Bits,
