@@ -208,6 +208,7 @@ impl Compiler<'_> {
         let plan = UpstreamPlan {
             name: block.text("name").to_owned(),
             servers: self.servers(block),
+            tls: self.server_tls(block),
             balance: block.all("balance").next().map_or(Method::Ratio, method),
             slow_start_us: block.number("slow-start"),
             sticky: block.all("sticky").next().map(|sticky| self.sticky(sticky, block)),
@@ -267,7 +268,7 @@ impl Compiler<'_> {
                 );
             }
             seen.push((name, block.place("address")));
-            servers.extend(self.server(block));
+            servers.extend(self.server(block, upstream.all("tls").next().is_some()));
         }
         if upstream.all("server").next().is_none() {
             let message = format!("upstream `{}` has no `server`", upstream.text("name"));
@@ -329,16 +330,15 @@ impl Compiler<'_> {
         }
     }
 
-    fn server(&mut self, block: &Checked) -> Option<ServerPlan> {
+    fn server(&mut self, block: &Checked, speaks_tls: bool) -> Option<ServerPlan> {
         let name = block.text("address");
         // An address that was wrong has been reported; it is not looked up.
         if name.is_empty() {
             return None;
         }
-        if name.ends_with(":443") {
-            let message =
-                "port 443 usually expects TLS, which weir can't speak to servers yet: it sends plain text there";
-            let help = "name a port of the server that speaks plain HTTP";
+        if name.ends_with(":443") && !speaks_tls {
+            let message = "port 443 usually expects TLS, and without `tls` weir sends plain text there";
+            let help = "write a `tls` block into the upstream, or name a port of the server that speaks plain HTTP";
             self.warnings.push(Problem::new("plain-text", &block.place("address"), message).help(help));
         }
         let (connections_min, connections, connections_max) = self.connections(block);

@@ -128,6 +128,8 @@ pub struct World<'a> {
     pub users: CheckUsers<'a>,
     /// Whether a certificate and its key are.
     pub certificates: CheckCertificate<'a>,
+    /// Whether a file with certificates of CAs is.
+    pub authorities: CheckAuthorities<'a>,
 }
 
 /// Who looks into files that it is not the business of this crate to understand.
@@ -137,15 +139,21 @@ pub struct Experts<'a> {
     pub users: CheckUsers<'a>,
     /// Whether a certificate and its key are.
     pub certificates: CheckCertificate<'a>,
+    /// Whether a file with certificates of CAs is.
+    pub authorities: CheckAuthorities<'a>,
 }
 
 impl Experts<'static> {
     /// Nobody looks: all files are good.
-    pub const NOBODY: Experts<'static> = Experts { users: &|_, _| Ok(1), certificates: &|_, _| Ok(Vec::new()) };
+    pub const NOBODY: Experts<'static> =
+        Experts { users: &|_, _| Ok(1), certificates: &|_, _| Ok(Vec::new()), authorities: &|_| Ok(Vec::new()) };
 }
 
 /// What the operator should know of a certificate and its key, or what is wrong with them.
 pub type CheckCertificate<'a> = &'a dyn Fn(&Path, &Path) -> Result<Vec<String>, String>;
+
+/// The same of a file with certificates of CAs; None: those that the system trusts.
+pub type CheckAuthorities<'a> = &'a dyn Fn(Option<&Path>) -> Result<Vec<String>, String>;
 
 /// How many users are in a file with this content, or what is wrong with it: a line of text for each error, which begins with
 /// path and line. Knowing passwords is the business of whoever asks for them.
@@ -169,11 +177,11 @@ pub fn parse(text: &str, name: &str) -> Result<Config, Errors> {
 pub fn parse_with(text: &str, name: &str, experts: Experts<'_>) -> Result<Config, Errors> {
     let variables = |variable: &str| std::env::var(variable).ok();
     let resolve = |host: &str| host.to_socket_addrs().map(|mut addresses| addresses.next());
-    let Experts { users, certificates } = experts;
+    let Experts { users, certificates, authorities } = experts;
     parse_in(
         text,
         name,
-        World { variables: &variables, resolve: &resolve, read: &file::read_list, users, certificates },
+        World { variables: &variables, resolve: &resolve, read: &file::read_list, users, certificates, authorities },
     )
 }
 

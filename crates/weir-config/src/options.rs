@@ -273,7 +273,7 @@ const UPSTREAM: Block = Block {
             "Strange though legal events (docs/status.md) on one connection; with more it is made anew.",
         ),
     ],
-    blocks: &[SERVER, BALANCE, STICKY, PIPELINE, NONIDEMPOTENT, FAILOVER, HEALTH],
+    blocks: &[SERVER, tls::TO_SERVERS, BALANCE, STICKY, PIPELINE, NONIDEMPOTENT, FAILOVER, HEALTH],
     repeats: true,
     ..BLOCK
 };

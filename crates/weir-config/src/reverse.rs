@@ -14,7 +14,7 @@ pub struct Reverse {
     pub cert: Option<String>,
     /// Its key; None: it is in the same file.
     pub key: Option<String>,
-    /// `host:port` of each server.
+    /// `host:port` of each server, or `https://host` with or without a port of all of them.
     pub to: Vec<String>,
     /// Connections kept to each server; None leaves the default.
     pub connections_min: Option<u32>,
@@ -77,7 +77,12 @@ impl Reverse {
         ];
         let counts: String =
             counts.iter().filter_map(|(name, count)| Some(format!(" {name}={}", count.as_ref()?))).collect();
-        for server in &self.to {
+        // Where only some speak TLS, whoever reads the configuration says that they can't.
+        let sealed: Option<Vec<String>> = self.to.iter().map(|server| over_tls(server)).collect();
+        if sealed.is_some() {
+            out.push_str("    tls\n");
+        }
+        for server in sealed.as_ref().unwrap_or(&self.to) {
             let _ = writeln!(out, "    server {}{counts}", literal(server));
         }
         match self.pipeline.as_deref() {
@@ -101,6 +106,17 @@ impl Reverse {
         let key = self.key.as_ref().map_or_else(String::new, |key| format!(" key={}", literal(key)));
         format!(" {{\n    tls {{ certificate {}{key}; }}\n}}", literal(cert))
     }
+}
+
+/// The `host:port` of a server that is spoken TLS to; None: it is none such.
+fn over_tls(server: &str) -> Option<String> {
+    let (scheme, rest) = server.split_once("://")?;
+    if !scheme.eq_ignore_ascii_case("https") {
+        return None;
+    }
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let has_port = rest.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && !port.ends_with(']'));
+    Some(if has_port { rest.to_owned() } else { format!("{rest}:443") })
 }
 
 /// A string that is taken as it is: the shell has expanded what there was to expand.
@@ -141,6 +157,31 @@ mod tests {
             let reverse = Reverse { listen, to, pool: Some(pool.to_owned()), ..Reverse::default() };
             let config = parse(&reverse.to_kdl(), "reverse").unwrap();
             assert_eq!(config.plan.upstreams[0].pool.word(), pool);
+        }
+    }
+
+    #[test]
+    fn servers_over_tls() {
+        let servers = |to: &[&str]| {
+            let to = to.iter().map(|server| (*server).to_owned()).collect();
+            let reverse = Reverse { listen: vec!["127.0.0.1:8080".to_owned()], to, ..Reverse::default() };
+            let plan = parse(&reverse.to_kdl(), "reverse").map_err(|errors| errors.to_string())?.plan;
+            let upstream = &plan.upstreams[0];
+            assert!(upstream.tls.is_some());
+            Ok::<_, String>(upstream.servers.iter().map(|server| server.name.clone()).collect::<Vec<_>>())
+        };
+        assert_eq!(servers(&["https://127.0.0.1:8443"]).unwrap(), ["127.0.0.1:8443"]);
+        assert_eq!(
+            servers(&["HTTPS://127.0.0.1/", "https://[::1]", "https://[::1]:44"]).unwrap(),
+            ["127.0.0.1:443", "[::1]:443", "[::1]:44"]
+        );
+        for (to, text) in [
+            (&["https://127.0.0.1:8443", "127.0.0.1:90"][..], "a `tls` block into the upstream, which is for all"),
+            (&["https://127.0.0.1/app"], "127.0.0.1/app"),
+            (&["https://"], "neither an address nor a host name"),
+        ] {
+            let said = servers(to).unwrap_err();
+            assert!(said.contains(text), "{said}");
         }
     }
 

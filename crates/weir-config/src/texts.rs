@@ -53,7 +53,8 @@ fn other_socket(text: &str, to: &str) -> Option<String> {
             format!("an address has no scheme and no path: write {rest}{}, and a `tls` block behind it", port(":443"))
         }
         ("https" | "tls" | "wss", _) => format!(
-            "weir can't speak TLS to servers yet; without `{scheme}://` it would send plain text to a port that expects TLS: name a port that speaks plain HTTP"
+            "an address has no scheme and no path: write {rest}{}, and a `tls` block into the upstream, which is for all its servers",
+            port(":443")
         ),
         ("http" | "ws" | "tcp", _) => format!("an address has no scheme and no path: write {rest}{}", port(":80")),
         _ => format!("weir speaks HTTP/1.1 over TCP, and not `{scheme}`: write ADDRESS:PORT"),
@@ -98,6 +99,19 @@ pub(crate) fn socket_path(text: &str) -> Result<String, String> {
         return Err("a path has no control characters".to_owned());
     }
     Ok(text.to_owned())
+}
+
+/// A name that a server's certificate may have.
+pub(crate) fn peer_name(text: &str) -> Result<String, String> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return Ok(address.to_string());
+    }
+    match text.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() => Err(format!("a name has no port: write {host}")),
+        _ if is_host_name(text) && !text.starts_with('*') => Ok(text.to_ascii_lowercase()),
+        _ => Err(format!("`{text}` is neither an address nor a host name")),
+    }
 }
 
 /// `host:port` of a server; the host may be a name.

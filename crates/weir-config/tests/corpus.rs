@@ -58,8 +58,22 @@ fn certificates(certificate: &Path, key: &Path) -> Result<Vec<String>, String> {
     }
 }
 
-const WORLD: World<'static> =
-    World { variables: &variables, resolve: &resolve, read: &read, users: &users, certificates: &certificates };
+/// The same for CAs.
+fn authorities(path: Option<&Path>) -> Result<Vec<String>, String> {
+    match path.and_then(Path::to_str) {
+        Some("/etc/weir/wrong.pem") => Err("cannot read the certificates of CAs in /etc/weir/wrong.pem".to_owned()),
+        _ => Ok(Vec::new()),
+    }
+}
+
+const WORLD: World<'static> = World {
+    variables: &variables,
+    resolve: &resolve,
+    read: &read,
+    users: &users,
+    certificates: &certificates,
+    authorities: &authorities,
+};
 
 fn files(kind: &str) -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(kind);

@@ -213,7 +213,14 @@ proptest! {
         let users = |_: &std::path::Path, _: &[u8]| Ok(1);
         let certificates = |_: &std::path::Path, _: &std::path::Path| Ok(Vec::new());
         let world =
-            World { variables: &|_| None, resolve: &resolve, read: &read, users: &users, certificates: &certificates };
+            World {
+                variables: &|_| None,
+                resolve: &resolve,
+                read: &read,
+                users: &users,
+                certificates: &certificates,
+                authorities: &|_| Ok(Vec::new()),
+            };
         let parsed = parse_in(&text, "generated.kdl", world).map_err(|errors| TestCaseError::fail(format!("{errors}\n{text}")))?;
         assert_reads_back(&parsed);
     }

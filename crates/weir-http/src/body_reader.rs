@@ -5,6 +5,7 @@
 
 use crate::chunked::{Chunk, ChunkError, ChunkedDecoder};
 use crate::oddity::BodyOddities;
+use crate::reply_parts::Trailers;
 
 /// What a call of [`BodyReader::read`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,8 +113,8 @@ impl BodyReader {
 
     /// Trailers of a complete body, as [`ChunkedDecoder::trailers`].
     #[inline]
-    pub fn trailers(&self) -> &[u8] {
-        if let Framing::Chunked(decoder) = &self.0 { decoder.trailers() } else { &[] }
+    pub fn trailers(&self) -> Trailers<'_> {
+        if let Framing::Chunked(decoder) = &self.0 { decoder.trailers() } else { Trailers::default() }
     }
 }
 
@@ -187,10 +188,10 @@ mod tests {
         let mut body = BodyReader::chunked(true);
         let input = b"0;a\r\nX: y\r\nHost: z\r\n\r\n";
         assert_eq!(body.read(input, &mut 0), Ok(BodyPart::End));
-        assert_eq!((body.trailers(), body.left()), (&b"X: y\r\n"[..], None));
+        assert_eq!((body.trailers().as_bytes(), body.left()), (&b"X: y\r\n"[..], None));
         assert_eq!(body.take_oddities(), Some(BodyOddities { extensions: 1, crumbs: 0, trailers: 1 }));
         for mut body in [BodyReader::length(1), BodyReader::until_close()] {
-            assert_eq!((body.take_oddities(), body.trailers()), (None, &b""[..]));
+            assert_eq!((body.take_oddities(), body.trailers().is_empty()), (None, true));
         }
         let refused = BodyReader::chunked(false).read(input, &mut 0);
         assert_eq!(refused, Err(ChunkError::TrailerForbidden));

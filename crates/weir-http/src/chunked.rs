@@ -8,6 +8,7 @@ use std::fmt;
 
 use crate::framing::LENGTH_MAX;
 use crate::oddity::BodyOddities;
+use crate::reply_parts::Trailers;
 use crate::scan::{is_blank, is_token_byte};
 use crate::syntax::SyntaxError;
 use crate::trailer::{TrailerFate, judge_trailer};
@@ -218,9 +219,9 @@ impl ChunkedDecoder {
         if self.odd == BodyOddities::default() { None } else { Some(std::mem::take(&mut self.odd)) }
     }
 
-    /// Complete `name: value CRLF` lines that may pass on. Empty unless they are kept and the body is complete.
-    pub fn trailers(&self) -> &[u8] {
-        if self.state == State::Done { &self.trailers } else { &[] }
+    /// Fields behind the body that may pass on. None unless they are kept and the body is complete.
+    pub fn trailers(&self) -> Trailers<'_> {
+        if self.state == State::Done { Trailers::new(&self.trailers) } else { Trailers::default() }
     }
 
     /// The body and its trailers are complete.

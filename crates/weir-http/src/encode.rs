@@ -176,6 +176,18 @@ impl Run {
         self.end = field.line.end as usize;
     }
 
+    /// Whether a line, which is behind all others, stands directly behind what was gathered, or nothing was.
+    #[inline]
+    pub(crate) fn is_followed_by(&self, field: &Field) -> bool {
+        self.start == self.end || self.end == field.line.start as usize
+    }
+
+    /// Bytes gathered.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.start
+    }
+
     /// Writes what was gathered.
     #[inline]
     pub(crate) fn flush(&mut self, out: &mut Vec<u8>, input: &[u8]) {

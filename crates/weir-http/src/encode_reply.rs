@@ -4,10 +4,9 @@
 //! A reply head is written in two steps: what comes from the upstream as soon as it is there, and framing and
 //! connection when the client's session knows them. Never fails.
 
-use crate::encode::{Framing, Run, put_decimal, put_field, put_framing, put_via};
-use crate::field::{Field, FieldName, Fields};
+use crate::encode::{Framing, put_decimal, put_field, put_framing, put_via};
 use crate::pseudonym::Pseudonym;
-use crate::reply::ReplyHead;
+use crate::reply_parts::{ReplyParts, Trailers};
 
 /// What the reply says about the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,65 +24,29 @@ pub enum Persistence<'a> {
 /// Behind the data of a chunk.
 pub const CHUNK_TAIL: &[u8] = b"\r\n";
 
-/// Never passed on: hop-by-hop or written anew by us.
-const REMOVED: u64 = FieldName::set(&[
-    FieldName::ContentLength,
-    FieldName::TransferEncoding,
-    FieldName::Connection,
-    FieldName::KeepAlive,
-    FieldName::ProxyConnection,
-    FieldName::ProxyAuthenticate,
-    FieldName::ProxyAuthorization,
-    FieldName::ProxyAuthenticationInfo,
-    FieldName::Proxy,
-    FieldName::Te,
-    FieldName::Trailer,
-    FieldName::Upgrade,
-    FieldName::Http2Settings,
-]);
-
 /// Room for what [`finish_reply_head`] adds.
 const ADDED_BYTES: usize = 128;
 
 /// Appends status line and end-to-end fields, without framing, Connection and the empty line: those come from
-/// [`finish_reply_head`]. Always HTTP/1.1. `input` and `fields` are those that gave `head`.
-pub fn encode_reply_head(out: &mut Vec<u8>, input: &[u8], head: &ReplyHead, fields: &Fields, via: Option<Pseudonym>) {
-    out.reserve(head.bytes + ADDED_BYTES);
+/// [`finish_reply_head`]. Always HTTP/1.1. An answer that passes through gets Via with the name `via`; `date` is the value of Date, for an
+/// answer that has none.
+pub fn encode_reply_head(out: &mut Vec<u8>, parts: &ReplyParts<'_>, via: Option<Pseudonym>, date: Option<&[u8; 29]>) {
+    out.reserve(parts.bytes_max() + ADDED_BYTES);
     out.extend_from_slice(b"HTTP/1.1 ");
-    put_decimal(out, u64::from(head.status));
+    put_decimal(out, u64::from(parts.status));
     out.push(b' ');
-    out.extend_from_slice(head.reason.of(input));
+    out.extend_from_slice(parts.reason);
     out.extend_from_slice(b"\r\n");
-    let mut run = Run::default();
-    for field in fields.as_slice() {
-        let goes = field.known.is_in(REMOVED) | field.listed;
-        if !(goes | field.folded | field.spaced) {
-            run.add(field);
-            continue;
-        }
-        run.flush(out, input);
-        if !goes {
-            put_repaired(out, input, field);
-        }
+    parts.put_received(out);
+    if let (Some(version), Some(us)) = (parts.version, via) {
+        put_via(out, version, us);
     }
-    run.flush(out, input);
-    if let Some(us) = via {
-        put_via(out, head.version, us);
+    for (name, value) in parts.added {
+        put_field(out, name, value);
     }
-}
-
-/// A line that may not leave as it came: each fold, with the white space around it, becomes one space.
-fn put_repaired(out: &mut Vec<u8>, input: &[u8], field: &Field) {
-    out.extend_from_slice(field.name.of(input));
-    out.extend_from_slice(b": ");
-    let lines = field.value.of(input).split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
-    for (i, line) in lines.filter(|line| !line.is_empty()).enumerate() {
-        if i > 0 {
-            out.push(b' ');
-        }
-        out.extend_from_slice(line);
+    if let Some(date) = date {
+        put_field(out, b"Date", date);
     }
-    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the framing field, the connection's fate and the empty line. For HEAD and 304 the framing is that of the
@@ -102,60 +65,21 @@ pub fn finish_reply_head(out: &mut Vec<u8>, framing: Framing, persistence: Persi
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a complete reply of our own: a line of text that names status and `word`. With `head_only` (an answer
-/// to HEAD) the body is left out. `retry_after_s` is in seconds, `extra` complete field lines.
-pub fn encode_error_reply(
-    out: &mut Vec<u8>,
-    status: u16,
-    word: &str,
-    close: bool,
-    head_only: bool,
-    retry_after_s: Option<u32>,
-    extra: &[u8],
-) {
-    let status_bytes = status_digits(status);
-    let reason = reason(status).as_bytes();
-    let body: [&[u8]; 6] = [&status_bytes, b" ", reason, b": ", word.as_bytes(), b"\n"];
-    let body_bytes: usize = body.iter().map(|part| part.len()).sum();
-    out.reserve(160 + 2 * body_bytes);
-    out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(&status_bytes);
-    out.push(b' ');
-    out.extend_from_slice(reason);
-    out.extend_from_slice(b"\r\nServer: weir\r\nContent-Type: text/plain\r\n");
-    if let Some(seconds) = retry_after_s {
-        out.extend_from_slice(b"Retry-After: ");
-        put_decimal(out, u64::from(seconds));
-        out.extend_from_slice(b"\r\n");
-    }
-    out.extend_from_slice(extra);
-    let persistence = if close { Persistence::Close } else { Persistence::Implied };
-    finish_reply_head(out, Framing::Length(body_bytes as u64), persistence);
-    if !head_only {
-        body.iter().for_each(|part| out.extend_from_slice(part));
-    }
+/// Appends a complete error that ends the connection, with [`error_text`] as its content.
+pub fn encode_error_reply(out: &mut Vec<u8>, status: u16, word: &str) {
+    let text = error_text(status, word);
+    encode_reply_head(out, &ReplyParts::made(status, &[SERVER, (b"Content-Type", b"text/plain")]), None, None);
+    finish_reply_head(out, Framing::Length(text.len() as u64), Persistence::Close);
+    out.extend_from_slice(&text);
 }
 
-/// Appends a complete 200 that weir makes itself, with content of this media type and `extra` field lines; without the content
-/// for HEAD.
-pub fn encode_content_reply(
-    out: &mut Vec<u8>,
-    media_type: &str,
-    content: &[u8],
-    close: bool,
-    head_only: bool,
-    extra: &[u8],
-) {
-    out.extend_from_slice(b"HTTP/1.1 200 OK\r\nServer: weir\r\nContent-Type: ");
-    out.extend_from_slice(media_type.as_bytes());
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(extra);
-    let persistence = if close { Persistence::Close } else { Persistence::Implied };
-    finish_reply_head(out, Framing::Length(content.len() as u64), persistence);
-    if !head_only {
-        out.extend_from_slice(content);
-    }
+/// The content of an error of our own: a line of text that names status and `word`.
+pub fn error_text(status: u16, word: &str) -> Vec<u8> {
+    [&status_digits(status)[..], b" ", reason(status).as_bytes(), b": ", word.as_bytes(), b"\n"].concat()
 }
+
+/// The field Server of answers that are made here.
+pub const SERVER: (&[u8], &[u8]) = (b"Server", b"weir");
 
 fn status_digits(status: u16) -> [u8; 3] {
     [status / 100 % 10, status / 10 % 10, status % 10].map(|digit| b'0' + digit as u8)
@@ -171,11 +95,10 @@ pub fn encode_chunk_head(out: &mut Vec<u8>, len: usize) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the end of a chunked body. `trailers` are complete lines, as
-/// [`ChunkedDecoder::trailers`](crate::ChunkedDecoder::trailers) gives them.
-pub fn encode_last_chunk(out: &mut Vec<u8>, trailers: &[u8]) {
+/// Appends the end of a chunked body.
+pub fn encode_last_chunk(out: &mut Vec<u8>, trailers: Trailers<'_>) {
     out.extend_from_slice(b"0\r\n");
-    out.extend_from_slice(trailers);
+    out.extend_from_slice(trailers.as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 

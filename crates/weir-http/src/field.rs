@@ -159,6 +159,15 @@ pub struct Field {
     pub(crate) spaced: bool,
 }
 
+impl Field {
+    /// The same when its line begins here.
+    pub(crate) fn moved(&self, start: usize) -> Field {
+        let from = self.line.start as usize;
+        let moved = |span: Span| Span::new(span.start as usize - from + start, span.end as usize - from + start);
+        Field { line: moved(self.line), name: moved(self.name), value: moved(self.value), ..*self }
+    }
+}
+
 /// Fields of one head in their order. Reuse one for every head: it keeps its memory.
 #[derive(Debug)]
 pub struct Fields {

@@ -12,10 +12,10 @@ pub use replies::{Found, Heard, read_replies, replies};
 
 use std::fmt::Debug;
 
-use crate::{CHUNK_TAIL, Persistence};
+use crate::{CHUNK_TAIL, Persistence, Trailers};
 use crate::{
     Chunk, ChunkError, ChunkedDecoder, Field, FieldName, Fields, Framing, HeadScan, Limits, ReplyBody, ReplyContext,
-    ReplyHead, RequestBody, RequestEdits, RequestError, RequestHead, encode_chunk_head, encode_last_chunk,
+    ReplyHead, ReplyParts, RequestBody, RequestEdits, RequestError, RequestHead, encode_chunk_head, encode_last_chunk,
     encode_reply_head, encode_request, encode_target, finish_reply_head, parse_reply, parse_request,
 };
 
@@ -186,7 +186,11 @@ fn check_encoded_reply(data: &[u8]) {
 
 fn encode_plain_reply(data: &[u8], head: &ReplyHead, fields: &Fields) -> Vec<u8> {
     let mut out = Vec::new();
-    encode_reply_head(&mut out, data, head, fields, None);
+    let parts = ReplyParts::received(data, head, fields);
+    encode_reply_head(&mut out, &parts, None, None);
+    let (mut text, mut list, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+    encode_reply_head(&mut kept, &parts.keep(&mut text, &mut list).parts(&text, &list), None, None);
+    assert_eq!(kept.escape_ascii().to_string(), out.escape_ascii().to_string());
     let framing = match (head.body, head.declared_length) {
         (ReplyBody::Chunked, _) => Framing::Chunked,
         (_, Some(length)) => Framing::Length(length),
@@ -230,7 +234,7 @@ pub fn decode_pieces(data: &[u8], keep_trailers: bool, ends: impl Iterator<Item 
                 }
                 Ok(Chunk::End { consumed }) => {
                     assert!(decoder.is_done());
-                    decoded.trailers = decoder.trailers().to_vec();
+                    decoded.trailers = decoder.trailers().as_bytes().to_vec();
                     decoded.consumed = Some(at + consumed);
                     let odd = decoder.take_oddities().unwrap_or_default();
                     (decoded.extensions, decoded.dropped) = (odd.extensions, odd.trailers);
@@ -270,7 +274,7 @@ fn check_encoded_chunks(decoded: &Decoded, keep: bool) {
         out.extend_from_slice(piece);
         out.extend_from_slice(CHUNK_TAIL);
     }
-    encode_last_chunk(&mut out, &decoded.trailers);
+    encode_last_chunk(&mut out, Trailers::kept(&decoded.trailers));
     let again = decode_pieces(&out, keep, [out.len()].into_iter());
     assert_eq!((again.body, again.trailers), (decoded.body.clone(), decoded.trailers.clone()));
     assert_eq!(again.consumed, Some(out.len()));

@@ -26,6 +26,7 @@ mod limits;
 mod oddity;
 mod pseudonym;
 mod reply;
+mod reply_parts;
 mod reply_reader;
 mod request;
 mod request_error;
@@ -40,8 +41,8 @@ pub use chunked::{Chunk, ChunkError, ChunkedDecoder};
 pub use date::{http_date, parse_http_date};
 pub use encode::{Forwarded, Framing, RequestEdits, encode_request};
 pub use encode_reply::{
-    CHUNK_TAIL, Persistence, encode_chunk_head, encode_content_reply, encode_error_reply, encode_last_chunk,
-    encode_reply_head, finish_reply_head, reason,
+    CHUNK_TAIL, Persistence, SERVER, encode_chunk_head, encode_error_reply, encode_last_chunk, encode_reply_head,
+    error_text, finish_reply_head, reason,
 };
 pub use field::{Field, FieldName, Fields};
 pub use head_scan::HeadScan;
@@ -49,6 +50,7 @@ pub use limits::Limits;
 pub use oddity::{BodyOddities, Oddities, Oddity};
 pub use pseudonym::Pseudonym;
 pub use reply::{ReplyBody, ReplyContext, ReplyDoubt, ReplyError, ReplyHead, parse_reply};
+pub use reply_parts::{KeptReply, ReplyParts, Trailers};
 pub use reply_reader::{ReplyFault, ReplyPart, ReplyReader};
 pub use request::{RequestBody, RequestHead, parse_request};
 pub use request_error::RequestError;

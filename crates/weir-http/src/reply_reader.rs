@@ -14,6 +14,7 @@ use crate::head_scan::HeadScan;
 use crate::limits::Limits;
 use crate::oddity::BodyOddities;
 use crate::reply::{ReplyBody, ReplyContext, ReplyError, ReplyHead, parse_reply};
+use crate::reply_parts::Trailers;
 
 /// What a call of [`ReplyReader::read`] found.
 #[derive(Debug)]
@@ -281,8 +282,8 @@ impl ReplyReader {
 
     /// Trailer lines of a complete reply, as [`ChunkedDecoder::trailers`](crate::ChunkedDecoder::trailers).
     #[inline]
-    pub fn trailers(&self) -> &[u8] {
-        if let Stage::Body(body) = &self.stage { body.trailers() } else { &[] }
+    pub fn trailers(&self) -> Trailers<'_> {
+        if let Stage::Body(body) = &self.stage { body.trailers() } else { Trailers::default() }
     }
 }
 

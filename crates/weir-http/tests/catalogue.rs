@@ -6,7 +6,7 @@ use weir_check::requests::{HostileRequest, Observed, catalogue};
 use weir_check::{Body, Reply, Request, Rules, StrictRequests};
 use weir_http::{
     Chunk, ChunkedDecoder, Fields, Forwarded, Framing, HeadScan, Limits, Method, RequestBody, RequestEdits,
-    RequestHead, TargetForm, encode_chunk_head, encode_last_chunk, encode_request, parse_request,
+    RequestHead, TargetForm, Trailers, encode_chunk_head, encode_last_chunk, encode_request, parse_request,
 };
 
 /// A client connection that answers everything with 200 and forwards to a judge.
@@ -145,7 +145,7 @@ fn encode(out: &mut Vec<u8>, head: &RequestHead, fields: &Fields, input: &[u8], 
         out.extend_from_slice(body);
         out.extend_from_slice(weir_http::CHUNK_TAIL);
     }
-    encode_last_chunk(out, b"");
+    encode_last_chunk(out, Trailers::default());
 }
 
 fn judge(row: &HostileRequest, piece: usize) -> Result<(), String> {

@@ -5,6 +5,7 @@
 
 pub mod bench;
 pub mod bomb;
+pub mod certificate;
 mod chart;
 mod checksum;
 mod io;
@@ -13,4 +14,5 @@ pub mod origin;
 mod page;
 pub mod probe;
 pub mod target;
+pub mod tls;
 pub mod units;

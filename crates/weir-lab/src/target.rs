@@ -1,7 +1,7 @@
 //! Whom a tool of the laboratory asks: a URL, read and resolved once, and the guard against servers of others.
 //!
 //! Called by `weir bomb` and `weir probe` before anything is sent. Syntax by RFC 3986 §3 as far as RFC 9110 §4.2.1 uses it:
-//! `http://HOST[:PORT][/PATH][?QUERY]`, the scheme may be left out. Private ranges by RFC 1918, RFC 4193, RFC 3927 and
+//! `http://HOST[:PORT][/PATH][?QUERY]` or the same with `https`; without a scheme it is `http`. Private ranges by RFC 1918, RFC 4193, RFC 3927 and
 //! RFC 4291 §2.5.6.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
@@ -10,6 +10,8 @@ use http::Uri;
 
 /// Port of `http` where the URL names none (RFC 9110 §4.2.1).
 const PORT: u16 = 80;
+/// The same of `https` (RFC 9110 §4.2.2).
+const TLS_PORT: u16 = 443;
 
 /// What a URL says, before anybody was asked where its host is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +21,9 @@ pub struct Url {
     /// Target of the request line: path and query, begins with `/`.
     pub path: String,
     /// A name or an address, without brackets.
-    name: String,
+    pub name: String,
+    /// It is asked over TLS.
+    pub is_tls: bool,
     port: u16,
 }
 
@@ -32,6 +36,10 @@ pub struct Target {
     pub host: String,
     /// Target of the request line: path and query, begins with `/`.
     pub path: String,
+    /// The host alone: a name or an address, without brackets.
+    pub name: String,
+    /// It is asked over TLS.
+    pub is_tls: bool,
 }
 
 impl Url {
@@ -40,15 +48,13 @@ impl Url {
     /// # Errors
     /// What is wrong with it and how it should look, in one line.
     pub fn parse(text: &str) -> Result<Url, String> {
-        let wrong = |why: &str| format!("`{text}`: {why}; expected http://HOST[:PORT][/PATH][?QUERY]");
+        let wrong = |why: &str| format!("`{text}`: {why}; expected http://HOST[:PORT][/PATH][?QUERY] or https://...");
         let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-        match whole.split_once("://") {
-            Some((scheme, _)) if scheme.eq_ignore_ascii_case("http") => {}
-            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
-                return Err(wrong("TLS is not spoken here yet"));
-            }
+        let is_tls = match whole.split_once("://") {
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("http") => false,
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => true,
             _ => return Err(wrong("unknown scheme")),
-        }
+        };
         if !whole.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(wrong("bytes that a URL has only percent-encoded"));
         }
@@ -59,12 +65,13 @@ impl Url {
             return Err(wrong(if bare.is_empty() { "no host" } else { "a user name is not sent" }));
         }
         let port = match authority.as_str()[authority.host().len()..].strip_prefix(':') {
+            None if is_tls => TLS_PORT,
             None => PORT,
             Some(digits) => digits.parse().ok().filter(|port| *port > 0).ok_or_else(|| wrong("no such port"))?,
         };
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        Ok(Url { host: authority.as_str().to_owned(), path, name: bare.to_owned(), port })
+        Ok(Url { host: authority.as_str().to_owned(), path, name: bare.to_owned(), is_tls, port })
     }
 
     /// Asks the system for the address: once, so that a run has one target. A name of this machine that has addresses of
@@ -79,7 +86,14 @@ impl Url {
         let first = found.first().ok_or_else(|| format!("`{}` has no address", self.name))?;
         let local = found.iter().find(|address| address.is_ipv4() && address.ip().is_loopback());
         let address = *local.filter(|_| first.ip().is_loopback()).unwrap_or(first);
-        Ok(Target { address, host: self.host, path: self.path })
+        Ok(Target { address, host: self.host, path: self.path, name: self.name, is_tls: self.is_tls })
+    }
+}
+
+impl Url {
+    /// The scheme with its colon and slashes.
+    pub fn scheme(is_tls: bool) -> &'static str {
+        if is_tls { "https://" } else { "http://" }
     }
 }
 
@@ -145,8 +159,11 @@ mod tests {
             ("http://h?a=1", "h", 80, "h", "/?a=1"),
             ("http://[::1]:81/", "::1", 81, "[::1]:81", "/"),
             ("http://h/a#fragment", "h", 80, "h", "/a"),
+            ("https://h", "h", 443, "h", "/"),
+            ("HTTPS://[::1]:8443/a", "::1", 8443, "[::1]:8443", "/a"),
         ] {
             let url = Url::parse(text).unwrap();
+            assert_eq!(url.is_tls, text.to_ascii_lowercase().starts_with("https"), "{text}");
             assert_eq!((url.name.as_str(), url.port, url.host.as_str(), url.path.as_str()), (name, port, host, path));
         }
     }
@@ -154,7 +171,6 @@ mod tests {
     #[test]
     fn what_cannot_be_asked_is_refused_with_the_reason() {
         for (text, why) in [
-            ("https://a/", "TLS"),
             ("ftp://a/", "scheme"),
             ("", ""),
             ("http://", ""),

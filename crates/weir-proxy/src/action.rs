@@ -39,6 +39,8 @@ pub enum Action {
         token: u64,
         /// Where to.
         address: SocketAddr,
+        /// Index of the server over all upstreams of the plan: it says whether the connection speaks TLS, and how.
+        server: u32,
     },
     /// Send to a server.
     SendLink {

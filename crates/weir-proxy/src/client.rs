@@ -10,10 +10,11 @@
 //! - [`Asks`] forwards requests, `ForwardProxy` decides about those of its clients;
 //! - [`Answers`] says something to clients: answers in their order, sends, the ends of connections;
 //! - [`Connections`] has the tables and who is to be looked at next, [`Records`] what the access log learns;
-//! - `ClientConn` and `Exchange` (`connection.rs`) are one connection and one request, and change their states in one place each.
+//! - `ClientConn` and `Exchange` (`connection.rs`) are one connection and one request, and change their states in one place each;
+//! - `Http1` (`http1.rs`) is the codec: it alone knows in which order answers leave, and what their bytes are.
 //!
-//! Invariants: answers leave in the order of requests; `held_bytes` of a connection is the sum of what its exchanges hold, the first one
-//! aside; `queued` <= `queue` + 1; whatever is waited for has its timer ([`Connections::audit`]). Bounds: docs/buffers.md.
+//! Invariants: answers leave in the order of requests; a codec holds what it says;
+//! unanswered requests <= `queue` + 1; whatever is waited for has its timer ([`Connections::audit`]). Bounds: docs/buffers.md.
 
 mod account;
 mod answer;
@@ -22,6 +23,7 @@ pub(crate) mod connection;
 mod connections;
 mod errands;
 mod glitches;
+mod http1;
 mod messages;
 mod patience;
 mod relays;
@@ -36,7 +38,7 @@ use std::sync::Arc;
 use weir_http::Fields;
 
 use account::Records;
-pub(crate) use answer::{Answers, Lines, Stop};
+pub(crate) use answer::Answers;
 use ask::Asks;
 
 use crate::base::keys::ClientKey;

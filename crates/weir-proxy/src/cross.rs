@@ -1,6 +1,9 @@
 //! Between the two sides of a worker, and between workers: mail, what is known without it, and the copies of requests that are away.
 
+pub(crate) mod answer;
+pub(crate) mod asked;
 pub mod hints;
 pub mod mail;
+pub(crate) mod relay;
 pub(crate) mod retry_copy;
 pub(crate) mod router;

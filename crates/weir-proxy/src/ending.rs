@@ -65,11 +65,60 @@ worded! {
 }
 
 worded! {
+    /// Why weir and a server did not come to speak TLS, or could not go on.
+    enum ServerTlsFailure;
+    /// The server does not speak TLS on this port.
+    NotTls: "tls-not-spoken";
+    /// The server has no version, cipher suite or group that weir has, too.
+    NothingInCommon: "tls-nothing-in-common";
+    /// Its certificate is for other names.
+    Name: "tls-name";
+    /// Its certificate, or one above it, has expired.
+    Expired: "tls-expired";
+    /// Its certificate, or one above it, is not valid yet.
+    NotYetValid: "tls-not-yet-valid";
+    /// No CA of `ca` has signed its certificate, or the server does not send one that is between.
+    UnknownCa: "tls-unknown-ca";
+    /// Its certificate can't be used for another reason.
+    Certificate: "tls-certificate";
+    /// The server sent an alert: it wants another name, or a certificate of weir that it knows.
+    Alert: "tls-alert";
+    /// The server broke the rules of TLS, or bytes were changed on the way.
+    Misbehaved: "tls-misbehaved";
+    /// The server closed the connection before the handshake was complete.
+    Left: "tls-left";
+    /// A bug in weir, or keys that are used up.
+    Internal: "tls-internal";
+}
+
+impl ServerTlsFailure {
+    /// For people: what is the matter, and where to look.
+    pub fn text(self) -> &'static str {
+        match self {
+            ServerTlsFailure::NotTls => "it does not speak TLS on this port",
+            ServerTlsFailure::NothingInCommon => "it has no version, cipher suite or group of TLS that weir has",
+            ServerTlsFailure::Name => "its certificate is for other names; `name` of `tls` says which one is expected",
+            ServerTlsFailure::Expired => "its certificate, or one above it, has expired",
+            ServerTlsFailure::NotYetValid => "its certificate, or one above it, is not valid yet",
+            ServerTlsFailure::UnknownCa => "no CA of `ca` has signed its certificate, or one between is not sent",
+            ServerTlsFailure::Certificate => "its certificate can't be used",
+            ServerTlsFailure::Alert => "it refused TLS by an alert: the name, or the certificate that weir shows",
+            ServerTlsFailure::Misbehaved => "it breaks the rules of TLS, or bytes are changed on the way",
+            ServerTlsFailure::Left => "it closed the connection within the TLS handshake",
+            ServerTlsFailure::Internal => "TLS failed within weir",
+        }
+    }
+}
+
+worded! {
     /// Why an upstream connection ended, or was not made.
     enum UpstreamEnd;
     with
     /// What the server sent can't be.
     Doubt(Doubt);
+    with
+    /// It does not speak TLS as it must.
+    Tls(ServerTlsFailure);
     /// An answer that nobody asked for.
     Surplus: "surplus";
     /// The server was strange too often.
@@ -86,6 +135,8 @@ worded! {
     NotReusable: "not-reusable";
     /// The server ended it to end its answer.
     AnswerEndedByClose: "answer-ended-by-close";
+    /// The server ended it within an answer that ends with it, and TLS does not say that this was all of it (RFC 9112 §9.8).
+    Cut: "cut";
     /// The server said that it had rested for too long.
     IdleClose: "idle-close";
     /// What was sent was never acknowledged, or may not be.
@@ -132,6 +183,8 @@ impl UpstreamEnd {
         matches!(
             self,
             UpstreamEnd::Doubt(_)
+                | UpstreamEnd::Tls(_)
+                | UpstreamEnd::Cut
                 | UpstreamEnd::Surplus
                 | UpstreamEnd::Glitches
                 | UpstreamEnd::ConnectFailed

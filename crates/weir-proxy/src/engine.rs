@@ -31,6 +31,7 @@ use crate::context::Context;
 pub use crate::cross::hints::Hints;
 use crate::cross::mail::Post;
 use crate::cross::router::{Replies, Requests};
+use crate::ending::{ServerTlsFailure, UpstreamEnd};
 use crate::forward::lookup::{Errand, News};
 use crate::observe::counters::Counters;
 use crate::observe::histogram::Histogram;
@@ -302,7 +303,13 @@ impl Engine {
 
     /// A connect has ended.
     pub fn link_connected(&mut self, token: u64, ok: bool) {
-        self.upstreams.link_connected(token, ok, &mut self.cx);
+        self.upstreams.link_connected(token, if ok { Ok(()) } else { Err(None) }, &mut self.cx);
+        self.pass_on();
+    }
+
+    /// A connect has failed within its TLS handshake. Nothing was asked.
+    pub fn link_tls_refused(&mut self, token: u64, why: ServerTlsFailure) {
+        self.upstreams.link_connected(token, Err(Some(why)), &mut self.cx);
         self.pass_on();
     }
 
@@ -323,13 +330,25 @@ impl Engine {
 
     /// A server closed its sending direction.
     pub fn link_ended(&mut self, token: u64) {
-        self.upstreams.link_ended(token, &mut Replies::new(&mut self.clients), &mut self.cx);
+        self.upstreams.link_ended(token, false, &mut Replies::new(&mut self.clients), &mut self.cx);
+        self.pass_on();
+    }
+
+    /// The network says that a server closed its sending direction, but TLS does not: what it sent may have been cut (RFC 9112 §9.8).
+    pub fn link_cut(&mut self, token: u64) {
+        self.upstreams.link_ended(token, true, &mut Replies::new(&mut self.clients), &mut self.cx);
         self.pass_on();
     }
 
     /// A server's connection broke.
     pub fn link_failed(&mut self, token: u64) {
-        self.upstreams.link_failed(token, &mut Replies::new(&mut self.clients), &mut self.cx);
+        self.upstreams.link_failed(token, UpstreamEnd::Reset, &mut Replies::new(&mut self.clients), &mut self.cx);
+        self.pass_on();
+    }
+
+    /// A server's connection broke because of its TLS.
+    pub fn link_tls_failed(&mut self, token: u64, why: ServerTlsFailure) {
+        self.upstreams.link_failed(token, UpstreamEnd::Tls(why), &mut Replies::new(&mut self.clients), &mut self.cx);
         self.pass_on();
     }
 
@@ -374,11 +393,11 @@ impl Engine {
 
     /// Requests that were in flight when servers died, by what this worker knows.
     pub fn suspects(&self) -> Vec<Suspect> {
-        self.upstreams.suspects(&self.cx)
+        self.upstreams.isolation().suspects(&self.cx)
     }
 
     /// Forgets all accusations of requests. An operator's command; tell every worker.
     pub fn forgive_suspects(&mut self) {
-        self.upstreams.forgive_suspects();
+        self.upstreams.isolation_mut().forgive();
     }
 }

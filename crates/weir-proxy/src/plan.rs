@@ -69,6 +69,36 @@ pub struct CertificatePlan {
     pub key: PathBuf,
 }
 
+/// How connections to the servers of an upstream speak TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTlsPlan {
+    /// Who may have signed the certificates of servers. Default [`TrustPlan::System`].
+    pub trust: TrustPlan,
+    /// The name that certificates must have, and that is asked for (RFC 6066 §3); None, the default: that of each server as written.
+    pub name: Option<String>,
+    /// What weir shows to servers that ask for a certificate; None, the default: nothing.
+    pub certificate: Option<CertificatePlan>,
+}
+
+impl ServerTlsPlan {
+    /// The name that the certificate of a server must have: a DNS name, or an IP address, which may stand in brackets.
+    pub fn name_of<'a>(&'a self, server: &'a ServerPlan) -> &'a str {
+        let host = server.name.rsplit_once(':').map_or(server.name.as_str(), |(host, _)| host);
+        self.name.as_deref().unwrap_or(host)
+    }
+}
+
+/// Whose signature under the certificate of a server counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TrustPlan {
+    /// That of any CA that the operating system trusts.
+    System,
+    /// That of a CA in this file, in PEM.
+    File(PathBuf),
+    /// Anybody's: whoever is between may read and change everything.
+    Anybody,
+}
+
 /// What the clients of a listener may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Serves {
@@ -209,6 +239,8 @@ pub struct UpstreamPlan {
     pub name: String,
     /// At least one.
     pub servers: Vec<ServerPlan>,
+    /// How connections to them speak TLS; None, the default: they don't.
+    pub tls: Option<ServerTlsPlan>,
     /// Which server gets the next request.
     pub balance: Method,
     /// How long a server that comes back takes to get its full share, 0-1 h. Default 0: at once.
@@ -425,6 +457,7 @@ impl Default for UpstreamPlan {
         UpstreamPlan {
             name: String::new(),
             servers: Vec::new(),
+            tls: None,
             balance: Method::Ratio,
             slow_start_us: 0,
             sticky: None,

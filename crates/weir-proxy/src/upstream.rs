@@ -5,6 +5,10 @@
 //! [`Replies`](crate::cross::router::Replies), which is at hand only while something of a server is read; everything else that it has
 //! to know (there is no answer, hold the body back) goes by mail. Requests come by [`Requests`](crate::cross::router::Requests).
 //!
+//! What it decides it asks of parts, none of which can reach another: [`Pool`] has the two tables and is the only writer of where a
+//! connection stands; [`View`](view::View) says where a request may go and can change nothing; [`Isolation`] says what goes alone;
+//! [`Health`] judges servers and reads probes. `Upstreams` carries out what follows for requests and connections.
+//!
 //! Invariants: `ready`, `inflight` and the gauges are those of the connections' states; the bytes of a connection's log are those of its
 //! unanswered requests; connections of the pool <= `connections`, or `connections-max` while some are held; unanswered and waiting requests
 //! of a server <= its capacity ([`Upstreams::audit`]). Bounds: docs/buffers.md.
@@ -25,6 +29,7 @@ mod glitches;
 mod head;
 pub mod health;
 pub(crate) mod idle_limit;
+mod isolation;
 mod judge;
 pub(crate) mod keepalive_limit;
 mod late;
@@ -38,6 +43,7 @@ mod orders;
 pub(crate) mod overlook;
 mod overlooked;
 pub(crate) mod places;
+mod pool;
 mod private;
 pub(crate) mod private_pool;
 pub mod probe;
@@ -53,34 +59,28 @@ pub(crate) mod server;
 pub mod server_state;
 pub mod slow_answer;
 mod start;
+mod suspend;
 mod timers;
 pub mod trust;
 mod tunnels;
 mod unheard;
+mod view;
 mod watch;
-
-use std::collections::VecDeque;
-use std::sync::Arc;
 
 use weir_http::Fields;
 
-pub(crate) use schedule::Asked;
 pub use unheard::Delivery;
 
 use crate::base::keys::{ClientKey, ConnKey, ServerIndex};
 use crate::base::side_table::SideTable;
-use crate::base::slab::Slab;
-use crate::base::table::{Run, Table};
-use crate::cross::hints::Hints;
-use crate::observe::server_event::Event;
+use crate::base::table::Run;
 use crate::placement::balance::Balance;
 use crate::retry::budget::Budget;
-use crate::retry::poison::Suspects;
-use crate::upstream::connection::UpstreamConn;
+use crate::upstream::isolation::Isolation;
+use crate::upstream::judge::Health;
+use crate::upstream::pool::Pool;
 use crate::upstream::private_pool::PrivatePool;
-use crate::upstream::quarantine::Quarantine;
 use crate::upstream::queue::ByRequest;
-use crate::upstream::server::Server;
 
 /// The servers of one upstream.
 #[derive(Debug)]
@@ -88,21 +88,24 @@ struct Group {
     servers: Run<ServerIndex>,
     /// How many of them health has suspended.
     suspended: u32,
-    /// None for a single server.
-    balance: Option<Box<Balance>>,
     budget: Budget,
-    quarantine: Quarantine,
+}
+
+impl Group {
+    /// The server with this index in the upstream.
+    fn server(&self, index: u16) -> ServerIndex {
+        self.servers.first() + usize::from(index)
+    }
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Upstreams {
-    links: Slab<ConnKey, UpstreamConn>,
-    servers: Table<ServerIndex, Server>,
+    pool: Pool,
     groups: Vec<Group>,
-    hints: Arc<Hints>,
-    /// By server: its probes, where this worker makes them.
-    probers: Table<ServerIndex, Option<probes::Prober>>,
+    /// By upstream: which of its servers is next; None for a single one. Apart, because a choice looks at everything else.
+    balances: Vec<Option<Box<Balance>>>,
+    health: Health,
     /// Connections of single clients, and the requests that wait for one.
     private: SideTable<ClientKey, Box<PrivatePool>>,
     /// Requests for which no private connection could be made and that wait for the next round.
@@ -110,7 +113,6 @@ pub(crate) struct Upstreams {
     fields: Fields,
     /// Servers in the order in which one request looks for a second one; kept for its memory.
     order: Vec<usize>,
-    events: VecDeque<Event>,
     dirty_links: Vec<ConnKey>,
     doomed: Vec<(ConnKey, u32)>,
     /// Requests that were cancelled in this turn and that some connection may carry; and whether that has to end.
@@ -123,13 +125,20 @@ pub(crate) struct Upstreams {
     emptied: Vec<(ConnKey, u32, u64)>,
     /// The same in turns before, as long as others are preferred to them.
     emptied_before: Vec<(ConnKey, u32, u64)>,
-    suspects: Suspects,
-    /// When the next request in quarantine may be sent; never while there is none.
-    quarantine_due_us: u64,
-    /// One that this worker has sent may be on another worker's connection.
-    quarantined_away: bool,
+    isolation: Isolation,
     swept_us: u64,
-    seed: u64,
     /// Some upstream is balanced by what all workers have at its servers.
     shares_loads: bool,
+}
+
+impl Upstreams {
+    /// Which requests go alone.
+    pub(crate) fn isolation(&self) -> &Isolation {
+        &self.isolation
+    }
+
+    /// See [`Upstreams::isolation`].
+    pub(crate) fn isolation_mut(&mut self) -> &mut Isolation {
+        &mut self.isolation
+    }
 }

@@ -4,6 +4,8 @@
 
 /// First byte of each record of a handshake that is not encrypted (RFC 8446 §5.1): what a TLS client begins with.
 pub const HANDSHAKE_RECORD: u8 = 0x16;
+/// The same of an alert.
+pub(crate) const ALERT_RECORD: u8 = 0x15;
 /// Longest plaintext of one record (RFC 8446 §5.1).
 pub const RECORD_BYTES_MAX: usize = 16_384;
 
@@ -34,7 +36,7 @@ pub trait Cipher {
     fn facts(&self) -> Facts;
 }
 
-/// Makes the server's end for each connection that a listener accepts.
+/// Makes our end of each connection: the server's of those that a listener accepts, the client's of those to a server.
 pub trait Seal: std::fmt::Debug + Send + Sync {
     /// A new one. What it is made of may change between calls.
     fn cipher(&self) -> Box<dyn Cipher>;
@@ -97,17 +99,17 @@ macro_rules! failures {
 }
 
 failures! {
-    /// The first byte begins no TLS handshake: HTTP without TLS, or something else.
+    /// What the other side says first begins no TLS handshake: HTTP without TLS, or something else.
     NotTls: "not-tls",
-    /// The client has no version, cipher suite, group or protocol that we have, too.
+    /// The other side has no version, cipher suite, group or protocol that we have, too.
     NothingInCommon: "nothing-in-common",
     /// The client asked for a name that no certificate has, or for none, where that is refused.
     UnknownName: "unknown-name",
-    /// The client sent an alert: it does not like our certificate, most likely.
+    /// The other side sent an alert. A client does not like our certificate, most likely; a server wants one, or another name.
     Alert: "alert",
-    /// The client broke the rules of TLS, or bytes were changed on the way.
+    /// The other side broke the rules of TLS, or bytes were changed on the way.
     Misbehaved: "misbehaved",
-    /// The client left before the handshake was complete.
+    /// The other side left before the handshake was complete.
     Left: "left",
     /// The handshake took too long.
     Timeout: "timeout",
@@ -115,7 +117,26 @@ failures! {
     TooMany: "too-many",
     /// We could not go on: a bug, or keys that are used up.
     Internal: "internal",
+    /// The server's certificate is for other names.
+    WrongName: "wrong-name",
+    /// The server's certificate, or one above it, has expired.
+    Expired: "expired",
+    /// The server's certificate, or one above it, is not valid yet.
+    NotYetValid: "not-yet-valid",
+    /// Nobody that we trust has signed the server's certificate, or a certificate between is missing.
+    UnknownCa: "unknown-ca",
+    /// The server's certificate can't be used for another reason: damaged, signed wrongly, or made for something else.
+    BadCertificate: "bad-certificate",
 }
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// What [`Sealed`](crate::Sealed) puts into the error of a connect or a receive that TLS has failed.
+impl std::error::Error for Failure {}
 
 /// How many handshakes were completed or failed, and connections broke after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

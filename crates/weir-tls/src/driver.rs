@@ -33,8 +33,8 @@ impl<D: Driver> Driver for Sealed<D> {
 
     fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
         #[cfg(test)]
-        if let Some(cipher) = self.connects {
-            return self.connect_sealed(from, to, token, cipher());
+        if let Some(cipher) = self.connects.as_ref().map(|seal| seal.cipher()) {
+            return self.connect_sealed(from, to, token, cipher);
         }
         self.inner.connect_from(from, to, token)
     }

@@ -1,4 +1,4 @@
-//! The first part of a sealed connection: from the accept to the end of its handshake.
+//! The first part of a sealed connection: from the accept, or the connect, to the end of its handshake.
 //!
 //! What was received is gathered and worked on at the end of the turn, for as long as the turn allows, the oldest first; a
 //! handshake that waits is not read further. A connection that breaks off is closed behind its alert, and counted by a word.
@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use weir_io::{Class, Completion, Driver, Event, Receive, Socket, Token};
 
-use crate::cipher::{Cipher, Failure, HANDSHAKE_RECORD, State};
+use crate::cipher::{ALERT_RECORD, Cipher, Failure, HANDSHAKE_RECORD, State};
 use crate::guarded::Guarded;
-use crate::sealed::{HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed, WORK_US};
+use crate::sealed::{FLIGHT_BYTES_MAX, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed, WORK_US};
 use crate::session::{Origin, Over, Session, Stage};
 
 impl<D: Driver> Sealed<D> {
@@ -19,7 +19,7 @@ impl<D: Driver> Sealed<D> {
         if self.unfinished >= HANDSHAKES_MAX && matches!(origin, Origin::Accepted { .. }) {
             self.give_up_oldest();
         }
-        self.unfinished += 1;
+        self.unfinished += u32::from(matches!(origin, Origin::Accepted { .. }));
         let timeout_us = self.listener_of(origin).map_or(u64::MAX / 2, |listener| {
             listener.unfinished += 1;
             listener.timeout_us
@@ -48,7 +48,7 @@ impl<D: Driver> Sealed<D> {
 
     /// It counts no more among the unfinished.
     pub(crate) fn end_of_handshake(&mut self, socket: Socket, session: &mut Session) {
-        self.unfinished -= 1;
+        self.unfinished -= u32::from(matches!(session.origin, Origin::Accepted { .. }));
         if let Some(listener) = self.listener_of(session.origin) {
             listener.unfinished -= 1;
         }
@@ -57,9 +57,9 @@ impl<D: Driver> Sealed<D> {
 
     /// A handshake that comes to nothing. The caller is told only if it connected.
     pub(crate) fn give_up(&mut self, socket: Socket, session: Box<Session>, why: Failure, into: &mut Vec<Completion>) {
-        self.tally.fail(why);
+        self.tally_of(session.origin).fail(why);
         if matches!(session.origin, Origin::Connected) {
-            let event = Event::Connected(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why.word())));
+            let event = Event::Connected(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)));
             into.push(Completion { token: session.token, socket, event });
         }
         self.close_behind(socket, session);
@@ -99,18 +99,18 @@ impl<D: Driver> Sealed<D> {
         match opened.state {
             Err(why) => self.give_up(socket, session, why, into),
             Ok(State::Handshaking) if session.is_over => self.give_up(socket, session, Failure::Left, into),
-            Ok(State::Handshaking) if session.rest.len() > HANDSHAKE_BYTES_MAX => {
+            Ok(State::Handshaking) if session.rest.len() > flight_bytes_max(session.origin) => {
                 self.give_up(socket, session, Failure::Misbehaved, into);
             }
             Ok(State::Handshaking) => {
                 self.flush(socket, &mut session);
-                self.inner.receive(socket, Receive::Once(Class::Small));
+                self.inner.receive(socket, Receive::Once(class(session.origin)));
                 self.sessions.put(socket, session);
             }
             Ok(state) => {
                 session.held = plain;
                 if state == State::Ended {
-                    session.is_over = true;
+                    (session.is_over, session.is_cut) = (true, false);
                 }
                 if session.is_over {
                     session.over = Some(Over::Ended);
@@ -125,8 +125,9 @@ impl<D: Driver> Sealed<D> {
         self.end_of_handshake(socket, &mut session);
         session.stage = Stage::Open;
         let facts = session.cipher.as_ref().map(|cipher| cipher.facts()).unwrap_or_default();
-        self.tally.completed += 1;
-        self.tally.resumed += u64::from(facts.resumed);
+        let tally = self.tally_of(session.origin);
+        tally.completed += 1;
+        tally.resumed += u64::from(facts.resumed);
         session.facts = Some(Box::new(facts));
         self.flush(socket, &mut session);
         let completion = match session.origin {
@@ -153,8 +154,7 @@ impl<D: Driver> Sealed<D> {
     ) {
         match event {
             Event::Received(buffer) => {
-                let begins = session.cipher.is_none() && session.rest.is_empty();
-                let is_tls = !begins || buffer.first() == Some(&HANDSHAKE_RECORD);
+                let is_tls = std::mem::replace(&mut session.heard, true) || begins_tls(session.origin, buffer.first());
                 session.rest.extend_from_slice(&buffer);
                 self.inner.recycle(buffer);
                 if !is_tls {
@@ -167,7 +167,7 @@ impl<D: Driver> Sealed<D> {
                 return self.drop_session(socket, session);
             }
             // What came before may be all that is needed.
-            Event::Ended => session.is_over = true,
+            Event::Ended => (session.is_over, session.is_cut) = (true, true),
             Event::ReceiveFailed(_) => return self.give_up(socket, session, Failure::Left, into),
             Event::Sent { payload, result } => {
                 self.sent(&mut session, payload);
@@ -202,4 +202,25 @@ impl<D: Driver> Sealed<D> {
             }
         }
     }
+}
+
+/// Bytes of a flight that were received and not used. Servers send the certificates of a chain in one message.
+fn flight_bytes_max(origin: Origin) -> usize {
+    match origin {
+        Origin::Accepted { .. } => HANDSHAKE_BYTES_MAX,
+        Origin::Connected => FLIGHT_BYTES_MAX,
+    }
+}
+
+/// The pool that a handshake is received into.
+fn class(origin: Origin) -> Class {
+    match origin {
+        Origin::Accepted { .. } => Class::Small,
+        Origin::Connected => Class::Large,
+    }
+}
+
+/// Whether TLS begins so: clients with a handshake, servers maybe with an alert (RFC 8446 §5.1).
+fn begins_tls(origin: Origin, first: Option<&u8>) -> bool {
+    matches!((origin, first), (_, Some(&HANDSHAKE_RECORD)) | (Origin::Connected, Some(&ALERT_RECORD)))
 }

@@ -1,7 +1,8 @@
-//! TLS for clients: a driver around a driver, so that nothing above it knows.
+//! TLS with clients and servers: a driver around a driver, so that nothing above it knows.
 //!
 //! [`Sealed`] is called by the worker in place of its driver and calls that; what a TLS library has to do for it is the trait
-//! [`Cipher`], which rustls does in `rustls23`. [`Pair`] is a certificate with its key, [`Terms`] what the clients of a listener get.
+//! [`Cipher`], which rustls does in `rustls23`. [`Pair`] is a certificate with its key, [`Terms`] what the clients of a listener get,
+//! [`ServerTerms`] what is expected of the servers of an upstream.
 #![forbid(unsafe_code)]
 
 mod cipher;
@@ -13,6 +14,7 @@ mod names;
 mod pairs;
 mod rustls23;
 mod sealed;
+mod servers;
 mod session;
 mod terms;
 
@@ -24,5 +26,7 @@ mod tests;
 pub use cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State, Tally};
 pub use der::day_text;
 pub use pairs::{BadPair, CHAIN_MAX, EXPIRES_SOON_S, FILE_BYTES_MAX, Files, Pair};
-pub use sealed::{CLOSE_US, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed, WORK_US};
+pub use rustls23::client_end;
+pub use sealed::{CLOSE_US, FLIGHT_BYTES_MAX, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed, WORK_US};
+pub use servers::{PeerName, Roots, ServerSeal, ServerTerms, TICKETS_MAX, TRUSTED_MAX, Trust, WantedOfServers};
 pub use terms::{Terms, Wanted, provider};

@@ -33,11 +33,15 @@ pub struct Files {
     pub key: PathBuf,
 }
 
-/// What is wrong with a certificate or its key.
+/// What is wrong with a certificate, its key, or those of CAs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadPair(String);
 
 impl BadPair {
+    pub(crate) fn new(text: String) -> BadPair {
+        BadPair(text)
+    }
+
     pub(crate) fn of(error: &rustls::Error) -> BadPair {
         BadPair(format!("TLS can't be set up: {error}"))
     }
@@ -52,7 +56,7 @@ impl fmt::Display for BadPair {
 }
 
 /// What is wrong with a file in PEM, in words of ours: those of the library show what is in the file, which may be a key.
-fn damage(error: &rustls_pki_types::pem::Error) -> &'static str {
+pub(crate) fn damage(error: &rustls_pki_types::pem::Error) -> &'static str {
     use rustls_pki_types::pem::Error;
     match error {
         Error::MissingSectionEnd { .. } => "a line `-----END …-----` is missing, or lines are not where they must be",
@@ -84,10 +88,30 @@ impl Pair {
     /// # Errors
     /// They can't be read, or are something else; the key does not fit.
     pub fn read(files: &Files, provider: &CryptoProvider) -> Result<Pair, BadPair> {
+        let (chain, _) = read(&files.certificate, "the certificate")?;
+        let (key, is_open) = read(&files.key, "the key")?;
+        Pair::of(files, &chain, &key, is_open, provider)
+    }
+
+    /// Of texts in PEM that are in no file; `what` is what messages call them.
+    ///
+    /// # Errors
+    /// They are something else; the key does not fit.
+    pub fn of_texts(what: &str, chain: &[u8], key: &[u8], provider: &CryptoProvider) -> Result<Pair, BadPair> {
+        let files = Files { certificate: what.into(), key: what.into() };
+        Pair::of(&files, chain, key, false, provider)
+    }
+
+    fn of(
+        files: &Files,
+        chain_text: &[u8],
+        key_text: &[u8],
+        is_open: bool,
+        provider: &CryptoProvider,
+    ) -> Result<Pair, BadPair> {
         let (certificate, key) = (files.certificate.display(), files.key.display());
         let bad = |text: String| BadPair(text);
-        let (chain_text, _) = read(&files.certificate, "the certificate")?;
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain_text).collect();
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain_text).collect();
         let chain = chain.map_err(|error| bad(format!("{certificate} is damaged: {}", damage(&error))))?;
         let Some(leaf) = chain.first() else {
             return Err(bad(format!("{certificate} has no certificate in PEM (`-----BEGIN CERTIFICATE-----`)")));
@@ -101,9 +125,8 @@ impl Pair {
         let Some(der::Certificate { names, not_before, not_after }) = der::read(leaf) else {
             return Err(bad(format!("{certificate} has no certificate that can be understood")));
         };
-        let (key_text, is_open) = read(&files.key, "the key")?;
-        let der = PrivateKeyDer::from_pem_slice(&key_text).map_err(|error| match error {
-            rustls_pki_types::pem::Error::NoItemsFound if is_encrypted(&key_text) => {
+        let der = PrivateKeyDer::from_pem_slice(key_text).map_err(|error| match error {
+            rustls_pki_types::pem::Error::NoItemsFound if is_encrypted(key_text) => {
                 bad(format!("the key in {key} is encrypted: `openssl pkey -in {key} -out PLAIN` writes it in plain"))
             }
             rustls_pki_types::pem::Error::NoItemsFound => {
@@ -158,7 +181,7 @@ fn is_encrypted(pem: &[u8]) -> bool {
 }
 
 /// The content of a file, and whether everybody may read it.
-fn read(path: &Path, what: &str) -> Result<(Vec<u8>, bool), BadPair> {
+pub(crate) fn read(path: &Path, what: &str) -> Result<(Vec<u8>, bool), BadPair> {
     let failed = |error: io::Error| BadPair(format!("cannot read {what} in {}: {error}", path.display()));
     let file = File::open(path).map_err(failed)?;
     let is_open = file.metadata().map_err(failed)?.mode() & 0o004 != 0;

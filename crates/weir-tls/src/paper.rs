@@ -33,9 +33,14 @@ pub(crate) struct Paper {
     hoards: bool,
 }
 
-/// Of a client.
-pub(crate) fn client() -> Box<dyn Cipher> {
-    Box::new(Paper::new(true, 0))
+/// Of clients.
+#[derive(Debug)]
+pub(crate) struct ClientPapers;
+
+impl Seal for ClientPapers {
+    fn cipher(&self) -> Box<dyn Cipher> {
+        Box::new(Paper::new(true, 0))
+    }
 }
 
 /// Of a server whose flight has so many bytes.

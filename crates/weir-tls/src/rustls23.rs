@@ -1,6 +1,6 @@
 //! [`Cipher`] on rustls 0.23, with its unbuffered interface: an idle connection holds no buffer, and records are opened where they lie.
 //!
-//! Three things that interface leaves to its caller. What was not used must be shown again in *every* call, also when
+//! Both roles are the same code. Three things that interface leaves to its caller. What was not used must be shown again in *every* call, also when
 //! bytes are only to be sealed: rustls keeps positions of handshake messages that are not complete, and panics when they are
 //! outside of what it is shown. After an error the alert is in the next call, and only there: with more calls the bytes that
 //! are wrong would be looked at again. The name that a client asks for (SNI) is shown to
@@ -8,9 +8,13 @@
 
 use std::sync::Arc;
 
-use rustls::server::{ServerConfig, ServerConnectionData, UnbufferedServerConnection};
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::pki_types::ServerName;
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
-use rustls::{CipherSuite, Error, HandshakeKind, ProtocolVersion};
+use rustls::{
+    CertificateError, CipherSuite, ClientConfig, CommonState, Error, HandshakeKind, ProtocolVersion, ServerConfig,
+};
 
 use crate::cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, State};
 use crate::names;
@@ -26,12 +30,51 @@ const BEFORE_ALERT_MAX: usize = 4;
 /// A fatal alert `unrecognized_name` (RFC 6066 §3) in a record that is not encrypted.
 const UNRECOGNIZED_NAME: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 112];
 
-/// The server's end of a connection.
-pub(crate) struct Rustls23 {
+/// One end of a connection as rustls has it: its types for clients and servers do the same, and share no trait.
+pub(crate) trait End {
+    type Data;
+
+    /// What rustls calls `process_tls_records`.
+    fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
+
+    fn common(&self) -> &CommonState;
+}
+
+impl End for UnbufferedServerConnection {
+    type Data = ServerConnectionData;
+
+    fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, ServerConnectionData> {
+        self.process_tls_records(bytes)
+    }
+
+    fn common(&self) -> &CommonState {
+        self
+    }
+}
+
+impl End for UnbufferedClientConnection {
+    type Data = ClientConnectionData;
+
+    fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, ClientConnectionData> {
+        self.process_tls_records(bytes)
+    }
+
+    fn common(&self) -> &CommonState {
+        self
+    }
+}
+
+/// The server's or the client's end of a connection.
+pub(crate) struct Rustls23<E> {
     /// None: it could not be made.
-    connection: Option<UnbufferedServerConnection>,
-    /// The name that the client asked for.
+    connection: Option<E>,
+    /// The name that the client asked for; None at the client's end.
     name: Option<Box<str>>,
+}
+
+/// The client's end of a connection, by a configuration of the caller's own: without early data.
+pub fn client_end(config: Arc<ClientConfig>, name: ServerName<'static>) -> Box<dyn Cipher> {
+    Box::new(Rustls23::client(config, name))
 }
 
 /// What one call of rustls asks for.
@@ -45,17 +88,24 @@ enum Step {
     Failed(Error),
 }
 
-impl Rustls23 {
-    pub(crate) fn new(config: Arc<ServerConfig>) -> Rustls23 {
+impl Rustls23<UnbufferedServerConnection> {
+    pub(crate) fn server(config: Arc<ServerConfig>) -> Self {
         Rustls23 { connection: UnbufferedServerConnection::new(config).ok(), name: None }
     }
+}
 
+impl Rustls23<UnbufferedClientConnection> {
+    pub(crate) fn client(config: Arc<ClientConfig>, name: ServerName<'static>) -> Self {
+        Rustls23 { connection: UnbufferedClientConnection::new(config, name).ok(), name: None }
+    }
+}
+
+impl<E: End> Rustls23<E> {
     /// Appends the alert that follows from an error. What is shown is looked at once more when no alert waits, so not again after it.
-    fn alert(connection: &mut UnbufferedServerConnection, rest: &mut [u8], out: &mut Vec<u8>) {
+    fn alert(connection: &mut E, rest: &mut [u8], out: &mut Vec<u8>) {
         for _ in 0..BEFORE_ALERT_MAX {
             let start = out.len();
-            let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut data)), .. } =
-                connection.process_tls_records(rest)
+            let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut data)), .. } = connection.process(rest)
             else {
                 return;
             };
@@ -70,12 +120,12 @@ impl Rustls23 {
     fn writing(
         &mut self,
         rest: &mut [u8],
-        write: impl FnOnce(&mut WriteTraffic<'_, ServerConnectionData>, &mut Vec<u8>) -> Result<(), Failure>,
+        write: impl FnOnce(&mut WriteTraffic<'_, E::Data>, &mut Vec<u8>) -> Result<(), Failure>,
         out: &mut Vec<u8>,
     ) -> Result<(), Failure> {
         let connection = self.connection.as_mut().ok_or(Failure::Internal)?;
         loop {
-            match connection.process_tls_records(rest).state {
+            match connection.process(rest).state {
                 Ok(ConnectionState::EncodeTlsData(mut data)) => append(out, |into| data.encode(into)),
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::PeerClosed) => {}
@@ -87,12 +137,7 @@ impl Rustls23 {
 }
 
 /// Does what one call of rustls asks for. What more may be discarded is added to `discard`.
-fn follow(
-    state: ConnectionState<'_, '_, ServerConnectionData>,
-    plain: &mut Vec<u8>,
-    out: &mut Vec<u8>,
-    discard: &mut usize,
-) -> Step {
+fn follow<D>(state: ConnectionState<'_, '_, D>, plain: &mut Vec<u8>, out: &mut Vec<u8>, discard: &mut usize) -> Step {
     match state {
         ConnectionState::ReadTraffic(mut traffic) => {
             while let Some(record) = traffic.next_record() {
@@ -154,14 +199,14 @@ fn room(bytes: usize) -> usize {
     bytes + (bytes / RECORD_BYTES_MAX + 1) * RECORD_OVERHEAD
 }
 
-impl Cipher for Rustls23 {
+impl<E: End> Cipher for Rustls23<E> {
     fn open(&mut self, bytes: &mut [u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Opened {
         let Some(connection) = &mut self.connection else {
             return Opened { used: 0, state: Err(Failure::Internal) };
         };
         let (mut used, mut ended, begin) = (0, false, out.len());
         loop {
-            let UnbufferedStatus { mut discard, state } = connection.process_tls_records(&mut bytes[used..]);
+            let UnbufferedStatus { mut discard, state } = connection.process(&mut bytes[used..]);
             let step = match state {
                 Ok(state) => follow(state, plain, out, &mut discard),
                 Err(error) => Step::Failed(error),
@@ -180,7 +225,7 @@ impl Cipher for Rustls23 {
                 Step::Again => {}
                 Step::Ended => ended = true,
                 Step::Rest => {
-                    let state = match (connection.is_handshaking(), ended) {
+                    let state = match (connection.common().is_handshaking(), ended) {
                         (true, true) => Err(Failure::Left),
                         (true, false) => Ok(State::Handshaking),
                         (false, true) => Ok(State::Ended),
@@ -191,7 +236,7 @@ impl Cipher for Rustls23 {
                 Step::Failed(error) => {
                     // Who sent an alert himself gets none.
                     if !matches!(error, Error::AlertReceived(_)) {
-                        Rustls23::alert(connection, &mut bytes[used..], out);
+                        Self::alert(connection, &mut bytes[used..], out);
                     }
                     return Opened { used, state: Err(failure(&error)) };
                 }
@@ -236,7 +281,7 @@ impl Cipher for Rustls23 {
     }
 
     fn facts(&self) -> Facts {
-        let Some(connection) = &self.connection else { return Facts::default() };
+        let Some(connection) = self.connection.as_ref().map(End::common) else { return Facts::default() };
         Facts {
             version: match connection.protocol_version() {
                 Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
@@ -271,6 +316,19 @@ fn failure(error: &Error) -> Failure {
         | Error::DecryptError
         | Error::PeerMisbehaved(_)
         | Error::PeerSentOversizedRecord => Failure::Misbehaved,
+        Error::InvalidCertificate(why) => certificate_failure(why),
+        Error::NoCertificatesPresented => Failure::BadCertificate,
         _ => Failure::Internal,
+    }
+}
+
+/// What is wrong with a server's certificate.
+fn certificate_failure(error: &CertificateError) -> Failure {
+    match error {
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Failure::WrongName,
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => Failure::Expired,
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Failure::NotYetValid,
+        CertificateError::UnknownIssuer => Failure::UnknownCa,
+        _ => Failure::BadCertificate,
     }
 }

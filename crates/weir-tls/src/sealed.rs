@@ -1,17 +1,20 @@
-//! A driver around a driver: the sockets of listeners that were [`sealed`](Sealed::seal) speak TLS, and whoever calls sees plain bytes.
+//! A driver around a driver: the sockets of listeners that were [`sealed`](Sealed::seal) and those that were [connected
+//! so](Sealed::connect_sealed) speak TLS, and whoever calls sees plain bytes.
 //!
 //! ```text
 //!   caller ── commands ──▶ Sealed ── records ──▶ driver
 //!   caller ◀─ plain bytes ── (opens, seals) ◀─ completions
 //! ```
 //!
-//! A connection is told as accepted when its handshake is complete. Bytes of others pass untouched. What differs from a plain socket:
-//! one [`Event::Received`] may bring as many bytes as fit the buffer and one record more; [`Event::Ended`] is a close_notify or
-//! a FIN; a close sends a close_notify first and takes until it is sent, at most [`CLOSE_US`]; nothing is relayed.
+//! A connection is told as accepted, or connected, when its handshake is complete. Bytes of others pass untouched. What differs from
+//! a plain socket: one [`Event::Received`] may bring as many bytes as fit the buffer and one record more; [`Event::Ended`] is a
+//! close_notify or a FIN ([`Sealed::is_cut`]); a close sends a close_notify first and takes until it is sent, at most
+//! [`CLOSE_US`]; nothing is relayed.
 //!
-//! Bounds: [`HANDSHAKES_MAX`] unfinished handshakes, each with [`HANDSHAKE_BYTES_MAX`] received and not used and the time that its
-//! listener allows; [`WORK_US`] of work on handshakes in a turn; an open session holds [`REST_BYTES_MAX`] received and not used,
-//! and while it sends the records of one payload.
+//! Bounds: [`HANDSHAKES_MAX`] unfinished handshakes with clients, each with [`HANDSHAKE_BYTES_MAX`] received and not used and the time
+//! that its listener allows; those with servers have [`FLIGHT_BYTES_MAX`] and the time that the caller allows; [`WORK_US`] of work
+//! on handshakes in a turn; an open session holds [`REST_BYTES_MAX`] received and not used, and while it sends the records of one
+//! payload.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -28,11 +31,13 @@ use crate::session::{Buffers, Origin, Over, Session, Sessions, Stage};
 pub const HANDSHAKES_MAX: u32 = 4096;
 /// Bytes of a handshake that were received and not used: one record, the largest message that clients without certificates send.
 pub const HANDSHAKE_BYTES_MAX: usize = 18 * 1024;
+/// The same of a server's flight: a message of 64 KiB, the largest that rustls takes, with the records around it.
+pub const FLIGHT_BYTES_MAX: usize = 72 * 1024;
 /// Bytes of an open connection that were received and not used: one record of the longest kind is 18,437 (RFC 5246 §6.2.3).
 pub(crate) const REST_BYTES_MAX: usize = 20 * 1024;
 /// Time that handshakes take in a turn, microseconds; established connections go on after it, the rest is for the next turn.
 /// One step of a handshake may go over it: it is done in one piece.
-pub const WORK_US: u64 = 2_000;
+pub const WORK_US: u64 = 500;
 /// How long a closed connection may take to send its last bytes, microseconds.
 pub const CLOSE_US: u64 = 1_000_000;
 
@@ -65,10 +70,12 @@ pub struct Sealed<D> {
     plain: Vec<u8>,
     pub(crate) buffers: Buffers,
     pub(crate) unfinished: u32,
+    /// Of what listeners accept, and of what is connected.
     pub(crate) tally: Tally,
+    pub(crate) connects_tally: Tally,
     /// The client's end of connections that are made (tests speak to themselves).
     #[cfg(test)]
-    pub(crate) connects: Option<fn() -> Box<dyn Cipher>>,
+    pub(crate) connects: Option<Arc<dyn Seal>>,
     /// Seals each listener.
     #[cfg(test)]
     pub(crate) listens: Option<Arc<dyn Seal>>,
@@ -90,6 +97,7 @@ impl<D: Driver> Sealed<D> {
             buffers: Buffers::default(),
             unfinished: 0,
             tally: Tally::default(),
+            connects_tally: Tally::default(),
             #[cfg(test)]
             connects: None,
             #[cfg(test)]
@@ -134,12 +142,30 @@ impl<D: Driver> Sealed<D> {
         self.sessions.get_mut(socket)?.facts.take().map(|facts| *facts)
     }
 
-    /// What has happened to handshakes since the last call; None: nothing.
+    /// What has happened to connections that were accepted since the last call; None: nothing.
     pub fn take_tally(&mut self) -> Option<Tally> {
         (self.tally != Tally::default()).then(|| std::mem::take(&mut self.tally))
     }
 
-    /// Handshakes that are not complete.
+    /// The same of connections that were made.
+    pub fn take_connects_tally(&mut self) -> Option<Tally> {
+        (self.connects_tally != Tally::default()).then(|| std::mem::take(&mut self.connects_tally))
+    }
+
+    pub(crate) fn tally_of(&mut self, origin: Origin) -> &mut Tally {
+        match origin {
+            Origin::Accepted { .. } => &mut self.tally,
+            Origin::Connected => &mut self.connects_tally,
+        }
+    }
+
+    /// Whether the end of a connection, which was told, was the network's only: the other side has not said that nothing follows
+    /// (close_notify), so what it sent may have been cut on the way (RFC 9112 §9.8). False when it is not sealed.
+    pub fn is_cut(&self, socket: Socket) -> bool {
+        self.sessions.get(socket).is_some_and(|session| session.is_cut)
+    }
+
+    /// Handshakes of accepted connections that are not complete.
     pub fn unfinished(&self) -> u32 {
         self.unfinished
     }
@@ -185,15 +211,17 @@ impl<D: Driver> Sealed<D> {
         let Session { cipher, rest, out, .. } = session;
         let before = out.len();
         let sealed = match cipher {
-            Some(cipher) => cipher.seal(rest, &parts(&payload), out).inspect_err(|why| self.tally.fail(*why)),
-            // It broke; that has been counted.
+            Some(cipher) => cipher.seal(rest, &parts(&payload), out),
             None => Err(Failure::Misbehaved),
         };
         if let Err(why) = sealed {
+            // One that broke before has been counted.
+            if session.cipher.take().is_some() {
+                self.tally_of(session.origin).fail(why);
+            }
             // A part of it must not look whole.
             session.out.truncate(before);
-            session.cipher = None;
-            let result = Err(io::Error::new(io::ErrorKind::ConnectionAborted, why.word()));
+            let result = Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
             let event = Event::Sent { payload, result };
             return self.failed.push(Completion { token: session.token, socket, event });
         }
@@ -311,7 +339,10 @@ impl<D: Driver> Sealed<D> {
         let seen = match event {
             Event::Received(buffer) => self.opened(socket, &mut session, buffer),
             Event::Ended if session.is_over => None,
-            Event::Ended => self.over(&mut session, Over::Ended),
+            Event::Ended => {
+                session.is_cut = true;
+                self.over(&mut session, Over::Ended)
+            }
             Event::ReceiveFailed(_) if session.is_over => None,
             Event::ReceiveFailed(error) => self.over(&mut session, Over::Failed(error)),
             Event::Sent { payload, result } => {
@@ -365,8 +396,8 @@ impl<D: Driver> Sealed<D> {
             Ok(State::Ended) => Some(Over::Ended),
             Ok(_) => None,
             Err(why) => {
-                self.tally.fail(why);
-                Some(Over::Failed(io::Error::new(io::ErrorKind::InvalidData, why.word())))
+                self.tally_of(session.origin).fail(why);
+                Some(Over::Failed(io::Error::new(io::ErrorKind::InvalidData, why)))
             }
         };
         if let Some(over) = &over {

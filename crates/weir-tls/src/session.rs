@@ -56,6 +56,10 @@ pub(crate) struct Session {
     pub(crate) over: Option<Over>,
     /// Nothing more is received.
     pub(crate) is_over: bool,
+    /// The other side ended without saying so before: what it sent may have been cut on the way (RFC 9112 §9.8).
+    pub(crate) is_cut: bool,
+    /// Something was received.
+    pub(crate) heard: bool,
     /// It is in the list of those with something to hand out, or to work on.
     pub(crate) listed: bool,
     /// Records that wait for the send in flight.
@@ -85,6 +89,8 @@ impl Session {
             held: Vec::new(),
             over: None,
             is_over: false,
+            is_cut: false,
+            heard: false,
             listed: false,
             out: Vec::new(),
             sending: false,

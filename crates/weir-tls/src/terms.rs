@@ -99,6 +99,6 @@ fn configure(
 
 impl Seal for Terms {
     fn cipher(&self) -> Box<dyn Cipher> {
-        Box::new(Rustls23::new(Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))))
+        Box::new(Rustls23::server(Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))))
     }
 }

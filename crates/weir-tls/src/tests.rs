@@ -6,5 +6,7 @@ mod files;
 mod handshakes;
 mod pairs;
 mod rustls;
+mod servers;
+mod serving;
 mod subject;
 mod wire;

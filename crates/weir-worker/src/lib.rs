@@ -22,6 +22,6 @@ pub use log_sink::{LOG_RING_BYTES, LogSink, Wall};
 pub use log_writer::LogWriter;
 pub use mailbox::{Mailbox, mailboxes, mailboxes_of};
 pub use scheduling::Scheduling;
-pub use start::{Handle, Running, Sealing, Setup, StartError, View, start};
+pub use start::{Handle, Running, Sealing, ServerSeals, Setup, StartError, View, start};
 pub use watchdog::Watchdog;
 pub use worker::Worker;

@@ -48,7 +48,12 @@ pub struct Setup {
     pub errands: Option<Arc<dyn Errands>>,
     /// By listener of the plan: how its clients speak TLS. None, or no entry: they don't.
     pub seals: Vec<Option<Sealing>>,
+    /// How connections to servers do.
+    pub server_seals: ServerSeals,
 }
+
+/// What makes connections to servers speak TLS, by server over all upstreams of the plan; no entry, or None: nothing does.
+pub type ServerSeals = Vec<Option<Arc<dyn Seal>>>;
 
 /// How the clients of a listener speak TLS.
 #[derive(Debug, Clone)]
@@ -214,7 +219,7 @@ pub fn start(setup: &Setup) -> Result<Running, StartError> {
         let core = if cores.is_empty() { None } else { Some(cores[number % cores.len()]) };
         let (ready, events, log) = (ready.clone(), events.clone(), sinks.next());
         let control = Arc::default();
-        let (errands, seals) = (setup.errands.clone(), setup.seals.clone());
+        let (errands, seals) = (setup.errands.clone(), (setup.seals.clone(), setup.server_seals.clone()));
         let seat = Seat { parts, listeners, mailbox, log, ready, control, enquiry, doing, events, errands, seals };
         let control = Arc::clone(&seat.control);
         let driver = setup.driver;
@@ -294,7 +299,8 @@ struct Seat {
     doing: Arc<Doing>,
     events: SyncSender<Event>,
     errands: Option<Arc<dyn Errands>>,
-    seals: Vec<Option<Sealing>>,
+    /// Of listeners and of servers.
+    seals: (Vec<Option<Sealing>>, ServerSeals),
 }
 
 /// Tells at its drop that a worker has ended.
@@ -318,7 +324,8 @@ impl Seat {
                 let _over = Over(Arc::clone(&self.enquiry));
                 worker.set_enquiry(self.enquiry);
                 worker.set_doing(self.doing);
-                worker.set_seals(&self.seals);
+                worker.set_seals(&self.seals.0);
+                worker.set_server_seals(self.seals.1);
                 // Nobody listens any more when starting was given up: then the control says stop.
                 let _ = self.ready.send(Ok((waker, rustix::thread::gettid().as_raw_nonzero().get())));
                 worker.set_core(core);

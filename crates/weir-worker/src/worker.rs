@@ -22,7 +22,7 @@ use crate::enquiry::{Enquiry, WorkerReport};
 use crate::errands::{Errands, Open};
 use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
-use crate::start::Sealing;
+use crate::start::{Sealing, ServerSeals};
 use crate::tls;
 
 /// The pool that clients are received into.
@@ -50,8 +50,8 @@ const ACCEPTING_LOOK_US: u64 = 10_000;
 
 /// One core's driver and machines.
 pub struct Worker<D: Driver> {
-    driver: Sealed<D>,
-    engine: Engine,
+    pub(crate) driver: Sealed<D>,
+    pub(crate) engine: Engine,
     mailbox: Mailbox,
     completions: Vec<Completion>,
     listeners: Vec<Socket>,
@@ -75,8 +75,10 @@ pub struct Worker<D: Driver> {
     clock_us: u64,
     /// What the machines have asked of the side thread.
     errands: Open,
+    /// What makes connections speak TLS, by server over all upstreams; no entry, or None: nothing.
+    pub(crate) server_seals: ServerSeals,
     /// What new machines are made of.
-    parts: Parts,
+    pub(crate) parts: Parts,
     /// How often it has begun anew.
     life: u32,
     /// Panics since `calm_us`.
@@ -124,6 +126,7 @@ impl<D: Driver> Worker<D> {
             clock: None,
             clock_us: 0,
             errands: Open::new(0, None),
+            server_seals: Vec::new(),
             parts,
             life: 0,
             panics: 0,
@@ -338,9 +341,7 @@ impl<D: Driver> Worker<D> {
         self.accepted = false;
         self.doing.set(Step::Driving);
         self.driver.turn(wait_us, &mut completions)?;
-        if let Some(tally) = self.driver.take_tally() {
-            tls::count(&self.parts.counters, &tally);
-        }
+        self.count_tls();
         self.survive(|worker| {
             worker.engine.begin_turn(worker.driver.now_us());
             worker.look_at_the_clock();
@@ -441,10 +442,10 @@ impl<D: Driver> Worker<D> {
                 }
             }
             Event::AcceptFailed(_) => self.engine.accept_failed(),
-            Event::Connected(result) => self.engine.link_connected(token, result.is_ok()),
-            Event::Ended if Token::is_upstream(token) => self.engine.link_ended(token),
+            Event::Connected(result) => self.connected(token, completion.socket, &result),
+            Event::Ended if Token::is_upstream(token) => self.ended(token, completion.socket),
             Event::Ended => self.engine.client_ended(token),
-            Event::ReceiveFailed(_) if Token::is_upstream(token) => self.engine.link_failed(token),
+            Event::ReceiveFailed(error) if Token::is_upstream(token) => self.failed(token, &error),
             Event::ReceiveFailed(_) => self.engine.client_failed(token),
             Event::RelayEnded { moved, how } => {
                 let by_client = matches!(how, RelayEnd::FailedA(_));
@@ -558,7 +559,7 @@ impl<D: Driver> Worker<D> {
             Action::CloseClient { socket, reset: false } | Action::CloseLink { socket } => {
                 self.driver.close(unpack(socket));
             }
-            Action::Connect { token, address } => match self.driver.connect(address, token) {
+            Action::Connect { token, address, server } => match self.connect(token, address, server) {
                 Ok(socket) => {
                     if !self.engine.link_started(token, pack(socket)) {
                         self.driver.close(socket);

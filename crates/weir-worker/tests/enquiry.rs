@@ -28,8 +28,17 @@ fn run(driver: DriverKind, server: &TcpListener) -> Running {
         upstreams: vec![UpstreamPlan { name: "app".to_owned(), servers: vec![server], ..UpstreamPlan::default() }],
         ..Plan::default()
     };
-    start(&Setup { plan: Arc::new(plan), workers: 2, driver, pin: false, seed: 1, errands: None, seals: Vec::new() })
-        .unwrap()
+    start(&Setup {
+        plan: Arc::new(plan),
+        workers: 2,
+        driver,
+        pin: false,
+        seed: 1,
+        errands: None,
+        seals: Vec::new(),
+        server_seals: Vec::new(),
+    })
+    .unwrap()
 }
 
 fn ask(running: &Running) -> Vec<Arc<WorkerReport>> {

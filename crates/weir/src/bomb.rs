@@ -14,10 +14,12 @@ use weir_lab::bomb::{
     self, Behaviour, Class, Drip, Line, Mix, Plan, Rate, Record, Request, Sources, Spelling, Summary, Threshold,
 };
 use weir_lab::target::Target;
+use weir_lab::tls::Caller;
 use weir_lab::units::{duration_us, show_ns};
 
 use crate::cli::Io;
 use crate::failure::Failure;
+use crate::secure::TlsArgs;
 use crate::{machine, run, terminal};
 
 /// Counted time when neither a duration nor a number is given, microseconds.
@@ -36,6 +38,9 @@ by +), arrivals, behave, source, to (ADDRESS:PORT in place of the URL's), path, 
 close-every, pieces. What it does not say it takes from the other options. It behaves normal, connect-flood, hold, slow-head, slow-body, slow-reader,
 malformed or oversized.
 
+https:// counts handshakes: full, resumed with --tls-resume, and those that failed by why. Certificates have to be right
+unless --insecure says otherwise.
+
 A condition is p50 ... p99.9, max or mean with a duration, rate with requests a second, or blocked, failed,
 answered, late, 2xx ... 5xx with a share: p99>20ms, attackers: blocked<99%. Blocked is: refused, not answered
 when connecting, closed or reset before an answer, or answered 403, 429 or 503. Failed is: not connected, not
@@ -46,6 +51,7 @@ blocked, failed or answered judges that), 2 wrong usage.
 
 Example:
   weir bomb -c 64 -d 10s http://127.0.0.1:8080/
+  weir bomb --insecure --close-every 1 -c 64 -d 10s https://127.0.0.1:8443/
   weir bomb -c 100 -R 5000 --arrivals poisson --fail-if 'p99>20ms' http://127.0.0.1:8080/
   weir bomb -d 30s --class 'users: connections=90, rate=900, source=127.0.2.0/24' \\
     --class 'attackers: connections=10, source=127.0.3.0/28' --fail-if 'attackers: blocked<99%' \\
@@ -112,6 +118,8 @@ pub(crate) struct BombArgs {
     /// A class of clients; may be given several times
     #[arg(long = "class", value_name = "NAME: KEY=VALUE, ...")]
     classes: Vec<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Compare each successful body with the first one for the same request
     #[arg(long)]
     same_body: bool,
@@ -130,6 +138,22 @@ pub(crate) struct BombArgs {
     /// Fail when this holds at the end; may be given several times
     #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
     fail_if: Vec<Threshold>,
+    #[command(flatten)]
+    results: Results,
+    /// How to talk to the kernel
+    #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
+    io: Io,
+    /// One of several processes of a run; started by weir itself
+    #[arg(long, hide = true, value_parser = part)]
+    part: Option<(usize, usize)>,
+    /// Go on although the target is neither this machine nor in a private range
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Where results go besides the terminal, and how they look there.
+#[derive(Args, Debug)]
+struct Results {
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -142,15 +166,6 @@ pub(crate) struct BombArgs {
     /// Write the latencies of each second in HdrHistogram's log format
     #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
-    /// How to talk to the kernel
-    #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
-    io: Io,
-    /// One of several processes of a run; started by weir itself
-    #[arg(long, hide = true, value_parser = part)]
-    part: Option<(usize, usize)>,
-    /// Go on although the target is neither this machine nor in a private range
-    #[arg(long)]
-    yes: bool,
 }
 
 /// Does the verb.
@@ -159,8 +174,9 @@ pub(crate) struct BombArgs {
 /// Wrong usage, a file that can't be read or written, a driver that can't be made, a condition that is met.
 pub(crate) fn bomb(arguments: BombArgs) -> Result<(), Failure> {
     let conditions = arguments.fail_if.clone();
-    let (json, part) = (arguments.json, arguments.part);
-    let files = [arguments.out.clone(), arguments.report.clone(), arguments.hdr.clone()];
+    let (json, part) = (arguments.results.json, arguments.part);
+    let Results { out, report, hdr, .. } = &arguments.results;
+    let files = [out.clone(), report.clone(), hdr.clone()];
     let mut plan = arguments.plan().map_err(|text| usage(&text))?;
     for name in conditions.iter().filter_map(Threshold::class) {
         if !plan.classes.iter().any(|class| class.name == name) {
@@ -339,6 +355,7 @@ impl BombArgs {
         if let Some(other) = targets.iter().find(|other| other.host != target.host) {
             return Err(format!("one run asks one host, and there are {} and {}", target.host, other.host));
         }
+        let tls = self.caller(&targets)?;
         if !self.weight.is_empty() && self.weight.len() != targets.len() {
             return Err(format!("{} URLs and {} of --weight: give one for each", targets.len(), self.weight.len()));
         }
@@ -365,6 +382,7 @@ impl BombArgs {
             depth: self.pipeline,
             close_every: self.close_every,
             drip: self.pieces,
+            tls,
         };
         let classes = if self.classes.is_empty() {
             vec![base.arrange()?]
@@ -396,6 +414,19 @@ impl BombArgs {
             seed: self.seed,
             stop: Arc::new(AtomicBool::new(false)),
         })
+    }
+
+    /// How TLS is spoken, if it is.
+    fn caller(&self, targets: &[Target]) -> Result<Option<Caller>, String> {
+        let is_tls = targets[0].is_tls;
+        if targets.iter().any(|other| other.is_tls != is_tls) {
+            return Err("one run speaks TLS or doesn't, and there are http:// and https://".to_owned());
+        }
+        if is_tls && self.proxy.is_some() {
+            return Err("https:// through a proxy takes a tunnel, which --proxy doesn't make".to_owned());
+        }
+        let client = self.tls.client(is_tls)?;
+        client.map(|client| Caller::new(&client, &targets[0].name)).transpose()
     }
 
     fn mix(&self, targets: &[Target], spelling: &Spelling) -> Result<Mix, String> {

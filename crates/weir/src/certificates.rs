@@ -5,6 +5,8 @@
 //! [`Board`]. A file that has become bad leaves the certificate in force that was read before it. Bound: two looks at
 //! metadata a certificate and look.
 
+pub(crate) mod servers;
+
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -14,11 +16,13 @@ use std::time::{Duration, SystemTime};
 
 use weir_proxy::plan::{ListenerPlan, Plan, TlsPlan};
 use weir_tls::{EXPIRES_SOON_S, Files, Pair, Terms, Wanted, provider};
-use weir_worker::Sealing;
+use weir_worker::{Sealing, ServerSeals};
 
 use crate::failure::Failure;
 use crate::side::stamp::Stamp;
 use crate::terminal::tell;
+
+use self::servers::Servers;
 
 /// How often files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -177,9 +181,10 @@ impl Board {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, listeners: &[Listener]) {
+    fn write(&self, listeners: &[Listener], upstreams: &[Servers]) {
         let mut all: Vec<Shown> = Vec::new();
-        for kept in listeners.iter().flat_map(|listener| &listener.kept) {
+        let shown = upstreams.iter().filter_map(|upstream| upstream.shown.as_ref());
+        for kept in listeners.iter().flat_map(|listener| &listener.kept).chain(shown) {
             let shown = Shown {
                 file: kept.pair.files.certificate.display().to_string(),
                 names: kept.pair.names.iter().map(ToString::to_string).collect(),
@@ -198,8 +203,11 @@ impl Board {
 #[derive(Debug, Default)]
 pub(crate) struct Certificates {
     listeners: Vec<Listener>,
+    upstreams: Vec<Servers>,
     /// By listener of the plan.
     seals: Vec<Option<Sealing>>,
+    /// By server over all upstreams of the plan.
+    server_seals: ServerSeals,
     board: Arc<Board>,
 }
 
@@ -211,7 +219,7 @@ pub(crate) struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Reads the certificates of all listeners.
+/// Reads the certificates of all listeners, and what connections to servers need.
 ///
 /// # Errors
 /// One is bad: a matter of configuration.
@@ -227,7 +235,16 @@ pub(crate) fn open(plan: &Plan) -> Result<Certificates, Failure> {
         all.seals.push(Some(Sealing { seal, handshake_timeout_us: tls.handshake_timeout_us }));
         all.listeners.push(listener);
     }
-    all.board.write(&all.listeners);
+    for upstream in &plan.upstreams {
+        let Some(tls) = &upstream.tls else {
+            all.server_seals.extend(upstream.servers.iter().map(|_| None));
+            continue;
+        };
+        let servers = Servers::open(upstream, tls).map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?;
+        all.server_seals.extend(servers.seals());
+        all.upstreams.push(servers);
+    }
+    all.board.write(&all.listeners, &all.upstreams);
     Ok(all)
 }
 
@@ -266,6 +283,11 @@ impl Certificates {
         self.seals.clone()
     }
 
+    /// For the workers, by server.
+    pub(crate) fn server_seals(&self) -> ServerSeals {
+        self.server_seals.clone()
+    }
+
     /// Where to look.
     pub(crate) fn board(&self) -> Arc<Board> {
         Arc::clone(&self.board)
@@ -276,7 +298,7 @@ impl Certificates {
     /// # Errors
     /// The operating system's.
     pub(crate) fn start(mut self) -> io::Result<Option<Watch>> {
-        if self.listeners.is_empty() {
+        if self.listeners.is_empty() && self.upstreams.is_empty() {
             return Ok(None);
         }
         let (end, ended) = channel::<()>();
@@ -292,7 +314,10 @@ impl Certificates {
         for listener in &mut self.listeners {
             listener.look(now, tell);
         }
-        self.board.write(&self.listeners);
+        for upstream in &mut self.upstreams {
+            upstream.look(now, tell);
+        }
+        self.board.write(&self.listeners, &self.upstreams);
     }
 }
 

@@ -8,7 +8,11 @@ use crate::failure::Failure;
 use crate::{certificates, side, terminal};
 
 /// Who looks into the files that a configuration names.
-const EXPERTS: Experts<'static> = Experts { users: &side::users::check, certificates: &certificates::check };
+const EXPERTS: Experts<'static> = Experts {
+    users: &side::users::check,
+    certificates: &certificates::check,
+    authorities: &certificates::servers::check,
+};
 
 /// Does the verb.
 ///

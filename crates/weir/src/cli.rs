@@ -150,7 +150,7 @@ pub(crate) struct ReverseArgs {
     /// The private key of --cert (PEM); without it the key is in the same file
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<String>,
-    /// Server to forward to; may be given several times
+    /// Server to forward to, as https://HOST:PORT one that speaks TLS; may be given several times
     #[arg(long, value_name = "HOST:PORT", required = true)]
     pub(crate) to: Vec<String>,
     /// Connections kept to each server also without traffic; this and the next two in total over all workers [default: 1]
@@ -240,6 +240,15 @@ pub(crate) struct OriginArgs {
     /// How to talk to the kernel
     #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
     pub(crate) io: Io,
+    /// Clients speak TLS, with a certificate made on the spot unless --cert names one
+    #[arg(long)]
+    pub(crate) tls: bool,
+    /// The certificate in PEM, with its chain
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Its key [default: it is in the same file]
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
     /// Which thread gets a new connection: spread by a hash, busy or not, or shared, one that is idle
     #[arg(long, value_enum, value_name = "HOW", default_value = "spread")]
     pub(crate) accept: Accept,

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use weir_config::{AdminChoice, Reverse, parse};
+use weir_lab::certificate::{Certificate, KeyKind};
 use weir_lab::live::{Live, Source, show};
 use weir_lab::origin::{OriginOptions, spawn};
-use weir_worker::{Running, Setup, StartError};
+use weir_worker::{Running, Sealing, Setup, StartError};
 
 use crate::admin::{Doors, Facts};
 use crate::cli::Io;
@@ -23,6 +24,8 @@ const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGQUIT, SIGHUP];
 
 /// How often the figures are shown.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a TLS handshake may take.
+const HANDSHAKE_US: u64 = 10_000_000;
 /// How long clients may take to get their answers at the end.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
@@ -41,12 +44,15 @@ pub(crate) struct DemoArgs {
     /// How to talk to the kernel
     #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
     io: Io,
+    /// Clients speak TLS, with a certificate made on the spot
+    #[arg(long)]
+    tls: bool,
 }
 
 /// Does the verb.
 ///
 /// # Errors
-/// The address is taken, or the driver doesn't work here.
+/// The address is taken, no certificate can be made, or the driver doesn't work here.
 pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
     let signals = run::watch_signals(&ENDS).map_err(|error| run::failed("signals", &error))?;
     machine::raise_descriptors();
@@ -62,16 +68,19 @@ pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
         io: run::io_choice(arguments.io.into()),
     };
     let origin = spawn(options).map_err(|error| run::failed("origin", &error))?;
-    let (proxy, admin) = start(arguments.listen, origin.local_addr(), workers, &probe)?;
+    let (proxy, admin) = start(arguments, origin.local_addr(), workers, &probe)?;
     let status = if admin.is_some() { "  status  weir status --watch\n" } else { "" };
     let address = proxy.addresses().first().copied().unwrap_or(arguments.listen);
+    // The certificate is its own: nobody knows it.
+    let (scheme, unchecked) = if arguments.tls { ("https", "-k ") } else { ("http", "") };
+    let bomb = if arguments.tls { "weir bomb --insecure -c64 -d10s" } else { "wrk -t2 -c64 -d10s" };
     terminal::print(&format!(
         "weir demo: a test origin on {}, and weir in front of it on {address}
 weir demo: {probe}; {workers} workers
 
-  try     curl -i http://{address}/
-  browse  http://{address}/
-  load    wrk -t2 -c64 -d10s http://{address}/
+  try     curl {unchecked}-i {scheme}://{address}/
+  browse  {scheme}://{address}/
+  load    {bomb} {scheme}://{address}/
 {status}  end     Ctrl-C
 
 ",
@@ -88,13 +97,15 @@ weir demo: {probe}; {workers} workers
 
 /// The proxy with default settings, and its control plane.
 fn start(
-    listen: SocketAddr,
+    arguments: &DemoArgs,
     to: SocketAddr,
     workers: u32,
     probe: &weir_io::Probe,
 ) -> Result<(Running, Option<admin::Admin>), Failure> {
+    let DemoArgs { listen, tls, .. } = arguments;
     let flags = Reverse { listen: vec![listen.to_string()], to: vec![to.to_string()], ..Reverse::default() };
     let config = parse(&flags.to_kdl(), "(the demo)").map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
+    let seal = if *tls { Some(sealing(*listen)?) } else { None };
     let workers = u16::try_from(workers).unwrap_or(u16::MAX);
     let plan = Arc::new(config.plan);
     let setup = Setup {
@@ -104,7 +115,8 @@ fn start(
         pin: true,
         seed: run::seed(),
         errands: None,
-        seals: Vec::new(),
+        seals: vec![seal],
+        server_seals: Vec::new(),
     };
     let running = weir_worker::start(&setup).map_err(|error| match error {
         StartError::Listen { error, .. } => Failure::binding(&error),
@@ -116,6 +128,13 @@ fn start(
     let admin = admin::start(doors, plan, running.handle(), Facts::of(probe, &running));
     let admin = admin.map_err(|error| run::failed("admin", &error))?;
     Ok((running, admin))
+}
+
+/// A certificate of its own for the one listener.
+fn sealing(listen: SocketAddr) -> Result<Sealing, Failure> {
+    let made = Certificate::local(KeyKind::EcdsaP256, listen.ip()).and_then(|certificate| certificate.terms());
+    let seal = made.map_err(|why| Failure::Running(format!("weir demo: {why}\n")))?;
+    Ok(Sealing { seal, handshake_timeout_us: HANDSHAKE_US })
 }
 
 /// Shows figures until a signal or the deadline; gives the number of requests.

@@ -18,6 +18,7 @@ mod passwd;
 mod probe;
 mod reverse;
 mod run;
+mod secure;
 mod server;
 mod side;
 mod status;

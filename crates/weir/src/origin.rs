@@ -3,13 +3,17 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use weir_lab::certificate::{Certificate, KeyKind, terms_of_files};
 use weir_lab::origin::{Conduct, Misbehaviours, OriginHandle, OriginOptions, OriginStats, spawn_with};
+
+use weir_tls::{Files, Seal};
 
 use crate::cli::OriginArgs;
 use crate::failure::Failure;
@@ -21,7 +25,7 @@ const LINE_EVERY: Duration = Duration::from_secs(1);
 /// Does the verb.
 ///
 /// # Errors
-/// A misbehaviour that doesn't exist, an address that can't be listened on, a driver that doesn't work.
+/// A misbehaviour that doesn't exist, a certificate that can't be used, an address that can't be listened on, a driver that doesn't work.
 pub(crate) fn origin(arguments: &OriginArgs) -> Result<(), Failure> {
     let misbehaviours = Misbehaviours::parse(&arguments.misbehave)
         .map_err(|why| Failure::Usage(format!("weir origin: --misbehave: {why}\n")))?;
@@ -32,12 +36,14 @@ pub(crate) fn origin(arguments: &OriginArgs) -> Result<(), Failure> {
     let options = OriginOptions { listen: arguments.listen, threads, io };
     run::patiently(|| run::check_free(arguments.listen)).map_err(|error| Failure::binding(&error))?;
     let log = arguments.log.as_deref().map(open_log).transpose()?;
-    let conduct = Conduct { misbehaviours, accept: arguments.accept.into(), log };
+    let seal = seal(arguments).map_err(|why| Failure::Usage(format!("weir origin: {why}\n")))?;
+    let conduct = Conduct { misbehaviours, accept: arguments.accept.into(), log, seal };
     let origin = spawn_with(options, conduct).map_err(|error| Failure::binding(&error))?;
     let begin = Instant::now();
     terminal::print_error(&format!(
-        "weir origin: {}, {threads} threads, listening on {}\n",
+        "weir origin: {}, {threads} threads, listening {}on {}\n",
         origin.driver(),
+        if arguments.tls { "with TLS " } else { "" },
         origin.local_addr()
     ));
     let every = if arguments.stats { LINE_EVERY } else { Duration::MAX };
@@ -46,6 +52,21 @@ pub(crate) fn origin(arguments: &OriginArgs) -> Result<(), Failure> {
     let line = Line { seconds: begin.elapsed().as_secs_f64(), end: true, stats };
     terminal::print(&if arguments.json { line.json() } else { line.text("in all") });
     Ok(())
+}
+
+/// How clients speak TLS, if they do.
+fn seal(arguments: &OriginArgs) -> Result<Option<Arc<dyn Seal>>, String> {
+    if !arguments.tls {
+        return Ok(None);
+    }
+    let terms = match &arguments.cert {
+        Some(certificate) => {
+            let key = arguments.key.as_ref().unwrap_or(certificate);
+            terms_of_files(&Files { certificate: certificate.clone(), key: key.clone() })?
+        }
+        None => Certificate::local(KeyKind::EcdsaP256, arguments.listen.ip())?.terms()?,
+    };
+    Ok(Some(terms))
 }
 
 /// Appends, so that an origin that is started again goes on in the same file.
@@ -109,11 +130,15 @@ impl Line {
 
     fn text(&self, when: &str) -> String {
         let OriginStats { connects, closes, requests, bytes_in, bytes_out, receives, .. } = self.stats;
+        let OriginStats { handshakes, resumed, handshakes_failed, .. } = self.stats;
         let mut text = format!(
             "{:8.1} s {when}  connects {connects}  closes {closes}  requests {requests}  bytes in {bytes_in}, \
              out {bytes_out}  receives {receives}",
             self.seconds
         );
+        if handshakes + handshakes_failed > 0 {
+            text += &format!("  handshakes {handshakes}, resumed {resumed}, failed {handshakes_failed}");
+        }
         for (kind, count) in self.stats.misbehaved.iter() {
             text += &format!("  {} {count}", kind.name());
         }

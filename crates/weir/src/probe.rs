@@ -11,9 +11,11 @@ use signal_hook::iterator::Signals;
 use socket2::SockAddr;
 use weir_lab::probe::{self, Finding, Kind, Next, Outcome, Phase, Place, ProbeOptions, Summary};
 use weir_lab::target::{Target, Url};
+use weir_lab::tls::Caller;
 use weir_lab::units::{show_ns, time_us};
 
 use crate::failure::Failure;
+use crate::secure::TlsArgs;
 use crate::{run, terminal};
 
 /// How often the terminal shows how far it is.
@@ -30,14 +32,14 @@ const CLEAR: &str = "\r\x1b[K";
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Each request waits for the answer before: slow ones are seen singly, with the phase that made them slow, where averages hide \
-them. Failures (refused, reset, closed, truncated, timeout, malformed, status 400 and more) are counted by kind and are in no \
+them. Failures (refused, reset, closed, truncated, timeout, malformed, TLS, status 400 and more) are counted by kind and are in no \
 percentile. Times are numbers with us, ms or s; ms if nothing is said. Code 1 when a request failed. Ctrl-C ends it with the \
 results so far.
 
 Example:
   weir probe http://127.0.0.1:8080/ --count 10000 --pause 5ms --threshold 20ms --close-every 2")]
 pub(crate) struct ProbeArgs {
-    /// What to ask for: http://HOST[:PORT][/PATH][?QUERY]
+    /// What to ask for: http://HOST[:PORT][/PATH][?QUERY], or https://...
     url: String,
     /// Requests
     #[arg(short = 'n', long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u64).range(1..))]
@@ -54,6 +56,8 @@ pub(crate) struct ProbeArgs {
     /// How long a request may take, connecting included
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_from_1us)]
     timeout: Duration,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Connect to this unix socket; the host of the URL is only said
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
@@ -98,31 +102,34 @@ pub(crate) fn probe(arguments: ProbeArgs) -> Result<(), Failure> {
 /// What the flags mean; warns about a stranger.
 fn options(arguments: ProbeArgs) -> Result<ProbeOptions, Failure> {
     let usage = |why: String| Failure::Usage(format!("weir probe: {why}\n"));
-    let (place, host, path) = match arguments.unix {
+    let (place, url) = match arguments.unix {
         Some(socket) => {
             SockAddr::unix(&socket).map_err(|error| usage(format!("--unix {}: {error}", socket.display())))?;
             let url = Url::parse(&arguments.url).map_err(usage)?;
-            (Place::Unix(socket), url.host, url.path)
+            (Place::Unix(socket), url)
         }
         None => {
             let url = Url::parse(&arguments.url).map_err(usage)?;
-            let target = url.resolve().map_err(|why| Failure::Running(format!("weir probe: {why}\n")))?;
+            let target = url.clone().resolve().map_err(|why| Failure::Running(format!("weir probe: {why}\n")))?;
             if let Some(warning) = target.permit(arguments.yes).map_err(usage)? {
                 terminal::print_error(&format!("weir probe: warning: {warning}\n"));
             }
-            let Target { address, host, path } = target;
-            (Place::Tcp(address), host, path)
+            let Target { address, .. } = target;
+            (Place::Tcp(address), url)
         }
     };
+    let client = arguments.tls.client(url.is_tls).map_err(usage)?;
+    let tls = client.map(|client| Caller::new(&client, &url.name)).transpose().map_err(usage)?;
     Ok(ProbeOptions {
         place,
-        host,
-        path,
+        host: url.host,
+        path: url.path,
         count: arguments.count,
         pause: arguments.pause,
         threshold: arguments.threshold,
         close_every: arguments.close_every.0,
         timeout: arguments.timeout,
+        tls,
     })
 }
 
@@ -140,7 +147,8 @@ fn title(options: &ProbeOptions) -> String {
         None => "one connection".to_owned(),
     };
     format!(
-        "weir probe: http://{}{} at {}: {} requests, {each}, pauses of {}, slow is over {}\n",
+        "weir probe: {}{}{} at {}: {} requests, {each}, pauses of {}, slow is over {}\n",
+        Url::scheme(options.tls.is_some()),
         options.host,
         options.path,
         shown(&options.place),
@@ -265,7 +273,7 @@ fn last_text(summary: &Summary, interrupted: bool) -> String {
 /// The results for programs.
 fn last_line(options: &ProbeOptions, summary: &Summary, interrupted: bool) -> String {
     let mut line = summary.json();
-    line["url"] = Value::from(format!("http://{}{}", options.host, options.path));
+    line["url"] = Value::from(format!("{}{}{}", Url::scheme(options.tls.is_some()), options.host, options.path));
     line["address"] = Value::from(shown(&options.place));
     line["interrupted"] = Value::from(interrupted);
     format!("{line}\n")

@@ -35,8 +35,11 @@ const BIND_EVERY: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Who looks into files for whoever runs.
-pub(crate) const EXPERTS: Experts<'static> =
-    Experts { users: &side::users::check, certificates: &certificates::check_to_run };
+pub(crate) const EXPERTS: Experts<'static> = Experts {
+    users: &side::users::check,
+    certificates: &certificates::check_to_run,
+    authorities: &certificates::servers::check,
+};
 
 /// What a running proxy reacts to.
 const SIGNALS: [i32; 6] = [SIGTERM, SIGQUIT, SIGINT, SIGUSR1, SIGHUP, SIGUSR2];
@@ -87,6 +90,7 @@ pub(crate) fn serve(mut config: Config) -> Result<(), Failure> {
         seed: seed(),
         errands: opened.as_ref().map(side::Opened::errands),
         seals: certificates.seals(),
+        server_seals: certificates.server_seals(),
     };
     let running = weir_worker::start(&setup).map_err(|error| match error {
         StartError::Listen { error, .. } => Failure::binding(&error),

@@ -229,7 +229,7 @@ fn what_a_probe_cannot_ask_is_said_before_it_asks() {
         (&["localhost", "--unix", "/no/such.sock"], 1, "/no/such.sock: No such file"),
         (&["http://no-such-host.invalid/"], 1, "`no-such-host.invalid` has no address"),
         (&["http://192.0.2.1/"], 2, "if it is yours, add --yes"),
-        (&["https://127.0.0.1/"], 2, "TLS is not spoken here yet"),
+        (&["ftp://127.0.0.1/"], 2, "unknown scheme"),
         (&["http://127.0.0.1:x/"], 2, "expected http://HOST[:PORT][/PATH][?QUERY]"),
         (&["127.0.0.1", "--threshold", "5m"], 2, "expected a time such as"),
         (&["127.0.0.1", "--timeout", "0"], 2, "expected more than no time"),

@@ -1,10 +1,12 @@
-//! `tls` of a listener, compiled. What is in the files is looked at now, by whoever knows certificates, and again when they are used.
+//! `tls` of a listener and of an upstream, compiled. What is in the files is looked at now, by whoever knows certificates, and again when they are used.
 
-use weir_proxy::plan::{CertificatePlan, TlsPlan};
+use std::path::Path;
+
+use weir_proxy::plan::{CertificatePlan, ServerTlsPlan, TlsPlan, TrustPlan};
 
 use super::{BLOCKS_MAX, Compiler};
 use crate::check::Checked;
-use crate::problem::Problem;
+use crate::problem::{Problem, Span};
 
 impl Compiler<'_> {
     /// How the clients of a listener speak TLS.
@@ -38,18 +40,74 @@ impl Compiler<'_> {
 
     fn certificate(&mut self, block: &Checked) -> CertificatePlan {
         let file = block.text("file");
-        let key = Some(block.text("key")).filter(|key| !key.is_empty()).unwrap_or(file);
+        self.pair(file, block.text("key"), &block.place("file"))
+    }
+
+    /// A certificate with its key, which is in the same file when none is named.
+    fn pair(&mut self, file: &str, key: &str, place: &Span) -> CertificatePlan {
+        let key = if key.is_empty() { file } else { key };
         let plan = CertificatePlan { certificate: file.into(), key: key.into() };
         // A path that was wrong has been reported.
         if !file.is_empty() {
-            let place = block.place("file");
-            match (self.world.certificates)(&plan.certificate, &plan.key) {
-                Ok(warnings) => {
-                    self.warnings.extend(warnings.into_iter().map(|text| Problem::new("certificate", &place, text)));
-                }
-                Err(text) => self.push(Problem::new("bad-certificate", &place, text)),
-            }
+            let verdict = (self.world.certificates)(&plan.certificate, &plan.key);
+            self.judged(verdict, place);
         }
         plan
+    }
+
+    /// What an expert says of a file.
+    fn judged(&mut self, verdict: Result<Vec<String>, String>, place: &Span) {
+        match verdict {
+            Ok(warnings) => {
+                self.warnings.extend(warnings.into_iter().map(|text| Problem::new("certificate", place, text)));
+            }
+            Err(text) => self.push(Problem::new("bad-certificate", place, text)),
+        }
+    }
+
+    /// How connections to the servers of an upstream speak TLS.
+    pub(super) fn server_tls(&mut self, upstream: &Checked) -> Option<ServerTlsPlan> {
+        let block = upstream.all("tls").next()?;
+        if let Some(second) = upstream.all("tls").nth(1) {
+            let problem = Problem::new("conflict", &second.span, "there is more than one `tls` in this `upstream`");
+            self.push(problem.related(&block.span, "first here"));
+        }
+        let given = |name: &str| Some(block.text(name)).filter(|text| !text.is_empty());
+        if let (Some(_), None) = (given("key"), given("certificate")) {
+            let problem = Problem::new("conflict", &block.place("key"), "`key` is of no use without a `certificate`");
+            self.push(problem.help("name the certificate, or leave `key` out"));
+        }
+        let certificate = given("certificate")
+            .map(|file| self.pair(file, given("key").unwrap_or_default(), &block.place("certificate")));
+        let name = given("name").map(str::to_owned);
+        Some(ServerTlsPlan { trust: self.trust(block, upstream), name, certificate })
+    }
+
+    /// Who may have signed the certificates of servers.
+    fn trust(&mut self, block: &Checked, upstream: &Checked) -> TrustPlan {
+        let file = block.text("ca");
+        if !block.flag("verify") {
+            if !file.is_empty() {
+                let problem = Problem::new("conflict", &block.place("ca"), "`ca` is of no use with `verify=#false`");
+                self.push(problem.help("leave `verify` out: then certificates must be signed by one of these"));
+            }
+            let message = format!(
+                "`verify=#false`: whoever gets between weir and the servers of `{}` reads and changes everything",
+                upstream.text("name")
+            );
+            let help = "name with `ca` who has signed their certificates; one that they have signed themselves may stand there, too";
+            self.warnings.push(Problem::new("unverified", &block.place("verify"), message).help(help));
+            return TrustPlan::Anybody;
+        }
+        let (trust, path) = match file {
+            "" => (TrustPlan::System, None),
+            path => (TrustPlan::File(path.into()), Some(Path::new(path))),
+        };
+        // A path that was wrong has been reported.
+        if path.is_some() || block.text_or_word("ca") == "system" {
+            let verdict = (self.world.authorities)(path);
+            self.judged(verdict, &block.place("ca"));
+        }
+        trust
     }
 }

@@ -1,4 +1,4 @@
-//! Rows of `tls` in `listen`, with its `certificate`. Part of the option table.
+//! Rows of `tls` in `listen`, with its `certificate`, and of `tls` in `upstream`. Part of the option table.
 
 use super::{TIMEOUT, row};
 use crate::schema::{BLOCK, Block, Default, Kind};
@@ -34,6 +34,45 @@ pub(super) const TLS: Block = Block {
         ),
     ],
     blocks: &[CERTIFICATE],
+    repeats: true,
+    ..BLOCK
+};
+
+pub(super) const TO_SERVERS: Block = Block {
+    name: "tls",
+    help: "Connections to these servers speak TLS (https), 1.2 or 1.3. Without this block they don't. One at most. Files are read again when they change.",
+    options: &[
+        row(
+            "verify",
+            Kind::Flag,
+            Default::Is("#true"),
+            "Servers must have a certificate for `name`, signed by one of `ca`. Without this whoever is between reads and changes everything.",
+        ),
+        row(
+            "ca",
+            Kind::Or("system", &Kind::Text("a path", texts::forward::file)),
+            Default::Is("system"),
+            "Who may have signed it: certificates of CAs in PEM, or those that the system trusts, as they are at the start.",
+        ),
+        row(
+            "name",
+            Kind::Text("a host name or an address", texts::peer_name),
+            Default::Absent,
+            "What the certificates of all these servers must be for, and what is asked for (SNI). Without this option it is the host of each `server` as it stands there. An IP address must be in the certificate, and is not asked for.",
+        ),
+        row(
+            "certificate",
+            Kind::Text("a path", texts::forward::file),
+            Default::Absent,
+            "What weir shows to servers that ask who it is: a chain in PEM, the certificate itself first.",
+        ),
+        row(
+            "key",
+            Kind::Text("a path", texts::forward::file),
+            Default::Absent,
+            "Its private key in PEM, not encrypted. Without this option it is in `certificate`.",
+        ),
+    ],
     repeats: true,
     ..BLOCK
 };

@@ -63,7 +63,7 @@ impl Heard {
                 }
                 ReplyPart::End => {
                     assert!(reader.is_complete() && !reader.ends_by_close());
-                    self.found.push(Found::End(reader.trailers().to_vec()));
+                    self.found.push(Found::End(reader.trailers().as_bytes().to_vec()));
                     reader.begin_reply();
                     assert!(reader.awaits_head() && !reader.is_complete());
                 }

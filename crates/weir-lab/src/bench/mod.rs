@@ -78,6 +78,9 @@ pub fn run(options: &BenchOptions) -> io::Result<String> {
     let page = file("html");
     let mut page_file = fs::File::create(&page).map_err(|error| written(&page, error))?;
     let mut circumstances = circumstances::look(&programs(&cells, options));
+    if cells.iter().any(|cell| cell.secure.is_some()) {
+        circumstances.libraries = circumstances::libraries(&programs(&cells, options));
+    }
     write_line(&mut raw, &Line::Machine { experiment: experiment.name, circumstances: &circumstances })?;
     let measured = rounds(experiment, options, &cells, &mut |cell: &Cell, record: &Record| {
         write_line(&mut raw, &Line::Run(record))?;

@@ -9,6 +9,7 @@ use super::requests::{Mix, Preset, Request, Spelling};
 use super::schedule::Rate;
 use super::sources::Sources;
 use crate::target::Target;
+use crate::tls::Caller;
 use crate::units::{duration_us, number};
 
 /// Most connections of a class.
@@ -87,6 +88,8 @@ pub struct Class {
     pub close_every: Option<u32>,
     /// How requests are cut into pieces; None: they are sent whole.
     pub drip: Option<Drip>,
+    /// How TLS is spoken; None: it is not.
+    pub tls: Option<Caller>,
 }
 
 /// What the keys of a class are, with the form of their values.

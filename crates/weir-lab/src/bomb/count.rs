@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use weir_tls::Failure;
 
 /// What became of an attempt to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,10 +19,23 @@ pub enum Connect {
     TimedOut,
     /// A network or host can't be reached, or another error of the network.
     Unreachable,
+    /// TLS could not be agreed on; [`Handshake`] says why.
+    NoTls,
     /// This machine had no port or descriptor left: the generator's own limit.
     NoneLeft,
     /// Neither yet, at the end of the run.
     Unfinished,
+}
+
+/// What became of a TLS handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handshake {
+    /// TLS was agreed on anew, with the server's certificate.
+    Full,
+    /// An earlier session was resumed.
+    Resumed,
+    /// Nothing came of it.
+    Failed(Failure),
 }
 
 /// What became of a request.
@@ -67,11 +81,12 @@ pub enum End {
 /// A kind, its word, and what people read.
 type Row<T> = (T, &'static str, &'static str);
 
-pub(crate) const CONNECTS: &[Row<Connect>; 6] = &[
+pub(crate) const CONNECTS: &[Row<Connect>; 7] = &[
     (Connect::Established, "established", "established"),
     (Connect::Refused, "refused", "refused"),
     (Connect::TimedOut, "dropped", "no answer (dropped)"),
     (Connect::Unreachable, "unreachable", "unreachable"),
+    (Connect::NoTls, "no_tls", "TLS not agreed on"),
     (Connect::NoneLeft, "none_left", "no local port or descriptor"),
     (Connect::Unfinished, "unfinished", "unfinished at the end"),
 ];
@@ -96,6 +111,34 @@ pub(crate) const ENDS: &[Row<End>; 5] = &[
     (End::IdleReset, "idle_reset", "by the server, reset while idle"),
     (End::Busy, "busy", "with requests under way"),
 ];
+
+/// Kinds of [`Handshake`].
+const HANDSHAKES: usize = 2 + Failure::ALL.len();
+
+impl Handshake {
+    /// All of them, in the order in which they are shown.
+    pub(crate) fn all() -> impl Iterator<Item = Handshake> {
+        [Handshake::Full, Handshake::Resumed].into_iter().chain(Failure::ALL.map(Handshake::Failed))
+    }
+
+    /// Its place among [`Handshake::all`].
+    fn at(self) -> usize {
+        match self {
+            Handshake::Full => 0,
+            Handshake::Resumed => 1,
+            Handshake::Failed(why) => 2 + why as usize,
+        }
+    }
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Handshake::Full => "full",
+            Handshake::Resumed => "resumed",
+            Handshake::Failed(why) => why.word(),
+        }
+    }
+}
 
 impl Connect {
     /// Whether somebody turned the client away so.
@@ -125,6 +168,7 @@ pub(crate) fn has_failed(status: u16) -> bool {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
     connects: [u64; CONNECTS.len()],
+    handshakes: [u64; HANDSHAKES],
     outcomes: [u64; OUTCOMES.len()],
     ends: [u64; ENDS.len()],
     /// Complete answers by status, those with a wrong body included.
@@ -140,6 +184,10 @@ pub struct Counts {
 impl Counts {
     pub(crate) fn connect(&mut self, connect: Connect) {
         self.connects[connect as usize] += 1;
+    }
+
+    pub(crate) fn handshake(&mut self, handshake: Handshake) {
+        self.handshakes[handshake.at()] += 1;
     }
 
     pub(crate) fn outcome(&mut self, outcome: Outcome) {
@@ -159,6 +207,11 @@ impl Counts {
         self.connects[connect as usize]
     }
 
+    /// How often a TLS handshake ended so.
+    pub fn handshakes(&self, handshake: Handshake) -> u64 {
+        self.handshakes[handshake.at()]
+    }
+
     /// How often a request ended so.
     pub fn outcomes(&self, outcome: Outcome) -> u64 {
         self.outcomes[outcome as usize]
@@ -173,6 +226,7 @@ impl Counts {
     pub fn add(&mut self, other: &Counts) {
         let both = |mine: &mut [u64], theirs: &[u64]| mine.iter_mut().zip(theirs).for_each(|(mine, its)| *mine += its);
         both(&mut self.connects, &other.connects);
+        both(&mut self.handshakes, &other.handshakes);
         both(&mut self.outcomes, &other.outcomes);
         both(&mut self.ends, &other.ends);
         for (status, count) in &other.statuses {
@@ -261,12 +315,21 @@ impl Counts {
             }
             Ok(counts)
         }
+        fn handshakes(named: &BTreeMap<String, u64>) -> Result<[u64; HANDSHAKES], String> {
+            let mut counts = [0; HANDSHAKES];
+            for (word, count) in named {
+                let kind = Handshake::all().find(|it| it.word() == word);
+                counts[kind.ok_or_else(|| format!("no handshake ends as `{word}`"))?.at()] = *count;
+            }
+            Ok(counts)
+        }
         let status = |(text, count): (&String, &u64)| match text.parse() {
             Ok(status) => Ok((status, *count)),
             Err(_) => Err(format!("`{text}` is no status")),
         };
         Ok(Counts {
             connects: read(CONNECTS, &document.connections)?,
+            handshakes: handshakes(&document.handshakes)?,
             outcomes: read(OUTCOMES, &document.requests)?,
             ends: read(ENDS, &document.ends)?,
             statuses: document.statuses.iter().map(status).collect::<Result<_, _>>()?,
@@ -284,6 +347,10 @@ impl Counts {
         }
         CountsDocument {
             connections: named(CONNECTS, &self.connects),
+            handshakes: Handshake::all()
+                .filter(|it| self.handshakes(*it) > 0)
+                .map(|it| (it.word().to_owned(), self.handshakes(it)))
+                .collect(),
             requests: named(OUTCOMES, &self.outcomes),
             ends: named(ENDS, &self.ends),
             statuses: self.statuses.iter().map(|(status, count)| (status.to_string(), *count)).collect(),
@@ -299,6 +366,9 @@ impl Counts {
 pub struct CountsDocument {
     /// Attempts to connect, by what became of them.
     pub connections: BTreeMap<String, u64>,
+    /// TLS handshakes: `full`, `resumed`, and those that failed by why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub handshakes: BTreeMap<String, u64>,
     /// Requests, by what became of them.
     pub requests: BTreeMap<String, u64>,
     /// Ends of established connections.
@@ -320,6 +390,7 @@ mod tests {
     #[test]
     fn each_kind_has_its_row_at_its_place() {
         assert!(CONNECTS.iter().enumerate().all(|(at, row)| row.0 as usize == at));
+        assert!(Handshake::all().enumerate().all(|(at, it)| it.at() == at));
         assert!(OUTCOMES.iter().enumerate().all(|(at, row)| row.0 as usize == at));
         assert!(ENDS.iter().enumerate().all(|(at, row)| row.0 as usize == at));
     }

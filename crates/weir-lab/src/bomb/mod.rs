@@ -34,7 +34,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use weir_io::{IoChoice, Options};
 
 pub use class::{BEHAVIOURS, Behaviour, Class, Drip, KEYS, arrivals, connections, depth, preset};
-pub use count::{Connect, Counts, CountsDocument, End, Outcome};
+pub use count::{Connect, Counts, CountsDocument, End, Handshake, Outcome};
 pub use limits::{check, processes, spread};
 pub use parts::run_parts;
 pub use record::{Line, Record};

@@ -30,7 +30,7 @@ pub enum Line {
     /// What was run.
     Run(RunLine),
     /// A second of a class; a second without anything is left out.
-    Second(SecondLine),
+    Second(Box<SecondLine>),
     /// A thread of the generator.
     Thread(ThreadLine),
 }
@@ -221,7 +221,7 @@ impl Record {
     /// All lines of the raw file, in order.
     pub fn lines(&self) -> impl Iterator<Item = Line> + '_ {
         let seconds = self.seconds.iter().zip(&self.names).flat_map(|(seconds, name)| {
-            seconds.iter().map(|(second, slice)| Line::Second(second_line(*second, name, slice)))
+            seconds.iter().map(|(second, slice)| Line::Second(Box::new(second_line(*second, name, slice))))
         });
         let threads = self.threads.iter().cloned().map(Line::Thread);
         std::iter::once(Line::Run(self.head.clone())).chain(seconds).chain(threads)
@@ -233,7 +233,7 @@ impl Line {
     pub(super) fn of(plan: &Plan, news: News) -> Line {
         match news {
             News::Second { second, class, slice } => {
-                Line::Second(second_line(second, &plan.classes[usize::from(class)].name, &slice))
+                Line::Second(Box::new(second_line(second, &plan.classes[usize::from(class)].name, &slice)))
             }
             News::Finished(finished) => Line::Thread(thread_line(finished)),
         }

@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Write as _};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::count::{CONNECTS, Connect, Counts, CountsDocument, ENDS, OUTCOMES, Outcome};
+use super::count::{CONNECTS, Connect, Counts, CountsDocument, ENDS, Handshake, OUTCOMES, Outcome};
 use super::record::Record;
 use super::slice::{Slice, Times};
 use crate::units::show_ns;
@@ -235,6 +235,11 @@ impl ClassSummary {
         put(out, "requests", &outcomes);
         put(out, "statuses", &statuses.join(", "));
         put(out, "connections", &words(CONNECTS.iter().map(|(it, _, words)| (*words, counts.connects(*it)))));
+        let shown = |it: Handshake| {
+            if let Handshake::Failed(_) = it { format!("failed: {}", it.word()) } else { it.word().to_owned() }
+        };
+        let handshakes: Vec<(String, u64)> = Handshake::all().map(|it| (shown(it), counts.handshakes(it))).collect();
+        put(out, "handshakes", &words(handshakes.iter().map(|(words, count)| (words.as_str(), *count))));
         put(out, "ended", &words(ENDS.iter().map(|(it, _, words)| (*words, counts.ends(*it)))));
         if counts.late > 0 {
             put(out, "late", &counts.late.to_string());

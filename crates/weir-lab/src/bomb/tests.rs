@@ -21,7 +21,13 @@ fn origin_that(misbehaves: &[&str]) -> OriginHandle {
 }
 
 fn class_to(address: SocketAddr, path: &str) -> Class {
-    let target = Target { address, host: address.to_string(), path: path.to_owned() };
+    let target = Target {
+        address,
+        host: address.to_string(),
+        path: path.to_owned(),
+        name: address.ip().to_string(),
+        is_tls: false,
+    };
     let request = Request::new(&target.host, path, 1, &Spelling::default()).unwrap();
     Class {
         name: "all".to_owned(),
@@ -35,6 +41,7 @@ fn class_to(address: SocketAddr, path: &str) -> Class {
         depth: 1,
         close_every: None,
         drip: None,
+        tls: None,
     }
 }
 

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use weir_http::{Fields, Limits};
 use weir_io::{Class as Buffers, Completion, Driver, Event, Policy, Receive, Socket, policy_of, set_policy};
+use weir_tls::Sealed;
 
 use super::class::Class;
 use super::count::{Connect, End, Outcome};
@@ -28,6 +29,7 @@ use super::schedule::{Random, Schedule};
 use super::slice::Slice;
 use super::{Finished, News, Plan};
 use crate::io::UseDriver;
+use crate::tls::Caller;
 
 /// How long answers may come after the last request was due.
 const GRACE_US: u64 = 2_000_000;
@@ -108,6 +110,8 @@ struct Share {
     random: Random,
     /// Connections made so far, to take source addresses in turn.
     made: u32,
+    /// How TLS is spoken, where it is.
+    caller: Option<Caller>,
     slice: Slice,
 }
 
@@ -126,7 +130,7 @@ impl UseDriver for Thread<'_> {
     type Output = io::Result<()>;
 
     fn run<D: Driver>(self, driver: D) -> io::Result<()> {
-        Generator::new(driver, self).run()
+        Generator::new(Sealed::new(driver), self).run()
     }
 
     fn failed(self, error: io::Error) -> io::Result<()> {
@@ -135,7 +139,7 @@ impl UseDriver for Thread<'_> {
 }
 
 struct Generator<'a, D: Driver> {
-    driver: D,
+    driver: Sealed<D>,
     plan: &'a Plan,
     number: usize,
     bodies: &'a Bodies,
@@ -161,7 +165,7 @@ struct Generator<'a, D: Driver> {
 }
 
 impl<'a, D: Driver> Generator<'a, D> {
-    fn new(driver: D, thread: Thread<'a>) -> Generator<'a, D> {
+    fn new(driver: Sealed<D>, thread: Thread<'a>) -> Generator<'a, D> {
         let Thread { plan, number, bodies, news } = thread;
         let shares = plan.classes.iter().map(|class| Share::new(class, plan, number)).collect();
         Generator {
@@ -313,10 +317,13 @@ impl<'a, D: Driver> Generator<'a, D> {
         }
         match completion.event {
             Event::Connected(Ok(())) => self.connected(index),
-            Event::Connected(Err(error)) => self.unconnected(index, connecting::why(&error)),
+            Event::Connected(Err(error)) => self.refused(index, &error),
             Event::Received(buffer) => self.received(index, buffer),
-            Event::Ended => self.server_ended(index, false),
-            Event::ReceiveFailed(_) => self.server_ended(index, true),
+            Event::Ended => {
+                let is_cut = self.driver.is_cut(completion.socket);
+                self.server_ended(index, false, is_cut);
+            }
+            Event::ReceiveFailed(_) => self.server_ended(index, true, true),
             Event::Sent { result, .. } => self.sent(index, result.is_ok()),
             Event::Accepted { .. } | Event::AcceptFailed(_) | Event::RelayEnded { .. } | Event::Woken => {}
         }
@@ -411,6 +418,7 @@ impl Share {
             left,
             random: Random::new(plan.seed.wrapping_add(1 + number as u64)),
             made: number as u32,
+            caller: class.tls.as_ref().map(Caller::fork),
             slice: Slice::default(),
         }
     }

@@ -393,7 +393,7 @@ impl Connection {
 
     /// A short error reply and the end of the connection.
     fn refuse(&mut self, status: u16, word: &str) {
-        weir_http::encode_error_reply(&mut self.out, status, word, true, false, None, b"");
+        weir_http::encode_error_reply(&mut self.out, status, word);
         self.stage = Stage::Closing;
     }
 }

@@ -1,5 +1,5 @@
 //! An embedded HTTP/1.1 test origin on weir's own drivers: fast enough not to be the limit of a benchmark, and able to
-//! misbehave on request.
+//! misbehave on request. Clients speak TLS where [`Conduct::seal`] says how.
 //!
 //! Called by `weir origin`, `weir demo`, the benchmark harness and end-to-end tests. What it answers:
 //!
@@ -39,6 +39,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use weir_io::{Driver, IoChoice, Options, Waker, available_cores, bind_listener, pin_to};
+use weir_tls::{Seal, Sealed};
 
 pub use misbehave::{Kind, Misbehaviours, help as misbehaviours_help};
 pub use reply::pattern_byte;
@@ -83,6 +84,8 @@ pub struct Conduct {
     /// Gets the first line of each request before that is answered: what is there was received, even if the process is
     /// killed the next moment.
     pub log: Option<File>,
+    /// Clients speak TLS so; None: they don't.
+    pub seal: Option<Arc<dyn Seal>>,
 }
 
 /// What the threads share.
@@ -91,6 +94,7 @@ struct Shared {
     threads: Vec<ThreadStats>,
     mischief: Option<Mischief>,
     log: Option<File>,
+    seal: Option<Arc<dyn Seal>>,
 }
 
 impl Shared {
@@ -133,7 +137,7 @@ pub fn spawn_misbehaving(options: OriginOptions, misbehaviours: Misbehaviours) -
 /// # Errors
 /// As [`spawn`].
 pub fn spawn_with(options: OriginOptions, conduct: Conduct) -> io::Result<OriginHandle> {
-    let Conduct { misbehaviours, accept, log } = conduct;
+    let Conduct { misbehaviours, accept, log, seal } = conduct;
     let count = options.threads.max(1);
     let first = bind_listener(options.listen, BACKLOG)?;
     let local = first.local_addr()?;
@@ -146,7 +150,7 @@ pub fn spawn_with(options: OriginOptions, conduct: Conduct) -> io::Result<Origin
     }
     let threads = (0..count).map(|_| ThreadStats::default()).collect();
     let mischief = Mischief::new(misbehaviours);
-    let shared = Arc::new(Shared { stop: AtomicBool::new(false), threads, mischief, log });
+    let shared = Arc::new(Shared { stop: AtomicBool::new(false), threads, mischief, log, seal });
     let mut handle = OriginHandle { local, driver: "", shared, wakers: Vec::new(), joins: Vec::new() };
     let cores = accept.cores(count);
     for (thread, listener) in listeners.into_iter().enumerate() {
@@ -277,7 +281,7 @@ impl UseDriver for Thread {
     fn run<D: Driver>(self, driver: D) -> io::Result<()> {
         // The receiver waits for exactly this message; it can't be gone.
         let _ = self.report.send(Ok((driver.waker(), driver.name())));
-        Server::new(driver, self.shared, self.thread).run(self.listener)
+        Server::new(Sealed::new(driver), self.shared, self.thread).run(self.listener)
     }
 
     fn failed(self, error: io::Error) -> io::Result<()> {

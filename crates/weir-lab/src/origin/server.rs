@@ -1,4 +1,4 @@
-//! One thread of the origin: joins a [`Driver`] with [`Connection`]s.
+//! One thread of the origin: joins a [`Driver`] with [`Connection`]s. Where clients speak TLS its [`Sealed`] does.
 //!
 //! Called by `mod.rs`. Bound: one send in flight a connection; a connection whose client doesn't read is not read either.
 
@@ -12,6 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_http::{Fields, Limits, http_date};
 use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket, Token};
+use weir_tls::Sealed;
 
 use super::Shared;
 use super::connection::{Connection, Scene};
@@ -27,6 +28,8 @@ const TURN_WAIT_US: u64 = 1_000_000;
 const LINGER_US: u64 = 2_000_000;
 /// A receive of at least this many bytes moves the connection to large buffers.
 const SMALL_BYTES: usize = 4096;
+/// How long a TLS handshake may take.
+const HANDSHAKE_US: u64 = 10_000_000;
 /// Output buffers kept for reuse, and the largest capacity worth keeping.
 const SPARE_MAX: usize = 1024;
 const SPARE_BYTES_MAX: usize = 64 * 1024;
@@ -47,7 +50,7 @@ struct Slot {
 
 /// The thread's state.
 pub(super) struct Server<D: Driver> {
-    driver: D,
+    driver: Sealed<D>,
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     /// `(due, slot, generation)` of delayed replies and lingering closes; late entries are recognised and ignored.
@@ -65,7 +68,7 @@ pub(super) struct Server<D: Driver> {
 }
 
 impl<D: Driver> Server<D> {
-    pub(super) fn new(driver: D, shared: Arc<Shared>, thread: usize) -> Server<D> {
+    pub(super) fn new(driver: Sealed<D>, shared: Arc<Shared>, thread: usize) -> Server<D> {
         Server {
             lines: shared.log.as_ref().map(|_| Vec::new()),
             driver,
@@ -88,7 +91,10 @@ impl<D: Driver> Server<D> {
     /// # Errors
     /// The driver's.
     pub(super) fn run(&mut self, listener: TcpListener) -> io::Result<()> {
-        self.driver.listen(listener, LISTENER)?;
+        let listener = self.driver.listen(listener, LISTENER)?;
+        if let Some(seal) = &self.shared.seal {
+            self.driver.seal(listener, Arc::clone(seal), HANDSHAKE_US);
+        }
         let mut completions = Vec::new();
         while !self.shared.stop.load(Ordering::Acquire) {
             self.driver.turn(Some(self.wait_us()), &mut completions)?;
@@ -107,7 +113,12 @@ impl<D: Driver> Server<D> {
         Ok(())
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
+        if let Some(tally) = self.driver.take_tally() {
+            self.counts.handshakes += tally.completed;
+            self.counts.resumed += tally.resumed;
+            self.counts.handshakes_failed += tally.failed.iter().sum::<u64>();
+        }
         let thread = &self.shared.threads[self.thread];
         thread.publish(&self.counts);
         if self.shared.mischief.is_some() {

@@ -23,6 +23,12 @@ pub struct OriginStats {
     pub bytes_out: u64,
     /// Receives that returned bytes; `requests / receives` says how well the requests were batched.
     pub receives: u64,
+    /// TLS handshakes that were completed.
+    pub handshakes: u64,
+    /// Those of them that resumed an earlier session.
+    pub resumed: u64,
+    /// TLS handshakes that failed, and connections that broke after theirs.
+    pub handshakes_failed: u64,
     /// How often it did each thing wrong that it was asked to. In JSON an object by name.
     pub misbehaved: Misbehaved,
 }
@@ -77,6 +83,9 @@ impl OriginStats {
             bytes_in: self.bytes_in - earlier.bytes_in,
             bytes_out: self.bytes_out - earlier.bytes_out,
             receives: self.receives - earlier.receives,
+            handshakes: self.handshakes - earlier.handshakes,
+            resumed: self.resumed - earlier.resumed,
+            handshakes_failed: self.handshakes_failed - earlier.handshakes_failed,
             misbehaved,
         }
     }
@@ -86,14 +95,24 @@ impl OriginStats {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct ThreadStats {
-    values: [AtomicU64; 6],
+    values: [AtomicU64; 9],
     misbehaved: [AtomicU64; Kind::COUNT],
 }
 
 impl ThreadStats {
     /// Makes the thread's counters visible to others.
     pub(super) fn publish(&self, stats: &OriginStats) {
-        let values = [stats.connects, stats.closes, stats.requests, stats.bytes_in, stats.bytes_out, stats.receives];
+        let values = [
+            stats.connects,
+            stats.closes,
+            stats.requests,
+            stats.bytes_in,
+            stats.bytes_out,
+            stats.receives,
+            stats.handshakes,
+            stats.resumed,
+            stats.handshakes_failed,
+        ];
         for (slot, value) in self.values.iter().zip(values) {
             slot.store(value, Relaxed);
         }
@@ -118,6 +137,9 @@ pub(super) fn total(threads: &[ThreadStats], asked_for: Misbehaviours) -> Origin
         bytes_in: sum(3),
         bytes_out: sum(4),
         receives: sum(5),
+        handshakes: sum(6),
+        resumed: sum(7),
+        handshakes_failed: sum(8),
         misbehaved: Misbehaved { counts: std::array::from_fn(wrong), asked_for },
     }
 }

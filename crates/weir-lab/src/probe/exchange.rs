@@ -9,8 +9,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::net::{RecvFlags, recv};
+use rustls::ClientConnection;
 use socket2::{Domain, SockAddr, Socket, Type};
 use weir_http::{Fields, Limits, ReplyContext, ReplyHead, ReplyPart, ReplyReader};
+
+use crate::tls::Caller;
 
 /// Longest head that is read; also the size of a receive.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -31,6 +34,8 @@ pub enum Place {
 pub enum Phase {
     /// Until the connection is there.
     Connect,
+    /// From then until TLS is spoken, where it is.
+    Handshake,
     /// From then until the first byte of the answer.
     FirstByte,
     /// From then until its last byte.
@@ -58,6 +63,8 @@ pub enum Kind {
     Status,
     /// This machine is out of ports, descriptors or memory.
     Local,
+    /// TLS could not be agreed on, the certificate is not taken, or the connection broke after that.
+    Tls,
     /// Anything else.
     Other,
 }
@@ -67,6 +74,8 @@ pub enum Kind {
 pub struct Times {
     /// None: the connection was there already.
     pub connect_ns: Option<u64>,
+    /// From the connection until TLS is spoken. None: it is not, or the connection was there already.
+    pub handshake_ns: Option<u64>,
     /// From the request to the first byte.
     pub first_byte_ns: u64,
     /// From the first byte to the last.
@@ -101,6 +110,7 @@ impl Phase {
     pub fn name(self) -> &'static str {
         match self {
             Phase::Connect => "connect",
+            Phase::Handshake => "handshake",
             Phase::FirstByte => "first byte",
             Phase::Body => "body",
         }
@@ -109,7 +119,7 @@ impl Phase {
 
 impl Kind {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 11] = [
         Kind::Refused,
         Kind::Unreachable,
         Kind::Reset,
@@ -119,6 +129,7 @@ impl Kind {
         Kind::Malformed,
         Kind::Status,
         Kind::Local,
+        Kind::Tls,
         Kind::Other,
     ];
 
@@ -134,6 +145,7 @@ impl Kind {
             Kind::Malformed => "malformed",
             Kind::Status => "status",
             Kind::Local => "local",
+            Kind::Tls => "tls",
             Kind::Other => "other",
         }
     }
@@ -159,19 +171,19 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 impl Times {
     /// All phases.
     pub fn total_ns(&self) -> u64 {
-        self.connect_ns.unwrap_or(0) + self.first_byte_ns + self.body_ns
+        self.connect_ns.unwrap_or(0) + self.handshake_ns.unwrap_or(0) + self.first_byte_ns + self.body_ns
     }
 
     /// The phase that took longest.
     pub fn slowest(&self) -> Phase {
-        let connect_ns = self.connect_ns.unwrap_or(0);
-        if connect_ns > self.first_byte_ns.max(self.body_ns) {
-            Phase::Connect
-        } else if self.body_ns > self.first_byte_ns {
-            Phase::Body
-        } else {
-            Phase::FirstByte
-        }
+        // Of equals the last one here.
+        let phases = [
+            (self.body_ns, Phase::Body),
+            (self.handshake_ns.unwrap_or(0), Phase::Handshake),
+            (self.connect_ns.unwrap_or(0), Phase::Connect),
+            (self.first_byte_ns, Phase::FirstByte),
+        ];
+        phases.into_iter().max_by_key(|(ns, _)| *ns).map_or(Phase::FirstByte, |(_, phase)| phase)
     }
 }
 
@@ -180,7 +192,11 @@ impl Times {
 pub(super) struct Prober {
     place: Place,
     timeout: Duration,
+    /// How TLS is spoken, where it is.
+    caller: Option<Caller>,
     socket: Option<Socket>,
+    /// TLS on that socket.
+    sealed: Option<Box<ClientConnection>>,
     /// Its receives have less than the whole time-out.
     is_short: bool,
     buffer: Vec<u8>,
@@ -195,14 +211,35 @@ struct Clock {
     /// The connection was there before.
     is_kept: bool,
     connected: Option<Instant>,
+    /// TLS is spoken since.
+    secured: Option<Instant>,
     first_byte: Option<Instant>,
     phase: Phase,
 }
 
 impl Prober {
-    pub(super) fn new(place: Place, timeout: Duration) -> Prober {
-        let (fields, limits) = (Fields::default(), Limits::default());
-        Prober { place, timeout, socket: None, is_short: false, buffer: vec![0; HEAD_BYTES_MAX], fields, limits }
+    pub(super) fn new(place: Place, timeout: Duration, caller: Option<Caller>) -> Prober {
+        Prober {
+            place,
+            timeout,
+            caller,
+            socket: None,
+            sealed: None,
+            is_short: false,
+            buffer: vec![0; HEAD_BYTES_MAX],
+            fields: Fields::default(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// Ends the connection; over TLS it says so first (RFC 8446 §6.1), unless that would take time.
+    fn hang_up(&mut self) {
+        if let (Some(mut sealed), Some(socket)) = (self.sealed.take(), &mut self.socket) {
+            sealed.send_close_notify();
+            // The server may be gone, and nobody waits for it.
+            let _ = socket.set_nonblocking(true).and_then(|()| sealed.write_tls(socket));
+        }
+        self.socket = None;
     }
 
     /// Whether a connection is kept for the next request.
@@ -215,16 +252,24 @@ impl Prober {
     /// # Errors
     /// Bytes came that nobody asked for.
     pub(super) fn renew(&mut self) -> Result<bool, String> {
-        let Some(socket) = &self.socket else { return Ok(false) };
-        match recv(socket, &mut [0_u8], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-            Err(rustix::io::Errno::AGAIN) => return Ok(false),
-            Ok((_, 1..)) => {
-                self.socket = None;
-                return Err("bytes behind the last answer that nobody asked for".to_owned());
+        loop {
+            let Some(socket) = &mut self.socket else { return Ok(false) };
+            match recv(&*socket, &mut [0_u8], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+                Err(rustix::io::Errno::AGAIN) => return Ok(false),
+                Ok((_, 1..)) => {
+                    match self.sealed.as_deref_mut().map_or(Unasked::Bytes, |sealed| unasked(sealed, socket)) {
+                        Unasked::Nothing => {}
+                        Unasked::End => break,
+                        Unasked::Bytes => {
+                            self.hang_up();
+                            return Err("bytes behind the last answer that nobody asked for".to_owned());
+                        }
+                    }
+                }
+                Ok(_) | Err(_) => break,
             }
-            Ok(_) | Err(_) => {}
         }
-        self.socket = None;
+        self.hang_up();
         Ok(true)
     }
 
@@ -238,19 +283,26 @@ impl Prober {
         let phase = if is_kept { Phase::FirstByte } else { Phase::Connect };
         let begin = Instant::now();
         let deadline = begin + self.timeout;
-        let mut clock =
-            Clock { begin, deadline, is_kept, connected: is_kept.then_some(begin), first_byte: None, phase };
+        let mut clock = Clock {
+            begin,
+            deadline,
+            is_kept,
+            connected: is_kept.then_some(begin),
+            secured: None,
+            first_byte: None,
+            phase,
+        };
         let outcome = self.attempt(request, &mut clock);
         let end = Instant::now();
         match outcome {
             Ok(head) => {
                 if is_last || !head.persist {
-                    self.socket = None;
+                    self.hang_up();
                 }
                 clock.judge(&head, end)
             }
             Err(fault) => {
-                self.socket = None;
+                self.hang_up();
                 clock.failed(fault, end)
             }
         }
@@ -264,12 +316,19 @@ impl Prober {
             clock.deadline = clock.begin + self.timeout;
             connect(&socket, &self.place)?;
             clock.connected = Some(Instant::now());
+            let socket = self.socket.insert(socket);
+            if let Some(caller) = &self.caller {
+                clock.phase = Phase::Handshake;
+                let sealed = self.sealed.insert(Box::new(caller.connection()?));
+                self.is_short |= handshake(sealed, socket, clock)?;
+                clock.secured = Some(Instant::now());
+            }
             clock.phase = Phase::FirstByte;
-            self.socket = Some(socket);
         }
         let Some(socket) = &mut self.socket else { return Err(io::Error::from(ErrorKind::NotConnected).into()) };
-        socket.write_all(request)?;
-        let mut answer = Answer { socket, reader: ReplyReader::judging(), final_head: None, held: 0 };
+        let sealed = self.sealed.as_deref_mut();
+        let mut answer = Answer { socket, sealed, reader: ReplyReader::judging(), final_head: None, held: 0 };
+        answer.ask(request)?;
         loop {
             self.is_short |= clock.shorten(answer.socket)?;
             let length = answer.receive(&mut self.buffer, clock)?;
@@ -287,6 +346,7 @@ impl Prober {
 /// An answer that is being read.
 struct Answer<'a> {
     socket: &'a mut Socket,
+    sealed: Option<&'a mut ClientConnection>,
     reader: ReplyReader,
     final_head: Option<ReplyHead>,
     /// Bytes of an incomplete head at the beginning of the buffer.
@@ -294,11 +354,30 @@ struct Answer<'a> {
 }
 
 impl Answer<'_> {
+    fn ask(&mut self, request: &[u8]) -> io::Result<()> {
+        match &mut self.sealed {
+            None => self.socket.write_all(request),
+            Some(sealed) => {
+                let mut stream = rustls::Stream::new(*sealed, self.socket);
+                stream.write_all(request).and_then(|()| stream.flush())
+            }
+        }
+    }
+
     /// Receives behind what is held. There is room: the parser refuses heads long before.
-    fn receive(&mut self, buffer: &mut [u8], clock: &mut Clock) -> io::Result<usize> {
+    fn receive(&mut self, buffer: &mut [u8], clock: &mut Clock) -> Result<usize, Fault> {
         let length = loop {
-            match self.socket.read(&mut buffer[self.held..]) {
+            let read = match &mut self.sealed {
+                None => self.socket.read(&mut buffer[self.held..]),
+                Some(sealed) => rustls::Stream::new(*sealed, self.socket).read(&mut buffer[self.held..]),
+            };
+            match read {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // A body that ends so may lack its end (RFC 9112 §9.8); all others say by themselves whether they do.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof && self.reader.ends_by_close() => {
+                    return Err(Fault::new(Kind::Truncated, "it ended without close_notify"));
+                }
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => break 0,
                 other => break other?,
             }
         };
@@ -356,6 +435,9 @@ impl Fault {
 
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Fault {
+        if error.get_ref().is_some_and(|source| source.is::<rustls::Error>()) {
+            return Fault::new(Kind::Tls, &error.to_string());
+        }
         match Kind::of(&error) {
             Kind::Timeout => Fault::new(Kind::Timeout, "it did not come in time"),
             kind => Fault::new(kind, &error.to_string()),
@@ -381,10 +463,12 @@ impl Clock {
             return self.failed(Fault { kind: Kind::Status, detail: format!("status {status}") }, end);
         }
         let connected = self.connected.unwrap_or(self.begin);
+        let ready = self.secured.unwrap_or(connected);
         let first_byte = self.first_byte.unwrap_or(end);
         let times = Times {
             connect_ns: (!self.is_kept).then(|| ns(self.begin, connected)),
-            first_byte_ns: ns(connected, first_byte),
+            handshake_ns: self.secured.map(|secured| ns(connected, secured)),
+            first_byte_ns: ns(ready, first_byte),
             body_ns: ns(first_byte, end),
         };
         Outcome::Answered { status, times }
@@ -398,6 +482,50 @@ impl Clock {
 
 fn ns(from: Instant, to: Instant) -> u64 {
     u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Speaks until TLS is agreed on; true if receives have less than the whole time-out from now on.
+fn handshake(sealed: &mut ClientConnection, socket: &mut Socket, clock: &Clock) -> Result<bool, Fault> {
+    let mut is_short = false;
+    while sealed.is_handshaking() {
+        if sealed.wants_write() {
+            sealed.write_tls(socket)?;
+            continue;
+        }
+        is_short |= clock.shorten(socket)?;
+        match sealed.read_tls(socket) {
+            Ok(0) => return Err(Fault::new(Kind::Tls, "it ended before TLS was agreed on")),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+        if let Err(error) = sealed.process_new_packets() {
+            // The alert: the server may be gone already.
+            let _ = sealed.write_tls(socket);
+            return Err(Fault::new(Kind::Tls, &error.to_string()));
+        }
+    }
+    Ok(is_short)
+}
+
+/// What a server sent between two requests.
+enum Unasked {
+    /// Tickets and the like, which come when the server likes.
+    Nothing,
+    /// It ended the connection.
+    End,
+    /// Bytes that nobody asked for.
+    Bytes,
+}
+
+/// What has come. It must be there: nobody waits.
+fn unasked(sealed: &mut ClientConnection, socket: &mut Socket) -> Unasked {
+    let read = sealed.read_tls(socket).map_err(|_| ()).and_then(|_| sealed.process_new_packets().map_err(|_| ()));
+    match read {
+        Ok(state) if state.plaintext_bytes_to_read() > 0 => Unasked::Bytes,
+        Ok(state) if !state.peer_has_closed() => Unasked::Nothing,
+        Ok(_) | Err(()) => Unasked::End,
+    }
 }
 
 fn malformed(why: &str) -> Fault {

@@ -14,12 +14,13 @@ use serde_json::{Value, json};
 pub use exchange::{Kind, Outcome, Phase, Place, Times};
 pub use summary::Summary;
 
+use crate::tls::Caller;
 use crate::units::show_ns;
 use exchange::Prober;
 use summary::us;
 
 /// What to ask, and how.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ProbeOptions {
     /// Where to connect to.
     pub place: Place,
@@ -37,6 +38,8 @@ pub struct ProbeOptions {
     pub close_every: Option<u64>,
     /// For a whole exchange, connecting included; more than zero.
     pub timeout: Duration,
+    /// How TLS is spoken; None: it is not.
+    pub tls: Option<Caller>,
 }
 
 /// A request that is worth telling.
@@ -62,7 +65,7 @@ pub enum Next {
 /// Asks until the count is reached or `tell` says stop. `tell` is called behind each request, with a finding if it was slow
 /// or failed; the lock is held meanwhile, so whoever has it sees whole requests only.
 pub fn run(options: &ProbeOptions, summary: &Mutex<Summary>, mut tell: impl FnMut(&Summary, Option<&Finding>) -> Next) {
-    let mut prober = Prober::new(options.place.clone(), options.timeout);
+    let mut prober = Prober::new(options.place.clone(), options.timeout, options.tls.clone());
     let [keep, last] = [false, true].map(|is_last| request(options, is_last));
     let begin = Instant::now();
     let mut on_connection = 0;
@@ -113,7 +116,9 @@ impl Finding {
         let head = format!("{:.3}  #{}", self.at, self.number);
         match &self.outcome {
             Outcome::Answered { times, .. } => {
-                let connect = times.connect_ns.map_or_else(String::new, |ns| format!("connect {}, ", show_ns(ns)));
+                let shown =
+                    |name: &str, ns: Option<u64>| ns.map_or_else(String::new, |ns| format!("{name} {}, ", show_ns(ns)));
+                let connect = shown("connect", times.connect_ns) + &shown("handshake", times.handshake_ns);
                 format!(
                     "{head}  slow: {}, {connect}first byte {}, body {}: {}",
                     show_ns(times.total_ns()),
@@ -139,6 +144,7 @@ impl Finding {
                 "status": status,
                 "total_us": us(times.total_ns()),
                 "connect_us": times.connect_ns.map(us),
+                "handshake_us": times.handshake_ns.map(us),
                 "first_byte_us": us(times.first_byte_ns),
                 "body_us": us(times.body_ns),
                 "slowest": times.slowest().name().replace(' ', "_"),

@@ -38,6 +38,7 @@ pub struct Summary {
     threshold_ns: u64,
     failures: [u64; Kind::ALL.len()],
     connect: Latencies,
+    handshake: Latencies,
     first_byte: Latencies,
     body: Latencies,
     total: Latencies,
@@ -61,6 +62,7 @@ impl Summary {
             threshold_ns,
             failures: [0; Kind::ALL.len()],
             connect: latencies(),
+            handshake: latencies(),
             first_byte: latencies(),
             body: latencies(),
             total: latencies(),
@@ -83,6 +85,9 @@ impl Summary {
         self.answered += 1;
         if let Some(connect_ns) = times.connect_ns {
             self.connect.saturating_record(connect_ns.max(1));
+        }
+        if let Some(handshake_ns) = times.handshake_ns {
+            self.handshake.saturating_record(handshake_ns.max(1));
         }
         self.first_byte.saturating_record(times.first_byte_ns.max(1));
         self.body.saturating_record(times.body_ns.max(1));
@@ -111,6 +116,7 @@ impl Summary {
     fn phases(&self) -> impl Iterator<Item = (&'static str, &Latencies)> {
         let all = [
             ("connect", &self.connect),
+            ("handshake", &self.handshake),
             ("first byte", &self.first_byte),
             ("body", &self.body),
             ("total", &self.total),
@@ -234,7 +240,7 @@ mod tests {
     use crate::probe::exchange::Phase;
 
     fn answered(connect_ns: Option<u64>, first_byte_ns: u64, body_ns: u64) -> Outcome {
-        Outcome::Answered { status: 200, times: Times { connect_ns, first_byte_ns, body_ns } }
+        Outcome::Answered { status: 200, times: Times { connect_ns, handshake_ns: None, first_byte_ns, body_ns } }
     }
 
     fn failed(kind: Kind) -> Outcome {

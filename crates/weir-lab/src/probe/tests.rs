@@ -28,6 +28,7 @@ fn options(place: Place, path: &str, count: u64) -> ProbeOptions {
         threshold: Duration::from_secs(20),
         close_every: Some(1),
         timeout: Duration::from_secs(20),
+        tls: None,
     }
 }
 

@@ -54,17 +54,16 @@ impl Connections {
         Standing { phase: exchange.phase(), is_tunnel: self.at(exchange.session).reading() == Reading::Tunnel }
     }
 
-    /// What a record has to know when the first exchange of a connection ends.
-    pub(super) fn ending(&self, index: ClientKey, plan: &ClientPlan) -> Ending {
+    /// What a record has to know when the current exchange of a connection ends.
+    pub(super) fn ending(&self, index: ClientKey, slot: ExchangeKey, plan: &ClientPlan) -> Ending {
         let session = self.at(index);
-        let slot = session.first;
         Ending {
             slot,
             standing: self.standing(slot),
             unsent: session.unsent_first(),
             glitches: session.glitches,
             is_last_by_glitches: session.ends_by_glitches(plan) && self.exchange(slot).want.close,
-            received: session.upload.as_ref().filter(|upload| upload.exchange == slot).map(|upload| upload.received),
+            received: self.exchange(slot).upload.as_ref().map(|upload| upload.received),
         }
     }
 }
@@ -296,9 +295,4 @@ impl Records {
         }
         access.abandon(index, ending.slot, why.into(), stage, cx.now_us);
     }
-}
-
-/// Length of a message's head.
-pub(super) fn head_len(message: &[u8]) -> usize {
-    message.windows(4).position(|four| four == b"\r\n\r\n").map_or(message.len(), |at| at + 4)
 }

@@ -1,69 +1,34 @@
-//! Answers on their way to the client: framing for this client, order, end (stages order and reply).
+//! Answers on their way to clients: what becomes of exchanges and connections as their parts come (stage reply). Order and text are
+//! the codec's ([`Http1`](super::http1::Http1)).
 
 use std::sync::Arc;
 
-use weir_http::{Fields, Framing, Persistence, Pseudonym, ReplyBody, ReplyHead};
+use weir_http::{ReplyBody, ReplyParts, SERVER, Trailers};
 
-use super::account::{Records, head_len};
+use super::account::Records;
 use super::connections::Connections;
+use super::http1::Additions;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::HIGH_BYTES;
 use crate::base::piece::Piece;
 use crate::cause::{Cause, Local};
-use crate::client::connection::{AnswerFraming, Phase, Reading, ReplyConstraints};
+use crate::client::connection::{Phase, Reading, ReplyConstraints};
 use crate::context::Context;
-use crate::cross::mail::AnswerHead;
+use crate::cross::answer::{AnswerHead, Source, Stop};
 use crate::cross::retry_copy::RetryCopies;
 use crate::ending::ClientEnd;
-use crate::forward::decide::proxy_lines;
+use crate::forward::decide::proxy_fields;
 use crate::observe::histogram::Histogram;
-use crate::request::pending_request::{ClientName, LinkId, PendingRequest, RequestFlags};
+use crate::request::pending_request::{LinkId, PendingRequest, RequestFlags};
 
 /// Media type of the file that tells browsers how to use the proxy.
-const PAC_TYPE: &str = "application/x-ns-proxy-autoconfig";
+const PAC_TYPE: &[u8] = b"application/x-ns-proxy-autoconfig";
+
+/// Errors are a line of text.
+const TEXT: (&[u8], &[u8]) = (b"Content-Type", b"text/plain");
 
 /// With 405 (RFC 9110 §15.5.6): what may be asked of anything here, as far as weir is concerned.
-const ALLOW: &[u8] = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n";
-
-/// Status line and end-to-end fields of an answer.
-#[derive(Clone, Copy)]
-pub(crate) enum Lines<'a> {
-    /// As parsed here; `binding` is a field that comes on top, `date` what Date says where the answer has none.
-    Parsed { input: &'a [u8], head: &'a ReplyHead, fields: &'a Fields, binding: &'a [u8], date: Option<[u8; 29]> },
-    /// As serialised by another worker.
-    Raw(&'a [u8]),
-}
-
-impl Lines<'_> {
-    pub(crate) fn write(self, out: &mut Vec<u8>, via: Option<Pseudonym>) {
-        match self {
-            Lines::Parsed { input, head, fields, binding, date } => {
-                weir_http::encode_reply_head(out, input, head, fields, via);
-                out.extend_from_slice(binding);
-                put_date(out, date);
-            }
-            Lines::Raw(bytes) => out.extend_from_slice(bytes),
-        }
-    }
-}
-
-/// The field Date (RFC 9110 §6.6.1).
-fn put_date(out: &mut Vec<u8>, date: Option<[u8; 29]>) {
-    if let Some(date) = date {
-        out.extend_from_slice(b"Date: ");
-        out.extend_from_slice(&date);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
-/// The source of an answer has to stop, because its client has more unsent than it may.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stop {
-    /// Which connection.
-    pub link: LinkId,
-    /// Whose answers.
-    pub client: ClientName,
-}
+const ALLOW: (&[u8], &[u8]) = (b"Allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 
 /// What clients are told: the answers to their requests in the order of those, and the ends of their connections.
 ///
@@ -121,126 +86,73 @@ impl Answers {
 
     /// 100 Continue for a request whose body this worker is going to read (RFC 9110 §10.1.1).
     pub(super) fn invite_body(&mut self, slot: ExchangeKey, cx: &mut Context) {
-        const LINE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-        self.conns.write(slot, |out| out.tail(&mut cx.spare).extend_from_slice(LINE));
-        self.records.interim(slot, LINE.len());
-        let session = self.conns.exchange(slot).session;
+        let (codec, exchange) = self.conns.codec(slot);
+        let bytes = codec.invite_body(slot, exchange, &mut cx.spare);
+        let session = exchange.session;
+        self.records.interim(slot, bytes);
         self.conns.mark(session);
     }
 
     /// An interim answer: 102 and 103 pass on to clients that can read them; 100 was answered here.
-    pub(super) fn answer_interim(&mut self, slot: ExchangeKey, status: u16, lines: Lines<'_>, cx: &mut Context) {
-        if status == 100 || self.conns.exchange(slot).want.old {
+    pub(super) fn answer_interim(&mut self, slot: ExchangeKey, parts: &ReplyParts<'_>, cx: &mut Context) {
+        if parts.status == 100 || self.conns.exchange(slot).want.old {
             return;
         }
         cx.counters.interim.add(1);
-        let via = cx.plan.client.pseudonym();
-        let bytes = self.conns.write(slot, |out| {
-            let out = out.tail(&mut cx.spare);
-            let start = out.len();
-            lines.write(out, via);
-            out.extend_from_slice(b"\r\n");
-            out.len() - start
-        });
+        let (codec, exchange) = self.conns.codec(slot);
+        let bytes = codec.interim(slot, exchange, parts, cx.plan.client.pseudonym(), &mut cx.spare);
+        let session = exchange.session;
         self.records.interim(slot, bytes);
-        let session = self.conns.exchange(slot).session;
         self.conns.mark(session);
     }
 
     /// The head of the final answer.
-    pub(super) fn answer_begin(
-        &mut self,
-        slot: ExchangeKey,
-        link: LinkId,
-        head: AnswerHead,
-        lines: Lines<'_>,
-        cx: &mut Context,
-    ) {
-        // While the client has nothing of it, the request may still be asked again.
-        if self.conns.at(self.conns.exchange(slot).session).first == slot {
-            self.release(slot);
-        }
-        cx.counters.answer(head.status);
+    pub(super) fn answer_begin(&mut self, slot: ExchangeKey, source: Source, head: &AnswerHead<'_>, cx: &mut Context) {
+        let status = head.parts.status;
+        cx.counters.answer(status);
         let draining = self.conns.is_draining();
-        let exchange = self.conns.exchange_mut(slot);
+        // RFC 9110 §6.6.1: who forwards an answer without a Date adds the time at which it came.
+        let date = if head.parts.has_date { None } else { cx.date() };
+        let additions = Additions { via: cx.plan.client.pseudonym(), date };
+        let (codec, exchange) = self.conns.codec(slot);
         exchange.enter(Phase::Answering);
-        exchange.link = Some(link);
+        exchange.link = source.link();
         exchange.await_more(cx.now_us);
         // What was asked behind it is answered before a drain closes the connection.
-        let draining = draining && exchange.next == ExchangeKey::NONE;
-        let unframed = matches!(head.body, ReplyBody::Chunked | ReplyBody::UntilClose);
-        exchange.framing = match (unframed, exchange.want.old) {
-            (false, _) => AnswerFraming::Plain,
-            (true, false) => AnswerFraming::Chunked,
-            (true, true) => AnswerFraming::UntilClose,
-        };
-        exchange.want.close |= draining || exchange.want.body_open || exchange.framing == AnswerFraming::UntilClose;
-        let framing = match (head.body, exchange.framing) {
-            (ReplyBody::None, _) if head.status == 204 || head.status < 200 => Framing::None,
-            (ReplyBody::None, _) => head.declared_length.map_or(Framing::None, Framing::Length),
-            (ReplyBody::Length(length), _) => Framing::Length(length),
-            (_, AnswerFraming::Chunked) => Framing::Chunked,
-            _ => Framing::None,
-        };
-        let persistence = match (exchange.want.close, exchange.want.old) {
-            (true, _) => Persistence::Close,
-            (false, true) => Persistence::KeepAlive,
-            (false, false) => Persistence::Implied,
-        };
-        let via = cx.plan.client.pseudonym();
-        let bytes = self.conns.write(slot, |out| {
-            let out = out.tail(&mut cx.spare);
-            let start = out.len();
-            lines.write(out, via);
-            weir_http::finish_reply_head(out, framing, persistence);
-            out.len() - start
-        });
-        self.records.begun(slot, head.status, bytes, cx);
-        let index = self.conns.exchange(slot).session;
-        let session = self.conns.at_mut(index);
-        if persistence == Persistence::Close {
-            // Nobody could get the answer to what follows.
-            session.take_no_more();
+        exchange.want.close |= draining && codec.newest() == Some(slot);
+        let begun = codec.begin(slot, exchange, head, &additions, &mut cx.spare);
+        let (index, leaves) = (exchange.session, codec.leaves(slot));
+        // While the client has nothing of it, the request may still be asked again.
+        if leaves {
+            self.release(slot);
+        }
+        match source {
+            Source::Link(_) => self.records.begun(slot, status, begun.bytes, cx),
+            Source::Here => self.records.made_here(slot, status, begun.bytes, cx),
+        }
+        if begun.closes {
+            // At once: nobody could get the answer to what follows, and with answers in front of this one, parsing would go on.
+            self.conns.at_mut(index).take_no_more();
         }
         self.conns.mark(index);
     }
 
     /// 101: from here on the two connections are one tunnel (RFC 9110 §7.8).
-    pub(super) fn answer_switch(
-        &mut self,
-        slot: ExchangeKey,
-        link: LinkId,
-        upgrade: &[u8],
-        lines: Lines<'_>,
-        cx: &mut Context,
-    ) {
-        let via = cx.plan.client.pseudonym();
-        self.join_tunnel(
-            slot,
-            link,
-            101,
-            |out| {
-                lines.write(out, via);
-                weir_http::finish_reply_head(out, Framing::None, Persistence::Upgrade(upgrade));
-            },
-            cx,
-        );
+    pub(super) fn answer_switch(&mut self, slot: ExchangeKey, link: LinkId, head: &AnswerHead<'_>, cx: &mut Context) {
+        let (codec, exchange) = self.conns.codec(slot);
+        let bytes = codec.switch(slot, exchange, head, cx.plan.client.pseudonym(), &mut cx.spare);
+        self.join_tunnel(slot, link, 101, bytes, cx);
     }
 
     /// The connection that CONNECT wants is there: the two are one tunnel (RFC 9110 §9.3.6).
     pub(super) fn answer_connect(&mut self, slot: ExchangeKey, link: LinkId, cx: &mut Context) {
-        let line = b"HTTP/1.1 200 Connection established\r\n\r\n";
-        self.join_tunnel(slot, link, 200, |out| out.extend_from_slice(line), cx);
+        let (codec, exchange) = self.conns.codec(slot);
+        let bytes = codec.connected(slot, exchange, &mut cx.spare);
+        self.join_tunnel(slot, link, 200, bytes, cx);
     }
 
-    fn join_tunnel(
-        &mut self,
-        slot: ExchangeKey,
-        link: LinkId,
-        status: u16,
-        write: impl FnOnce(&mut Vec<u8>),
-        cx: &mut Context,
-    ) {
+    /// A tunnel begins behind the head of its answer, which has so many bytes.
+    fn join_tunnel(&mut self, slot: ExchangeKey, link: LinkId, status: u16, bytes: usize, cx: &mut Context) {
         self.release(slot);
         cx.counters.answer(status);
         cx.counters.tunnels.add(1);
@@ -249,12 +161,6 @@ impl Answers {
         exchange.enter(Phase::Answering);
         exchange.link = Some(link);
         let index = exchange.session;
-        let bytes = self.conns.write(slot, |out| {
-            let out = out.tail(&mut cx.spare);
-            let start = out.len();
-            write(out);
-            out.len() - start
-        });
         self.records.begun(slot, status, bytes, cx);
         let now_us = cx.now_us;
         let session = self.conns.at_mut(index);
@@ -275,42 +181,33 @@ impl Answers {
         if piece.len() == 0 {
             return None;
         }
-        let exchange = self.conns.exchange_mut(slot);
+        let (codec, exchange) = self.conns.codec(slot);
         exchange.await_more(cx.now_us);
-        let (framing, index, link) = (exchange.framing, exchange.session, exchange.link);
-        self.conns.write(slot, |out| {
-            if framing == AnswerFraming::Chunked {
-                weir_http::encode_chunk_head(out.tail(&mut cx.spare), piece.len());
-            }
-            piece.push_to(out, &mut cx.spare);
-            if framing == AnswerFraming::Chunked {
-                out.tail(&mut cx.spare).extend_from_slice(weir_http::CHUNK_TAIL);
-            }
-        });
+        codec.body(slot, exchange, piece, &mut cx.spare);
+        let (index, link) = (exchange.session, exchange.link);
         let session = self.conns.at_mut(index);
         if session.reading() == Reading::Tunnel {
             session.since_us = cx.now_us;
         }
         // The first answer must not wait for the later ones, which wait for it.
-        let load = if session.first == slot { session.unsent_first() } else { session.unsent() };
+        let load = if session.codec.leaves(slot) { session.unsent_first() } else { session.unsent() };
         let stop = link.filter(|_| load >= HIGH_BYTES).map(|link| self.conns.stop_source(index, link, cx));
         self.conns.mark(index);
         stop
     }
 
     /// The answer is complete.
-    pub(super) fn answer_end(&mut self, slot: ExchangeKey, trailers: &[u8], cx: &mut Context) {
+    pub(super) fn answer_end(&mut self, slot: ExchangeKey, trailers: Trailers<'_>, cx: &mut Context) {
         self.records.ended(slot, cx);
         self.release(slot);
-        let exchange = self.conns.exchange_mut(slot);
-        let index = exchange.session;
+        let (codec, exchange) = self.conns.codec(slot);
         exchange.enter(Phase::Done);
-        self.latency.record(cx.now_us.saturating_sub(exchange.received_us));
-        if exchange.framing == AnswerFraming::Chunked {
-            let trailers = if exchange.want.trailers { trailers } else { &[] };
-            self.conns.write(slot, |out| weir_http::encode_last_chunk(out.tail(&mut cx.spare), trailers));
+        codec.end(slot, exchange, trailers, &mut cx.spare);
+        let (index, body_open) = (exchange.session, exchange.want.body_open);
+        if exchange.link.is_some() {
+            self.latency.record(cx.now_us.saturating_sub(exchange.received_us));
         }
-        if self.conns.exchange(slot).want.body_open {
+        if body_open {
             self.abandon_upload(slot, cx);
         }
         self.advance(index, cx);
@@ -334,88 +231,58 @@ impl Answers {
         let exchange = self.conns.exchange_mut(slot);
         exchange.want.close |= cause.ends_connection();
         let proxied = self.conns.at(self.conns.exchange(slot).session).flags.proxied;
-        let mut extra = if proxied { proxy_lines(cause, &cx.plan) } else { Vec::new() };
-        put_date(&mut extra, cx.date());
-        if cause.status() == 405 {
-            extra.extend_from_slice(ALLOW);
-        }
-        self.answer_here(
-            slot,
-            cause.status(),
-            |out, close, head| {
-                weir_http::encode_error_reply(out, cause.status(), cause.word(), close, head, retry_after_s, &extra);
-            },
-            cx,
-        );
+        let proxy_fields = if proxied { proxy_fields(cause, &cx.plan) } else { Vec::new() };
+        let seconds = retry_after_s.map(|seconds| seconds.to_string());
+        let mut fields = vec![SERVER, TEXT];
+        fields.extend(seconds.iter().map(|seconds| (&b"Retry-After"[..], seconds.as_bytes())));
+        fields.extend(proxy_fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+        fields.extend((cause.status() == 405).then_some(ALLOW));
+        let text = weir_http::error_text(cause.status(), cause.word());
+        self.answer_here(slot, cause.status(), &fields, Piece::Borrowed(&text), cx);
     }
 
     /// The request gets an answer of weir's own.
     pub(super) fn answer_local(&mut self, slot: ExchangeKey, local: Local, cx: &mut Context) {
-        let mut extra = Vec::new();
         match local {
             Local::Refused(cause) => self.fail_exchange(slot, cause, cx),
             Local::Options => {
-                put_date(&mut extra, cx.date());
-                self.answer_here(
-                    slot,
-                    200,
-                    |out, close, head| {
-                        weir_http::encode_error_reply(out, 200, "options", close, head, None, &extra);
-                    },
-                    cx,
-                );
+                let text = weir_http::error_text(200, "options");
+                self.answer_here(slot, 200, &[SERVER, TEXT], Piece::Borrowed(&text), cx);
             }
             Local::Pac => {
                 let pac = cx.plan.forward.as_ref().and_then(|forward| forward.pac.clone());
                 let Some(pac) = pac else { return self.fail_exchange(slot, Cause::NoPac, cx) };
-                put_date(&mut extra, cx.date());
-                self.answer_here(
-                    slot,
-                    200,
-                    |out, close, head| {
-                        weir_http::encode_content_reply(out, PAC_TYPE, &pac, close, head, &extra);
-                    },
-                    cx,
-                );
+                self.answer_here(slot, 200, &[SERVER, (b"Content-Type", PAC_TYPE)], Piece::Kept(pac), cx);
             }
         }
     }
 
-    /// The request gets a whole answer made here. `encode` is told whether the connection ends with it, and whether it has no body.
+    /// The request gets a whole answer made here: its parts go the way of all answers.
     fn answer_here(
         &mut self,
         slot: ExchangeKey,
         status: u16,
-        encode: impl FnOnce(&mut Vec<u8>, bool, bool),
+        fields: &[(&[u8], &[u8])],
+        content: Piece<'_>,
         cx: &mut Context,
     ) {
-        self.release(slot);
-        cx.counters.answer(status);
-        let draining = self.conns.is_draining();
         let exchange = self.conns.exchange_mut(slot);
         // It says nothing of keep-alive, without which HTTP/1.0 ends here.
-        let draining = draining && exchange.next == ExchangeKey::NONE;
-        exchange.want.close |= exchange.want.body_open || exchange.want.old || exchange.want.connect || draining;
-        exchange.framing = AnswerFraming::Plain;
-        let (close, head, index) = (exchange.want.close, exchange.want.head, exchange.session);
-        let logs = self.records.are_kept();
-        let head_bytes = self.conns.write(slot, |out| {
-            let out = out.tail(&mut cx.spare);
-            let start = out.len();
-            encode(out, close, head);
-            if logs { head_len(&out[start..]) } else { 0 }
-        });
-        self.records.made_here(slot, status, head_bytes, cx);
-        self.conns.exchange_mut(slot).enter(Phase::Done);
-        let session = self.conns.at_mut(index);
-        if close {
-            // At once: with answers in front of this one, parsing would go on.
-            session.take_no_more();
+        exchange.want.close |= exchange.want.old || exchange.want.connect;
+        let length = content.len() as u64;
+        let is_head = exchange.want.head;
+        let head = AnswerHead {
+            parts: ReplyParts::made(status, fields),
+            body: if is_head { ReplyBody::None } else { ReplyBody::Length(length) },
+            declared_length: Some(length),
+            upgrade: None,
+        };
+        self.answer_begin(slot, Source::Here, &head, cx);
+        if !is_head {
+            // It is whole already: nobody can be told to stop.
+            self.answer_body(slot, content, cx);
         }
-        if self.conns.exchange(slot).want.body_open {
-            self.abandon_upload(slot, cx);
-        }
-        self.advance(index, cx);
+        self.answer_end(slot, Trailers::default(), cx);
     }
 
     /// The request of an exchange got an answer of weir's own, or not all of its answer.
@@ -451,11 +318,10 @@ impl Answers {
 
     /// The rest of a begun answer will not come: the connection ends behind what there is, so that the client notices.
     fn truncate(&mut self, slot: ExchangeKey, cx: &mut Context) {
-        let exchange = self.conns.exchange_mut(slot);
-        let index = exchange.session;
+        let (codec, exchange) = self.conns.codec(slot);
         exchange.enter(Phase::Done);
-        exchange.want.close = true;
-        exchange.want.cut = exchange.framing == AnswerFraming::UntilClose;
+        codec.cut(exchange);
+        let index = exchange.session;
         if self.conns.at(index).reading() == Reading::Tunnel {
             self.break_tunnel(index, cx);
             return;
@@ -466,28 +332,31 @@ impl Answers {
         self.advance(index, cx);
     }
 
-    /// Lets answers go that are complete and first; all contiguous ready ones leave in one send.
+    /// The current exchange of a connection is over, and all of its answer is in what is to be sent.
+    pub(super) fn complete(&mut self, index: ClientKey, cx: &Context) -> Option<ReplyConstraints> {
+        let slot = self.conns.at(index).codec.current()?;
+        self.records.complete(index, || self.conns.ending(index, slot, &cx.plan.client), cx);
+        Some(self.conns.pop(index))
+    }
+
+    /// Lets answers go that are complete and whose turn it is; all contiguous ready ones leave in one send.
     fn advance(&mut self, index: ClientKey, cx: &mut Context) {
         let mut closing = false;
-        while !closing {
-            let first = self.conns.at(index).first;
-            if first == ExchangeKey::NONE || self.conns.exchange(first).phase() != Phase::Done {
-                break;
-            }
-            self.records.complete(index, || self.conns.ending(index, &cx.plan.client), cx);
-            let done = self.conns.pop(index);
-            closing = done.want.close;
+        while !closing && self.conns.may_go_on(index) {
+            let Some(done) = self.complete(index, cx) else { break };
+            closing = done.close;
             let session = self.conns.at_mut(index);
-            session.flags.reset |= done.want.cut;
-            if session.first == ExchangeKey::NONE && session.reading() == Reading::Await {
+            session.flags.reset |= done.cut;
+            let next = session.codec.current();
+            if next.is_none() && session.reading() == Reading::Await {
                 // An upgrade was refused, or one that waits for its turn may be parsed now. That it waited was not its client's doing.
                 session.read_as(Reading::Head);
                 session.since_us = cx.now_us;
             }
-            if session.first != ExchangeKey::NONE && !closing {
-                let next = session.first;
-                self.conns.give_held(index, &mut cx.spare);
-                if self.conns.exchange(next).phase() == Phase::Answering {
+            if let Some(next) = next.filter(|_| !closing) {
+                let (codec, exchange) = self.conns.codec(next);
+                codec.give_held(exchange, &mut cx.spare);
+                if exchange.phase() == Phase::Answering {
                     self.release(next);
                 }
             }
@@ -496,12 +365,9 @@ impl Answers {
             self.drop_exchanges(index, ClientEnd::Closed, cx);
             let client = self.conns.name(index, cx);
             let session = self.conns.at_mut(index);
-            session.held_bytes = 0;
             session.flags.close = true;
-            // An upload belonged to one of the requests that were dropped.
-            let upload = session.upload.take();
-            session.flags.unread |= session.stash.take().is_some() || upload.is_some();
-            session.flags.body_paused = false;
+            // A body that is being read belonged to one of the requests that were dropped.
+            session.flags.unread |= session.stash.take().is_some() || session.reading() == Reading::Body;
             session.read_as(Reading::Closing);
             session.resume_sources(client, cx);
             self.conns.update_receive(index, cx);

@@ -15,6 +15,7 @@ use crate::base::stamp::Stamper;
 use crate::cause::Cause;
 use crate::client::connection::Phase;
 use crate::context::Context;
+use crate::cross::asked::{Asked, Private};
 use crate::cross::router::Requests;
 use crate::forward::state::ForwardState;
 use crate::placement::balance::{Key, Method, hash_key};
@@ -23,8 +24,6 @@ use crate::plan::{ClientPlan, Plan};
 use crate::request::outgoing::Outgoing;
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 use crate::retry::poison::Verdict;
-use crate::upstream::Asked;
-use crate::upstream::private_pool::Private;
 
 /// X-Forwarded-For in more lines than this is not read further; one line is usual.
 const FORWARDED_LINES_MAX: usize = 8;

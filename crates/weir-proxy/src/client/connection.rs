@@ -1,22 +1,22 @@
-//! One client connection: where it is in reading requests, and the order of its answers.
+//! One client connection and where it is in reading requests; one request and where its answer stands.
 //!
-//! Exchanges form a list in the order of requests; only the first one's answer may leave. What later ones get early is
-//! held. Memory of an idle connection is this structure and nothing else.
+//! In which order and as which bytes answers leave is the codec's affair (`http1.rs`). Memory of an idle connection is this structure and
+//! nothing else.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use weir_http::{BodyReader, HeadScan};
 
-use crate::base::keys::{ClientKey, ExchangeKey, ServerIndex};
-use crate::base::output::{HIGH_BYTES, Output};
+use super::http1::{Http1, Http1Answer};
+use crate::base::keys::ClientKey;
+use crate::base::output::HIGH_BYTES;
 use crate::cause::{Cause, Local};
 use crate::context::Context;
 use crate::cross::mail::Mail;
+use crate::cross::relay::Relay;
 use crate::cross::retry_copy::RetryCopy;
 use crate::forward::state::ForwardState;
 use crate::observe::accounting::Account;
-use crate::observe::server_stats::ServerStats;
 use crate::plan::{ClientPlan, Plan};
 use crate::request::pending_request::{ClientName, LinkId};
 
@@ -51,24 +51,14 @@ pub(crate) struct ClientConn {
     pub send_us: u64,
     /// When the wheel will look at this session.
     pub armed_us: u64,
-    /// First unanswered exchange, or [`ExchangeKey::NONE`].
-    pub first: ExchangeKey,
-    /// Last one, or [`ExchangeKey::NONE`].
-    pub last: ExchangeKey,
-    /// Exchanges in the list.
-    pub queued: u32,
-    /// What is to be sent.
-    pub output: Output,
+    /// Its answers, and what is to be sent.
+    pub(super) codec: Http1,
     /// Bytes of the send that is with the driver.
     pub inflight: u32,
-    /// Bytes of answers that wait in exchanges which are not first.
-    pub held_bytes: u32,
     /// Glitches that it has made.
     pub glitches: u32,
     /// Received and not parsed yet.
     pub stash: Option<Box<ReadBuffer>>,
-    /// The request whose body is being read.
-    pub upload: Option<Box<RequestBodyReader>>,
     /// Upstream connections that were told to stop for this client.
     pub paused: Option<Box<Paused>>,
     /// What it is as a client of the forward proxy.
@@ -109,31 +99,12 @@ pub(crate) struct Flags {
     pub shut: bool,
     /// A tunnel's upstream closed its direction.
     pub tunnel_ended: bool,
-    /// The upstream connection asked to hold the request body back.
-    pub body_paused: bool,
     /// A client of the forward proxy.
     pub proxied: bool,
     /// The servers' side may have connections of its own for it.
     pub has_pool: bool,
     /// It speaks TLS.
     pub sealed: bool,
-}
-
-/// What is known of a tunnel whose bytes the driver moves: all that is left of its upstream connection.
-#[derive(Debug)]
-pub(crate) struct Relay {
-    /// The driver's name for the upstream connection.
-    pub socket: u64,
-    /// Index of the server.
-    pub server: ServerIndex,
-    /// What is counted of that.
-    pub stats: Arc<ServerStats>,
-    /// To whom its bytes are charged.
-    pub account: Account,
-    /// When it was last looked at.
-    pub looked_us: u64,
-    /// Bytes that it had moved by then, from the client and to it.
-    pub moved: (u64, u64),
 }
 
 /// Input that waits.
@@ -182,8 +153,6 @@ impl ReadBuffer {
 /// A request body on its way in.
 #[derive(Debug)]
 pub(crate) struct RequestBodyReader {
-    /// The exchange that it belongs to.
-    pub exchange: ExchangeKey,
     /// The request's head as it came, until it is forwarded.
     pub head: Vec<u8>,
     /// Body bytes, until the request is forwarded.
@@ -209,26 +178,26 @@ pub(crate) struct RequestBodyReader {
 pub(crate) struct Exchange {
     /// Slot of the client's session.
     pub session: ClientKey,
-    /// The next exchange of the session, or [`ExchangeKey::NONE`].
-    pub next: ExchangeKey,
     /// Where its answer stands: see [`Exchange::enter`].
     phase: Phase,
-    /// How the answer's body is framed for the client.
-    pub framing: AnswerFraming,
     /// When the head was complete.
     pub received_us: u64,
     /// When the wait for an answer, or for the next piece of it, is over.
     pub deadline_us: u64,
     /// How long such a wait may be.
     pub patience_us: u64,
-    /// What it got while it was not first.
-    pub held: Output,
+    /// What the codec of its connection has of the answer.
+    pub(super) reply: Http1Answer,
     /// The upstream connection, once known.
     pub link: Option<LinkId>,
     /// Worker that was asked.
     pub asked: u16,
     /// A copy of the request while it is with another worker and may be repeated.
     pub kept: Option<Box<RetryCopy>>,
+    /// Its body, while that is being read.
+    pub upload: Option<Box<RequestBodyReader>>,
+    /// The upstream connection asked to hold the rest of the body, or what the tunnel's client says, back.
+    pub held_back: bool,
     /// Facts about the request.
     pub want: ReplyConstraints,
 }
@@ -265,17 +234,6 @@ pub(crate) enum Phase {
     Done,
 }
 
-/// How an answer's body is framed for the client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum AnswerFraming {
-    /// As it comes: a length was declared, or there is no body.
-    Plain,
-    /// Each piece becomes a chunk.
-    Chunked,
-    /// Until close.
-    UntilClose,
-}
-
 impl ClientConn {
     /// A client that has just been accepted.
     pub(crate) fn new(socket: u64, peer: SocketAddr, now_us: u64) -> ClientConn {
@@ -285,15 +243,10 @@ impl ClientConn {
             since_us: now_us,
             send_us: 0,
             armed_us: u64::MAX,
-            first: ExchangeKey::NONE,
-            last: ExchangeKey::NONE,
-            queued: 0,
-            output: Output::default(),
+            codec: Http1::default(),
             inflight: 0,
-            held_bytes: 0,
             glitches: 0,
             stash: None,
-            upload: None,
             paused: None,
             proxied: None,
             relay: None,
@@ -356,12 +309,12 @@ impl ClientConn {
 
     /// Whether another request may be taken now.
     pub(super) fn may_ask(&self, plan: &ClientPlan) -> bool {
-        self.queued < plan.requests_queued_max && self.unsent() < HIGH_BYTES
+        self.codec.requests() < plan.requests_queued_max && self.unsent() < HIGH_BYTES
     }
 
     /// Whether everything asked is answered, and all that is with the driver.
     pub(super) fn has_sent_all(&self) -> bool {
-        self.first == ExchangeKey::NONE && self.output.is_empty() && !self.flags.sending
+        self.codec.is_empty() && self.codec.is_sent() && !self.flags.sending
     }
 
     /// Upstream connections that were stopped for it may go on. `client`: its name.
@@ -374,12 +327,12 @@ impl ClientConn {
 
     /// Bytes of answers that the client has not taken.
     pub(crate) fn unsent(&self) -> usize {
-        self.unsent_first() + self.held_bytes as usize
+        self.unsent_first() + self.codec.held_bytes()
     }
 
     /// The same without what waits for its turn: only this much can get less before the first answer is complete.
     pub(crate) fn unsent_first(&self) -> usize {
-        self.output.len() + self.inflight as usize
+        self.codec.ready_bytes() + self.inflight as usize
     }
 }
 
@@ -406,7 +359,8 @@ impl Phase {
             Phase::Reading => false,
             // From an answer that has begun: its client has nothing of it yet, and it is asked for again.
             Phase::Waiting => matches!(self, Phase::Reading | Phase::Answering),
-            Phase::Answering => self == Phase::Waiting,
+            // What weir answers by itself need not have been forwarded.
+            Phase::Answering => matches!(self, Phase::Reading | Phase::Waiting),
             Phase::Done => self != Phase::Done,
         }
     }
@@ -418,16 +372,16 @@ impl Exchange {
     pub(super) fn new(session: ClientKey, want: ReplyConstraints, cx: &Context) -> Exchange {
         Exchange {
             session,
-            next: ExchangeKey::NONE,
             phase: Phase::Reading,
-            framing: AnswerFraming::Plain,
             received_us: cx.now_us,
             deadline_us: u64::MAX,
             patience_us: u64::MAX,
-            held: Output::default(),
+            reply: Http1Answer::default(),
             link: None,
             asked: cx.worker,
             kept: None,
+            upload: None,
+            held_back: false,
             want,
         }
     }

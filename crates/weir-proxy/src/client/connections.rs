@@ -1,6 +1,6 @@
-//! The tables of a worker's clients: their connections, the exchanges of each in the order of requests, and who is to be looked at next.
+//! The tables of a worker's clients: their connections, their exchanges, and who is to be looked at next.
 //!
-//! Here is what concerns a connection and its list of exchanges, and nothing that is said to a client. Invariants: see
+//! Here is what concerns a connection and its exchanges, and nothing that is said to a client. Invariants: see
 //! [`Connections::audit`]. Bound: an exchange for each unanswered request (`queue`); in the three lists a connection stands at most as
 //! often as something happened to it in a turn.
 
@@ -9,15 +9,17 @@ mod audit;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use super::answer::Stop;
-use super::connection::{ClientConn, Exchange, Phase, Reading, Relay, ReplyConstraints};
+use super::connection::{ClientConn, Exchange, Phase, Reading, ReplyConstraints, RequestBodyReader};
+use super::http1::Http1;
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
-use crate::base::output::{LOW_BYTES, Output, Spare};
+use crate::base::output::LOW_BYTES;
 use crate::base::slab::Slab;
 use crate::base::token::{ShortGeneration, Token};
 use crate::context::Context;
+use crate::cross::answer::Stop;
 use crate::cross::mail::Mail;
+use crate::cross::relay::Relay;
 use crate::forward::dns_cache::Client;
 use crate::request::pending_request::{ClientName, ExchangeId, LinkId};
 
@@ -76,10 +78,39 @@ impl Connections {
         self.exchanges.at_mut(slot)
     }
 
-    /// The first unanswered request of a connection.
+    /// The request of a connection whose answer the client waits for, or is getting.
     #[inline]
-    pub(super) fn first(&self, session: &ClientConn) -> Option<&Exchange> {
-        (session.first != ExchangeKey::NONE).then(|| self.exchanges.at(session.first))
+    pub(super) fn current(&self, session: &ClientConn) -> Option<&Exchange> {
+        session.codec.current().map(|slot| self.exchanges.at(slot))
+    }
+
+    /// The request of a connection whose body, or tunnel, is being read. It is the newest: behind it nothing is parsed.
+    #[inline]
+    fn inward(&self, session: &ClientConn) -> Option<&Exchange> {
+        let is_read = matches!(session.reading(), Reading::Body | Reading::Tunnel);
+        session.codec.newest().filter(|_| is_read).map(|slot| self.exchanges.at(slot))
+    }
+
+    /// Whether what a client sends of a body or a tunnel has to wait for the server's side.
+    #[inline]
+    pub(super) fn is_held_back(&self, session: &ClientConn) -> bool {
+        self.inward(session).is_some_and(|exchange| exchange.held_back)
+    }
+
+    /// The body that is being read on a connection, and whose it is.
+    #[inline]
+    pub(super) fn upload(&mut self, index: ClientKey) -> Option<(ExchangeKey, &mut RequestBodyReader)> {
+        let slot = self.conns.at(index).codec.newest()?;
+        Some((slot, self.exchanges.at_mut(slot).upload.as_deref_mut()?))
+    }
+
+    /// Takes the body that is being read on a connection away from its request; whose it was.
+    pub(super) fn take_upload(&mut self, index: ClientKey) -> Option<(ExchangeKey, Box<RequestBodyReader>)> {
+        let slot = self.conns.at(index).codec.newest()?;
+        let exchange = self.exchanges.at_mut(slot);
+        let upload = exchange.upload.take()?;
+        exchange.held_back = false;
+        Some((slot, upload))
     }
 
     // ---- names ----
@@ -211,11 +242,10 @@ impl Connections {
         let begun = session.has_begun_request();
         if session.has_sent_all() && !begun {
             self.arm(index, cx);
-        } else if session.last != ExchangeKey::NONE {
-            let last = session.last;
+        } else if let Some(last) = session.codec.newest() {
             session.take_no_more();
             self.exchanges.at_mut(last).want.close = true;
-        } else if session.first == ExchangeKey::NONE && !begun {
+        } else if !begun {
             session.flags.close = true;
         }
     }
@@ -223,8 +253,8 @@ impl Connections {
     /// Takes nothing more from a connection behind what it asked last, and ends it after that.
     pub(super) fn close_behind(&mut self, index: ClientKey) {
         let session = self.conns.at_mut(index);
-        if session.last != ExchangeKey::NONE {
-            self.exchanges.at_mut(session.last).want.close = true;
+        if let Some(last) = session.codec.newest() {
+            self.exchanges.at_mut(last).want.close = true;
         } else {
             session.flags.close = true;
             self.mark(index);
@@ -232,66 +262,42 @@ impl Connections {
         self.conns.at_mut(index).take_no_more();
     }
 
-    // ---- the order of answers ----
+    // ---- exchanges ----
 
-    /// Appends an exchange to its connection's list.
+    /// A request came on a connection.
     #[inline]
     pub(super) fn push(&mut self, index: ClientKey, want: ReplyConstraints, cx: &Context) -> ExchangeKey {
         let (slot, _) = self.exchanges.insert(Exchange::new(index, want, cx));
-        let session = self.conns.at_mut(index);
-        if session.last == ExchangeKey::NONE {
-            session.first = slot;
-        } else {
-            self.exchanges.at_mut(session.last).next = slot;
-        }
-        session.last = slot;
-        session.queued += 1;
+        self.conns.at_mut(index).codec.push(slot, &mut self.exchanges);
         slot
     }
 
-    /// Takes the first exchange out of its connection's list.
+    /// Ends the current exchange of a connection. What its answer was to be like.
     #[inline]
-    pub(super) fn pop(&mut self, index: ClientKey) -> Exchange {
-        let session = self.conns.at_mut(index);
-        let exchange = self.exchanges.remove(session.first);
-        session.first = exchange.next;
-        session.queued -= 1;
-        if session.first == ExchangeKey::NONE {
-            session.last = ExchangeKey::NONE;
-        }
-        exchange
+    pub(super) fn pop(&mut self, index: ClientKey) -> ReplyConstraints {
+        self.conns.at_mut(index).codec.pop(&mut self.exchanges)
     }
 
-    /// Puts something into an exchange's answer, which goes to the client when it is first, else into keeping.
+    /// Whether the current exchange of a connection is done.
     #[inline]
-    pub(super) fn write<R>(&mut self, slot: ExchangeKey, write: impl FnOnce(&mut Output) -> R) -> R {
+    pub(super) fn may_go_on(&self, index: ClientKey) -> bool {
+        self.conns.at(index).codec.may_go_on(&self.exchanges)
+    }
+
+    /// The codec of an exchange's connection, and the exchange.
+    #[inline]
+    pub(super) fn codec(&mut self, slot: ExchangeKey) -> (&mut Http1, &mut Exchange) {
         let exchange = self.exchanges.at_mut(slot);
-        let session = self.conns.at_mut(exchange.session);
-        let before = exchange.held.len();
-        let out = if session.first == slot { &mut session.output } else { &mut exchange.held };
-        let done = write(out);
-        // The first one holds nothing.
-        session.held_bytes += (exchange.held.len() - before) as u32;
-        done
-    }
-
-    /// Another exchange has become the first: what it holds goes to the client.
-    #[inline]
-    pub(super) fn give_held(&mut self, index: ClientKey, spare: &mut Spare) {
-        let session = self.conns.at_mut(index);
-        let held = std::mem::take(&mut self.exchanges.at_mut(session.first).held);
-        session.held_bytes -= held.len() as u32;
-        session.output.append(held, spare);
+        (&mut self.conns.at_mut(exchange.session).codec, exchange)
     }
 
     /// Forgets what has come of an answer, if the client has nothing of it because it waits for its turn.
     pub(super) fn forget_beginning(&mut self, slot: ExchangeKey) -> bool {
-        let exchange = self.exchanges.at_mut(slot);
-        let session = self.conns.at_mut(exchange.session);
-        if session.first == slot || exchange.phase() != Phase::Answering {
+        let (codec, exchange) = self.codec(slot);
+        if codec.leaves(slot) || exchange.phase() != Phase::Answering {
             return false;
         }
-        session.held_bytes -= std::mem::take(&mut exchange.held).len() as u32;
+        codec.forget(exchange);
         exchange.enter(Phase::Waiting);
         true
     }
@@ -354,7 +360,7 @@ impl Connections {
             return;
         }
         let session = self.conns.at_mut(index);
-        if session.reading() == Reading::Await && session.first == ExchangeKey::NONE {
+        if session.reading() == Reading::Await && session.codec.is_empty() {
             session.read_as(Reading::Head);
             self.look_again(index);
         }
@@ -371,13 +377,14 @@ impl Connections {
 
     /// The next tunnel whose bytes may be the driver's, if its server's connection is this worker's and its client's side is done: all
     /// that came before is with the driver, and nobody has ended. None: there is none.
+    #[inline]
     pub(super) fn next_to_relay(&mut self, cx: &Context) -> Option<(ClientKey, LinkId)> {
         while let Some(client @ (index, _)) = self.to_relay.pop() {
             if self.knows(client)
                 && let Some(link) = self.tunnel_link(index, cx)
             {
                 let session = self.conns.at(index);
-                if session.output.is_empty() && session.stash.is_none() && !session.flags.ended {
+                if session.codec.is_sent() && session.stash.is_none() && !session.flags.ended {
                     return Some((index, link));
                 }
             }
@@ -391,7 +398,7 @@ impl Connections {
         if session.reading() != Reading::Tunnel {
             return None;
         }
-        self.first(session)?.link.filter(|link| link.worker == cx.worker)
+        self.current(session)?.link.filter(|link| link.worker == cx.worker)
     }
 
     /// All tunnels whose bytes the driver moves, with their clients.
@@ -420,7 +427,7 @@ impl Connections {
     /// When the patience with a connection ends, as things stand.
     #[inline]
     pub(super) fn deadline(&self, session: &ClientConn, cx: &Context) -> u64 {
-        session.deadline(self.first(session), self.draining_us, &cx.plan.client)
+        session.deadline(self.current(session), || self.inward(session), self.draining_us, &cx.plan.client)
     }
 
     /// From here on a client waits for its server, whose time may be over sooner than the timer comes that is set: that may be the one
@@ -428,7 +435,7 @@ impl Connections {
     #[inline]
     pub(super) fn arm_awaited(&mut self, index: ClientKey, cx: &mut Context) {
         let session = self.conns.at(index);
-        if self.first(session).is_some_and(|first| first.deadline_us < session.armed_us) {
+        if self.current(session).is_some_and(|current| current.deadline_us < session.armed_us) {
             self.arm(index, cx);
         }
     }
@@ -437,17 +444,18 @@ impl Connections {
 
     /// Stops or resumes reading a client, as its queues demand.
     pub(super) fn update_receive(&mut self, index: ClientKey, cx: &mut Context) {
-        let session = self.conns.at_mut(index);
+        let session = self.conns.at(index);
         let stashed = session.stashed();
         let wanted = match session.reading() {
             Reading::Head | Reading::Await => {
                 stashed < STASH_BYTES_MAX
                     && (session.reading() == Reading::Await || stashed == 0 || session.may_ask(&cx.plan.client))
             }
-            Reading::Body | Reading::Tunnel => !session.flags.body_paused,
+            Reading::Body | Reading::Tunnel => !self.is_held_back(session),
             Reading::Closing | Reading::Linger => true,
         };
         if wanted == session.flags.stopped && !session.flags.ended {
+            let session = self.conns.at_mut(index);
             let action = Action::ReceiveClient { socket: session.socket, on: wanted };
             session.flags.stopped = !wanted;
             if wanted && session.reading() == Reading::Head && session.has_begun_request() {
@@ -472,12 +480,14 @@ impl Connections {
     pub(super) fn relieve(&mut self, index: ClientKey, cx: &mut Context) {
         let client = self.name(index, cx);
         let session = self.conns.at_mut(index);
-        let first = session.first;
-        let first_waits = first != ExchangeKey::NONE && self.exchanges.at(first).phase() == Phase::Waiting;
+        let first = session.codec.current();
+        let first_waits = first.is_some_and(|first| self.exchanges.at(first).phase() == Phase::Waiting);
         if session.unsent() <= LOW_BYTES || session.unsent_first() <= LOW_BYTES && first_waits {
             // The first answer may be next on any of them.
             session.resume_sources(client, cx);
-        } else if session.unsent_first() <= LOW_BYTES && first != ExchangeKey::NONE {
+        } else if session.unsent_first() <= LOW_BYTES
+            && let Some(first) = first
+        {
             let source = self.exchanges.at(first).link;
             if let Some(paused) = session.paused.as_mut()
                 && let Some(position) = paused.links.iter().position(|link| Some(*link) == source)
@@ -486,7 +496,7 @@ impl Connections {
                 cx.post(link.worker, Mail::Flow { link, client, pause: false });
             }
         }
-        if first != ExchangeKey::NONE {
+        if let Some(first) = first {
             // The wait for its next piece begins now: until here the client was to blame.
             let exchange = self.exchanges.at_mut(first);
             if exchange.phase() == Phase::Answering {

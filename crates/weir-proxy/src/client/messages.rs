@@ -1,12 +1,14 @@
 //! What comes from the servers' side and goes there, besides requests.
 
-use super::answer::{Answers, Lines, Stop};
+use weir_http::Trailers;
+
+use super::answer::Answers;
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::cause::Cause;
 use crate::client::connection::{Phase, Reading};
 use crate::context::Context;
-use crate::cross::mail::AnswerHead;
+use crate::cross::answer::{AnswerHead, Source, Stop};
 use crate::cross::retry_copy::RetryCopy;
 use crate::observe::access::Placed;
 use crate::request::pending_request::{ExchangeId, LinkId, PendingRequest};
@@ -20,23 +22,15 @@ impl Answers {
     }
 
     /// The head of an answer has come.
-    pub(crate) fn on_answer_head(
-        &mut self,
-        id: ExchangeId,
-        from: LinkId,
-        head: AnswerHead,
-        upgrade: Option<&[u8]>,
-        lines: Lines<'_>,
-        cx: &mut Context,
-    ) {
+    pub(crate) fn on_answer_head(&mut self, id: ExchangeId, from: LinkId, head: &AnswerHead<'_>, cx: &mut Context) {
         let slot = id.index;
         if !self.conns.is_in(id, Phase::Waiting) {
             return;
         }
-        match (head.status, upgrade) {
-            (101, Some(upgrade)) => self.answer_switch(slot, from, upgrade, lines, cx),
-            (100..200, _) => self.answer_interim(slot, head.status, lines, cx),
-            _ => self.answer_begin(slot, from, head, lines, cx),
+        match (head.parts.status, head.upgrade) {
+            (101, Some(_)) => self.answer_switch(slot, from, head, cx),
+            (100..200, _) => self.answer_interim(slot, &head.parts, cx),
+            _ => self.answer_begin(slot, Source::Link(from), head, cx),
         }
     }
 
@@ -48,7 +42,7 @@ impl Answers {
 
     /// An answer is complete, or a tunnel's server has closed its direction.
     #[inline]
-    pub(crate) fn on_answer_end(&mut self, id: ExchangeId, trailers: &[u8], cx: &mut Context) {
+    pub(crate) fn on_answer_end(&mut self, id: ExchangeId, trailers: Trailers<'_>, cx: &mut Context) {
         if !self.conns.is_in(id, Phase::Answering) {
             return;
         }
@@ -125,21 +119,22 @@ impl Answers {
         if !self.conns.holds(id) {
             return;
         }
-        let index = self.conns.exchange(id.index).session;
         let now_us = cx.now_us;
-        let session = self.conns.at_mut(index);
-        let uploading = session.upload.as_ref().is_some_and(|upload| upload.exchange == id.index);
-        if !uploading && session.reading() != Reading::Tunnel {
-            // It crossed the end of its body; the next body of this client is not meant.
+        let index = self.conns.exchange(id.index).session;
+        let is_tunnel = self.conns.at(index).reading() == Reading::Tunnel;
+        let exchange = self.conns.exchange_mut(id.index);
+        if exchange.upload.is_none() && !is_tunnel {
+            // It crossed the end of its body.
             return;
         }
-        session.flags.body_paused = pause;
-        session.since_us = now_us;
-        if let Some(upload) = session.upload.as_mut() {
+        exchange.held_back = pause;
+        if let Some(upload) = exchange.upload.as_mut() {
             // While weir does not read it, its rate is not its client's affair.
             upload.begin_window(now_us);
         }
-        if !pause && self.conns.at(index).stash.is_some() {
+        let session = self.conns.at_mut(index);
+        session.since_us = now_us;
+        if !pause && session.stash.is_some() {
             self.conns.look_again(index);
         }
         self.conns.update_receive(index, cx);

@@ -1,6 +1,7 @@
 //! How long is waited for a client, or for its server: the deadline of a connection, from its state alone.
 
-use super::connection::{ClientConn, Exchange, Phase, Reading, Relay, RequestBodyReader};
+use super::connection::{ClientConn, Exchange, Phase, Reading, RequestBodyReader};
+use crate::cross::relay::Relay;
 use crate::forward::lookup::ERRAND_US;
 use crate::plan::ClientPlan;
 
@@ -17,9 +18,16 @@ const GRACE_US: u64 = 1_000_000;
 const LOOKS: u64 = 8;
 
 impl ClientConn {
-    /// When the patience with it ends, as things stand. `first`: its first unanswered request; `draining_us`: when draining began.
+    /// When the patience with it ends, as things stand. `first`: the request whose answer it waits for; `inward`: the one whose
+    /// body, or tunnel, is being read; `draining_us`: when draining began.
     #[inline]
-    pub(super) fn deadline(&self, first: Option<&Exchange>, draining_us: Option<u64>, plan: &ClientPlan) -> u64 {
+    pub(super) fn deadline<'a>(
+        &self,
+        first: Option<&Exchange>,
+        inward: impl Fn() -> Option<&'a Exchange>,
+        draining_us: Option<u64>,
+        plan: &ClientPlan,
+    ) -> u64 {
         let mut due_us = u64::MAX;
         if self.flags.sending {
             due_us = self.send_us + plan.send_timeout_us;
@@ -35,8 +43,8 @@ impl ClientConn {
                 let drained_us = draining_us.map_or(u64::MAX, |since_us| since_us + DRAIN_IDLE_US);
                 return due_us.min(self.since_us + plan.idle_timeout_us).min(drained_us);
             }
-            Reading::Body if !self.flags.body_paused => {
-                let upload = self.upload.as_ref().filter(|_| plan.body_rate_min > 0);
+            Reading::Body if inward().is_none_or(|exchange| !exchange.held_back) => {
+                let upload = inward().and_then(|exchange| exchange.upload.as_ref()).filter(|_| plan.body_rate_min > 0);
                 due_us = due_us.min(upload.map_or(u64::MAX, |upload| upload.window_end_us()));
                 plan.body_timeout_us
             }

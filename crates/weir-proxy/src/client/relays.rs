@@ -7,8 +7,8 @@
 use super::Clients;
 use crate::action::Action;
 use crate::base::keys::ClientKey;
-use crate::client::connection::Relay;
 use crate::context::Context;
+use crate::cross::relay::Relay;
 use crate::ending::{ClientEnd, UpstreamEnd};
 use crate::request::pending_request::{ExchangeId, LinkId};
 
@@ -45,6 +45,7 @@ impl Clients {
 
     /// The next tunnel whose bytes may be the driver's, if its server's connection is this worker's and its client's side is done: all
     /// that came before is with the driver, and nobody has ended. None: there is none.
+    #[inline]
     pub(crate) fn next_to_relay(&mut self, cx: &Context) -> Option<(ClientKey, LinkId)> {
         self.answers.conns.next_to_relay(cx)
     }
@@ -101,7 +102,9 @@ impl Clients {
     fn count_relayed(&mut self, index: ClientKey, from_client: u64, to_client: u64, cx: &mut Context) -> bool {
         let Some(relay) = &mut self.conn_mut(index).relay else { return false };
         let (up, down) = relay.count((from_client, to_client), cx);
-        self.answers.records.body(self.conn(index).first, up, false, cx);
+        if let Some(exchange) = self.conn(index).codec.current() {
+            self.answers.records.body(exchange, up, false, cx);
+        }
         self.answers.records.delivered(index, down, cx);
         up + down > 0
     }

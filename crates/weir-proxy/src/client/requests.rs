@@ -95,6 +95,7 @@ impl Clients {
     }
 
     /// Looks again at what waits of the input of a connection, if there is any: at all of it that is due.
+    #[inline]
     pub(crate) fn read_on(&mut self, to: &mut Requests<'_>, cx: &mut Context) -> bool {
         let Some(client @ (index, _)) = self.answers.conns.next_to_parse() else { return false };
         if !self.answers.conns.knows(client) {
@@ -178,7 +179,9 @@ impl Clients {
             let session = self.conn(index);
             let used = match session.reading() {
                 Reading::Head if session.may_ask(&cx.plan.client) => self.parse_head(index, input, at, to, cx),
-                Reading::Body if !session.flags.body_paused => self.upload_received(index, input, at, to, cx),
+                Reading::Body if !self.answers.conns.is_held_back(session) => {
+                    self.upload_received(index, input, at, to, cx)
+                }
                 _ => break,
             };
             if used == 0 {
@@ -279,7 +282,7 @@ impl Clients {
         cx: &mut Context,
     ) -> bool {
         let session = self.conn(index);
-        match (session.first == ExchangeKey::NONE, session.flags.proxied) {
+        match (session.codec.is_empty(), session.flags.proxied) {
             (true, true) => {
                 let (client, token) = (self.answers.conns.local_name(index), self.answers.conns.token(index));
                 let session = self.answers.conns.at_mut(index);

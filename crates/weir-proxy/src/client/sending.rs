@@ -2,7 +2,7 @@
 
 use super::answer::Answers;
 use crate::action::Action;
-use crate::base::keys::{ClientKey, ExchangeKey};
+use crate::base::keys::ClientKey;
 use crate::base::output::Out;
 use crate::client::connection::{Phase, Reading};
 use crate::context::Context;
@@ -25,9 +25,9 @@ impl Answers {
         let tunnel = session.reading() == Reading::Tunnel;
         let taken = std::mem::take(&mut session.inflight);
         self.records.delivered(index, taken.into(), cx);
-        if !session.output.is_empty() {
+        if !session.codec.is_sent() {
             self.conns.mark(index);
-        } else if session.first == ExchangeKey::NONE || session.flags.tunnel_ended {
+        } else if session.codec.is_empty() || session.flags.tunnel_ended {
             self.session_is_idle(index, cx);
         }
         if self.conns.is_there(index) {
@@ -65,12 +65,11 @@ impl Answers {
             }
             return;
         }
-        if session.flags.ended || session.flags.reset || !(session.flags.unread || session.upload.is_some()) {
+        if session.flags.ended || session.flags.reset || !session.flags.unread {
             self.close_session(index, self.conns.at(index).orderly_end(&cx.plan.client), cx);
         } else if session.reading() != Reading::Linger {
             session.read_as(Reading::Linger);
             session.since_us = now_us;
-            session.upload = None;
             session.flags.shut = true;
             cx.actions.push_back(Action::ShutdownClient { socket: session.socket });
             self.conns.update_receive(index, cx);
@@ -79,6 +78,7 @@ impl Answers {
     }
 
     /// The send that a session wants, if any.
+    #[inline]
     pub(super) fn flush_session(&mut self, index: ClientKey, cx: &mut Context) -> Option<Action> {
         if !self.conns.is_there(index) {
             return None;
@@ -89,8 +89,8 @@ impl Answers {
         if session.flags.sending {
             return None;
         }
-        let Some(out) = session.output.take() else {
-            if session.first == ExchangeKey::NONE || session.flags.tunnel_ended {
+        let Some(out) = session.codec.take() else {
+            if session.codec.is_empty() || session.flags.tunnel_ended {
                 self.session_is_idle(index, cx);
             }
             return cx.actions.pop_front();
@@ -140,11 +140,7 @@ impl Answers {
 
     /// Forgets all exchanges of a session; those under way upstream are told.
     pub(super) fn drop_exchanges(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
-        loop {
-            let first = self.conns.at(index).first;
-            if first == ExchangeKey::NONE {
-                break;
-            }
+        while let Some(first) = self.conns.at(index).codec.current() {
             let exchange = self.conns.exchange(first);
             let hard = exchange.want.body_open || self.conns.at(index).reading() == Reading::Tunnel;
             if matches!(exchange.phase(), Phase::Reading | Phase::Waiting) {
@@ -153,7 +149,7 @@ impl Answers {
             if self.conns.at(index).relay.is_none() {
                 self.conns.cancel(first, hard, cx);
             }
-            self.records.abandoned(index, why, || self.conns.ending(index, &cx.plan.client), cx);
+            self.records.abandoned(index, why, || self.conns.ending(index, first, &cx.plan.client), cx);
             self.conns.pop(index);
         }
     }

@@ -36,7 +36,7 @@ impl Clients {
     /// The time is over in which a body must have come with the least rate.
     fn judge_rate(&mut self, index: ClientKey, cx: &mut Context) {
         let now_us = cx.now_us;
-        let Some(upload) = self.conn_mut(index).upload.as_mut() else { return };
+        let Some((_, upload)) = self.answers.conns.upload(index) else { return };
         if upload.is_too_slow(now_us, cx.plan.client.body_rate_min) {
             cx.counters.timeouts.count(Timeout::Body);
             self.answers.upload_failed(index, Cause::BodyTooSlow, cx);
@@ -53,8 +53,7 @@ impl Clients {
             self.answers.close_session(index, ClientEnd::SendTimeout, cx);
             return;
         }
-        let first = session.first;
-        if first != ExchangeKey::NONE {
+        if let Some(first) = session.codec.current() {
             let exchange = self.answers.conns.exchange(first);
             if exchange.deadline_us <= now_us && session.awaits_server(exchange) {
                 self.answers.server_timed_out(first, cx);
@@ -86,7 +85,7 @@ impl Clients {
             Reading::Tunnel if self.conn(index).relay.is_some() => self.look_at_relay(index, cx),
             Reading::Tunnel => self.answers.tunnel_timed_out(index, cx),
             Reading::Linger => self.answers.close_session(index, self.conn(index).orderly_end(&cx.plan.client), cx),
-            Reading::Await if session.first == ExchangeKey::NONE => {
+            Reading::Await if session.codec.is_empty() => {
                 cx.counters.timeouts.count(Timeout::Errand);
                 let stash = self.conn_mut(index).stash.take().unwrap_or_default();
                 let since_us = self.conn(index).since_us;

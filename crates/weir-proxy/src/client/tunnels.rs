@@ -23,14 +23,15 @@ impl Clients {
     ) {
         let session = self.conn_mut(index);
         session.since_us = cx.now_us;
-        let exchange = session.first;
+        let Some(exchange) = session.codec.current() else { return };
         self.answers.records.body(exchange, piece.len() as u64, false, cx);
         send_body(&self.answers.conns, exchange, piece, false, to, cx);
     }
 
     pub(super) fn tunnel_client_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
         let session = self.conn(index);
-        let (exchange, over) = (session.first, session.flags.shut);
+        let Some(exchange) = session.codec.current() else { return };
+        let over = session.flags.shut;
         send_body(&self.answers.conns, exchange, Piece::Borrowed(&[]), true, to, cx);
         if over {
             self.answers.close_session(index, ClientEnd::TunnelEnded, cx);
@@ -42,15 +43,14 @@ impl Answers {
     /// The upstream's side of a tunnel broke: its client gets what there is, then the end.
     pub(super) fn break_tunnel(&mut self, index: ClientKey, cx: &mut Context) {
         let session = self.conns.at_mut(index);
-        if session.output.is_empty() && !session.flags.sending {
+        if session.codec.is_sent() && !session.flags.sending {
             self.close_session(index, ClientEnd::TunnelEnded, cx);
             return;
         }
         session.read_as(Reading::Closing);
         session.flags.close = true;
         cx.counters.tunnels.sub(1);
-        self.records.complete(index, || self.conns.ending(index, &cx.plan.client), cx);
-        self.conns.pop(index);
+        self.complete(index, cx);
         self.conns.mark(index);
     }
 

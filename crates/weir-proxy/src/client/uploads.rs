@@ -32,7 +32,6 @@ impl Clients {
     ) {
         let framing = length.map_or_else(|| BodyReader::chunked(false), BodyReader::length);
         let upload = RequestBodyReader {
-            exchange,
             head: bytes[..head.bytes].to_vec(),
             body: Vec::new(),
             framing,
@@ -43,11 +42,12 @@ impl Clients {
             streaming: false,
             chunked_out: length.is_none(),
         };
-        self.answers.conns.exchange_mut(exchange).want.body_open = true;
+        let slot = self.answers.conns.exchange_mut(exchange);
+        slot.want.body_open = true;
+        slot.upload = Some(Box::new(upload));
         self.answers.records.has_body(exchange);
         let now_us = cx.now_us;
         let session = self.conn_mut(index);
-        session.upload = Some(Box::new(upload));
         session.read_as(Reading::Body);
         session.since_us = now_us;
         let here = bytes.len() > head.bytes;
@@ -70,9 +70,8 @@ impl Clients {
         cx: &mut Context,
     ) -> usize {
         let now_us = cx.now_us;
-        let session = self.conn_mut(index);
-        session.since_us = now_us;
-        let Some(upload) = session.upload.as_mut() else { return 0 };
+        self.conn_mut(index).since_us = now_us;
+        let Some((_, upload)) = self.answers.conns.upload(index) else { return 0 };
         upload.note_read(now_us);
         let mut end = at;
         let part = upload.framing.read(input.bytes, &mut end);
@@ -93,7 +92,7 @@ impl Clients {
 
     fn upload_piece(&mut self, index: ClientKey, piece: Piece<'_>, to: &mut Requests<'_>, cx: &mut Context) {
         let max = cx.plan.client.body_bytes_max;
-        let Some(upload) = self.conn_mut(index).upload.as_mut() else { return };
+        let Some((_, upload)) = self.answers.conns.upload(index) else { return };
         upload.received += piece.len() as u64;
         if max.is_some_and(|max| upload.received > max) {
             self.answers.upload_failed(index, Cause::BodyTooLarge, cx);
@@ -118,11 +117,11 @@ impl Clients {
 
     /// A piece of a body whose request is already forwarded.
     fn stream_piece(&mut self, index: ClientKey, piece: Piece<'_>, to: &mut Requests<'_>, cx: &mut Context) {
-        let Some(upload) = self.conn(index).upload.as_ref() else { return };
+        let Some((exchange, upload)) = self.answers.conns.upload(index) else { return };
         if piece.len() == 0 {
             return;
         }
-        let (exchange, chunked) = (upload.exchange, upload.chunked_out);
+        let chunked = upload.chunked_out;
         // The wait for the answer begins anew with each piece of the body.
         self.answers.conns.exchange_mut(exchange).await_more(cx.now_us);
         if chunked {
@@ -138,14 +137,12 @@ impl Clients {
 
     /// Forwards a request whose body is large: the head and what is here now, the rest as it comes.
     fn begin_streaming(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let session = self.conn_mut(index);
-        let Some(upload) = session.upload.as_mut() else { return };
+        let Some((exchange, upload)) = self.answers.conns.upload(index) else { return };
         upload.streaming = true;
-        session.flags.body_paused = true;
         let body = std::mem::take(&mut upload.body);
         let head = std::mem::take(&mut upload.head);
         let framing = upload.framing.left().map_or(Framing::Chunked, |left| Framing::Length(left + body.len() as u64));
-        let exchange = upload.exchange;
+        self.answers.conns.exchange_mut(exchange).held_back = true;
         self.forward_gathered(exchange, &head, &body, framing, true, to, cx);
         if self.is_there(index) {
             self.answers.conns.update_receive(index, cx);
@@ -153,11 +150,9 @@ impl Clients {
     }
 
     fn upload_complete(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+        let Some((exchange, upload)) = self.answers.conns.take_upload(index) else { return };
         let session = self.conn_mut(index);
-        let Some(upload) = session.upload.take() else { return };
-        let exchange = upload.exchange;
         session.read_as(if session.flags.close { Reading::Closing } else { Reading::Head });
-        session.flags.body_paused = false;
         let close = self.answers.conns.exchange(exchange).want.close;
         self.answers.conns.exchange_mut(exchange).want.body_open = false;
         self.answers.records.body(exchange, upload.received, true, cx);
@@ -218,12 +213,9 @@ impl Clients {
 impl Answers {
     /// The body can't be had or is not wanted: its request is answered with an error, if not answered yet, and the connection ends.
     pub(super) fn upload_failed(&mut self, index: ClientKey, cause: Cause, cx: &mut Context) {
-        let session = self.conns.at_mut(index);
-        session.flags.unread = true;
-        let Some(upload) = session.upload.take() else { return };
-        session.read_as(Reading::Closing);
-        session.flags.body_paused = false;
-        let exchange = upload.exchange;
+        self.conns.at_mut(index).flags.unread = true;
+        let Some((exchange, upload)) = self.conns.take_upload(index) else { return };
+        self.conns.at_mut(index).read_as(Reading::Closing);
         self.records.body(exchange, upload.received, false, cx);
         self.records.blame(exchange, cause, || self.conns.standing(exchange));
         if upload.streaming {
@@ -238,11 +230,12 @@ impl Answers {
 
     /// The request was answered before its body was here: what still comes is thrown away, and the connection ends.
     pub(super) fn abandon_upload(&mut self, exchange: ExchangeKey, cx: &mut Context) {
-        let index = self.conns.exchange(exchange).session;
+        let slot = self.conns.exchange_mut(exchange);
+        let (index, upload) = (slot.session, slot.upload.take());
+        slot.held_back = false;
         let session = self.conns.at_mut(index);
         session.flags.unread = true;
-        session.flags.body_paused = false;
-        if let Some(upload) = session.upload.take_if(|upload| upload.exchange == exchange) {
+        if let Some(upload) = upload {
             session.read_as(Reading::Closing);
             self.records.body(exchange, upload.received, false, cx);
         }

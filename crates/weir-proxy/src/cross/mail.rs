@@ -5,25 +5,15 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use weir_http::ReplyBody;
+use weir_http::Field;
 
 use crate::base::keys::{ClientKey, ServerIndex};
 use crate::cause::Cause;
+use crate::cross::answer::KeptHead;
 use crate::observe::access::Placed;
 use crate::request::pending_request::{ClientName, ExchangeId, LinkId, PendingRequest};
 use crate::upstream::server_state::Suspension;
 use crate::upstream::trust::Doubt;
-
-/// The head of an answer as it crosses to the client's session: its end-to-end fields are already serialised.
-#[derive(Clone, Copy, Debug)]
-pub struct AnswerHead {
-    /// Three digits.
-    pub status: u16,
-    /// How long the body is, or how its end is known.
-    pub body: ReplyBody,
-    /// Content-Length as the server declared it, also when there is no body.
-    pub declared_length: Option<u64>,
-}
 
 /// What has become of a request that comes back to its client's side.
 #[derive(Clone, Copy, Debug)]
@@ -138,18 +128,14 @@ pub enum Mail {
         /// On which, and when.
         placed: Placed,
     },
-    /// Towards the client: the head of an interim or final answer; status line and end-to-end fields are in the post.
+    /// Towards the client: the head of an interim or final answer; its bytes and fields are in the post.
     Head {
         /// Which request.
         id: ExchangeId,
         /// Where it comes from.
         link: LinkId,
         /// What it is.
-        head: AnswerHead,
-        /// Value of Upgrade with 101.
-        upgrade: Option<Bytes>,
-        /// Where its lines are.
-        lines: Range<usize>,
+        head: KeptHead,
     },
     /// Towards the client: a small piece of the answer's body; its bytes are in the post.
     Small {
@@ -169,7 +155,7 @@ pub enum Mail {
     End {
         /// Which request.
         id: ExchangeId,
-        /// Trailer lines.
+        /// As [`Trailers::as_bytes`](weir_http::Trailers::as_bytes).
         trailers: Bytes,
     },
     /// Towards the client: there is no answer, or no rest of it.
@@ -258,15 +244,15 @@ pub enum Mail {
 }
 
 impl Mail {
-    /// The same message when its bytes lie `by` further back.
-    fn shifted(mut self, by: usize) -> Mail {
-        if let Mail::Ask { bytes, .. }
-        | Mail::Again { bytes, .. }
-        | Mail::Move { bytes, .. }
-        | Mail::Small { bytes, .. }
-        | Mail::Head { lines: bytes, .. } = &mut self
-        {
-            *bytes = bytes.start + by..bytes.end + by;
+    /// The same message when its bytes lie `by` further back, and its fields so much.
+    fn shifted(mut self, by: usize, fields: usize) -> Mail {
+        match &mut self {
+            Mail::Ask { bytes, .. }
+            | Mail::Again { bytes, .. }
+            | Mail::Move { bytes, .. }
+            | Mail::Small { bytes, .. } => *bytes = bytes.start + by..bytes.end + by,
+            Mail::Head { head, .. } => head.shift(by, fields),
+            _ => {}
         }
         self
     }
@@ -279,6 +265,8 @@ pub struct Post {
     pub mail: Vec<Mail>,
     /// Bytes that the messages refer to.
     pub bytes: Vec<u8>,
+    /// Fields of the heads among them.
+    pub fields: Vec<Field>,
 }
 
 impl Post {
@@ -288,9 +276,10 @@ impl Post {
             *self = newer;
             return;
         }
-        let shift = self.bytes.len();
+        let (shift, fields) = (self.bytes.len(), self.fields.len());
         self.bytes.extend_from_slice(&newer.bytes);
-        self.mail.extend(newer.mail.into_iter().map(|mail| mail.shifted(shift)));
+        self.fields.extend_from_slice(&newer.fields);
+        self.mail.extend(newer.mail.into_iter().map(|mail| mail.shifted(shift, fields)));
     }
 
     /// Whether there is nothing to deliver.

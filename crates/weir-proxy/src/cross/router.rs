@@ -6,15 +6,17 @@
 //! open way is mail of the worker to itself ([`Context::post`]).
 
 use bytes::Bytes;
+use weir_http::Trailers;
 
 use crate::base::piece::Piece;
-use crate::client::{Clients, Lines, Stop};
+use crate::client::Clients;
 use crate::context::Context;
-use crate::cross::mail::{AnswerHead, Mail};
+use crate::cross::answer::{AnswerHead, Stop};
+use crate::cross::asked::{Asked, Private};
+use crate::cross::mail::Mail;
 use crate::request::pending_request::{ClientName, ExchangeId, LinkId, PendingRequest};
 use crate::retry::poison::Verdict;
-use crate::upstream::private_pool::Private;
-use crate::upstream::{Asked, Upstreams};
+use crate::upstream::Upstreams;
 
 /// Smaller pieces travel in the post's own buffer.
 const SMALL_BYTES_MAX: usize = 4096;
@@ -34,7 +36,7 @@ impl<'a> Requests<'a> {
     /// Whether servers have died of requests like this one.
     #[inline]
     pub(crate) fn verdict(&self, upstream: usize, method: &[u8], path: &[u8], host: &[u8], cx: &Context) -> Verdict {
-        self.upstreams.verdict_of_new(upstream, method, path, host, cx)
+        self.upstreams.isolation().verdict_of_new(upstream, method, path, host, cx)
     }
 
     /// Asks for an answer, and says in `ask` which server was chosen; `write` serialises the request to where it goes. `isolated`: as [`Requests::verdict`] said.
@@ -86,26 +88,15 @@ impl<'a> Replies<'a> {
         Replies { clients }
     }
 
-    /// The head of an answer. `upgrade`: with 101, the value of that field.
+    /// The head of an answer.
     #[inline]
-    pub(crate) fn head(
-        &mut self,
-        id: ExchangeId,
-        from: LinkId,
-        head: AnswerHead,
-        upgrade: Option<Bytes>,
-        lines: Lines<'_>,
-        cx: &mut Context,
-    ) {
+    pub(crate) fn head(&mut self, id: ExchangeId, from: LinkId, head: &AnswerHead<'_>, cx: &mut Context) {
         if id.worker == cx.worker {
-            return self.clients.answers().on_answer_head(id, from, head, upgrade.as_deref(), lines, cx);
+            return self.clients.answers().on_answer_head(id, from, head, cx);
         }
-        let via = cx.plan.client.pseudonym();
         let post = &mut cx.posts[usize::from(id.worker)];
-        let start = post.bytes.len();
-        lines.write(&mut post.bytes, via);
-        let lines = start..post.bytes.len();
-        cx.post(id.worker, Mail::Head { id, link: from, head, upgrade, lines });
+        let head = head.keep(&mut post.bytes, &mut post.fields);
+        cx.post(id.worker, Mail::Head { id, link: from, head });
     }
 
     /// A piece of an answer's body or of a tunnel. Whether its source has to stop: where the client is another worker's, that says so.
@@ -129,10 +120,10 @@ impl<'a> Replies<'a> {
 
     /// An answer is complete, or a tunnel's server has closed its direction.
     #[inline]
-    pub(crate) fn end(&mut self, id: ExchangeId, trailers: &[u8], cx: &mut Context) {
+    pub(crate) fn end(&mut self, id: ExchangeId, trailers: Trailers<'_>, cx: &mut Context) {
         if id.worker == cx.worker {
             return self.clients.answers().on_answer_end(id, trailers, cx);
         }
-        cx.post(id.worker, Mail::End { id, trailers: Bytes::copy_from_slice(trailers) });
+        cx.post(id.worker, Mail::End { id, trailers: Bytes::copy_from_slice(trailers.as_bytes()) });
     }
 }

@@ -1,8 +1,10 @@
 //! Mail is delivered: what another worker says, or one side of this worker to the other.
 
+use weir_http::{Field, Trailers};
+
 use super::Engine;
 use crate::base::piece::Piece;
-use crate::client::{Lines, Stop};
+use crate::cross::answer::Stop;
 use crate::cross::mail::{Mail, Post};
 use crate::request::pending_request::ExchangeId;
 
@@ -14,7 +16,7 @@ impl Engine {
     pub fn deliver(&mut self, from: u16, post: Post) {
         for mail in post.mail {
             self.cx.counters.mail_received.add(1);
-            self.deliver_one(from, mail, &post.bytes);
+            self.deliver_one(from, mail, &post.bytes, &post.fields);
             self.pass_on();
         }
     }
@@ -34,10 +36,11 @@ impl Engine {
         let mut post = std::mem::take(&mut self.own_post);
         std::mem::swap(&mut post, &mut self.cx.posts[usize::from(me)]);
         for mail in post.mail.drain(..) {
-            self.deliver_one(me, mail, &post.bytes);
+            self.deliver_one(me, mail, &post.bytes, &post.fields);
         }
         if post.bytes.capacity() <= OWN_POST_BYTES_MAX {
             post.bytes.clear();
+            post.fields.clear();
             self.own_post = post;
         }
     }
@@ -49,7 +52,7 @@ impl Engine {
         }
     }
 
-    fn deliver_one(&mut self, from: u16, mail: Mail, bytes: &[u8]) {
+    fn deliver_one(&mut self, from: u16, mail: Mail, bytes: &[u8], fields: &[Field]) {
         let is_stranger = self.is_stranger(from);
         let Engine { clients, upstreams, cx, .. } = self;
         match mail {
@@ -83,24 +86,26 @@ impl Engine {
             Mail::TrialEnded { server, good } => upstreams.on_trial_ended(server, good, cx),
             Mail::Suspended { server, suspension } => upstreams.on_suspended(server, suspension, cx),
             Mail::Resumed { server } => upstreams.on_resumed(server, cx),
-            Mail::Suspect { key, deaths, refused_until_us } => upstreams.on_suspect(&key, deaths, refused_until_us, cx),
-            Mail::Acquitted { key } => upstreams.on_acquitted(&key),
+            Mail::Suspect { key, deaths, refused_until_us } => {
+                upstreams.isolation_mut().on_suspect(&key, deaths, refused_until_us, cx)
+            }
+            Mail::Acquitted { key } => upstreams.isolation_mut().on_acquitted(&key),
             Mail::Assigned { id, link } => clients.answers().on_assigned(id, link, cx),
             Mail::Joined { id, link } => clients.answers().on_joined(id, link, cx),
             Mail::Placed { id, placed } => clients.answers().on_placed(id, placed),
             Mail::BodyFlow { id, pause } => clients.answers().on_body_flow(id, pause, cx),
             // When the asker is gone, its cancellation is on the way.
-            Mail::Head { id, link, head, upgrade, lines } => {
-                clients.answers().on_answer_head(id, link, head, upgrade.as_deref(), Lines::Raw(&bytes[lines]), cx);
+            Mail::Head { id, link, head } => {
+                clients.answers().on_answer_head(id, link, &head.head(bytes, fields), cx);
             }
             Mail::Small { id, bytes: range } => self.deliver_piece(id, Piece::Borrowed(&bytes[range])),
             Mail::Large { id, data } => self.deliver_piece(id, Piece::Kept(data)),
             Mail::End { id, trailers } => {
-                upstreams.quarantined_ended(id, cx);
-                clients.answers().on_answer_end(id, &trailers, cx);
+                upstreams.isolation_mut().on_answer_elsewhere(id, cx);
+                clients.answers().on_answer_end(id, Trailers::kept(&trailers), cx);
             }
             Mail::Fail { id, cause } => {
-                upstreams.quarantined_ended(id, cx);
+                upstreams.isolation_mut().on_answer_elsewhere(id, cx);
                 clients.answers().on_answer_fails(id, cause, cx);
             }
         }

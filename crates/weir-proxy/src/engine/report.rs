@@ -18,7 +18,7 @@ impl Engine {
             exchanges: self.clients.conns().exchanges(),
             draining: self.clients.conns().is_draining(),
             servers: self.upstreams.report(relays, &self.cx),
-            suspects: self.upstreams.suspects(&self.cx),
+            suspects: self.upstreams.isolation().suspects(&self.cx),
             usage: self.report_usage(),
         }
     }

@@ -22,7 +22,7 @@ use super::state::{ForwardState, UserConnectionGuard};
 use crate::cause::{Cause, Local};
 use crate::context::Context;
 use crate::plan::{ForwardPlan, Plan};
-use crate::upstream::private_pool::Destination;
+use crate::request::destination::Destination;
 
 /// Longest value of Proxy-Authorization that is looked at.
 const CREDENTIALS_BYTES_MAX: usize = 4096;
@@ -241,19 +241,18 @@ impl ForwardProxy {
 }
 
 /// Fields that an answer of the forward proxy's own has: why (RFC 9209), and how to say who one is (RFC 9110 §11.7.1).
-pub(crate) fn proxy_lines(cause: Cause, plan: &Plan) -> Vec<u8> {
-    let mut lines = Vec::new();
-    let Some(forward) = &plan.forward else { return lines };
+pub(crate) fn proxy_fields(cause: Cause, plan: &Plan) -> Vec<(&'static str, String)> {
+    let mut fields = Vec::new();
+    let Some(forward) = &plan.forward else { return fields };
     if let Some(error) = cause.proxy_error() {
         let word = cause.word();
-        lines.extend_from_slice(format!("Proxy-Status: weir; error={error}; details=\"{word}\"\r\n").as_bytes());
+        fields.push(("Proxy-Status", format!("weir; error={error}; details=\"{word}\"")));
     }
     if cause.status() == 407 {
         let realm: String = forward.realm.chars().filter(|c| !matches!(c, '"' | '\\') && !c.is_control()).collect();
-        let line = format!("Proxy-Authenticate: Basic realm=\"{realm}\", charset=\"UTF-8\"\r\n");
-        lines.extend_from_slice(line.as_bytes());
+        fields.push(("Proxy-Authenticate", format!("Basic realm=\"{realm}\", charset=\"UTF-8\"")));
     }
-    lines
+    fields
 }
 
 /// A request to the proxy itself rather than through it.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::lookup::{Unverified, User};
 use crate::cause::Local;
 use crate::observe::accounting::{Account, Place, Usage};
-use crate::upstream::private_pool::Destination;
+use crate::request::destination::Destination;
 
 /// A client of the forward proxy.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::cause::Cause;
-use crate::ending::{ClientEnd, Timeout, TlsFailure, UpstreamEnd};
+use crate::ending::{ClientEnd, ServerTlsFailure, Timeout, TlsFailure, UpstreamEnd};
 use crate::observe::glitch::{ClientGlitch, UpstreamGlitch};
 use crate::observe::kinds::CountByKind;
 use crate::upstream::trust::Doubt;
@@ -135,6 +135,10 @@ counters! {
     tls_handshakes: Total,
     /// Those of them that resumed an earlier session.
     tls_resumed: Total,
+    /// TLS handshakes with servers that were completed.
+    upstream_tls_handshakes: Total,
+    /// Those of them that resumed an earlier session.
+    upstream_tls_resumed: Total,
     /// Open client connections.
     client_connections: Gauge,
     /// Complete request heads received.
@@ -237,6 +241,8 @@ counters! {
     timeouts: CountByKind<Timeout>,
     /// TLS handshakes with clients that failed, and connections whose records could not be read.
     tls_failures: CountByKind<TlsFailure>,
+    /// TLS handshakes with servers that failed, and connections whose records could not be read.
+    upstream_tls_failures: CountByKind<ServerTlsFailure>,
     /// Ends of client connections.
     client_closes: CountByKind<ClientEnd>,
     /// Ends of upstream connections.
@@ -277,6 +283,8 @@ impl Counters {
         self.timeouts.each("timeouts", "Deadlines that passed.", visit);
         let help = "TLS handshakes with clients that failed, and connections whose records could not be read.";
         self.tls_failures.each("tls_failures", help, visit);
+        let help = "TLS handshakes with servers that failed, and connections whose records could not be read.";
+        self.upstream_tls_failures.each("upstream_tls_failures", help, visit);
         self.client_closes.each("client_closes", "Ends of client connections.", visit);
         self.upstream_closes.each("upstream_closes", "Ends of upstream connections.", visit);
     }

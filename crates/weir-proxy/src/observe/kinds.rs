@@ -14,7 +14,7 @@ pub trait Kinds: Copy + Eq + 'static {
 /// Declares an enumeration with its words; the list of all values follows from the same lines.
 macro_rules! worded {
     // With another enumeration in it there is no list at compile time.
-    (@all $name:ident [$inner:ident] $($kind:ident)+) => {};
+    (@all $name:ident [$($inner:ident)+] $($kind:ident)+) => {};
     (@all $name:ident [] $($kind:ident)+) => {
         impl $name {
             /// All values, in the order of their discriminants.
@@ -24,20 +24,20 @@ macro_rules! worded {
     (
         $(#[$about:meta])*
         enum $name:ident;
-        $(with $(#[$inner_about:meta])+ $wrap:ident($inner:ident);)?
+        $(with $(#[$inner_about:meta])+ $wrap:ident($inner:ident);)*
         $($(#[$help:meta])+ $kind:ident: $word:literal;)+
     ) => {
         $(#[$about])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum $name {
-            $($(#[$inner_about])+ $wrap($inner),)?
+            $($(#[$inner_about])+ $wrap($inner),)*
             $($(#[$help])+ $kind,)+
         }
 
         impl $crate::observe::kinds::Kinds for $name {
             fn all() -> Box<[$name]> {
                 let own = [$($name::$kind),+].into_iter();
-                $(let own = <$inner as $crate::observe::kinds::Kinds>::all().into_iter().map($name::$wrap).chain(own);)?
+                $(let own = <$inner as $crate::observe::kinds::Kinds>::all().into_iter().map($name::$wrap).chain(own);)*
                 own.collect()
             }
 
@@ -46,13 +46,13 @@ macro_rules! worded {
             }
         }
 
-        $crate::observe::kinds::worded!(@all $name [$($inner)?] $($kind)+);
+        $crate::observe::kinds::worded!(@all $name [$($inner)*] $($kind)+);
 
         impl $name {
             /// The word in counters, log and status.
             pub fn word(self) -> &'static str {
                 match self {
-                    $($name::$wrap(inner) => inner.word(),)?
+                    $($name::$wrap(inner) => inner.word(),)*
                     $($name::$kind => $word,)+
                 }
             }
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
     use crate::cause::Cause;
-    use crate::ending::{ClientEnd, Timeout, TlsFailure, UpstreamEnd};
+    use crate::ending::{ClientEnd, ServerTlsFailure, Timeout, TlsFailure, UpstreamEnd};
 
     fn each_counts<K: Kinds + std::fmt::Debug>() {
         let (tally, all) = (CountByKind::<K>::default(), K::all());
@@ -128,5 +128,6 @@ mod tests {
         each_counts::<UpstreamEnd>();
         each_counts::<Timeout>();
         each_counts::<TlsFailure>();
+        each_counts::<ServerTlsFailure>();
     }
 }

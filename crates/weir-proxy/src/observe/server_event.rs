@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use crate::ending::ServerTlsFailure;
 use crate::plan::{FailoverRule, Plan, UpstreamPlan};
 use crate::upstream::health::Symptom;
 use crate::upstream::server_state::{Order, SuspensionCause};
@@ -31,8 +32,8 @@ pub enum What {
     Recovered,
     /// An operator's order holds from now on.
     Ordered(Order),
-    /// No connection is left, and none can be made.
-    Unreachable,
+    /// No connection is left, and none can be made; a reason says that its TLS is why.
+    Unreachable(Option<ServerTlsFailure>),
     /// It accepts connections again.
     Reachable,
     /// Put back to one request at a time for a while; until an operator clears it, if the doubt lasts.
@@ -95,7 +96,8 @@ impl fmt::Display for Told<'_> {
             What::Ordered(Order::Enable) => f.write_str("enabled by order"),
             What::Ordered(Order::Drain) => f.write_str("draining by order"),
             What::Ordered(Order::Disable) => f.write_str("disabled by order"),
-            What::Unreachable => f.write_str("can't be reached: no connection is left, and a connect failed"),
+            What::Unreachable(None) => f.write_str("can't be reached: no connection is left, and a connect failed"),
+            What::Unreachable(Some(why)) => write!(f, "can't be used: {} ({})", why.text(), why.word()),
             What::Reachable => f.write_str("can be reached again"),
             What::Demoted(doubt) if doubt.lasts() => {
                 write!(f, "gets one request at a time from now on: {}; {WAY_OUT}", doubt.word())
@@ -160,6 +162,11 @@ mod tests {
                 2,
                 What::Suspended(SuspensionCause::Probe { fault: ProbeFault::Status(503) }),
                 "server other c:3 suspended: 3 probes in a row failed, the last one with: status 503",
+            ),
+            (
+                0,
+                What::Unreachable(Some(ServerTlsFailure::Expired)),
+                "server app a:1 can't be used: its certificate, or one above it, has expired (tls-expired)",
             ),
             (0, What::Recovered, "server app a:1 is back after a good answer to one request"),
             (2, What::Recovered, "server other c:3 is back after 2 good probes"),

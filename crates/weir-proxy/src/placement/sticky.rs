@@ -52,7 +52,7 @@ pub struct Sticky {
     pub allow_failover: bool,
     /// By server.
     stamps: Vec<Stamp>,
-    lines: Vec<Bytes>,
+    cookies: Vec<Bytes>,
 }
 
 impl Sticky {
@@ -61,8 +61,8 @@ impl Sticky {
         let key = SECRET_KEYS.map(|key| siphash(key, secret.as_bytes()));
         let stamp = |server: &&str| hex(siphash(key, &[upstream.as_bytes(), b"\0", server.as_bytes()].concat()));
         let stamps: Vec<Stamp> = servers.iter().map(stamp).collect();
-        let lines = stamps.iter().map(|stamp| Bytes::from(cookie.line(stamp))).collect();
-        Sticky { name: cookie.name.clone(), allow_failover, stamps, lines }
+        let cookies = stamps.iter().map(|stamp| Bytes::from(cookie.value(stamp))).collect();
+        Sticky { name: cookie.name.clone(), allow_failover, stamps, cookies }
     }
 
     /// The server to which the request's cookie binds it: the first of that name which names one. `input` is what was parsed.
@@ -71,9 +71,9 @@ impl Sticky {
         cookie::values(fields, input, self.name.as_bytes()).find_map(known).map(|at| at as u16)
     }
 
-    /// The field that binds a session to a server, as a complete line; None for a server that is not there.
-    pub fn line(&self, server: u16) -> Option<&Bytes> {
-        self.lines.get(usize::from(server))
+    /// The value of Set-Cookie that binds a session to a server; None for a server that is not there.
+    pub fn cookie(&self, server: u16) -> Option<&Bytes> {
+        self.cookies.get(usize::from(server))
     }
 }
 
@@ -90,7 +90,7 @@ impl Cookie {
         }
     }
 
-    fn line(&self, stamp: &Stamp) -> String {
+    fn value(&self, stamp: &Stamp) -> String {
         let max_age = self.max_age_s.map_or_else(String::new, |seconds| format!("; Max-Age={seconds}"));
         let http_only = if self.http_only { "; HttpOnly" } else { "" };
         let secure = if self.secure { "; Secure" } else { "" };
@@ -100,10 +100,7 @@ impl Cookie {
             SameSite::None => "None",
         };
         let value = String::from_utf8_lossy(stamp);
-        format!(
-            "Set-Cookie: {}={value}; Path={}{max_age}{http_only}{secure}; SameSite={same_site}\r\n",
-            self.name, self.path
-        )
+        format!("{}={value}; Path={}{max_age}{http_only}{secure}; SameSite={same_site}", self.name, self.path)
     }
 }
 
@@ -132,11 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn lines() {
+    fn cookies() {
         let plain = sticky("", "app");
-        let wanted = format!("Set-Cookie: srv={}; Path=/; HttpOnly; SameSite=Lax\r\n", value(&plain, 0));
-        assert_eq!(plain.line(0).unwrap(), &wanted);
-        assert_eq!(plain.line(2), None);
+        let wanted = format!("srv={}; Path=/; HttpOnly; SameSite=Lax", value(&plain, 0));
+        assert_eq!(plain.cookie(0).unwrap(), &wanted);
+        assert_eq!(plain.cookie(2), None);
         let cookie = Cookie {
             path: "/a".to_owned(),
             max_age_s: Some(60),
@@ -145,9 +142,9 @@ mod tests {
             same_site: SameSite::None,
             ..Cookie::new("srv")
         };
-        let line = Sticky::new(&cookie, true, "", "app", &SERVERS).line(1).unwrap().clone();
-        let wanted = format!("Set-Cookie: srv={}; Path=/a; Max-Age=60; Secure; SameSite=None\r\n", value(&plain, 1));
-        assert_eq!(line, wanted);
+        let cookie = Sticky::new(&cookie, true, "", "app", &SERVERS).cookie(1).unwrap().clone();
+        let wanted = format!("srv={}; Path=/a; Max-Age=60; Secure; SameSite=None", value(&plain, 1));
+        assert_eq!(cookie, wanted);
     }
 
     #[test]

@@ -5,13 +5,14 @@
 //! docs/semantics.md §4.
 
 use super::Upstreams;
+use super::view::View;
 use crate::base::keys::ServerIndex;
 use crate::base::output::Output;
 use crate::base::piece::Piece;
 use crate::cause::Cause;
 use crate::context::Context;
 use crate::cross::mail::{Fate, Mail, Repetition};
-use crate::request::pending_request::{ClientName, ExchangeId, PendingRequest, RequestFlags};
+use crate::request::pending_request::{ClientName, ExchangeId, NOBODY, PendingRequest, RequestFlags};
 use crate::upstream::queue::Waiting;
 
 /// Where a request goes again: the server within its upstream, and the worker whose connections it takes.
@@ -44,7 +45,7 @@ impl Upstreams {
                 return Err(Cause::RetryBudget);
             }
         }
-        let (counters, stats) = (&cx.counters, &self.servers[self.server_index(ask)].stats);
+        let (counters, stats) = (&cx.counters, &self.pool.servers[self.server_index(ask)].stats);
         let (total, of_server) = match (unsent, counts) {
             (true, _) => (&counters.moves, &stats.moves),
             (false, true) => (&counters.retries, &stats.retries),
@@ -81,7 +82,7 @@ impl Upstreams {
         if body_done {
             ask.traits = ask.traits.without(RequestFlags::STREAMING);
         } else {
-            self.body_flow(ask.id, true, cx);
+            cx.body_flow(ask.id, true);
         }
     }
 
@@ -110,7 +111,7 @@ impl Upstreams {
         if cx.is_private(ask.upstream) {
             self.approach_again(ask, bytes, cx);
         } else if ask.traits.has(RequestFlags::QUARANTINED) {
-            self.quarantine(ask, bytes, cx);
+            self.isolation.enter(ask, bytes, cx);
         } else {
             self.place_second(ask, bytes, cx);
         }
@@ -128,144 +129,28 @@ impl Upstreams {
             Ok(Second { server, worker: None }) => {
                 ask.server = server;
                 let server = self.server_index(&ask);
-                self.servers[server].waiting.push_front(Waiting { ask, bytes });
+                self.pool.servers[server].waiting.push_front(Waiting { ask, bytes });
                 cx.counters.queue_waiting.add(1);
             }
             Err(cause) => {
-                self.leave_quarantine(&ask, cx);
-                self.answer_fails(ask.id, cause, cx);
+                self.isolation.leave(&ask, cx);
+                cx.answer_fails(ask.id, cause);
             }
         }
     }
 
     fn second_place(&mut self, ask: &PendingRequest, cx: &Context) -> Result<Second, Cause> {
-        if self.stays_bound(ask, cx) {
-            return self.second_place_of_bound(ask, cx);
+        if self.view(cx).stays_bound(ask) {
+            return self.view(cx).second_place_of_bound(ask);
         }
         let mut order = std::mem::take(&mut self.order);
         let strictly = self.order_again(ask, &mut order, cx);
-        let found = self.second_place_among(ask, &order, strictly, cx);
+        let found = self.view(cx).second_place_among(ask, &order, strictly);
         self.order = order;
-        if let (Ok(second), Some(balance)) = (&found, &mut self.groups[usize::from(ask.upstream)].balance) {
+        if let (Ok(second), Some(balance)) = (&found, &mut self.balances[usize::from(ask.upstream)]) {
             balance.note(usize::from(second.server));
         }
         found
-    }
-
-    /// The first of these servers that takes requests, here or, unless the order is strict, after all that do so here, at another
-    /// worker; else the same one, and if that may keep nothing, one that may come up; a suspended one rather than to wait.
-    fn second_place_among(
-        &self,
-        ask: &PendingRequest,
-        order: &[usize],
-        strictly: bool,
-        cx: &Context,
-    ) -> Result<Second, Cause> {
-        let (first, old) = (self.groups[usize::from(ask.upstream)].servers.first(), usize::from(ask.server));
-        let here = |index: usize| Second { server: index as u16, worker: None };
-        let at_once = if strictly { 1 } else { order.len().max(1) };
-        if let Some(found) = order.chunks(at_once).find_map(|some| self.second_up(ask, some, cx)) {
-            return Ok(found);
-        }
-        let machine = &self.servers[first + old];
-        let stays = machine.standing.keeps_waiting();
-        let same = if stays { self.same_elsewhere(ask, cx) } else { None };
-        let is_up = self.able_elsewhere(first + old, cx).is_some();
-        if is_up && let Some(found) = same {
-            return Ok(found);
-        }
-        let order = order.iter().copied();
-        if !stays && let Some(index) = order.clone().find(|index| self.may_await(first + *index, cx)) {
-            return Ok(here(index));
-        }
-        if machine.ready == 0
-            && !self.is_hopeful(first + old, cx)
-            && let Some(found) = self.second_burdened(ask, order, cx)
-        {
-            return Ok(found);
-        }
-        if let Some(found) = same {
-            return Ok(found);
-        }
-        let may_wait = machine.limits.shared > 0 && (machine.ready > 0 || self.may_come_up(first + old, cx));
-        if may_wait { Ok(here(old)) } else { Err(self.why_not(ask.upstream, cx)) }
-    }
-
-    /// The same server for a session that is bound to it: on this worker's connections, or on another's.
-    fn second_place_of_bound(&self, ask: &PendingRequest, cx: &Context) -> Result<Second, Cause> {
-        let server = self.server_index(ask);
-        let machine = &self.servers[server];
-        let here = Second { server: ask.server, worker: None };
-        if !machine.standing.accepts_bound() {
-            return Err(self.refusal(ask, cx));
-        }
-        if machine.ready > 0 || self.is_hopeful(server, cx) {
-            return Ok(here);
-        }
-        let elsewhere = if machine.standing.keeps_waiting() { self.same_elsewhere(ask, cx) } else { None };
-        let waits = machine.limits.shared > 0 && self.may_come_up(server, cx);
-        elsewhere.or(waits.then_some(here)).ok_or_else(|| self.refusal(ask, cx))
-    }
-
-    /// Whether one of this worker's own connections to a suspended server may have what nobody else can take.
-    fn may_be_burdened(&self, server: ServerIndex, cx: &Context) -> bool {
-        let here = &self.servers[server];
-        self.is_last_resort(server, cx) && here.ready > 0 && !here.is_full()
-    }
-
-    /// The first of these servers that takes requests on connections of this worker, or of another.
-    fn second_up(&self, ask: &PendingRequest, among: &[usize], cx: &Context) -> Option<Second> {
-        let first = self.groups[usize::from(ask.upstream)].servers.first();
-        let mut here = among.iter().copied().filter(|index| self.may_take(first + *index, cx));
-        let free =
-            here.clone().find(|index| !self.servers[first + *index].is_held() && !self.is_backup(first + *index, cx));
-        if let Some(index) = free.or_else(|| here.next()) {
-            return Some(Second { server: index as u16, worker: None });
-        }
-        if !self.may_cross(ask, cx) {
-            return None;
-        }
-        let takes = |index: &&usize| self.servers[first + **index].standing.takes_new();
-        among.iter().filter(takes).find_map(|index| {
-            let worker = self.able_elsewhere(first + *index, cx)?;
-            Some(Second { server: *index as u16, worker: Some(worker) })
-        })
-    }
-
-    /// A suspended one of these servers, where such may have what nobody else can take: on connections of this worker, or of another.
-    fn second_burdened(
-        &self,
-        ask: &PendingRequest,
-        mut among: impl Iterator<Item = usize> + Clone,
-        cx: &Context,
-    ) -> Option<Second> {
-        let first = self.groups[usize::from(ask.upstream)].servers.first();
-        if let Some(index) = among.clone().find(|index| self.may_be_burdened(first + *index, cx)) {
-            return Some(Second { server: index as u16, worker: None });
-        }
-        if !self.may_cross(ask, cx) {
-            return None;
-        }
-        among.find_map(|index| {
-            let worker = self.ready_elsewhere(first + index, cx).filter(|_| self.is_last_resort(first + index, cx))?;
-            Some(Second { server: index as u16, worker: Some(worker) })
-        })
-    }
-
-    /// Another worker that has connections to the server of a request, or owns them, when it can't be reached from here.
-    fn same_elsewhere(&self, ask: &PendingRequest, cx: &Context) -> Option<Second> {
-        let server = self.server_index(ask);
-        let machine = &self.servers[server];
-        if !self.may_cross(ask, cx) || machine.limits.shared > 0 && !machine.unreachable {
-            return None;
-        }
-        let worker = self.able_elsewhere(server, cx).or_else(|| self.owner_elsewhere(server, cx))?;
-        Some(Second { server: ask.server, worker: Some(worker) })
-    }
-
-    /// Whether a request may go to another worker: not when the rest of its body arrives here, where it would be too late.
-    fn may_cross(&self, ask: &PendingRequest, cx: &Context) -> bool {
-        !ask.traits.has(RequestFlags::STREAMING) || ask.id.worker == cx.worker
     }
 
     /// To the connections of another worker: by way of the client's, which knows whether it is still wanted and where to
@@ -274,7 +159,7 @@ impl Upstreams {
         if ask.id.worker != cx.worker {
             self.mail_back(ask, Fate::Unserved, bytes, cx);
         } else {
-            self.quarantined_away |= ask.traits.has(RequestFlags::QUARANTINED);
+            self.isolation.note_away(&ask);
             let bytes = cx.write_to_post(cx.worker, bytes);
             cx.post(cx.worker, Mail::Move { worker, ask, bytes });
         }
@@ -283,7 +168,7 @@ impl Upstreams {
     /// A request goes back to the worker of its client, which finds another place for it.
     pub(super) fn mail_back(&mut self, ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
         // It gets in line there.
-        self.leave_quarantine(&ask, cx);
+        self.isolation.leave(&ask, cx);
         let bytes = cx.write_to_post(ask.id.worker, bytes);
         cx.post(ask.id.worker, Mail::Again { ask, fate, bytes });
     }
@@ -292,26 +177,16 @@ impl Upstreams {
     pub(crate) fn place_back(&mut self, mut ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
         ask.traits = ask.traits.without(RequestFlags::MAILED);
         if let Err(cause) = self.count_fate(&mut ask, fate, cx) {
-            return self.answer_fails(ask.id, cause, cx);
+            return cx.answer_fails(ask.id, cause);
         }
         let server = self.server_index(&ask);
         self.place_again(ask, bytes.to_vec(), cx);
         self.dispatch_group(server, cx);
     }
 
-    /// Whether what waits for a server without connections has somewhere to go, or nothing to wait for.
-    pub(super) fn should_evacuate(&self, server: ServerIndex, cx: &Context) -> bool {
-        let group = self.groups[usize::from(self.servers[server].upstream)].servers;
-        let is_up = |other: ServerIndex| {
-            let elsewhere = self.servers[other].standing.takes_new() && self.able_elsewhere(other, cx).is_some();
-            other != server && self.may_take(other, cx) || elsewhere
-        };
-        !self.servers[server].waiting.is_empty() && (!self.may_come_up(server, cx) || group.iter().any(is_up))
-    }
-
     /// The server can't be reached or is to get nothing more: what waits for it goes elsewhere, or fails.
     pub(super) fn evacuate(&mut self, server: ServerIndex, cx: &mut Context) {
-        let waiting = self.servers[server].waiting.take_all();
+        let waiting = self.pool.servers[server].waiting.take_all();
         cx.counters.queue_waiting.sub(waiting.len() as u64);
         for Waiting { ask, bytes } in waiting.into_iter().rev() {
             self.place_again(ask, bytes, cx);
@@ -319,29 +194,142 @@ impl Upstreams {
         self.dispatch_group(server, cx);
     }
 
-    fn is_backup(&self, server: ServerIndex, cx: &Context) -> bool {
-        let machine = &self.servers[server];
-        cx.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)].backup
-    }
-
     /// What waits for a server none of whose connections takes anything for now goes elsewhere, when another server has room that is
     /// no backup: one that is only busy is no reason for those.
     pub(super) fn relieve_queue(&mut self, server: ServerIndex, cx: &mut Context) {
-        let machine = &self.servers[server];
+        let machine = &self.pool.servers[server];
         if machine.waiting.is_empty() || !machine.is_held() {
             return;
         }
         let group = self.groups[usize::from(machine.upstream)].servers;
-        if group.iter().any(|other| other != server && self.servers[other].has_room() && !self.is_backup(other, cx)) {
+        if group
+            .iter()
+            .any(|other| other != server && self.pool.servers[other].has_room() && !self.view(cx).is_backup(other))
+        {
             self.evacuate(server, cx);
         }
     }
 
     /// Gives out what waits at any server of the same upstream.
     pub(super) fn dispatch_group(&mut self, server: ServerIndex, cx: &mut Context) {
-        let upstream = usize::from(self.servers[server].upstream);
+        let upstream = usize::from(self.pool.servers[server].upstream);
         for server in self.groups[upstream].servers.iter() {
             self.dispatch(server, cx);
         }
+    }
+}
+
+impl View<'_> {
+    /// The first of these servers that takes requests, here or, unless the order is strict, after all that do so here, at another
+    /// worker; else the same one, and if that may keep nothing, one that may come up; a suspended one rather than to wait.
+    fn second_place_among(&self, ask: &PendingRequest, order: &[usize], strictly: bool) -> Result<Second, Cause> {
+        let (first, old) = (self.groups[usize::from(ask.upstream)].servers.first(), usize::from(ask.server));
+        let here = |index: usize| Second { server: index as u16, worker: None };
+        let at_once = if strictly { 1 } else { order.len().max(1) };
+        if let Some(found) = order.chunks(at_once).find_map(|some| self.second_up(ask, some)) {
+            return Ok(found);
+        }
+        let machine = &self.servers[first + old];
+        let stays = machine.standing.keeps_waiting();
+        let same = if stays { self.same_elsewhere(ask) } else { None };
+        let is_up = self.able_elsewhere(first + old).is_some();
+        if is_up && let Some(found) = same {
+            return Ok(found);
+        }
+        let order = order.iter().copied();
+        if !stays && let Some(index) = order.clone().find(|index| self.may_await(first + *index)) {
+            return Ok(here(index));
+        }
+        if machine.ready == 0
+            && !self.is_hopeful(first + old)
+            && let Some(found) = self.second_burdened(ask, order)
+        {
+            return Ok(found);
+        }
+        if let Some(found) = same {
+            return Ok(found);
+        }
+        let may_wait = machine.limits.shared > 0 && (machine.ready > 0 || self.may_come_up(first + old));
+        if may_wait { Ok(here(old)) } else { Err(self.why_not(ask.upstream)) }
+    }
+
+    /// The same server for a session that is bound to it: on this worker's connections, or on another's.
+    fn second_place_of_bound(&self, ask: &PendingRequest) -> Result<Second, Cause> {
+        let server = self.server_index(ask);
+        let machine = &self.servers[server];
+        let here = Second { server: ask.server, worker: None };
+        if !machine.standing.accepts_bound() {
+            return Err(self.refusal(ask));
+        }
+        if machine.ready > 0 || self.is_hopeful(server) {
+            return Ok(here);
+        }
+        let elsewhere = if machine.standing.keeps_waiting() { self.same_elsewhere(ask) } else { None };
+        let waits = machine.limits.shared > 0 && self.may_come_up(server);
+        elsewhere.or(waits.then_some(here)).ok_or_else(|| self.refusal(ask))
+    }
+
+    /// Whether one of this worker's own connections to a suspended server may have what nobody else can take.
+    fn may_be_burdened(&self, server: ServerIndex) -> bool {
+        let here = &self.servers[server];
+        self.is_last_resort(server) && here.ready > 0 && !here.is_full()
+    }
+
+    /// The first of these servers that takes requests on connections of this worker, or of another.
+    fn second_up(&self, ask: &PendingRequest, among: &[usize]) -> Option<Second> {
+        let first = self.groups[usize::from(ask.upstream)].servers.first();
+        let mut here = among.iter().copied().filter(|index| self.may_take(first + *index));
+        let free =
+            here.clone().find(|index| !self.servers[first + *index].is_held() && !self.is_backup(first + *index));
+        if let Some(index) = free.or_else(|| here.next()) {
+            return Some(Second { server: index as u16, worker: None });
+        }
+        if !self.may_cross(ask) {
+            return None;
+        }
+        let takes = |index: &&usize| self.servers[first + **index].standing.takes_new();
+        among.iter().filter(takes).find_map(|index| {
+            let worker = self.able_elsewhere(first + *index)?;
+            Some(Second { server: *index as u16, worker: Some(worker) })
+        })
+    }
+
+    /// A suspended one of these servers, where such may have what nobody else can take: on connections of this worker, or of another.
+    fn second_burdened(&self, ask: &PendingRequest, mut among: impl Iterator<Item = usize> + Clone) -> Option<Second> {
+        let first = self.groups[usize::from(ask.upstream)].servers.first();
+        if let Some(index) = among.clone().find(|index| self.may_be_burdened(first + *index)) {
+            return Some(Second { server: index as u16, worker: None });
+        }
+        if !self.may_cross(ask) {
+            return None;
+        }
+        among.find_map(|index| {
+            let worker = self.ready_elsewhere(first + index).filter(|_| self.is_last_resort(first + index))?;
+            Some(Second { server: index as u16, worker: Some(worker) })
+        })
+    }
+
+    /// Another worker that has connections to the server of a request, or owns them, when it can't be reached from here.
+    fn same_elsewhere(&self, ask: &PendingRequest) -> Option<Second> {
+        let server = self.server_index(ask);
+        let machine = &self.servers[server];
+        if !self.may_cross(ask) || machine.limits.shared > 0 && !machine.unreachable {
+            return None;
+        }
+        let worker = self.able_elsewhere(server).or_else(|| self.owner_elsewhere(server))?;
+        Some(Second { server: ask.server, worker: Some(worker) })
+    }
+
+    /// Whether a request may go to another worker: not when the rest of its body arrives here, where it would be too late.
+    fn may_cross(&self, ask: &PendingRequest) -> bool {
+        !ask.traits.has(RequestFlags::STREAMING) || ask.id.worker == self.cx.worker
+    }
+
+    /// Whether a request that goes again stays with the server to which it is bound. One that lost two connections there is
+    /// better asked elsewhere, if it may be.
+    pub(super) fn stays_bound(&self, ask: &PendingRequest) -> bool {
+        let tied =
+            ask.traits.has(RequestFlags::BOUND) || ask.tries < 2 && ask.bound != NOBODY && self.is_bound_usable(ask);
+        tied && ask.bound == ask.server
     }
 }

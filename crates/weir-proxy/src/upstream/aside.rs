@@ -6,6 +6,7 @@
 //! clients could also wait in a circle.
 
 use super::Upstreams;
+use super::pool::Pool;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
 use crate::ending::UpstreamEnd;
@@ -26,18 +27,9 @@ pub(super) fn keeps_up(slow: &PendingRequest, other: &PendingRequest) -> bool {
 }
 
 impl Upstreams {
-    /// The reading of a connection was stopped: looks again later whether it still is.
-    pub(super) fn watch_stall(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        (link.paused_us, link.yields, link.stalled) = (cx.now_us, false, false);
-        if link.owner.is_none() && link.stall_due_us == u64::MAX && link.is_ready() {
-            self.arm_stall(index, cx.now_us + STALL_US, cx);
-        }
-    }
-
-    /// The time of [`Upstreams::watch_stall`] is up.
+    /// The time of [`Pool::watch_stall`] is up.
     pub(super) fn check_stall(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         link.stall_due_us = u64::MAX;
         if !link.paused {
             return self.check_queue(index, cx);
@@ -45,14 +37,14 @@ impl Upstreams {
         let due_us = link.paused_us + STALL_US;
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
         if due_us > cx.now_us {
-            self.arm_stall(index, due_us, cx);
+            self.pool.arm_stall(index, due_us, cx);
             return;
         }
         let behind = link.entries.iter().skip(1).any(|entry| !entry.cancelled && keeps_up(&front, &entry.ask));
-        let machine = &mut self.servers[link.server];
+        let machine = &mut self.pool.servers[link.server];
         let awaited = machine.waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
         if !behind && !awaited {
-            self.arm_stall(index, cx.now_us + STALL_US, cx);
+            self.pool.arm_stall(index, cx.now_us + STALL_US, cx);
             return;
         }
         cx.counters.set_aside.add(u64::from(!link.stalled));
@@ -65,34 +57,18 @@ impl Upstreams {
             // Another one may be made in its place.
             self.dispatch(server, cx);
         }
-        self.arm_stall(index, cx.now_us + STALL_US, cx);
-    }
-
-    /// Connections whose clients do not read, while requests of others wait, may have others made in their place.
-    pub(super) fn yield_paused(&mut self, server: ServerIndex, cx: &Context) {
-        for index in self.servers[server].paused() {
-            let link = self.links.at_mut(index);
-            let Some(front) = link.entries.front().map(|entry| entry.ask) else { continue };
-            let machine = &mut self.servers[server];
-            link.yields = machine.waiting.iter().take(YIELD_MAX).any(|waiting| keeps_up(&front, &waiting.ask));
-            machine.refresh(link, cx.now_us);
-        }
-    }
-
-    pub(super) fn arm_stall(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
-        self.links.at_mut(index).stall_due_us = due_us;
-        self.arm_link(index, due_us, cx);
+        self.pool.arm_stall(index, cx.now_us + STALL_US, cx);
     }
 
     /// Requests that the slow answer keeps up are sent again elsewhere.
     fn move_on(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         let server = link.server;
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
         let moved = link.take_behind(|ask| keeps_up(&front, ask));
         let count = moved.len() as u64;
         cx.counters.resends.add(count);
-        self.servers[server].stats.resends.add(count);
+        self.pool.servers[server].stats.resends.add(count);
         self.send_elsewhere(moved, cx);
         self.dispatch_group(server, cx);
     }
@@ -109,16 +85,43 @@ impl Upstreams {
     /// Puts another connection into the place of one that left the pool, to be made when it is needed.
     pub(super) fn replace_link(&mut self, server: ServerIndex, position: u32, why: UpstreamEnd, cx: &mut Context) {
         let mut fresh = UpstreamConn::new(server, position, u64::MAX);
-        let old = self.links.at(self.servers[server].links[position as usize]);
+        let old = self.pool.links.at(self.pool.servers[server].links[position as usize]);
         fresh.closes = old.closes;
         fresh.note_close(why);
         (fresh.due_us, fresh.since_us) = (cx.now_us, cx.now_us);
-        let (fresh, _) = self.links.insert(fresh);
-        self.servers[server].links[position as usize] = fresh;
-        let link = self.links.at_mut(fresh);
-        self.servers[server].refresh(link, cx.now_us);
-        self.publish_ready(server, cx);
-        self.keep_least(server, cx);
+        let (fresh, _) = self.pool.links.insert(fresh);
+        self.pool.servers[server].links[position as usize] = fresh;
+        let link = self.pool.links.at_mut(fresh);
+        self.pool.servers[server].refresh(link, cx.now_us);
+        self.pool.publish(server, cx);
+        self.pool.keep_least(server, cx);
         self.dispatch(server, cx);
+    }
+}
+
+impl Pool {
+    /// The reading of a connection was stopped: looks again later whether it still is.
+    pub(super) fn watch_stall(&mut self, index: ConnKey, cx: &mut Context) {
+        let link = self.links.at_mut(index);
+        (link.paused_us, link.yields, link.stalled) = (cx.now_us, false, false);
+        if link.owner.is_none() && link.stall_due_us == u64::MAX && link.is_ready() {
+            self.arm_stall(index, cx.now_us + STALL_US, cx);
+        }
+    }
+
+    /// Connections whose clients do not read, while requests of others wait, may have others made in their place.
+    pub(super) fn yield_paused(&mut self, server: ServerIndex, cx: &Context) {
+        for index in self.servers[server].paused() {
+            let link = self.links.at_mut(index);
+            let Some(front) = link.entries.front().map(|entry| entry.ask) else { continue };
+            let machine = &mut self.servers[server];
+            link.yields = machine.waiting.iter().take(YIELD_MAX).any(|waiting| keeps_up(&front, &waiting.ask));
+            machine.refresh(link, cx.now_us);
+        }
+    }
+
+    pub(super) fn arm_stall(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
+        self.links.at_mut(index).stall_due_us = due_us;
+        self.arm_link(index, due_us, cx);
     }
 }

@@ -4,6 +4,7 @@
 use super::Upstreams;
 use super::connection::{LinkState, UpstreamConn};
 use super::entry::Entry;
+use super::pool::Pool;
 use super::server::STALLED_MAX;
 use crate::base::check::{at_most, equal};
 use crate::base::keys::ClientKey;
@@ -15,39 +16,38 @@ use crate::request::pending_request::ExchangeId;
 const RECEIVE_BYTES_MAX: usize = 64 * 1024;
 
 impl Upstreams {
-    /// Looks for states that can't be.
-    ///
-    /// # Errors
-    /// The first promise that is broken, in words.
-    pub(crate) fn audit(&self, cx: &Context) -> Result<(), String> {
-        self.audit_servers()?;
-        for index in self.links.keys() {
-            self.audit_link(self.links.at(index), cx).map_err(|text| format!("upstream connection {index}: {text}"))?;
-        }
-        self.audit_private()?;
-        self.audit_gauges(cx)
-    }
-
     /// Looks for queues that hold more bytes than docs/buffers.md allows.
     ///
     /// # Errors
     /// The first bound that is passed, in words.
     pub(crate) fn audit_bytes(&self) -> Result<(), String> {
-        for link in self.links.keys().map(|index| self.links.at(index)) {
-            at_most("bytes of a body for a server", link.body.len(), HIGH_BYTES + 4 * RECEIVE_BYTES_MAX)?;
+        self.pool.audit_bytes()
+    }
+
+    /// Looks for states that can't be.
+    ///
+    /// # Errors
+    /// The first promise that is broken, in words.
+    pub(crate) fn audit(&self, cx: &Context) -> Result<(), String> {
+        self.pool.audit_servers()?;
+        for index in self.pool.links.keys() {
+            self.pool
+                .audit_link(self.pool.links.at(index), cx)
+                .map_err(|text| format!("upstream connection {index}: {text}"))?;
         }
-        Ok(())
+        self.audit_private()?;
+        self.audit_gauges(cx)
     }
 
     /// All requests that are here and whose answers somebody wants, as often as they are.
     pub(crate) fn carried(&self) -> Vec<ExchangeId> {
         let mut all = Vec::new();
-        for link in self.links.keys().map(|index| self.links.at(index)) {
+        for link in self.pool.links.keys().map(|index| self.pool.links.at(index)) {
             all.extend(link.entries.iter().filter(|entry| !entry.cancelled).map(|entry| entry.ask.id));
             all.extend(link.peer);
         }
-        let waiting = self.servers.iter().flat_map(|server| server.waiting.iter());
-        let quarantined = self.groups.iter().flat_map(|group| group.quarantine.waiting.iter());
+        let waiting = self.pool.servers.iter().flat_map(|server| server.waiting.iter());
+        let quarantined = self.isolation.waiting();
         all.extend(waiting.chain(quarantined).map(|waiting| waiting.ask.id));
         all.extend(self.approaches().map(|approach| approach.waiting.ask.id));
         all
@@ -60,9 +60,9 @@ impl Upstreams {
 
     /// Connections of clients are known to their clients, and only to those.
     fn audit_private(&self) -> Result<(), String> {
-        for index in self.links.keys() {
-            let (link, name) = (self.links.at(index), (index, self.links.generation(index)));
-            let Some(owner) = link.owner.filter(|_| link.state != LinkState::Tunnel) else { continue };
+        for index in self.pool.links.keys() {
+            let (link, name) = (self.pool.links.at(index), (index, self.pool.links.generation(index)));
+            let Some(owner) = link.owner.filter(|_| link.state() != LinkState::Tunnel) else { continue };
             let own = self.private.get(owner.client);
             let kept = own.is_some_and(|own| own.links.iter().any(|link| (link.index, link.generation) == name));
             let tried = own.and_then(|own| own.approach.as_ref()).is_some_and(|one| one.attempts.contains(&name));
@@ -75,15 +75,23 @@ impl Upstreams {
     }
 
     fn audit_gauges(&self, cx: &Context) -> Result<(), String> {
-        let quarantined: usize = self.groups.iter().map(|group| group.quarantine.waiting.len()).sum();
-        let waiting = quarantined
+        let waiting = self.isolation.waiting().count()
             + self.approaches().count()
-            + self.servers.iter().map(|server| server.waiting.len()).sum::<usize>();
-        let asked: usize = self.servers.iter().map(|server| server.inflight as usize).sum();
-        let ready: usize = self.servers.iter().map(|server| server.ready as usize).sum();
+            + self.pool.servers.iter().map(|server| server.waiting.len()).sum::<usize>();
+        let asked: usize = self.pool.servers.iter().map(|server| server.inflight as usize).sum();
+        let ready: usize = self.pool.servers.iter().map(|server| server.ready as usize).sum();
         equal("queue_waiting", cx.counters.queue_waiting.get() as usize, waiting)?;
         equal("in_flight", cx.counters.in_flight.get() as usize, asked)?;
         equal("upstream_connections", cx.counters.upstream_connections.get() as usize, ready)
+    }
+}
+
+impl Pool {
+    fn audit_bytes(&self) -> Result<(), String> {
+        for link in self.links.keys().map(|index| self.links.at(index)) {
+            at_most("bytes of a body for a server", link.body.len(), HIGH_BYTES + 4 * RECEIVE_BYTES_MAX)?;
+        }
+        Ok(())
     }
 
     fn audit_servers(&self) -> Result<(), String> {
@@ -94,7 +102,7 @@ impl Upstreams {
             let asked: usize = mine().map(|link| link.entries.len()).sum();
             equal("connections that are up", ready, server.ready as usize)?;
             equal("requests on connections", asked, server.inflight as usize)?;
-            let pooled = || mine().filter(|link| link.owner.is_none() && link.state != LinkState::Tunnel);
+            let pooled = || mine().filter(|link| link.owner.is_none() && link.state() != LinkState::Tunnel);
             equal("connections of the pool", pooled().count(), server.links.len())?;
             let made = pooled().filter(|link| link.is_ready() || link.is_coming()).count() as u32;
             at_most("connections", made as usize, (server.limits.all + STALLED_MAX) as usize)?;
@@ -110,7 +118,7 @@ impl Upstreams {
     fn audit_link(&self, link: &UpstreamConn, cx: &Context) -> Result<(), String> {
         let plan = &cx.plan.upstreams[usize::from(self.servers[link.server].upstream)];
         at_most("unanswered requests", link.entries.len(), plan.queue_size as usize)?;
-        if link.state == LinkState::Tunnel {
+        if link.state() == LinkState::Tunnel {
             return Ok(());
         }
         let unfollowed = |entry: &Entry| entry.ask.traits.is_unfollowed();

@@ -49,17 +49,16 @@ impl Upstreams {
 
     /// All lines in which requests wait.
     pub(super) fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
-        let quarantined = self.groups.iter_mut().map(|group| &mut group.quarantine.waiting);
-        self.servers.iter_mut().flat_map(|server| server.waiting.queues()).chain(quarantined)
+        self.pool.servers.iter_mut().flat_map(|server| server.waiting.queues()).chain(self.isolation.queues())
     }
 
     /// The connection that carries a request, where that is known: to its client's side, or because it is the client's own.
     fn known_carrier(&self, id: ExchangeId, client: ClientName, link: Option<LinkId>, cx: &Context) -> Option<ConnKey> {
-        let named = link.filter(|link| self.links.holds(link.index, link.generation)).map(|link| link.index);
+        let named = link.filter(|link| self.pool.links.holds(link.index, link.generation)).map(|link| link.index);
         let own = self.private.get(client.slot()).filter(|_| id.worker == cx.worker);
         let own = own.map_or(&[][..], |own| &own.links);
         let mut all = named.into_iter().chain(own.iter().map(|link| link.index));
-        all.find(|index| carries(self.links.at(*index), id))
+        all.find(|index| carries(self.pool.links.at(*index), id))
     }
 
     /// Finds what was cancelled in this turn among what connections carry.
@@ -68,8 +67,8 @@ impl Upstreams {
         // Its connection may have ended meanwhile.
         all.retain(|id, _| !self.cancel_waiting(*id, cx));
         let mut hard = Vec::new();
-        for index in self.links.keys().collect::<Vec<_>>() {
-            let link = self.links.at_mut(index);
+        for index in self.pool.links.keys().collect::<Vec<_>>() {
+            let link = self.pool.links.at_mut(index);
             let of_tunnel = link.peer.into_iter().filter_map(|id| Some((id, *all.get(&id)?)));
             hard.extend(of_tunnel.map(|(id, hard)| (index, id, hard)));
             for entry in link.entries.iter_mut().filter(|entry| !entry.cancelled) {
@@ -87,8 +86,8 @@ impl Upstreams {
 
     /// The same for a request on this connection.
     fn cancel_on(&mut self, index: ConnKey, id: ExchangeId, hard: bool, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        if link.state == LinkState::Tunnel {
+        let link = self.pool.links.at_mut(index);
+        if link.state() == LinkState::Tunnel {
             self.leave_tunnel(index, cx);
             return;
         }
@@ -96,11 +95,11 @@ impl Upstreams {
             entry.cancelled = true;
         }
         // What stands in front is answered first: its clients have nothing to do with this one.
-        let in_front = self.links.at(index).entries.iter().take_while(|entry| entry.ask.id != id);
+        let in_front = self.pool.links.at(index).entries.iter().take_while(|entry| entry.ask.id != id);
         let wanted = in_front.filter(|entry| !entry.cancelled).count();
         if hard && wanted == 0 {
             // Later, because this may be called from the middle of another change.
-            self.doomed.push((index, self.links.generation(index)));
+            self.doomed.push((index, self.pool.links.generation(index)));
         }
     }
 }

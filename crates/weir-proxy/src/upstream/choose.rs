@@ -7,128 +7,29 @@
 use bytes::Bytes;
 
 use super::Upstreams;
-use crate::base::keys::{ConnKey, ServerIndex};
-use crate::cause::Cause;
+use super::pool::Pool;
+use super::view::View;
+use crate::base::keys::ServerIndex;
 use crate::context::Context;
 use crate::placement::balance::{Balance, Finding, Statistic};
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
-use crate::upstream::connection::LinkState;
-
-/// A connect under way for less than this is waited for rather than using a backup.
-const COMING_US: u64 = 50_000;
 
 impl Upstreams {
     /// The server for this request, as an index in its upstream; None when none comes into question.
     pub(super) fn choose(&mut self, ask: &PendingRequest, cx: &Context) -> Option<u16> {
         let upstream = usize::from(ask.upstream);
         if ask.bound != NOBODY {
-            let is_usable = self.is_bound_usable(ask, cx);
+            let is_usable = self.view(cx).is_bound_usable(ask);
             if is_usable || ask.traits.has(RequestFlags::BOUND) {
                 return is_usable.then_some(ask.bound);
             }
         }
-        // Taken out for the time of the choice, because the choice looks at everything else.
-        let Some(mut balance) = self.groups[upstream].balance.take() else {
+        if self.balances[upstream].is_none() {
             let only = self.groups[upstream].servers.first();
-            let usable = self.servers[only].standing.takes_new()
-                || self.is_last_resort(only, cx) && (self.is_reachable(only, cx) || self.may_be_awaited(only, cx));
-            return usable.then_some(0);
-        };
-        self.prepare(&mut balance, upstream, cx);
-        let chosen = self.choose_by(&mut balance, ask, key_of(ask), cx);
-        self.groups[upstream].balance = Some(balance);
-        chosen.map(|index| index as u16)
-    }
-
-    /// Those that can take it now, then backups that can; those that will be able at once; suspended ones, where the
-    /// configuration wants them tried; those that may come up, here or at the worker that owns them.
-    fn choose_by(&self, balance: &mut Balance, ask: &PendingRequest, key: Option<u64>, cx: &Context) -> Option<usize> {
-        let group = &self.groups[usize::from(ask.upstream)];
-        let (first, suspended) = (group.servers.first(), group.suspended > 0);
-        let last_resort = |server| suspended && self.is_last_resort(server, cx);
-        let chosen = self.choose_now(balance, false, first, ask, key, cx);
-        if chosen.is_some() {
-            return chosen;
+            return self.view(cx).is_only_usable(only).then_some(0);
         }
-        if balance.has_backups() {
-            let chosen = balance
-                .pick(false, key, |at| self.servers[first + at].standing.takes_new() && self.is_coming(first + at, cx));
-            let chosen = chosen.or_else(|| self.choose_now(balance, true, first, ask, key, cx));
-            if chosen.is_some() {
-                return chosen;
-            }
-        }
-        pick_either(balance, key, |at| self.servers[first + at].failures == 0 && self.may_await(first + at, cx))
-            .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.is_reachable(first + at, cx)))
-            .or_else(|| pick_either(balance, key, |at| self.may_await(first + at, cx)))
-            .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.may_be_awaited(first + at, cx)))
-            .or_else(|| pick_either(balance, key, |at| self.owner_may_await(first + at, cx)))
-    }
-
-    /// Whether the server to which a session is bound can have its request. Where it may have no other, it may wait.
-    pub(super) fn is_bound_usable(&self, ask: &PendingRequest, cx: &Context) -> bool {
-        let server = self.groups[usize::from(ask.upstream)].servers.first() + usize::from(ask.bound);
-        self.servers[server].standing.accepts_bound()
-            && (self.is_reachable(server, cx)
-                || self.is_coming(server, cx)
-                || ask.traits.has(RequestFlags::BOUND) && self.may_be_awaited(server, cx))
-    }
-
-    /// Whether a request may wait for this server's next connect, here or at the worker that owns its connections.
-    fn may_be_awaited(&self, server: ServerIndex, cx: &Context) -> bool {
-        self.may_come_up(server, cx) || self.owner_elsewhere(server, cx).is_some()
-    }
-
-    /// Whether a request that goes again stays with the server to which it is bound. One that lost two connections there is
-    /// better asked elsewhere, if it may be.
-    pub(super) fn stays_bound(&self, ask: &PendingRequest, cx: &Context) -> bool {
-        let tied = ask.traits.has(RequestFlags::BOUND)
-            || ask.tries < 2 && ask.bound != NOBODY && self.is_bound_usable(ask, cx);
-        tied && ask.bound == ask.server
-    }
-
-    /// Why no server takes a request.
-    pub(super) fn refusal(&self, ask: &PendingRequest, cx: &Context) -> Cause {
-        if !ask.traits.has(RequestFlags::BOUND) {
-            return self.why_not(ask.upstream, cx);
-        }
-        let server = self.groups[usize::from(ask.upstream)].servers.first() + usize::from(ask.bound);
-        let up = self.servers[server].ready > 0 || self.able_elsewhere(server, cx).is_some();
-        match self.servers[server].standing.accepts_bound() {
-            false => Cause::NoHealthyServer,
-            true if up => Cause::QueueFull,
-            true => Cause::NoServer,
-        }
-    }
-
-    /// The line that binds the session of a request to the server that answers it, unless it is bound to that already.
-    pub(super) fn binding(&self, ask: &PendingRequest, server: ServerIndex, cx: &Context) -> Option<Bytes> {
-        let sticky = cx.plan.upstreams[usize::from(ask.upstream)].sticky.as_ref()?;
-        let answers = self.servers[server].index;
-        if ask.bound == answers { None } else { sticky.line(answers).cloned() }
-    }
-
-    /// Among those that can take it now.
-    fn choose_now(
-        &self,
-        balance: &mut Balance,
-        backup: bool,
-        first: ServerIndex,
-        ask: &PendingRequest,
-        key: Option<u64>,
-        cx: &Context,
-    ) -> Option<usize> {
-        if !balance.may_roam() {
-            return balance.pick(backup, key, |at| self.is_up(first + at, cx));
-        }
-        let idle = |at: usize| self.servers[first + at].has_empty() && self.is_up(first + at, cx);
-        let alone = !ask.traits.has(RequestFlags::PIPELINABLE);
-        let found = if alone { balance.pick(backup, key, idle) } else { None };
-        found
-            .or_else(|| {
-                balance.pick(backup, key, |at| !self.servers[first + at].is_held() && self.is_up(first + at, cx))
-            })
-            .or_else(|| balance.pick(backup, key, |at| self.is_up(first + at, cx)))
+        let (balance, view) = self.choice(upstream, cx)?;
+        view.choose_by(balance, ask, key_of(ask)).map(|index| index as u16)
     }
 
     /// Where a request may go again, as indexes in its upstream, the best first, backups last. True: the order matters more than
@@ -139,15 +40,13 @@ impl Upstreams {
     pub(super) fn order_again(&mut self, ask: &PendingRequest, order: &mut Vec<usize>, cx: &Context) -> bool {
         let (upstream, old) = (usize::from(ask.upstream), usize::from(ask.server));
         order.clear();
-        let balance = &mut self.groups[upstream].balance;
         if let Some(key) = key_of(ask)
-            && let Some(mut balance) = balance.take_if(|balance| !balance.may_roam())
+            && self.balances[upstream].as_ref().is_some_and(|balance| !balance.may_roam())
+            && let Some((balance, view)) = self.choice(upstream, cx)
         {
-            self.prepare(&mut balance, upstream, cx);
-            let first = self.groups[upstream].servers.first();
+            let first = view.groups[upstream].servers.first();
             let failed = ask.tries > 0 || ask.traits.has(RequestFlags::MOVED);
-            balance.order_behind(key, failed.then_some(old), |at| self.is_up(first + at, cx), order);
-            self.groups[upstream].balance = Some(balance);
+            balance.order_behind(key, failed.then_some(old), |at| view.is_up(first + at), order);
             return true;
         }
         let servers = &cx.plan.upstreams[upstream].servers;
@@ -156,36 +55,95 @@ impl Upstreams {
         false
     }
 
-    /// Whether a server that has not failed is being connected to and can be expected at once.
-    fn is_coming(&self, server: ServerIndex, cx: &Context) -> bool {
-        let machine = &self.servers[server];
-        let patience_us = cx.plan.upstreams[usize::from(machine.upstream)].connect_timeout_us;
-        let young = |link: &ConnKey| match self.links.at(*link).state {
-            LinkState::Connecting { deadline_us } => cx.now_us + patience_us < deadline_us + COMING_US,
-            LinkState::Down { retry_us } => retry_us <= cx.now_us,
-            _ => false,
-        };
-        machine.failures == 0 && !machine.is_full() && machine.links.iter().any(young)
+    /// The method of an upstream of several servers, which knows all that it needs to, and what it chooses from.
+    fn choice<'a>(&'a mut self, upstream: usize, cx: &'a Context) -> Option<(&'a mut Balance, View<'a>)> {
+        if self.balances[upstream].as_ref()?.is_due(cx.now_us) {
+            let servers = self.groups[upstream].servers;
+            servers.iter().for_each(|server| self.pool.publish_response(server, cx));
+        }
+        let Upstreams { pool: Pool { links, servers, hints, .. }, groups, balances, .. } = self;
+        let view = View { links, servers, groups, hints, cx };
+        let balance = balances[upstream].as_deref_mut()?;
+        view.prepare(balance, upstream);
+        Some((balance, view))
     }
 
-    /// Whether a connection to a server can be made where none is up, as far as is known: no connect is overdue.
-    pub(super) fn is_hopeful(&self, server: ServerIndex, cx: &Context) -> bool {
-        let machine = &self.servers[server];
-        let is_overdue = |link: &ConnKey| {
-            let link = self.links.at(*link);
-            matches!(link.state, LinkState::Connecting { .. }) && cx.now_us >= link.since_us + COMING_US
-        };
-        machine.is_hopeful() && !machine.links.iter().any(is_overdue)
+    /// Lets the other workers know how much this one has at each server.
+    pub(super) fn publish_loads(&self, cx: &Context) {
+        if !self.shares_loads {
+            return;
+        }
+        for server in self.pool.servers.keys().iter() {
+            self.pool.hints.shared().set_load(server, usize::from(cx.worker), self.pool.servers[server].load());
+        }
+    }
+
+    /// Whether any upstream is balanced by what workers tell each other of their loads.
+    pub(super) fn must_share_loads(&self, cx: &Context) -> bool {
+        cx.workers > 1 && self.balances.iter().flatten().any(|balance| balance.uses_loads())
+    }
+}
+
+impl View<'_> {
+    /// Whether the only server of an upstream can have a request.
+    #[inline]
+    fn is_only_usable(&self, server: ServerIndex) -> bool {
+        self.servers[server].standing.takes_new()
+            || self.is_last_resort(server) && (self.is_reachable(server) || self.may_be_awaited(server))
+    }
+
+    /// Those that can take it now, then backups that can; those that will be able at once; suspended ones, where the
+    /// configuration wants them tried; those that may come up, here or at the worker that owns them.
+    fn choose_by(&self, balance: &mut Balance, ask: &PendingRequest, key: Option<u64>) -> Option<usize> {
+        let group = &self.groups[usize::from(ask.upstream)];
+        let (first, suspended) = (group.servers.first(), group.suspended > 0);
+        let last_resort = |server| suspended && self.is_last_resort(server);
+        let chosen = self.choose_now(balance, false, first, ask, key);
+        if chosen.is_some() {
+            return chosen;
+        }
+        if balance.has_backups() {
+            let chosen = balance
+                .pick(false, key, |at| self.servers[first + at].standing.takes_new() && self.is_coming(first + at));
+            let chosen = chosen.or_else(|| self.choose_now(balance, true, first, ask, key));
+            if chosen.is_some() {
+                return chosen;
+            }
+        }
+        pick_either(balance, key, |at| self.servers[first + at].failures == 0 && self.may_await(first + at))
+            .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.is_reachable(first + at)))
+            .or_else(|| pick_either(balance, key, |at| self.may_await(first + at)))
+            .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.may_be_awaited(first + at)))
+            .or_else(|| pick_either(balance, key, |at| self.owner_may_await(first + at)))
+    }
+
+    /// Among those that can take it now.
+    fn choose_now(
+        &self,
+        balance: &mut Balance,
+        backup: bool,
+        first: ServerIndex,
+        ask: &PendingRequest,
+        key: Option<u64>,
+    ) -> Option<usize> {
+        if !balance.may_roam() {
+            return balance.pick(backup, key, |at| self.is_up(first + at));
+        }
+        let idle = |at: usize| self.servers[first + at].has_empty() && self.is_up(first + at);
+        let alone = !ask.traits.has(RequestFlags::PIPELINABLE);
+        let found = if alone { balance.pick(backup, key, idle) } else { None };
+        found
+            .or_else(|| balance.pick(backup, key, |at| !self.servers[first + at].is_held() && self.is_up(first + at)))
+            .or_else(|| balance.pick(backup, key, |at| self.is_up(first + at)))
     }
 
     /// Gives the method what it needs to know.
-    fn prepare(&mut self, balance: &mut Balance, upstream: usize, cx: &Context) {
-        let servers = self.groups[upstream].servers;
+    fn prepare(&self, balance: &mut Balance, upstream: usize) {
+        let (servers, cx) = (self.groups[upstream].servers, self.cx);
         let worker = usize::from(cx.worker);
         if balance.is_due(cx.now_us) {
-            servers.iter().for_each(|server| self.publish_response(server, cx));
             let by = cx.plan.upstreams[upstream].balance.statistic();
-            balance.reweigh(cx.now_us, |at| self.finding(servers.first() + at, by, cx));
+            balance.reweigh(cx.now_us, |at| self.finding(servers.first() + at, by));
         }
         let turn = cx.counters.turns.get();
         if balance.wants_loads(turn) {
@@ -196,13 +154,33 @@ impl Upstreams {
         }
     }
 
-    fn finding(&self, server: ServerIndex, by: Option<Statistic>, cx: &Context) -> Finding {
-        let response_us = by.and_then(|by| self.hints.shared().response_us(server, by, cx.now_us));
+    fn finding(&self, server: ServerIndex, by: Option<Statistic>) -> Finding {
+        let response_us = by.and_then(|by| self.hints.shared().response_us(server, by, self.cx.now_us));
         let elsewhere_us = self.hints.shared().recovered_us(server);
         Finding { recovered_us: self.servers[server].recovered_us.max(elsewhere_us), response_us }
     }
 
+    /// The cookie that binds the session of a request to the server that answers it, unless it is bound to that already.
+    #[inline]
+    pub(super) fn binding(&self, ask: &PendingRequest, server: ServerIndex) -> Option<Bytes> {
+        let sticky = self.cx.plan.upstreams[usize::from(ask.upstream)].sticky.as_ref()?;
+        let answers = self.servers[server].index;
+        if ask.bound == answers { None } else { sticky.cookie(answers).cloned() }
+    }
+}
+
+fn key_of(ask: &PendingRequest) -> Option<u64> {
+    (ask.key != 0).then_some(ask.key)
+}
+
+/// Among all that are usable, backups last.
+fn pick_either(balance: &mut Balance, key: Option<u64>, usable: impl Fn(usize) -> bool) -> Option<usize> {
+    balance.pick(false, key, &usable).or_else(|| balance.pick(true, key, &usable))
+}
+
+impl Pool {
     /// Lets all workers know how long a server takes for this one's requests.
+    #[inline]
     pub(super) fn publish_response(&mut self, server: ServerIndex, cx: &Context) {
         let now_us = cx.now_us;
         let machine = &mut self.servers[server];
@@ -218,34 +196,9 @@ impl Upstreams {
         self.hints.shared().set_response(server, usize::from(cx.worker), response_us, samples, now_us);
     }
 
-    /// Lets the other workers know how much this one has at each server.
-    pub(super) fn publish_loads(&self, cx: &Context) {
-        if !self.shares_loads {
-            return;
-        }
-        for server in self.servers.keys().iter() {
-            self.hints.shared().set_load(server, usize::from(cx.worker), self.servers[server].load());
-        }
-    }
-
     /// A server takes requests again after it had been away: its slow start begins, on all workers.
     pub(super) fn server_recovered(&mut self, server: ServerIndex, cx: &Context) {
         self.servers[server].recovered(cx.now_us);
         self.hints.shared().set_recovered(server, cx.now_us);
     }
-
-    /// Whether any upstream is balanced by what workers tell each other of their loads.
-    pub(super) fn must_share_loads(&self, cx: &Context) -> bool {
-        let by_load = |group: &super::Group| group.balance.as_ref().is_some_and(|balance| balance.uses_loads());
-        cx.workers > 1 && self.groups.iter().any(by_load)
-    }
-}
-
-fn key_of(ask: &PendingRequest) -> Option<u64> {
-    (ask.key != 0).then_some(ask.key)
-}
-
-/// Among all that are usable, backups last.
-fn pick_either(balance: &mut Balance, key: Option<u64>, usable: impl Fn(usize) -> bool) -> Option<usize> {
-    balance.pick(false, key, &usable).or_else(|| balance.pick(true, key, &usable))
 }

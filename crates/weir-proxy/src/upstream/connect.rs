@@ -2,15 +2,18 @@
 //! that is down looked for every second (stage forward). docs/semantics.md §3, §4.
 
 use super::Upstreams;
+use super::judge::judge_of;
 use super::loss::{ABRUPT_US, Loss};
 use super::orders::NEVER_US;
+use super::pool::{Event, Pool};
+use super::view::View;
 use crate::action::Action;
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::context::Context;
-use crate::ending::{Timeout, UpstreamEnd};
+use crate::ending::{ServerTlsFailure, Timeout, UpstreamEnd};
 use crate::observe::server_event::What;
 use crate::upstream::connection::{LinkState, UpstreamConn};
-use crate::upstream::server::{Reach, SURPLUS_US};
+use crate::upstream::server::{Reach, SURPLUS_US, Server};
 
 /// While a worker has no connection to a server, it tries at least this often, whatever the back-off says: a server that
 /// is there again gets requests within a second.
@@ -21,13 +24,187 @@ const SCOUT_US: u64 = 800_000;
 const UNUSED_US: u64 = 1_000_000;
 
 impl Upstreams {
+    /// A connect has begun; `socket` is the driver's name for it. False: not wanted any more, close it.
+    pub(crate) fn link_started(&mut self, token: u64, socket: u64) -> bool {
+        match self.pool.link_of(token) {
+            Some(index) => {
+                self.pool.links.at_mut(index).socket = Some(socket);
+                true
+            }
+            None => self.health.probe_started(token, socket),
+        }
+    }
+
+    /// A connect has ended, or failed; a reason says that it did so within its TLS handshake.
+    pub(crate) fn link_connected(
+        &mut self,
+        token: u64,
+        result: Result<(), Option<ServerTlsFailure>>,
+        cx: &mut Context,
+    ) {
+        let Some(index) = self.pool.link_of(token) else { return self.probe_connected(token, result, cx) };
+        if let Err(tls) = result {
+            self.connect_failed(index, tls, cx);
+            return;
+        }
+        if self.pool.links.at(index).owner.is_some() {
+            return self.own_connected(index, cx);
+        }
+        let link = self.pool.links.at_mut(index);
+        let Some(socket) = link.socket else { return };
+        link.receiving = true;
+        let position = link.server;
+        cx.actions.push_back(Action::ReceiveLink { socket });
+        let server = &mut self.pool.servers[position];
+        // A connection that was closed and made again is not a server that was away.
+        let revived = server.ready == 0 && server.failures > 0;
+        server.failures = 0;
+        server.connects += 1;
+        server.unreachable = false;
+        server.reach = Reach::Proven;
+        link.probation |= server.scouts();
+        self.pool.transition(index, Event::Connected, cx);
+        if revived {
+            self.pool.server_recovered(position, cx);
+            self.health.probe_soon(position, &self.pool.servers[position], cx);
+        }
+        if std::mem::take(&mut self.pool.servers[position].told_unreachable) {
+            self.pool.events.note(position, What::Reachable, cx);
+        }
+        self.dispatch(position, cx);
+        self.watch_rest(index, cx);
+    }
+
+    /// Looks after a while whether a connection rests for too long.
+    pub(super) fn watch_rest(&mut self, index: ConnKey, cx: &mut Context) {
+        if !self.pool.links.is_occupied(index) || !self.pool.links.at(index).is_ready() {
+            return;
+        }
+        let link = self.pool.links.at(index);
+        let limit_us = self.view(cx).rest_limit_us(index);
+        if limit_us == 0 && link.entries.is_empty() {
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Unneeded, cx);
+            return;
+        }
+        let due_us = match link.entries.is_empty() {
+            true => (cx.now_us - link.rest_us(cx.now_us)).saturating_add(limit_us),
+            false => cx.now_us.saturating_add(limit_us.max(UNUSED_US)),
+        };
+        // One that is kept now may be one too many later.
+        let due_us = due_us.min(cx.now_us + SURPLUS_US);
+        if due_us < link.rest_due_us {
+            self.pool.links.at_mut(index).rest_due_us = due_us;
+            self.pool.arm_link(index, due_us, cx);
+        }
+    }
+
+    /// The time of [`Upstreams::watch_rest`] is up.
+    pub(super) fn check_rest(&mut self, index: ConnKey, cx: &mut Context) {
+        self.pool.links.at_mut(index).rest_due_us = NEVER_US;
+        let link = self.pool.links.at(index);
+        let (server, rest_us) = (link.server, link.rest_us(cx.now_us));
+        let rests = link.entries.is_empty() && link.owner.is_none();
+        if rests && link.is_ready() && link.answers == 1 && rest_us >= ABRUPT_US {
+            // It lives on behind its first answer.
+            self.pool.servers[server].lasting.on_kept();
+        }
+        if rests && rest_us >= self.view(cx).rest_limit_us(index) {
+            // Nothing is known against it.
+            self.pool.servers[server].reach = Reach::Proven;
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Idle, cx);
+        } else {
+            self.watch_rest(index, cx);
+        }
+    }
+
+    /// A server has closed a connection on which nothing was asked: when it does so after a while, weir does it first.
+    pub(super) fn note_idle_end(&mut self, server: ServerIndex, rest_us: u64, cx: &mut Context) {
+        if !self.pool.servers[server].idle_limit.on_end(cx.now_us, rest_us) {
+            return;
+        }
+        for position in 0..self.pool.servers[server].links.len() {
+            self.watch_rest(self.pool.servers[server].links[position], cx);
+        }
+    }
+
+    pub(super) fn connect_timed_out(&mut self, index: ConnKey, cx: &mut Context) {
+        cx.counters.timeouts.count(Timeout::Connect);
+        self.connect_failed(index, None, cx);
+    }
+
+    pub(super) fn connect_failed(&mut self, index: ConnKey, tls: Option<ServerTlsFailure>, cx: &mut Context) {
+        if self.pool.links.at(index).owner.is_some() {
+            return self.own_failed(index, tls, cx);
+        }
+        cx.counters.upstream_connect_failures.add(1);
+        let why = tls.map_or(UpstreamEnd::ConnectFailed, UpstreamEnd::Tls);
+        let link = self.pool.links.at_mut(index);
+        link.note_close(why);
+        let server = link.server;
+        let failures = link.backoff.failures(self.pool.servers[server].connects);
+        self.pool.servers[server].reach = Reach::Doubtful;
+        self.pool.disconnect(index, false, cx);
+        let machine = &mut self.pool.servers[server];
+        machine.stats.connect_failures.add(1);
+        machine.stats.closes.count(why);
+        machine.failures = machine.failures.max(failures);
+        machine.unreachable = machine.ready == 0;
+        if machine.unreachable && self.view(cx).should_evacuate(server) {
+            self.evacuate(server, cx);
+        }
+        self.tell_unreachable(server, tls, cx);
+        self.pool.grow(server, cx);
+    }
+
+    /// Has the log say that a server can't be reached, once, by the worker that judges it.
+    pub(super) fn tell_unreachable(&mut self, server: ServerIndex, tls: Option<ServerTlsFailure>, cx: &Context) {
+        let judged = judge_of(server, cx) == cx.worker;
+        let machine = &self.pool.servers[server];
+        let news = judged && machine.unreachable && !machine.told_unreachable;
+        if news && self.view(cx).ready_elsewhere(server).is_none() {
+            self.pool.servers[server].told_unreachable = true;
+            self.pool.events.note(server, What::Unreachable(tls), cx);
+        }
+    }
+}
+
+impl View<'_> {
+    /// How long a connection may rest before it is closed.
+    fn rest_limit_us(&self, index: ConnKey) -> u64 {
+        let link = self.links.at(index);
+        let server = link.server;
+        let machine = &self.servers[server];
+        // One that was made for a trial waits for a request.
+        let waits = machine.standing.suspension().is_some();
+        let surplus_us = if machine.is_one_shot() && !waits {
+            0
+        } else if !waits && self.is_crowded(server) {
+            UNUSED_US
+        } else if machine.ready <= machine.limits.min && !machine.is_one_shot() {
+            NEVER_US
+        } else if link.answers == 0 && !machine.lasting.is_kept() && !waits {
+            UNUSED_US
+        } else {
+            SURPLUS_US
+        };
+        surplus_us.min(machine.idle_limit.close_after_us(self.cx.now_us).unwrap_or(NEVER_US))
+    }
+}
+
+impl Server {
+    /// Whether one of its idle connections is one too many, after others were held for a while.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.made() > self.limits.all
+    }
+}
+
+impl Pool {
     /// A further position of a server, with a connection that is due now.
     pub(super) fn add_position(&mut self, server: ServerIndex, cx: &Context) -> ConnKey {
         let (index, _) = self.links.insert(UpstreamConn::new(server, 0, cx.now_us));
-        let machine = &mut self.servers[server];
-        let link = self.links.at_mut(index);
-        link.position = machine.add_link(index);
-        machine.refresh(link, cx.now_us);
+        self.links.at_mut(index).position = self.servers[server].add_link(index);
+        self.transition(index, Event::Due { retry_us: cx.now_us }, cx);
         index
     }
 
@@ -69,9 +246,7 @@ impl Upstreams {
 
     /// A connection is due at this time, or never.
     fn set_down(&mut self, index: ConnKey, retry_us: u64, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        link.state = LinkState::Down { retry_us };
-        self.servers[link.server].refresh(link, cx.now_us);
+        self.transition(index, Event::Due { retry_us }, cx);
         if retry_us != NEVER_US {
             self.arm_link(index, retry_us, cx);
         }
@@ -95,178 +270,14 @@ impl Upstreams {
         let deadline_us = cx.now_us + upstream.connect_timeout_us;
         let now_us = cx.now_us;
         let link = self.links.at_mut(index);
-        link.state = LinkState::Connecting { deadline_us };
         link.since_us = now_us;
         link.scouting = link.due_us > now_us;
-        self.servers[link.server].refresh(link, now_us);
+        let position = link.server.number();
+        self.transition(index, Event::Connects { deadline_us }, cx);
         self.arm_link(index, deadline_us, cx);
         cx.counters.upstream_connects.add(1);
         let token = self.link_token(index);
-        cx.actions.push_back(Action::Connect { token, address });
-    }
-
-    /// A connect has begun; `socket` is the driver's name for it. False: not wanted any more, close it.
-    pub(crate) fn link_started(&mut self, token: u64, socket: u64) -> bool {
-        match self.link_of(token) {
-            Some(index) => {
-                self.links.at_mut(index).socket = Some(socket);
-                true
-            }
-            None => self.probe_started(token, socket),
-        }
-    }
-
-    /// A connect has ended.
-    pub(crate) fn link_connected(&mut self, token: u64, ok: bool, cx: &mut Context) {
-        let Some(index) = self.link_of(token) else { return self.probe_connected(token, ok, cx) };
-        if !ok {
-            self.connect_failed(index, cx);
-            return;
-        }
-        if self.links.at(index).owner.is_some() {
-            return self.own_connected(index, cx);
-        }
-        let now_us = cx.now_us;
-        let link = self.links.at_mut(index);
-        let Some(socket) = link.socket else { return };
-        link.state = LinkState::Ready;
-        (link.connected_us, link.since_us) = (now_us, now_us);
-        link.receiving = true;
-        let position = link.server;
-        cx.actions.push_back(Action::ReceiveLink { socket });
-        cx.counters.upstream_connections.add(1);
-        let server = &mut self.servers[position];
-        // A connection that was closed and made again is not a server that was away.
-        let revived = server.ready == 0 && server.failures > 0;
-        server.failures = 0;
-        server.connects += 1;
-        server.unreachable = false;
-        server.reach = Reach::Proven;
-        server.ready += 1;
-        link.probation |= server.scouts();
-        server.refresh(link, now_us);
-        if revived {
-            self.server_recovered(position, cx);
-            self.probe_soon(position, cx);
-        }
-        if std::mem::take(&mut self.servers[position].told_unreachable) {
-            self.note_event(position, What::Reachable, cx);
-        }
-        self.publish_ready(position, cx);
-        self.dispatch(position, cx);
-        self.watch_rest(index, cx);
-    }
-
-    /// How long a connection may rest before it is closed.
-    fn rest_limit_us(&self, index: ConnKey, cx: &Context) -> u64 {
-        let link = self.links.at(index);
-        let server = link.server;
-        let machine = &self.servers[server];
-        // One that was made for a trial waits for a request.
-        let waits = machine.standing.suspension().is_some();
-        let surplus_us = if machine.is_one_shot() && !waits {
-            0
-        } else if !waits && self.is_crowded(server, cx) {
-            UNUSED_US
-        } else if machine.ready <= machine.limits.min && !machine.is_one_shot() {
-            NEVER_US
-        } else if link.answers == 0 && !machine.lasting.is_kept() && !waits {
-            UNUSED_US
-        } else {
-            SURPLUS_US
-        };
-        surplus_us.min(machine.idle_limit.close_after_us(cx.now_us).unwrap_or(NEVER_US))
-    }
-
-    /// Looks after a while whether a connection rests for too long.
-    pub(super) fn watch_rest(&mut self, index: ConnKey, cx: &mut Context) {
-        if !self.links.is_occupied(index) || !self.links.at(index).is_ready() {
-            return;
-        }
-        let link = self.links.at(index);
-        let limit_us = self.rest_limit_us(index, cx);
-        if limit_us == 0 && link.entries.is_empty() {
-            self.lose_link(index, Loss::Ours, UpstreamEnd::Unneeded, cx);
-            return;
-        }
-        let due_us = match link.entries.is_empty() {
-            true => (cx.now_us - link.rest_us(cx.now_us)).saturating_add(limit_us),
-            false => cx.now_us.saturating_add(limit_us.max(UNUSED_US)),
-        };
-        // One that is kept now may be one too many later.
-        let due_us = due_us.min(cx.now_us + SURPLUS_US);
-        if due_us < link.rest_due_us {
-            self.links.at_mut(index).rest_due_us = due_us;
-            self.arm_link(index, due_us, cx);
-        }
-    }
-
-    /// The time of [`Upstreams::watch_rest`] is up.
-    pub(super) fn check_rest(&mut self, index: ConnKey, cx: &mut Context) {
-        self.links.at_mut(index).rest_due_us = NEVER_US;
-        let link = self.links.at(index);
-        let (server, rest_us) = (link.server, link.rest_us(cx.now_us));
-        let rests = link.entries.is_empty() && link.owner.is_none();
-        if rests && link.is_ready() && link.answers == 1 && rest_us >= ABRUPT_US {
-            // It lives on behind its first answer.
-            self.servers[server].lasting.on_kept();
-        }
-        if rests && rest_us >= self.rest_limit_us(index, cx) {
-            // Nothing is known against it.
-            self.servers[server].reach = Reach::Proven;
-            self.lose_link(index, Loss::Ours, UpstreamEnd::Idle, cx);
-        } else {
-            self.watch_rest(index, cx);
-        }
-    }
-
-    /// A server has closed a connection on which nothing was asked: when it does so after a while, weir does it first.
-    pub(super) fn note_idle_end(&mut self, server: ServerIndex, rest_us: u64, cx: &mut Context) {
-        if !self.servers[server].idle_limit.on_end(cx.now_us, rest_us) {
-            return;
-        }
-        for position in 0..self.servers[server].links.len() {
-            self.watch_rest(self.servers[server].links[position], cx);
-        }
-    }
-
-    pub(super) fn connect_timed_out(&mut self, index: ConnKey, cx: &mut Context) {
-        cx.counters.timeouts.count(Timeout::Connect);
-        self.connect_failed(index, cx);
-    }
-
-    pub(super) fn connect_failed(&mut self, index: ConnKey, cx: &mut Context) {
-        if self.links.at(index).owner.is_some() {
-            return self.own_failed(index, cx);
-        }
-        cx.counters.upstream_connect_failures.add(1);
-        let link = self.links.at_mut(index);
-        link.note_close(UpstreamEnd::ConnectFailed);
-        let server = link.server;
-        let failures = link.backoff.failures(self.servers[server].connects);
-        self.servers[server].reach = Reach::Doubtful;
-        self.disconnect(index, false, cx);
-        let machine = &mut self.servers[server];
-        machine.stats.connect_failures.add(1);
-        machine.stats.closes.count(UpstreamEnd::ConnectFailed);
-        machine.failures = machine.failures.max(failures);
-        machine.unreachable = machine.ready == 0;
-        if machine.unreachable && self.should_evacuate(server, cx) {
-            self.evacuate(server, cx);
-        }
-        self.tell_unreachable(server, cx);
-        self.grow(server, cx);
-    }
-
-    /// Has the log say that a server can't be reached, once, by the worker that judges it.
-    pub(super) fn tell_unreachable(&mut self, server: ServerIndex, cx: &Context) {
-        let judged = self.judge_of(server, cx) == cx.worker;
-        let machine = &self.servers[server];
-        let news = judged && machine.unreachable && !machine.told_unreachable;
-        if news && self.ready_elsewhere(server, cx).is_none() {
-            self.servers[server].told_unreachable = true;
-            self.note_event(server, What::Unreachable, cx);
-        }
+        cx.actions.push_back(Action::Connect { token, address, server: position });
     }
 
     /// Closes the socket if there is one and sets the time of the next try, if there is to be one before a request needs it.
@@ -286,16 +297,13 @@ impl Upstreams {
         } else {
             cx.now_us + link.backoff.next_delay_us(self.seed ^ u64::from(index.number()))
         };
-        link.reset(NEVER_US, cx.now_us);
-        link.due_us = due_us;
-        let server = &mut self.servers[position];
-        server.refresh(link, cx.now_us);
+        self.transition(index, Event::Gone { due_us }, cx);
         self.links.renew(index);
+        let server = &self.servers[position];
         let others = server.made();
         let is_kept = server.keeps(others) && (!useless || server.limits.is_exact());
         // Somebody has to find out when it is there again.
         let is_scout = others == 0 && server.reach == Reach::Doubtful && server.limits.shared > 0;
-        self.publish_ready(position, cx);
         if parked || !is_kept && !is_scout {
             return;
         }
@@ -317,7 +325,7 @@ impl Upstreams {
         let soon_us = cx.now_us + SCOUT_US;
         let mut coming = machine.links.iter().copied().filter(|link| self.links.at(*link).is_coming());
         let Some(first) = coming.next() else { return };
-        if matches!(self.links.at(first).state, LinkState::Down { retry_us } if retry_us > soon_us) {
+        if matches!(self.links.at(first).state(), LinkState::Down { retry_us } if retry_us > soon_us) {
             self.set_down(first, soon_us, cx);
         }
     }
@@ -331,21 +339,12 @@ impl Upstreams {
         }
         for position in 0..self.servers[server].links.len() {
             let index = self.servers[server].links[position];
-            match self.links.at(index).state {
+            match self.links.at(index).state() {
                 LinkState::Down { retry_us: NEVER_US } => self.links.at_mut(index).due_us = cx.now_us,
                 LinkState::Down { .. } => self.connect(index, cx),
                 _ => {}
             }
         }
         self.keep_least(server, cx);
-    }
-
-    pub(super) fn publish_ready(&self, server: ServerIndex, cx: &Context) {
-        if self.servers[server].private {
-            // No other worker may use them.
-            return;
-        }
-        let machine = &self.servers[server];
-        self.hints.set_ready(server, usize::from(cx.worker), machine.ready, machine.is_hopeful());
     }
 }

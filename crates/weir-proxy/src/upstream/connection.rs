@@ -13,7 +13,9 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use weir_http::{BodyOddities, BodyPart, Fields, Limits, ReplyBody, ReplyContext, ReplyError, ReplyHead, ReplyReader};
+use weir_http::{
+    BodyOddities, BodyPart, Fields, Limits, ReplyBody, ReplyContext, ReplyError, ReplyHead, ReplyReader, Trailers,
+};
 
 use crate::base::keys::ServerIndex;
 use crate::base::output::Output;
@@ -24,6 +26,7 @@ use crate::retry::poison::CRASH_US;
 use crate::upstream::backoff::Backoff;
 use crate::upstream::entry::{Entry, Silence};
 use crate::upstream::misframing::Print;
+use crate::upstream::pool::Standing;
 use crate::upstream::private_pool::Owner;
 use crate::upstream::request_log::RequestLog;
 use crate::upstream::trust::Doubt;
@@ -100,7 +103,7 @@ pub(crate) struct UpstreamConn {
     /// The driver's name for it.
     pub socket: Option<u64>,
     /// Where it stands.
-    pub state: LinkState,
+    pub state: Standing,
     /// What was serialised and is not answered.
     pub log: RequestLog,
     /// Pieces of a request body that is not kept, or of a tunnel; sent behind the log.
@@ -246,14 +249,13 @@ pub(crate) struct UpstreamConn {
 }
 
 impl UpstreamConn {
-    /// A connection that is due to be made at `retry_us`.
-    pub(crate) fn new(server: ServerIndex, position: u32, retry_us: u64) -> UpstreamConn {
+    /// One that is not made yet, and was not to be before `due_us`.
+    pub(crate) fn new(server: ServerIndex, position: u32, due_us: u64) -> UpstreamConn {
         UpstreamConn {
             server,
             position,
-            state: LinkState::Down { retry_us },
-            since_us: retry_us,
-            due_us: retry_us,
+            since_us: due_us,
+            due_us,
             body_done: true,
             persist: true,
             // No timer looks at anything.
@@ -269,17 +271,16 @@ impl UpstreamConn {
         }
     }
 
-    /// A connection of one client, or of one request, whose connect begins now.
-    pub(crate) fn of_owner(server: ServerIndex, owner: Owner, deadline_us: u64, now_us: u64) -> UpstreamConn {
+    /// A connection of one client, or of one request, that is made now.
+    pub(crate) fn of_owner(server: ServerIndex, owner: Owner, now_us: u64) -> UpstreamConn {
         let mut link = UpstreamConn::new(server, u32::MAX, now_us);
         link.owner = Some(owner);
-        link.state = LinkState::Connecting { deadline_us };
         link
     }
 
-    /// It is joined with a client before anything was sent on it (CONNECT).
+    /// It is joined with a client, after 101 or before anything was sent on it (CONNECT).
     pub(crate) fn join(&mut self, client: ExchangeId) {
-        (self.state, self.peer) = (LinkState::Tunnel, Some(client));
+        self.peer = Some(client);
         self.reader.switch();
     }
 
@@ -290,17 +291,23 @@ impl UpstreamConn {
 
     /// Forgets everything about the connection that was and ended now; counters that outlive it stay, and that the next one follows
     /// a loss.
-    pub(crate) fn reset(&mut self, retry_us: u64, now_us: u64) {
+    pub(crate) fn reset(&mut self, now_us: u64) {
         let (backoff, closes, closed_why) = (self.backoff, self.closes, self.closed_why);
         let (dirty, probation) = (self.dirty, self.probation);
-        *self = UpstreamConn::new(self.server, self.position, retry_us);
+        *self = UpstreamConn::new(self.server, self.position, u64::MAX);
         (self.backoff, self.closes, self.closed_why) = (backoff, closes, closed_why);
         (self.dirty, self.probation, self.since_us) = (dirty, probation, now_us);
     }
 
+    /// Where it stands.
+    #[inline]
+    pub(crate) fn state(&self) -> LinkState {
+        self.state.get()
+    }
+
     /// Whether it is connected and takes requests.
     pub(crate) fn is_ready(&self) -> bool {
-        self.state == LinkState::Ready
+        self.state() == LinkState::Ready
     }
 
     /// Whether it was seen empty, and goes on.
@@ -316,7 +323,7 @@ impl UpstreamConn {
 
     /// Whether it is being made, or due to be by then.
     pub(crate) fn is_coming_by(&self, by_us: u64) -> bool {
-        match self.state {
+        match self.state() {
             LinkState::Connecting { .. } => true,
             LinkState::Down { retry_us } => retry_us <= by_us,
             _ => false,
@@ -325,7 +332,7 @@ impl UpstreamConn {
 
     /// Whether it is not needed now.
     pub(crate) fn is_spare(&self) -> bool {
-        self.state == LinkState::Down { retry_us: u64::MAX }
+        self.state() == LinkState::Down { retry_us: u64::MAX }
     }
 
     /// How long nothing was asked on it, while that is so.
@@ -347,7 +354,7 @@ impl UpstreamConn {
     pub(crate) fn wants_send(&self) -> bool {
         !self.sending
             && self.socket.is_some()
-            && !matches!(self.state, LinkState::Connecting { .. })
+            && !matches!(self.state(), LinkState::Connecting { .. })
             && (self.log.pending_len() > 0 || !self.body.is_empty() || (self.finish && !self.finished))
     }
 
@@ -475,8 +482,8 @@ impl UpstreamConn {
         self.blanks == 1
     }
 
-    /// Trailer lines of the answer that has just ended.
-    pub(crate) fn trailers(&self) -> &[u8] {
+    /// Trailers of the answer that has just ended.
+    pub(crate) fn trailers(&self) -> Trailers<'_> {
         self.reader.trailers()
     }
 

@@ -5,7 +5,7 @@
 
 use weir_http::{BodyOddities, Oddities, Oddity};
 
-use super::Upstreams;
+use super::pool::Pool;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
 use crate::observe::glitch::UpstreamGlitch;
@@ -13,9 +13,7 @@ use crate::observe::glitch::UpstreamGlitch;
 /// Interim answers to one request that are not strange. More than that are few hints and no progress.
 const INTERIMS_USUAL: u8 = 4;
 
-impl Upstreams {
-    // ---- servers ----
-
+impl Pool {
     /// The head of an answer is strange.
     #[cold]
     pub(super) fn odd_answer(&mut self, index: ConnKey, odd: Oddities, cx: &Context) {

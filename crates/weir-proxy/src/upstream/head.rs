@@ -2,17 +2,16 @@
 //! (stage receive).
 //!
 //! Called while answers are read ([`super::upstream`]). A head that doesn't carry back the identifier of its request is nobody's.
-//! RFC 9110 §15.2, §6.6.1.
+//! RFC 9110 §15.2.
 
-use bytes::Bytes;
-use weir_http::{FieldName, Fields, ReplyBody, ReplyHead, Version};
+use weir_http::{Fields, ReplyBody, ReplyHead, ReplyParts, Version};
 
 use super::Upstreams;
+use super::pool::Pool;
 use super::receive::LARGE_BYTES;
 use crate::base::keys::ConnKey;
-use crate::client::Lines;
 use crate::context::Context;
-use crate::cross::mail::AnswerHead;
+use crate::cross::answer::AnswerHead;
 use crate::cross::router::Replies;
 use crate::request::pending_request::{LinkId, PendingRequest};
 use crate::upstream::entry::Silence;
@@ -29,39 +28,39 @@ impl Upstreams {
         to: &mut Replies<'_>,
         cx: &mut Context,
     ) -> bool {
-        let from = self.link_id(index, cx);
-        let link = self.links.at_mut(index);
+        let from = self.pool.link_id(index, cx);
+        let link = self.pool.links.at_mut(index);
         let Some(ask) = link.entries.front().map(|entry| entry.ask) else { return false };
         if !fields.oddities().is_empty() {
-            self.odd_answer(index, fields.oddities(), cx);
+            self.pool.odd_answer(index, fields.oddities(), cx);
         }
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         if head.status >= 200 || head.status == 101 {
-            self.servers[link.server].stats.statuses.count(head.status);
+            self.pool.servers[link.server].stats.statuses.count(head.status);
         }
         if head.status == 101 {
             return self.on_switch(index, &ask, head, fields, input, to, cx);
         }
         if head.status >= 200 {
-            if self.is_mismatch(index, &ask, fields, input, cx) {
+            if self.pool.is_mismatch(index, &ask, fields, input, cx) {
                 self.on_doubt(index, Doubt::EchoMismatch, cx);
                 return false;
             }
             self.begin_answer(index, &ask, head, cx);
         } else {
-            let count = self.links.at(index).interims();
-            self.judge_interim(index, head.status, count, cx);
+            let count = self.pool.links.at(index).interims();
+            self.pool.judge_interim(index, head.status, count, cx);
         }
-        let Some(entry) = self.links.at(index).entries.front() else { return false };
+        let Some(entry) = self.pool.links.at(index).entries.front() else { return false };
         let stray = head.status < 200
             && (entry.behind
-                || self.is_mismatch(index, &ask, fields, input, cx)
-                || entry.soon && self.may_be_late(index, cx));
+                || self.pool.is_mismatch(index, &ask, fields, input, cx)
+                || entry.soon && self.pool.may_be_late(index, cx));
         if stray {
             // Whoever can write behind an answer of its own could write this one.
             cx.counters.interim_dropped.add(1);
         } else if !entry.cancelled {
-            self.answer_head(&ask, from, head, None, fields, input, to, cx);
+            self.answer_head(&ask, from, head, fields, input, to, cx);
         }
         true
     }
@@ -78,20 +77,19 @@ impl Upstreams {
         to: &mut Replies<'_>,
         cx: &mut Context,
     ) -> bool {
-        let from = self.link_id(index, cx);
-        if self.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) {
+        let from = self.pool.link_id(index, cx);
+        if self.pool.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) {
             self.become_tunnel(index, ask.id, cx);
-            self.links.at_mut(index).peer = None;
+            self.pool.links.at_mut(index).peer = None;
             self.end_tunnel(index, cx);
             return false;
         }
-        if self.is_mismatch(index, ask, fields, input, cx) {
+        if self.pool.is_mismatch(index, ask, fields, input, cx) {
             self.on_doubt(index, Doubt::EchoMismatch, cx);
             return false;
         }
-        let upgrade = head.upgrade.map(|span| Bytes::copy_from_slice(span.of(input)));
         self.become_tunnel(index, ask.id, cx);
-        self.answer_head(ask, from, head, upgrade, fields, input, to, cx);
+        self.answer_head(ask, from, head, fields, input, to, cx);
         true
     }
 
@@ -99,23 +97,23 @@ impl Upstreams {
     /// on the connection behind it.
     #[inline]
     fn begin_answer(&mut self, index: ConnKey, ask: &PendingRequest, head: &ReplyHead, cx: &mut Context) {
-        let link = self.links.at(index);
+        let link = self.pool.links.at(index);
         let is_copy = || link.entries.front().is_some_and(|entry| entry.is_copy);
-        if head.status >= self.servers[link.server].notable_from && !is_copy() {
+        if head.status >= self.pool.servers[link.server].notable_from && !is_copy() {
             self.on_notable_answer(index, ask, head.status, cx);
         }
-        self.measure(index, cx);
-        let link = self.links.at_mut(index);
+        self.pool.measure(index, cx);
+        let link = self.pool.links.at_mut(index);
         (link.begun, link.begun_us) = (true, cx.now_us);
         if link.silence != Silence::Short {
             self.judge_silence(index, cx);
         }
-        let link = self.links.at(index);
+        let link = self.pool.links.at(index);
         if link.answers == 0 && link.owner.is_none() {
             let (server, sent_us) = (link.server, link.next_since_us());
-            self.on_first_answer(server, sent_us, cx);
+            self.pool.hints.places(server).on_first_answer(cx.now_us, sent_us);
         }
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         link.old = head.version == Version::Http10;
         if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) {
             // The answer is good without the body that it announces; what follows it is not.
@@ -134,23 +132,50 @@ impl Upstreams {
         } else {
             link.large = false;
         }
-        let link = self.links.at(index);
-        if link.entries.len() > 1 || link.owner.is_none() && self.servers[link.server].watched {
-            self.watch_late(index, cx);
+        let link = self.pool.links.at(index);
+        if link.entries.len() > 1 || link.owner.is_none() && self.pool.servers[link.server].watched {
+            self.pool.watch_late(index, cx);
         }
     }
 
     /// The answer under way is large: nothing is put behind it.
     pub(super) fn note_large(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         link.large = true;
         cx.counters.exclusive.add(1);
-        let server = &mut self.servers[link.server];
+        let server = &mut self.pool.servers[link.server];
         server.refresh(link, cx.now_us);
         self.watch_queue(index, cx);
     }
 
+    /// The head of an answer, to wherever its asker is.
+    fn answer_head(
+        &mut self,
+        ask: &PendingRequest,
+        from: LinkId,
+        head: &ReplyHead,
+        fields: &Fields,
+        input: &[u8],
+        to: &mut Replies<'_>,
+        cx: &mut Context,
+    ) {
+        let is_last = head.status == 101 || head.status >= 200;
+        let binding = if is_last { self.view(cx).binding(ask, self.pool.links.at(from.index).server) } else { None };
+        let binding = binding.as_deref().map(|value| [(&b"Set-Cookie"[..], value)]);
+        let added = binding.as_ref().map_or(&[][..], |field| &field[..]);
+        let head = AnswerHead {
+            parts: ReplyParts::received(input, head, fields).with(added),
+            body: head.body,
+            declared_length: head.declared_length,
+            upgrade: head.upgrade.map(|span| span.of(input)),
+        };
+        to.head(ask.id, from, &head, cx);
+    }
+}
+
+impl Pool {
     /// Notes how long an answer was waited for, where balancing needs that.
+    #[inline]
     fn measure(&mut self, index: ConnKey, cx: &Context) {
         let link = self.links.at(index);
         if let Some(measure) = self.servers[link.server].measure.as_deref_mut()
@@ -167,6 +192,7 @@ impl Upstreams {
     }
 
     /// Whether an answer doesn't carry back the identifier of its request.
+    #[inline]
     pub(super) fn is_mismatch(
         &self,
         index: ConnKey,
@@ -178,27 +204,5 @@ impl Upstreams {
         let server = self.links.at(index).server;
         let echo = &cx.plan.upstreams[usize::from(self.servers[server].upstream)].echo;
         echo.as_ref().is_some_and(|name| fields.get(input, name.as_bytes()) != Some(&ask.echo[..]))
-    }
-
-    /// The head of an answer, to wherever its asker is.
-    fn answer_head(
-        &mut self,
-        ask: &PendingRequest,
-        from: LinkId,
-        head: &ReplyHead,
-        upgrade: Option<Bytes>,
-        fields: &Fields,
-        input: &[u8],
-        to: &mut Replies<'_>,
-        cx: &mut Context,
-    ) {
-        let summary = AnswerHead { status: head.status, body: head.body, declared_length: head.declared_length };
-        let is_last = head.status == 101 || head.status >= 200;
-        let binding = if is_last { self.binding(ask, self.links.at(from.index).server, cx) } else { None };
-        // RFC 9110 §6.6.1: who forwards an answer without a Date adds the time at which it came.
-        let has_date = fields.find(FieldName::Date).is_some_and(|field| !field.listed);
-        let date = if head.status < 200 || has_date { None } else { cx.date() };
-        let lines = Lines::Parsed { input, head, fields, binding: binding.as_deref().unwrap_or_default(), date };
-        to.head(ask.id, from, summary, upgrade, lines, cx);
     }
 }

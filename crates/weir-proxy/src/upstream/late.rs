@@ -11,10 +11,12 @@
 
 use super::Upstreams;
 use super::aside::{STALL_US, keeps_up};
+use super::pool::Pool;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
 use crate::request::pending_request::{PendingRequest, RequestFlags};
-use crate::upstream::connection::LinkState;
+use crate::upstream::connection::{LinkState, UpstreamConn};
+use crate::upstream::server::Server;
 
 /// An answer is late so long after its beginning, however long its server's answers usually take.
 const BEGUN_US: u64 = 100_000;
@@ -25,26 +27,104 @@ const LATE_US_MAX: u64 = 1_000_000;
 const ENDLESS_US: u64 = 1_000_000;
 
 impl Upstreams {
-    /// A request was put behind another one, or the answer to that one has begun: looks when that one would be late.
-    pub(super) fn watch_late(&mut self, index: ConnKey, cx: &mut Context) {
-        let due_us = self.late_at_us(index, self.late_us(self.links.at(index).server));
-        self.arm_late(index, due_us, cx);
+    /// Nothing more is put behind the answer that is late.
+    pub(super) fn mark_late(&mut self, index: ConnKey, cx: &mut Context) {
+        let link = self.pool.links.at_mut(index);
+        link.late = true;
+        self.pool.servers[link.server].refresh(link, cx.now_us);
+        self.watch_queue(index, cx);
     }
 
-    /// When the next answer of a connection is late, if those of its server may take so long.
-    fn late_at_us(&self, index: ConnKey, late_us: u64) -> u64 {
-        let link = self.links.at(index);
-        let due_us = link.next_since_us().saturating_add(late_us);
-        if link.begun { due_us.min(link.begun_us + BEGUN_US) } else { due_us }
-    }
-
-    /// How long the answers of a server may take before they are late. `u64::MAX`: they never are, and nothing waits for the server.
-    fn late_us(&self, server: ServerIndex) -> u64 {
-        let machine = &self.servers[server];
-        match machine.usual.late_us() {
-            u64::MAX if machine.waiting.is_empty() && !machine.usual.watches() => u64::MAX,
-            late_us => late_us.min(LATE_US_MAX),
+    /// The time of [`Pool::watch_late`] is up, or that of another timer of the connection.
+    pub(super) fn check_late(&mut self, index: ConnKey, cx: &mut Context) {
+        self.pool.links.at_mut(index).late_due_us = u64::MAX;
+        if !self.check_silence(index, cx) {
+            return;
         }
+        let link = self.pool.links.at(index);
+        let server = link.server;
+        let waits = !self.pool.servers[server].waiting.is_empty();
+        if link.entries.len() < 2 - usize::from(waits) || link.state() != LinkState::Ready {
+            return;
+        }
+        let late_us = self.pool.servers[server].late_us();
+        let (due_us, again_us) = (self.pool.links.at(index).late_at_us(late_us), late_us.min(LATE_US_MAX));
+        if due_us > cx.now_us || self.pool.links.at(index).paused {
+            if due_us < u64::MAX {
+                self.pool.arm_late(index, due_us.max(cx.now_us + again_us / 2), cx);
+            }
+            return;
+        }
+        self.mark_late(index, cx);
+        if waits {
+            self.dispatch(server, cx);
+        }
+        let escapes = self.pool.servers[server].usual.watches();
+        if escapes && self.pool.links.at(index).entries.iter().skip(1).any(|entry| entry.is_movable()) {
+            self.pool.arm_late(index, cx.now_us + again_us, cx);
+            self.leave_behind(index, cx);
+        }
+    }
+
+    /// The answer under way has its connection for itself. When the others of its server are as busy, what waits for the server can
+    /// wait for long: looks every [`STALL_US`] whether it had better go elsewhere.
+    pub(super) fn watch_queue(&mut self, index: ConnKey, cx: &mut Context) {
+        let link = self.pool.links.at(index);
+        let upstream = usize::from(self.pool.servers[link.server].upstream);
+        let several = self.groups[upstream].servers.len() > 1;
+        if several && link.stall_due_us == u64::MAX {
+            self.pool.arm_stall(index, cx.now_us + STALL_US, cx);
+        }
+    }
+
+    /// The time of [`Upstreams::watch_queue`] is up.
+    pub(super) fn check_queue(&mut self, index: ConnKey, cx: &mut Context) {
+        let link = self.pool.links.at(index);
+        if link.state() == LinkState::Ready && (link.large || link.late) {
+            let server = link.server;
+            self.watch_queue(index, cx);
+            self.relieve_queue(server, cx);
+        }
+    }
+
+    /// Moves what is behind the oldest request, may leave and has somewhere to go.
+    fn leave_behind(&mut self, index: ConnKey, cx: &mut Context) {
+        let server = self.pool.links.at(index).server;
+        let group = self.groups[usize::from(self.pool.servers[server].upstream)].servers;
+        if !group.iter().any(|other| self.pool.servers[other].has_room()) {
+            return;
+        }
+        let machine = &self.pool.servers[server];
+        let binds = !machine.standing.accepts_bound() || !machine.has_room();
+        let link = self.pool.links.at_mut(index);
+        let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
+        let endless = link.begun && cx.now_us >= link.begun_us + ENDLESS_US;
+        let usual = &mut self.pool.servers[server].usual;
+        // What is bound to a server that takes nothing more waits where it is.
+        let stays = |ask: &PendingRequest| binds && ask.traits.has(RequestFlags::BOUND) || !keeps_up(&front, ask);
+        let leaves = |ask: &PendingRequest| !stays(ask) && (endless || usual.may_move());
+        let mut moved = link.take_behind(leaves);
+        for (ask, _) in &mut moved {
+            ask.traits = ask
+                .traits
+                .with(RequestFlags::ALONE, ask.traits.has(RequestFlags::MOVED))
+                .with(RequestFlags::MOVED, true);
+        }
+        let count = moved.len() as u64;
+        cx.counters.escapes.add(count);
+        self.pool.servers[server].stats.escapes.add(count);
+        self.send_elsewhere(moved, cx);
+        self.dispatch_group(server, cx);
+    }
+}
+
+impl Pool {
+    /// A request was put behind another one, or the answer to that one has begun: looks when that one would be late.
+    #[inline]
+    pub(super) fn watch_late(&mut self, index: ConnKey, cx: &mut Context) {
+        let link = self.links.at(index);
+        let due_us = link.late_at_us(self.servers[link.server].late_us());
+        self.arm_late(index, due_us, cx);
     }
 
     /// Requests have begun to wait, and what they wait for may not end soon: looks when the next answer of each connection would be late,
@@ -61,73 +141,15 @@ impl Upstreams {
     }
 
     /// Whether the next answer of a connection is late, which nobody has seen while nothing was to be put behind it.
+    #[inline]
     pub(super) fn is_overdue(&self, index: ConnKey, cx: &Context) -> bool {
         let link = self.links.at(index);
         let late_us = self.servers[link.server].usual.late_us().min(LATE_US_MAX);
-        !link.entries.is_empty() && cx.now_us >= self.late_at_us(index, late_us)
-    }
-
-    /// Nothing more is put behind the answer that is late.
-    pub(super) fn mark_late(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        link.late = true;
-        self.servers[link.server].refresh(link, cx.now_us);
-        self.watch_queue(index, cx);
-    }
-
-    /// The time of [`Upstreams::watch_late`] is up, or that of another timer of the connection.
-    pub(super) fn check_late(&mut self, index: ConnKey, cx: &mut Context) {
-        self.links.at_mut(index).late_due_us = u64::MAX;
-        if !self.check_silence(index, cx) {
-            return;
-        }
-        let link = self.links.at(index);
-        let server = link.server;
-        let waits = !self.servers[server].waiting.is_empty();
-        if link.entries.len() < 2 - usize::from(waits) || link.state != LinkState::Ready {
-            return;
-        }
-        let late_us = self.late_us(server);
-        let (due_us, again_us) = (self.late_at_us(index, late_us), late_us.min(LATE_US_MAX));
-        if due_us > cx.now_us || self.links.at(index).paused {
-            if due_us < u64::MAX {
-                self.arm_late(index, due_us.max(cx.now_us + again_us / 2), cx);
-            }
-            return;
-        }
-        self.mark_late(index, cx);
-        if waits {
-            self.dispatch(server, cx);
-        }
-        let escapes = self.servers[server].usual.watches();
-        if escapes && self.links.at(index).entries.iter().skip(1).any(|entry| entry.is_movable()) {
-            self.arm_late(index, cx.now_us + again_us, cx);
-            self.leave_behind(index, cx);
-        }
-    }
-
-    /// The answer under way has its connection for itself. When the others of its server are as busy, what waits for the server can
-    /// wait for long: looks every [`STALL_US`] whether it had better go elsewhere.
-    pub(super) fn watch_queue(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at(index);
-        let upstream = usize::from(self.servers[link.server].upstream);
-        let several = self.groups[upstream].servers.len() > 1;
-        if several && link.stall_due_us == u64::MAX {
-            self.arm_stall(index, cx.now_us + STALL_US, cx);
-        }
-    }
-
-    /// The time of [`Upstreams::watch_queue`] is up.
-    pub(super) fn check_queue(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at(index);
-        if link.state == LinkState::Ready && (link.large || link.late) {
-            let server = link.server;
-            self.watch_queue(index, cx);
-            self.relieve_queue(server, cx);
-        }
+        !link.entries.is_empty() && cx.now_us >= link.late_at_us(late_us)
     }
 
     /// Has [`Upstreams::check_late`] called by then at the latest.
+    #[inline]
     pub(super) fn arm_late(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
         let link = self.links.at_mut(index);
         if due_us < link.late_due_us {
@@ -135,34 +157,24 @@ impl Upstreams {
             self.arm_link(index, due_us, cx);
         }
     }
+}
 
-    /// Moves what is behind the oldest request, may leave and has somewhere to go.
-    fn leave_behind(&mut self, index: ConnKey, cx: &mut Context) {
-        let server = self.links.at(index).server;
-        let group = self.groups[usize::from(self.servers[server].upstream)].servers;
-        if !group.iter().any(|other| self.servers[other].has_room()) {
-            return;
+impl UpstreamConn {
+    /// When the next answer is late, if those of its server may take so long.
+    #[inline]
+    fn late_at_us(&self, late_us: u64) -> u64 {
+        let due_us = self.next_since_us().saturating_add(late_us);
+        if self.begun { due_us.min(self.begun_us + BEGUN_US) } else { due_us }
+    }
+}
+
+impl Server {
+    /// How long the answers of a server may take before they are late. `u64::MAX`: they never are, and nothing waits for the server.
+    #[inline]
+    fn late_us(&self) -> u64 {
+        match self.usual.late_us() {
+            u64::MAX if self.waiting.is_empty() && !self.usual.watches() => u64::MAX,
+            late_us => late_us.min(LATE_US_MAX),
         }
-        let machine = &self.servers[server];
-        let binds = !machine.standing.accepts_bound() || !machine.has_room();
-        let link = self.links.at_mut(index);
-        let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
-        let endless = link.begun && cx.now_us >= link.begun_us + ENDLESS_US;
-        let usual = &mut self.servers[server].usual;
-        // What is bound to a server that takes nothing more waits where it is.
-        let stays = |ask: &PendingRequest| binds && ask.traits.has(RequestFlags::BOUND) || !keeps_up(&front, ask);
-        let leaves = |ask: &PendingRequest| !stays(ask) && (endless || usual.may_move());
-        let mut moved = link.take_behind(leaves);
-        for (ask, _) in &mut moved {
-            ask.traits = ask
-                .traits
-                .with(RequestFlags::ALONE, ask.traits.has(RequestFlags::MOVED))
-                .with(RequestFlags::MOVED, true);
-        }
-        let count = moved.len() as u64;
-        cx.counters.escapes.add(count);
-        self.servers[server].stats.escapes.add(count);
-        self.send_elsewhere(moved, cx);
-        self.dispatch_group(server, cx);
     }
 }

@@ -12,18 +12,18 @@ use crate::upstream::connection::LinkState;
 impl Upstreams {
     /// Nobody waits any more for what this worker's clients asked here.
     pub(crate) fn forget_clients(&mut self, worker: u16, cx: &mut Context) {
-        for server in self.servers.iter_mut() {
+        for server in self.pool.servers.iter_mut() {
             let before = server.waiting.len();
             server.waiting.retain(|waiting| waiting.ask.id.worker != worker);
             cx.counters.queue_waiting.sub((before - server.waiting.len()) as u64);
         }
-        self.forget_quarantined(worker, cx);
-        let links: Vec<ConnKey> = self.links.keys().collect();
+        self.isolation.forget_clients(worker, cx);
+        let links: Vec<ConnKey> = self.pool.links.keys().collect();
         let mut unfinished: Vec<(ExchangeId, ClientName)> = Vec::new();
         for index in links {
-            let name = LinkId { worker: cx.worker, index, generation: self.links.generation(index) };
-            let link = self.links.at_mut(index);
-            if link.state == LinkState::Tunnel {
+            let name = LinkId { worker: cx.worker, index, generation: self.pool.links.generation(index) };
+            let link = self.pool.links.at_mut(index);
+            if link.state() == LinkState::Tunnel {
                 if link.peer.is_some_and(|peer| peer.worker == worker) {
                     link.peer = None;
                     self.leave_tunnel(index, cx);
@@ -51,7 +51,7 @@ impl Upstreams {
     /// What becomes of a request of a client here that was there: it goes again, or there is no answer.
     pub(crate) fn judge_lost(&mut self, kept: RetryCopy, cx: &mut Context) -> Result<(PendingRequest, Vec<u8>), Cause> {
         let RetryCopy { mut ask, bytes } = kept;
-        self.leave_quarantine(&ask, cx);
+        self.isolation.leave(&ask, cx);
         if ask.traits.has(RequestFlags::WRECKED) {
             return Err(Cause::Lost);
         }

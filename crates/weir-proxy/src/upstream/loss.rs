@@ -5,9 +5,10 @@
 
 use std::collections::VecDeque;
 
-use weir_http::{Fields, ReplyContext};
+use weir_http::{Fields, ReplyContext, Trailers};
 
 use super::Upstreams;
+use super::pool::{Event, Pool, finish, take_requests};
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::base::output::Output;
 use crate::base::token::{ShortGeneration, Token};
@@ -21,7 +22,7 @@ use crate::request::pending_request::{ClientName, LinkId, PendingRequest, Reques
 use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::entry::{Entry, Silence};
 use crate::upstream::request_log::RequestLog;
-use crate::upstream::server::Reach;
+use crate::upstream::server::{Reach, Server};
 use crate::upstream::trust::Doubt;
 
 /// A server that ends a connection so soon after an answer ends it because of that.
@@ -82,7 +83,6 @@ struct Lost {
     why: UpstreamEnd,
     /// It was nobody's own.
     pooled: bool,
-    was_ready: bool,
     /// The server ended it while nothing was asked.
     at_rest: bool,
     /// How long nothing had been asked, while that was so.
@@ -115,7 +115,8 @@ struct Lost {
 
 impl Lost {
     /// Takes what a connection has, and notes on it that it ends.
-    fn take(link: &mut UpstreamConn, loss: Loss, why: UpstreamEnd, now_us: u64) -> Lost {
+    fn take(link: &mut UpstreamConn, server: &mut Server, loss: Loss, why: UpstreamEnd, cx: &Context) -> Lost {
+        let now_us = cx.now_us;
         // What weir itself ends, for one client, is no failure of its server.
         let young = link.answers == 0 && now_us.saturating_sub(link.connected_us) < FRUITLESS_US;
         let fruitless = young && loss != Loss::Ours;
@@ -134,7 +135,6 @@ impl Lost {
             loss,
             why,
             pooled,
-            was_ready,
             at_rest: unsaid && link.entries.is_empty(),
             rest_us,
             abrupt: behind_answer && pooled && (!link.entries.is_empty() || rest_us < ABRUPT_US),
@@ -146,7 +146,7 @@ impl Lost {
             front_us: front.map(|front| front.sent_us),
             begun: link.begun,
             client: link.entries.front().map_or(ClientName::default(), |front| front.ask.client),
-            entries: std::mem::take(&mut link.entries),
+            entries: take_requests(link, server, cx),
             log: std::mem::take(&mut link.log),
             body: std::mem::take(&mut link.body),
             body_done: link.body_done,
@@ -162,10 +162,10 @@ impl Lost {
 impl Upstreams {
     /// Something that can't be, on a connection: it ends, and the server may lose its trust.
     pub(super) fn on_doubt(&mut self, index: ConnKey, doubt: Doubt, cx: &mut Context) {
-        let server = self.links.at(index).server;
+        let server = self.pool.links.at(index).server;
         self.doubt_server(server, Some(doubt), cx);
-        self.tell_all_doubt(server, Some(doubt), cx);
-        let link = self.links.at(index);
+        cx.tell_all_doubt(server, Some(doubt));
+        let link = self.pool.links.at(index);
         let fresh = link.answers == 0;
         let tries = link.entries.front().map_or(0, |entry| entry.ask.tries);
         let loss = if matches!(doubt, Doubt::EarlyAnswer | Doubt::Misframing) {
@@ -183,9 +183,9 @@ impl Upstreams {
     pub(super) fn doubt_server(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) {
         let demoted = self.distrust(server, doubt, cx);
         if demoted {
-            self.note_event(server, doubt.map_or(What::Surplus, What::Demoted), cx);
+            self.pool.events.note(server, doubt.map_or(What::Surplus, What::Demoted), cx);
         }
-        let stats = &self.servers[server].stats;
+        let stats = &self.pool.servers[server].stats;
         match doubt {
             Some(doubt) => {
                 cx.counters.demotions.add(demoted.into());
@@ -203,31 +203,21 @@ impl Upstreams {
     /// Lets the server's trust know of a doubt, here or at another worker, which counts it. True when it goes back to depth 1.
     pub(crate) fn distrust(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) -> bool {
         let now_us = cx.now_us;
-        let machine = &mut self.servers[server];
+        let machine = &mut self.pool.servers[server];
         let demoted = match doubt {
             Some(doubt) => machine.trust.on_doubt(now_us, doubt),
             None => machine.trust.on_surplus(),
         };
-        self.refresh_links(server, cx);
+        self.pool.refresh_links(server, cx);
         if doubt == Some(Doubt::CutsShort) {
-            self.hurry_silent(server, cx);
+            self.pool.hurry_silent(server, cx);
         }
         demoted
     }
 
-    /// Looks anew at what each connection of a server may take.
-    pub(super) fn refresh_links(&mut self, server: ServerIndex, cx: &Context) {
-        let now_us = cx.now_us;
-        for position in 0..self.servers[server].links.len() {
-            let index = self.servers[server].links[position];
-            let link = self.links.at_mut(index);
-            self.servers[server].refresh(link, now_us);
-        }
-    }
-
     /// Bytes on a connection on which nothing is asked (RFC 9112 §9.2: never an answer).
     pub(super) fn on_unasked(&mut self, index: ConnKey, bytes: &[u8], cx: &mut Context) {
-        let link = self.links.at(index);
+        let link = self.pool.links.at(index);
         let farewell = bytes.starts_with(b"HTTP/1.") && bytes.get(8..12) == Some(b" 408");
         let blank = bytes.len() <= 4 && bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
         if farewell || blank {
@@ -241,62 +231,53 @@ impl Upstreams {
             false if link.ended_measured() && link.answered_us == cx.now_us => Doubt::Misframing,
             false => Doubt::Garbage,
         };
-        let doubt = self.name_surplus(index, bytes, otherwise, cx);
+        let doubt = self.pool.name_surplus(index, bytes, otherwise, cx);
         self.end_doubted(index, doubt, cx);
-    }
-
-    /// What bytes are that nobody asked for: an answer too many (None), the beginning of one, or `otherwise`.
-    pub(super) fn name_surplus(&self, index: ConnKey, bytes: &[u8], otherwise: Doubt, cx: &Context) -> Option<Doubt> {
-        let link = self.links.at(index);
-        let plan = &cx.plan.upstreams[usize::from(self.servers[link.server].upstream)];
-        match weir_http::parse_reply(bytes, &plan.head, ReplyContext::default(), &mut Fields::default()) {
-            // A farewell is for nobody in particular; a whole answer is somebody's.
-            Ok(Some(head)) if head.status < 200 || head.status >= 400 && !head.persist => Some(Doubt::AnswerToNothing),
-            Ok(Some(_)) => None,
-            Ok(None) if bytes.is_empty() => Some(otherwise),
-            Ok(None) if link.pipelined && bytes.starts_with(b"HTTP/1.") => None,
-            Ok(None) => Some(Doubt::AnswerToNothing),
-            Err(_) => Some(otherwise),
-        }
     }
 
     /// Ends a connection between two answers because of what the server sent; None is an answer too many.
     pub(super) fn end_doubted(&mut self, index: ConnKey, doubt: Option<Doubt>, cx: &mut Context) {
-        let server = self.links.at(index).server;
+        let server = self.pool.links.at(index).server;
         self.doubt_server(server, doubt, cx);
-        self.tell_all_doubt(server, doubt, cx);
+        cx.tell_all_doubt(server, doubt);
         self.lose_link(index, Loss::Orderly, doubt.map_or(UpstreamEnd::Surplus, UpstreamEnd::Doubt), cx);
     }
 
-    /// A server closed its sending direction.
-    pub(crate) fn link_ended(&mut self, token: u64, to: &mut Replies<'_>, cx: &mut Context) {
-        let Some(index) = self.link_of(token) else { return self.probe_ended(token, false, cx) };
+    /// A server closed its sending direction. `is_cut`: only the network says so.
+    pub(crate) fn link_ended(&mut self, token: u64, is_cut: bool, to: &mut Replies<'_>, cx: &mut Context) {
+        let Some(index) = self.pool.link_of(token) else {
+            return self.probe_ended(token, is_cut.then_some(UpstreamEnd::Cut), cx);
+        };
         self.end_wait(index, to, cx);
-        let Some(index) = self.link_of(token) else { return };
-        let link = self.links.at_mut(index);
-        if link.state == LinkState::Tunnel {
+        let Some(index) = self.pool.link_of(token) else { return };
+        let link = self.pool.links.at_mut(index);
+        if link.state() == LinkState::Tunnel {
             self.tunnel_link_ended(index, to, cx);
             return;
+        }
+        if link.ends_by_close() && is_cut {
+            // Many servers never say it: it is no sign that one has died.
+            return self.lose_link(index, Loss::Orderly, UpstreamEnd::Cut, cx);
         }
         if link.ends_by_close() {
             if !self.watch_close(index, to, cx) {
                 return;
             }
-            let link = self.links.at_mut(index);
+            let link = self.pool.links.at_mut(index);
             link.persist = false;
             let behind = link.entries.len() > 1;
             let server = link.server;
             link.large = false;
             let since_us = link.next_since_us();
-            if let Some(entry) = link.finish_answer(cx.now_us) {
-                self.servers[server].usual.on_answers(cx.now_us.saturating_sub(since_us), 1);
-                let link = self.links.at(index);
+            if let Some(entry) = finish(link, &mut self.pool.servers[server], cx) {
+                self.pool.servers[server].usual.on_answers(cx.now_us.saturating_sub(since_us), 1);
+                let link = self.pool.links.at(index);
                 let (answers, pooled) = (link.answers, link.owner.is_none());
                 if pooled && answers == 1 {
-                    self.servers[server].keepalive_limit.on_announced(answers);
-                    self.servers[server].lasting.on_single();
+                    self.pool.servers[server].keepalive_limit.on_announced(answers);
+                    self.pool.servers[server].lasting.on_single();
                 }
-                self.answer_ended(index, &entry, &[], to, cx);
+                self.answer_ended(index, &entry, Trailers::default(), to, cx);
             }
             if behind {
                 self.doubt_server(server, Some(Doubt::CloseDelimited), cx);
@@ -310,28 +291,30 @@ impl Upstreams {
     }
 
     /// A server's connection broke.
-    pub(crate) fn link_failed(&mut self, token: u64, to: &mut Replies<'_>, cx: &mut Context) {
-        let Some(index) = self.link_of(token) else { return self.probe_ended(token, true, cx) };
+    pub(crate) fn link_failed(&mut self, token: u64, why: UpstreamEnd, to: &mut Replies<'_>, cx: &mut Context) {
+        let Some(index) = self.pool.link_of(token) else { return self.probe_ended(token, Some(why), cx) };
         self.end_wait(index, to, cx);
-        let Some(index) = self.link_of(token) else { return };
-        let link = self.links.at(index);
+        let Some(index) = self.pool.link_of(token) else { return };
+        let link = self.pool.links.at(index);
         let (server, under_way) = (link.server, link.begun || link.has_stash());
         if under_way && link.is_ready() && link.entries.len() > 1 {
             self.doubt_server(server, Some(Doubt::ResetWithin), cx);
-            self.tell_all_doubt(server, Some(Doubt::ResetWithin), cx);
+            cx.tell_all_doubt(server, Some(Doubt::ResetWithin));
         }
-        self.lose_link(index, Loss::Died, UpstreamEnd::Reset, cx);
+        self.lose_link(index, Loss::Died, why, cx);
     }
 
     /// Ends a connection: what is unanswered is sent again elsewhere if it may be, and the connection is replaced.
     pub(super) fn lose_link(&mut self, index: ConnKey, loss: Loss, why: UpstreamEnd, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        if link.state == LinkState::Tunnel {
+        let link = self.pool.links.at_mut(index);
+        if link.state() == LinkState::Tunnel {
             self.end_tunnel(index, cx);
             return;
         }
-        let mut lost = Lost::take(link, loss, why, cx.now_us);
-        self.count_end(&lost, cx);
+        let mut lost = Lost::take(link, &mut self.pool.servers[link.server], loss, why, cx);
+        cx.counters.upstream_closes.count(why);
+        self.pool.servers[lost.server].stats.closes.count(why);
+        self.pool.transition(index, Event::Ended, cx);
         self.replace(index, &lost, cx);
         let again = self.reclaim_all(&mut lost, cx);
         let server = lost.server;
@@ -343,31 +326,17 @@ impl Upstreams {
             self.place_again(ask, bytes, cx);
         }
         let piped = lost.answers - lost.answers_alone;
-        if lost.pipelined && self.servers[server].early_close.on_end(cx.now_us, piped) {
+        if lost.pipelined && self.pool.servers[server].early_close.on_end(cx.now_us, piped) {
             self.doubt_server(server, Some(Doubt::CutsShort), cx);
-            self.tell_all_doubt(server, Some(Doubt::CutsShort), cx);
+            cx.tell_all_doubt(server, Some(Doubt::CutsShort));
         }
-        if self.servers[server].ready == 0
+        if self.pool.servers[server].ready == 0
             && matches!(loss, Loss::Died | Loss::Broken)
-            && self.should_evacuate(server, cx)
+            && self.view(cx).should_evacuate(server)
         {
             self.evacuate(server, cx);
         }
         self.dispatch_group(server, cx);
-    }
-
-    /// Takes a connection that has ended out of what is counted of those that are up.
-    fn count_end(&mut self, lost: &Lost, cx: &Context) {
-        let machine = &mut self.servers[lost.server];
-        cx.counters.upstream_closes.count(lost.why);
-        machine.stats.closes.count(lost.why);
-        if lost.was_ready {
-            cx.counters.upstream_connections.sub(1);
-            machine.ready -= 1;
-        }
-        machine.inflight -= lost.entries.len() as u32;
-        cx.counters.in_flight.sub(lost.entries.len() as u64);
-        self.publish_ready(lost.server, cx);
     }
 
     /// Removes a client's connection that has ended; or notes what the end of one of the pool says about the server, and has another
@@ -380,16 +349,17 @@ impl Upstreams {
         let server = lost.server;
         let unused = (lost.at_rest || lost.why == UpstreamEnd::Idle) && lost.answers == 0;
         if matches!(lost.loss, Loss::Died | Loss::Broken) && !unused {
-            self.servers[server].reach = Reach::Doubtful;
+            self.pool.servers[server].reach = Reach::Doubtful;
         }
-        let yields = lost.why == UpstreamEnd::Crowded || lost.why == UpstreamEnd::Idle && self.is_crowded(server, cx);
-        self.disconnect(index, unused || yields, cx);
-        self.links.at_mut(index).probation = lost.loss != Loss::Announced;
+        let yields =
+            lost.why == UpstreamEnd::Crowded || lost.why == UpstreamEnd::Idle && self.view(cx).is_crowded(server);
+        self.pool.disconnect(index, unused || yields, cx);
+        self.pool.links.at_mut(index).probation = lost.loss != Loss::Announced;
         if lost.at_rest {
             self.note_idle_end(server, lost.rest_us, cx);
         }
         if lost.abrupt {
-            self.servers[server].keepalive_limit.on_abrupt(cx.now_us, lost.answers);
+            self.pool.servers[server].keepalive_limit.on_abrupt(cx.now_us, lost.answers);
         }
     }
 
@@ -397,18 +367,18 @@ impl Upstreams {
     fn reclaim_all(&mut self, lost: &mut Lost, cx: &mut Context) -> Vec<(PendingRequest, Vec<u8>)> {
         let server = lost.server;
         let may_be_death = matches!(lost.loss, Loss::Died | Loss::Closed) && lost.pooled;
-        let crash =
-            lost.front_us.filter(|_| may_be_death).and_then(|us| self.crash_of(server, lost.connected_us, us, cx));
+        let crash = lost
+            .front_us
+            .filter(|_| may_be_death)
+            .and_then(|us| self.isolation.crash_of(server, lost.connected_us, us, cx));
         let mut again = Vec::new();
         for (position, mut entry) in std::mem::take(&mut lost.entries).into_iter().enumerate() {
             let oldest = position == 0;
             let accused = !lost.is_unsent(&entry) && !entry.is_copy && (lost.loss == Loss::Died || oldest);
-            let refused = crash.is_some_and(|crash| accused && self.accuse(crash, lost.rested, &entry, &lost.log, cx));
+            let refused =
+                crash.is_some_and(|crash| accused && self.isolation.accuse(crash, lost.rested, &entry, &lost.log, cx));
             if entry.ask.traits.has(RequestFlags::QUARANTINED) {
-                if accused {
-                    self.groups[usize::from(entry.ask.upstream)].quarantine.note_death(cx.now_us);
-                }
-                self.leave_quarantine(&entry.ask, cx);
+                self.isolation.on_lost(&entry.ask, accused, cx);
             }
             if entry.ask.traits.has(RequestFlags::TRIAL) {
                 entry.ask.traits = entry.ask.traits.without(RequestFlags::TRIAL);
@@ -447,7 +417,7 @@ impl Upstreams {
             return None;
         }
         if let Err(cause) = self.count_fate(&mut ask, fate, cx) {
-            self.answer_fails(ask.id, cause, cx);
+            cx.answer_fails(ask.id, cause);
             return None;
         }
         let mut bytes = lost.log.copy(entry.start, entry.len as usize);
@@ -460,8 +430,8 @@ impl Upstreams {
     /// Whether what stands behind the oldest request of a connection may be sent again for the sake of a client that has left: only
     /// as far as the budget of the upstream goes.
     pub(super) fn may_send_again(&mut self, index: ConnKey, cx: &Context) -> bool {
-        let link = self.links.at(index);
-        let upstream = usize::from(self.servers[link.server].upstream);
+        let link = self.pool.links.at(index);
+        let upstream = usize::from(self.pool.servers[link.server].upstream);
         let sent = |entry: &&Entry| entry.start < link.log.flushed() && !self.is_unwanted_entry(entry);
         let behind = link.entries.iter().skip(1).filter(sent).count() as u64;
         behind == 0 || self.groups[upstream].budget.has(cx.now_us, behind)
@@ -475,19 +445,19 @@ impl Upstreams {
             return;
         }
         self.swept_us = cx.now_us;
-        self.suspects.sweep(cx.now_us);
+        self.isolation.sweep(cx);
         self.groups.iter_mut().for_each(|group| group.budget.refill(cx.now_us));
         let hangs = |index: &ConnKey| {
-            let link = self.links.at(*index);
-            let upstream = usize::from(self.servers[link.server].upstream);
+            let link = self.pool.links.at(*index);
+            let upstream = usize::from(self.pool.servers[link.server].upstream);
             let patience_us = cx.plan.upstreams[upstream].forward_timeout_us;
             link.entries.front().is_some_and(|front| {
                 front.cancelled && cx.now_us >= front.sent_us.max(link.answered_us).saturating_add(patience_us)
             })
         };
-        let hanging: Vec<ConnKey> = self.links.keys().filter(hangs).collect();
+        let hanging: Vec<ConnKey> = self.pool.links.keys().filter(hangs).collect();
         for index in hanging {
-            self.doomed.push((index, self.links.generation(index)));
+            self.doomed.push((index, self.pool.links.generation(index)));
         }
         self.end_doomed(cx);
     }
@@ -495,7 +465,7 @@ impl Upstreams {
     /// Ends the connections whose requests were cancelled hard.
     pub(super) fn end_doomed(&mut self, cx: &mut Context) {
         while let Some((index, generation)) = self.doomed.pop() {
-            if self.links.holds(index, generation) {
+            if self.pool.links.holds(index, generation) {
                 self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled, cx);
             }
         }
@@ -503,12 +473,12 @@ impl Upstreams {
 
     /// Stops or resumes the reading of a connection of this worker.
     pub(crate) fn flow_here(&mut self, to: LinkId, client: ClientName, pause: bool, cx: &mut Context) {
-        if !self.links.holds(to.index, to.generation) {
+        if !self.pool.links.holds(to.index, to.generation) {
             return;
         }
         let now_us = cx.now_us;
-        let link = self.links.at_mut(to.index);
-        let tunnel = link.state == LinkState::Tunnel;
+        let link = self.pool.links.at_mut(to.index);
+        let tunnel = link.state() == LinkState::Tunnel;
         let is_next = tunnel || link.entries.front().is_some_and(|entry| entry.ask.client == client);
         if pause && !is_next || !pause && link.paused_by != client {
             return;
@@ -518,17 +488,44 @@ impl Upstreams {
         link.paused_by = client;
         let server = link.server;
         if !tunnel {
-            self.servers[server].refresh(link, now_us);
+            self.pool.servers[server].refresh(link, now_us);
         }
         if pause {
-            self.watch_stall(to.index, cx);
+            self.pool.watch_stall(to.index, cx);
             if !tunnel {
-                self.grow(server, cx);
+                self.pool.grow(server, cx);
             }
         } else {
             let generation = ShortGeneration::of(to.generation);
-            self.receive_again(Token::Conn { key: to.index, generation }.pack(), cx);
+            self.pool.receive_again(Token::Conn { key: to.index, generation }.pack(), cx);
             self.dispatch(server, cx);
+        }
+    }
+}
+
+impl Pool {
+    /// Looks anew at what each connection of a server may take.
+    pub(super) fn refresh_links(&mut self, server: ServerIndex, cx: &Context) {
+        let now_us = cx.now_us;
+        for position in 0..self.servers[server].links.len() {
+            let index = self.servers[server].links[position];
+            let link = self.links.at_mut(index);
+            self.servers[server].refresh(link, now_us);
+        }
+    }
+
+    /// What bytes are that nobody asked for: an answer too many (None), the beginning of one, or `otherwise`.
+    pub(super) fn name_surplus(&self, index: ConnKey, bytes: &[u8], otherwise: Doubt, cx: &Context) -> Option<Doubt> {
+        let link = self.links.at(index);
+        let plan = &cx.plan.upstreams[usize::from(self.servers[link.server].upstream)];
+        match weir_http::parse_reply(bytes, &plan.head, ReplyContext::default(), &mut Fields::default()) {
+            // A farewell is for nobody in particular; a whole answer is somebody's.
+            Ok(Some(head)) if head.status < 200 || head.status >= 400 && !head.persist => Some(Doubt::AnswerToNothing),
+            Ok(Some(_)) => None,
+            Ok(None) if bytes.is_empty() => Some(otherwise),
+            Ok(None) if link.pipelined && bytes.starts_with(b"HTTP/1.") => None,
+            Ok(None) => Some(Doubt::AnswerToNothing),
+            Err(_) => Some(otherwise),
         }
     }
 }

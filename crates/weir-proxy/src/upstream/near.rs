@@ -5,6 +5,7 @@
 
 use super::Upstreams;
 use super::loss::Loss;
+use super::pool::Pool;
 use crate::action::Action;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
@@ -15,26 +16,15 @@ use crate::upstream::connection::LinkState;
 const FAR_ANSWERS_MIN: u64 = 10_000;
 
 impl Upstreams {
-    /// Asks which core receives a connection's packets. Only an answer tells: a handshake is the kernel's alone.
-    pub(super) fn locate(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        if let Some(socket) = link.socket {
-            let server = &self.servers[link.server];
-            link.locating = server.scouts() && link.answers == 1 && link.entries.is_empty();
-            let token = self.link_token(index);
-            cx.actions.push_back(Action::LocateLink { token, socket });
-        }
-    }
-
     /// Which core receives a connection's packets: this worker's (near) or another; None: nobody knows.
     pub(crate) fn link_located(&mut self, token: u64, near: Option<bool>, cx: &mut Context) {
-        let Some(index) = self.link_of(token) else { return };
-        let link = self.links.at_mut(index);
-        if link.state != LinkState::Ready {
+        let Some(index) = self.pool.link_of(token) else { return };
+        let link = self.pool.links.at_mut(index);
+        if link.state() != LinkState::Ready {
             return;
         }
         let server_index = link.server;
-        let server = &mut self.servers[server_index];
+        let server = &mut self.pool.servers[server_index];
         let scouted = std::mem::take(&mut link.locating);
         server.locate(link.position, near);
         let costs = link.syncing && link.answers >= FAR_ANSWERS_MIN;
@@ -48,6 +38,19 @@ impl Upstreams {
         if scouted {
             server.refresh(link, cx.now_us);
             self.dispatch(server_index, cx);
+        }
+    }
+}
+
+impl Pool {
+    /// Asks which core receives a connection's packets. Only an answer tells: a handshake is the kernel's alone.
+    pub(super) fn locate(&mut self, index: ConnKey, cx: &mut Context) {
+        let link = self.links.at_mut(index);
+        if let Some(socket) = link.socket {
+            let server = &self.servers[link.server];
+            link.locating = server.scouts() && link.answers == 1 && link.entries.is_empty();
+            let token = self.link_token(index);
+            cx.actions.push_back(Action::LocateLink { token, socket });
         }
     }
 }

@@ -4,7 +4,9 @@
 //! finished where it is, and what only waits goes elsewhere when there is an elsewhere.
 
 use super::Upstreams;
+use super::judge::judge_of;
 use super::loss::Loss;
+use super::pool::Pool;
 use crate::base::keys::{Key, ServerIndex};
 use crate::context::Context;
 use crate::ending::UpstreamEnd;
@@ -20,10 +22,10 @@ impl Upstreams {
     /// it may earn trust again.
     pub(crate) fn clear_surplus(&mut self, server: u32, cx: &mut Context) {
         let server = ServerIndex::new(server);
-        if let Some(machine) = self.servers.get_mut(server) {
+        if let Some(machine) = self.pool.servers.get_mut(server) {
             machine.trust.clear();
             (machine.early_close, machine.usual.overlook) = <_>::default();
-            self.refresh_links(server, cx);
+            self.pool.refresh_links(server, cx);
             self.dispatch(server, cx);
         }
     }
@@ -32,38 +34,38 @@ impl Upstreams {
     /// Idempotent. A worker that begins anew later finds the order in its [`super::Hints`].
     pub(crate) fn order(&mut self, server: u32, order: Order, cx: &mut Context) {
         let server = ServerIndex::new(server);
-        let Some(machine) = self.servers.get_mut(server) else { return };
-        self.hints.set_order(server, order);
+        let Some(machine) = self.pool.servers.get_mut(server) else { return };
+        self.pool.hints.set_order(server, order);
         if !machine.standing.order(order) {
             return;
         }
         if order == Order::Enable {
             machine.recovered(cx.now_us);
         }
-        if self.judge_of(server, cx) == cx.worker {
-            self.note_event(server, What::Ordered(order), cx);
+        if judge_of(server, cx) == cx.worker {
+            self.pool.events.note(server, What::Ordered(order), cx);
         }
         if order != Order::Disable {
-            self.connect_at_once(server, cx);
+            self.pool.connect_at_once(server, cx);
         }
         self.stand_down(server, cx);
     }
 
     /// Whether a server takes new requests as far as this worker knows, and why not.
     pub(crate) fn standing(&self, server: u32) -> Option<&ServerState> {
-        self.servers.get(ServerIndex::new(server)).map(|machine| &machine.standing)
+        self.pool.servers.get(ServerIndex::new(server)).map(|machine| &machine.standing)
     }
 
     /// Requests that wait for a server or are in flight to it on this worker's connections: 0 on all workers, and a
     /// server that is draining is empty.
     pub(crate) fn load(&self, server: u32) -> usize {
         let requests = |machine: &crate::upstream::server::Server| machine.inflight as usize + machine.waiting.len();
-        self.servers.get(ServerIndex::new(server)).map_or(0, requests)
+        self.pool.servers.get(ServerIndex::new(server)).map_or(0, requests)
     }
 
     /// Draws the consequences of a standing that has become worse.
     pub(super) fn stand_down(&mut self, server: ServerIndex, cx: &mut Context) {
-        if !self.servers[server].standing.keeps_waiting() && !self.servers[server].waiting.is_empty() {
+        if !self.pool.servers[server].standing.keeps_waiting() && !self.pool.servers[server].waiting.is_empty() {
             self.evacuate(server, cx);
         }
         self.retire(server, cx);
@@ -71,22 +73,24 @@ impl Upstreams {
 
     /// Closes the connections of a disabled server that have nothing in flight. What could not go elsewhere is served first.
     pub(super) fn retire(&mut self, server: ServerIndex, cx: &mut Context) {
-        let machine = &self.servers[server];
+        let machine = &self.pool.servers[server];
         if machine.standing.keeps_connections() || !machine.waiting.is_empty() {
             return;
         }
-        for position in 0..self.servers[server].links.len() {
-            let index = self.servers[server].links[position];
-            match self.links.at(index).state {
-                LinkState::Ready if self.links.at(index).entries.is_empty() => {
+        for position in 0..self.pool.servers[server].links.len() {
+            let index = self.pool.servers[server].links[position];
+            match self.pool.links.at(index).state() {
+                LinkState::Ready if self.pool.links.at(index).entries.is_empty() => {
                     self.lose_link(index, Loss::Ours, UpstreamEnd::Disabled, cx);
                 }
-                LinkState::Connecting { .. } | LinkState::Down { .. } => self.disconnect(index, false, cx),
+                LinkState::Connecting { .. } | LinkState::Down { .. } => self.pool.disconnect(index, false, cx),
                 LinkState::Ready | LinkState::Tunnel => {}
             }
         }
     }
+}
 
+impl Pool {
     /// Makes the connections that a server is without and that are needed or kept, as fast as its pace allows: that it could
     /// not be reached is history.
     pub(super) fn connect_at_once(&mut self, server: ServerIndex, cx: &mut Context) {
@@ -94,7 +98,7 @@ impl Upstreams {
         for position in 0..self.servers[server].links.len() {
             let index = self.servers[server].links[position];
             let link = self.links.at_mut(index);
-            if let LinkState::Down { retry_us } = link.state {
+            if let LinkState::Down { retry_us } = link.state() {
                 link.backoff.reset();
                 link.due_us = now_us;
                 if retry_us != NEVER_US {

@@ -9,11 +9,14 @@
 
 use super::Upstreams;
 use super::loss::Loss;
+use super::pool::Pool;
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::context::Context;
 use crate::ending::UpstreamEnd;
+use crate::upstream::connection::UpstreamConn;
 use crate::upstream::entry::Silence;
 use crate::upstream::overlook::PATIENCE_US_MAX;
+use crate::upstream::server::Server;
 use crate::upstream::trust::Doubt;
 
 /// Spreads numbers that are close to each other.
@@ -23,13 +26,13 @@ impl Upstreams {
     /// Looks whether the server may have overlooked the oldest request of a connection, or when that will be so. False: the connection
     /// is gone.
     pub(super) fn check_silence(&mut self, index: ConnKey, cx: &mut Context) -> bool {
-        let link = self.links.at(index);
+        let link = self.pool.links.at(index);
         let server = link.server;
-        let Some(since_us) = link.silent_since_us().filter(|_| self.servers[server].usual.watches()) else {
+        let Some(since_us) = link.silent_since_us().filter(|_| self.pool.servers[server].usual.watches()) else {
             return true;
         };
         let wanted = link.entries.front().is_some_and(|front| !self.is_unwanted_entry(front));
-        let (patience_us, at_most_us) = self.patience_with(server, index, since_us, cx);
+        let (patience_us, at_most_us) = self.pool.patience_with(server, index, since_us, cx);
         let nudge_us = since_us.saturating_add(at_most_us);
         let due_us = match link.silence {
             _ if !wanted => nudge_us.max(since_us + PATIENCE_US_MAX),
@@ -39,51 +42,27 @@ impl Upstreams {
             Silence::Nudged(_) | Silence::Unread => cx.now_us + PATIENCE_US_MAX,
         };
         if cx.now_us < due_us {
-            self.arm_late(index, due_us, cx);
+            self.pool.arm_late(index, due_us, cx);
         } else if !wanted {
             // Its server may never say anything again.
             if self.may_send_again(index, cx) {
                 self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled, cx);
                 return false;
             }
-            self.arm_late(index, cx.now_us + PATIENCE_US_MAX, cx);
+            self.pool.arm_late(index, cx.now_us + PATIENCE_US_MAX, cx);
         } else if link.silence == Silence::Short {
-            self.links.at_mut(index).silence = Silence::Long;
-            self.arm_late(index, nudge_us.max(cx.now_us), cx);
+            self.pool.links.at_mut(index).silence = Silence::Long;
+            self.pool.arm_late(index, nudge_us.max(cx.now_us), cx);
         } else if !self.nudge(index, cx) {
-            self.arm_late(index, cx.now_us + PATIENCE_US_MAX, cx);
+            self.pool.arm_late(index, cx.now_us + PATIENCE_US_MAX, cx);
         }
         true
     }
 
-    /// How long an answer may be silent, and after how long something is sent, each time a little different: so an answer that takes its
-    /// time can't be taken for one that came because of that.
-    fn patience_with(&self, server: ServerIndex, index: ConnKey, since_us: u64, cx: &Context) -> (u64, u64) {
-        let usual = &self.servers[server].usual;
-        let late_us = usual.late_us();
-        let patience_us = usual.overlook.patience_us(late_us);
-        if self.is_cut_short(server, cx) {
-            let little_us = patience_us.min(late_us);
-            return (little_us, little_us);
-        }
-        let random = (since_us ^ (index.index() as u64) << 32).wrapping_mul(SPREAD) >> 32;
-        (patience_us, patience_us.saturating_add(random % patience_us))
-    }
-
-    /// Whether a server is known not to bear pipelining.
-    fn is_cut_short(&self, server: ServerIndex, cx: &Context) -> bool {
-        self.servers[server].trust.penalty_for(cx.now_us) == Some(Doubt::CutsShort)
-    }
-
-    /// Whether nobody waits for anything on a connection.
-    pub(super) fn is_unwanted(&self, index: ConnKey) -> bool {
-        self.links.at(index).entries.iter().all(|entry| self.is_unwanted_entry(entry))
-    }
-
     /// Sends the oldest request once more, behind the others. False: it can't be.
     fn nudge(&mut self, index: ConnKey, cx: &Context) -> bool {
-        let link = self.links.at_mut(index);
-        let server = &self.servers[link.server];
+        let link = self.pool.links.at_mut(index);
+        let server = &self.pool.servers[link.server];
         let queue_size = cx.plan.upstreams[usize::from(server.upstream)].queue_size as usize;
         let fits = link.entries.len() < queue_size && !server.is_full();
         let Some(front) = link.entries.front_mut().filter(|front| fits && front.is_movable()) else { return false };
@@ -95,7 +74,7 @@ impl Upstreams {
         server.stats.escapes.add(1);
         cx.counters.escapes.add(1);
         self.add_entry(index, ask, again, cx);
-        if let Some(copy) = self.links.at_mut(index).entries.back_mut() {
+        if let Some(copy) = self.pool.links.at_mut(index).entries.back_mut() {
             (copy.cancelled, copy.is_copy) = (true, true);
         }
         true
@@ -105,10 +84,10 @@ impl Upstreams {
     #[cold]
     pub(super) fn judge_silence(&mut self, index: ConnKey, cx: &mut Context) {
         let now_us = cx.now_us;
-        let link = self.links.at(index);
+        let link = self.pool.links.at(index);
         let server = link.server;
-        let known = self.is_cut_short(server, cx);
-        let usual = &mut self.servers[server].usual;
+        let known = self.pool.servers[server].is_cut_short(cx.now_us);
+        let usual = &mut self.pool.servers[server].usual;
         let late_us = usual.late_us();
         let proved = match link.silence {
             _ if known => false,
@@ -121,8 +100,24 @@ impl Upstreams {
         };
         if proved {
             self.doubt_server(server, Some(Doubt::CutsShort), cx);
-            self.tell_all_doubt(server, Some(Doubt::CutsShort), cx);
+            cx.tell_all_doubt(server, Some(Doubt::CutsShort));
         }
+    }
+}
+
+impl Pool {
+    /// How long an answer may be silent, and after how long something is sent, each time a little different: so an answer that takes its
+    /// time can't be taken for one that came because of that.
+    fn patience_with(&self, server: ServerIndex, index: ConnKey, since_us: u64, cx: &Context) -> (u64, u64) {
+        let usual = &self.servers[server].usual;
+        let late_us = usual.late_us();
+        let patience_us = usual.overlook.patience_us(late_us);
+        if self.servers[server].is_cut_short(cx.now_us) {
+            let little_us = patience_us.min(late_us);
+            return (little_us, little_us);
+        }
+        let random = (since_us ^ (index.index() as u64) << 32).wrapping_mul(SPREAD) >> 32;
+        (patience_us, patience_us.saturating_add(random % patience_us))
     }
 
     /// A server is known not to bear pipelining: what may be overlooked is looked at without patience.
@@ -133,5 +128,19 @@ impl Upstreams {
                 self.arm_late(index, cx.now_us, cx);
             }
         }
+    }
+}
+
+impl UpstreamConn {
+    /// Whether nobody waits for anything on a connection.
+    pub(super) fn is_unwanted(&self) -> bool {
+        self.entries.iter().all(|entry| entry.cancelled)
+    }
+}
+
+impl Server {
+    /// Whether a server is known not to bear pipelining.
+    fn is_cut_short(&self, now_us: u64) -> bool {
+        self.trust.penalty_for(now_us) == Some(Doubt::CutsShort)
     }
 }

@@ -9,20 +9,22 @@ use std::net::SocketAddr;
 
 use super::Upstreams;
 use super::loss::Loss;
+use super::pool::Event;
 use super::schedule::Place;
 use crate::action::Action;
-use crate::base::keys::{ClientKey, ConnKey, ServerIndex};
+use crate::base::keys::{ClientKey, ConnKey, Key, ServerIndex};
 use crate::base::piece::Piece;
 use crate::base::token::Token;
 use crate::cause::Cause;
 use crate::context::Context;
+use crate::cross::asked::Private;
 use crate::cross::mail::Mail;
-use crate::ending::UpstreamEnd;
+use crate::ending::{ServerTlsFailure, UpstreamEnd};
 use crate::observe::server_event::What;
 use crate::plan::Pool;
 use crate::request::pending_request::{ClientName, ExchangeId, NOBODY, PendingRequest, RequestFlags};
 use crate::upstream::connection::{LinkState, UpstreamConn};
-use crate::upstream::private_pool::{ConnectAttempt, Owner, Private, PrivateConn, PrivatePool, Tried};
+use crate::upstream::private_pool::{ConnectAttempt, Owner, PrivateConn, PrivatePool, Tried};
 use crate::upstream::queue::Waiting;
 
 /// How long one address is waited for before the next one is tried beside it (Connection Attempt Delay, RFC 8305 §8).
@@ -32,6 +34,7 @@ const AWAY_US: u64 = 1_000_000;
 
 impl Upstreams {
     /// A client has a request, for connections of its own if something is told of them.
+    #[inline]
     pub(super) fn begin_private(&mut self, client: ClientName, private: Option<Private>) {
         let Some(private) = private else { return };
         let pool = self.private.get_or_default(client.slot());
@@ -49,17 +52,17 @@ impl Upstreams {
         let is_good = |own: &PrivateConn| own.upstream == ask.upstream && *own.destination == *name;
         let position = own.links.iter().position(is_good)?;
         let index = own.links[position].index;
-        let link = self.links.at(index);
+        let link = self.pool.links.at(index);
         let (server, free) = (link.server, link.is_ready() && link.persist && link.entries.is_empty());
-        if !free || !self.servers[server].standing.accepts_bound() {
+        if !free || !self.pool.servers[server].standing.accepts_bound() {
             return None;
         }
         // A session that is bound elsewhere goes there: the connection that is made for it takes the place of this one.
-        let bound_here = ask.bound == NOBODY || ask.bound == self.servers[server].index;
-        if !bound_here && (ask.traits.has(RequestFlags::BOUND) || self.is_bound_usable(ask, cx)) {
+        let bound_here = ask.bound == NOBODY || ask.bound == self.pool.servers[server].index;
+        if !bound_here && (ask.traits.has(RequestFlags::BOUND) || self.view(cx).is_bound_usable(ask)) {
             return None;
         }
-        ask.server = self.servers[server].index;
+        ask.server = self.pool.servers[server].index;
         if let Some(own) = self.private.get_mut(client) {
             own.touch(position);
         }
@@ -73,7 +76,7 @@ impl Upstreams {
 
     /// The same after servers could not be reached.
     fn approach_after(&mut self, server: ServerIndex, waiting: Waiting, tried: Tried, cx: &mut Context) {
-        let machine = &self.servers[server];
+        let machine = &self.pool.servers[server];
         let plan = &cx.plan.upstreams[usize::from(machine.upstream)];
         let client = waiting.ask.client.slot();
         let pool = self.private.get_or_default(client);
@@ -93,27 +96,29 @@ impl Upstreams {
         let Some(approach) = self.approach_of(client) else { return false };
         let Some(address) = approach.more.pop_front() else { return false };
         let (server, last) = (approach.server, approach.more.is_empty());
-        let machine = &self.servers[server];
+        let machine = &self.pool.servers[server];
         let upstream = &cx.plan.upstreams[usize::from(machine.upstream)];
         let deadline_us = cx.now_us + upstream.connect_timeout_us;
         let owner = Owner { client, once: upstream.pool == Pool::PerRequest };
         machine.stats.connects.add(1);
         cx.counters.upstream_connects.add(1);
-        let mut link = UpstreamConn::of_owner(server, owner, deadline_us, cx.now_us);
-        link.address = self.servers[server].anywhere.then_some(address);
-        let (index, generation) = self.links.insert(link);
+        let mut link = UpstreamConn::of_owner(server, owner, cx.now_us);
+        link.address = self.pool.servers[server].anywhere.then_some(address);
+        let (index, generation) = self.pool.links.insert(link);
+        self.pool.transition(index, Event::Connects { deadline_us }, cx);
         if let Some(approach) = self.approach_of(client) {
             approach.attempts.push((index, generation));
         }
         let look_us = if last { deadline_us } else { deadline_us.min(cx.now_us + NEXT_ADDRESS_US) };
-        self.arm_link(index, look_us, cx);
-        cx.actions.push_back(Action::Connect { token: self.link_token(index), address });
+        self.pool.arm_link(index, look_us, cx);
+        let token = self.pool.link_token(index);
+        cx.actions.push_back(Action::Connect { token, address, server: server.number() });
         true
     }
 
     /// A connect takes its time: the next address is tried beside it, once.
     pub(super) fn try_next_address(&mut self, index: ConnKey, cx: &mut Context) {
-        let (link, generation) = (self.links.at(index), self.links.generation(index));
+        let (link, generation) = (self.pool.links.at(index), self.pool.links.generation(index));
         let late = cx.now_us >= link.since_us + NEXT_ADDRESS_US;
         let Some(owner) = link.owner.filter(|_| late) else { return };
         let is_newest = |approach: &mut ConnectAttempt| approach.attempts.last() == Some(&(index, generation));
@@ -142,7 +147,7 @@ impl Upstreams {
         cx.counters.queue_waiting.sub(1);
         self.parked -= u32::from(approach.retry_us != u64::MAX);
         for (index, generation) in &approach.attempts {
-            if Some(*index) != winner && self.links.holds(*index, *generation) {
+            if Some(*index) != winner && self.pool.links.holds(*index, *generation) {
                 self.close_own(
                     *index,
                     if winner.is_some() { UpstreamEnd::LostRace } else { UpstreamEnd::Cancelled },
@@ -155,21 +160,17 @@ impl Upstreams {
 
     /// A connection of one client is established.
     pub(super) fn own_connected(&mut self, index: ConnKey, cx: &mut Context) {
-        let now_us = cx.now_us;
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         let (Some(owner), Some(socket)) = (link.owner, link.socket) else { return };
-        link.state = LinkState::Ready;
-        (link.connected_us, link.since_us) = (now_us, now_us);
         link.receiving = true;
         let server = link.server;
         cx.actions.push_back(Action::ReceiveLink { socket });
-        cx.counters.upstream_connections.add(1);
-        let machine = &mut self.servers[server];
-        machine.ready += 1;
+        self.pool.transition(index, Event::Connected, cx);
+        let machine = &mut self.pool.servers[server];
         let revived = std::mem::take(&mut machine.failures) > 0;
         (machine.unreachable, machine.away_until_us) = (false, 0);
         if std::mem::take(&mut machine.told_unreachable) {
-            self.note_event(server, What::Reachable, cx);
+            self.pool.events.note(server, What::Reachable, cx);
         }
         let approach = self.take_approach(owner.client, Some(index), cx);
         if revived {
@@ -183,29 +184,25 @@ impl Upstreams {
             return self.own_tunnel(index, waiting.ask.id, cx);
         }
         self.keep_own(owner.client, index, waiting.ask.upstream, cx);
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         let start = link.log.end();
         link.log.pending().extend_from_slice(&waiting.bytes);
         self.push_to_link(index, waiting.ask, start, cx);
-        self.assigned(&waiting.ask, self.link_id(index, cx), cx);
+        cx.assigned(&waiting.ask, self.pool.link_id(index, cx));
     }
 
     /// The connection of a tunnel is established.
     fn own_tunnel(&mut self, index: ConnKey, id: ExchangeId, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        link.join(id);
-        let server = link.server;
-        self.servers[server].ready -= 1;
-        self.servers[server].stats.requests.add(1);
-        cx.counters.upstream_connections.sub(1);
+        self.pool.transition(index, Event::Joined(id), cx);
+        self.pool.servers[self.pool.links.at(index).server].stats.requests.add(1);
         self.charge_link(index);
         self.note_placed(id, index, cx);
-        cx.post(id.worker, Mail::Joined { id, link: self.link_id(index, cx) });
+        cx.post(id.worker, Mail::Joined { id, link: self.pool.link_id(index, cx) });
     }
 
     /// The connection is the client's, for its next requests too unless it is for one only.
     fn keep_own(&mut self, client: ClientKey, index: ConnKey, upstream: u16, cx: &mut Context) {
-        let generation = self.links.generation(index);
+        let generation = self.pool.links.generation(index);
         let (mut destination, mut max) = (Box::from(""), usize::MAX);
         if let Some(forward) = cx.plan.forward.as_ref().filter(|forward| forward.upstream == usize::from(upstream)) {
             let to = self.private.get(client).and_then(|pool| pool.destination.as_deref());
@@ -214,7 +211,7 @@ impl Upstreams {
         }
         let own = self.private.get_or_default(client);
         let same = own.links.iter().find(|link| link.upstream == upstream && link.destination == destination);
-        let replaced = same.map(|link| link.index).filter(|link| self.links.at(*link).entries.is_empty());
+        let replaced = same.map(|link| link.index).filter(|link| self.pool.links.at(*link).entries.is_empty());
         own.links.push(PrivateConn { index, generation, upstream, destination });
         // The one that is kept now is the last.
         let oldest = own.links.iter().find(|_| own.links.len() > max).map(|link| link.index);
@@ -226,14 +223,15 @@ impl Upstreams {
     }
 
     /// A connect for one client has failed: the next address, another server, or an error.
-    pub(super) fn own_failed(&mut self, index: ConnKey, cx: &mut Context) {
+    pub(super) fn own_failed(&mut self, index: ConnKey, tls: Option<ServerTlsFailure>, cx: &mut Context) {
         cx.counters.upstream_connect_failures.add(1);
-        let generation = self.links.generation(index);
-        let link = self.links.at(index);
+        let generation = self.pool.links.generation(index);
+        let link = self.pool.links.at(index);
         let (owner, server) = (link.owner, link.server);
-        let timed_out = matches!(link.state, LinkState::Connecting { deadline_us } if deadline_us <= cx.now_us);
-        self.servers[server].stats.connect_failures.add(1);
-        self.servers[server].stats.closes.count(UpstreamEnd::ConnectFailed);
+        let timed_out = matches!(link.state(), LinkState::Connecting { deadline_us } if deadline_us <= cx.now_us);
+        self.pool.servers[server].stats.connect_failures.add(1);
+        let why = tls.map_or(UpstreamEnd::ConnectFailed, UpstreamEnd::Tls);
+        self.pool.servers[server].stats.closes.count(why);
         self.remove_own(index, cx);
         let Some(client) = owner.map(|owner| owner.client) else { return };
         let Some(approach) = self.approach_of(client) else { return };
@@ -243,27 +241,33 @@ impl Upstreams {
         if self.try_address(client, cx) || waits {
             return;
         }
-        if self.servers[server].anywhere {
+        if self.pool.servers[server].anywhere {
             let Some(ConnectAttempt { waiting, timed_out, .. }) = self.take_approach(client, None, cx) else { return };
             let cause = if timed_out { Cause::ConnectTimeout } else { Cause::ConnectFailed };
-            return self.answer_fails(waiting.ask.id, cause, cx);
+            return cx.answer_fails(waiting.ask.id, cause);
         }
-        self.server_unreached(server, client, cx);
+        self.server_unreached(server, tls, client, cx);
     }
 
     /// A server of the configuration can't be reached for what a client waits for. Nothing was sent, so what follows is no retry:
     /// another server, and when each has had its turn all of them later.
-    fn server_unreached(&mut self, server: ServerIndex, client: ClientKey, cx: &mut Context) {
-        let machine = &mut self.servers[server];
+    fn server_unreached(
+        &mut self,
+        server: ServerIndex,
+        tls: Option<ServerTlsFailure>,
+        client: ClientKey,
+        cx: &mut Context,
+    ) {
+        let machine = &mut self.pool.servers[server];
         machine.away_until_us = cx.now_us + AWAY_US;
         machine.unreachable = machine.ready == 0;
-        self.tell_unreachable(server, cx);
+        self.tell_unreachable(server, tls, cx);
         let Some(approach) = self.approach_of(client) else { return };
         let (mut ask, mut tried) = (approach.waiting.ask, approach.tried);
         self.end_trial(&ask, cx);
         ask.traits = ask.traits.without(RequestFlags::TRIAL);
         tried.servers += 1;
-        let machine = &mut self.servers[server];
+        let machine = &mut self.pool.servers[server];
         machine.failures = machine.failures.max(tried.rounds.attempts() + 1);
         let retries = cx.plan.upstreams[usize::from(ask.upstream)].connect_retries.max(1);
         let servers = self.groups[usize::from(ask.upstream)].servers;
@@ -271,7 +275,7 @@ impl Upstreams {
         let delay_us = if is_over { tried.rounds.next_delay_us(ask.serial) } else { 0 };
         // Others may have found out already that none is of use.
         let mut usable =
-            servers.iter().map(|server| &self.servers[server]).filter(|server| server.standing.takes_new());
+            servers.iter().map(|server| &self.pool.servers[server]).filter(|server| server.standing.takes_new());
         let is_known = usable.all(|server| server.failures >= retries);
         let is_hopeless = is_over && (is_known || tried.rounds.attempts() >= retries);
         let retry_us = if is_hopeless || delay_us == 0 { u64::MAX } else { cx.now_us + delay_us };
@@ -280,7 +284,7 @@ impl Upstreams {
         }
         if is_hopeless {
             self.take_approach(client, None, cx);
-            self.answer_fails(ask.id, Cause::NoServer, cx);
+            cx.answer_fails(ask.id, Cause::NoServer);
         } else if delay_us == 0 {
             self.ask_servers_again(client, cx);
         } else {
@@ -322,7 +326,7 @@ impl Upstreams {
                 ask.server = server;
                 self.approach_after(self.server_index(&ask), Waiting { ask, bytes }, tried, cx);
             }
-            None => self.answer_fails(ask.id, self.refusal(&ask, cx), cx),
+            None => cx.answer_fails(ask.id, self.view(cx).refusal(&ask)),
         }
     }
 
@@ -337,7 +341,7 @@ impl Upstreams {
                 ask.server = server;
                 self.approach(self.server_index(&ask), Waiting { ask, bytes }, cx);
             }
-            None => self.answer_fails(ask.id, self.refusal(&ask, cx), cx),
+            None => cx.answer_fails(ask.id, self.view(cx).refusal(&ask)),
         }
     }
 
@@ -350,8 +354,8 @@ impl Upstreams {
 
     /// An answer on a connection of one client is complete.
     pub(super) fn own_answered(&mut self, index: ConnKey, server: ServerIndex, cx: &mut Context) {
-        let idle = self.links.at(index).entries.is_empty();
-        if idle && !self.servers[server].standing.keeps_connections() {
+        let idle = self.pool.links.at(index).entries.is_empty();
+        if idle && !self.pool.servers[server].standing.keeps_connections() {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Disabled, cx);
         }
     }
@@ -395,7 +399,7 @@ impl Upstreams {
         self.take_approach(client, None, cx);
         let own = self.private.take(client).unwrap_or_default();
         for PrivateConn { index, generation, .. } in own.links {
-            if self.links.holds(index, generation) {
+            if self.pool.links.holds(index, generation) {
                 self.lose_link(index, Loss::Ours, UpstreamEnd::ClientGone, cx);
             }
         }
@@ -410,15 +414,15 @@ impl Upstreams {
 
     /// Ends a connection of one client that was never established.
     fn close_own(&mut self, index: ConnKey, why: UpstreamEnd, cx: &mut Context) {
-        let server = self.links.at(index).server;
+        let server = self.pool.links.at(index).server;
         cx.counters.upstream_closes.count(why);
-        self.servers[server].stats.closes.count(why);
+        self.pool.servers[server].stats.closes.count(why);
         self.remove_own(index, cx);
     }
 
     /// Takes a connection of one client out of the table.
     pub(super) fn remove_own(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.remove(index);
+        let link = self.pool.links.remove(index);
         if let Some(socket) = link.socket {
             cx.actions.push_back(Action::CloseLink { socket });
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::base::keys::{ClientKey, ConnKey, ServerIndex};
 use crate::observe::accounting::Account;
+use crate::request::destination::Destination;
 use crate::upstream::backoff::Backoff;
 use crate::upstream::queue::Waiting;
 
@@ -22,24 +23,6 @@ pub(crate) struct PrivatePool {
     /// Where its present request goes, where the upstream doesn't say that.
     pub destination: Option<Arc<Destination>>,
     /// To whom that is charged.
-    pub account: Account,
-}
-
-/// Where a request may go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Destination {
-    /// Host in lower case and port: what tells its connections from others.
-    pub name: Box<str>,
-    /// Addresses that are allowed, in the order in which they are tried; not empty.
-    pub addresses: Vec<SocketAddr>,
-}
-
-/// What is told of a request whose client's connections are its own.
-#[derive(Debug)]
-pub(crate) struct Private {
-    /// Where it goes, where the upstream doesn't say that.
-    pub destination: Option<Arc<Destination>>,
-    /// To whom it is charged.
     pub account: Account,
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use weir_http::{Fields, Limits, ReplyContext, ReplyPart, ReplyReader};
 
+use crate::ending::ServerTlsFailure;
 use crate::plan::{BodyCheck, HealthPlan};
 
 /// Bytes of an answer, head and body, that are looked at; a text to be found, or all of a body with a digest, must lie within
@@ -22,6 +23,8 @@ const INTERIM_MAX: u32 = 32;
 pub enum ProbeFault {
     /// No connection.
     Connect,
+    /// No TLS on it.
+    Tls(ServerTlsFailure),
     /// No complete answer in time.
     Timeout,
     /// The connection ended before the answer did.
@@ -39,6 +42,7 @@ impl ProbeFault {
     pub fn word(self) -> &'static str {
         match self {
             ProbeFault::Connect => "probe-connect",
+            ProbeFault::Tls(why) => why.word(),
             ProbeFault::Timeout => "probe-timeout",
             ProbeFault::Closed => "probe-closed",
             ProbeFault::Garbage => "probe-garbage",
@@ -52,6 +56,7 @@ impl fmt::Display for ProbeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ProbeFault::Connect => f.write_str("no connection"),
+            ProbeFault::Tls(why) => f.write_str(why.text()),
             ProbeFault::Timeout => f.write_str("no answer in time"),
             ProbeFault::Closed => f.write_str("closed before the answer was complete"),
             ProbeFault::Garbage => f.write_str("not a valid answer"),

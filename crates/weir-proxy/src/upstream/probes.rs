@@ -1,12 +1,13 @@
 //! Active health: when a server is probed, on which connection, and what follows (docs/semantics.md §6).
 //!
-//! The worker that judges a server probes it, nobody else. A probe is not made while requests of clients to the same target have
+//! The worker that judges a server probes it, nobody else; [`Health`] has its probes, and says what follows from them. A probe is not made while requests of clients to the same target have
 //! succeeded within the interval. A server starts as one that works. Bound: one connection a server at a time, for at most
 //! the time-out. The answer is judged by [`crate::upstream::probe`].
 
 use std::sync::Arc;
 
 use super::Upstreams;
+use super::judge::{Health, judge_of};
 use crate::action::Action;
 use crate::base::keys::{Key, ServerIndex};
 use crate::base::output::Out;
@@ -14,8 +15,10 @@ use crate::base::piece::Input;
 use crate::base::stamp::mix;
 use crate::base::token::{ShortGeneration, Token};
 use crate::context::Context;
+use crate::ending::{ServerTlsFailure, UpstreamEnd};
 use crate::plan::HealthPlan;
 use crate::upstream::probe::{Probe, ProbeFault, Streak, Verdict, request};
+use crate::upstream::server::Server;
 use crate::upstream::server_state::SuspensionCause;
 
 /// While the next probe may bring a change, it comes after at most this long.
@@ -39,35 +42,56 @@ impl Prober {
     fn token(&self, server: ServerIndex) -> u64 {
         Token::Probe { server, generation: ShortGeneration::of(self.generation) }.pack()
     }
+
+    /// What probes have shown so far was about another standing.
+    pub(super) fn forget_streak(&mut self) {
+        self.streak = Streak::default();
+    }
 }
 
-impl Upstreams {
-    /// Begins to probe the servers that this worker judges, not all in the same moment.
-    pub(super) fn begin_probing(&mut self, cx: &mut Context) {
-        for server in self.servers.keys().iter() {
-            let judged = self.judge_of(server, cx) == cx.worker;
-            let prober = Prober { generation: 0, streak: Streak::default(), probe: None, socket: None, begun_us: 0 };
-            self.probers.push((judged && self.health_of(server, cx).is_some()).then_some(prober));
-            if let Some(interval_us) = self.health_of(server, cx).map(|plan| plan.interval_us) {
-                let delay_us = mix(self.seed ^ u64::from(server.number())) % interval_us.min(SOON_US);
-                self.arm_prober(server, cx.now_us + delay_us, cx);
-            }
-        }
-    }
+/// What is to be done now that the timer of a server's probes has come.
+#[derive(Debug, Clone, Copy)]
+enum Due {
+    /// The answer to the probe of this time may be waited for until then; but others make room for it.
+    Late { begun_us: u64, until_us: u64 },
+    /// A probe is made.
+    Probe,
+    /// This is what came of the last one, or of what stands for it.
+    Over(Result<(), ProbeFault>),
+    /// Nothing.
+    Nothing,
+}
 
-    fn health_of<'a>(&self, server: ServerIndex, cx: &'a Context) -> Option<&'a HealthPlan> {
-        let upstream = usize::from(self.servers[server].upstream);
-        cx.plan.upstreams[upstream].health.as_ref()
+/// What probes have shown.
+#[derive(Debug, Clone, Copy)]
+enum Shown {
+    /// The server is suspended for this.
+    Bad(ProbeFault),
+    /// It is taken back.
+    Good,
+    /// Nothing new.
+    Nothing,
+}
+
+impl Health {
+    /// Begins to probe a server, if this worker does that: not all in the same moment.
+    fn begin_probing(&mut self, server: ServerIndex, plan: &HealthPlan, cx: &mut Context) {
+        let prober = Prober { generation: 0, streak: Streak::default(), probe: None, socket: None, begun_us: 0 };
+        if judge_of(server, cx) == cx.worker {
+            self.judged[server].prober = Some(prober);
+        }
+        let delay_us = mix(self.seed ^ u64::from(server.number())) % plan.interval_us.min(SOON_US);
+        self.arm_prober(server, cx.now_us + delay_us, cx);
     }
 
     fn prober(&mut self, server: ServerIndex) -> Option<&mut Prober> {
-        self.probers.get_mut(server).and_then(Option::as_mut)
+        self.judged.get_mut(server).and_then(|judged| judged.prober.as_mut())
     }
 
     /// The server of a probe that is still meant.
     fn server_of(&self, token: u64) -> Option<ServerIndex> {
         let Some(Token::Probe { server, generation }) = Token::unpack(token) else { return None };
-        let prober = self.probers.get(server)?.as_ref()?;
+        let prober = self.judged.get(server)?.prober.as_ref()?;
         (ShortGeneration::of(prober.generation) == generation).then_some(server)
     }
 
@@ -79,48 +103,45 @@ impl Upstreams {
         cx.wheel.insert(token, due_us);
     }
 
-    /// The pause is over, or the patience with a probe is.
-    pub(super) fn probe_timer(&mut self, token: u64, cx: &mut Context) {
-        let Some(server) = self.server_of(token) else { return };
+    /// The timer of a server's probes has come: the pause is over, or the patience with one is.
+    fn due(&mut self, server: ServerIndex, machine: &Server, cx: &Context) -> Due {
+        let plan = health_of(machine, cx);
         let begun_us = self.prober(server).filter(|prober| prober.probe.is_some()).map(|prober| prober.begun_us);
-        let timeout_us = self.health_of(server, cx).map_or(0, |plan| plan.timeout_us);
-        if let Some(begun_us) = begun_us.filter(|begun_us| cx.now_us < begun_us + timeout_us) {
-            let again_us = self.on_late_first(server, cx.now_us - begun_us, cx);
-            cx.wheel.insert(token, (cx.now_us + again_us).min(begun_us + timeout_us));
-        } else if begun_us.is_some() {
-            self.probe_done(server, Err(ProbeFault::Timeout), cx);
-        } else if !self.servers[server].standing.keeps_connections() {
+        let timeout_us = plan.map_or(0, |plan| plan.timeout_us);
+        match begun_us {
+            Some(begun_us) if cx.now_us < begun_us + timeout_us => {
+                Due::Late { begun_us, until_us: begun_us + timeout_us }
+            }
+            Some(_) => Due::Over(Err(ProbeFault::Timeout)),
             // Left alone by order: nothing is learnt about it.
-            self.pause_prober(server, cx);
-        } else if self.is_proved(server, cx) {
-            cx.counters.probes_skipped.add(1);
-            self.note_probe(server, Ok(()), cx);
-        } else {
-            self.begin_probe(server, cx);
+            None if !machine.standing.keeps_connections() => Due::Nothing,
+            None if plan.is_some_and(|plan| self.is_proved(server, machine, plan, cx)) => {
+                cx.counters.probes_skipped.add(1);
+                Due::Over(Ok(()))
+            }
+            None => Due::Probe,
         }
     }
 
     /// Whether clients have just had good answers to what a probe would ask.
-    fn is_proved(&self, server: ServerIndex, cx: &Context) -> bool {
-        let suspended = self.servers[server].standing.suspension().is_some();
+    fn is_proved(&self, server: ServerIndex, machine: &Server, plan: &HealthPlan, cx: &Context) -> bool {
         let proved_us = self.hints.proved_us(server);
-        let fresh = |plan: &HealthPlan| proved_us > 0 && cx.now_us.saturating_sub(proved_us) < plan.interval_us;
-        !suspended && self.health_of(server, cx).is_some_and(fresh)
+        let fresh = proved_us > 0 && cx.now_us.saturating_sub(proved_us) < plan.interval_us;
+        machine.standing.suspension().is_none() && fresh
     }
 
-    fn begin_probe(&mut self, server: ServerIndex, cx: &mut Context) {
-        let Some(timeout_us) = self.health_of(server, cx).map(|plan| plan.timeout_us) else { return };
+    /// `patience_us`: after how long others make room for its answer.
+    fn begin_probe(&mut self, server: ServerIndex, machine: &Server, patience_us: u64, cx: &mut Context) {
+        let Some(timeout_us) = health_of(machine, cx).map(|plan| plan.timeout_us) else { return };
         cx.counters.probes.add(1);
-        self.servers[server].stats.probes.add(1);
+        machine.stats.probes.add(1);
         let now_us = cx.now_us;
-        let patience_us = self.probe_patience_us(server, cx).min(timeout_us);
-        self.arm_prober(server, now_us + patience_us, cx);
+        self.arm_prober(server, now_us + patience_us.min(timeout_us), cx);
         let Some(prober) = self.prober(server) else { return };
         (prober.probe, prober.begun_us) = (Some(Probe::default()), now_us);
         let token = prober.token(server);
-        let machine = &self.servers[server];
         let address = cx.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)].address;
-        cx.actions.push_back(Action::Connect { token, address });
+        cx.actions.push_back(Action::Connect { token, address, server: server.number() });
     }
 
     /// As [`Engine::link_started`](crate::engine::Engine::link_started).
@@ -131,90 +152,78 @@ impl Upstreams {
         true
     }
 
-    /// As [`Engine::link_connected`](crate::engine::Engine::link_connected).
-    pub(super) fn probe_connected(&mut self, token: u64, ok: bool, cx: &mut Context) {
-        let Some(server) = self.server_of(token) else { return };
+    /// The connection of a probe is up. False: it is of no use.
+    fn ask(&mut self, server: ServerIndex, machine: &Server, cx: &mut Context) -> bool {
         let socket = self.prober(server).and_then(|prober| prober.socket);
-        match (ok, socket, self.health_of(server, cx)) {
-            (true, Some(socket), Some(plan)) => {
-                let machine = &self.servers[server];
-                let servers = &cx.plan.upstreams[usize::from(machine.upstream)].servers;
-                let out = Out::Owned(request(plan, &servers[usize::from(machine.index)].name));
-                cx.actions.push_back(Action::SendLink { socket, out });
-                cx.actions.push_back(Action::ReceiveLink { socket });
-            }
-            _ => self.probe_done(server, Err(ProbeFault::Connect), cx),
-        }
+        let (Some(socket), Some(plan)) = (socket, health_of(machine, cx)) else { return false };
+        let servers = &cx.plan.upstreams[usize::from(machine.upstream)].servers;
+        let out = Out::Owned(request(plan, &servers[usize::from(machine.index)].name));
+        cx.actions.push_back(Action::SendLink { socket, out });
+        cx.actions.push_back(Action::ReceiveLink { socket });
+        true
     }
 
-    /// As [`Engine::link_received`](crate::engine::Engine::link_received).
-    pub(super) fn probe_received(&mut self, token: u64, input: &Input<'_>, cx: &mut Context) {
-        let Some(server) = self.server_of(token) else { return };
-        let plan = std::sync::Arc::clone(&cx.plan);
-        let upstream = &plan.upstreams[usize::from(self.servers[server].upstream)];
-        let Some(health) = &upstream.health else { return };
-        let Some(prober) = self.prober(server) else { return };
+    /// The server sent bytes: when the probe began, and what they say if that is all.
+    fn read(
+        &mut self,
+        server: ServerIndex,
+        machine: &Server,
+        input: &Input<'_>,
+        cx: &mut Context,
+    ) -> Option<(u64, Result<(), ProbeFault>)> {
+        let upstream = &cx.plan.upstreams[usize::from(machine.upstream)];
+        let health = upstream.health.as_ref()?;
+        let prober = self.prober(server)?;
         let verdict = prober.probe.as_mut().and_then(|probe| probe.feed(input.bytes, health, &upstream.head));
-        let (socket, begun_us) = (prober.socket, prober.begun_us);
-        match (verdict, socket) {
-            (Some(verdict), _) => {
-                self.on_first_answer(server, begun_us, cx);
-                self.probe_done(server, verdict, cx);
-            }
-            (None, Some(socket)) => cx.actions.push_back(Action::ReceiveLink { socket }),
-            (None, None) => {}
+        if let (None, Some(socket)) = (&verdict, prober.socket) {
+            cx.actions.push_back(Action::ReceiveLink { socket });
         }
+        Some((prober.begun_us, verdict?))
     }
 
-    /// As [`Engine::link_ended`](crate::engine::Engine::link_ended) and, with `broken`, [`Engine::link_failed`](crate::engine::Engine::link_failed).
-    pub(super) fn probe_ended(&mut self, token: u64, broken: bool, cx: &mut Context) {
-        let Some(server) = self.server_of(token) else { return };
-        let upstream = usize::from(self.servers[server].upstream);
-        let plan = Arc::clone(&cx.plan);
-        let probe = self.prober(server).and_then(|prober| prober.probe.as_ref()).filter(|_| !broken);
-        let verdict = probe.zip(plan.upstreams[upstream].health.as_ref()).map(|(probe, health)| probe.ended(health));
-        self.probe_done(server, verdict.unwrap_or(Err(ProbeFault::Closed)), cx);
+    /// What a probe says whose connection has ended in order.
+    fn read_end(&mut self, server: ServerIndex, machine: &Server, cx: &Context) -> Result<(), ProbeFault> {
+        let probe = self.prober(server).and_then(|prober| prober.probe.as_ref());
+        let verdict = probe.zip(health_of(machine, cx)).map(|(probe, health)| probe.ended(health));
+        verdict.unwrap_or(Err(ProbeFault::Closed))
     }
 
-    fn probe_done(&mut self, server: ServerIndex, result: Result<(), ProbeFault>, cx: &mut Context) {
-        let Some(prober) = self.prober(server) else { return };
+    /// A probe has come to its end. False: there is none.
+    fn end_probe(
+        &mut self,
+        server: ServerIndex,
+        machine: &Server,
+        result: Result<(), ProbeFault>,
+        cx: &mut Context,
+    ) -> bool {
+        let Some(prober) = self.prober(server) else { return false };
         prober.probe = None;
         if let Some(socket) = prober.socket.take() {
             cx.actions.push_back(Action::CloseLink { socket });
         }
         cx.counters.probe_failures.add(u64::from(result.is_err()));
-        self.servers[server].stats.probe_failures.add(u64::from(result.is_err()));
-        self.note_probe(server, result, cx);
+        machine.stats.probe_failures.add(u64::from(result.is_err()));
+        true
     }
 
-    /// Counts a result and draws the consequence.
-    fn note_probe(&mut self, server: ServerIndex, result: Result<(), ProbeFault>, cx: &mut Context) {
-        let suspended = self.servers[server].standing.suspension().is_some();
-        let upstream = usize::from(self.servers[server].upstream);
-        let Some(health) = &cx.plan.upstreams[upstream].health else { return };
-        let kept_out = suspended && cx.now_us < self.servers[server].kept_out_until_us;
-        let Some(prober) = self.probers[server].as_mut() else { return };
+    /// Counts a result. After what follows from it comes the next pause.
+    fn note(&mut self, server: ServerIndex, machine: &Server, result: Result<(), ProbeFault>, cx: &Context) -> Shown {
+        let suspended = machine.standing.suspension().is_some();
+        let kept_out = suspended && cx.now_us < self.judged[server].kept_out_until_us;
+        let (Some(health), Some(prober)) = (health_of(machine, cx), self.prober(server)) else { return Shown::Nothing };
         if kept_out && result.is_ok() {
             // Clients have found it bad although probes like it, and not for the first time.
-            return self.pause_prober(server, cx);
+            return Shown::Nothing;
         }
         match (prober.streak.note(result.is_ok(), suspended, health), result) {
-            (Some(Verdict::Fallen), Err(fault)) => self.suspend(server, SuspensionCause::Probe { fault }, cx),
-            (Some(Verdict::Risen), _) => self.resume(server, cx),
-            _ => {}
-        }
-        self.pause_prober(server, cx);
-    }
-
-    /// What probes have shown so far was about another standing.
-    pub(super) fn forget_streak(&mut self, server: ServerIndex) {
-        if let Some(prober) = self.prober(server) {
-            prober.streak = Streak::default();
+            (Some(Verdict::Fallen), Err(fault)) => Shown::Bad(fault),
+            (Some(Verdict::Risen), _) => Shown::Good,
+            _ => Shown::Nothing,
         }
     }
 
-    fn pause_prober(&mut self, server: ServerIndex, cx: &mut Context) {
-        let Some(interval_us) = self.health_of(server, cx).map(|plan| plan.interval_us) else { return };
+    fn pause_prober(&mut self, server: ServerIndex, machine: &Server, cx: &mut Context) {
+        let Some(interval_us) = health_of(machine, cx).map(|plan| plan.interval_us) else { return };
         let seed = self.seed ^ cx.now_us;
         let soon = self.prober(server).is_some_and(|prober| prober.streak.is_open());
         let pause_us = if soon { interval_us.min(SOON_US) } else { interval_us };
@@ -224,10 +233,97 @@ impl Upstreams {
     }
 
     /// A server that could not be reached can be again: what a probe says now is worth more than what one said before.
-    pub(super) fn probe_soon(&mut self, server: ServerIndex, cx: &mut Context) {
-        let suspended = self.servers[server].standing.suspension().is_some();
+    pub(super) fn probe_soon(&mut self, server: ServerIndex, machine: &Server, cx: &mut Context) {
+        let suspended = machine.standing.suspension().is_some();
         if suspended && self.prober(server).is_some_and(|prober| prober.probe.is_none()) {
             self.arm_prober(server, cx.now_us, cx);
         }
     }
+}
+
+impl Upstreams {
+    /// Begins to probe the servers that this worker judges.
+    pub(super) fn begin_probing(&mut self, cx: &mut Context) {
+        let plan = Arc::clone(&cx.plan);
+        for server in self.pool.servers.keys().iter() {
+            if let Some(health) = &plan.upstreams[usize::from(self.pool.servers[server].upstream)].health {
+                self.health.begin_probing(server, health, cx);
+            }
+        }
+    }
+
+    /// The pause is over, or the patience with a probe is.
+    pub(super) fn probe_timer(&mut self, token: u64, cx: &mut Context) {
+        let Some(server) = self.health.server_of(token) else { return };
+        match self.health.due(server, &self.pool.servers[server], cx) {
+            Due::Late { begun_us, until_us } => {
+                let again_us = self.on_late_first(server, cx.now_us - begun_us, cx);
+                cx.wheel.insert(token, (cx.now_us + again_us).min(until_us));
+            }
+            Due::Probe => {
+                let patience_us = self.view(cx).probe_patience_us(server);
+                self.health.begin_probe(server, &self.pool.servers[server], patience_us, cx);
+            }
+            Due::Over(Err(fault)) => self.probe_done(server, Err(fault), cx),
+            Due::Over(Ok(())) => self.note_probe(server, Ok(()), cx),
+            Due::Nothing => self.health.pause_prober(server, &self.pool.servers[server], cx),
+        }
+    }
+
+    /// As [`Engine::link_connected`](crate::engine::Engine::link_connected).
+    pub(super) fn probe_connected(
+        &mut self,
+        token: u64,
+        result: Result<(), Option<ServerTlsFailure>>,
+        cx: &mut Context,
+    ) {
+        let Some(server) = self.health.server_of(token) else { return };
+        if result.is_ok() && self.health.ask(server, &self.pool.servers[server], cx) {
+            return;
+        }
+        let tls = result.err().flatten();
+        self.probe_done(server, Err(tls.map_or(ProbeFault::Connect, ProbeFault::Tls)), cx);
+    }
+
+    /// As [`Engine::link_received`](crate::engine::Engine::link_received).
+    pub(super) fn probe_received(&mut self, token: u64, input: &Input<'_>, cx: &mut Context) {
+        let Some(server) = self.health.server_of(token) else { return };
+        if let Some((begun_us, verdict)) = self.health.read(server, &self.pool.servers[server], input, cx) {
+            self.pool.hints.places(server).on_first_answer(cx.now_us, begun_us);
+            self.probe_done(server, verdict, cx);
+        }
+    }
+
+    /// As [`Engine::link_ended`](crate::engine::Engine::link_ended), or with how else it has ended
+    /// [`Engine::link_failed`](crate::engine::Engine::link_failed).
+    pub(super) fn probe_ended(&mut self, token: u64, broken: Option<UpstreamEnd>, cx: &mut Context) {
+        let Some(server) = self.health.server_of(token) else { return };
+        let result = match broken {
+            None => self.health.read_end(server, &self.pool.servers[server], cx),
+            Some(UpstreamEnd::Tls(why)) => Err(ProbeFault::Tls(why)),
+            Some(_) => Err(ProbeFault::Closed),
+        };
+        self.probe_done(server, result, cx);
+    }
+
+    fn probe_done(&mut self, server: ServerIndex, result: Result<(), ProbeFault>, cx: &mut Context) {
+        if self.health.end_probe(server, &self.pool.servers[server], result, cx) {
+            self.note_probe(server, result, cx);
+        }
+    }
+
+    /// Counts a result and draws the consequence.
+    fn note_probe(&mut self, server: ServerIndex, result: Result<(), ProbeFault>, cx: &mut Context) {
+        match self.health.note(server, &self.pool.servers[server], result, cx) {
+            Shown::Bad(fault) => self.suspend(server, SuspensionCause::Probe { fault }, cx),
+            Shown::Good => self.resume(server, cx),
+            Shown::Nothing => {}
+        }
+        self.health.pause_prober(server, &self.pool.servers[server], cx);
+    }
+}
+
+/// How a server is probed, if it is.
+fn health_of<'a>(machine: &Server, cx: &'a Context) -> Option<&'a HealthPlan> {
+    cx.plan.upstreams[usize::from(machine.upstream)].health.as_ref()
 }

@@ -3,16 +3,18 @@
 //! Connections are made in [`super::connect`] and end in [`super::loss`]. RFC 9112 §9.2, §9.3.
 
 use bytes::Bytes;
+use weir_http::Trailers;
 
 use super::Upstreams;
 use super::loss::Loss;
+use super::pool::{Pool, finish};
 use super::watch::{End, Watch};
 use crate::action::Action;
-use crate::base::keys::{ConnKey, Key, ServerIndex};
+use crate::base::keys::{ConnKey, ServerIndex};
 use crate::base::piece::{Input, Piece};
 use crate::base::token::{ShortGeneration, Token};
-use crate::client::Stop;
 use crate::context::Context;
+use crate::cross::answer::Stop;
 use crate::cross::router::Replies;
 use crate::ending::UpstreamEnd;
 use crate::observe::glitch::UpstreamGlitch;
@@ -62,36 +64,18 @@ impl Before {
 }
 
 impl Upstreams {
-    pub(super) fn link_id(&self, index: ConnKey, cx: &Context) -> LinkId {
-        LinkId { worker: cx.worker, index, generation: self.links.generation(index) }
-    }
-
-    /// Names an upstream connection towards the worker and the timers.
-    pub(super) fn link_token(&self, index: ConnKey) -> u64 {
-        let generation = ShortGeneration::of(self.links.generation(index));
-        Token::Conn { key: index, generation }.pack()
-    }
-
-    /// The upstream connection that a token names, if it is still there.
-    pub(super) fn link_of(&self, token: u64) -> Option<ConnKey> {
-        match Token::unpack(token)? {
-            Token::Conn { key, generation } => self.links.holds_short(key, generation).then_some(key),
-            _ => None,
-        }
-    }
-
     /// A server sent bytes.
     pub(crate) fn link_received(&mut self, token: u64, input: &Input<'_>, to: &mut Replies<'_>, cx: &mut Context) {
-        let Some(index) = self.link_of(token) else { return self.probe_received(token, input, cx) };
+        let Some(index) = self.pool.link_of(token) else { return self.probe_received(token, input, cx) };
         cx.counters.upstream_receives.add(1);
         cx.counters.upstream_bytes_in.add(input.bytes.len() as u64);
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         link.receiving = false;
         link.note_heard(cx.now_us);
-        self.servers[link.server].stats.bytes_in.add(input.bytes.len() as u64);
+        self.pool.servers[link.server].stats.bytes_in.add(input.bytes.len() as u64);
         cx.usage.moved(link.account, 0, input.bytes.len() as u64);
         if link.has_stash() {
-            let server = &self.servers[link.server];
+            let server = &self.pool.servers[link.server];
             let limits = &cx.plan.upstreams[usize::from(server.upstream)].head;
             if let Some(bytes) = link.complete_stash(input.bytes, limits) {
                 let bytes = Bytes::from(bytes);
@@ -100,43 +84,33 @@ impl Upstreams {
         } else {
             self.read_answers(index, input, to, cx);
         }
-        self.receive_again(token, cx);
-    }
-
-    /// Reads on unless the client of the answer under way has enough.
-    pub(super) fn receive_again(&mut self, token: u64, cx: &mut Context) {
-        let Some(index) = self.link_of(token) else { return };
-        let link = self.links.at_mut(index);
-        if let Some(socket) = link.socket.filter(|_| !link.paused && !link.receiving) {
-            link.receiving = true;
-            cx.actions.push_back(Action::ReceiveLink { socket });
-        }
+        self.pool.receive_again(token, cx);
     }
 
     /// Reads what a server sent, from where the last complete head ended, and sees to what follows from it.
     pub(super) fn read_answers(&mut self, index: ConnKey, input: &Input<'_>, to: &mut Replies<'_>, cx: &mut Context) {
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         link.answer_bytes += input.bytes.len() as u64;
         let before = Before::of(link, cx.now_us);
         let server = link.server;
-        let generation = self.links.generation(index);
+        let generation = self.pool.links.generation(index);
         let mut watch = Watch::default();
         let at = self.read_steps(index, generation, input, &mut watch, to, cx);
-        if !self.links.holds(index, generation) {
+        if !self.pool.links.holds(index, generation) {
             self.dispatch(server, cx);
             return;
         }
-        self.keep_print(index, input, &watch, cx);
+        self.pool.keep_print(index, input, &watch, cx);
         let now_us = cx.now_us;
-        if let Some(odd) = self.links.at_mut(index).take_oddities() {
-            self.odd_body(index, odd, cx);
+        if let Some(odd) = self.pool.links.at_mut(index).take_oddities() {
+            self.pool.odd_body(index, odd, cx);
         }
-        let link = self.links.at_mut(index);
-        if at < input.bytes.len() && link.state != LinkState::Tunnel {
+        let link = self.pool.links.at_mut(index);
+        if at < input.bytes.len() && link.state() != LinkState::Tunnel {
             link.keep_stash(&input.bytes[at..]);
         }
         let elapsed_us = now_us - before.since_us;
-        if before.depth > 1 && self.servers[server].holds_back(elapsed_us, now_us) && !link.entries.is_empty() {
+        if before.depth > 1 && self.pool.servers[server].holds_back(elapsed_us, now_us) && !link.entries.is_empty() {
             self.to_acknowledge.push((index, generation, link.log.flushed()));
         }
         if link.answers > before.answers {
@@ -157,17 +131,17 @@ impl Upstreams {
         cx: &mut Context,
     ) -> usize {
         let plan = std::sync::Arc::clone(&cx.plan);
-        let server = self.links.at(index).server;
-        let limits = &plan.upstreams[usize::from(self.servers[server].upstream)].head;
+        let server = self.pool.links.at(index).server;
+        let limits = &plan.upstreams[usize::from(self.pool.servers[server].upstream)].head;
         let mut fields = std::mem::take(&mut self.fields);
         let mut at = 0;
         loop {
-            let step = self.links.at_mut(index).step(input.bytes, &mut at, limits, &mut fields);
+            let step = self.pool.links.at_mut(index).step(input.bytes, &mut at, limits, &mut fields);
             let live = match step {
                 Step::More => break,
                 Step::Skip => {
-                    if self.links.at(index).is_first_blank() {
-                        self.upstream_glitch(index, UpstreamGlitch::BlankLine, 1, cx);
+                    if self.pool.links.at(index).is_first_blank() {
+                        self.pool.upstream_glitch(index, UpstreamGlitch::BlankLine, 1, cx);
                     }
                     true
                 }
@@ -194,7 +168,7 @@ impl Upstreams {
                     false
                 }
             };
-            if !live || !self.links.holds(index, generation) {
+            if !live || !self.pool.links.holds(index, generation) {
                 break;
             }
         }
@@ -205,24 +179,24 @@ impl Upstreams {
     /// Answers were complete within a receive: what that says about the server, and that the connection has room again.
     #[inline]
     fn on_answers(&mut self, index: ConnKey, before: Before, cx: &mut Context) {
-        let link = self.links.at(index);
+        let link = self.pool.links.at(index);
         let (server, pooled) = (link.server, link.owner.is_none());
         let answered = (link.answers - before.answers) as u32;
         if before.answers == 0 && pooled {
-            self.locate(index, cx);
-            if self.servers[server].was_down {
-                self.follow_scout(server, cx);
+            self.pool.locate(index, cx);
+            if self.pool.servers[server].was_down {
+                self.pool.follow_scout(server, cx);
             }
         }
-        self.publish_response(server, cx);
-        let link = self.links.at_mut(index);
+        self.pool.publish_response(server, cx);
+        let link = self.pool.links.at_mut(index);
         link.backoff.reset();
         link.release_log();
-        self.suspects.on_life(server.index());
-        let answer_bytes = std::mem::take(&mut self.links.at_mut(index).answer_bytes);
+        self.isolation.on_life(server);
+        let answer_bytes = std::mem::take(&mut self.pool.links.at_mut(index).answer_bytes);
         let now_us = cx.now_us;
         let elapsed_us = now_us - before.since_us;
-        let machine = &mut self.servers[server];
+        let machine = &mut self.pool.servers[server];
         if machine.reach != Reach::Proven && !machine.private {
             machine.reach = Reach::Proven;
         }
@@ -231,71 +205,59 @@ impl Upstreams {
         let waiting = machine.waiting.len() / machine.made().max(1) as usize;
         let depth = before.depth + waiting as u32;
         // How long a server takes that had to be asked twice is not what it usually takes.
-        if !self.links.at(index).nudged {
+        if !self.pool.links.at(index).nudged {
             machine.usual.on_answers(elapsed_us, answered);
             machine.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first: before.first });
         }
         self.after_answers(index, server, elapsed_us / u64::from(answered), cx);
     }
 
-    /// For a server that holds the next answer back until the last one is acknowledged: the kernel lets the acknowledgement
-    /// wait for a send, so without one in this turn it is asked for.
-    pub(super) fn acknowledge(&self, (index, generation, flushed): (ConnKey, u32, u64)) -> Option<Action> {
-        if !self.links.holds(index, generation) {
-            return None;
-        }
-        let link = self.links.at(index);
-        let socket = link.socket?;
-        let waits = !link.entries.is_empty() && link.log.flushed() == flushed;
-        waits.then_some(Action::AcknowledgeLink { socket })
-    }
-
     /// A connection has room again. `answer_us` is how long an answer took.
     pub(super) fn after_answers(&mut self, index: ConnKey, server: ServerIndex, answer_us: u64, cx: &mut Context) {
         let now_us = cx.now_us;
-        let link = self.links.at_mut(index);
-        if link.state == LinkState::Tunnel {
+        let link = self.pool.links.at_mut(index);
+        if link.state() == LinkState::Tunnel {
             return;
         }
         if link.owner.is_some() {
             return self.own_answered(index, server, cx);
         }
-        if link.pipelined && link.entries.is_empty() && self.servers[server].share_client {
+        if link.pipelined && link.entries.is_empty() && self.pool.servers[server].share_client {
             // The next request may be another client's. Should the server still owe an answer to this one, it must not get it.
             self.lose_link(index, Loss::Ours, UpstreamEnd::ShareClient, cx);
             return;
         }
-        if self.links.at(index).nudged && self.is_unwanted(index) {
+        if self.pool.links.at(index).nudged && self.pool.links.at(index).is_unwanted() {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Overlooked, cx);
             return;
         }
-        if self.links.at(index).entries.is_empty() && self.should_leave(index, cx) {
+        if self.pool.links.at(index).entries.is_empty() && self.should_leave(index, cx) {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Crowded, cx);
             return self.retire_if_unwanted(server, cx);
         }
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         if link.entries.is_empty() {
             link.rest_until_us = now_us + (REST_ANSWERS * answer_us).min(REST_US_MAX);
-            let single = self.servers[server].is_single();
+            let single = self.pool.servers[server].is_single();
             link.unseen |= single;
             link.wary |= single;
         }
         if link.syncing && link.entries.is_empty() {
-            if self.is_worn(index, cx) {
+            if self.pool.is_worn(index, cx) {
                 self.lose_link(index, Loss::Ours, UpstreamEnd::Glitches, cx);
                 return;
             }
-            let generation = self.links.generation(index);
+            let generation = self.pool.links.generation(index);
             self.synced.push((index, generation));
             cx.counters.sync_points.add(1);
-            self.locate(index, cx);
+            self.pool.locate(index, cx);
         } else if link.entries.is_empty() && (link.unseen || link.wary) {
-            let (answers, generation) = (link.answers, self.links.generation(index));
+            let (answers, generation) = (link.answers, self.pool.links.generation(index));
             self.emptied.push((index, generation, answers));
         }
-        let link = self.links.at_mut(index);
-        self.servers[server].refresh(link, cx.now_us);
-        if link.entries.is_empty() && self.servers[server].is_over() {
+        let link = self.pool.links.at_mut(index);
+        self.pool.servers[server].refresh(link, cx.now_us);
+        if link.entries.is_empty() && self.pool.servers[server].is_over() {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Unneeded, cx);
             return;
         }
@@ -304,7 +266,7 @@ impl Upstreams {
     }
 
     fn retire_if_unwanted(&mut self, server: ServerIndex, cx: &mut Context) {
-        if !self.servers[server].standing.keeps_connections() {
+        if !self.pool.servers[server].standing.keeps_connections() {
             self.retire(server, cx);
         }
     }
@@ -313,15 +275,15 @@ impl Upstreams {
     pub(super) fn reopen_synced(&mut self, cx: &mut Context) {
         let before = std::mem::replace(&mut self.synced_before, std::mem::take(&mut self.synced));
         for (index, generation) in before {
-            if self.links.holds(index, generation) {
-                let link = self.links.at_mut(index);
+            if self.pool.links.holds(index, generation) {
+                let link = self.pool.links.at_mut(index);
                 if cx.now_us < link.rest_until_us {
                     self.synced_before.push((index, generation));
                     continue;
                 }
                 (link.syncing, link.unseen, link.wary) = (false, false, false);
                 let server = link.server;
-                self.servers[server].refresh(link, cx.now_us);
+                self.pool.servers[server].refresh(link, cx.now_us);
                 self.dispatch(server, cx);
             }
         }
@@ -332,10 +294,10 @@ impl Upstreams {
     pub(super) fn look_at_emptied(&mut self, cx: &mut Context) {
         let before = std::mem::replace(&mut self.emptied_before, std::mem::take(&mut self.emptied));
         for (index, generation, answers) in before {
-            if !self.links.holds(index, generation) {
+            if !self.pool.links.holds(index, generation) {
                 continue;
             }
-            let link = self.links.at_mut(index);
+            let link = self.pool.links.at_mut(index);
             if link.answers != answers || !link.entries.is_empty() {
                 // In use again, and listed anew if it has run empty since.
                 continue;
@@ -348,7 +310,7 @@ impl Upstreams {
             }
             if news || !link.wary {
                 let server = link.server;
-                self.servers[server].refresh(link, cx.now_us);
+                self.pool.servers[server].refresh(link, cx.now_us);
                 self.dispatch(server, cx);
             }
         }
@@ -357,24 +319,24 @@ impl Upstreams {
     /// Whether a request waits for a connection of which it is only not known yet whether everything was read.
     pub(super) fn awaits_look(&self) -> bool {
         let awaited = |&(index, generation, _): &(ConnKey, u32, u64)| {
-            self.links.holds(index, generation) && {
-                let link = self.links.at(index);
-                link.unseen && !self.servers[link.server].waiting.is_empty()
+            self.pool.links.holds(index, generation) && {
+                let link = self.pool.links.at(index);
+                link.unseen && !self.pool.servers[link.server].waiting.is_empty()
             }
         };
         self.emptied_before.iter().any(awaited)
     }
 
     pub(super) fn on_body(&mut self, index: ConnKey, piece: Piece<'_>, to: &mut Replies<'_>, cx: &mut Context) -> bool {
-        let link = self.links.at_mut(index);
-        let (id, cancelled) = match (link.state, link.entries.front()) {
+        let link = self.pool.links.at_mut(index);
+        let (id, cancelled) = match (link.state(), link.entries.front()) {
             (LinkState::Tunnel, _) => (link.peer, false),
             (_, Some(entry)) => (Some(entry.ask.id), entry.cancelled),
             (_, None) => (None, true),
         };
         let Some(id) = id else { return false };
         link.body_bytes += piece.len() as u64;
-        if link.body_bytes > LARGE_BYTES && !link.large && link.state == LinkState::Ready {
+        if link.body_bytes > LARGE_BYTES && !link.large && link.state() == LinkState::Ready {
             self.note_large(index, cx);
         }
         if cancelled {
@@ -391,7 +353,7 @@ impl Upstreams {
     /// long it is, as much is read before it is taken for long, for a second at most. False: the connection is gone.
     fn discard(&mut self, index: ConnKey, bytes: usize, cx: &mut Context) -> bool {
         let now_us = cx.now_us;
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         if link.unwanted_bytes == 0 {
             link.unwanted_us = now_us;
         }
@@ -401,10 +363,10 @@ impl Upstreams {
             None if link.ends_by_close() => false,
             None => link.unwanted_bytes <= DISCARD_BYTES_MAX && now_us < link.unwanted_us + DISCARD_US,
         };
-        if link.state != LinkState::Tunnel && (short || !self.may_send_again(index, cx)) {
+        if link.state() != LinkState::Tunnel && (short || !self.may_send_again(index, cx)) {
             return true;
         }
-        let doubled = self.links.at(index).entries.front().is_some_and(|entry| entry.doubled);
+        let doubled = self.pool.links.at(index).entries.front().is_some_and(|entry| entry.doubled);
         self.lose_link(index, Loss::Ours, if doubled { UpstreamEnd::Cancelled } else { UpstreamEnd::ClientGone }, cx);
         false
     }
@@ -414,15 +376,14 @@ impl Upstreams {
         &mut self,
         index: ConnKey,
         entry: &Entry,
-        trailers: &[u8],
+        trailers: Trailers<'_>,
         to: &mut Replies<'_>,
         cx: &mut Context,
     ) {
-        self.note_answered(index, entry, cx);
-        let machine = &mut self.servers[self.links.at(index).server];
-        machine.inflight -= 1;
+        let link = self.pool.links.at(index);
+        self.isolation.on_answer(entry, &link.log, cx);
+        let machine = &mut self.pool.servers[link.server];
         machine.stats.latency.record(cx.now_us.saturating_sub(entry.sent_us));
-        cx.counters.in_flight.sub(1);
         // A cancelled request may have been asked elsewhere: this is not the end of that answer.
         if !entry.cancelled {
             to.end(entry.ask.id, trailers, cx);
@@ -432,12 +393,12 @@ impl Upstreams {
     /// The oldest answer is complete; `rest` is what came behind it.
     pub(super) fn on_end(&mut self, index: ConnKey, rest: &[u8], to: &mut Replies<'_>, cx: &mut Context) -> bool {
         let now_us = cx.now_us;
-        let link = self.links.at_mut(index);
-        let trailers = link.trailers().to_vec();
+        let link = self.pool.links.at_mut(index);
+        let trailers = link.trailers().as_bytes().to_vec();
         if let Some(odd) = link.take_oddities() {
-            self.odd_body(index, odd, cx);
+            self.pool.odd_body(index, odd, cx);
         }
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         let streaming = link.entries.front().is_some_and(|entry| entry.ask.traits.has(RequestFlags::STREAMING));
         let early = streaming && (!link.body_done || !link.body.is_empty());
         link.large = false;
@@ -445,11 +406,11 @@ impl Upstreams {
         let (old, pooled) = (link.old, link.owner.is_none());
         let once = link.owner.is_some_and(|owner| owner.once);
         let since_us = link.next_since_us();
-        let Some(entry) = link.finish_answer(now_us) else { return false };
+        let Some(entry) = finish(link, &mut self.pool.servers[link.server], cx) else { return false };
         let (server, behind) = (link.server, !link.entries.is_empty());
         link.probation = false;
         let answers = link.answers;
-        let machine = &mut self.servers[server];
+        let machine = &mut self.pool.servers[server];
         if persist {
             machine.keepalive_limit.on_survived(answers);
         } else if announced {
@@ -461,27 +422,27 @@ impl Upstreams {
             2 if pooled => machine.lasting.on_kept(),
             _ => {}
         }
-        let machine = &mut self.servers[server];
+        let machine = &mut self.pool.servers[server];
         if persist && !old && !early && poison.is_none() && pooled {
             machine.trust.on_clean_answer(now_us, position);
         }
-        self.answer_ended(index, &entry, &trailers, to, cx);
+        self.answer_ended(index, &entry, Trailers::kept(&trailers), to, cx);
         if early {
             self.on_doubt(index, Doubt::EarlyAnswer, cx);
             return false;
         }
         if let Some(doubt) = poison {
-            let doubt = self.name_surplus(index, rest, doubt, cx);
+            let doubt = self.pool.name_surplus(index, rest, doubt, cx);
             self.end_doubted(index, doubt, cx);
             return false;
         }
-        if self.links.at(index).front_is_abandoned() {
+        if self.pool.links.at(index).front_is_abandoned() {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled, cx);
             return false;
         }
         if !persist || old && behind {
             // Nobody looks at this connection after the receive.
-            self.servers[server].usual.on_answers(now_us.saturating_sub(since_us), 1);
+            self.pool.servers[server].usual.on_answers(now_us.saturating_sub(since_us), 1);
             if behind {
                 self.doubt_server(server, Some(Doubt::NotPersistent), cx);
             }
@@ -495,5 +456,51 @@ impl Upstreams {
             return false;
         }
         true
+    }
+}
+
+impl Pool {
+    #[inline]
+    pub(super) fn link_id(&self, index: ConnKey, cx: &Context) -> LinkId {
+        LinkId { worker: cx.worker, index, generation: self.links.generation(index) }
+    }
+
+    /// Names an upstream connection towards the worker and the timers.
+    #[inline]
+    pub(super) fn link_token(&self, index: ConnKey) -> u64 {
+        let generation = ShortGeneration::of(self.links.generation(index));
+        Token::Conn { key: index, generation }.pack()
+    }
+
+    /// The upstream connection that a token names, if it is still there.
+    #[inline]
+    pub(super) fn link_of(&self, token: u64) -> Option<ConnKey> {
+        match Token::unpack(token)? {
+            Token::Conn { key, generation } => self.links.holds_short(key, generation).then_some(key),
+            _ => None,
+        }
+    }
+
+    /// Reads on unless the client of the answer under way has enough.
+    #[inline]
+    pub(super) fn receive_again(&mut self, token: u64, cx: &mut Context) {
+        let Some(index) = self.link_of(token) else { return };
+        let link = self.links.at_mut(index);
+        if let Some(socket) = link.socket.filter(|_| !link.paused && !link.receiving) {
+            link.receiving = true;
+            cx.actions.push_back(Action::ReceiveLink { socket });
+        }
+    }
+
+    /// For a server that holds the next answer back until the last one is acknowledged: the kernel lets the acknowledgement
+    /// wait for a send, so without one in this turn it is asked for.
+    pub(super) fn acknowledge(&self, (index, generation, flushed): (ConnKey, u32, u64)) -> Option<Action> {
+        if !self.links.holds(index, generation) {
+            return None;
+        }
+        let link = self.links.at(index);
+        let socket = link.socket?;
+        let waits = !link.entries.is_empty() && link.log.flushed() == flushed;
+        waits.then_some(Action::AcknowledgeLink { socket })
     }
 }

@@ -7,6 +7,7 @@ use super::orders::NEVER_US;
 use super::server::Server;
 use super::server_state::State;
 use super::trust::TrustState;
+use super::view::View;
 use crate::base::keys::{Key, ServerIndex};
 use crate::context::Context;
 use crate::observe::accounting::Account;
@@ -16,38 +17,59 @@ impl Upstreams {
     /// All servers, in the order of the plan. `relays`: tunnels by server whose bytes the driver moves. Visits every connection once.
     pub(crate) fn report(&self, relays: Vec<u32>, cx: &Context) -> Vec<ServerReport> {
         let mut tunnels = relays;
-        for index in self.links.keys() {
-            let link = self.links.at(index);
-            tunnels[link.server.index()] += u32::from(link.state == LinkState::Tunnel);
+        for index in self.pool.links.keys() {
+            let link = self.pool.links.at(index);
+            tunnels[link.server.index()] += u32::from(link.state() == LinkState::Tunnel);
         }
-        let mut waiting: Vec<u32> = self.servers.iter().map(|server| server.waiting.len() as u32).collect();
+        let mut waiting: Vec<u32> = self.pool.servers.iter().map(|server| server.waiting.len() as u32).collect();
         self.approaches().for_each(|approach| waiting[approach.server.index()] += 1);
-        let servers = self.servers.keys().iter().zip(tunnels.into_iter().zip(waiting));
+        let servers = self.pool.servers.keys().iter().zip(tunnels.into_iter().zip(waiting));
         servers
-            .map(|(at, (tunnels, waiting))| ServerReport { tunnels, waiting, ..self.report_server(at, cx) })
+            .map(|(at, (tunnels, waiting))| ServerReport { tunnels, waiting, ..self.view(cx).report_server(at) })
             .collect()
     }
 
     /// How many servers there are.
     pub(crate) fn servers(&self) -> usize {
-        self.servers.len()
+        self.pool.servers.len()
     }
 
     /// To whom connections are charged.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = Account> {
-        self.links.keys().map(|index| self.links.at(index).account)
+        self.pool.links.keys().map(|index| self.pool.links.at(index).account)
     }
+}
 
-    fn report_server(&self, at: ServerIndex, cx: &Context) -> ServerReport {
+fn connection_state(link: &UpstreamConn, enabled: bool) -> ConnectionState {
+    match link.state() {
+        LinkState::Down { retry_us: NEVER_US } if enabled => ConnectionState::Spare,
+        LinkState::Down { retry_us: NEVER_US } => ConnectionState::Parked,
+        LinkState::Down { .. } => ConnectionState::Down,
+        LinkState::Connecting { .. } => ConnectionState::Connecting,
+        _ if !link.persist => ConnectionState::Ending,
+        _ if link.paused => ConnectionState::Paused,
+        _ if link.large => ConnectionState::Exclusive,
+        _ if link.late => ConnectionState::Late,
+        _ if link.syncing => ConnectionState::Syncing,
+        _ if link.probation => ConnectionState::Probation,
+        _ if link.hold => ConnectionState::Held,
+        _ if link.full => ConnectionState::Full,
+        _ if !link.entries.is_empty() => ConnectionState::Busy,
+        _ => ConnectionState::Idle,
+    }
+}
+
+impl View<'_> {
+    fn report_server(&self, at: ServerIndex) -> ServerReport {
         let server = &self.servers[at];
-        let trust = server.trust.state(cx.now_us);
+        let trust = server.trust.state(self.cx.now_us);
         let penalty_us = match trust {
-            TrustState::Penalty { until_us } => until_us.saturating_sub(cx.now_us),
+            TrustState::Penalty { until_us } => until_us.saturating_sub(self.cx.now_us),
             _ => 0,
         };
         let standing = server.standing.state();
         let suspended_us = match standing {
-            State::Suspended(suspension) => cx.now_us.saturating_sub(suspension.since_us),
+            State::Suspended(suspension) => self.cx.now_us.saturating_sub(suspension.since_us),
             _ => 0,
         };
         let pipelined = !server.pipeline_off && trust == TrustState::Trusted;
@@ -65,28 +87,22 @@ impl Upstreams {
             failures: server.failures,
             trust,
             penalty_us,
-            penalty_for: server.trust.penalty_for(cx.now_us),
+            penalty_for: server.trust.penalty_for(self.cx.now_us),
             depth: if pipelined { server.depth.limit().min(server.batch) } else { 1 },
-            connections: links.map(|link| self.report_connection(at, server, link, cx)).collect(),
+            connections: links.map(|link| self.report_connection(at, server, link)).collect(),
         }
     }
 
-    fn report_connection(
-        &self,
-        at: ServerIndex,
-        server: &Server,
-        link: &UpstreamConn,
-        cx: &Context,
-    ) -> ConnectionReport {
+    fn report_connection(&self, at: ServerIndex, server: &Server, link: &UpstreamConn) -> ConnectionReport {
         let given = link.entries.partition_point(|entry: &Entry| entry.start < link.log.flushed());
-        let retry_us = match link.state {
-            LinkState::Down { retry_us } if retry_us != NEVER_US => retry_us.saturating_sub(cx.now_us),
+        let retry_us = match link.state() {
+            LinkState::Down { retry_us } if retry_us != NEVER_US => retry_us.saturating_sub(self.cx.now_us),
             _ => 0,
         };
         ConnectionReport {
-            number: self.connection_number(at, link.position, cx),
+            number: self.connection_number(at, link.position),
             state: connection_state(link, server.standing.keeps_connections()),
-            since_us: cx.now_us.saturating_sub(link.since_us),
+            since_us: self.cx.now_us.saturating_sub(link.since_us),
             retry_us,
             in_flight: given as u32,
             queued: (link.entries.len() - given) as u32,
@@ -99,28 +115,9 @@ impl Upstreams {
     }
 
     /// The number of this worker's connection at `position`: the inverse of how connections are dealt to workers.
-    fn connection_number(&self, server: ServerIndex, position: u32, cx: &Context) -> u32 {
-        let workers = u32::from(cx.workers);
-        let first = (u32::from(cx.worker) + workers - server.number() % workers) % workers;
+    fn connection_number(&self, server: ServerIndex, position: u32) -> u32 {
+        let workers = u32::from(self.cx.workers);
+        let first = (u32::from(self.cx.worker) + workers - server.number() % workers) % workers;
         first + position * workers
-    }
-}
-
-fn connection_state(link: &UpstreamConn, enabled: bool) -> ConnectionState {
-    match link.state {
-        LinkState::Down { retry_us: NEVER_US } if enabled => ConnectionState::Spare,
-        LinkState::Down { retry_us: NEVER_US } => ConnectionState::Parked,
-        LinkState::Down { .. } => ConnectionState::Down,
-        LinkState::Connecting { .. } => ConnectionState::Connecting,
-        _ if !link.persist => ConnectionState::Ending,
-        _ if link.paused => ConnectionState::Paused,
-        _ if link.large => ConnectionState::Exclusive,
-        _ if link.late => ConnectionState::Late,
-        _ if link.syncing => ConnectionState::Syncing,
-        _ if link.probation => ConnectionState::Probation,
-        _ if link.hold => ConnectionState::Held,
-        _ if link.full => ConnectionState::Full,
-        _ if !link.entries.is_empty() => ConnectionState::Busy,
-        _ => ConnectionState::Idle,
     }
 }

@@ -1,17 +1,17 @@
 //! Which server and which connection a request goes to (stages schedule and forward).
 
-use std::ops::Range;
-
 use super::Upstreams;
-use super::loss::{ABRUPT_US, Loss};
+use super::loss::Loss;
+use super::pool::Pool;
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::cause::Cause;
 use crate::context::Context;
+use crate::cross::asked::{Asked, Private};
 use crate::cross::mail::{Fate, Mail};
 use crate::ending::UpstreamEnd;
 use crate::observe::access::Placed;
-use crate::request::pending_request::{ClientName, ExchangeId, LinkId, NOBODY, PendingRequest, RequestFlags};
-use crate::upstream::private_pool::Private;
+use crate::request::pending_request::{ClientName, ExchangeId, NOBODY, PendingRequest, RequestFlags};
+use crate::upstream::connection::UpstreamConn;
 use crate::upstream::queue::Waiting;
 use crate::upstream::server::Reach;
 
@@ -35,31 +35,15 @@ pub(super) enum Place {
     Refused(Cause),
 }
 
-/// What became of a request of a client of this worker.
-#[derive(Debug)]
-pub(crate) enum Asked {
-    /// It is here: on this connection, or in a line.
-    Here(Option<LinkId>),
-    /// It is in the post for this worker.
-    Elsewhere {
-        /// Which worker.
-        worker: u16,
-        /// Where its bytes are.
-        bytes: Range<usize>,
-    },
-    /// It goes nowhere.
-    Refused(Cause),
-}
-
 impl Upstreams {
     /// A request was put on a connection of this worker.
     pub(super) fn note_placed(&mut self, id: ExchangeId, index: ConnKey, cx: &mut Context) {
         if !cx.logs {
             return;
         }
-        let link = self.links.at(index);
+        let link = self.pool.links.at(index);
         let placed = Placed {
-            link: self.link_id(index, cx),
+            link: self.pool.link_id(index, cx),
             server: link.server.number(),
             sent_us: cx.now_us,
             connected_us: link.connected_us,
@@ -89,7 +73,7 @@ impl Upstreams {
     pub(crate) fn ask_tunnel(&mut self, ask: PendingRequest, private: Option<Private>, cx: &mut Context) -> Asked {
         self.begin_private(ask.client, private);
         let server = self.server_index(&ask);
-        if !self.servers[server].standing.takes_new() {
+        if !self.pool.servers[server].standing.takes_new() {
             return Asked::Refused(Cause::NoHealthyServer);
         }
         self.approach(server, Waiting { ask, bytes: Vec::new() }, cx);
@@ -100,14 +84,14 @@ impl Upstreams {
     fn put(&mut self, place: Place, ask: PendingRequest, write: impl FnOnce(&mut Vec<u8>), cx: &mut Context) -> Asked {
         match place {
             Place::Link(link) => {
-                let log = &mut self.links.at_mut(link).log;
+                let log = &mut self.pool.links.at_mut(link).log;
                 let start = log.end();
                 write(log.pending());
                 self.push_to_link(link, ask, start, cx);
-                return Asked::Here(Some(self.link_id(link, cx)));
+                return Asked::Here(Some(self.pool.link_id(link, cx)));
             }
             Place::Queue(server) => {
-                self.servers[server].waiting.push_back(Waiting { ask, bytes: serialised(write) });
+                self.pool.servers[server].waiting.push_back(Waiting { ask, bytes: serialised(write) });
                 cx.counters.queue_waiting.add(1);
                 self.dispatch(server, cx);
             }
@@ -120,7 +104,7 @@ impl Upstreams {
                 cx.post(worker, Mail::Ask { ask, bytes: bytes.clone() });
                 return Asked::Elsewhere { worker, bytes };
             }
-            Place::Quarantine => self.quarantine(ask, serialised(write), cx),
+            Place::Quarantine => self.isolation.enter(ask, serialised(write), cx),
             Place::Refused(cause) => return Asked::Refused(cause),
         }
         Asked::Here(None)
@@ -134,11 +118,11 @@ impl Upstreams {
             // Another time: a request that must not be noticed doesn't wait for a connection to a server in doubt.
             ask.traits = ask.traits.without(RequestFlags::TRIAL);
         }
-        let machine = &self.servers[server];
+        let machine = &self.pool.servers[server];
         let unwanted = !machine.standing.keeps_waiting() && !ask.traits.has(RequestFlags::TRIAL);
-        let gone = machine.ready == 0 && !machine.is_full() && !self.may_come_up(server, cx);
+        let gone = machine.ready == 0 && !machine.is_full() && !self.view(cx).may_come_up(server);
         let returns = gone && !ask.traits.has(RequestFlags::RETURNED);
-        if returns || unwanted && self.has_other(server, cx) {
+        if returns || unwanted && self.view(cx).has_other(server) {
             // Its asker did not know yet.
             ask.traits = ask.traits.with(RequestFlags::RETURNED, gone);
             if ask.traits.has(RequestFlags::QUARANTINED) {
@@ -149,76 +133,17 @@ impl Upstreams {
             }
             return;
         }
-        self.publish_response(server, cx);
+        self.pool.publish_response(server, cx);
         let place = self.place_here(server, &ask, cx).unwrap_or(Place::Refused(Cause::QueueFull));
         match self.put(place, ask, |out| out.extend_from_slice(bytes), cx) {
-            Asked::Here(Some(link)) => self.assigned(&ask, link, cx),
-            Asked::Refused(cause) => self.answer_fails(ask.id, cause, cx),
+            Asked::Here(Some(link)) => cx.assigned(&ask, link),
+            Asked::Refused(cause) => cx.answer_fails(ask.id, cause),
             Asked::Here(None) | Asked::Elsewhere { .. } => {}
         }
     }
 
     pub(super) fn server_index(&self, ask: &PendingRequest) -> ServerIndex {
-        self.groups[usize::from(ask.upstream)].servers.first() + usize::from(ask.server)
-    }
-
-    /// Another worker that has a connection to a server, or can have one as far as it knows.
-    pub(super) fn able_elsewhere(&self, server: ServerIndex, cx: &Context) -> Option<u16> {
-        let able = || {
-            let others = (1..cx.workers).map(|step| (cx.worker + step) % cx.workers);
-            others.into_iter().find(|worker| self.hints.is_able(server, usize::from(*worker)))
-        };
-        self.ready_elsewhere(server, cx).or_else(able)
-    }
-
-    /// Connections to a server that other workers have up.
-    pub(super) fn ready_elsewhere(&self, server: ServerIndex, cx: &Context) -> Option<u16> {
-        (1..cx.workers)
-            .map(|step| (cx.worker + step) % cx.workers)
-            .find(|worker| self.hints.ready(server, usize::from(*worker)) > 0)
-    }
-
-    /// Whether a request for this server would be served now.
-    pub(super) fn is_up(&self, server: ServerIndex, cx: &Context) -> bool {
-        self.servers[server].standing.takes_new() && self.is_reachable(server, cx)
-    }
-
-    /// Whether a connection to this server is up, or can be made as far as is known, and not all are full.
-    pub(super) fn is_reachable(&self, server: ServerIndex, cx: &Context) -> bool {
-        let here = &self.servers[server];
-        if here.private {
-            return cx.now_us >= here.away_until_us;
-        }
-        (here.ready > 0 || self.is_hopeful(server, cx)) && !here.is_full() || self.able_elsewhere(server, cx).is_some()
-    }
-
-    /// Whether one of this worker's own connections to a server may have a request of another server.
-    pub(super) fn may_take(&self, server: ServerIndex, cx: &Context) -> bool {
-        let here = &self.servers[server];
-        if here.private {
-            return here.standing.takes_new() && cx.now_us >= here.away_until_us;
-        }
-        here.standing.takes_new() && (here.ready > 0 || self.is_hopeful(server, cx)) && !here.is_full()
-    }
-
-    /// Whether a request may wait for this server's next connect.
-    pub(super) fn may_come_up(&self, server: ServerIndex, cx: &Context) -> bool {
-        let machine = &self.servers[server];
-        if machine.private {
-            return machine.standing.keeps_connections();
-        }
-        let retries = cx.plan.upstreams[usize::from(machine.upstream)].connect_retries;
-        machine.standing.keeps_connections() && !machine.is_full() && machine.failures < retries.max(1)
-    }
-
-    /// Whether a request of anybody may wait for this server's next connect.
-    pub(super) fn may_await(&self, server: ServerIndex, cx: &Context) -> bool {
-        self.servers[server].standing.takes_new() && self.may_come_up(server, cx)
-    }
-
-    /// Whether a request may wait at the worker that owns the connections to this server, of which this one has none.
-    pub(super) fn owner_may_await(&self, server: ServerIndex, cx: &Context) -> bool {
-        self.servers[server].standing.takes_new() && self.owner_elsewhere(server, cx).is_some()
+        self.groups[usize::from(ask.upstream)].server(ask.server)
     }
 
     /// Servers have died of requests like this one: the next turn of the quarantine is for it.
@@ -226,7 +151,7 @@ impl Upstreams {
         let group = &self.groups[usize::from(ask.upstream)];
         let any = (ask.serial % group.servers.len() as u64) as u16;
         ask.server = if ask.bound == NOBODY { any } else { ask.bound };
-        if group.quarantine.is_full() { Place::Refused(Cause::QueueFull) } else { Place::Quarantine }
+        if self.isolation.is_full(ask.upstream) { Place::Refused(Cause::QueueFull) } else { Place::Quarantine }
     }
 
     /// Chooses the server, then what happens there.
@@ -242,34 +167,27 @@ impl Upstreams {
             return place;
         }
         for _ in 0..CHOICES_MAX {
-            let Some(index) = self.choose(ask, cx) else { return Place::Refused(self.refusal(ask, cx)) };
+            let Some(index) = self.choose(ask, cx) else { return Place::Refused(self.view(cx).refusal(ask)) };
             ask.server = index;
             let server = self.server_index(ask);
             if let Some(place) = self.place_here(server, ask, cx) {
                 return place;
             }
-            if let Some(worker) = self.able_elsewhere(server, cx).or_else(|| self.owner_elsewhere(server, cx)) {
+            if let Some(worker) = self.view(cx).able_elsewhere(server).or_else(|| self.view(cx).owner_elsewhere(server))
+            {
                 return Place::Mail(worker);
             }
-            if self.servers[server].is_full() {
+            if self.pool.servers[server].is_full() {
                 break;
             }
             // Another worker lost its last connection since it was asked for one: choose again, knowing that.
         }
-        Place::Refused(self.why_not(ask.upstream, cx))
-    }
-
-    /// A worker that owns connections to a server of which this one owns none (they may still be coming up).
-    pub(super) fn owner_elsewhere(&self, server: ServerIndex, cx: &Context) -> Option<u16> {
-        // Connection 0 of server s belongs to worker s mod workers.
-        let owner = (server.index() % usize::from(cx.workers)) as u16;
-        let machine = &self.servers[server];
-        (machine.limits.shared == 0 && !machine.private && owner != cx.worker).then_some(owner)
+        Place::Refused(self.view(cx).why_not(ask.upstream))
     }
 
     /// What this worker's own connections to a server can do for a request; None: ask another worker.
     fn place_here(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<Place> {
-        let machine = &self.servers[server];
+        let machine = &self.pool.servers[server];
         if machine.private {
             return Some(Place::Private(server));
         }
@@ -277,8 +195,9 @@ impl Upstreams {
             return None;
         }
         if machine.ready == 0 && !ask.traits.has(RequestFlags::MAILED) {
-            let hopeful = self.is_hopeful(server, cx);
-            let elsewhere = if hopeful { self.ready_elsewhere(server, cx) } else { self.able_elsewhere(server, cx) };
+            let hopeful = self.view(cx).is_hopeful(server);
+            let elsewhere =
+                if hopeful { self.view(cx).ready_elsewhere(server) } else { self.view(cx).able_elsewhere(server) };
             // A connection that ends with each answer is made where it is needed.
             let own = machine.is_one_shot() && (hopeful || machine.reach == Reach::Unknown);
             if let Some(other) = elsewhere.filter(|_| !own) {
@@ -294,11 +213,11 @@ impl Upstreams {
             && !ask.traits.has(RequestFlags::QUARANTINED)
             && let Some(position) = self.pick(server, ask, cx)
         {
-            return Some(Place::Link(self.servers[server].links[position]));
+            return Some(Place::Link(self.pool.servers[server].links[position]));
         }
-        let machine = &self.servers[server];
-        if machine.ready == 0 && !self.may_come_up(server, cx) {
-            return Some(Place::Refused(self.refusal(ask, cx)));
+        let machine = &self.pool.servers[server];
+        if machine.ready == 0 && !self.view(cx).may_come_up(server) {
+            return Some(Place::Refused(self.view(cx).refusal(ask)));
         }
         Some(Place::Queue(server))
     }
@@ -306,34 +225,34 @@ impl Upstreams {
     /// Another worker's connections serve what is asked here: the next requests have one of this worker's own, if the server keeps
     /// connections for more than one answer, or if the other one has used up half of its part.
     fn prepare_own(&mut self, server: ServerIndex, other: u16, cx: &mut Context) {
-        let machine = &self.servers[server];
-        let busy = self.hints.ready(server, usize::from(other)) >= machine.limits.all / 2;
+        let machine = &self.pool.servers[server];
+        let busy = self.pool.hints.ready(server, usize::from(other)) >= machine.limits.all / 2;
         if machine.made() == 0
             && (machine.lasting.is_kept() || busy && !machine.is_one_shot())
             && machine.reach != Reach::Doubtful
             && machine.may_grow(false)
         {
-            self.make_connection(server, cx);
+            self.pool.make_connection(server, cx);
         }
     }
 
     /// The position of the connection that takes this request now, if there is one.
     pub(super) fn pick(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<usize> {
         loop {
-            let machine = &self.servers[server];
-            let mut position = machine.pick(ask, |link| self.tail_client(link))?;
+            let machine = &self.pool.servers[server];
+            let mut position = machine.pick(ask, |link| self.pool.links.at(link).tail_client())?;
             if machine.is_resting(position) && machine.keeps_apart() {
                 if self.may_wait_for_rest(server, ask, cx) {
                     return None;
                 }
-                position = self.longest_empty(server).unwrap_or(position);
+                position = self.pool.longest_empty(server).unwrap_or(position);
             }
-            let machine = &self.servers[server];
+            let machine = &self.pool.servers[server];
             let index = machine.links[position];
             if ask.traits.goes_alone() {
                 return self.pick_fresh(server, ask, position, cx);
             }
-            if !self.is_overdue(index, cx) {
+            if !self.pool.is_overdue(index, cx) {
                 return Some(position);
             }
             self.mark_late(index, cx);
@@ -343,26 +262,20 @@ impl Upstreams {
     /// Where clients are kept apart and all empty connections rest: whether the request waits for another one to be made, or for the end
     /// of a rest, whichever comes first. Not where nobody knows that the server works on more than one connection at a time.
     fn may_wait_for_rest(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> bool {
-        let machine = &self.servers[server];
+        let machine = &self.pool.servers[server];
         let comes = machine.is_coming() || machine.may_grow(ask.traits.goes_alone());
-        if !comes || !self.is_hopeful(server, cx) {
+        if !comes || !self.view(cx).is_hopeful(server) {
             return false;
         }
-        let links = || machine.links.iter().map(|index| self.links.at(*index));
+        let links = || machine.links.iter().map(|index| self.pool.links.at(*index));
         let several = links().filter(|link| link.is_ready() && link.answers > 0).nth(1).is_some();
         let resting = machine.resting().map(|position| machine.links[position]);
-        let next = resting.map(|index| (self.links.at(index).rest_until_us, index)).min().filter(|_| several);
+        let next = resting.map(|index| (self.pool.links.at(index).rest_until_us, index)).min().filter(|_| several);
         let Some((until_us, index)) = next else { return false };
-        if std::mem::replace(&mut self.servers[server].rested_due_us, until_us) != until_us {
-            self.arm_link(index, until_us, cx);
+        if std::mem::replace(&mut self.pool.servers[server].rested_due_us, until_us) != until_us {
+            self.pool.arm_link(index, until_us, cx);
         }
         true
-    }
-
-    /// Of the connections that rest the one that has been empty for longest.
-    fn longest_empty(&self, server: ServerIndex) -> Option<usize> {
-        let machine = &self.servers[server];
-        machine.resting().min_by_key(|position| self.links.at(machine.links[*position]).answered_us)
     }
 
     /// An idle connection for a request that goes alone, `first` if that is good. What can't be sent again is not put on one that
@@ -374,9 +287,10 @@ impl Upstreams {
         first: usize,
         cx: &mut Context,
     ) -> Option<usize> {
-        let machine = &self.servers[server];
+        let machine = &self.pool.servers[server];
         let idle = (0..machine.links.len()).filter(|position| machine.is_empty_at(*position));
-        let found = [first].into_iter().chain(idle).find(|position| self.is_fresh(machine.links[*position], ask, cx));
+        let found =
+            [first].into_iter().chain(idle).find(|position| self.view(cx).is_fresh(machine.links[*position], ask));
         // Where another one may be made, the request waits for that.
         if found.is_none() && !machine.coming_any() && !machine.may_grow(true) {
             self.lose_link(machine.links[first], Loss::Ours, UpstreamEnd::Rested, cx);
@@ -384,52 +298,14 @@ impl Upstreams {
         found
     }
 
-    /// Whether a request may go onto this idle connection: what can't be sent again goes onto none that its server may be about to
-    /// end.
-    pub(super) fn is_fresh(&self, index: ConnKey, ask: &PendingRequest, cx: &Context) -> bool {
-        if ask.traits.has(RequestFlags::RETRIABLE) {
-            return true;
-        }
-        let link = self.links.at(index);
-        let machine = &self.servers[link.server];
-        let rest_us = link.rest_us(cx.now_us);
-        // Of late this server ended a connection behind an answer without a word.
-        let abrupt = machine.keepalive_limit.is_abrupt(cx.now_us);
-        let lives =
-            link.answers == 0 || !abrupt && (rest_us >= ABRUPT_US || machine.keepalive_limit.is_outlived(link.answers));
-        lives && machine.idle_limit.is_fresh(cx.now_us, rest_us)
-    }
-
-    /// The client of the last request on a connection.
-    fn tail_client(&self, link: ConnKey) -> Option<ClientName> {
-        self.links.at(link).entries.back().map(|entry| entry.ask.client)
-    }
-
-    /// What is the matter when no server of an upstream takes a request: those that may are full; none that is up may; none is up.
-    pub(super) fn why_not(&self, upstream: u16, cx: &Context) -> Cause {
-        let servers = self.groups[usize::from(upstream)].servers;
-        let takes = |server: ServerIndex| self.servers[server].standing.takes_new() || self.is_last_resort(server, cx);
-        let up = |server: ServerIndex| {
-            let machine = &self.servers[server];
-            machine.ready > 0 || self.is_hopeful(server, cx) || self.able_elsewhere(server, cx).is_some()
-        };
-        if servers.iter().any(|server| takes(server) && up(server)) {
-            Cause::QueueFull
-        } else if servers.iter().any(up) || !servers.iter().any(takes) {
-            Cause::NoHealthyServer
-        } else {
-            Cause::NoServer
-        }
-    }
-
     /// Notes a request on a connection whose log already has its bytes from `start` on.
     pub(super) fn push_to_link(&mut self, index: ConnKey, ask: PendingRequest, start: u64, cx: &mut Context) {
         self.add_entry(index, ask, start, cx);
-        let link = self.links.at(index);
-        if link.entries.len() == 2 || self.servers[link.server].watched {
-            self.watch_late(index, cx);
+        let link = self.pool.links.at(index);
+        if link.entries.len() == 2 || self.pool.servers[link.server].watched {
+            self.pool.watch_late(index, cx);
         }
-        let link = self.links.at(index);
+        let link = self.pool.links.at(index);
         if link.answers == 0 && link.entries.len() == 1 && link.owner.is_none() {
             self.watch_first(index, cx);
         }
@@ -438,34 +314,25 @@ impl Upstreams {
     }
 
     /// Counts it, and has its bytes sent.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add_entry(&mut self, index: ConnKey, ask: PendingRequest, start: u64, cx: &Context) {
-        let link = self.links.at_mut(index);
-        if !link.entries.is_empty() {
-            cx.counters.pipelined.add(1);
-        }
-        link.push(ask, start, cx.now_us);
-        let server = &mut self.servers[link.server];
-        server.inflight += 1;
-        server.stats.requests.add(1);
-        server.refresh(link, cx.now_us);
-        cx.counters.in_flight.add(1);
+        self.pool.push(index, ask, start, cx);
         self.charge_link(index);
         self.mark_link(index);
     }
 
     /// Gives waiting requests to connections as far as there is room, and has more made for the others.
     pub(super) fn dispatch(&mut self, server: ServerIndex, cx: &mut Context) {
-        if self.servers[server].kept.is_some() {
-            self.end_keeping(server, cx);
+        if self.pool.servers[server].kept.is_some() {
+            self.pool.end_keeping(server, cx);
         }
         // The one that has waited for longer has the first choice.
-        while let Some(alone) = self.servers[server].waiting.oldest() {
+        while let Some(alone) = self.pool.servers[server].waiting.oldest() {
             if !self.dispatch_one(server, alone, cx) && !self.dispatch_one(server, !alone, cx) {
                 break;
             }
         }
-        self.grow(server, cx);
+        self.pool.grow(server, cx);
     }
 
     /// Gives the next request of a line to a connection, or away. False: it has to wait. Only what is in quarantine may wait while
@@ -473,13 +340,13 @@ impl Upstreams {
     fn dispatch_one(&mut self, server: ServerIndex, alone: bool, cx: &mut Context) -> bool {
         let mut at = 0;
         loop {
-            let waiting = self.servers[server].waiting.line(alone);
+            let waiting = self.pool.servers[server].waiting.line(alone);
             at = waiting.next(at).unwrap_or(at);
             let Some(next) = waiting.get(at) else { return false };
             let ask = next.ask;
-            if !self.suspects.is_empty() && self.goes_alone(&ask, &next.bytes, cx) {
+            if self.isolation.wants(&ask, &next.bytes, cx) {
                 let Some(waiting) = self.take_waiting(server, alone, at, cx) else { return false };
-                self.quarantine(ask, waiting.bytes, cx);
+                self.isolation.enter(ask, waiting.bytes, cx);
                 return true;
             }
             let quarantined = ask.traits.has(RequestFlags::QUARANTINED);
@@ -497,35 +364,28 @@ impl Upstreams {
                 }
                 None => return false,
             };
-            let link = self.servers[server].links[position];
+            let link = self.pool.servers[server].links[position];
             let Some(waiting) = self.take_waiting(server, alone, at, cx) else { return false };
-            let log = &mut self.links.at_mut(link).log;
+            let log = &mut self.pool.links.at_mut(link).log;
             let start = log.end();
             log.pending().extend_from_slice(&waiting.bytes);
             self.push_to_link(link, ask, start, cx);
-            self.assigned(&ask, self.link_id(link, cx), cx);
+            cx.assigned(&ask, self.pool.link_id(link, cx));
             return true;
         }
     }
 
     fn take_waiting(&mut self, server: ServerIndex, alone: bool, at: usize, cx: &Context) -> Option<Waiting> {
-        let waiting = self.servers[server].waiting.line_mut(alone).remove(at)?;
+        let waiting = self.pool.servers[server].waiting.line_mut(alone).remove(at)?;
         cx.counters.queue_waiting.sub(1);
         Some(waiting)
     }
 
-    /// Tells the client's side which connection its request is on, if the rest of its body has to follow.
-    pub(super) fn assigned(&mut self, ask: &PendingRequest, link: LinkId, cx: &mut Context) {
-        if ask.traits.has(RequestFlags::STREAMING) {
-            cx.post(ask.id.worker, Mail::Assigned { id: ask.id, link });
-        }
-    }
-
     /// What a connection carries from now on is charged to whom its client's request is.
     pub(super) fn charge_link(&mut self, index: ConnKey) {
-        let Some(owner) = self.links.at(index).owner else { return };
+        let Some(owner) = self.pool.links.at(index).owner else { return };
         if let Some(pool) = self.private.get(owner.client) {
-            self.links.at_mut(index).account = pool.account;
+            self.pool.links.at_mut(index).account = pool.account;
         }
     }
 }
@@ -535,4 +395,19 @@ fn serialised(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     write(&mut bytes);
     bytes
+}
+
+impl Pool {
+    /// Of the connections that rest the one that has been empty for longest.
+    fn longest_empty(&self, server: ServerIndex) -> Option<usize> {
+        let machine = &self.servers[server];
+        machine.resting().min_by_key(|position| self.links.at(machine.links[*position]).answered_us)
+    }
+}
+
+impl UpstreamConn {
+    /// The client of the last request on a connection.
+    fn tail_client(&self) -> Option<ClientName> {
+        self.entries.back().map(|entry| entry.ask.client)
+    }
 }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::Upstreams;
 use super::connection::{LinkState, UpstreamConn};
+use super::pool::Pool;
 use crate::action::Action;
 use crate::base::keys::ConnKey;
 use crate::base::output::{HIGH_BYTES, LOW_BYTES, Out};
@@ -14,7 +15,7 @@ use crate::request::pending_request::{ClientName, ExchangeId, LinkId};
 impl Upstreams {
     #[inline]
     pub(super) fn mark_link(&mut self, index: ConnKey) {
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         if !link.dirty {
             link.dirty = true;
             self.dirty_links.push(index);
@@ -22,11 +23,12 @@ impl Upstreams {
     }
 
     /// The send that a connection wants, if any.
+    #[inline]
     pub(super) fn flush_link(&mut self, index: ConnKey, cx: &mut Context) -> Option<Action> {
-        if !self.links.is_occupied(index) {
+        if !self.pool.links.is_occupied(index) {
             return None;
         }
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         link.dirty = false;
         if !link.wants_send() {
             return None;
@@ -39,7 +41,7 @@ impl Upstreams {
             (None, None) => {
                 link.finished = true;
                 if link.ended {
-                    self.doomed.push((index, self.links.generation(index)));
+                    self.doomed.push((index, self.pool.links.generation(index)));
                 }
                 return Some(Action::ShutdownLink { socket });
             }
@@ -47,25 +49,25 @@ impl Upstreams {
         link.sending = true;
         if link.note_sent(cx.now_us) {
             let due_us = link.unheard_due_us;
-            self.arm_link(index, due_us, cx);
+            self.pool.arm_link(index, due_us, cx);
         }
-        let link = self.links.at(index);
+        let link = self.pool.links.at(index);
         cx.counters.upstream_sends.add(1);
         cx.counters.upstream_bytes_out.add(out.len() as u64);
-        self.servers[link.server].stats.bytes_out.add(out.len() as u64);
+        self.pool.servers[link.server].stats.bytes_out.add(out.len() as u64);
         cx.usage.moved(link.account, out.len() as u64, 0);
         Some(Action::SendLink { socket, out })
     }
 
     /// What was sent to a server was taken (`ok`) or not. Whose tunnel it is, if it is one.
     pub(crate) fn link_sent(&mut self, token: u64, ok: bool, cx: &mut Context) -> Option<ExchangeId> {
-        let index = self.link_of(token)?;
-        let link = self.links.at_mut(index);
+        let index = self.pool.link_of(token)?;
+        let link = self.pool.links.at_mut(index);
         if !ok {
             // Read first: answers that are already here are delivered, then the receive tells the end.
             link.persist = false;
-            if link.state != LinkState::Tunnel {
-                let server = &mut self.servers[link.server];
+            if link.state() != LinkState::Tunnel {
+                let server = &mut self.pool.servers[link.server];
                 server.refresh(link, cx.now_us);
             }
             return None;
@@ -75,12 +77,12 @@ impl Upstreams {
         if link.unsent() <= LOW_BYTES
             && let Some(id) = link.body_paused.take()
         {
-            self.body_flow(id, false, cx);
+            cx.body_flow(id, false);
         }
         if again {
             self.mark_link(index);
         }
-        self.links.at(index).peer
+        self.pool.links.at(index).peer
     }
 
     /// A piece of a request body or tunnel for a connection of this worker.
@@ -93,12 +95,12 @@ impl Upstreams {
         end: bool,
         cx: &mut Context,
     ) {
-        let Some(index) = self.carrier_of_body(id, to) else {
+        let Some(index) = self.pool.carrier_of_body(id, to) else {
             self.body_to_waiting(id, client, &piece, end, cx);
             return;
         };
-        let link = self.links.at_mut(index);
-        let tunnel = link.state == LinkState::Tunnel;
+        let link = self.pool.links.at_mut(index);
+        let tunnel = link.state() == LinkState::Tunnel;
         piece.push_to(&mut link.body, &mut cx.spare);
         if end && tunnel {
             link.finish = true;
@@ -107,21 +109,9 @@ impl Upstreams {
         }
         if link.unsent() >= HIGH_BYTES && link.body_paused.is_none() && !end {
             link.body_paused = Some(id);
-            self.body_flow(id, true, cx);
+            cx.body_flow(id, true);
         }
         self.mark_link(index);
-    }
-
-    /// The connection that the body of a request goes to: the one that its sender knows, or the one that it has moved to.
-    fn carrier_of_body(&self, id: ExchangeId, to: LinkId) -> Option<ConnKey> {
-        let carries = |link: &UpstreamConn| match link.state {
-            LinkState::Tunnel => link.peer == Some(id),
-            _ => link.entries.back().is_some_and(|entry| entry.ask.id == id),
-        };
-        if self.links.holds(to.index, to.generation) {
-            return carries(self.links.at(to.index)).then_some(to.index);
-        }
-        self.links.keys().find(|index| carries(self.links.at(*index)))
     }
 }
 
@@ -134,4 +124,18 @@ fn join(log: Bytes, body: Out) -> Vec<Bytes> {
         Out::Vectored(more) => list.extend(more),
     }
     list
+}
+
+impl Pool {
+    /// The connection that the body of a request goes to: the one that its sender knows, or the one that it has moved to.
+    fn carrier_of_body(&self, id: ExchangeId, to: LinkId) -> Option<ConnKey> {
+        let carries = |link: &UpstreamConn| match link.state() {
+            LinkState::Tunnel => link.peer == Some(id),
+            _ => link.entries.back().is_some_and(|entry| entry.ask.id == id),
+        };
+        if self.links.holds(to.index, to.generation) {
+            return carries(self.links.at(to.index)).then_some(to.index);
+        }
+        self.links.keys().find(|index| carries(self.links.at(*index)))
+    }
 }

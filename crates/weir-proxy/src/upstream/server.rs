@@ -18,7 +18,6 @@ use crate::upstream::backoff::Pacer;
 use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::depth::Depth;
 use crate::upstream::early_close::EarlyCloseDetector;
-use crate::upstream::health::Window;
 use crate::upstream::idle_limit::IdleLimit;
 use crate::upstream::keepalive_limit::{KeepaliveLimit, Lasting};
 use crate::upstream::lines::Lines;
@@ -175,14 +174,6 @@ pub(crate) struct Server {
     pub told_unreachable: bool,
     /// Answers with a status from here on are looked at by health; above all of them where nothing of that is configured.
     pub notable_from: u16,
-    /// By `failover` rule: what it counted; only used by the worker that judges the server.
-    pub windows: Vec<Window>,
-    /// Trials in vain since it was suspended, and suspensions that followed each other closely; only used there.
-    pub trials: u32,
-    /// When it was last taken back after a suspension; only used there. 0: never.
-    pub resumed_us: u64,
-    /// Before this probes don't end the present suspension; only used there. 0: they do at once.
-    pub kept_out_until_us: u64,
     /// When it last came back after it had been out of use; 0: it never was. From here on a slow start counts.
     pub recovered_us: u64,
     /// How far the server may be trusted with pipelining.
@@ -272,10 +263,6 @@ impl Server {
             standing: ServerState::new(Order::Enable),
             told_unreachable: false,
             notable_from: u16::MAX,
-            windows: Vec::new(),
-            trials: 0,
-            resumed_us: 0,
-            kept_out_until_us: 0,
             recovered_us: 0,
             early_close: EarlyCloseDetector::default(),
             trust: Trust::new(total.min(limits.shared.max(1))),
@@ -315,6 +302,7 @@ impl Server {
     }
 
     /// Connections that are up, on their way, or to be made after a while.
+    #[inline]
     pub(crate) fn made(&self) -> u32 {
         self.ready + self.coming.count() + self.delayed.count()
     }
@@ -347,11 +335,6 @@ impl Server {
     /// Connections whose clients have not read for a while, and for which others wait.
     pub(crate) fn stalled(&self) -> u32 {
         self.stalled.count()
-    }
-
-    /// Whether one of its idle connections is one too many, after others were held for a while.
-    pub(crate) fn is_over(&self) -> bool {
-        self.made() > self.limits.all
     }
 
     /// Whether none is kept without a request: the server ends each after one answer, and while it waits on one for a request, it
@@ -440,7 +423,7 @@ impl Server {
         // One that is empty has outlived what was learned from others.
         let spent = !empty && (link.nudged || link.answers + link.entries.len() as u64 >= self.keepalive_limit.limit());
         let kept = self.kept == Some(link.position);
-        let up = link.state == LinkState::Ready && link.persist && !spent && !link.locating && !kept;
+        let up = link.state() == LinkState::Ready && link.persist && !spent && !link.locating && !kept;
         let idle = up && empty && !link.syncing && !link.unseen;
         let resting = idle && link.wary && now_us < link.rest_until_us;
         let (limit, len) = (self.depth.limit().min(self.batch), link.entries.len() as u32);
@@ -465,7 +448,7 @@ impl Server {
         self.unseen.set(position, up && empty && link.unseen);
         let alone = link.entries.front().is_some_and(|entry| entry.ask.traits.goes_alone());
         let yields = alone || link.large || link.late || link.paused && link.yields;
-        let ready = link.state == LinkState::Ready;
+        let ready = link.state() == LinkState::Ready;
         self.held.set(position, ready && (yields || !link.persist || spent && !empty));
         self.paused.set(position, ready && link.paused && !link.yields);
         self.pending.set(position, ready && !empty && !alone && !link.large && !link.late);
@@ -627,6 +610,7 @@ impl Server {
 mod tests {
     use super::*;
     use crate::base::keys::Key;
+    use crate::upstream::pool::Standing;
 
     fn server(mode: PipelineMode) -> Server {
         let limits = Limits { min: 1, shared: 1, all: 1 };
@@ -640,7 +624,7 @@ mod tests {
         let mut machine = server(PipelineMode::Adaptive);
         let mut link = UpstreamConn::new(ServerIndex::new(0), 0, 0);
         link.position = machine.add_link(ConnKey::new(0));
-        (link.state, link.answers) = (LinkState::Ready, 29);
+        (link.state, link.answers) = (Standing::of(LinkState::Ready), 29);
         (0..3).for_each(|_| machine.keepalive_limit.on_announced(7));
         machine.refresh(&mut link, 0);
         assert!(machine.is_empty_at(0));

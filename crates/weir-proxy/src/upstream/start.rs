@@ -1,44 +1,44 @@
 //! The machines of the servers' side as they begin, and what goes on at the ends of turns.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_http::Fields;
 
-use super::health::Window;
+use super::isolation::Isolation;
+use super::judge::Health;
+use super::pool::Pool;
 use super::queue::ByRequest;
 use super::server::{Limits, Reach, Server};
 use super::server_state::ServerState;
 use super::slow_answer::SlowDetector;
 use super::{Group, Upstreams};
 use crate::action::Action;
-use crate::base::keys::{ConnKey, Key, ServerIndex};
+use crate::base::keys::{ConnKey, Key};
 use crate::base::side_table::SideTable;
-use crate::base::slab::Slab;
-use crate::base::table::{Run, Table};
+use crate::base::table::Run;
 use crate::context::Context;
 use crate::cross::hints::Hints;
-use crate::observe::server_event::{EVENTS_MAX, Event, What};
+use crate::observe::server_event::Event;
 use crate::observe::server_stats::ServerStats;
 use crate::placement::balance::{Balance, Measure};
 use crate::retry::budget::Budget;
-use crate::retry::poison::Suspects;
 
 impl Upstreams {
     /// All servers of the plan, each of which counts into the next one of `stats`, with the connections that are kept to them due to be made.
     pub(crate) fn new(hints: Arc<Hints>, stats: Vec<Arc<ServerStats>>, seed: u64, cx: &mut Context) -> Upstreams {
         let plan = Arc::clone(&cx.plan);
+        let servers = plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
+        let isolation = Isolation::new(servers, Arc::clone(&hints));
+        let health = Health::new(Arc::clone(&hints), seed);
+        let pool = Pool::new(hints, seed);
         let mut all = Upstreams {
-            links: Slab::default(),
-            servers: Table::default(),
+            pool,
             groups: Vec::new(),
-            hints,
-            probers: Table::default(),
+            balances: Vec::new(),
             private: SideTable::default(),
             parked: 0,
             fields: Fields::default(),
             order: Vec::new(),
-            events: VecDeque::new(),
             dirty_links: Vec::new(),
             doomed: Vec::new(),
             cancelled: ByRequest::default(),
@@ -47,11 +47,9 @@ impl Upstreams {
             synced_before: Vec::new(),
             emptied: Vec::new(),
             emptied_before: Vec::new(),
-            suspects: Suspects::new(plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum()),
-            quarantine_due_us: u64::MAX,
-            quarantined_away: false,
+            isolation,
+            health,
             swept_us: cx.now_us,
-            seed,
             shares_loads: false,
         };
         let mut stats = stats.into_iter();
@@ -67,22 +65,23 @@ impl Upstreams {
     fn add_group(&mut self, index: usize, stats: &mut impl Iterator<Item = Arc<ServerStats>>, cx: &mut Context) {
         let plan = Arc::clone(&cx.plan);
         let upstream = &plan.upstreams[index];
-        let first = self.servers.next();
+        let first = self.pool.servers.next();
         for position in 0..upstream.servers.len() {
             self.add_server(index, position, stats.next().unwrap_or_default(), cx);
         }
         let several = upstream.servers.len() > 1;
-        let balance = several.then(|| Box::new(Balance::new(upstream, cx.worker, self.seed)));
+        let balance = several.then(|| Box::new(Balance::new(upstream, cx.worker, self.pool.seed)));
         let budget = Budget::new(upstream.retry_budget_percent, cx.now_us);
-        let quarantine = super::quarantine::Quarantine::default();
         let servers = Run::new(first, upstream.servers.len());
-        self.groups.push(Group { servers, suspended: 0, balance, budget, quarantine });
+        self.groups.push(Group { servers, suspended: 0, budget });
+        self.isolation.add_upstream(first);
+        self.balances.push(balance);
     }
 
     /// A server with the connections that are kept to it.
     fn add_server(&mut self, upstream: usize, index: usize, stats: Arc<ServerStats>, cx: &mut Context) {
         let plan = &cx.plan.upstreams[upstream];
-        let server = self.servers.next();
+        let server = self.pool.servers.next();
         let (limits, total) = match plan.pool.is_private() {
             true => (Limits::default(), 0),
             false => {
@@ -91,12 +90,12 @@ impl Upstreams {
             }
         };
         let mut machine = Server::new(plan, upstream as u16, index as u16, stats, limits, total);
-        machine.standing = ServerState::new(self.hints.order(server));
+        machine.standing = ServerState::new(self.pool.hints.order(server));
         machine.anywhere = cx.is_anywhere(upstream as u16);
         machine.usual = SlowDetector::new(plan.escape);
-        machine.lasting = self.hints.lasting[server.index()].clone();
+        machine.lasting = self.pool.hints.lasting[server.index()].clone();
         machine.notable_from = plan.notable_from();
-        machine.windows = plan.failover.iter().map(|rule| Window::new(rule.limit, rule.window_us)).collect();
+        self.health.add_server(plan);
         if plan.servers.len() > 1 {
             machine.measure = plan.balance.statistic().map(|by| Box::new(Measure::new(by)));
         }
@@ -104,26 +103,18 @@ impl Upstreams {
             // Nobody finds out before a request needs it.
             machine.reach = Reach::Proven;
         }
-        self.servers.push(machine);
+        self.pool.servers.push(machine);
         for _ in 0..limits.min {
-            let link = self.add_position(server, cx);
+            let link = self.pool.add_position(server, cx);
             // One that is disabled parks its connections when they come to be made.
-            self.arm_link(link, cx.now_us, cx);
+            self.pool.arm_link(link, cx.now_us, cx);
         }
-        self.publish_ready(server, cx);
+        self.pool.publish(server, cx);
     }
 
     /// What is worth a line in the log, oldest first. Call until None after each turn.
     pub(crate) fn take_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
-    }
-
-    pub(super) fn note_event(&mut self, server: ServerIndex, what: What, cx: &Context) {
-        if self.events.len() < EVENTS_MAX {
-            self.events.push_back(Event { server: server.number(), what });
-        } else {
-            cx.counters.events_lost.add(1);
-        }
+        self.pool.events.take()
     }
 
     /// What was put off to the end of the turn.
@@ -140,10 +131,10 @@ impl Upstreams {
         if !self.synced.is_empty() || self.awaits_look() {
             return Some(cx.now_us);
         }
-        let holds = |link: &&(ConnKey, u32)| self.links.holds(link.0, link.1);
-        let syncing = self.synced_before.iter().filter(holds).map(|link| self.links.at(link.0).rest_until_us);
-        let quarantine = (self.quarantine_due_us < u64::MAX).then_some(self.quarantine_due_us);
-        syncing.chain(quarantine).min()
+        let holds = |link: &&(ConnKey, u32)| self.pool.links.holds(link.0, link.1);
+        let syncing = self.synced_before.iter().filter(holds).map(|link| self.pool.links.at(link.0).rest_until_us);
+        let others = [self.isolation.due_us()].into_iter().filter(|due_us| *due_us < u64::MAX);
+        syncing.chain(others).min()
     }
 
     /// Whether requests were cancelled, or connections have to end for that.
@@ -174,7 +165,7 @@ impl Upstreams {
             }
         }
         while let Some(received) = self.to_acknowledge.pop() {
-            let action = self.acknowledge(received);
+            let action = self.pool.acknowledge(received);
             if action.is_some() {
                 return action;
             }

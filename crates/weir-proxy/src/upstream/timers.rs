@@ -3,6 +3,7 @@
 use super::Upstreams;
 use super::connection::LinkState;
 use super::orders::NEVER_US;
+use super::pool::Pool;
 use crate::base::keys::ConnKey;
 use crate::base::token::Token;
 use crate::context::Context;
@@ -12,7 +13,7 @@ impl Upstreams {
     /// A timer has come.
     pub(crate) fn on_timer(&mut self, token: u64, to: &mut Replies<'_>, cx: &mut Context) {
         match Token::unpack(token) {
-            Some(Token::Conn { key, generation }) if self.links.holds_short(key, generation) => {
+            Some(Token::Conn { key, generation }) if self.pool.links.holds_short(key, generation) => {
                 self.link_timer(key, to, cx);
             }
             Some(Token::Probe { .. }) => self.probe_timer(token, cx),
@@ -21,47 +22,50 @@ impl Upstreams {
         }
     }
 
-    pub(super) fn arm_link(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
-        cx.wheel.insert(self.link_token(index), due_us);
-    }
-
     fn link_timer(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
-        match self.links.at(index).state {
+        match self.pool.links.at(index).state() {
             LinkState::Down { retry_us: NEVER_US } => {}
-            LinkState::Down { retry_us } if retry_us <= cx.now_us => self.connect(index, cx),
-            LinkState::Down { retry_us } => self.arm_link(index, retry_us, cx),
+            LinkState::Down { retry_us } if retry_us <= cx.now_us => self.pool.connect(index, cx),
+            LinkState::Down { retry_us } => self.pool.arm_link(index, retry_us, cx),
             LinkState::Connecting { deadline_us } if deadline_us <= cx.now_us => self.connect_timed_out(index, cx),
-            LinkState::Connecting { deadline_us } if self.links.at(index).owner.is_some() => {
+            LinkState::Connecting { deadline_us } if self.pool.links.at(index).owner.is_some() => {
                 self.try_next_address(index, cx);
-                self.arm_link(index, deadline_us, cx);
+                self.pool.arm_link(index, deadline_us, cx);
             }
-            LinkState::Connecting { deadline_us } => self.arm_link(index, deadline_us, cx),
-            LinkState::Tunnel if self.links.at(index).give_up_us <= cx.now_us => self.end_tunnel(index, cx),
+            LinkState::Connecting { deadline_us } => self.pool.arm_link(index, deadline_us, cx),
+            LinkState::Tunnel if self.pool.links.at(index).give_up_us <= cx.now_us => self.end_tunnel(index, cx),
             LinkState::Tunnel => {}
             LinkState::Ready => {
-                let link = self.links.at(index);
+                let link = self.pool.links.at(index);
                 let (stall, late) = (link.stall_due_us <= cx.now_us, link.late_due_us <= cx.now_us);
                 let (rest, first) = (link.rest_due_us <= cx.now_us, link.first_due_us <= cx.now_us);
                 let quote = link.quote_due_us <= cx.now_us;
                 if link.unheard_due_us <= cx.now_us {
-                    self.check_unheard(index, cx);
+                    self.pool.check_unheard(index, cx);
                 }
                 if stall {
                     self.check_stall(index, cx);
                 }
-                if quote && self.links.is_occupied(index) {
+                if quote && self.pool.links.is_occupied(index) {
                     self.check_quote(index, to, cx);
                 }
-                if late && self.links.is_occupied(index) {
+                if late && self.pool.links.is_occupied(index) {
                     self.check_late(index, cx);
                 }
-                if first && self.links.is_occupied(index) && self.links.at(index).is_ready() {
+                if first && self.pool.links.is_occupied(index) && self.pool.links.at(index).is_ready() {
                     self.check_first(index, cx);
                 }
-                if rest && self.links.is_occupied(index) && self.links.at(index).is_ready() {
+                if rest && self.pool.links.is_occupied(index) && self.pool.links.at(index).is_ready() {
                     self.check_rest(index, cx);
                 }
             }
         }
+    }
+}
+
+impl Pool {
+    #[inline]
+    pub(super) fn arm_link(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
+        cx.wheel.insert(self.link_token(index), due_us);
     }
 }

@@ -7,6 +7,7 @@
 
 use super::Upstreams;
 use super::loss::Loss;
+use super::pool::Pool;
 use crate::action::Action;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
@@ -56,6 +57,38 @@ impl UpstreamConn {
 }
 
 impl Upstreams {
+    /// What has become of what was sent on a connection.
+    pub(crate) fn link_examined(&mut self, token: u64, delivery: Delivery, cx: &mut Context) {
+        let Some(index) = self.pool.link_of(token) else { return };
+        let link = self.pool.links.at_mut(index);
+        let (server, since_us) = (link.server, link.lost_since_us());
+        match delivery {
+            Delivery::Acknowledged => link.unheard_us = u64::MAX,
+            Delivery::Underway => self.pool.arm_unheard(index, cx.now_us + AGAIN_US, cx),
+            Delivery::Unheard => {
+                self.forget_resting(server, since_us, cx);
+                cx.tell_all(|| Mail::Unheard { server, since_us });
+                // Nothing of the requests on it accuses them: they did not arrive.
+                self.lose_link(index, Loss::Broken, UpstreamEnd::Unacknowledged, cx);
+            }
+        }
+    }
+
+    /// What forgot one connection has forgotten others: those that rest, and on which nothing was heard since, are closed before a
+    /// request finds out. Those that are kept are made anew.
+    pub(crate) fn forget_resting(&mut self, server: ServerIndex, since_us: u64, cx: &mut Context) {
+        for position in 0..self.pool.servers[server].links.len() {
+            let index = self.pool.servers[server].links[position];
+            let link = self.pool.links.at(index);
+            let heard_us = link.answered_us.max(link.connected_us);
+            if link.state() == LinkState::Ready && link.entries.is_empty() && heard_us < since_us {
+                self.lose_link(index, Loss::Ours, UpstreamEnd::Unacknowledged, cx);
+            }
+        }
+    }
+}
+
+impl Pool {
     /// The time of [`UpstreamConn::note_sent`] is up.
     pub(super) fn check_unheard(&mut self, index: ConnKey, cx: &mut Context) {
         let now_us = cx.now_us;
@@ -76,36 +109,6 @@ impl Upstreams {
     fn arm_unheard(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
         self.links.at_mut(index).unheard_due_us = due_us;
         self.arm_link(index, due_us, cx);
-    }
-
-    /// What has become of what was sent on a connection.
-    pub(crate) fn link_examined(&mut self, token: u64, delivery: Delivery, cx: &mut Context) {
-        let Some(index) = self.link_of(token) else { return };
-        let link = self.links.at_mut(index);
-        let (server, since_us) = (link.server, link.lost_since_us());
-        match delivery {
-            Delivery::Acknowledged => link.unheard_us = u64::MAX,
-            Delivery::Underway => self.arm_unheard(index, cx.now_us + AGAIN_US, cx),
-            Delivery::Unheard => {
-                self.forget_resting(server, since_us, cx);
-                cx.tell_all(|| Mail::Unheard { server, since_us });
-                // Nothing of the requests on it accuses them: they did not arrive.
-                self.lose_link(index, Loss::Broken, UpstreamEnd::Unacknowledged, cx);
-            }
-        }
-    }
-
-    /// What forgot one connection has forgotten others: those that rest, and on which nothing was heard since, are closed before a
-    /// request finds out. Those that are kept are made anew.
-    pub(crate) fn forget_resting(&mut self, server: ServerIndex, since_us: u64, cx: &mut Context) {
-        for position in 0..self.servers[server].links.len() {
-            let index = self.servers[server].links[position];
-            let link = self.links.at(index);
-            let heard_us = link.answered_us.max(link.connected_us);
-            if link.state == LinkState::Ready && link.entries.is_empty() && heard_us < since_us {
-                self.lose_link(index, Loss::Ours, UpstreamEnd::Unacknowledged, cx);
-            }
-        }
     }
 }
 

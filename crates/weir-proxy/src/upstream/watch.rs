@@ -11,6 +11,7 @@ use bytes::Bytes;
 use weir_http::{ReplyBody, ReplyHead};
 
 use super::Upstreams;
+use super::pool::Pool;
 use crate::base::keys::ConnKey;
 use crate::base::piece::{Input, Piece};
 use crate::context::Context;
@@ -65,7 +66,7 @@ impl Upstreams {
         }
         watch.head = Some(at - head.bytes..at);
         let ReplyBody::Length(length) = head.body else { return true };
-        if self.links.at(index).entries.len() < 2 {
+        if self.pool.links.at(index).entries.len() < 2 {
             return true;
         }
         let here = input.bytes.len() - at;
@@ -78,7 +79,7 @@ impl Upstreams {
                     let lies = length <= here as u64 && judge_end(&input.bytes[start..], end - start) == Verdict::Head;
                     return !lies || self.on_misframing(index, cx);
                 }
-                Quote::Whole(found) if self.is_own(index, &input.bytes[found.clone()], input, watch, true, cx) => {
+                Quote::Whole(found) if self.pool.is_own(index, &input.bytes[found.clone()], input, watch, true, cx) => {
                     return self.on_misframing(index, cx);
                 }
                 Quote::Whole(found) => {
@@ -100,7 +101,7 @@ impl Upstreams {
         to: &mut Replies<'_>,
         cx: &mut Context,
     ) -> bool {
-        let link = self.links.at_mut(index);
+        let link = self.pool.links.at_mut(index);
         if !link.quote.is_empty() {
             let (mut text, given) = link.take_quote();
             text.extend_from_slice(&input.bytes[range]);
@@ -130,10 +131,12 @@ impl Upstreams {
             match next_quote(&text.bytes[..range.end], from) {
                 Quote::None => return self.pass(index, text, range, to, cx),
                 Quote::Partial(at) => {
-                    self.hold_back(index, &text.bytes[at..range.end], range.start.saturating_sub(at), cx);
+                    self.pool.hold_back(index, &text.bytes[at..range.end], range.start.saturating_sub(at), cx);
                     return self.pass(index, text, range.start..at, to, cx);
                 }
-                Quote::Whole(found) if self.is_own(index, &text.bytes[found.clone()], receive, watch, true, cx) => {
+                Quote::Whole(found)
+                    if self.pool.is_own(index, &text.bytes[found.clone()], receive, watch, true, cx) =>
+                {
                     return self.on_misframing(index, cx);
                 }
                 Quote::Whole(found) => from = found.end,
@@ -153,6 +156,77 @@ impl Upstreams {
         range.is_empty() || self.on_body(index, text.piece(range), to, cx)
     }
 
+    /// A body is complete; `rest` is what came behind it. What was held back of it is delivered when the next answer begins there.
+    pub(super) fn watch_end(&mut self, index: ConnKey, rest: &[u8], to: &mut Replies<'_>, cx: &mut Context) -> End {
+        let now_us = cx.now_us;
+        let link = self.pool.links.at_mut(index);
+        if link.quote.is_empty() {
+            return End::Known;
+        }
+        let (held, given) = link.take_quote();
+        let text = [&held, rest].concat();
+        let waits = !link.quote_over && link.is_followed();
+        match judge_end(&text, held.len()) {
+            Verdict::Head => {
+                self.on_misframing(index, cx);
+                return End::Gone;
+            }
+            Verdict::Unknown if waits => {
+                (link.quote, link.quote_given) = (held, given);
+                let wait_us = if text.len() < BEGINNING.len() { WAIT_SHORT_US } else { WAIT_US };
+                self.pool.arm_quote(index, now_us + wait_us, cx);
+                return End::Waits;
+            }
+            Verdict::Unknown if self.pool.is_own(index, &held, &Input::borrowed(&[]), &Watch::default(), false, cx) => {
+                self.on_misframing(index, cx);
+                return End::Gone;
+            }
+            Verdict::Unknown | Verdict::Body => {}
+        }
+        let held = Bytes::from(held);
+        let range = given..held.len();
+        if self.pass(index, &Input::shared(&held), range, to, cx) { End::Known } else { End::Gone }
+    }
+
+    /// The server has ended a body by closing. False: the connection is gone.
+    pub(super) fn watch_close(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) -> bool {
+        self.pool.links.at_mut(index).quote_over = true;
+        self.watch_end(index, &[], to, cx) == End::Known
+    }
+
+    /// The end of a body waits no longer for what comes behind it, if it does.
+    pub(super) fn end_wait(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
+        let link = self.pool.links.at_mut(index);
+        if !link.quote.is_empty() && link.is_body_over() {
+            link.quote_over = true;
+            let rest = link.take_stash();
+            self.read_answers(index, &Input::borrowed(&rest), to, cx);
+        }
+    }
+
+    /// What is held back was not followed by more for a while.
+    pub(super) fn check_quote(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
+        self.end_wait(index, to, cx);
+        if !self.pool.links.is_occupied(index) {
+            return;
+        }
+        let link = self.pool.links.at_mut(index);
+        let (len, given) = (link.quote.len(), link.quote_given);
+        if given < len && len < BEGINNING.len() {
+            link.quote_given = len;
+            let rest = Bytes::copy_from_slice(&link.quote[given..]);
+            self.on_body(index, Piece::Kept(rest), to, cx);
+        }
+    }
+
+    /// The answer being read is longer than its server says, and what follows is not for who asked. False: the connection is gone.
+    fn on_misframing(&mut self, index: ConnKey, cx: &mut Context) -> bool {
+        self.on_doubt(index, Doubt::Misframing, cx);
+        false
+    }
+}
+
+impl Pool {
     /// Keeps the end of a body so far, of which `given` bytes were delivered.
     fn hold_back(&mut self, index: ConnKey, end: &[u8], given: usize, cx: &mut Context) {
         let now_us = cx.now_us;
@@ -169,70 +243,8 @@ impl Upstreams {
         self.arm_link(index, due_us, cx);
     }
 
-    /// A body is complete; `rest` is what came behind it. What was held back of it is delivered when the next answer begins there.
-    pub(super) fn watch_end(&mut self, index: ConnKey, rest: &[u8], to: &mut Replies<'_>, cx: &mut Context) -> End {
-        let now_us = cx.now_us;
-        let link = self.links.at_mut(index);
-        if link.quote.is_empty() {
-            return End::Known;
-        }
-        let (held, given) = link.take_quote();
-        let text = [&held, rest].concat();
-        let waits = !link.quote_over && link.is_followed();
-        match judge_end(&text, held.len()) {
-            Verdict::Head => {
-                self.on_misframing(index, cx);
-                return End::Gone;
-            }
-            Verdict::Unknown if waits => {
-                (link.quote, link.quote_given) = (held, given);
-                let wait_us = if text.len() < BEGINNING.len() { WAIT_SHORT_US } else { WAIT_US };
-                self.arm_quote(index, now_us + wait_us, cx);
-                return End::Waits;
-            }
-            Verdict::Unknown if self.is_own(index, &held, &Input::borrowed(&[]), &Watch::default(), false, cx) => {
-                self.on_misframing(index, cx);
-                return End::Gone;
-            }
-            Verdict::Unknown | Verdict::Body => {}
-        }
-        let held = Bytes::from(held);
-        let range = given..held.len();
-        if self.pass(index, &Input::shared(&held), range, to, cx) { End::Known } else { End::Gone }
-    }
-
-    /// The server has ended a body by closing. False: the connection is gone.
-    pub(super) fn watch_close(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) -> bool {
-        self.links.at_mut(index).quote_over = true;
-        self.watch_end(index, &[], to, cx) == End::Known
-    }
-
-    /// The end of a body waits no longer for what comes behind it, if it does.
-    pub(super) fn end_wait(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        if !link.quote.is_empty() && link.is_body_over() {
-            link.quote_over = true;
-            let rest = link.take_stash();
-            self.read_answers(index, &Input::borrowed(&rest), to, cx);
-        }
-    }
-
-    /// What is held back was not followed by more for a while.
-    pub(super) fn check_quote(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
-        self.end_wait(index, to, cx);
-        if !self.links.is_occupied(index) {
-            return;
-        }
-        let link = self.links.at_mut(index);
-        let (len, given) = (link.quote.len(), link.quote_given);
-        if given < len && len < BEGINNING.len() {
-            link.quote_given = len;
-            let rest = Bytes::copy_from_slice(&link.quote[given..]);
-            self.on_body(index, Piece::Kept(rest), to, cx);
-        }
-    }
-
     /// Notes what the answer being read is like, because the rest of its body comes with later receives.
+    #[inline]
     pub(super) fn keep_print(&mut self, index: ConnKey, input: &Input<'_>, watch: &Watch, cx: &Context) {
         let now_us = cx.now_us;
         let link = self.links.at_mut(index);
@@ -257,11 +269,5 @@ impl Upstreams {
         let age_s = cx.now_us.saturating_sub(since_us) / 1_000_000;
         let now_s = u64::try_from(cx.wall_s()).unwrap_or_default();
         own.is_like(&Print::of(found), age_s, now_s, whole)
-    }
-
-    /// The answer being read is longer than its server says, and what follows is not for who asked. False: the connection is gone.
-    fn on_misframing(&mut self, index: ConnKey, cx: &mut Context) -> bool {
-        self.on_doubt(index, Doubt::Misframing, cx);
-        false
     }
 }

@@ -294,7 +294,7 @@ fn changes_are_told_once() {
         let dead: Vec<usize> = world.open_conns().into_iter().filter(|conn| world.conns[*conn].server == 0).collect();
         dead.into_iter().for_each(|conn| world.say(conn, Do::Rst));
         world.run_for(5_000_000);
-        assert_eq!(events(&mut world), [(0, What::Unreachable)]);
+        assert_eq!(events(&mut world), [(0, What::Unreachable(None))]);
         world.servers[0].door = Door::Open;
         world.run_for(40_000_000);
         assert_eq!(events(&mut world), [(0, What::Reachable)]);

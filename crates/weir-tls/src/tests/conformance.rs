@@ -1,5 +1,5 @@
-//! The suite of `weir-io` on [`Sealed`]: around each driver with nothing sealed, and with both ends of each connection sealed in
-//! paper. What a test of the suite expects of the kernel's own doing is left out for sealed ones, each with the reason.
+//! The suite of `weir-io` on [`Sealed`]: around each driver with nothing sealed, and with both ends of each connection sealed, in
+//! paper and by the library of the product. What a test of the suite expects of the kernel's own doing is left out for sealed ones, each with the reason.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,9 +7,14 @@ use std::sync::Arc;
 use weir_io::conformance::{self, EpollSubject, SimSubject, Subject, Test, TinyUringSubject, UringSubject};
 use weir_io::{DriverKind, Options};
 
-use crate::cipher::RECORD_BYTES_MAX;
-use crate::paper::{self, Papers};
+use super::files::Scratch;
+use super::wire;
+use crate::cipher::{RECORD_BYTES_MAX, Seal};
+use crate::pairs::Pair;
+use crate::paper::{ClientPapers, Papers};
 use crate::sealed::Sealed;
+use crate::servers::{PeerName, Roots, ServerSeal, ServerTerms, Trust, WantedOfServers};
+use crate::terms::provider;
 
 /// A driver of this kind, around which nothing is sealed.
 #[derive(Default)]
@@ -44,7 +49,7 @@ impl<S: Subject> Subject for InPaper<S> {
 
     fn driver(&self, options: Options) -> Sealed<S::Driver> {
         let mut driver = Sealed::new(self.0.driver(options));
-        driver.connects = Some(paper::client);
+        driver.connects = Some(Arc::new(ClientPapers));
         driver.listens = Some(Arc::new(Papers(5_000)));
         driver
     }
@@ -63,6 +68,56 @@ impl<S: Subject> Subject for InPaper<S> {
 
     fn may_be_client(&self, address: SocketAddr) -> bool {
         self.0.may_be_client(address)
+    }
+}
+
+/// A driver of this kind whose listeners and connects are all sealed by the library of the product, with one certificate.
+struct InRustls<S> {
+    inner: S,
+    listens: Arc<dyn Seal>,
+    connects: Arc<dyn Seal>,
+    _files: Scratch,
+}
+
+impl<S> InRustls<S> {
+    fn around(inner: S) -> InRustls<S> {
+        let scratch = Scratch::new();
+        let ca = scratch.ca("ca");
+        let files = scratch.signed(&ca, "leaf", "subjectAltName=DNS:a.example", 30);
+        let pair = Pair::read(&files, &provider()).unwrap();
+        let wanted = WantedOfServers { trust: Trust::File(ca.certificate), files: None };
+        let roots = Roots::read(&wanted.trust).unwrap();
+        let names = [PeerName::new("a.example").unwrap()];
+        let servers = ServerTerms::new(wanted, &names, &roots, None, provider()).unwrap();
+        let listens = Arc::new(wire::terms(&[pair], |_| ()));
+        InRustls { inner, listens, connects: Arc::<ServerSeal>::clone(&servers.seals()[0]), _files: scratch }
+    }
+}
+
+impl<S: Subject> Subject for InRustls<S> {
+    type Driver = Sealed<S::Driver>;
+
+    fn driver(&self, options: Options) -> Sealed<S::Driver> {
+        let mut driver = Sealed::new(self.inner.driver(options));
+        driver.connects = Some(Arc::clone(&self.connects));
+        driver.listens = Some(Arc::clone(&self.listens));
+        driver
+    }
+
+    fn advance(&self) {
+        self.inner.advance();
+    }
+
+    fn slack(&self) -> u32 {
+        RECORD_BYTES_MAX as u32
+    }
+
+    fn pipes_in_use(&self, driver: &Sealed<S::Driver>) -> usize {
+        self.inner.pipes_in_use(driver.inner())
+    }
+
+    fn may_be_client(&self, address: SocketAddr) -> bool {
+        self.inner.may_be_client(address)
     }
 }
 
@@ -119,6 +174,19 @@ fn in_paper_on_uring() {
     if has_uring() {
         run(&InPaper(UringSubject), sealed());
         run(&InPaper(TinyUringSubject), sealed());
+    }
+}
+
+#[test]
+fn in_rustls_on_epoll() {
+    run(&InRustls::around(EpollSubject), sealed());
+}
+
+#[test]
+fn in_rustls_on_uring() {
+    if has_uring() {
+        run(&InRustls::around(UringSubject), sealed());
+        run(&InRustls::around(TinyUringSubject), sealed());
     }
 }
 

@@ -39,6 +39,30 @@ impl Scratch {
         Files { certificate, key }
     }
 
+    /// A CA of this name.
+    pub(super) fn ca(&self, name: &str) -> Files {
+        let (certificate, key) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")));
+        let mut command = Command::new("openssl");
+        command.args(["req", "-x509", "-nodes", "-days", "30", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+        openssl(command.args(["-subj", &format!("/CN={name}"), "-keyout"]).arg(&key).arg("-out").arg(&certificate));
+        Files { certificate, key }
+    }
+
+    /// A certificate signed by a CA, with these extensions, good for so many days: less than 0, and it has expired.
+    pub(super) fn signed(&self, ca: &Files, stem: &str, extensions: &str, days: i32) -> Files {
+        let path = |end: &str| self.path(&format!("{stem}.{end}"));
+        let (certificate, key, request) = (path("pem"), path("key"), path("csr"));
+        let extensions = write(&path("ext"), extensions);
+        let mut command = Command::new("openssl");
+        command.args(["req", "-new", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+        openssl(command.args(["-subj", "/CN=leaf", "-keyout"]).arg(&key).arg("-out").arg(&request));
+        let mut command = Command::new("openssl");
+        command.args(["x509", "-req", "-CAcreateserial", "-days", &days.to_string(), "-in"]).arg(&request);
+        command.arg("-CA").arg(&ca.certificate).arg("-CAkey").arg(&ca.key).arg("-extfile").arg(&extensions);
+        openssl(command.arg("-out").arg(&certificate));
+        Files { certificate, key }
+    }
+
     pub(super) fn pair(&self, kind: &str, names: &[&str]) -> Pair {
         Pair::read(&self.files(kind, names), &provider()).unwrap()
     }

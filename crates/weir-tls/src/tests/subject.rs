@@ -8,7 +8,7 @@ use weir_io::sim::SimDriver;
 use weir_io::{Class, Options, Payload, Receive, Socket};
 
 use crate::cipher::{Failure, HANDSHAKE_RECORD, RECORD_BYTES_MAX, Tally};
-use crate::paper::{HEADER, Papers, TAG};
+use crate::paper::{ClientPapers, HEADER, Papers, TAG};
 use crate::sealed::Sealed;
 
 /// Bytes of the server's flight.
@@ -43,7 +43,37 @@ impl Subject for Served {
     }
 }
 
-/// Writes the records of a client.
+/// A simulated driver whose connects are sealed in paper, while its listeners are plain: tests write the records of servers byte by byte.
+#[derive(Default)]
+pub(super) struct Asking(SimSubject);
+
+impl Subject for Asking {
+    type Driver = Sealed<SimDriver>;
+
+    fn driver(&self, options: Options) -> Sealed<SimDriver> {
+        let mut driver = Sealed::new(self.0.driver(options));
+        driver.connects = Some(Arc::new(ClientPapers));
+        driver
+    }
+
+    fn advance(&self) {
+        self.0.advance();
+    }
+
+    fn slack(&self) -> u32 {
+        RECORD_BYTES_MAX as u32
+    }
+
+    fn pipes_in_use(&self, driver: &Sealed<SimDriver>) -> usize {
+        self.0.pipes_in_use(driver.inner())
+    }
+
+    fn may_be_client(&self, _: std::net::SocketAddr) -> bool {
+        true
+    }
+}
+
+/// Writes the records of one end.
 #[derive(Default)]
 pub(super) struct Client(u8);
 
@@ -57,7 +87,12 @@ impl Client {
         out
     }
 
-    /// Both of its messages.
+    /// What a server says until the client may send.
+    pub(super) fn flight(&mut self) -> Vec<u8> {
+        self.record(HANDSHAKE_RECORD, &[b'f'; FLIGHT])
+    }
+
+    /// Both messages of a client.
     pub(super) fn handshake(&mut self) -> Vec<u8> {
         [self.record(HANDSHAKE_RECORD, b"hello"), self.record(HANDSHAKE_RECORD, b"confirm")].concat()
     }
@@ -90,7 +125,7 @@ pub(super) fn knock(bench: &mut Bench<'_, Served>) -> Socket {
 }
 
 /// Sends bytes of the client as they are.
-pub(super) fn put(bench: &mut Bench<'_, Served>, near: Socket, bytes: &[u8]) {
+pub(super) fn put<S: Subject>(bench: &mut Bench<'_, S>, near: Socket, bytes: &[u8]) {
     use weir_io::Driver as _;
     let before = bench.of(near).sent.len();
     bench.driver.send(near, Payload::Owned(bytes.to_vec()));
@@ -98,7 +133,7 @@ pub(super) fn put(bench: &mut Bench<'_, Served>, near: Socket, bytes: &[u8]) {
 }
 
 /// Waits for the accepted end of a connection.
-pub(super) fn accepted(bench: &mut Bench<'_, Served>) -> Socket {
+pub(super) fn accepted<S: Subject>(bench: &mut Bench<'_, S>) -> Socket {
     use weir_io::Driver as _;
     bench.until("an accept", |bench| !bench.accepted.is_empty());
     let far = bench.accepted.remove(0).0;
@@ -107,7 +142,7 @@ pub(super) fn accepted(bench: &mut Bench<'_, Served>) -> Socket {
 }
 
 /// Closes everything; every buffer must come back, and nothing of the sessions stays.
-pub(super) fn finish(mut bench: Bench<'_, Served>) {
+pub(super) fn finish<S: Subject<Driver = Sealed<SimDriver>>>(mut bench: Bench<'_, S>) {
     use weir_io::Driver as _;
     for socket in bench.driver.streams() {
         bench.close(socket);

@@ -486,9 +486,9 @@ impl Run {
 
 /// By server: the cookie that binds a session to it.
 fn cookies(upstream: &UpstreamPlan) -> Vec<String> {
-    let line = |server| Some(String::from_utf8_lossy(upstream.sticky.as_ref()?.line(server)?).into_owned());
-    let lines = (0..upstream.servers.len() as u16).filter_map(line);
-    lines.filter_map(|line| line.split(['=', ';']).nth(1).map(str::to_owned)).collect()
+    let cookie = |server| Some(String::from_utf8_lossy(upstream.sticky.as_ref()?.cookie(server)?).into_owned());
+    let cookies = (0..upstream.servers.len() as u16).filter_map(cookie);
+    cookies.filter_map(|cookie| cookie.split(['=', ';']).nth(1).map(str::to_owned)).collect()
 }
 
 fn waiting_text(nonce: &str, entry: &Entry) -> String {

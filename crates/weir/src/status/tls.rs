@@ -1,4 +1,4 @@
-//! What `weir status` says of TLS: handshakes with clients, and certificates that need somebody. Pure: document -> text.
+//! What `weir status` says of TLS: handshakes with clients and servers, and certificates that need somebody. Pure: document -> text.
 
 use std::time::Duration;
 
@@ -9,10 +9,21 @@ use super::overview::Look;
 use super::table::Tone;
 use crate::admin::document::{Certificate, Status};
 
-/// A line with counts when any client has tried to speak TLS, and one for each certificate with a problem.
+/// A line with counts when any client has tried to speak TLS, the same of servers, and one for each certificate with a problem.
 pub(super) fn lines(status: &Status, look: Look) -> String {
-    let total = |name: &str| status.totals.get(name).and_then(Value::as_u64).unwrap_or(0);
-    let failures = status.totals.get("tls_failures").and_then(Value::as_object);
+    let mut out = handshakes(status, "tls     ", "") + &handshakes(status, "tls out ", "upstream_");
+    for (text, tone) in status.certificates.iter().filter_map(trouble) {
+        out += &tone.paint(&text, look.colour);
+        out.push('\n');
+    }
+    out
+}
+
+/// The line of one side, whose counts have this prefix; nothing while there is nothing to count.
+fn handshakes(status: &Status, name: &str, prefix: &str) -> String {
+    let value = |name: &str| status.totals.get(&format!("{prefix}{name}"));
+    let total = |name: &str| value(name).and_then(Value::as_u64).unwrap_or(0);
+    let failures = value("tls_failures").and_then(Value::as_object);
     let failures: Vec<(&str, u64)> = failures
         .into_iter()
         .flatten()
@@ -23,13 +34,9 @@ pub(super) fn lines(status: &Status, look: Look) -> String {
     let (done, resumed) = (total("tls_handshakes"), total("tls_resumed"));
     if done > 0 || !failures.is_empty() {
         let failed: u64 = failures.iter().map(|(_, value)| value).sum();
-        out += &format!("tls      handshakes {}  resumed {}  failed {}", count(done), count(resumed), count(failed));
+        out += &format!("{name} handshakes {}  resumed {}  failed {}", count(done), count(resumed), count(failed));
         let words: Vec<String> = failures.iter().map(|(word, value)| format!("{word} {}", count(*value))).collect();
         out += &if words.is_empty() { "\n".to_owned() } else { format!(" ({})\n", words.join(", ")) };
-    }
-    for (text, tone) in status.certificates.iter().filter_map(trouble) {
-        out += &tone.paint(&text, look.colour);
-        out.push('\n');
     }
     out
 }
@@ -62,6 +69,8 @@ mod tests {
         status.totals.insert("tls_handshakes".to_owned(), 12.into());
         status.totals.insert("tls_resumed".to_owned(), 3.into());
         assert_eq!(lines(&status, look), "tls      handshakes 12  resumed 3  failed 0\n");
+        status.totals.insert("upstream_tls_handshakes".to_owned(), 7.into());
+        status.totals.insert("upstream_tls_failures".to_owned(), serde_json::json!({"tls-name": 4}));
         status.totals.insert("tls_failures".to_owned(), serde_json::json!({"left": 2, "not-tls": 1, "alert": 0}));
         let problem = |problem: &str| Some(problem.to_owned()).filter(|problem| !problem.is_empty());
         status.certificates = [("a", 86_400 * 30, ""), ("b", 86_400, ""), ("c", -7200, ""), ("d", 9, "gone")]
@@ -73,6 +82,7 @@ mod tests {
             })
             .to_vec();
         let expected = "tls      handshakes 12  resumed 3  failed 3 (left 2, not-tls 1)\n\
+                        tls out  handshakes 7  resumed 0  failed 4 (tls-name 4)\n\
                         certificate b expires in 1d\n\
                         certificate c has expired 2h ago\n\
                         certificate d: gone; the one before it is in force\n";

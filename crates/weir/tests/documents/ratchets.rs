@@ -14,21 +14,21 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[];
 /// Lines of a file, its own tests left out. More than that usually is two jobs.
 const FILE_LINES_MAX: usize = 600;
 /// Files that are longer.
-const LONG_FILES: &[(&str, usize)] = &[("crates/weir-proxy/src/upstream/server.rs", 624)];
+const LONG_FILES: &[(&str, usize)] = &[("crates/weir-proxy/src/upstream/server.rs", 607)];
 
 /// Methods of one type, those of traits left out. With more, nobody knows what they rely on.
 const TYPE_METHODS_MAX: usize = 60;
 /// Types that have more, as `crate: type`.
-const TYPES_WITH_METHODS: &[(&str, usize)] = &[("weir-io: World", 84), ("weir-proxy: Upstreams", 343)];
+const TYPES_WITH_METHODS: &[(&str, usize)] = &[("weir-io: World", 84), ("weir-proxy: Upstreams", 209)];
 /// Fields of one structure.
 const TYPE_FIELDS_MAX: usize = 25;
 /// Structures that have more, as `crate: structure`.
 const TYPES_WITH_FIELDS: &[(&str, usize)] = &[
-    ("weir-lab: Record", 28),
+    ("weir-lab: Record", 27),
     ("weir-proxy: Record", 33),
-    ("weir-proxy: Server", 56),
+    ("weir-proxy: Server", 52),
     ("weir-proxy: UpstreamConn", 80),
-    ("weir: BombArgs", 33),
+    ("weir: BombArgs", 31),
 ];
 
 /// Whether a file is part of what is built.

@@ -100,6 +100,46 @@ fn the_bench_imports_in_one_direction() {
     nothing_found(&findings);
 }
 
+/// The machines of the proxy, and the sides of it that may not name each other's types: what both need is in `cross`, `request` or `base`.
+const PROXY: &str = "crates/weir-proxy/src/";
+const SIDES: [&str; 2] = ["client", "upstream"];
+
+/// Imports from one of [`SIDES`] by another.
+fn across(files: &[Source]) -> Vec<String> {
+    let side = |module: &str| SIDES.into_iter().find(|name| module.split("::").next() == Some(name));
+    let all = imports(files);
+    let pairs = all.iter().flat_map(|(from, others)| others.iter().map(move |to| (from, to)));
+    let bad = pairs.filter(|(from, to)| side(from).is_some() && side(to).is_some() && side(from) != side(to));
+    bad.map(|(from, to)| format!("{from} imports {to}")).collect()
+}
+
+#[test]
+fn clients_and_upstreams_do_not_know_each_other() {
+    let files: Vec<Source> = rust_files().into_iter().filter(|file| file.path.starts_with(PROXY)).collect();
+    let of = |name: &str| files.iter().filter(|file| file.path.starts_with(&format!("{PROXY}{name}"))).count();
+    assert!(SIDES.iter().all(|name| of(name) > 10), "a side is elsewhere now");
+    nothing_found(&across(&files));
+}
+
+#[test]
+fn an_import_from_the_other_side_is_found() {
+    let source = |path: &str, text: &str| Source { path: format!("{PROXY}{path}"), text: text.to_owned() };
+    let files = |text: &str| {
+        [
+            source("client.rs", "mod a;"),
+            source("client/a.rs", text),
+            source("upstream.rs", ""),
+            source("engine.rs", text),
+        ]
+    };
+    for bad in ["use crate::upstream::B;", "fn f(b: &crate::upstream::B) {}", "use crate::{base::C, upstream::B};"] {
+        assert_eq!(across(&files(bad)), ["client::a imports upstream"], "{bad}");
+    }
+    for good in ["use crate::client::B;", "use crate::engine::B;", "// use crate::upstream::B;"] {
+        assert_eq!(across(&files(good)), [""; 0], "{good}");
+    }
+}
+
 /// Name and line of each dependency of the workspace that is not part of it.
 fn dependencies() -> Vec<(String, String)> {
     let manifest = read("Cargo.toml");

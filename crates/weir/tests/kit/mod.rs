@@ -11,6 +11,7 @@ pub mod forward;
 pub mod names;
 mod server;
 pub mod tls;
+pub mod tls_servers;
 mod tools;
 mod weir;
 

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{ClientConfig, ClientConnection, Connection, DigitallySignedStruct, Error, SignatureScheme};
 
 use super::{Scratch, run};
 
@@ -143,7 +143,7 @@ pub fn bridge(to: SocketAddr) -> SocketAddr {
             let connection = connection(&config, "bridge.test");
             std::thread::spawn(move || {
                 let far = TcpStream::connect(to).expect("weir accepts");
-                if cross(&near, &far, connection).is_err() {
+                if cross(&near, &far, connection.into(), true).is_err() {
                     // Both ends learn that it broke off.
                     for stream in [&near, &far] {
                         let _ = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
@@ -158,18 +158,31 @@ pub fn bridge(to: SocketAddr) -> SocketAddr {
 /// Bytes that wait for a side before more are read for it.
 const HELD_MAX: usize = 64 << 10;
 
-/// Moves bytes until both directions have ended.
-fn cross(mut near: &TcpStream, mut far: &TcpStream, mut tls: ClientConnection) -> std::io::Result<()> {
+/// Moves bytes until both directions have ended. `says_so`: what ends on the plain side is said to have ended on the other.
+pub(super) fn cross(
+    mut near: &TcpStream,
+    mut far: &TcpStream,
+    mut tls: Connection,
+    says_so: bool,
+) -> std::io::Result<()> {
     near.set_nonblocking(true)?;
     far.set_nonblocking(true)?;
     let (mut to_near, mut near_ended, mut far_ended, mut told) = (Vec::new(), false, false, false);
     tls.set_buffer_limit(Some(HELD_MAX));
+    // What came with the end of the handshake.
+    let state = tls.process_new_packets().map_err(std::io::Error::other)?;
+    to_near.resize(state.plaintext_bytes_to_read(), 0);
+    tls.reader().read_exact(&mut to_near)?;
+    far_ended |= state.peer_has_closed();
     let mut buffer = vec![0; 16 << 10];
     loop {
         if !near_ended && !tls.is_handshaking() && !tls.wants_write() {
             match near.read(&mut buffer) {
                 Ok(0) => {
                     near_ended = true;
+                    if !says_so {
+                        return far.shutdown(Shutdown::Write);
+                    }
                     tls.send_close_notify();
                 }
                 Ok(count) => tls.writer().write_all(&buffer[..count])?,

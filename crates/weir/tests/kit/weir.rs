@@ -108,8 +108,13 @@ impl Weir {
 
     /// Starts any command line of weir that listens on `address`.
     pub fn command(arguments: &[&str], address: SocketAddr) -> Weir {
+        Weir::command_with(arguments, address, &[])
+    }
+
+    /// The same with these variables of the environment.
+    pub fn command_with(arguments: &[&str], address: SocketAddr, variables: &[(&str, &str)]) -> Weir {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.args(arguments).env("WEIR_ADMIN", "off");
+        command.args(arguments).env("WEIR_ADMIN", "off").envs(variables.iter().copied());
         Weir::watch(command, &[address], Scratch::new())
     }
 

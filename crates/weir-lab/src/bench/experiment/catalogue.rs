@@ -7,6 +7,7 @@ use super::failover::Fault;
 use super::keepalive::{Busy, Probing};
 use super::metric::{Compared, Metric};
 use super::targets::{self, Target};
+use super::tls;
 use super::tunnel::{Tunnels, Way};
 use crate::units::grouped;
 
@@ -40,6 +41,11 @@ const FORWARD: &[Compared] = &[
     ("rate / direct", Metric::Rate, "direct"),
     ("rate / nginx", Metric::Rate, "nginx-forward"),
     ("CPU / nginx", Metric::Cpu, "nginx-forward"),
+];
+const SECURE: &[Compared] = &[
+    ("rate / nginx", Metric::Rate, "nginx"),
+    ("CPU / nginx", Metric::Cpu, "nginx"),
+    ("CPU / weir-plain", Metric::Cpu, "weir-plain"),
 ];
 const GENERATORS: &[Compared] = &[("rate / wrk", Metric::Rate, "wrk"), ("CPU / wrk", Metric::GeneratorCpu, "wrk")];
 const ORIGINS: &[Compared] = &[("rate / nginx", Metric::Rate, "nginx-file")];
@@ -115,6 +121,16 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         axes: &[Axis::Connections],
         compared: FORWARD,
         targets: targets::FORWARD,
+    },
+    Experiment {
+        name: "tls",
+        title: "what TLS with clients costs: handshakes, requests, bodies, memory, and a flood of handshakes",
+        cells: tls,
+        rounds: 5,
+        seconds: 6,
+        axes: &[],
+        compared: SECURE,
+        targets: targets::SECURE,
     },
     Experiment {
         name: "generator",
@@ -298,6 +314,37 @@ fn failover(_: &Axes) -> Vec<Cell> {
         (Fault::Flapping, "flapping", "one of three servers is killed four times and started again each time"),
     ];
     faults.map(cell).into()
+}
+
+/// Who takes part where clients speak TLS.
+const SEALED: &[&str] = &["nginx", "haproxy", "envoy", "weir", "weir-epoll"];
+
+fn tls(axes: &Axes) -> Vec<Cell> {
+    let of = |body, kind| Load::Closed(Closed { connections: 64, body, kind });
+    let cell = |name: &str, title: &str, load, secure| Cell::new(name, title, load, SEALED).over(secure);
+    let each = of(3, RequestKind::Close);
+    let (connections, rate) = tls::BESIDE;
+    vec![
+        cell("full-ecdsa", "full handshakes with ECDSA P-256, 64 at a time, a request each", each, tls::ECDSA),
+        cell("full-rsa", "full handshakes with RSA 2048, 64 at a time, a request each", each, tls::RSA),
+        cell("resumed", "resumed sessions, 64 at a time, a request each", each, tls::RESUMED),
+        cell("c64", "64 connections, 3 B", of(3, RequestKind::Minimal), tls::ECDSA).with(&["weir-plain"]),
+        cell("body-1m", "64 connections, 1 MB bodies", of(1 << 20, RequestKind::Minimal), tls::ECDSA)
+            .with(&["weir-plain"]),
+        cell(
+            "idle",
+            "idle keep-alive connections",
+            Load::Idle(if axes.quick { tls::IDLE_QUICK } else { tls::IDLE }),
+            tls::ECDSA,
+        )
+        .with(&["weir-plain"]),
+        cell(
+            "flood",
+            "64 connections that ask 1,000 times a second by the clock, beside a flood of full handshakes",
+            Load::Flood { connections, rate },
+            tls::ECDSA,
+        ),
+    ]
 }
 
 fn generator(_: &Axes) -> Vec<Cell> {

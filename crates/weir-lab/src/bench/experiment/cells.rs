@@ -3,6 +3,7 @@
 
 use super::failover::{self, Fault};
 use super::keepalive::Probing;
+use super::tls::Secure;
 use super::tunnel::Tunnels;
 
 /// One situation in which contenders are compared.
@@ -18,6 +19,8 @@ pub(crate) struct Cell {
     pub(crate) contenders: Vec<&'static str>,
     /// Who stands behind them.
     pub(crate) origin: Origin,
+    /// How clients speak TLS; None: they don't.
+    pub(crate) secure: Option<Secure>,
     /// The chart that it is a point of, and where on the axis across.
     pub(crate) point: Option<(String, f64)>,
 }
@@ -26,7 +29,7 @@ impl Cell {
     /// A cell with the usual origin.
     pub(crate) fn new(name: &str, title: &str, load: Load, contenders: &[&'static str]) -> Cell {
         let (name, title, contenders) = (name.to_owned(), title.to_owned(), contenders.to_vec());
-        Cell { name, title, load, contenders, origin: Origin::Usual, point: None }
+        Cell { name, title, load, contenders, origin: Origin::Usual, secure: None, point: None }
     }
 
     /// With more contenders.
@@ -38,6 +41,12 @@ impl Cell {
     /// With another origin.
     pub(crate) fn from(mut self, origin: Origin) -> Cell {
         self.origin = origin;
+        self
+    }
+
+    /// With clients that speak TLS.
+    pub(crate) fn over(mut self, secure: Secure) -> Cell {
+        self.secure = Some(secure);
         self
     }
 
@@ -69,6 +78,13 @@ pub(crate) enum Load {
         /// Target of each request.
         path: &'static str,
     },
+    /// So many requests a second by the clock, beside a flood of handshakes.
+    Flood {
+        /// Client connections, without those of the flood.
+        connections: u32,
+        /// Requests a second.
+        rate: u32,
+    },
     /// Ten seconds against an origin that stands still for one of them.
     Stall,
     /// By the clock, while servers die.
@@ -95,6 +111,7 @@ impl Load {
             Load::Closed(Closed { connections, .. })
             | Load::HalfOfNginx { connections, .. }
             | Load::Fixed { connections, .. }
+            | Load::Flood { connections, .. }
             | Load::Idle(connections)
             | Load::Tunnel(Tunnels::Idle(connections)) => connections,
             Load::Slow { clients, .. } => clients,

@@ -105,6 +105,8 @@ pub(crate) struct WeirSettings {
     pub(crate) pipeline: &'static str,
     /// What stands behind `pool`.
     pub(crate) pool: &'static str,
+    /// No TLS, also where the others speak it.
+    pub(crate) plain: bool,
 }
 
 impl WeirSettings {
@@ -121,7 +123,7 @@ impl WeirSettings {
 
 /// weir with default settings.
 pub(crate) const WEIR: WeirSettings =
-    WeirSettings { io: "auto", connections: 32, queue: 1000, pipeline: "adaptive", pool: "pipelined" };
+    WeirSettings { io: "auto", connections: 32, queue: 1000, pipeline: "adaptive", pool: "pipelined", plain: false };
 
 const fn weir(name: &'static str, settings: WeirSettings) -> Contender {
     Contender { name, what: What::Weir(settings) }
@@ -129,6 +131,13 @@ const fn weir(name: &'static str, settings: WeirSettings) -> Contender {
 
 const fn weir_forward(name: &'static str, pool: &'static str, io: &'static str) -> Contender {
     Contender { name, what: What::WeirForward { pool, io } }
+}
+
+impl Contender {
+    /// No TLS, also where the others speak it.
+    pub(crate) fn is_plain(self) -> bool {
+        matches!(self.what, What::Weir(WeirSettings { plain: true, .. }))
+    }
 }
 
 /// All contenders. `weir` has default settings.
@@ -143,6 +152,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     Contender { name: "pingora", what: What::Pingora },
     weir("weir", WEIR),
     weir("weir-epoll", WeirSettings { io: "epoll", ..WEIR }),
+    weir("weir-plain", WeirSettings { plain: true, ..WEIR }),
     weir("weir-8", WeirSettings { connections: 8, ..WEIR }),
     weir("weir-128", WeirSettings { connections: 128, ..WEIR }),
     weir("weir-256", WeirSettings { connections: 256, ..WEIR }),

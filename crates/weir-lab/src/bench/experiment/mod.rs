@@ -14,4 +14,5 @@ pub(super) mod keepalive;
 pub(super) mod metric;
 pub(super) mod selection;
 pub(super) mod targets;
+pub(super) mod tls;
 pub(super) mod tunnel;

@@ -176,6 +176,49 @@ pub(crate) const PROXY: &[Target] = &[
     },
 ];
 
+/// Those of TLS with clients. With one library or another the bounds say what rustls and aws-lc-rs should be worth against OpenSSL 3.0,
+/// and that weir loses none of its lead.
+pub(crate) const SECURE: &[Target] = &[
+    target(
+        "full handshake, ECDSA P-256: CPU a connection, against nginx",
+        "full-ecdsa",
+        Cpu,
+        "weir",
+        "nginx",
+        AtMost(0.75),
+    ),
+    target(
+        "full handshake, ECDSA P-256: CPU a connection, against Envoy",
+        "full-ecdsa",
+        Cpu,
+        "weir",
+        "envoy",
+        AtMost(0.80),
+    ),
+    target("full handshake, RSA 2048: CPU a connection, against nginx", "full-rsa", Cpu, "weir", "nginx", AtMost(1.05)),
+    target("resumed session: CPU a connection, against nginx", "resumed", Cpu, "weir", "nginx", AtMost(0.60)),
+    target("64 connections: CPU a request, against nginx", "c64", Cpu, "weir", "nginx", AtMost(0.60)),
+    target("64 connections: CPU a request, against weir without TLS", "c64", Cpu, "weir", "weir-plain", AtMost(1.30)),
+    target("1 MB bodies: rate against nginx", "body-1m", Rate, "weir", "nginx", AtLeast(1.0)),
+    target("1 MB bodies: CPU a gigabyte, against nginx", "body-1m", CpuGigabyte, "weir", "nginx", AtMost(1.10)),
+    Target {
+        title: "user memory for an idle connection, bytes",
+        cell: "idle",
+        metric: IdleBytes,
+        subject: "weir",
+        against: None,
+        bound: AtMost(5120.0),
+    },
+    Target {
+        title: "p99 of established clients beside a flood of handshakes, ms",
+        cell: "flood",
+        metric: P99Ms,
+        subject: "weir",
+        against: None,
+        bound: AtMost(5.0),
+    },
+];
+
 /// Those of `weir bomb`. A contender's CPU is there the generator's.
 pub(crate) const GENERATOR: &[Target] = &[
     target("64 connections: CPU a request, against wrk", "g64", GeneratorCpu, "bomb", "wrk", AtMost(0.8)),

@@ -21,6 +21,9 @@ pub(crate) struct Circumstances {
     pub(crate) descriptors: u64,
     /// What each program says of itself.
     pub(crate) programs: Vec<String>,
+    /// Where clients speak TLS: the library of each program, with its version.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) libraries: Vec<(String, String)>,
     /// What each weir says when it starts: which driver runs and why. By contender.
     pub(crate) said: Vec<(String, String)>,
 }

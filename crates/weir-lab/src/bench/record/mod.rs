@@ -11,3 +11,4 @@ pub(super) mod failover;
 pub(super) mod keepalive;
 pub(super) mod outcome;
 pub(super) mod statistics;
+pub(super) mod tls;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::answers::{Errors, Latency};
 use super::failover::Failover;
 use super::keepalive::Probed;
+use super::tls::Handshakes;
 use crate::bench::experiment::metric::Metric;
 
 /// One run: one JSON object.
@@ -55,6 +56,17 @@ pub(crate) struct Record {
     pub(crate) memory_bytes: f64,
     /// Idle connections: growth for each.
     pub(crate) bytes_per_connection: f64,
+    /// What only some loads have.
+    #[serde(flatten)]
+    pub(crate) special: Special,
+}
+
+/// What only some loads have.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Special {
+    /// Handshakes, where clients speak TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) handshakes: Option<Handshakes>,
     /// What clients saw while servers died.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failover: Option<Failover>,

@@ -92,7 +92,7 @@ const SLOW: Figure = Figure {
 const SLOW_ANSWERS: Figure = Figure {
     title: "Answers slower than 20 ms",
     unit: "in 10,000 requests",
-    of: |record| record.probed.as_ref().map_or(f64::NAN, Probed::slow_in_10_000),
+    of: |record| record.special.probed.as_ref().map_or(f64::NAN, Probed::slow_in_10_000),
     is_limited: |_| false,
 };
 

@@ -32,7 +32,7 @@ pub(super) const COLUMNS: &[&str] = &[
 
 /// A contender's row: medians of times, sums of what failed, the worst of the rest.
 pub(super) fn row(own: &[&Record]) -> Vec<String> {
-    let runs: Vec<&Failover> = own.iter().filter_map(|record| record.failover.as_ref()).collect();
+    let runs: Vec<&Failover> = own.iter().filter_map(|record| record.special.failover.as_ref()).collect();
     let (reads, writes): (Vec<&Requests>, Vec<&Requests>) = runs.iter().map(|run| (&run.reads, &run.writes)).unzip();
     let longest = |of: &[&Requests]| ms(of.iter().map(|run| run.latency.max_us).max().unwrap_or(0) as f64);
     let last = runs.iter().filter_map(|run| run.last_failure_s).reduce(f64::max);
@@ -81,7 +81,7 @@ fn failed(runs: &[&Requests]) -> String {
 
 /// For somebody who waits.
 pub(super) fn progress(record: &Record) -> String {
-    let Some(run) = &record.failover else { return String::new() };
+    let Some(run) = &record.special.failover else { return String::new() };
     let one = |requests: &Requests| {
         let failed = requests.offered - requests.good;
         format!("{failed:>4} of {:>6} failed, p99 {:>7} ms", requests.offered, ms(requests.latency.p99_us as f64))

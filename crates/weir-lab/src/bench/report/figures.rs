@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use super::limits::{OTHERS_MAX, is_floor, limit, others_share};
 use super::method::METHOD;
 use super::numbers::{error_text, figure, microseconds, ms, number};
-use super::{failover, keepalive, tunnel};
+use super::{failover, keepalive, tls, tunnel};
 use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Load, Origin};
 use crate::bench::experiment::metric::{Compared, Metric};
@@ -68,6 +68,7 @@ impl Report<'_> {
             _ if self.cells.iter().any(|cell| matches!(cell.load, Load::Tunnel(_))) => {
                 METHOD.to_owned() + tunnel::METHOD
             }
+            _ if self.cells.iter().any(|cell| cell.secure.is_some()) => METHOD.to_owned() + tls::METHOD,
             _ => METHOD.to_owned(),
         }
     }
@@ -157,6 +158,9 @@ impl Report<'_> {
         };
         let mut columns = columns(cell.load).to_vec();
         columns.splice(1..1, compared.iter().map(|(head, ..)| *head));
+        if cell.secure.is_some() {
+            columns.extend(tls::columns(cell.load));
+        }
         let row = |contender: &&'static str| {
             let own: Vec<&Record> = records.iter().copied().filter(|record| record.contender == *contender).collect();
             let figures = match own.first()?.not_run.clone() {
@@ -164,6 +168,9 @@ impl Report<'_> {
                 None => {
                     let mut row = self.row(cell, contender, &own);
                     row.splice(1..1, compared.iter().map(|column| self.ratios(cell, column, contender)));
+                    if cell.secure.is_some() {
+                        row.extend(tls::row(cell, contender, &own, self.circumstances));
+                    }
                     Ok(row)
                 }
             };

@@ -30,14 +30,14 @@ pub(super) const COLUMNS: &[&str] = &[
 /// A contender's row: sums of counts, medians of times, the longest of all rounds.
 pub(super) fn row(own: &[&Record]) -> Vec<String> {
     let of = |read: &dyn Fn(&Record) -> f64| median(own.iter().map(|record| read(record)).collect());
-    let probed: Vec<&Probed> = own.iter().filter_map(|record| record.probed.as_ref()).collect();
+    let probed: Vec<&Probed> = own.iter().filter_map(|record| record.special.probed.as_ref()).collect();
     let sum = |read: fn(&Probed) -> u64| probed.iter().map(|run| read(run)).sum::<u64>();
     let (slow, requests) = (sum(|run| run.slow), sum(|run| run.requests));
     let busy = |pick: fn(&[f64]) -> Option<&f64>| {
         median(probed.iter().filter_map(|run| pick(&run.busy)).map(|share| share * 100.0).collect())
     };
     let first_byte = |record: &Record| {
-        let latency = record.probed.as_ref().and_then(|run| run.first_byte);
+        let latency = record.special.probed.as_ref().and_then(|run| run.first_byte);
         latency.map_or(f64::NAN, |latency| latency.p999_us as f64)
     };
     vec![
@@ -60,7 +60,7 @@ pub(super) fn row(own: &[&Record]) -> Vec<String> {
 
 /// For somebody who waits.
 pub(super) fn progress(record: &Record) -> String {
-    let Some(run) = &record.probed else { return String::new() };
+    let Some(run) = &record.special.probed else { return String::new() };
     let busy: Vec<String> = run.busy.iter().map(|share| format!("{:.0} %", share * 100.0)).collect();
     format!(
         "{:>4} of {} slow, {} failed, p99 {:>7} ms, workers busy {}",

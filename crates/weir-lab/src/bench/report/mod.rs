@@ -16,4 +16,5 @@ mod method;
 mod numbers;
 pub(super) mod page;
 pub(super) mod progress;
+mod tls;
 mod tunnel;

@@ -25,8 +25,48 @@ pub(crate) fn look(programs: &[&str]) -> Circumstances {
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
         descriptors: descriptors(),
         programs: programs.iter().map(|program| version(program)).collect(),
+        libraries: Vec::new(),
         said: Vec::new(),
     }
+}
+
+/// The library with which each of these programs and weir speak TLS.
+pub(crate) fn libraries(programs: &[&str]) -> Vec<(String, String)> {
+    let own = std::iter::once(("weir".to_owned(), WEIR_LIBRARY.to_owned()));
+    own.chain(programs.iter().map(|program| ((*program).to_owned(), library(program)))).collect()
+}
+
+/// Our own library.
+const WEIR_LIBRARY: &str = "rustls 0.23, aws-lc-rs 1";
+
+/// What a program says of its library; the one that it runs with, where it tells that from the one it was built with.
+fn library(program: &str) -> String {
+    let flag = match program {
+        "nginx" => "-V",
+        "haproxy" => "-vv",
+        _ => "--version",
+    };
+    let unknown = || "unknown".to_owned();
+    let Some(path) = program_path(program) else { return unknown() };
+    let Ok(output) = Command::new(&path).arg(flag).output() else { return unknown() };
+    named_library(&String::from_utf8_lossy(&[output.stdout, output.stderr].concat())).unwrap_or_else(unknown)
+}
+
+/// `OpenSSL 3.0.19` in `running with OpenSSL 3.0.19 27 Jan 2026`; a library without versions by its name.
+fn named_library(text: &str) -> Option<String> {
+    let version = |name: &str| {
+        let mut words = text.split(|letter: char| letter.is_whitespace() || "()/:".contains(letter));
+        let mut found = None;
+        while let Some(word) = words.next() {
+            if word == name {
+                let next = words.clone().find(|word| !word.is_empty() && *word != "version");
+                found = next.filter(|next| next.starts_with(|letter: char| letter.is_ascii_digit())).or(found);
+            }
+        }
+        found.map(|found| format!("{name} {found}"))
+    };
+    let bare = ["BoringSSL", "AWS-LC"].into_iter().find(|name| text.contains(name)).map(str::to_owned);
+    version("OpenSSL").or_else(|| version("LibreSSL")).or(bare)
 }
 
 /// The first line of what a program says about itself.
@@ -44,6 +84,31 @@ fn version(program: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_library_that_runs_is_named() {
+        let nginx =
+            "built by gcc\nbuilt with OpenSSL 3.0.22 25 Aug 2026 (running with OpenSSL 3.0.19 27 Jan 2026)\nTLS SNI";
+        assert_eq!(named_library(nginx).as_deref(), Some("OpenSSL 3.0.19"));
+        let haproxy =
+            "Built with OpenSSL version : OpenSSL 3.0.22 25 Aug 2026\nRunning on OpenSSL version : OpenSSL 3.0.19 27";
+        assert_eq!(named_library(haproxy).as_deref(), Some("OpenSSL 3.0.19"));
+        let envoy = "envoy  version: d5e1/1.40.0/Clean/RELEASE/BoringSSL";
+        assert_eq!(named_library(envoy).as_deref(), Some("BoringSSL"));
+        assert_eq!(named_library("no library"), None);
+        assert_eq!(libraries(&["no-such-program"])[1].1, "unknown");
+    }
+
+    #[test]
+    fn our_library_is_the_one_that_is_built_in() {
+        let lock = include_str!("../../../../../Cargo.lock");
+        let version = |name: &str| {
+            let (_, rest) = lock.split_once(&format!("name = \"{name}\"\nversion = \"")).unwrap();
+            rest.split('"').next().unwrap().to_owned()
+        };
+        let (rustls, aws) = (version("rustls"), version("aws-lc-rs"));
+        assert!(rustls.starts_with("0.23.") && aws.starts_with("1."), "{WEIR_LIBRARY} is out of date: {rustls}, {aws}");
+    }
 
     #[test]
     fn the_machine_is_described_and_what_is_missing_is_said() {

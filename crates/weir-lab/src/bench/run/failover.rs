@@ -106,7 +106,7 @@ fn fill(record: &mut Record, bombed: &bomb::Record, events: Vec<Event>, servers:
     record.errors = summary.total.counted().troubles();
     record.latency = Some(failover.reads.latency);
     record.generator_limit = summary.generator.limit.clone();
-    record.failover = Some(failover);
+    record.special.failover = Some(failover);
     Ok(())
 }
 

@@ -121,7 +121,7 @@ pub(super) fn run(
     if told.failed > 0 {
         record.errors.insert("failed".to_owned(), told.failed);
     }
-    record.probed = Some(Probed {
+    record.special.probed = Some(Probed {
         requests: told.requests,
         slow: told.slow,
         failed: told.failed,

@@ -21,7 +21,8 @@ use crate::bench::experiment::cells::{
 };
 use crate::bench::record::answers::{Errors, Latency};
 use crate::bench::record::outcome::Record;
-use crate::bomb::{self, Percentiles, Summary};
+use crate::bench::record::tls::Handshakes;
+use crate::bomb::{self, Handshake, Percentiles, Summary};
 
 /// How long an answer may take, for both generators.
 const TIMEOUT: &str = "10s";
@@ -147,7 +148,7 @@ impl Readings {
 /// The generator is missing or fails, a process can't be read, or the user interrupts.
 pub(super) fn closed(stage: &Stage, running: &Running, load: Closed, times: Times) -> io::Result<Record> {
     let asked = running.destination.unwrap_or(running.address());
-    let url = format!("http://{asked}{}", stage.path(load.body));
+    let url = format!("{}{asked}{}", running.scheme(), stage.path(load.body));
     if running.generator == Generator::Wrk {
         return with_wrk(stage, running, &url, load, times);
     }
@@ -190,7 +191,8 @@ pub(super) fn open(
     times: Times,
 ) -> io::Result<Record> {
     let words = [format!("-c{connections}"), format!("-R{rate:.3}"), "-t1".to_owned()];
-    with_bomb(stage, running, &format!("http://{}{path}", running.address()), &words, times)
+    let url = format!("{}{}{path}", running.scheme(), running.address());
+    with_bomb(stage, running, &url, &words, times)
 }
 
 /// Ten seconds at 1,000 requests a second against an origin that answers in 10 ms and stands still for a second. wrk can't
@@ -216,7 +218,7 @@ fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], time
     let warm_up = if is_measured { 0.0 } else { times.warm_up };
     let out = stage.scratch("bomb.jsonl");
     let mut command = process::bound_command(stage.weir());
-    command.args(["bomb", url, "--timeout", TIMEOUT, "--late", TIMEOUT]).args(words);
+    command.args(["bomb", url, "--timeout", TIMEOUT, "--late", TIMEOUT]).args(words).args(running.tls_words());
     command.args([format!("-d{}ms", (times.seconds * 1e3) as u64), format!("--warm-up={}ms", (warm_up * 1e3) as u64)]);
     if let Generator::MeasuredBomb(io) = running.generator {
         command.args(["--io", io]);
@@ -230,6 +232,13 @@ fn with_bomb(stage: &Stage, running: &Running, url: &str, words: &[String], time
     record.rate = total.answered_per_second;
     record.bytes = total.counted().bytes_in;
     record.errors = total.counted().troubles();
+    if running.secure.is_some() {
+        let of = |handshake| total.counted().handshakes(handshake);
+        let (full, resumed) = (of(Handshake::Full), of(Handshake::Resumed));
+        record.special.handshakes = Some(Handshakes { full, resumed, flood_per_second: None });
+        // Handshakes take so long that the end of a run always cuts some off.
+        record.errors.remove("unconnected");
+    }
     if record.requests == 0 {
         // What was begun before the counted time and not over at its end is counted nowhere.
         record.errors.entry("nothing_answered".to_owned()).or_insert(1);

@@ -7,11 +7,15 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use rustls::ClientConnection;
+
 use super::load::{check_interrupt, pause};
 use super::process::{pss_bytes, resident_bytes};
 use super::stage::Running;
+use crate::bench::experiment::tls::{GROUP, SUITE};
 use crate::bench::record::answers::Errors;
 use crate::bench::record::outcome::Record;
+use crate::tls::{Caller, Client, Trust, Version, Wishes};
 
 /// Connections that warm the proxy up before its memory is read for the first time.
 const WARM_UP: u32 = 200;
@@ -26,7 +30,7 @@ const SLOW_READ_EVERY: Duration = Duration::from_millis(100);
 /// # Errors
 /// A connection fails, or the user interrupts.
 pub(super) fn idle(running: &Running, connections: u32) -> io::Result<Record> {
-    growth(running, connections, |count| hold(running.address(), count))
+    growth(running, connections, |count| hold(running, count))
 }
 
 /// Reads the memory before and after `count` connections or tunnels are opened and left idle. `hold` opens so many.
@@ -62,14 +66,19 @@ pub(super) fn error_of(kind: &str, count: u64) -> Errors {
 }
 
 /// That many connections, each with one request answered.
-fn hold(address: SocketAddr, connections: u32) -> io::Result<Vec<TcpStream>> {
+fn hold(running: &Running, connections: u32) -> io::Result<Vec<TcpStream>> {
+    let address = running.address();
+    let caller = running.secure.map(|_| caller(address)).transpose()?;
     let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n");
     let mut held = Vec::new();
     let mut reply = [0; 4096];
     for _ in 0..connections {
         check_interrupt()?;
-        let mut stream = TcpStream::connect(address)?;
+        let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        // Of TLS only the server's end is measured: ours is forgotten when it has been asked once.
+        let mut sealed = caller.as_ref().map(Caller::connection).transpose()?;
+        let mut stream = Held { stream, sealed: sealed.as_mut() };
         stream.write_all(request.as_bytes())?;
         let mut length = 0;
         while !reply[..length].ends_with(b"\r\n\r\nok\n") {
@@ -78,9 +87,44 @@ fn hold(address: SocketAddr, connections: u32) -> io::Result<Vec<TcpStream>> {
                 read => length += read,
             }
         }
-        held.push(stream);
+        held.push(stream.stream);
     }
     Ok(held)
+}
+
+/// How the harness speaks TLS.
+fn caller(address: SocketAddr) -> io::Result<Caller> {
+    let wishes = Wishes {
+        trust: Trust::Anybody,
+        version: Some(Version::Tls13),
+        suite: Some(SUITE.to_owned()),
+        group: Some(GROUP.to_owned()),
+        resume: false,
+    };
+    let caller = Client::new(&wishes).and_then(|client| Caller::new(&client, &address.ip().to_string()));
+    caller.map_err(io::Error::other)
+}
+
+/// A connection while it is used.
+struct Held<'a> {
+    stream: TcpStream,
+    sealed: Option<&'a mut ClientConnection>,
+}
+
+impl Held<'_> {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.sealed {
+            None => self.stream.write_all(bytes),
+            Some(sealed) => rustls::Stream::new(*sealed, &mut self.stream).write_all(bytes),
+        }
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match &mut self.sealed {
+            None => self.stream.read(into),
+            Some(sealed) => rustls::Stream::new(*sealed, &mut self.stream).read(into),
+        }
+    }
 }
 
 /// Whether the proxy has neither closed the connection nor sent anything unasked.
@@ -95,7 +139,7 @@ fn is_open(stream: &TcpStream) -> bool {
 /// A connection fails, or the user interrupts.
 pub(super) fn slow(running: &Running, clients: u32, target: &str, seconds: f64) -> io::Result<Record> {
     let pids = running.pids();
-    drop(hold(running.address(), WARM_UP)?);
+    drop(hold(running, WARM_UP)?);
     pause(REST)?;
     let before = resident_bytes(&pids);
     let request = format!("GET {target} HTTP/1.1\r\nHost: {}\r\n\r\n", running.address());

@@ -10,6 +10,7 @@
 pub(super) mod circumstances;
 mod failover;
 mod failover_settings;
+mod flood;
 mod keepalive;
 pub(super) mod load;
 mod memory;

@@ -7,7 +7,7 @@ use std::io;
 
 use super::load::{self, Times};
 use super::stage::{self, Running, Stage};
-use super::{failover, keepalive, memory, tunnel};
+use super::{failover, flood, keepalive, memory, tunnel};
 use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind};
 use crate::bench::experiment::contenders::{Contender, contender};
@@ -202,6 +202,7 @@ impl Rounds<'_> {
             Load::Fixed { connections, rate, path } => {
                 load::open(stage, running, connections, (f64::from(rate), path), times)
             }
+            Load::Flood { connections, rate } => flood::run(stage, running, (connections, rate), times),
             Load::Stall => load::stall(stage, running),
             Load::Idle(connections) => memory::idle(running, connections),
             Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) => {

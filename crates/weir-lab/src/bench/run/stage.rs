@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::process::{Process, descriptors};
-use super::settings::{self, Shape};
+use super::settings::{self, Shape, tls};
 use crate::bench::experiment::cells::{Cell, Load};
 use crate::bench::experiment::contenders::{Contender, WEIR, What};
+use crate::bench::experiment::tls::{GROUP, SUITE, Secure, VERSION};
+use crate::certificate::{Certificate, KeyKind};
 
 /// What `/` gives: a body of three bytes.
 pub(super) const SMALL: &str = "/";
@@ -41,6 +43,8 @@ pub(super) struct Running {
     pub(super) generator: Generator,
     /// It is asked for this server's URL, as a forward proxy is.
     pub(super) destination: Option<SocketAddr>,
+    /// How TLS is spoken with it; None: it is not.
+    pub(super) secure: Option<Secure>,
     processes: Vec<Process>,
     /// The server behind it and where that listens, where it has one of its own (nginx).
     origin: Option<(Process, SocketAddr)>,
@@ -50,7 +54,7 @@ impl Running {
     /// No proxy: the server at this address.
     pub(super) fn direct(address: SocketAddr) -> Running {
         let (addresses, generator) = (vec![address], Generator::Bomb);
-        Running { addresses, generator, destination: None, processes: Vec::new(), origin: None }
+        Running { addresses, generator, destination: None, secure: None, processes: Vec::new(), origin: None }
     }
 
     /// Where it listens, or the first of several.
@@ -62,6 +66,22 @@ impl Running {
     pub(super) fn says(&self) -> Option<String> {
         let text = self.processes.first()?.said();
         text.lines().find(|line| line.starts_with("weir: ")).map(str::to_owned)
+    }
+
+    /// What its URLs begin with.
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.secure.is_some() { "https://" } else { "http://" }
+    }
+
+    /// What the generator is told of TLS.
+    pub(super) fn tls_words(&self) -> Vec<String> {
+        let Some(secure) = self.secure else { return Vec::new() };
+        let mut words = vec!["--insecure".to_owned()];
+        words.extend(
+            [("version", VERSION), ("suite", SUITE), ("group", GROUP)].map(|(of, it)| format!("--tls-{of}={it}")),
+        );
+        words.extend(secure.resumes.then(|| "--tls-resume".to_owned()));
+        words
     }
 
     /// Its processes; none for direct.
@@ -174,6 +194,7 @@ impl Stage {
             What::Nginx => {
                 let workers = (self.shape(contender, clients)?.processes.max(self.cores as u64), self.descriptors);
                 let text = settings::nginx_proxy(&self.directory, address, &self.addresses, workers);
+                let text = self.sealed(contender, cell, text)?;
                 vec![start_nginx(&self.file(contender, &text)?, &self.directory, &log)?]
             }
             What::NginxForward => {
@@ -201,7 +222,8 @@ impl Stage {
                 let text = |at| settings::weir(at, self.addresses[0], shape.threads, weir.for_clients(clients));
                 let started = addresses.iter().enumerate().map(|(nth, at)| {
                     let log = self.directory.join(format!("{}.{nth}.log", contender.name));
-                    self.start_weir(&format!("{}.{nth}", contender.name), &text(*at), &log)
+                    let text = self.sealed(contender, cell, text(*at))?;
+                    self.start_weir(&format!("{}.{nth}", contender.name), &text, &log)
                 });
                 started.collect::<io::Result<_>>()?
             }
@@ -212,11 +234,12 @@ impl Stage {
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
                 vec![start_program("weir-bench-pingora", &words, &log)?]
             }
-            What::Haproxy | What::Envoy => self.start_sharing(contender, clients, address, &log)?,
+            What::Haproxy | What::Envoy => self.start_sharing(contender, cell, address, &log)?,
         };
         let destination = contender.what.is_forward().then_some(self.addresses[0]);
         let generator = generator(contender);
-        self.await_all(Running { addresses, generator, destination, processes, origin })
+        let secure = cell.secure.filter(|_| !contender.is_plain());
+        self.await_all(Running { addresses, generator, destination, secure, processes, origin })
     }
 
     /// Starts a proxy with a configuration of its own and waits until it listens.
@@ -245,18 +268,18 @@ impl Stage {
     fn start_sharing(
         &self,
         contender: Contender,
-        clients: u32,
+        cell: &Cell,
         address: SocketAddr,
         log: &Path,
     ) -> io::Result<Vec<Process>> {
-        let shape = self.shape(contender, clients)?;
+        let shape = self.shape(contender, cell.load.connections())?;
         let is_envoy = contender.what == What::Envoy;
         let text = if is_envoy {
             settings::envoy(address, &self.addresses)
         } else {
             settings::haproxy(address, &self.addresses, shape, self.descriptors)
         };
-        let file = self.file(contender, &text)?;
+        let file = self.file(contender, &self.sealed(contender, cell, text)?)?;
         let (path, threads) = (file.to_string_lossy(), shape.threads.to_string());
         let start = |_| match is_envoy {
             true => {
@@ -275,9 +298,29 @@ impl Stage {
         let stall = ["--misbehave", "freeze=1000:at=5000"];
         let origin = start_origin(&self.weir, address, 1, &stall, &log)?;
         let processes = vec![origin];
-        let addresses = vec![address];
         let generator = generator(contender);
-        self.await_all(Running { addresses, generator, destination: None, processes, origin: None })
+        self.await_all(Running { processes, generator, ..Running::direct(address) })
+    }
+
+    /// Settings of a contender as they are in this cell: with TLS for its clients, if they speak it.
+    fn sealed(&self, contender: Contender, cell: &Cell, text: String) -> io::Result<String> {
+        match cell.secure {
+            Some(secure) if !contender.is_plain() => tls::sealed(contender.what, &text, &self.certificate(secure.key)?),
+            _ => Ok(text),
+        }
+    }
+
+    /// The certificate that all have; made when it is first needed.
+    fn certificate(&self, key: KeyKind) -> io::Result<tls::Files> {
+        let file = |end: &str| self.directory.join(format!("{key:?}.{end}"));
+        let files = tls::Files { certificate: file("crt"), key: file("key"), both: file("pem") };
+        if !files.both.exists() {
+            let made = Certificate::local(key, Ipv4Addr::LOCALHOST.into()).map_err(io::Error::other)?;
+            fs::write(&files.certificate, &made.certificate)?;
+            fs::write(&files.key, &made.key)?;
+            fs::write(&files.both, made.certificate + &made.key)?;
+        }
+        Ok(files)
     }
 
     fn await_all(&self, mut running: Running) -> io::Result<Running> {

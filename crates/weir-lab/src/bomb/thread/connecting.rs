@@ -7,10 +7,12 @@ use std::io;
 
 use rustix::io::Errno;
 use weir_io::{Class as Buffers, Driver, Receive};
+use weir_tls::Failure;
 
 use super::{Asked, Connection, Generator, Phase, Timer};
 use crate::bomb::class::Behaviour;
-use crate::bomb::count::{Connect, End, Outcome};
+use crate::bomb::count::{Connect, End, Handshake, Outcome};
+use crate::tls::Caller;
 
 /// Pause after an attempt to connect that failed.
 const PAUSE_US: u64 = 10_000;
@@ -30,7 +32,12 @@ impl<D: Driver> Generator<'_, D> {
         }
         let from = class.sources.as_ref().map(|sources| sources.nth(share.made));
         share.made = share.made.wrapping_add(threads);
-        let made = self.driver.connect_from(from, class.target.address, u64::from(index));
+        let (to, token) = (class.target.address, u64::from(index));
+        let cipher = share.caller.as_ref().map(Caller::cipher);
+        let made = match cipher {
+            None => self.driver.connect_from(from, to, token),
+            Some(cipher) => self.driver.connect_sealed(from, to, token, cipher),
+        };
         let connection = &mut self.connections[index as usize];
         connection.since_us = now_us;
         match made {
@@ -40,6 +47,15 @@ impl<D: Driver> Generator<'_, D> {
             }
             Err(_) => self.unconnected(index, Connect::NoneLeft),
         }
+    }
+
+    /// An attempt to connect failed, or the handshake on it.
+    pub(super) fn refused(&mut self, index: u32, error: &io::Error) {
+        let Some(why) = failure(error) else { return self.unconnected(index, why(error)) };
+        if self.counts(self.connections[index as usize].since_us) {
+            self.share(index).slice.counts.handshake(Handshake::Failed(why));
+        }
+        self.unconnected(index, Connect::NoTls);
     }
 
     /// No connection came of an attempt: it is made again after a pause.
@@ -111,8 +127,12 @@ impl<D: Driver> Generator<'_, D> {
         let since_us = std::mem::replace(&mut connection.since_us, now_us);
         connection.phase = Phase::Open;
         let socket = connection.socket;
+        let facts = socket.and_then(|socket| self.driver.take_facts(socket));
         if self.counts(since_us) {
             let slice = &mut self.share(index).slice;
+            if let Some(facts) = facts {
+                slice.counts.handshake(if facts.resumed { Handshake::Resumed } else { Handshake::Full });
+            }
             slice.counts.connect(Connect::Established);
             slice.record_connect(now_us - since_us);
         }
@@ -141,9 +161,9 @@ impl<D: Driver> Generator<'_, D> {
         self.offer(index);
     }
 
-    /// The server ended the connection.
-    pub(super) fn server_ended(&mut self, index: u32, reset: bool) {
-        if !reset && let Some(reply) = self.connections[index as usize].reader.end() {
+    /// The server ended the connection; `is_cut`: only the network says so, and an answer that ends with it may be a part.
+    pub(super) fn server_ended(&mut self, index: u32, reset: bool, is_cut: bool) {
+        if !is_cut && let Some(reply) = self.connections[index as usize].reader.end() {
             self.answered(index, &reply);
         }
         let connection = &self.connections[index as usize];
@@ -184,8 +204,13 @@ impl<D: Driver> Generator<'_, D> {
     }
 }
 
+/// Why a handshake failed, if that is what failed.
+fn failure(error: &io::Error) -> Option<Failure> {
+    error.get_ref()?.downcast_ref().copied()
+}
+
 /// What an error of connect(2) says.
-pub(super) fn why(error: &io::Error) -> Connect {
+fn why(error: &io::Error) -> Connect {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::CONNREFUSED | Errno::CONNRESET) => Connect::Refused,
         Some(Errno::TIMEDOUT) => Connect::TimedOut,

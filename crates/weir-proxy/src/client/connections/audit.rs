@@ -2,7 +2,7 @@
 
 use super::Connections;
 use crate::base::check::{at_most, equal};
-use crate::base::keys::{ClientKey, ExchangeKey, Key};
+use crate::base::keys::{ClientKey, Key};
 use crate::base::output::HIGH_BYTES;
 use crate::client::connection::{ClientConn, Phase, Reading};
 use crate::context::Context;
@@ -21,7 +21,7 @@ impl Connections {
     pub(crate) fn audit(&self, carried: &[ExchangeId], cx: &Context) -> Result<(), String> {
         let mut exchanges = 0;
         for (index, session) in self.all() {
-            exchanges += session.queued as usize;
+            exchanges += session.codec.requests() as usize;
             self.audit_session(index, session, cx).map_err(|text| format!("client {index}: {text}"))?;
         }
         equal("requests of all clients", exchanges, self.exchanges())?;
@@ -52,7 +52,7 @@ impl Connections {
             let exchange = self.exchanges.at(slot);
             let (phase, count) = (exchange.phase(), counts[slot.index()]);
             let session = self.conns.at(exchange.session);
-            let unseen = phase == Phase::Waiting || phase == Phase::Answering && session.first != slot;
+            let unseen = phase == Phase::Waiting || phase == Phase::Answering && !session.codec.leaves(slot);
             if exchange.kept.is_some() && !(unseen && exchange.asked != cx.worker) {
                 return Err(format!(
                     "request {slot} ({phase:?}) is kept although no other worker has it or its client has seen some of the answer"
@@ -69,20 +69,22 @@ impl Connections {
     }
 
     fn audit_session(&self, index: ClientKey, session: &ClientConn, cx: &Context) -> Result<(), String> {
-        let (mut slot, mut last, mut count, mut held) = (session.first, ExchangeKey::NONE, 0, 0);
-        while slot != ExchangeKey::NONE && count <= session.queued {
-            let exchange = self.exchanges.at(slot);
-            equal("its request belongs to client", exchange.session.index(), index.index())?;
-            if slot != session.first {
-                held += exchange.held.len();
-            }
-            (last, slot, count) = (slot, exchange.next, count + 1);
+        let mut bodies = 0;
+        session.codec.audit(&self.exchanges, |exchange| {
+            bodies += usize::from(exchange.upload.is_some());
+            equal("its request belongs to client", exchange.session.index(), index.index())
+        })?;
+        let is_read = session.reading() == Reading::Body;
+        equal("bodies that are being read", bodies, usize::from(is_read))?;
+        if is_read && self.inward(session).is_none_or(|exchange| exchange.upload.is_none()) {
+            return Err("the body that is being read is not the newest request's".to_owned());
         }
-        equal("requests in the list", count as usize, session.queued as usize)?;
-        equal("the last request", last.index(), session.last.index())?;
-        equal("bytes of answers that wait", held, session.held_bytes as usize)?;
         // A refusal stands behind as many requests as there may be.
-        at_most("unanswered requests", count as usize, cx.plan.client.requests_queued_max as usize + 1)?;
+        at_most(
+            "unanswered requests",
+            session.codec.requests() as usize,
+            cx.plan.client.requests_queued_max as usize + 1,
+        )?;
         self.audit_patience(session, cx)
     }
 

@@ -243,7 +243,7 @@ impl World {
                 self.clients[number].was_reset = reset;
                 self.client_end(number);
             }
-            Action::Connect { token, address } => self.connect(node, token, address),
+            Action::Connect { token, address, .. } => self.connect(node, token, address),
             Action::SendLink { socket, out } => self.send_link(socket as usize, &out),
             Action::Relay { client, server } => self.relays.push(((client - CLIENT_SOCKETS) as usize, server as usize)),
             Action::LookRelay { token, .. } => self.nodes[node].engine.relay_looked(token, self.moved.0, self.moved.1),

@@ -45,7 +45,7 @@ impl Drawing<'_> {
 fn points(own: &[&Record], of: fn(&Second) -> f64) -> Vec<Point> {
     let whole = own.iter().map(|record| (record.wall_us / 1e6) as u32).min().unwrap_or(0);
     let point = |at: u32| {
-        let runs = own.iter().filter_map(|record| record.failover.as_ref());
+        let runs = own.iter().filter_map(|record| record.special.failover.as_ref());
         let values = runs.filter_map(|run| run.timeline.iter().find(|second| second.second == at).map(of));
         let spread = Spread::of(values);
         Point {
@@ -62,6 +62,7 @@ fn points(own: &[&Record], of: fn(&Second) -> f64) -> Vec<Point> {
 mod tests {
     use super::*;
     use crate::bench::record::failover::Failover;
+    use crate::bench::record::outcome::Special;
 
     #[test]
     fn a_second_is_the_median_of_its_rounds_and_late_ones_are_left_out() {
@@ -71,7 +72,7 @@ mod tests {
             let timeline = failed.iter().enumerate().map(second).collect();
             Record {
                 wall_us: 2.02e6,
-                failover: Some(Failover { timeline, ..Failover::default() }),
+                special: Special { failover: Some(Failover { timeline, ..Failover::default() }), ..Special::default() },
                 ..Record::default()
             }
         };

@@ -1,0 +1,315 @@
+//! The parts of an answer on its way from whoever has it to the codec of its client: head and trailers, without a wire format.
+//!
+//! Made from a parsed head, or of fields that the proxy says itself; read as fields by name and value, or written by
+//! [`encode_reply_head`](crate::encode_reply_head) as lines of HTTP/1. Nothing is copied and nothing allocated on the way; what has to
+//! outlive its input is kept in two buffers that many heads share ([`ReplyParts::keep`]). RFC 9110 §6, §7.6.1.
+
+use std::borrow::Cow;
+
+use crate::encode::{Run, put_field};
+use crate::field::{Field, FieldName, Fields};
+use crate::oddity::Oddities;
+use crate::reply::ReplyHead;
+use crate::request_line::Version;
+use crate::span::Span;
+use crate::syntax::{Line, Sender, parse_field};
+
+/// Never passed on: hop-by-hop or written anew by us.
+const REMOVED: u64 = FieldName::set(&[
+    FieldName::ContentLength,
+    FieldName::TransferEncoding,
+    FieldName::Connection,
+    FieldName::KeepAlive,
+    FieldName::ProxyConnection,
+    FieldName::ProxyAuthenticate,
+    FieldName::ProxyAuthorization,
+    FieldName::ProxyAuthenticationInfo,
+    FieldName::Proxy,
+    FieldName::Te,
+    FieldName::Trailer,
+    FieldName::Upgrade,
+    FieldName::Http2Settings,
+]);
+
+/// Status, reason and end-to-end fields of an answer. What was said between its server and us only (framing, connection, hop-by-hop fields)
+/// is not among the fields, however they are read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyParts<'a> {
+    /// 100 to 999.
+    pub status: u16,
+    /// Reason phrase, may be empty.
+    pub reason: &'a [u8],
+    /// Version of the message that was received; None: nobody sent it, it is made here.
+    pub version: Option<Version>,
+    /// Date is among the fields that were received (RFC 9110 §6.6.1).
+    pub has_date: bool,
+    /// Fields that come on top: name and value. Whoever adds them answers for their grammar; none is a field of framing or connection.
+    pub added: &'a [(&'a [u8], &'a [u8])],
+    /// What the spans of `list` refer to.
+    text: &'a [u8],
+    list: &'a [Field],
+}
+
+/// The same when its bytes and fields lie in buffers of others. Spans are counted from where its own bytes begin.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptReply {
+    status: u16,
+    version: Option<Version>,
+    has_date: bool,
+    reason: Span,
+}
+
+impl<'a> ReplyParts<'a> {
+    /// Of a head that was parsed: `input` and `fields` are those that gave `head`.
+    #[inline]
+    pub fn received(input: &'a [u8], head: &ReplyHead, fields: &'a Fields) -> ReplyParts<'a> {
+        ReplyParts {
+            status: head.status,
+            reason: head.reason.of(input),
+            version: Some(head.version),
+            has_date: fields.find(FieldName::Date).is_some_and(|field| !field.listed),
+            added: &[],
+            text: &input[..head.bytes],
+            list: fields.as_slice(),
+        }
+    }
+
+    /// Of an answer that the proxy makes itself, with the usual reason and these fields.
+    pub fn made(status: u16, fields: &'a [(&'a [u8], &'a [u8])]) -> ReplyParts<'a> {
+        ReplyParts {
+            status,
+            reason: crate::reason(status).as_bytes(),
+            version: None,
+            has_date: false,
+            added: fields,
+            text: &[],
+            list: &[],
+        }
+    }
+
+    /// The same with these fields on top.
+    #[inline]
+    pub fn with(self, added: &'a [(&'a [u8], &'a [u8])]) -> ReplyParts<'a> {
+        ReplyParts { added, ..self }
+    }
+
+    /// Name and value of each field in order. A value is copied only where it came with line folds, each of which is one space here.
+    pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], Cow<'a, [u8]>)> {
+        let text = self.text;
+        let passing = self.list.iter().filter(|field| passes(field));
+        let received = passing.map(move |field| (field.name.of(text), unfolded(text, field)));
+        received.chain(self.added.iter().map(|(name, value)| (*name, Cow::Borrowed(*value))))
+    }
+
+    /// Bytes that the head has as text of HTTP/1, at most, without what its codec adds.
+    pub(crate) fn bytes_max(&self) -> usize {
+        let added: usize = self.added.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+        self.reason.len() + self.text.len() + added
+    }
+
+    /// Appends the fields that were received as lines of HTTP/1. Lines that stand together and all pass are copied as one run.
+    pub(crate) fn put_received(&self, out: &mut Vec<u8>) {
+        let mut run = Run::default();
+        for field in self.list {
+            let passes = passes(field);
+            if passes & !field.folded & !field.spaced {
+                run.add(field);
+                continue;
+            }
+            run.flush(out, self.text);
+            if passes {
+                put_field(out, field.name.of(self.text), &unfolded(self.text, field));
+            }
+        }
+        run.flush(out, self.text);
+    }
+
+    /// Appends its bytes to `text` and its fields, without those that don't pass, to `list`; [`KeptReply::parts`] gives it back from what
+    /// was appended.
+    pub fn keep(&self, text: &mut Vec<u8>, list: &mut Vec<Field>) -> KeptReply {
+        let start = text.len();
+        text.extend_from_slice(self.reason);
+        let reason = Span::new(0, text.len() - start);
+        let mut run = Run::default();
+        for field in self.list.iter().filter(|field| passes(field)) {
+            if field.folded | field.spaced || !run.is_followed_by(field) {
+                run.flush(text, self.text);
+            }
+            if field.folded | field.spaced {
+                list.push(put_kept(text, start, field.name.of(self.text), &unfolded(self.text, field), field.known));
+                continue;
+            }
+            let to = text.len() - start + run.len();
+            run.add(field);
+            list.push(field.moved(to));
+        }
+        run.flush(text, self.text);
+        list.extend(self.added.iter().map(|(name, value)| put_kept(text, start, name, value, FieldName::of(name))));
+        KeptReply { status: self.status, version: self.version, has_date: self.has_date, reason }
+    }
+}
+
+impl KeptReply {
+    /// The parts again. `text` and `list` are exactly what [`ReplyParts::keep`] has appended.
+    ///
+    /// # Panics
+    /// When they are others, and shorter.
+    pub fn parts<'a>(&self, text: &'a [u8], list: &'a [Field]) -> ReplyParts<'a> {
+        ReplyParts {
+            status: self.status,
+            reason: self.reason.of(text),
+            version: self.version,
+            has_date: self.has_date,
+            added: &[],
+            text,
+            list,
+        }
+    }
+}
+
+/// Whether a field is for the client.
+#[inline]
+fn passes(field: &Field) -> bool {
+    !(field.known.is_in(REMOVED) | field.listed)
+}
+
+/// A value as it may leave: each fold, with the white space around it, becomes one space.
+fn unfolded<'a>(text: &'a [u8], field: &Field) -> Cow<'a, [u8]> {
+    let value = field.value.of(text);
+    if !field.folded {
+        return Cow::Borrowed(value);
+    }
+    let lines = value.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+    Cow::Owned(lines.collect::<Vec<_>>().join(&b' '))
+}
+
+/// Appends a line to what is kept from `start` on; where it is there.
+fn put_kept(text: &mut Vec<u8>, start: usize, name: &[u8], value: &[u8], known: FieldName) -> Field {
+    let begin = text.len() - start;
+    put_field(text, name, value);
+    let end = text.len() - start;
+    let (name, value) = (Span::new(begin, begin + name.len()), Span::new(end - 2 - value.len(), end - 2));
+    Field { line: Span::new(begin, end), name, value, known, ..Field::default() }
+}
+
+/// Fields behind the body of an answer, each of which may be passed on (RFC 9110 §6.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Trailers<'a> {
+    lines: &'a [u8],
+}
+
+impl<'a> Trailers<'a> {
+    /// From complete lines that were checked: [`ChunkedDecoder::trailers`](crate::ChunkedDecoder::trailers).
+    pub(crate) fn new(lines: &'a [u8]) -> Trailers<'a> {
+        Trailers { lines }
+    }
+
+    /// From what [`Trailers::as_bytes`] has given.
+    pub fn kept(bytes: &'a [u8]) -> Trailers<'a> {
+        Trailers { lines: bytes }
+    }
+
+    /// To be kept and given back to [`Trailers::kept`].
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.lines
+    }
+
+    /// There are none.
+    pub fn is_empty(self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Name and value of each in order.
+    pub fn fields(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let mut at = 0;
+        std::iter::from_fn(move || match parse_field(self.lines, at, Sender::Client, &mut Oddities::default()) {
+            Ok(Line::Field(field)) => {
+                at = field.line.end as usize;
+                Some((field.name.of(self.lines), field.value.of(self.lines)))
+            }
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: whatever comes of a head, what is kept and given back has the same fields, and the same text of HTTP/1; hop-by-hop fields are
+    //! in neither. How: heads with all kinds of lines, in buffers that hold other things.
+
+    use super::*;
+    use crate::{Limits, ReplyContext, encode_reply_head, parse_reply};
+
+    const HEADS: &[&str] = &[
+        "HTTP/1.1 200 OK\r\n\r\n",
+        "HTTP/1.1 204 \r\nA: 1\r\n\r\n",
+        "HTTP/1.0 404 Nope\r\nServer: x\r\nConnection: close, x-hop, Set-Cookie\r\nX-Hop: 1\r\nContent-Length: 3\r\nSet-Cookie: a\r\n\
+         Keep-Alive: 1\r\nDate: d\r\nA_b:1 \r\n\r\n",
+        "HTTP/1.1 200 OK\r\nA: 1\r\nB: x\r\n \t y \r\n  \r\n\tz\r\nC\t : w\r\nD:\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nConnection: date\r\nDate: d\r\nA:\r\n x\r\nKeep-Alive : 1\r\nB: 1\r\nTE: a\r\nC : 1\r\n\r\n",
+    ];
+
+    fn text_of(parts: &ReplyParts<'_>) -> String {
+        let mut out = Vec::new();
+        encode_reply_head(&mut out, parts, None, None);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn fields_of(parts: &ReplyParts<'_>) -> Vec<(String, String)> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        parts.fields().map(|(name, value)| (text(name), text(&value))).collect()
+    }
+
+    #[test]
+    fn what_is_kept_is_what_came() {
+        let added: &[(&[u8], &[u8])] = &[(b"Set-Cookie", b"s=1"), (b"Empty", b"")];
+        for (head, added) in HEADS.iter().flat_map(|head| [(head, &[][..]), (head, added)]) {
+            let input = format!("{head}a body: x\r\n");
+            let mut fields = Fields::default();
+            let parsed = parse_reply(input.as_bytes(), &Limits::default(), ReplyContext::default(), &mut fields);
+            let parsed = parsed.unwrap().unwrap();
+            let parts = ReplyParts::received(input.as_bytes(), &parsed, &fields).with(added);
+            let (mut text, mut list) = (b"before".to_vec(), vec![Field::default()]);
+            let kept = parts.keep(&mut text, &mut list);
+            let again = kept.parts(&text[6..], &list[1..]);
+            assert_eq!(text_of(&again), text_of(&parts), "{head}");
+            assert_eq!(fields_of(&again), fields_of(&parts), "{head}");
+            assert_eq!((again.status, again.version, again.has_date), (parts.status, parts.version, parts.has_date));
+            assert!(parts.bytes_max() + "HTTP/1.1 200 \r\n".len() >= text_of(&parts).len(), "{head}");
+            // What was kept once may be kept again.
+            let (mut text, mut list) = (Vec::new(), Vec::new());
+            let kept = again.keep(&mut text, &mut list);
+            assert_eq!(fields_of(&kept.parts(&text, &list)), fields_of(&parts), "{head}");
+        }
+    }
+
+    #[test]
+    fn fields_are_end_to_end_and_repaired() {
+        let fields = |at: usize| {
+            let input = HEADS[at].as_bytes();
+            let mut fields = Fields::default();
+            let head = parse_reply(input, &Limits::default(), ReplyContext::default(), &mut fields).unwrap().unwrap();
+            let parts = ReplyParts::received(input, &head, &fields);
+            (parts.has_date, fields_of(&parts).into_iter().map(|(name, value)| name + "=" + &value).collect::<Vec<_>>())
+        };
+        assert_eq!(fields(2), (true, ["Server=x", "Set-Cookie=a", "Date=d", "A_b=1"].map(str::to_owned).to_vec()));
+        assert_eq!(fields(3), (false, ["A=1", "B=x y z", "C=w", "D="].map(str::to_owned).to_vec()));
+        assert_eq!(fields(4), (false, ["A=x", "B=1", "C=1"].map(str::to_owned).to_vec()));
+    }
+
+    #[test]
+    fn made_here() {
+        let parts = ReplyParts::made(503, &[(b"Server", b"weir"), (b"Retry-After", b"1")]);
+        assert_eq!(text_of(&parts), "HTTP/1.1 503 Service Unavailable\r\nServer: weir\r\nRetry-After: 1\r\n");
+        assert_eq!((parts.version, parts.fields().count()), (None, 2));
+    }
+
+    #[test]
+    fn trailers_by_name_and_value() {
+        let trailers = Trailers::new(b"A: 1\r\nb:\t2 \r\nC:\r\n");
+        let found: Vec<_> = trailers.fields().collect();
+        assert_eq!(found, [(&b"A"[..], &b"1"[..]), (&b"b"[..], &b"2"[..]), (&b"C"[..], &b""[..])]);
+        assert_eq!(Trailers::kept(trailers.as_bytes()), trailers);
+        assert!(Trailers::default().is_empty() && Trailers::default().fields().next().is_none());
+    }
+}

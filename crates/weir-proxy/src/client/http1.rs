@@ -1,0 +1,367 @@
+//! The codec of HTTP/1 towards a client: answers that come as parts, in any order and interleaved, leave as text in the order of requests
+//! (stages order and reply).
+//!
+//! Called by [`Answers`](super::Answers) and [`Connections`](super::connections::Connections), who ask it which answer a client is waiting
+//! for, and decide nothing about order, framing or persistence by themselves. An exchange carries what the codec has of its answer
+//! ([`Http1Answer`]), and doesn't look into it: a codec that lets answers leave side by side has other things there.
+//!
+//! Only the first answer leaves. What others get early is held in their exchanges, and becomes output when their turn comes. Invariants:
+//! the list from `first` by `next` has `queued` exchanges and ends with `last`; `held_bytes` is the sum of what they hold; the first one
+//! holds nothing. Bound: `queue` exchanges, and as much output as [`Answers`](super::Answers) stops sources for.
+//! RFC 9112 §6, §7.1, §9.3.
+
+use weir_http::{Framing, Persistence, Pseudonym, ReplyBody, ReplyParts, Trailers};
+
+use super::connection::{Exchange, Phase, ReplyConstraints};
+use crate::base::check::equal;
+use crate::base::keys::{ExchangeKey, Key};
+use crate::base::output::{Out, Output, Spare};
+use crate::base::piece::Piece;
+use crate::base::slab::Slab;
+use crate::cross::answer::AnswerHead;
+
+/// Answers on one connection.
+#[derive(Debug)]
+pub(super) struct Http1 {
+    /// The exchange whose answer leaves, or [`ExchangeKey::NONE`].
+    first: ExchangeKey,
+    /// The newest one, or [`ExchangeKey::NONE`].
+    last: ExchangeKey,
+    /// Exchanges in the list.
+    queued: u32,
+    /// Bytes of answers that wait for their turn.
+    held_bytes: u32,
+    /// What is to be sent.
+    output: Output,
+}
+
+/// What the codec has of one answer.
+#[derive(Debug)]
+pub(super) struct Http1Answer {
+    /// The exchange behind it on its connection, or [`ExchangeKey::NONE`].
+    next: ExchangeKey,
+    framing: AnswerFraming,
+    /// What it got while it was not first.
+    held: Output,
+}
+
+/// How an answer's body is framed for the client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum AnswerFraming {
+    /// As it comes: a length was declared, or there is no body.
+    Plain,
+    /// Each piece becomes a chunk.
+    Chunked,
+    /// Until close.
+    UntilClose,
+}
+
+/// What the head of an answer says besides what its source has said.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Additions {
+    /// The name in Via.
+    pub via: Option<Pseudonym>,
+    /// Date, for a final answer without.
+    pub date: Option<[u8; 29]>,
+}
+
+/// What came of a head.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begun {
+    /// Bytes of its text.
+    pub bytes: usize,
+    /// The connection ends with this answer.
+    pub closes: bool,
+}
+
+impl Default for Http1 {
+    fn default() -> Http1 {
+        let (first, last) = (ExchangeKey::NONE, ExchangeKey::NONE);
+        Http1 { first, last, queued: 0, held_bytes: 0, output: Output::default() }
+    }
+}
+
+impl Default for Http1Answer {
+    fn default() -> Http1Answer {
+        Http1Answer { next: ExchangeKey::NONE, framing: AnswerFraming::Plain, held: Output::default() }
+    }
+}
+
+impl Http1 {
+    // ---- order ----
+
+    /// The request whose answer the client waits for, or is getting.
+    #[inline]
+    pub(super) fn current(&self) -> Option<ExchangeKey> {
+        (self.first != ExchangeKey::NONE).then_some(self.first)
+    }
+
+    /// The request that came last, of those that are not completely answered.
+    #[inline]
+    pub(super) fn newest(&self) -> Option<ExchangeKey> {
+        (self.last != ExchangeKey::NONE).then_some(self.last)
+    }
+
+    /// Every request is answered.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.first == ExchangeKey::NONE
+    }
+
+    /// Requests that are not completely answered.
+    #[inline]
+    pub(super) fn requests(&self) -> u32 {
+        self.queued
+    }
+
+    /// Whether what is written of this answer goes to the client at once, so that it can't be taken back.
+    #[inline]
+    pub(super) fn leaves(&self, slot: ExchangeKey) -> bool {
+        self.first == slot
+    }
+
+    /// A request came, behind all others.
+    #[inline]
+    pub(super) fn push(&mut self, slot: ExchangeKey, exchanges: &mut Slab<ExchangeKey, Exchange>) {
+        if self.last == ExchangeKey::NONE {
+            self.first = slot;
+        } else {
+            exchanges.at_mut(self.last).reply.next = slot;
+        }
+        self.last = slot;
+        self.queued += 1;
+    }
+
+    /// Whether the first answer is complete, so that the next one may leave.
+    #[inline]
+    pub(super) fn may_go_on(&self, exchanges: &Slab<ExchangeKey, Exchange>) -> bool {
+        self.first != ExchangeKey::NONE && exchanges.at(self.first).phase() == Phase::Done
+    }
+
+    /// Ends the first exchange, whatever has come of it; who ends one before its turn has come ends all. What its answer was to be like.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[inline]
+    pub(super) fn pop(&mut self, exchanges: &mut Slab<ExchangeKey, Exchange>) -> ReplyConstraints {
+        let exchange = exchanges.remove(self.first);
+        self.first = exchange.reply.next;
+        self.queued -= 1;
+        if self.first == ExchangeKey::NONE {
+            self.last = ExchangeKey::NONE;
+            // What was held of others is gone with them.
+            self.held_bytes = 0;
+        }
+        exchange.want
+    }
+
+    /// Another exchange has become the first: what it holds goes to the client.
+    #[inline]
+    pub(super) fn give_held(&mut self, exchange: &mut Exchange, spare: &mut Spare) {
+        let held = std::mem::take(&mut exchange.reply.held);
+        self.held_bytes -= held.len() as u32;
+        self.output.append(held, spare);
+    }
+
+    /// Forgets what is held of an answer whose turn has not come.
+    pub(super) fn forget(&mut self, exchange: &mut Exchange) {
+        self.held_bytes -= std::mem::take(&mut exchange.reply.held).len() as u32;
+    }
+
+    // ---- output ----
+
+    /// Bytes that may be sent now.
+    #[inline]
+    pub(super) fn ready_bytes(&self) -> usize {
+        self.output.len()
+    }
+
+    /// Bytes of answers that wait for their turn.
+    #[inline]
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes as usize
+    }
+
+    /// Nothing may be sent now.
+    #[inline]
+    pub(super) fn is_sent(&self) -> bool {
+        self.output.is_empty()
+    }
+
+    /// The next bytes to send.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<Out> {
+        self.output.take()
+    }
+
+    /// Puts something into an answer, which goes to the client when it is first, else into keeping.
+    #[inline]
+    fn write<R>(&mut self, slot: ExchangeKey, answer: &mut Http1Answer, write: impl FnOnce(&mut Output) -> R) -> R {
+        let before = answer.held.len();
+        let out = if self.first == slot { &mut self.output } else { &mut answer.held };
+        let done = write(out);
+        // The first one holds nothing.
+        self.held_bytes += (answer.held.len() - before) as u32;
+        done
+    }
+
+    /// Puts text into an answer: how many bytes.
+    #[inline]
+    fn put(
+        &mut self,
+        slot: ExchangeKey,
+        answer: &mut Http1Answer,
+        spare: &mut Spare,
+        text: impl FnOnce(&mut Vec<u8>),
+    ) -> usize {
+        self.write(slot, answer, |out| {
+            let out = out.tail(spare);
+            let start = out.len();
+            text(out);
+            out.len() - start
+        })
+    }
+
+    // ---- parts of an answer ----
+
+    /// 100 Continue (RFC 9110 §10.1.1). Returns its bytes.
+    pub(super) fn invite_body(&mut self, slot: ExchangeKey, exchange: &mut Exchange, spare: &mut Spare) -> usize {
+        self.put(slot, &mut exchange.reply, spare, |out| out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n"))
+    }
+
+    /// An interim answer. Returns its bytes.
+    pub(super) fn interim(
+        &mut self,
+        slot: ExchangeKey,
+        exchange: &mut Exchange,
+        parts: &ReplyParts<'_>,
+        via: Option<Pseudonym>,
+        spare: &mut Spare,
+    ) -> usize {
+        self.put(slot, &mut exchange.reply, spare, |out| {
+            weir_http::encode_reply_head(out, parts, via, None);
+            out.extend_from_slice(b"\r\n");
+        })
+    }
+
+    /// The head of a final answer. The connection ends with it when the exchange says so, or when nothing else could say where its body
+    /// ends.
+    #[inline]
+    pub(super) fn begin(
+        &mut self,
+        slot: ExchangeKey,
+        exchange: &mut Exchange,
+        head: &AnswerHead<'_>,
+        additions: &Additions,
+        spare: &mut Spare,
+    ) -> Begun {
+        let Exchange { reply, want, .. } = exchange;
+        let unframed = matches!(head.body, ReplyBody::Chunked | ReplyBody::UntilClose);
+        reply.framing = match (unframed, want.old) {
+            (false, _) => AnswerFraming::Plain,
+            (true, false) => AnswerFraming::Chunked,
+            (true, true) => AnswerFraming::UntilClose,
+        };
+        want.close |= want.body_open || reply.framing == AnswerFraming::UntilClose;
+        let status = head.parts.status;
+        let framing = match (head.body, reply.framing) {
+            (ReplyBody::None, _) if status == 204 || status < 200 => Framing::None,
+            (ReplyBody::None, _) => head.declared_length.map_or(Framing::None, Framing::Length),
+            (ReplyBody::Length(length), _) => Framing::Length(length),
+            (_, AnswerFraming::Chunked) => Framing::Chunked,
+            _ => Framing::None,
+        };
+        let persistence = match (want.close, want.old) {
+            (true, _) => Persistence::Close,
+            (false, true) => Persistence::KeepAlive,
+            (false, false) => Persistence::Implied,
+        };
+        let bytes = self.put(slot, reply, spare, |out| {
+            weir_http::encode_reply_head(out, &head.parts, additions.via, additions.date.as_ref());
+            weir_http::finish_reply_head(out, framing, persistence);
+        });
+        Begun { bytes, closes: want.close }
+    }
+
+    /// The head of a 101: what follows is bytes of a tunnel (RFC 9110 §7.8). Returns its bytes.
+    pub(super) fn switch(
+        &mut self,
+        slot: ExchangeKey,
+        exchange: &mut Exchange,
+        head: &AnswerHead<'_>,
+        via: Option<Pseudonym>,
+        spare: &mut Spare,
+    ) -> usize {
+        let persistence = head.upgrade.map_or(Persistence::Implied, Persistence::Upgrade);
+        self.put(slot, &mut exchange.reply, spare, |out| {
+            weir_http::encode_reply_head(out, &head.parts, via, None);
+            weir_http::finish_reply_head(out, Framing::None, persistence);
+        })
+    }
+
+    /// The answer to CONNECT: what follows is bytes of a tunnel (RFC 9110 §9.3.6). Returns its bytes.
+    pub(super) fn connected(&mut self, slot: ExchangeKey, exchange: &mut Exchange, spare: &mut Spare) -> usize {
+        let line = b"HTTP/1.1 200 Connection established\r\n\r\n";
+        self.put(slot, &mut exchange.reply, spare, |out| out.extend_from_slice(line))
+    }
+
+    /// A piece of an answer's body or of a tunnel; not empty.
+    #[inline]
+    pub(super) fn body(&mut self, slot: ExchangeKey, exchange: &mut Exchange, piece: Piece<'_>, spare: &mut Spare) {
+        let chunked = exchange.reply.framing == AnswerFraming::Chunked;
+        self.write(slot, &mut exchange.reply, |out| {
+            if chunked {
+                weir_http::encode_chunk_head(out.tail(spare), piece.len());
+            }
+            piece.push_to(out, spare);
+            if chunked {
+                out.tail(spare).extend_from_slice(weir_http::CHUNK_TAIL);
+            }
+        });
+    }
+
+    /// An answer is complete.
+    #[inline]
+    pub(super) fn end(
+        &mut self,
+        slot: ExchangeKey,
+        exchange: &mut Exchange,
+        trailers: Trailers<'_>,
+        spare: &mut Spare,
+    ) {
+        if exchange.reply.framing == AnswerFraming::Chunked {
+            let trailers = if exchange.want.trailers { trailers } else { Trailers::default() };
+            self.put(slot, &mut exchange.reply, spare, |out| weir_http::encode_last_chunk(out, trailers));
+        }
+    }
+
+    /// The rest of an answer that has begun will not come: the connection ends behind what there is, so that the client notices.
+    pub(super) fn cut(&mut self, exchange: &mut Exchange) {
+        exchange.want.close = true;
+        exchange.want.cut = exchange.reply.framing == AnswerFraming::UntilClose;
+    }
+
+    /// Looks for states that can't be: how many requests there are, each of which `check` has seen.
+    ///
+    /// # Errors
+    /// The first promise that is broken, in words.
+    pub(super) fn audit(
+        &self,
+        exchanges: &Slab<ExchangeKey, Exchange>,
+        mut check: impl FnMut(&Exchange) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let (mut slot, mut last, mut count, mut held) = (self.first, ExchangeKey::NONE, 0, 0);
+        while slot != ExchangeKey::NONE && count <= self.queued {
+            let exchange = exchanges.at(slot);
+            check(exchange)?;
+            if slot == self.first && !exchange.reply.held.is_empty() {
+                return Err("the first answer holds something".to_owned());
+            }
+            held += exchange.reply.held.len();
+            (last, slot, count) = (slot, exchange.reply.next, count + 1);
+        }
+        equal("requests in the list", count as usize, self.queued as usize)?;
+        equal("the last request", last.index(), self.last.index())?;
+        equal("bytes of answers that wait", held, self.held_bytes as usize)
+    }
+}

@@ -1,0 +1,152 @@
+//! What an answer is made of on its way from its source to its client (head, pieces of its body, trailers), and what the client's side says
+//! to that.
+//!
+//! Nothing here is text of a protocol: how an answer is framed, what is said of the connection and in which order answers leave is decided
+//! by the codec of the client (`client/http1.rs`). On one worker a head is passed on by reference; in mail it lies in two buffers of its
+//! post, so that it costs no allocation of its own.
+
+use std::ops::Range;
+
+use weir_http::{Field, KeptReply, ReplyBody, ReplyParts};
+
+use crate::request::pending_request::{ClientName, LinkId};
+
+/// The head of an answer, interim or final.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnswerHead<'a> {
+    /// Status, reason, and fields without those that were meant for weir only.
+    pub parts: ReplyParts<'a>,
+    /// How long the body is, or how its end is known.
+    pub body: ReplyBody,
+    /// Content-Length as its source declared it, also when there is no body.
+    pub declared_length: Option<u64>,
+    /// With 101: what the connection is from here on (RFC 9110 §7.8).
+    pub upgrade: Option<&'a [u8]>,
+}
+
+/// The same in mail: where it is in the bytes and fields of its post.
+#[derive(Clone, Debug)]
+pub struct KeptHead {
+    reply: KeptReply,
+    body: ReplyBody,
+    declared_length: Option<u64>,
+    upgrade: Option<Range<usize>>,
+    text: Range<usize>,
+    fields: Range<usize>,
+}
+
+impl AnswerHead<'_> {
+    /// Puts it into the bytes and fields of a post.
+    pub(super) fn keep(&self, bytes: &mut Vec<u8>, fields: &mut Vec<Field>) -> KeptHead {
+        let upgrade = self.upgrade.map(|upgrade| {
+            bytes.extend_from_slice(upgrade);
+            bytes.len() - upgrade.len()..bytes.len()
+        });
+        let (text, list) = (bytes.len(), fields.len());
+        let reply = self.parts.keep(bytes, fields);
+        let (body, declared_length) = (self.body, self.declared_length);
+        KeptHead { reply, body, declared_length, upgrade, text: text..bytes.len(), fields: list..fields.len() }
+    }
+}
+
+impl KeptHead {
+    /// The head again, from the post that it lies in.
+    pub(crate) fn head<'a>(&self, bytes: &'a [u8], fields: &'a [Field]) -> AnswerHead<'a> {
+        AnswerHead {
+            parts: self.reply.parts(&bytes[self.text.clone()], &fields[self.fields.clone()]),
+            body: self.body,
+            declared_length: self.declared_length,
+            upgrade: self.upgrade.clone().map(|range| &bytes[range]),
+        }
+    }
+
+    /// Its bytes and fields lie so much further back.
+    pub(super) fn shift(&mut self, bytes: usize, fields: usize) {
+        let shift = |range: &mut Range<usize>, by: usize| *range = range.start + by..range.end + by;
+        shift(&mut self.text, bytes);
+        self.upgrade.iter_mut().for_each(|range| shift(range, bytes));
+        shift(&mut self.fields, fields);
+    }
+}
+
+/// Where an answer comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// A server, by this connection, which can be told to stop.
+    Link(LinkId),
+    /// Weir itself: all of it is there at once.
+    Here,
+}
+
+impl Source {
+    /// The connection that it comes by, if it does.
+    #[inline]
+    pub(crate) fn link(self) -> Option<LinkId> {
+        match self {
+            Source::Link(link) => Some(link),
+            Source::Here => None,
+        }
+    }
+}
+
+/// The source of an answer has to stop, because its client has more unsent than it may.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop {
+    /// Which connection.
+    pub link: LinkId,
+    /// Whose answers.
+    pub client: ClientName,
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: a head that was mailed is the same one, also when its post had to wait and stands behind or in front of others. How: heads
+    //! of two posts that are put together.
+
+    use super::*;
+    use crate::base::keys::{ConnKey, ExchangeKey, Key};
+    use crate::cross::mail::{Mail, Post};
+    use crate::request::pending_request::ExchangeId;
+
+    /// A post with heads of these statuses.
+    fn post(statuses: [u16; 2]) -> Post {
+        let mut post = Post::default();
+        for status in statuses {
+            let value = format!("value of {status}");
+            let added: &[(&[u8], &[u8])] = &[(b"Name", value.as_bytes())];
+            let head = AnswerHead {
+                parts: ReplyParts::made(status, added),
+                body: ReplyBody::Length(status.into()),
+                declared_length: None,
+                upgrade: (status == 101).then_some(b"websocket"),
+            };
+            let id = ExchangeId { worker: 0, index: ExchangeKey::new(0), generation: 0 };
+            let link = LinkId { worker: 0, index: ConnKey::new(0), generation: 0 };
+            let head = head.keep(&mut post.bytes, &mut post.fields);
+            post.mail.push(Mail::Head { id, link, head });
+        }
+        post
+    }
+
+    #[test]
+    fn heads_find_their_bytes() {
+        let mut all = post([200, 101]);
+        all.append(post([404, 101]));
+        all.append(post([503, 103]));
+        let heads = all.mail.iter().map(|mail| match mail {
+            Mail::Head { head, .. } => head.head(&all.bytes, &all.fields),
+            other => panic!("{other:?}"),
+        });
+        let mut statuses = Vec::new();
+        for head in heads {
+            let status = head.parts.status;
+            statuses.push(status);
+            let fields: Vec<_> = head.parts.fields().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+            assert_eq!(fields, [(b"Name".to_vec(), format!("value of {status}").into_bytes())]);
+            assert_eq!(head.parts.reason, weir_http::reason(status).as_bytes());
+            assert_eq!(head.upgrade, (status == 101).then_some(&b"websocket"[..]));
+            assert_eq!(head.body, ReplyBody::Length(status.into()));
+        }
+        assert_eq!(statuses, [200, 101, 404, 101, 503, 103]);
+    }
+}

@@ -1,0 +1,181 @@
+//! The servers of a worker and its connections to them, and the only writer of where a connection stands.
+//!
+//! Everybody else says what happened ([`Event`]); here follow from it the state, how many connections are up and how many requests are on
+//! them (of the server and in the counters), what the connection may take, and what other workers are told.
+//!
+//! Invariants: a server's `ready` is the number of its connections that are up, `inflight` that of the entries on its connections, and the
+//! gauges are the sums of both ([`super::Upstreams::audit`]).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::base::keys::{ConnKey, Key, ServerIndex};
+use crate::base::slab::Slab;
+use crate::base::table::Table;
+use crate::context::Context;
+use crate::cross::hints::Hints;
+use crate::observe::server_event::{self, EVENTS_MAX, What};
+use crate::request::pending_request::{ExchangeId, PendingRequest};
+use crate::upstream::connection::{LinkState, UpstreamConn};
+use crate::upstream::entry::Entry;
+use crate::upstream::server::Server;
+
+/// Where a connection stands. Nobody but [`Pool::transition`] gives it another value than the first.
+#[derive(Debug, Default)]
+pub(crate) struct Standing(LinkState);
+
+impl Standing {
+    #[inline]
+    pub(crate) fn get(&self) -> LinkState {
+        self.0
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(state: LinkState) -> Standing {
+        Standing(state)
+    }
+}
+
+/// What has happened to a connection, or is decided of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Event {
+    /// It is to be made at this time; `u64::MAX`: when a request needs it, or an operator says so.
+    Due { retry_us: u64 },
+    /// Its connect begins, and is waited for until then.
+    Connects { deadline_us: u64 },
+    /// It is established.
+    Connected,
+    /// It is joined with the client of this exchange, and leaves its place.
+    Joined(ExchangeId),
+    /// It is up no more. It is replaced or removed next.
+    Ended,
+    /// Nothing is left of it, and the next one in its place is due at this time, if it is to be made.
+    Gone { due_us: u64 },
+}
+
+/// What has happened to servers in this turn, for the log. At most [`EVENTS_MAX`].
+#[derive(Debug, Default)]
+pub(super) struct Events(VecDeque<server_event::Event>);
+
+impl Events {
+    /// Notes one; what finds no room is counted.
+    pub(super) fn note(&mut self, server: ServerIndex, what: What, cx: &Context) {
+        if self.0.len() < EVENTS_MAX {
+            self.0.push_back(server_event::Event { server: server.number(), what });
+        } else {
+            cx.counters.events_lost.add(1);
+        }
+    }
+
+    /// The oldest.
+    pub(super) fn take(&mut self) -> Option<server_event::Event> {
+        self.0.pop_front()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) links: Slab<ConnKey, UpstreamConn>,
+    pub(super) servers: Table<ServerIndex, Server>,
+    pub(super) hints: Arc<Hints>,
+    pub(super) seed: u64,
+    /// What has happened to servers, for the log.
+    pub(super) events: Events,
+}
+
+impl Pool {
+    /// Without servers.
+    pub(super) fn new(hints: Arc<Hints>, seed: u64) -> Pool {
+        Pool { links: Slab::default(), servers: Table::default(), hints, seed, events: Events::default() }
+    }
+
+    /// Something has happened to a connection.
+    pub(super) fn transition(&mut self, index: ConnKey, event: Event, cx: &Context) {
+        let link = self.links.at_mut(index);
+        let at = link.server;
+        let server = &mut self.servers[at];
+        let was_ready = link.is_ready();
+        let state = match event {
+            Event::Due { retry_us } => LinkState::Down { retry_us },
+            Event::Connects { deadline_us } => LinkState::Connecting { deadline_us },
+            Event::Connected => {
+                (link.connected_us, link.since_us) = (cx.now_us, cx.now_us);
+                LinkState::Ready
+            }
+            Event::Joined(client) => {
+                link.join(client);
+                LinkState::Tunnel
+            }
+            Event::Ended => LinkState::default(),
+            Event::Gone { due_us } => {
+                link.reset(cx.now_us);
+                link.due_us = due_us;
+                LinkState::default()
+            }
+        };
+        link.state = Standing(state);
+        match (was_ready, link.is_ready()) {
+            (false, true) => {
+                server.ready += 1;
+                cx.counters.upstream_connections.add(1);
+            }
+            (true, false) => {
+                server.ready -= 1;
+                cx.counters.upstream_connections.sub(1);
+            }
+            _ => {}
+        }
+        // What leaves its place says nothing about it any more.
+        if !matches!(event, Event::Joined(_) | Event::Ended) {
+            server.refresh(link, cx.now_us);
+        }
+        if was_ready != link.is_ready() || matches!(event, Event::Gone { .. }) {
+            self.publish(at, cx);
+        }
+    }
+
+    /// Lets the other workers know how many connections to a server are up here, and whether one can be made. Called by
+    /// [`Pool::transition`], and when the connections or the reach of a server have changed otherwise.
+    pub(super) fn publish(&self, server: ServerIndex, cx: &Context) {
+        let machine = &self.servers[server];
+        // No other worker may use private ones.
+        if !machine.private {
+            self.hints.set_ready(server, usize::from(cx.worker), machine.ready, machine.is_hopeful());
+        }
+    }
+
+    /// Notes a request on a connection whose log already has its bytes from `start` on. Always inlined: a request is large, and each
+    /// call copies it.
+    #[inline(always)]
+    pub(super) fn push(&mut self, index: ConnKey, ask: PendingRequest, start: u64, cx: &Context) {
+        let link = self.links.at_mut(index);
+        if !link.entries.is_empty() {
+            cx.counters.pipelined.add(1);
+        }
+        link.push(ask, start, cx.now_us);
+        let server = &mut self.servers[link.server];
+        server.inflight += 1;
+        server.stats.requests.add(1);
+        server.refresh(link, cx.now_us);
+        cx.counters.in_flight.add(1);
+    }
+}
+
+/// The answer to the oldest request of a connection to this server is complete: takes the request out.
+#[inline]
+pub(super) fn finish(link: &mut UpstreamConn, server: &mut Server, cx: &Context) -> Option<Entry> {
+    let entry = link.finish_answer(cx.now_us);
+    let answered = u32::from(entry.is_some());
+    server.inflight -= answered;
+    cx.counters.in_flight.sub(answered.into());
+    entry
+}
+
+/// A connection to this server ends, or becomes a tunnel: takes out what was asked on it.
+pub(super) fn take_requests(link: &mut UpstreamConn, server: &mut Server, cx: &Context) -> VecDeque<Entry> {
+    let entries = std::mem::take(&mut link.entries);
+    server.inflight -= entries.len() as u32;
+    cx.counters.in_flight.sub(entries.len() as u64);
+    entries
+}

@@ -1,0 +1,295 @@
+//! How weir as a client speaks TLS to the servers of an upstream: whom it trusts, as whom it shows itself, for which name each server's
+//! certificate must be. Read by workers for each connection, and exchanged as a whole when files have changed.
+//!
+//! Bounds: [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX) of a file, [`TRUSTED_MAX`] certificates in it, [`TICKETS_MAX`] sessions
+//! of a server that may be resumed.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+use crate::cipher::{Cipher, Seal};
+use crate::pairs::{self, BadPair, Files, Pair};
+use crate::rustls23::Rustls23;
+
+/// Sessions of a server that may be resumed. A ticket of TLS 1.3 is used once (RFC 8446 §C.4).
+pub const TICKETS_MAX: usize = 8;
+/// Certificates of a file of CAs.
+pub const TRUSTED_MAX: usize = 4096;
+
+/// Whose signature under a server's certificate counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// Those that the operating system trusts.
+    System,
+    /// Those in this file, in PEM.
+    File(PathBuf),
+    /// Anybody's: who sits between reads and changes everything.
+    Anybody,
+}
+
+/// CAs as they were read.
+#[derive(Clone)]
+pub struct Roots {
+    /// None: anybody is trusted.
+    roots: Option<Arc<RootCertStore>>,
+}
+
+impl fmt::Debug for Roots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Roots").field("len", &self.len()).finish()
+    }
+}
+
+impl Roots {
+    /// Reads those of a file, or of the system.
+    ///
+    /// # Errors
+    /// There are none, or they can't be read.
+    pub fn read(trust: &Trust) -> Result<Roots, BadPair> {
+        let (certificates, place) = match trust {
+            Trust::Anybody => return Ok(Roots { roots: None }),
+            Trust::System => (system()?, "what the system trusts".to_owned()),
+            Trust::File(path) => (file(path)?, path.display().to_string()),
+        };
+        let mut roots = RootCertStore::empty();
+        let found = certificates.len();
+        // Systems trust a few that the library can't read; a file of our own must be right as a whole.
+        let (used, refused) = roots.add_parsable_certificates(certificates);
+        if used == 0 || refused > 0 && matches!(trust, Trust::File(_)) {
+            let text = format!("{refused} of {found} certificates in {place} can't be understood as those of a CA");
+            return Err(BadPair::new(text));
+        }
+        Ok(Roots { roots: Some(Arc::new(roots)) })
+    }
+
+    /// What judges certificates by them.
+    ///
+    /// # Errors
+    /// The library takes no such CAs.
+    pub fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, BadPair> {
+        let Some(roots) = &self.roots else { return Ok(Arc::new(Anybody(Arc::clone(provider)))) };
+        let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
+        let verifier = builder.build().map_err(|error| BadPair::new(format!("TLS can't be set up: {error}")))?;
+        Ok(verifier)
+    }
+
+    /// How many CAs; 0 when anybody is trusted.
+    pub fn len(&self) -> usize {
+        self.roots.as_ref().map_or(0, |roots| roots.len())
+    }
+
+    /// Anybody is trusted.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn system() -> Result<Vec<CertificateDer<'static>>, BadPair> {
+    let found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty() {
+        let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+        let text = format!(
+            "the system has no certificates of CAs{why}: install the package ca-certificates, or name a file with `ca`"
+        );
+        return Err(BadPair::new(text));
+    }
+    Ok(found.certs)
+}
+
+fn file(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadPair> {
+    let shown = path.display();
+    let (text, _) = pairs::read(path, "the certificates of CAs")?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let found = found.map_err(|error| BadPair::new(format!("{shown} is damaged: {}", pairs::damage(&error))))?;
+    match found.len() {
+        0 => Err(BadPair::new(format!("{shown} has no certificate in PEM (`-----BEGIN CERTIFICATE-----`)"))),
+        1..=TRUSTED_MAX => Ok(found),
+        many => Err(BadPair::new(format!("{shown} has {many} certificates, of {TRUSTED_MAX} that it may have"))),
+    }
+}
+
+/// The name that a server's certificate must have: a DNS name, which is also asked for (RFC 6066 §3), or an address, which is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerName(ServerName<'static>);
+
+impl PeerName {
+    /// Of a name, or an address with or without its brackets.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn new(name: &str) -> Result<PeerName, BadPair> {
+        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        if let Ok(address) = bare.parse::<IpAddr>() {
+            return Ok(PeerName(ServerName::IpAddress(address.into())));
+        }
+        let bad =
+            || BadPair::new(format!("`{name}` is no name that a certificate may have: a DNS name or an IP address"));
+        ServerName::try_from(name.to_ascii_lowercase()).map(PeerName).map_err(|_| bad())
+    }
+
+    /// As it stands in a certificate.
+    pub fn text(&self) -> String {
+        self.0.to_str().into_owned()
+    }
+}
+
+/// What is configured for the servers of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedOfServers {
+    /// Who may have signed their certificates.
+    pub trust: Trust,
+    /// The certificate that weir shows to servers that ask for one; None: it shows none.
+    pub files: Option<Files>,
+}
+
+/// Makes the client's end of each connection to one server. Sessions are resumed with that server only.
+pub struct ServerSeal {
+    name: ServerName<'static>,
+    /// Taken for the time of a copy of the pointer.
+    now: RwLock<Arc<ClientConfig>>,
+}
+
+impl fmt::Debug for ServerSeal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerSeal").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Seal for ServerSeal {
+    fn cipher(&self) -> Box<dyn Cipher> {
+        let config = Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner));
+        Box::new(Rustls23::client(config, self.name.clone()))
+    }
+}
+
+/// How weir speaks TLS to the servers of an upstream.
+#[derive(Debug)]
+pub struct ServerTerms {
+    wanted: WantedOfServers,
+    provider: Arc<CryptoProvider>,
+    seals: Vec<Arc<ServerSeal>>,
+}
+
+impl ServerTerms {
+    /// To servers of these names. `roots` and `pair` are those of `wanted`.
+    ///
+    /// # Errors
+    /// The library takes no such configuration.
+    pub fn new(
+        wanted: WantedOfServers,
+        names: &[PeerName],
+        roots: &Roots,
+        pair: Option<&Pair>,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<ServerTerms, BadPair> {
+        let config = configure(roots, pair, &provider)?;
+        let seal = |name: &PeerName| ServerSeal { name: name.0.clone(), now: RwLock::new(of_one_server(&config)) };
+        let seals = names.iter().map(|name| Arc::new(seal(name))).collect();
+        Ok(ServerTerms { wanted, provider, seals })
+    }
+
+    /// From the next connection on with these. No session from before is resumed: whoever is not trusted any more would be.
+    ///
+    /// # Errors
+    /// The library takes no such configuration: all stays as it is.
+    pub fn renew(&self, roots: &Roots, pair: Option<&Pair>) -> Result<(), BadPair> {
+        let config = configure(roots, pair, &self.provider)?;
+        for seal in &self.seals {
+            *seal.now.write().unwrap_or_else(PoisonError::into_inner) = of_one_server(&config);
+        }
+        Ok(())
+    }
+
+    /// What is configured.
+    pub fn wanted(&self) -> &WantedOfServers {
+        &self.wanted
+    }
+
+    /// By server, in the order of their names.
+    pub fn seals(&self) -> &[Arc<ServerSeal>] {
+        &self.seals
+    }
+}
+
+/// The same with sessions of its own.
+fn of_one_server(config: &ClientConfig) -> Arc<ClientConfig> {
+    let mut config = config.clone();
+    config.resumption = Resumption::in_memory_sessions(TICKETS_MAX);
+    Arc::new(config)
+}
+
+fn configure(roots: &Roots, pair: Option<&Pair>, provider: &Arc<CryptoProvider>) -> Result<ClientConfig, BadPair> {
+    let builder = ClientConfig::builder_with_provider(Arc::clone(provider));
+    let builder = builder.with_protocol_versions(&[&TLS13, &TLS12]).map_err(|error| BadPair::of(&error))?;
+    let builder = builder.dangerous().with_custom_certificate_verifier(roots.verifier(provider)?);
+    let mut config = match pair {
+        Some(pair) => builder.with_client_cert_resolver(Arc::new(Shown(Arc::clone(&pair.key)))),
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// The certificate that is shown to whoever asks for one.
+#[derive(Debug)]
+struct Shown(Arc<rustls::sign::CertifiedKey>);
+
+impl rustls::client::ResolvesClientCert for Shown {
+    fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        // Which CAs a server names is a hint; where it is wrong, servers say so by an alert, which tells more than nothing shown.
+        self.0.key.choose_scheme(schemes).is_some().then(|| Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// Takes every certificate, but only from whoever has its key.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

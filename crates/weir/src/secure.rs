@@ -1,0 +1,73 @@
+//! The options of TLS that `weir bomb` and `weir probe` share: whom to trust, what to offer.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use weir_lab::tls::{Client, Trust, Version, Wishes};
+
+/// How TLS is spoken with a server, when its URL begins with https.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct TlsArgs {
+    /// With https: take any certificate
+    #[arg(short = 'k', long, conflicts_with = "cacert")]
+    insecure: bool,
+    /// With https: take what authorities in this file have signed (PEM) [default: those that the system trusts]
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// With https: only this version [default: both]
+    #[arg(long, value_enum, value_name = "VERSION")]
+    tls_version: Option<TlsVersion>,
+    /// With https: only this cipher suite, as TLS_AES_128_GCM_SHA256 [default: all]
+    #[arg(long, value_name = "SUITE")]
+    tls_suite: Option<String>,
+    /// With https: only this group for the key exchange, as X25519 [default: all]
+    #[arg(long, value_name = "GROUP")]
+    tls_group: Option<String>,
+    /// With https: resume sessions; else each connection makes a full handshake
+    #[arg(long)]
+    tls_resume: bool,
+}
+
+/// A version of TLS.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum TlsVersion {
+    #[value(name = "1.2")]
+    Tls12,
+    #[value(name = "1.3")]
+    Tls13,
+}
+
+impl TlsArgs {
+    /// What they mean for a server that speaks TLS, or doesn't.
+    ///
+    /// # Errors
+    /// What can't be had, or is said for nothing; in one line.
+    pub(crate) fn client(&self, is_tls: bool) -> Result<Option<Client>, String> {
+        if !is_tls {
+            return self.first_given().map_or(Ok(None), |name| Err(format!("{name} is for URLs with https://")));
+        }
+        let trust = match (self.insecure, &self.cacert) {
+            (true, _) => Trust::Anybody,
+            (false, Some(file)) => Trust::File(file.clone()),
+            (false, None) => Trust::System,
+        };
+        let version = self.tls_version.map(|version| match version {
+            TlsVersion::Tls12 => Version::Tls12,
+            TlsVersion::Tls13 => Version::Tls13,
+        });
+        let (suite, group) = (self.tls_suite.clone(), self.tls_group.clone());
+        Client::new(&Wishes { trust, version, suite, group, resume: self.tls_resume }).map(Some)
+    }
+
+    fn first_given(&self) -> Option<&'static str> {
+        let all = [
+            ("--insecure", self.insecure),
+            ("--cacert", self.cacert.is_some()),
+            ("--tls-version", self.tls_version.is_some()),
+            ("--tls-suite", self.tls_suite.is_some()),
+            ("--tls-group", self.tls_group.is_some()),
+            ("--tls-resume", self.tls_resume),
+        ];
+        all.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+}

@@ -1,0 +1,140 @@
+//! Servers that speak TLS, for tests: CAs and certificates made by `openssl`, and a front that lets every server of the kit speak it.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+
+use super::tls::{Files, cross};
+use super::{DEADLINE, Scratch, eventually, run};
+
+fn openssl(arguments: &[&str]) {
+    let output = run("openssl", arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A CA of this name.
+pub fn ca(scratch: &Scratch, name: &str) -> Files {
+    let [certificate, key] = ["pem", "key"].map(|end| scratch.path(&format!("{name}.{end}")));
+    let text = |path: &std::path::Path| path.display().to_string();
+    let new = ["req", "-x509", "-nodes", "-days", "9", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-subj"];
+    openssl(&[&new[..], &[&format!("/CN={name}"), "-keyout", &text(&key), "-out", &text(&certificate)]].concat());
+    Files { certificate, key }
+}
+
+/// A certificate that a CA has signed, for these names (`DNS:a.test,IP:127.0.0.1`) and so many days: below 0 it has expired.
+pub fn signed(scratch: &Scratch, ca: &Files, stem: &str, names: &str, days: i32) -> Files {
+    let path = |end: &str| scratch.path(&format!("{stem}.{end}"));
+    let [certificate, key, request] = ["pem", "key", "csr"].map(path);
+    let text = |path: &std::path::Path| path.display().to_string();
+    let extensions = scratch.write(&format!("{stem}.ext"), format!("subjectAltName={names}\n").as_bytes());
+    let new = ["req", "-new", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=leaf"];
+    openssl(&[&new[..], &["-keyout", &text(&key), "-out", &text(&request)]].concat());
+    let (days, ca_text, ca_key) = (days.to_string(), text(&ca.certificate), text(&ca.key));
+    let sign = ["x509", "-req", "-CAcreateserial", "-days", &days, "-CA", &ca_text, "-CAkey", &ca_key];
+    let files = ["-in", &text(&request), "-out", &text(&certificate), "-extfile", &text(&extensions)];
+    openssl(&[&sign[..], &files].concat());
+    Files { certificate, key }
+}
+
+/// A server's side with this certificate. With `clients` it asks for a certificate that this CA has signed.
+pub fn serving(files: &Files, clients: Option<&Files>) -> Arc<ServerConfig> {
+    let certificates = |files: &Files| -> Vec<CertificateDer<'static>> {
+        CertificateDer::pem_file_iter(&files.certificate).expect("a file").map(|one| one.expect("PEM")).collect()
+    };
+    let provider = Arc::new(default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+    let builder = builder.with_safe_default_protocol_versions().expect("versions that the provider has");
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(ca) => {
+            let mut roots = RootCertStore::empty();
+            roots.add(certificates(ca)[0].clone()).expect("a CA");
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.expect("a verifier"))
+        }
+    };
+    let key = PrivateKeyDer::from_pem_file(&files.key).expect("a key");
+    Arc::new(builder.with_single_cert(certificates(files), key).expect("they fit"))
+}
+
+/// Something that speaks TLS in front of a server.
+pub struct Front {
+    /// Where it listens.
+    pub address: SocketAddr,
+    config: Arc<Mutex<Arc<ServerConfig>>>,
+    names: Arc<Mutex<Vec<Option<String>>>>,
+}
+
+impl Front {
+    /// In front of `to`.
+    pub fn start(to: SocketAddr, config: Arc<ServerConfig>) -> Front {
+        Front::start_as(to, config, true)
+    }
+
+    /// The same that never says that nothing follows.
+    pub fn start_mute(to: SocketAddr, config: Arc<ServerConfig>) -> Front {
+        Front::start_as(to, config, false)
+    }
+
+    fn start_as(to: SocketAddr, config: Arc<ServerConfig>, says_so: bool) -> Front {
+        let listener = TcpListener::bind(("127.0.0.1", super::free_port())).expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let (config, names) = (Arc::new(Mutex::new(config)), Arc::<Mutex<Vec<_>>>::default());
+        let front = Front { address, config: Arc::clone(&config), names: Arc::clone(&names) };
+        std::thread::spawn(move || {
+            for far in listener.incoming().flatten() {
+                let config = Arc::clone(&config.lock().expect("no panic"));
+                let names = Arc::clone(&names);
+                std::thread::spawn(move || {
+                    if serve(&far, to, config, &names, says_so).is_err() {
+                        let _ = socket2::SockRef::from(&far).set_linger(Some(Duration::ZERO));
+                    }
+                });
+            }
+        });
+        front
+    }
+
+    /// New connections get this from now on.
+    pub fn set(&self, config: Arc<ServerConfig>) {
+        *self.config.lock().expect("no panic") = config;
+    }
+
+    /// The names that complete handshakes asked for.
+    pub fn names(&self) -> Vec<Option<String>> {
+        self.names.lock().expect("no panic").clone()
+    }
+
+    /// Waits for so many complete handshakes.
+    pub fn wait(&self, handshakes: usize) {
+        eventually("handshakes", || self.names().len() >= handshakes);
+    }
+}
+
+fn serve(
+    mut far: &TcpStream,
+    to: SocketAddr,
+    config: Arc<ServerConfig>,
+    names: &Mutex<Vec<Option<String>>>,
+    says_so: bool,
+) -> std::io::Result<()> {
+    far.set_nodelay(true)?;
+    far.set_read_timeout(Some(DEADLINE))?;
+    let mut tls = ServerConnection::new(config).map_err(std::io::Error::other)?;
+    while tls.is_handshaking() {
+        if let Err(error) = tls.complete_io(&mut far) {
+            // What it has against the client is said.
+            let _ = tls.write_tls(&mut far);
+            return far.shutdown(std::net::Shutdown::Write).and(Err(error));
+        }
+    }
+    names.lock().expect("no panic").push(tls.server_name().map(str::to_owned));
+    let near = TcpStream::connect(to)?;
+    cross(&near, far, tls.into(), says_so)
+}
