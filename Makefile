@@ -2,7 +2,7 @@
 #
 #   make demo             origin and proxy on 127.0.0.1:8080 with live figures; DEMO_SECONDS=n ends it by itself
 #   make test             formatting, lints, all tests, licences
-#   make sim SEEDS=2000   the simulation with many seeds, and how often each hostile row was played
+#   make sim SEEDS=2000   the simulation with many seeds (FIRST=fresh: with some that nobody has tried), and what hostile rows were played
 #   make bench            measures against nginx and HAProxy; QUICK=1 takes under 5 minutes; BENCH="--only NAME" picks;
 #                         EXPERIMENT=NAME runs another experiment, `weir bench list` shows them
 #   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers
@@ -19,6 +19,7 @@ DEMO_SECONDS ?= 0
 DEMO_LISTEN ?= 127.0.0.1:8080
 FUZZ_SECONDS ?= 60
 SEEDS ?= 2000
+FIRST ?= 0
 EXPERIMENT ?= targets
 
 CHAOS_SECONDS ?= 60
@@ -40,7 +41,7 @@ test: setup
 	@scripts/licences
 
 sim: setup
-	WEIR_SIM_SEEDS=$(SEEDS) $(CARGO) test --locked --package weir-worker --test sim -- --nocapture
+	WEIR_SIM_SEEDS=$(SEEDS) WEIR_SIM_FIRST=$(FIRST) $(CARGO) test --locked --package weir-worker --test sim -- --nocapture
 
 bench: setup
 	@$(MAKE) --no-print-directory build PROFILE=$(if $(QUICK),bench-fast,$(PROFILE))
