@@ -101,8 +101,8 @@ pub fn terms_of_files(files: &Files) -> Result<Arc<Terms>, String> {
 }
 
 fn terms(pair: Pair) -> Result<Arc<Terms>, String> {
-    let wanted = Wanted { files: vec![pair.files.clone()], only_tls13: false, strict_names: false, tickets: true };
-    Terms::new(wanted, &[pair], provider()).map(Arc::new).map_err(|bad| bad.to_string())
+    let wanted = Wanted::of(pair.files.clone());
+    Terms::new(wanted, &[pair], None, provider()).map(Arc::new).map_err(|bad| bad.to_string())
 }
 
 /// RFC 7468 §2.

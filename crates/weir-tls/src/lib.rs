@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod cipher;
+mod clients;
 mod der;
+mod distinguished;
 mod driver;
 mod guarded;
 mod handshake;
@@ -24,7 +26,8 @@ mod paper;
 mod tests;
 
 pub use cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State, Tally};
-pub use der::day_text;
+pub use clients::{ClientTrust, HINTS_BYTES_MAX, LIST_FILE_BYTES_MAX, LISTS_MAX, WantedOfClients};
+pub use der::{day_text, subject_text};
 pub use pairs::{BadPair, CHAIN_MAX, EXPIRES_SOON_S, FILE_BYTES_MAX, Files, Pair};
 pub use rustls23::client_end;
 pub use sealed::{CLOSE_US, FLIGHT_BYTES_MAX, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed, WORK_US};

@@ -38,6 +38,9 @@ pub(crate) trait End {
     fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
 
     fn common(&self) -> &CommonState;
+
+    /// The certificate that a client has shown; None at the client's end.
+    fn shown(&self) -> Option<&[u8]>;
 }
 
 impl End for UnbufferedServerConnection {
@@ -50,6 +53,10 @@ impl End for UnbufferedServerConnection {
     fn common(&self) -> &CommonState {
         self
     }
+
+    fn shown(&self) -> Option<&[u8]> {
+        self.peer_certificates()?.first().map(AsRef::as_ref)
+    }
 }
 
 impl End for UnbufferedClientConnection {
@@ -61,6 +68,10 @@ impl End for UnbufferedClientConnection {
 
     fn common(&self) -> &CommonState {
         self
+    }
+
+    fn shown(&self) -> Option<&[u8]> {
+        None
     }
 }
 
@@ -291,6 +302,7 @@ impl<E: End> Cipher for Rustls23<E> {
             suite: connection.negotiated_cipher_suite().map_or("", |suite| suite_name(suite.suite())),
             name: self.name.clone(),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+            certificate: self.connection.as_ref().and_then(End::shown).map(Into::into),
         }
     }
 }
@@ -317,18 +329,22 @@ fn failure(error: &Error) -> Failure {
         | Error::PeerMisbehaved(_)
         | Error::PeerSentOversizedRecord => Failure::Misbehaved,
         Error::InvalidCertificate(why) => certificate_failure(why),
-        Error::NoCertificatesPresented => Failure::BadCertificate,
+        Error::NoCertificatesPresented => Failure::NoCertificate,
         _ => Failure::Internal,
     }
 }
 
-/// What is wrong with a server's certificate.
+/// What is wrong with a certificate of the other side.
 fn certificate_failure(error: &CertificateError) -> Failure {
     match error {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Failure::WrongName,
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => Failure::Expired,
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Failure::NotYetValid,
         CertificateError::UnknownIssuer => Failure::UnknownCa,
+        CertificateError::Revoked => Failure::Revoked,
+        CertificateError::UnknownRevocationStatus
+        | CertificateError::ExpiredRevocationList
+        | CertificateError::ExpiredRevocationListContext { .. } => Failure::Unlisted,
         _ => Failure::BadCertificate,
     }
 }

@@ -21,7 +21,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use weir_io::{Completion, Driver, Event, Payload, Receive, RecvBuf, Socket, Token};
+use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket, Token};
 
 use crate::cipher::{Cipher, Facts, Failure, Seal, State, Tally};
 use crate::guarded::Guarded;
@@ -472,15 +472,20 @@ impl<D: Driver> Sealed<D> {
                 if result.is_ok() {
                     self.flush(socket, &mut session);
                 }
-                if !session.sending {
-                    self.drop_session(socket, session);
-                    self.inner.close(socket);
-                    return;
+                session.lingers &= result.is_ok() && !session.is_over;
+                if !session.sending && session.lingers {
+                    self.inner.shutdown_write(socket);
+                    self.inner.receive(socket, Receive::Many(Class::Small));
                 }
             }
+            Event::Ended | Event::ReceiveFailed(_) => session.lingers = false,
             _ => {}
         }
-        self.sessions.put(socket, session);
+        if session.sending || session.lingers {
+            return self.sessions.put(socket, session);
+        }
+        self.drop_session(socket, session);
+        self.inner.close(socket);
     }
 
     /// How long the driver may wait.

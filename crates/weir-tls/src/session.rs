@@ -70,6 +70,8 @@ pub(crate) struct Session {
     pub(crate) payload_waits: bool,
     /// The sending direction ends behind `out`.
     pub(crate) finish: bool,
+    /// It is closed only when the other side has ended: that goes on sending, and what it has not read yet would be lost with a reset.
+    pub(crate) lingers: bool,
     /// When the handshake, or the close, has taken too long; 0: there is no limit now.
     pub(crate) deadline_us: u64,
     /// What was agreed, until somebody takes it.
@@ -97,6 +99,7 @@ impl Session {
             payload: None,
             payload_waits: false,
             finish: false,
+            lingers: false,
             deadline_us: 0,
             facts: None,
         }

@@ -11,6 +11,7 @@ use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::version::{TLS12, TLS13};
 
 use crate::cipher::{Cipher, Seal};
+use crate::clients::{ClientTrust, WantedOfClients};
 use crate::names::Names;
 use crate::pairs::{BadPair, Files, Pair};
 use crate::rustls23::Rustls23;
@@ -24,8 +25,22 @@ pub struct Wanted {
     pub only_tls13: bool,
     /// Clients that ask for none of the names, or for no name, are refused.
     pub strict_names: bool,
-    /// Clients may resume sessions for 12 hours.
+    /// Clients may resume sessions for 12 hours. Those that show certificates never do: a session that is resumed would go on with a
+    /// certificate that has expired or was revoked meanwhile.
     pub tickets: bool,
+    /// Whether clients show certificates; None: they are not asked.
+    pub clients: Option<WantedOfClients>,
+}
+
+impl Wanted {
+    /// One certificate, and everything else by default.
+    pub fn of(files: Files) -> Wanted {
+        Wanted { files: vec![files], only_tls13: false, strict_names: false, tickets: true, clients: None }
+    }
+
+    fn resumes(&self) -> bool {
+        self.tickets && self.clients.is_none()
+    }
 }
 
 /// What the clients of a listener get.
@@ -50,22 +65,27 @@ pub fn provider() -> Arc<CryptoProvider> {
 }
 
 impl Terms {
-    /// With these certificates, which are those of `wanted`.
+    /// With these certificates, and this to judge those of clients by, which are what `wanted` names.
     ///
     /// # Errors
     /// The system has no randomness; the library takes no such configuration.
-    pub fn new(wanted: Wanted, pairs: &[Pair], provider: Arc<CryptoProvider>) -> Result<Terms, BadPair> {
-        let tickets = if wanted.tickets { Some(Ticketer::new().map_err(|error| BadPair::of(&error))?) } else { None };
-        let config = configure(&wanted, pairs, &provider, tickets.as_ref())?;
+    pub fn new(
+        wanted: Wanted,
+        pairs: &[Pair],
+        clients: Option<&ClientTrust>,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Terms, BadPair> {
+        let tickets = if wanted.resumes() { Some(Ticketer::new().map_err(|error| BadPair::of(&error))?) } else { None };
+        let config = configure(&wanted, pairs, clients, &provider, tickets.as_ref())?;
         Ok(Terms { wanted, provider, tickets, now: RwLock::new(config) })
     }
 
-    /// From the next handshake on with these certificates. Tickets stay good.
+    /// From the next handshake on with these. Tickets stay good.
     ///
     /// # Errors
     /// The library takes no such configuration: all stays as it is.
-    pub fn renew(&self, pairs: &[Pair]) -> Result<(), BadPair> {
-        let config = configure(&self.wanted, pairs, &self.provider, self.tickets.as_ref())?;
+    pub fn renew(&self, pairs: &[Pair], clients: Option<&ClientTrust>) -> Result<(), BadPair> {
+        let config = configure(&self.wanted, pairs, clients, &self.provider, self.tickets.as_ref())?;
         *self.now.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
@@ -79,6 +99,7 @@ impl Terms {
 fn configure(
     wanted: &Wanted,
     pairs: &[Pair],
+    clients: Option<&ClientTrust>,
     provider: &Arc<CryptoProvider>,
     tickets: Option<&Arc<dyn ProducesTickets>>,
 ) -> Result<Arc<ServerConfig>, BadPair> {
@@ -86,7 +107,13 @@ fn configure(
     let builder = ServerConfig::builder_with_provider(Arc::clone(provider));
     let builder = builder.with_protocol_versions(&versions).map_err(|error| BadPair::of(&error))?;
     let names = Names::new(pairs, wanted.strict_names);
-    let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(names));
+    let builder = match (&wanted.clients, clients) {
+        (None, _) => builder.with_no_client_auth(),
+        (Some(_), Some(trust)) => builder.with_client_cert_verifier(Arc::clone(&trust.verifier)),
+        // Nobody may get in for that reason.
+        (Some(_), None) => return Err(BadPair::new("there is nothing to judge clients by".to_owned())),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(names));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     // Sessions live in tickets, not in a table behind a lock.
     config.session_storage = Arc::new(NoServerSessionStorage {});

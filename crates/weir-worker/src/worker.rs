@@ -23,7 +23,6 @@ use crate::errands::{Errands, Open};
 use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
 use crate::start::{Sealing, ServerSeals};
-use crate::tls;
 
 /// The pool that clients are received into.
 const OF_CLIENTS: Class = Class::Small;
@@ -431,12 +430,10 @@ impl<D: Driver> Worker<D> {
             Event::Accepted { socket, peer } => {
                 self.accepted = true;
                 match self.engine.accepted(pack(socket), peer, self.serves(token)) {
-                    Some(token) => {
-                        self.driver.set_token(socket, token);
-                        if let Some(facts) = self.driver.take_facts(socket) {
-                            self.engine.client_sealed(token, tls::secured(facts));
-                        }
-                        self.driver.receive(socket, Receive::Many(class_of(token)));
+                    Some(client) => {
+                        self.driver.set_token(socket, client);
+                        self.sealed(token, client, socket);
+                        self.driver.receive(socket, Receive::Many(class_of(client)));
                     }
                     None => self.driver.close(socket),
                 }

@@ -2,15 +2,16 @@
 
 use std::path::Path;
 
-use weir_proxy::plan::{CertificatePlan, ServerTlsPlan, TlsPlan, TrustPlan};
+use weir_proxy::plan::{CertificatePlan, ClientCertificatesPlan, ServerTlsPlan, Serves, TlsPlan, TrustPlan};
 
 use super::{BLOCKS_MAX, Compiler};
+use crate::TlsFiles;
 use crate::check::Checked;
 use crate::problem::{Problem, Span};
 
 impl Compiler<'_> {
     /// How the clients of a listener speak TLS.
-    pub(super) fn tls(&mut self, listen: &Checked) -> Option<TlsPlan> {
+    pub(super) fn tls(&mut self, listen: &Checked, serves: Serves) -> Option<TlsPlan> {
         let block = listen.all("tls").next()?;
         if let Some(second) = listen.all("tls").nth(1) {
             let problem = Problem::new("conflict", &second.span, "there is more than one `tls` in this `listen`");
@@ -29,12 +30,52 @@ impl Compiler<'_> {
             let problem = Problem::new("missing-value", &block.span, "`tls` has no `certificate`");
             self.push(problem.help("certificate \"/etc/weir/example.pem\" key=\"/etc/weir/example.key\""));
         }
+        let clients = self.client_certificates(block, serves);
         Some(TlsPlan {
             certificates,
             only_tls13: block.word("min-version") == "1.3",
             strict_sni: block.flag("strict-sni"),
-            tickets: block.flag("tickets"),
+            tickets: clients.is_none() && block.flag("tickets"),
+            clients,
             handshake_timeout_us: block.number("handshake-timeout"),
+        })
+    }
+
+    /// Whether the clients of a listener show certificates, and what becomes of these.
+    fn client_certificates(&mut self, block: &Checked, serves: Serves) -> Option<ClientCertificatesPlan> {
+        let given = |name: &str| Some(block.text(name)).filter(|text| !text.is_empty());
+        let (authorities, revocations) = (given("client-ca"), given("client-crl").map(Path::new));
+        let told = block.flag("client-cert-field");
+        if block.word("client-auth") == "off" {
+            let idle = [("client-ca", authorities.is_some()), ("client-crl", revocations.is_some())];
+            for (name, _) in idle.into_iter().chain([("client-cert-field", told)]).filter(|(_, is_there)| *is_there) {
+                let message = format!("`{name}` has no effect: clients are not asked for certificates");
+                let help = "client-auth \"require\", or \"optional\", asks for them";
+                self.warnings.push(Problem::new("no-effect", &block.place(name), message).help(help));
+            }
+            return None;
+        }
+        if told && serves == Serves::Forward {
+            let message =
+                "`client-cert-field` is not for clients of the forward proxy: destinations learn nothing of them";
+            self.push(Problem::new("conflict", &block.place("client-cert-field"), message).help("leave it out"));
+        }
+        let Some(authorities) = authorities.map(Path::new) else {
+            // A path that was wrong has been reported.
+            if block.chosen("client-ca").is_none() {
+                let message = "`client-auth` needs `client-ca`: the CAs that may have signed certificates of clients";
+                let problem = Problem::new("missing-value", &block.place("client-auth"), message);
+                self.push(problem.help("client-ca \"/etc/weir/partners.pem\""));
+            }
+            return None;
+        };
+        let verdict = (self.world.experts.tls)(TlsFiles::Clients { authorities, revocations });
+        self.judged(verdict, &block.place("client-ca"));
+        Some(ClientCertificatesPlan {
+            authorities: authorities.into(),
+            revocations: revocations.map(Into::into),
+            required: block.word("client-auth") == "require",
+            told,
         })
     }
 
@@ -49,7 +90,8 @@ impl Compiler<'_> {
         let plan = CertificatePlan { certificate: file.into(), key: key.into() };
         // A path that was wrong has been reported.
         if !file.is_empty() {
-            let verdict = (self.world.certificates)(&plan.certificate, &plan.key);
+            let CertificatePlan { certificate, key } = &plan;
+            let verdict = (self.world.experts.tls)(TlsFiles::Certificate { certificate, key });
             self.judged(verdict, place);
         }
         plan
@@ -105,7 +147,7 @@ impl Compiler<'_> {
         };
         // A path that was wrong has been reported.
         if path.is_some() || block.text_or_word("ca") == "system" {
-            let verdict = (self.world.authorities)(path);
+            let verdict = (self.world.experts.tls)(TlsFiles::Authorities(path));
             self.judged(verdict, &block.place("ca"));
         }
         trust

@@ -6,7 +6,8 @@ use weir_io::{Class, Driver, Receive};
 
 use super::subject::{Client, Served, accepted, failures, finish, knock, put};
 use crate::cipher::HANDSHAKE_RECORD;
-use crate::sealed::{HANDSHAKES_MAX, REST_BYTES_MAX};
+use crate::paper::{NO_CERTIFICATE, TAG};
+use crate::sealed::{CLOSE_US, HANDSHAKES_MAX, REST_BYTES_MAX};
 
 #[test]
 fn bytes_that_come_with_the_last_message_wait_for_their_reader() {
@@ -105,6 +106,32 @@ fn unfinished_handshakes_have_a_limit_and_the_oldest_make_room() {
     bench.driver.close(listener);
     bench.until("all ends", |bench| clients.iter().all(|near| bench.of(*near).is_over()));
     assert_eq!(bench.driver.unfinished(), 0);
+}
+
+/// A client is done before its certificate is judged (RFC 8446 §4.4.4): what it sends meanwhile must not cost it the alert.
+#[test]
+fn who_is_refused_hears_why_although_it_goes_on_sending() {
+    for ends in [true, false] {
+        let subject = Served::default();
+        let mut bench = Bench::new(&subject);
+        let (near, mut client) = (knock(&mut bench), Client::default());
+        put(&mut bench, near, &[client.record(HANDSHAKE_RECORD, b"nobody"), client.data(b"a request")].concat());
+        put(&mut bench, near, &client.data(&[b'x'; 5000]));
+        let alert = [0x15, 3, 3, 0, (1 + TAG) as u8, NO_CERTIFICATE];
+        bench.until("the alert, and an end behind it", |bench| bench.of(near).is_over());
+        assert!(bench.of(near).ended && bench.of(near).received.starts_with(&alert));
+        put(&mut bench, near, &client.data(b"more"));
+        assert_eq!(bench.driver.unfinished(), 0);
+        let begun_us = bench.driver.now_us();
+        if ends {
+            bench.close(near);
+        }
+        bench.until("it is forgotten", |bench| bench.driver.inner().streams().len() == usize::from(!ends));
+        assert!(bench.driver.now_us() <= begun_us + CLOSE_US + 100_000);
+        assert_eq!(failures(bench.driver.take_tally()), [("no-certificate", 1)]);
+        assert!(bench.accepted.is_empty());
+        finish(bench);
+    }
 }
 
 /// A message that comes in ever more records and is never complete is held only so far.

@@ -252,7 +252,7 @@ fn tickets_are_good_for_their_listener_also_when_its_certificates_change() {
         assert!(!resumes(&one, "b.example"), "another name");
         assert!(!resumes(&other, "a.example"), "another listener");
         assert!(resumes(&other, "a.example"));
-        other.renew(&later).unwrap();
+        other.renew(&later, None).unwrap();
         assert!(resumes(&other, "a.example"));
         assert!(!resumes(&without, "a.example"));
         assert!(!resumes(&without, "a.example"));

@@ -4,10 +4,16 @@ use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, WantsClientCert};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, SupportedProtocolVersion};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, Error, SignatureScheme,
+    SupportedProtocolVersion,
+};
 
 use crate::cipher::{Cipher, Failure, Seal, State};
+use crate::clients::ClientTrust;
 use crate::pairs::Pair;
 use crate::terms::{Terms, Wanted, provider};
 
@@ -53,17 +59,41 @@ impl ServerCertVerifier for Anybody {
 pub(super) const RSA: SignatureScheme = SignatureScheme::RSA_PSS_SHA256;
 pub(super) const ECDSA: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
 
-/// A client that can check these signatures.
-pub(super) fn client_config(
+fn builder(
     versions: &[&'static SupportedProtocolVersion],
     schemes: &[SignatureScheme],
-) -> ClientConfig {
+) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(versions)
         .unwrap()
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Anybody(schemes.to_vec())))
-        .with_no_client_auth()
+}
+
+/// A client that can check these signatures.
+pub(super) fn client_config(
+    versions: &[&'static SupportedProtocolVersion],
+    schemes: &[SignatureScheme],
+) -> ClientConfig {
+    builder(versions, schemes).with_no_client_auth()
+}
+
+/// A client that shows this certificate to whoever asks, whatever names of CAs it is told.
+pub(super) fn client_with(version: &'static SupportedProtocolVersion, pair: &Pair) -> Arc<ClientConfig> {
+    Arc::new(builder(&[version], &[ECDSA, RSA]).with_client_cert_resolver(Arc::new(Shown(Arc::clone(&pair.key)))))
+}
+
+#[derive(Debug)]
+struct Shown(Arc<CertifiedKey>);
+
+impl ResolvesClientCert for Shown {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
 }
 
 pub(super) fn any_client(versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
@@ -71,13 +101,14 @@ pub(super) fn any_client(versions: &[&'static SupportedProtocolVersion]) -> Arc<
 }
 
 pub(super) fn wanted() -> Wanted {
-    Wanted { files: Vec::new(), only_tls13: false, strict_names: false, tickets: true }
+    Wanted { files: Vec::new(), only_tls13: false, strict_names: false, tickets: true, clients: None }
 }
 
 pub(super) fn terms(pairs: &[Pair], change: impl FnOnce(&mut Wanted)) -> Terms {
     let mut wanted = wanted();
     change(&mut wanted);
-    Terms::new(wanted, pairs, provider()).unwrap()
+    let clients = wanted.clients.as_ref().map(|wanted| ClientTrust::read(wanted, &provider()).unwrap());
+    Terms::new(wanted, pairs, clients.as_ref(), provider()).unwrap()
 }
 
 /// A connection in memory.
