@@ -161,6 +161,8 @@ pub enum TlsFiles<'a> {
         /// Lists of those that were revoked.
         revocations: Option<&'a Path>,
     },
+    /// Keys of tickets.
+    TicketKeys(&'a Path),
 }
 
 /// What the operator should know of these files, or what is wrong with them.

@@ -64,6 +64,9 @@ fn tls(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
         TlsFiles::Authorities(Some(path)) | TlsFiles::Clients { authorities: path, .. } if is(path, "wrong.pem") => {
             Err("cannot read the certificates of CAs in /etc/weir/wrong.pem".to_owned())
         }
+        TlsFiles::TicketKeys(path) if is(path, "wrong.keys") => {
+            Err("line 1 of /etc/weir/wrong.keys is no key".to_owned())
+        }
         TlsFiles::Clients { revocations: Some(path), .. } if is(path, "wrong.crl") => {
             Err("cannot read the revocation lists in /etc/weir/wrong.crl".to_owned())
         }

@@ -11,7 +11,7 @@ use rcgen::{
     CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize,
     date_time_ymd,
 };
-use weir_tls::{Files, Pair, Terms, Wanted, provider};
+use weir_tls::{Files, Materials, Pair, Terms, Wanted, provider};
 
 /// Who it says it is.
 const COMMON_NAME: &str = "weir test";
@@ -102,7 +102,7 @@ pub fn terms_of_files(files: &Files) -> Result<Arc<Terms>, String> {
 
 fn terms(pair: Pair) -> Result<Arc<Terms>, String> {
     let wanted = Wanted::of(pair.files.clone());
-    Terms::new(wanted, &[pair], None, provider()).map(Arc::new).map_err(|bad| bad.to_string())
+    Terms::new(wanted, Materials::of(&[pair]), provider()).map(Arc::new).map_err(|bad| bad.to_string())
 }
 
 /// RFC 7468 §2.

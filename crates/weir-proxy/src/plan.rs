@@ -56,6 +56,8 @@ pub struct TlsPlan {
     pub strict_sni: bool,
     /// Clients may resume sessions for 12 hours (RFC 8446 §4.6.1). Default: yes.
     pub tickets: bool,
+    /// A file with the keys of tickets, shared with other weirs; None, the default: keys of this process alone.
+    pub ticket_keys: Option<PathBuf>,
     /// Whether clients show certificates; None, the default: they are not asked. With it no session is resumed.
     pub clients: Option<ClientCertificatesPlan>,
     /// How long a handshake may take, microseconds. Default 10 s.

@@ -19,6 +19,7 @@ mod sealed;
 mod servers;
 mod session;
 mod terms;
+mod tickets;
 
 #[cfg(test)]
 mod paper;
@@ -32,4 +33,5 @@ pub use pairs::{BadPair, CHAIN_MAX, EXPIRES_SOON_S, FILE_BYTES_MAX, Files, Pair}
 pub use rustls23::client_end;
 pub use sealed::{CLOSE_US, FLIGHT_BYTES_MAX, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed, WORK_US};
 pub use servers::{PeerName, Roots, ServerSeal, ServerTerms, TICKETS_MAX, TRUSTED_MAX, Trust, WantedOfServers};
-pub use terms::{Terms, Wanted, provider};
+pub use terms::{Materials, Terms, Wanted, provider};
+pub use tickets::{KEY_BYTES, KEYS_MAX, LIFETIME_S, TicketKeys};

@@ -17,13 +17,15 @@ use std::time::{Duration, SystemTime};
 
 use weir_config::TlsFiles;
 use weir_proxy::plan::{ListenerPlan, Plan, TlsPlan};
-use weir_tls::{ClientTrust, Files, Pair, Roots, Terms, Trust, Wanted, WantedOfClients, provider};
+use weir_tls::{
+    ClientTrust, Files, Materials, Pair, Roots, Terms, TicketKeys, Trust, Wanted, WantedOfClients, provider,
+};
 use weir_worker::{Sealing, ServerSeals};
 
 use crate::failure::Failure;
 use crate::terminal::tell;
 
-use self::kept::{Kept, Source};
+use self::kept::{Kept, KeyFile, Source};
 use self::servers::Servers;
 
 /// How often files are looked at.
@@ -66,6 +68,7 @@ pub(crate) fn check_to_run(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
             let trust = ClientTrust::read(&wanted, &provider()).map_err(|bad| bad.to_string())?;
             Ok(trust.warnings(now))
         }
+        TlsFiles::TicketKeys(path) => TicketKeys::read(path).map(|keys| keys.warnings()).map_err(|bad| bad.to_string()),
     }
 }
 
@@ -87,6 +90,8 @@ struct Listener {
     kept: Vec<Kept<Files>>,
     /// What its clients are judged by.
     clients: Option<Kept<WantedOfClients>>,
+    /// What tickets are sealed with, when a file has it.
+    ticket_keys: Option<Kept<KeyFile>>,
 }
 
 /// A certificate as status and metrics show it.
@@ -143,9 +148,11 @@ impl Board {
                 all.push(shown);
             }
         }
-        let clients = listeners.iter().filter_map(|listener| listener.clients.as_ref()).flat_map(files_of);
+        let of_clients = listeners.iter().filter_map(|listener| listener.clients.as_ref()).flat_map(files_of);
+        let of_tickets = listeners.iter().filter_map(|listener| listener.ticket_keys.as_ref()).flat_map(files_of);
+        let of_listeners = of_clients.chain(of_tickets);
         let mut files: Vec<FileShown> = Vec::new();
-        for shown in clients.chain(upstreams.iter().flat_map(|upstream| files_of(&upstream.roots))) {
+        for shown in of_listeners.chain(upstreams.iter().flat_map(|upstream| files_of(&upstream.roots))) {
             if !files.iter().any(|other| other.file == shown.file) {
                 files.push(shown);
             }
@@ -186,12 +193,13 @@ pub(crate) struct Watch {
 /// One is bad: a matter of configuration.
 pub(crate) fn open(plan: &Plan) -> Result<Certificates, Failure> {
     let mut all = Certificates::default();
-    for ListenerPlan { tls, .. } in &plan.listeners {
+    for ListenerPlan { tls, address, .. } in &plan.listeners {
         let Some(tls) = tls else {
             all.seals.push(None);
             continue;
         };
-        let listener = Listener::open(tls).map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?;
+        let listener =
+            Listener::open(tls, address.port()).map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?;
         let seal = Arc::clone(&listener.terms);
         all.seals.push(Some(Sealing { seal, handshake_timeout_us: tls.handshake_timeout_us }));
         all.listeners.push(listener);
@@ -210,7 +218,7 @@ pub(crate) fn open(plan: &Plan) -> Result<Certificates, Failure> {
 }
 
 impl Listener {
-    fn open(tls: &TlsPlan) -> Result<Listener, String> {
+    fn open(tls: &TlsPlan, port: u16) -> Result<Listener, String> {
         let files = |plan: &weir_proxy::plan::CertificatePlan| Files {
             certificate: plan.certificate.clone(),
             key: plan.key.clone(),
@@ -224,11 +232,20 @@ impl Listener {
             required: plan.required,
         });
         let judged = clients.clone().map(|wanted| Kept::open(wanted, now)).transpose()?;
-        let wanted =
-            Wanted { files, only_tls13: tls.only_tls13, strict_names: tls.strict_sni, tickets: tls.tickets, clients };
-        let trust = judged.as_ref().map(|kept| &kept.value);
-        let terms = Terms::new(wanted, &pairs(&kept), trust, provider()).map_err(|bad| bad.to_string())?;
-        Ok(Listener { terms: Arc::new(terms), kept, clients: judged })
+        let ticket_keys = tls.ticket_keys.clone().map(|path| Kept::open(KeyFile(path), now)).transpose()?;
+        let wanted = Wanted {
+            files,
+            only_tls13: tls.only_tls13,
+            strict_names: tls.strict_sni,
+            tickets: tls.tickets,
+            clients,
+            ticket_keys: tls.ticket_keys.clone(),
+            port,
+        };
+        let pairs = pairs(&kept);
+        let materials = materials(&pairs, judged.as_ref(), ticket_keys.as_ref());
+        let terms = Terms::new(wanted, materials, provider()).map_err(|bad| bad.to_string())?;
+        Ok(Listener { terms: Arc::new(terms), kept, clients: judged, ticket_keys })
     }
 
     fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) {
@@ -239,15 +256,29 @@ impl Listener {
         if let Some(kept) = &mut self.clients {
             is_new |= kept.look(now, tell);
         }
-        let trust = self.clients.as_ref().map(|kept| &kept.value);
-        if is_new && let Err(bad) = self.terms.renew(&pairs(&self.kept), trust) {
-            tell(format!("{bad}; TLS with clients stays as it was before"));
+        if let Some(kept) = &mut self.ticket_keys {
+            is_new |= kept.look(now, tell);
+        }
+        if is_new {
+            let pairs = pairs(&self.kept);
+            let materials = materials(&pairs, self.clients.as_ref(), self.ticket_keys.as_ref());
+            if let Err(bad) = self.terms.renew(materials) {
+                tell(format!("{bad}; TLS with clients stays as it was before"));
+            }
         }
     }
 }
 
 fn pairs(kept: &[Kept<Files>]) -> Vec<Pair> {
     kept.iter().map(|kept| kept.value.clone()).collect()
+}
+
+fn materials<'a>(
+    pairs: &'a [Pair],
+    clients: Option<&'a Kept<WantedOfClients>>,
+    ticket_keys: Option<&'a Kept<KeyFile>>,
+) -> Materials<'a> {
+    Materials { pairs, clients: clients.map(|kept| &kept.value), ticket_keys: ticket_keys.map(|kept| &kept.value) }
 }
 
 impl Certificates {

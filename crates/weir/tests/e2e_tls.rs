@@ -30,6 +30,7 @@ on_both_drivers!(
     certificates_are_exchanged_under_load,
     a_handshake_that_is_under_way_survives_the_drain,
     clients_show_who_they_are,
+    sessions_resume_with_any_weir_that_has_the_keys,
 );
 
 /// A listener that speaks TLS with these certificates.
@@ -361,6 +362,43 @@ fn sessions_resume_on_their_listener_only(io: Io) {
     }
     assert_eq!(total(&weir, "tls_resumed", ""), 8);
     weir.stop();
+    server.finish();
+}
+
+fn sessions_resume_with_any_weir_that_has_the_keys(io: Io) {
+    let (server, scratch, port) = (Server::start(Honest), Scratch::new(), free_port());
+    let (files, keys) = (certificate(&scratch, "ec", &["a.test"], 9), scratch.path("keys"));
+    let line = |number: &str| "A".repeat(104) + number + "=\n";
+    std::fs::write(&keys, [line("AAA"), line("AAE")].concat()).expect("a writable directory");
+    let [one, other] = [1, 2].map(|host| SocketAddr::from(([127, 0, 0, host], port)));
+    let elsewhere = free();
+    let options = format!("ticket-keys=\"{}\"", keys.display());
+    let row = |address| listen(address, &options, &[&files]);
+    let first = Weir::start(io, 1, &format!("{}{}{}", row(one), row(elsewhere), app(&server, 1, "")));
+    let second = Weir::start(io, 1, &format!("{}{}", row(other), app(&server, 1, "")));
+    for version in ["-tls1_2", "-tls1_3"] {
+        let session = scratch.path(&format!("session{version}")).display().to_string();
+        let reused = |address, how: &str| {
+            let said = s_client(address, &[version, how, &session]);
+            assert!(said.contains("HTTP/1.1 200 OK"), "{said}");
+            said.contains("\nReused, ")
+        };
+        assert!(!reused(one, "-sess_out"));
+        assert!(reused(one, "-sess_in") && reused(other, "-sess_in"), "{version}");
+        assert!(!reused(elsewhere, "-sess_in"), "{version}: another port");
+    }
+    // A file that breaks changes nothing, and is told; one with other keys ends what was.
+    let session = scratch.path("session-tls1_3").display().to_string();
+    let reused = || s_client(other, &["-tls1_3", "-sess_in", &session]).contains("\nReused, ");
+    std::fs::write(&keys, "nonsense").expect("a writable directory");
+    eventually("the problem", || status(&second)["tls_files"][0]["problem"].is_string());
+    let text = second.answer(&["status"]);
+    assert!(text.contains("is no key: 80 bytes in base64") && text.contains("what was before is in force"), "{text}");
+    assert!(reused() && !second.said().contains("nonsense"));
+    std::fs::write(&keys, line("AAI")).expect("a writable directory");
+    eventually("the new key", || !reused());
+    first.stop();
+    second.stop();
     server.finish();
 }
 

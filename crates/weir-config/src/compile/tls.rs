@@ -1,6 +1,6 @@
 //! `tls` of a listener and of an upstream, compiled. What is in the files is looked at now, by whoever knows certificates, and again when they are used.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use weir_proxy::plan::{CertificatePlan, ClientCertificatesPlan, ServerTlsPlan, Serves, TlsPlan, TrustPlan};
 
@@ -36,9 +36,29 @@ impl Compiler<'_> {
             only_tls13: block.word("min-version") == "1.3",
             strict_sni: block.flag("strict-sni"),
             tickets: clients.is_none() && block.flag("tickets"),
+            ticket_keys: self.ticket_keys(block),
             clients,
             handshake_timeout_us: block.number("handshake-timeout"),
         })
+    }
+
+    /// The keys of tickets, if a file has them.
+    fn ticket_keys(&mut self, block: &Checked) -> Option<PathBuf> {
+        let place = block.place("ticket-keys");
+        let path =
+            Some(block.text_or_word("ticket-keys")).filter(|path| !matches!(*path, "auto" | "")).map(Path::new)?;
+        let why = [
+            (!block.flag("tickets"), "with `tickets=#false`"),
+            (block.word("client-auth") != "off", "where clients show certificates"),
+        ];
+        if let Some((_, why)) = why.into_iter().find(|(is_so, _)| *is_so) {
+            let message = format!("`ticket-keys` has no effect: there are no tickets {why}");
+            self.warnings.push(Problem::new("no-effect", &place, message));
+            return None;
+        }
+        let verdict = (self.world.experts.tls)(TlsFiles::TicketKeys(path));
+        self.judged(verdict, &place);
+        Some(path.into())
     }
 
     /// Whether the clients of a listener show certificates, and what becomes of these.

@@ -27,6 +27,12 @@ pub(super) const TLS: Block = Block {
             "Clients may resume a session for 12 hours, which is cheaper. With `client-auth` they never do.",
         ),
         row(
+            "ticket-keys",
+            Kind::Or("auto", &Kind::Text("a path", texts::forward::file)),
+            Default::Is("auto"),
+            "Keys that tickets are sealed with, for several weirs whose clients resume sessions with any of them at the same port: a key a line, 80 bytes in base64, the newest last. The last three open tickets, the last but one seals them. Read again when it changes. `auto`: keys of this process alone, new every 6 hours.",
+        ),
+        row(
             "client-auth",
             Kind::Word(&["off", "optional", "require"]),
             Default::Is("off"),

@@ -11,7 +11,7 @@ use crate::cipher::{Failure, State};
 use crate::clients::{ClientTrust, WantedOfClients};
 use crate::der::subject_text;
 use crate::pairs::{Files, Pair};
-use crate::terms::{Terms, provider};
+use crate::terms::{Materials, Terms, provider};
 
 const BOTH: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 const FUTURE: &str = "20990101000000Z";
@@ -61,12 +61,11 @@ fn who_is_known_gets_in_and_others_hear_why_not() {
             assert!(wire.state == Err(why) && end == Error::AlertReceived(alert), "{:?} {end:?}", wire.state);
         }
     }
-    for (version, alert) in
-        [(&TLS12, AlertDescription::HandshakeFailure), (&TLS13, AlertDescription::CertificateRequired)]
-    {
+    for version in BOTH {
         let mut wire = Wire::new(&terms, &any_client(&[version]), "a.example");
         let end = wire.run().unwrap_err();
-        assert!(wire.state == Err(Failure::NoCertificate) && end == Error::AlertReceived(alert), "{end:?}");
+        assert_eq!(wire.state, Err(Failure::NoCertificate));
+        assert_eq!(end, Error::AlertReceived(AlertDescription::CertificateRequired));
     }
 }
 
@@ -140,10 +139,11 @@ fn what_is_revoked_or_may_be_is_refused() {
     assert_eq!(state(), Ok(State::Open));
     let trust = ClientTrust::read(&wanted(&ca, Some(&now), true), &provider()).unwrap();
     assert_eq!((trust.authorities, trust.lists), (1, 1));
-    terms.renew(&[scratch.pair("ec", &["a.example"])], Some(&trust)).unwrap();
+    let pairs = [scratch.pair("ec", &["a.example"])];
+    terms.renew(Materials { clients: Some(&trust), ..Materials::of(&pairs) }).unwrap();
     assert_eq!(state(), Err(Failure::Revoked));
     // Without anything to judge by, what was stays.
-    terms.renew(&[scratch.pair("ec", &["a.example"])], None).unwrap_err();
+    terms.renew(Materials::of(&pairs)).unwrap_err();
     assert_eq!(state(), Err(Failure::Revoked));
 }
 

@@ -15,7 +15,8 @@ use rustls::{
 use crate::cipher::{Cipher, Failure, Seal, State};
 use crate::clients::ClientTrust;
 use crate::pairs::Pair;
-use crate::terms::{Terms, Wanted, provider};
+use crate::terms::{Materials, Terms, Wanted, provider};
+use crate::tickets::TicketKeys;
 
 /// Takes every certificate that was signed in one of these ways.
 #[derive(Debug)]
@@ -101,14 +102,24 @@ pub(super) fn any_client(versions: &[&'static SupportedProtocolVersion]) -> Arc<
 }
 
 pub(super) fn wanted() -> Wanted {
-    Wanted { files: Vec::new(), only_tls13: false, strict_names: false, tickets: true, clients: None }
+    Wanted {
+        files: Vec::new(),
+        only_tls13: false,
+        strict_names: false,
+        tickets: true,
+        clients: None,
+        ticket_keys: None,
+        port: 443,
+    }
 }
 
 pub(super) fn terms(pairs: &[Pair], change: impl FnOnce(&mut Wanted)) -> Terms {
     let mut wanted = wanted();
     change(&mut wanted);
     let clients = wanted.clients.as_ref().map(|wanted| ClientTrust::read(wanted, &provider()).unwrap());
-    Terms::new(wanted, pairs, clients.as_ref(), provider()).unwrap()
+    let keys = wanted.ticket_keys.as_ref().map(|path| TicketKeys::read(path).unwrap());
+    let materials = Materials { pairs, clients: clients.as_ref(), ticket_keys: keys.as_ref() };
+    Terms::new(wanted, materials, provider()).unwrap()
 }
 
 /// A connection in memory.

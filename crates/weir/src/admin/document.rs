@@ -55,7 +55,7 @@ pub(crate) struct Certificate {
     pub(crate) problem: Option<String>,
 }
 
-/// A file with CAs or revocation lists.
+/// A file with CAs, revocation lists or keys of tickets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct TlsFile {

@@ -56,8 +56,7 @@ fn process(text: &mut Exposition, reading: &Reading, plan: &Plan, facts: &Facts,
 fn certificates(text: &mut Exposition, facts: &Facts) {
     let (all, files) = (facts.certificates.shown(), facts.certificates.files());
     if !files.is_empty() {
-        let help =
-            "Whether what is in force is what a file with CAs or revocation lists has: 0 when it could not be used.";
+        let help = "Whether what is in force is what a file with CAs, lists or keys of tickets has: 0 when it could not be used.";
         text.family("tls_file_current", Type::Gauge, help);
     }
     for shown in &files {

@@ -4,9 +4,11 @@
 //! exchanges files may be half done. Bound: a look at the metadata of each file, and one reading of files that have changed.
 
 use std::fmt::Debug;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use weir_tls::{BadPair, ClientTrust, EXPIRES_SOON_S, Files, Pair, Roots, Trust, WantedOfClients, provider};
+use weir_tls::{
+    BadPair, ClientTrust, EXPIRES_SOON_S, Files, Pair, Roots, TicketKeys, Trust, WantedOfClients, provider,
+};
 
 use crate::side::stamp::Stamp;
 
@@ -125,6 +127,28 @@ impl Source for WantedOfClients {
 
     fn age_text(trust: &ClientTrust, now: i64) -> Option<String> {
         trust.out_of_time(now)
+    }
+}
+
+/// A file with the keys of tickets.
+#[derive(Debug)]
+pub(super) struct KeyFile(pub(super) PathBuf);
+
+impl Source for KeyFile {
+    type Value = TicketKeys;
+
+    const STAYS: &'static str = "tickets are sealed as before";
+
+    fn files(&self) -> Vec<&Path> {
+        vec![&self.0]
+    }
+
+    fn read(&self) -> Result<TicketKeys, BadPair> {
+        TicketKeys::read(&self.0)
+    }
+
+    fn told(&self, keys: &TicketKeys) -> String {
+        format!("read the keys of tickets in {} again: {} of them are used", self.0.display(), keys.len())
     }
 }
 

@@ -53,6 +53,7 @@ fn plan(files: &[&(PathBuf, PathBuf)]) -> Plan {
         only_tls13: false,
         strict_sni: false,
         tickets: true,
+        ticket_keys: None,
         clients: None,
         handshake_timeout_us: 10_000_000,
     };
