@@ -152,6 +152,15 @@ pub enum TlsFiles<'a> {
         /// The key in PEM, maybe in the same file.
         key: &'a Path,
     },
+    /// An OCSP response for a certificate.
+    Ocsp {
+        /// The response in DER.
+        response: &'a Path,
+        /// The chain in PEM.
+        certificate: &'a Path,
+        /// Its key in PEM.
+        key: &'a Path,
+    },
     /// The CAs that may have signed certificates of servers; None: those that the system trusts.
     Authorities(Option<&'a Path>),
     /// What clients are judged by.

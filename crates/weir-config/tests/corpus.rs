@@ -64,6 +64,12 @@ fn tls(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
         TlsFiles::Authorities(Some(path)) | TlsFiles::Clients { authorities: path, .. } if is(path, "wrong.pem") => {
             Err("cannot read the certificates of CAs in /etc/weir/wrong.pem".to_owned())
         }
+        TlsFiles::Ocsp { response, .. } if is(response, "wrong.ocsp") => {
+            Err("/etc/weir/wrong.ocsp has no OCSP response".to_owned())
+        }
+        TlsFiles::Ocsp { response, .. } if is(response, "old.ocsp") => {
+            Ok(vec!["the OCSP response in /etc/weir/old.ocsp has expired".to_owned()])
+        }
         TlsFiles::TicketKeys(path) if is(path, "wrong.keys") => {
             Err("line 1 of /etc/weir/wrong.keys is no key".to_owned())
         }

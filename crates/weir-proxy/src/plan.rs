@@ -84,6 +84,8 @@ pub struct CertificatePlan {
     pub certificate: PathBuf,
     /// The private key in PEM; may be the same file.
     pub key: PathBuf,
+    /// An OCSP response in DER, which clients get with it; None, the default: they get none. Only of listeners.
+    pub ocsp: Option<PathBuf>,
 }
 
 /// How connections to the servers of an upstream speak TLS.

@@ -108,6 +108,19 @@ pub(crate) fn read_list(der: &[u8]) -> Option<RevocationList<'_>> {
     Some(RevocationList { issuer, end: body.next().and_then(time) })
 }
 
+/// The number of a certificate, and the name of its CA as it is encoded.
+pub(crate) fn identity(der: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut body = Reader(der).expect(SEQUENCE)?.expect(SEQUENCE)?;
+    if body.0.first() == Some(&VERSION) {
+        body.next()?;
+    }
+    let serial = body.expect(INTEGER)?.0;
+    body.expect(SEQUENCE)?;
+    let before = body.0;
+    body.expect(SEQUENCE)?;
+    Some((serial, &before[..before.len() - body.0.len()]))
+}
+
 /// Reads a certificate; None: it is none.
 pub(crate) fn read(der: &[u8]) -> Option<Certificate> {
     let mut body = behind_issuer(der)?;
@@ -142,7 +155,7 @@ fn alternative_names(mut extension: Reader<'_>, names: &mut Vec<Box<str>>) -> Op
 }
 
 /// Seconds since 1970 of a time (RFC 5280 §4.1.2.5): always UTC, always with seconds.
-fn time((tag, text): (u8, &[u8])) -> Option<i64> {
+pub(crate) fn time((tag, text): (u8, &[u8])) -> Option<i64> {
     let (year_digits, rest) = text.split_at_checked(if tag == GENERALIZED_TIME { 4 } else { 2 })?;
     let year = match tag {
         GENERALIZED_TIME => number(year_digits)?,

@@ -18,6 +18,7 @@ mod rustls23;
 mod sealed;
 mod servers;
 mod session;
+mod staple;
 mod terms;
 mod tickets;
 
@@ -33,5 +34,6 @@ pub use pairs::{BadPair, CHAIN_MAX, EXPIRES_SOON_S, FILE_BYTES_MAX, Files, Pair}
 pub use rustls23::client_end;
 pub use sealed::{CLOSE_US, FLIGHT_BYTES_MAX, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed, WORK_US};
 pub use servers::{PeerName, Roots, ServerSeal, ServerTerms, TICKETS_MAX, TRUSTED_MAX, Trust, WantedOfServers};
+pub use staple::Staple;
 pub use terms::{Materials, Terms, Wanted, provider};
 pub use tickets::{KEY_BYTES, KEYS_MAX, LIFETIME_S, TicketKeys};

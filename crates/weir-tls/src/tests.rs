@@ -9,5 +9,6 @@ mod pairs;
 mod rustls;
 mod servers;
 mod serving;
+mod staple;
 mod subject;
 mod wire;

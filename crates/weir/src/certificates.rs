@@ -16,16 +16,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use weir_config::TlsFiles;
-use weir_proxy::plan::{ListenerPlan, Plan, TlsPlan};
+use weir_proxy::plan::{CertificatePlan, ListenerPlan, Plan, TlsPlan};
 use weir_tls::{
-    ClientTrust, Files, Materials, Pair, Roots, Terms, TicketKeys, Trust, Wanted, WantedOfClients, provider,
+    ClientTrust, Files, Materials, Pair, Roots, Staple, Terms, TicketKeys, Trust, Wanted, WantedOfClients, provider,
 };
 use weir_worker::{Sealing, ServerSeals};
 
 use crate::failure::Failure;
 use crate::terminal::tell;
 
-use self::kept::{Kept, KeyFile, Source};
+use self::kept::{Kept, KeyFile, OcspFile, Source};
 use self::servers::Servers;
 
 /// How often files are looked at.
@@ -43,6 +43,10 @@ pub(crate) fn check(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
             let pair = read(certificate, key)?;
             pair.out_of_time(now).map_or_else(|| Ok(pair.warnings(now)), Err)
         }
+        TlsFiles::Ocsp { response, certificate, key } => {
+            let misfit = Staple::read(response).map_err(|bad| bad.to_string())?.misfit(&read(certificate, key)?, now);
+            misfit.map_or_else(|| Ok(Vec::new()), Err)
+        }
         _ => check_to_run(files),
     }
 }
@@ -57,6 +61,10 @@ pub(crate) fn check_to_run(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
         TlsFiles::Certificate { certificate, key } => {
             let pair = read(certificate, key)?;
             Ok(pair.out_of_time(now).into_iter().chain(pair.warnings(now)).collect())
+        }
+        TlsFiles::Ocsp { response, certificate, key } => {
+            let staple = Staple::read(response).map_err(|bad| bad.to_string())?;
+            Ok(staple.misfit(&read(certificate, key)?, now).into_iter().collect())
         }
         TlsFiles::Authorities(path) => {
             let trust = path.map_or(Trust::System, |path| Trust::File(path.into()));
@@ -83,11 +91,58 @@ fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
+/// A certificate with what clients get with it.
+#[derive(Debug)]
+struct Certified {
+    pair: Kept<Files>,
+    ocsp: Option<Kept<OcspFile>>,
+    /// Why clients don't get that now.
+    misfit: Option<String>,
+}
+
+impl Certified {
+    fn open(plan: &CertificatePlan, now: i64) -> Result<Certified, String> {
+        let files = Files { certificate: plan.certificate.clone(), key: plan.key.clone() };
+        let pair = Kept::open(files, now)?;
+        let ocsp = plan.ocsp.clone().map(|path| Kept::open(OcspFile(path), now)).transpose()?;
+        let misfit = ocsp.as_ref().and_then(|ocsp| ocsp.value.misfit(&pair.value, now));
+        Ok(Certified { pair, ocsp, misfit })
+    }
+
+    /// Whether clients are to get something else now.
+    fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) -> bool {
+        let mut is_new = self.pair.look(now, tell);
+        let Some(ocsp) = &mut self.ocsp else { return is_new };
+        is_new |= ocsp.look(now, tell);
+        let misfit = ocsp.value.misfit(&self.pair.value, now);
+        if misfit != self.misfit {
+            is_new = true;
+            misfit.iter().cloned().for_each(tell);
+            self.misfit = misfit;
+        }
+        is_new
+    }
+
+    /// What clients get.
+    fn shown(&self) -> Pair {
+        match (&self.ocsp, &self.misfit) {
+            (Some(ocsp), None) => self.pair.value.stapled(&ocsp.value),
+            _ => self.pair.value.clone(),
+        }
+    }
+
+    /// The file of the OCSP response, for the board.
+    fn ocsp_shown(&self) -> Option<FileShown> {
+        let shown = files_of(self.ocsp.as_ref()?).next()?;
+        Some(FileShown { problem: shown.problem.or_else(|| self.misfit.clone()), ..shown })
+    }
+}
+
 /// A listener with its certificates.
 #[derive(Debug)]
 struct Listener {
     terms: Arc<Terms>,
-    kept: Vec<Kept<Files>>,
+    kept: Vec<Certified>,
     /// What its clients are judged by.
     clients: Option<Kept<WantedOfClients>>,
     /// What tickets are sealed with, when a file has it.
@@ -137,7 +192,8 @@ impl Board {
     fn write(&self, listeners: &[Listener], upstreams: &[Servers]) {
         let mut all: Vec<Shown> = Vec::new();
         let shown = upstreams.iter().filter_map(|upstream| upstream.shown.as_ref());
-        for kept in listeners.iter().flat_map(|listener| &listener.kept).chain(shown) {
+        let certified = || listeners.iter().flat_map(|listener| &listener.kept);
+        for kept in certified().map(|certified| &certified.pair).chain(shown) {
             let shown = Shown {
                 file: kept.source.certificate.display().to_string(),
                 names: kept.value.names.iter().map(ToString::to_string).collect(),
@@ -150,7 +206,7 @@ impl Board {
         }
         let of_clients = listeners.iter().filter_map(|listener| listener.clients.as_ref()).flat_map(files_of);
         let of_tickets = listeners.iter().filter_map(|listener| listener.ticket_keys.as_ref()).flat_map(files_of);
-        let of_listeners = of_clients.chain(of_tickets);
+        let of_listeners = certified().filter_map(Certified::ocsp_shown).chain(of_clients).chain(of_tickets);
         let mut files: Vec<FileShown> = Vec::new();
         for shown in of_listeners.chain(upstreams.iter().flat_map(|upstream| files_of(&upstream.roots))) {
             if !files.iter().any(|other| other.file == shown.file) {
@@ -219,13 +275,9 @@ pub(crate) fn open(plan: &Plan) -> Result<Certificates, Failure> {
 
 impl Listener {
     fn open(tls: &TlsPlan, port: u16) -> Result<Listener, String> {
-        let files = |plan: &weir_proxy::plan::CertificatePlan| Files {
-            certificate: plan.certificate.clone(),
-            key: plan.key.clone(),
-        };
-        let files: Vec<Files> = tls.certificates.iter().map(files).collect();
         let now = now();
-        let kept = files.iter().map(|files| Kept::open(files.clone(), now)).collect::<Result<Vec<_>, _>>()?;
+        let kept = tls.certificates.iter().map(|plan| Certified::open(plan, now)).collect::<Result<Vec<_>, _>>()?;
+        let files = kept.iter().map(|certified| certified.pair.source.clone()).collect();
         let clients = tls.clients.as_ref().map(|plan| WantedOfClients {
             authorities: plan.authorities.clone(),
             revocations: plan.revocations.clone(),
@@ -269,8 +321,8 @@ impl Listener {
     }
 }
 
-fn pairs(kept: &[Kept<Files>]) -> Vec<Pair> {
-    kept.iter().map(|kept| kept.value.clone()).collect()
+fn pairs(kept: &[Certified]) -> Vec<Pair> {
+    kept.iter().map(Certified::shown).collect()
 }
 
 fn materials<'a>(

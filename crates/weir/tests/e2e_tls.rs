@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use kit::tls::{Files, bridge, certificate, config, connection, handshake};
-use kit::tls_servers::{ca, list, signed};
+use kit::tls_servers::{ca, list, response, signed};
 use kit::{
     Behaviour, Client, DEADLINE, Gone, Honest, Io, Link, Scratch, Server, Weir, app, eventually, free_port, nonce,
     on_both_drivers, pattern, run,
@@ -31,6 +31,7 @@ on_both_drivers!(
     a_handshake_that_is_under_way_survives_the_drain,
     clients_show_who_they_are,
     sessions_resume_with_any_weir_that_has_the_keys,
+    clients_get_the_ocsp_response_of_the_file,
 );
 
 /// A listener that speaks TLS with these certificates.
@@ -399,6 +400,51 @@ fn sessions_resume_with_any_weir_that_has_the_keys(io: Io) {
     eventually("the new key", || !reused());
     first.stop();
     second.stop();
+    server.finish();
+}
+
+/// A listener whose clients get this OCSP response.
+fn with_response(address: SocketAddr, files: &Files, response: &std::path::Path) -> String {
+    let row = files.row().replace('\n', &format!(" ocsp=\"{}\"\n", response.display()));
+    format!("listen \"{address}\" {{\n tls {{\n{row}}}\n}}\n")
+}
+
+fn clients_get_the_ocsp_response_of_the_file(io: Io) {
+    let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
+    let ca = ca(&scratch, "ca");
+    let [one, other] = ["one", "other"].map(|stem| signed(&scratch, &ca, stem, "DNS:a.test,IP:127.0.0.1", 90));
+    let [good, others] = [("good", &one), ("others", &other)].map(|(stem, files)| response(&scratch, &ca, files, stem));
+    let used = scratch.path("used");
+    std::fs::copy(&good, &used).expect("a writable directory");
+    let rest = "upstream \"app\" { server \"127.0.0.1:1\"; }\nroute { proxy \"app\"; }\n";
+    for (path, code, text) in
+        [(&used, 0, ""), (&others, 78, "is not about the certificate"), (&one.key, 78, "has no OCSP response (DER)")]
+    {
+        let (found, said) = checked(&format!("{}{rest}", with_response(address, &one, path)), &scratch);
+        assert!(found == Some(code) && said.contains(text) && said.is_empty() == text.is_empty(), "{said}");
+    }
+    let weir = Weir::start(io, 1, &format!("{}{}", with_response(address, &one, &used), app(&server, 1, "")));
+    let trusted = ca.certificate.display().to_string();
+    let said = |version: &str| s_client(address, &["-status", "-CAfile", &trusted, version]);
+    let is_there = || said("-tls1_3").contains("OCSP Response Status: successful");
+    for version in ["-tls1_2", "-tls1_3"] {
+        let said = said(version);
+        assert!(said.contains("OCSP Response Status: successful") && said.contains("Cert Status: good"), "{said}");
+        assert!(said.contains("HTTP/1.1 200 OK"), "{said}");
+    }
+    let problem = || status(&weir)["tls_files"][0]["problem"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(problem(), "");
+    // One that breaks changes nothing; one about another certificate is not shown with this one, which stays in force.
+    std::fs::write(&used, "nonsense").expect("a writable directory");
+    eventually("the first problem", || problem().contains("no OCSP response"));
+    assert!(is_there());
+    std::fs::copy(&others, &used).expect("a writable directory");
+    eventually("the second problem", || problem().contains("is not about the certificate"));
+    eventually("none", || said("-tls1_3").contains("OCSP response: no response sent"));
+    assert!(said("-tls1_3").contains("HTTP/1.1 200 OK"));
+    std::fs::copy(&good, &used).expect("a writable directory");
+    eventually("the right one", || is_there() && problem().is_empty());
+    weir.stop();
     server.finish();
 }
 

@@ -101,16 +101,23 @@ impl Compiler<'_> {
 
     fn certificate(&mut self, block: &Checked) -> CertificatePlan {
         let file = block.text("file");
-        self.pair(file, block.text("key"), &block.place("file"))
+        let mut plan = self.pair(file, block.text("key"), &block.place("file"));
+        let ocsp = Some(block.text("ocsp")).filter(|path| !path.is_empty()).map(Path::new);
+        if let (Some(response), CertificatePlan { certificate, key, .. }) = (ocsp, &plan) {
+            let verdict = (self.world.experts.tls)(TlsFiles::Ocsp { response, certificate, key });
+            self.judged(verdict, &block.place("ocsp"));
+        }
+        plan.ocsp = ocsp.map(Into::into);
+        plan
     }
 
     /// A certificate with its key, which is in the same file when none is named.
     fn pair(&mut self, file: &str, key: &str, place: &Span) -> CertificatePlan {
         let key = if key.is_empty() { file } else { key };
-        let plan = CertificatePlan { certificate: file.into(), key: key.into() };
+        let plan = CertificatePlan { certificate: file.into(), key: key.into(), ocsp: None };
         // A path that was wrong has been reported.
         if !file.is_empty() {
-            let CertificatePlan { certificate, key } = &plan;
+            let CertificatePlan { certificate, key, .. } = &plan;
             let verdict = (self.world.experts.tls)(TlsFiles::Certificate { certificate, key });
             self.judged(verdict, place);
         }

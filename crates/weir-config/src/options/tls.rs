@@ -116,12 +116,20 @@ const CERTIFICATE: Block = Block {
         Default::Required,
         "The chain in PEM, the certificate itself first.",
     )],
-    options: &[row(
-        "key",
-        Kind::Text("a path", texts::forward::file),
-        Default::Absent,
-        "The private key in PEM, not encrypted. Without this option it is in `file`.",
-    )],
+    options: &[
+        row(
+            "key",
+            Kind::Text("a path", texts::forward::file),
+            Default::Absent,
+            "The private key in PEM, not encrypted. Without this option it is in `file`.",
+        ),
+        row(
+            "ocsp",
+            Kind::Text("a path", texts::forward::file),
+            Default::Absent,
+            "An OCSP response in DER, which clients get with the certificate while it is about it and in time. Read again when it changes; weir fetches none.",
+        ),
+    ],
     repeats: true,
     ..BLOCK
 };

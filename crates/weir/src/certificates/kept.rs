@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use weir_tls::{
-    BadPair, ClientTrust, EXPIRES_SOON_S, Files, Pair, Roots, TicketKeys, Trust, WantedOfClients, provider,
+    BadPair, ClientTrust, EXPIRES_SOON_S, Files, Pair, Roots, Staple, TicketKeys, Trust, WantedOfClients, provider,
 };
 
 use crate::side::stamp::Stamp;
@@ -149,6 +149,28 @@ impl Source for KeyFile {
 
     fn told(&self, keys: &TicketKeys) -> String {
         format!("read the keys of tickets in {} again: {} of them are used", self.0.display(), keys.len())
+    }
+}
+
+/// A file with an OCSP response.
+#[derive(Debug)]
+pub(super) struct OcspFile(pub(super) PathBuf);
+
+impl Source for OcspFile {
+    type Value = Staple;
+
+    const STAYS: &'static str = "what clients got before they still get";
+
+    fn files(&self) -> Vec<&Path> {
+        vec![&self.0]
+    }
+
+    fn read(&self) -> Result<Staple, BadPair> {
+        Staple::read(&self.0)
+    }
+
+    fn told(&self, _: &Staple) -> String {
+        format!("read the OCSP response in {} again", self.0.display())
     }
 }
 

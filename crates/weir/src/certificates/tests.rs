@@ -47,6 +47,7 @@ fn plan(files: &[&(PathBuf, PathBuf)]) -> Plan {
     let certificate = |(certificate, key): &&(PathBuf, PathBuf)| CertificatePlan {
         certificate: certificate.clone(),
         key: key.clone(),
+        ocsp: None,
     };
     let tls = TlsPlan {
         certificates: files.iter().map(certificate).collect(),

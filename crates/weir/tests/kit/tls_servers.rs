@@ -62,6 +62,23 @@ pub fn list(scratch: &Scratch, ca: &Files, stem: &str, revoked: &[&Files]) -> Pa
     out
 }
 
+/// An OCSP response of a CA, good for a day, about a certificate that it knows.
+pub fn response(scratch: &Scratch, ca: &Files, about: &Files, stem: &str) -> PathBuf {
+    let text = |path: &std::path::Path| path.display().to_string();
+    let (certificate, out) = (text(&about.certificate), scratch.path(stem));
+    let output = run("openssl", &["x509", "-noout", "-serial", "-in", &certificate]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let serial = said.trim().trim_start_matches("serial=");
+    let row = format!("V\t990101000000Z\t\t{serial}\tunknown\t/CN=leaf\n");
+    let index = text(&scratch.write(&format!("{stem}.index"), row.as_bytes()));
+    let (by, key, path) = (text(&ca.certificate), text(&ca.key), text(&out));
+    let of_ca = ["-CA", &by, "-rsigner", &by, "-rkey", &key, "-issuer", &by];
+    openssl(
+        &[&["ocsp", "-ndays", "1", "-index", &index], &of_ca[..], &["-cert", &certificate, "-respout", &path]].concat(),
+    );
+    out
+}
+
 /// A server's side with this certificate. With `clients` it asks for a certificate that this CA has signed.
 pub fn serving(files: &Files, clients: Option<&Files>) -> Arc<ServerConfig> {
     let certificates = |files: &Files| -> Vec<CertificateDer<'static>> {
