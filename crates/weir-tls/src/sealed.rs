@@ -170,6 +170,23 @@ impl<D: Driver> Sealed<D> {
         self.unfinished
     }
 
+    /// Whether somebody waits to be accepted at this listener: in its queue, or in a handshake that has begun. Who has said nothing yet
+    /// may never say anything.
+    pub fn is_awaited(&mut self, listener: Socket) -> bool {
+        let has_begun = |session: &Session| {
+            session.stage == Stage::Handshaking
+                && session.heard
+                && matches!(session.origin, Origin::Accepted { listener: of, .. } if of == listener)
+        };
+        self.inner.accept_queue(listener).is_some_and(|queue| queue.waiting > 0)
+            || !self.sessions.names(has_begun).is_empty()
+    }
+
+    /// Whether connections that were closed have bytes to send still, at most for [`CLOSE_US`]: the last of them is the close_notify.
+    pub fn is_closing(&self) -> bool {
+        !self.sessions.names(|session| session.stage == Stage::Closing && session.sending).is_empty()
+    }
+
     pub(crate) fn set_deadline(&mut self, socket: Socket, session: &mut Session, at_us: u64) {
         if session.deadline_us > 0 {
             self.deadlines.remove(&(session.deadline_us, socket.index, socket.generation));

@@ -263,18 +263,17 @@ impl<D: Driver> Worker<D> {
 
     /// Whether a drain has come to its end, as far as this worker's clients are concerned.
     pub fn is_drained(&self) -> bool {
-        self.listeners.is_empty() && self.engine.is_drained()
+        self.listeners.is_empty() && self.engine.is_drained() && !self.driver.is_closing()
     }
 
     /// When listeners are to be closed, or looked at again: while it drains, none that a client waits at is closed.
     fn listening_until_us(&mut self) -> Option<u64> {
         let since_us = self.draining_us.filter(|_| !self.listeners.is_empty())?;
         let (now_us, driver) = (self.driver.now_us(), &mut self.driver);
-        let mut waits = |listener| driver.accept_queue(listener).is_some_and(|queue| queue.waiting > 0);
         if now_us < since_us + ACCEPTING_US {
             Some(since_us + ACCEPTING_US)
         } else if now_us < since_us + ACCEPTING_MAX_US
-            && (self.accepted || self.listeners.iter().any(|listener| waits(*listener)))
+            && (self.accepted || self.listeners.iter().any(|listener| driver.is_awaited(*listener)))
         {
             Some(now_us + ACCEPTING_LOOK_US)
         } else {

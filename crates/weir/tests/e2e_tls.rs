@@ -29,6 +29,7 @@ on_both_drivers!(
     sessions_resume_on_their_listener_only,
     certificates_are_exchanged_under_load,
     a_handshake_that_is_under_way_survives_the_drain,
+    who_waits_is_told_in_the_drain_and_who_is_silent_is_not_waited_for,
     clients_show_who_they_are,
     sessions_resume_with_any_weir_that_has_the_keys,
     clients_get_the_ocsp_response_of_the_file,
@@ -510,6 +511,31 @@ fn a_handshake_that_is_under_way_survives_the_drain(io: Io) {
     both.read_to_end(&mut answer).expect("an answer, and a close_notify behind it");
     assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", String::from_utf8_lossy(&answer));
     assert_eq!(weir.wait().code(), Some(0));
+    server.finish();
+}
+
+fn who_waits_is_told_in_the_drain_and_who_is_silent_is_not_waited_for(io: Io) {
+    let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
+    let files = certificate(&scratch, "ec", &["a.test"], 9);
+    let mut weir = Weir::start(io, 2, &format!("{}{}", listen(address, "", &[&files]), app(&server, 1, "")));
+    let mut silent = TcpStream::connect(address).expect("weir accepts");
+    let mut waiting: Vec<_> = (0..4)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).expect("weir accepts");
+            stream.set_read_timeout(Some(DEADLINE)).expect("a socket option");
+            let mut tls = connection(&config(), "a.test");
+            let mut both = rustls::Stream::new(&mut tls, &mut stream);
+            both.write_all(b"GET /?n=00000000 HTTP/1.1\r\nHost: a\r\n\r\n").expect("open");
+            assert!(both.read(&mut [0; 12]).is_ok_and(|count| count == 12), "an answer");
+            (tls, stream)
+        })
+        .collect();
+    weir.signal("TERM");
+    for (tls, stream) in &mut waiting {
+        // Without a close_notify that is an error.
+        rustls::Stream::new(tls, stream).read_to_end(&mut Vec::new()).expect("a close_notify");
+    }
+    assert_eq!((weir.wait().code(), rest(&mut silent)), (Some(0), Vec::new()));
     server.finish();
 }
 

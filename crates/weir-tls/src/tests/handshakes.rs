@@ -6,7 +6,7 @@ use weir_io::{Class, Driver, Receive};
 
 use super::subject::{Client, Served, accepted, failures, finish, knock, put};
 use crate::cipher::HANDSHAKE_RECORD;
-use crate::paper::{NO_CERTIFICATE, TAG};
+use crate::paper::{CLOSE_NOTIFY, NO_CERTIFICATE, TAG};
 use crate::sealed::{CLOSE_US, HANDSHAKES_MAX, REST_BYTES_MAX};
 
 #[test]
@@ -132,6 +132,42 @@ fn who_is_refused_hears_why_although_it_goes_on_sending() {
         assert!(bench.accepted.is_empty());
         finish(bench);
     }
+}
+
+/// Whoever drains waits for those who are about to be clients, and not for those who say nothing.
+#[test]
+fn who_has_begun_is_waited_for() {
+    let subject = Served::default();
+    let mut bench = Bench::new(&subject);
+    let listener = bench.listener;
+    let (silent, speaks) = (knock(&mut bench), knock(&mut bench));
+    bench.until("both are known", |bench| bench.driver.unfinished() == 2);
+    assert!(!bench.driver.is_awaited(listener));
+    let hello = Client::default().handshake();
+    put(&mut bench, speaks, &hello[..hello.len() - 1]);
+    bench.until("it has begun", |bench| bench.driver.is_awaited(listener));
+    put(&mut bench, speaks, &hello[hello.len() - 1..]);
+    accepted(&mut bench);
+    assert!(!bench.driver.is_awaited(listener) && bench.driver.unfinished() == 1);
+    bench.close(silent);
+}
+
+/// A worker that ends must not end before the close_notify is with the network.
+#[test]
+fn a_close_goes_on_until_its_last_byte_is_sent() {
+    let subject = Served::default();
+    let mut bench = Bench::new(&subject);
+    let near = knock(&mut bench);
+    put(&mut bench, near, &Client::default().handshake());
+    let far = accepted(&mut bench);
+    bench.send_all(far, b"answer");
+    assert!(!bench.driver.is_closing());
+    bench.close(far);
+    assert!(bench.driver.is_closing(), "nothing of it can be sent without a turn");
+    bench.until("it is sent", |bench| !bench.driver.is_closing());
+    bench.until("the end", |bench| bench.of(near).is_over());
+    let last = [&[0x15, 3, 3, 0, (1 + TAG) as u8, CLOSE_NOTIFY][..], &[3; TAG]].concat();
+    assert!(bench.of(near).ended && bench.of(near).received.ends_with(&last));
 }
 
 /// A message that comes in ever more records and is never complete is held only so far.
