@@ -22,12 +22,12 @@ pub trait Cipher {
     /// `bytes` may be changed; those behind [`Opened::used`] are handed in again, first and as they are now, with what follows.
     fn open(&mut self, bytes: &mut [u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Opened;
 
-    /// Appends to `out` records with the bytes of all `parts`, in order. Only when the handshake is complete. `rest` is what
+    /// Appends to `out` records with the bytes of all `parts`, in order, at most `record_max` (1 to [`RECORD_BYTES_MAX`]) in each. Only when the handshake is complete. `rest` is what
     /// [`Cipher::open`] has not used yet.
     ///
     /// # Errors
     /// The keys are used up; nothing more can be sent.
-    fn seal(&mut self, rest: &mut [u8], parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Failure>;
+    fn seal(&mut self, rest: &mut [u8], parts: &[&[u8]], record_max: usize, out: &mut Vec<u8>) -> Result<(), Failure>;
 
     /// Appends a close_notify: nothing follows in this direction (RFC 8446 §6.1).
     fn close(&mut self, rest: &mut [u8], out: &mut Vec<u8>);

@@ -14,6 +14,7 @@ mod guarded;
 mod handshake;
 mod names;
 mod pairs;
+mod records;
 mod rustls23;
 mod sealed;
 mod servers;
@@ -31,6 +32,7 @@ pub use cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_
 pub use clients::{ClientTrust, HINTS_BYTES_MAX, LIST_FILE_BYTES_MAX, LISTS_MAX, WantedOfClients};
 pub use der::{day_text, subject_text};
 pub use pairs::{BadPair, CHAIN_MAX, EXPIRES_SOON_S, FILE_BYTES_MAX, Files, Pair};
+pub use records::{REST_US, SHORT_BYTES, SHORT_RECORD_BYTES};
 pub use rustls23::client_end;
 pub use sealed::{CLOSE_US, FLIGHT_BYTES_MAX, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed, WORK_US};
 pub use servers::{PeerName, Roots, ServerSeal, ServerTerms, TICKETS_MAX, TRUSTED_MAX, Trust, WantedOfServers};

@@ -156,10 +156,10 @@ impl Cipher for Paper {
         Opened { used, state: Ok(state) }
     }
 
-    fn seal(&mut self, _: &mut [u8], parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Failure> {
+    fn seal(&mut self, _: &mut [u8], parts: &[&[u8]], record_max: usize, out: &mut Vec<u8>) -> Result<(), Failure> {
         assert!(self.open && !self.said_close, "sealed before the handshake or behind the end");
         for part in parts {
-            part.chunks(RECORD_BYTES_MAX).for_each(|chunk| self.put(DATA, &[chunk], out));
+            part.chunks(record_max).for_each(|chunk| self.put(DATA, &[chunk], out));
         }
         Ok(())
     }

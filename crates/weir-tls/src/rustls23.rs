@@ -255,28 +255,26 @@ impl<E: End> Cipher for Rustls23<E> {
         }
     }
 
-    fn seal(&mut self, rest: &mut [u8], parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Failure> {
+    fn seal(&mut self, rest: &mut [u8], parts: &[&[u8]], record_max: usize, out: &mut Vec<u8>) -> Result<(), Failure> {
         let mut scratch = Vec::new();
+        let gathers = parts.len() > 1;
         self.writing(
             rest,
             |traffic, out| {
-                for part in parts {
-                    if part.len() < GATHER_BYTES_MAX && parts.len() > 1 {
-                        scratch.extend_from_slice(part);
-                        if scratch.len() + GATHER_BYTES_MAX <= RECORD_BYTES_MAX {
-                            continue;
-                        }
-                        encrypt(out, room(scratch.len()), |into| traffic.encrypt(&scratch, into))?;
+                let mut seal = |bytes: &[u8]| encrypt(out, room(bytes.len()), |into| traffic.encrypt(bytes, into));
+                for piece in parts.iter().flat_map(|part| part.chunks(record_max)) {
+                    let is_short = gathers && piece.len() < GATHER_BYTES_MAX;
+                    if !scratch.is_empty() && !(is_short && scratch.len() + piece.len() <= record_max) {
+                        seal(&scratch)?;
                         scratch.clear();
+                    }
+                    if is_short {
+                        scratch.extend_from_slice(piece);
                     } else {
-                        if !scratch.is_empty() {
-                            encrypt(out, room(scratch.len()), |into| traffic.encrypt(&scratch, into))?;
-                            scratch.clear();
-                        }
-                        encrypt(out, room(part.len()), |into| traffic.encrypt(part, into))?;
+                        seal(piece)?;
                     }
                 }
-                encrypt(out, room(scratch.len()), |into| traffic.encrypt(&scratch, into))
+                if scratch.is_empty() { Ok(()) } else { seal(&scratch) }
             },
             out,
         )

@@ -23,8 +23,9 @@ use std::sync::Arc;
 
 use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket, Token};
 
-use crate::cipher::{Cipher, Facts, Failure, Seal, State, Tally};
+use crate::cipher::{Cipher, Facts, Failure, RECORD_BYTES_MAX, Seal, State, Tally};
 use crate::guarded::Guarded;
+use crate::records::{self, SHORT_RECORD_BYTES};
 use crate::session::{Buffers, Origin, Over, Session, Sessions, Stage};
 
 /// Handshakes of one driver that are not complete; with one more the oldest is given up.
@@ -225,10 +226,23 @@ impl<D: Driver> Sealed<D> {
         if session.out.capacity() == 0 {
             session.out = self.buffers.take();
         }
-        let Session { cipher, rest, out, .. } = session;
-        let before = out.len();
+        let Session { cipher, rest, out, pace, origin, .. } = session;
+        let (before, parts) = (out.len(), parts(&payload));
+        let short = match origin {
+            Origin::Accepted { .. } => pace.short(parts.iter().map(|part| part.len()).sum(), self.inner.now_us()),
+            Origin::Connected => 0,
+        };
         let sealed = match cipher {
-            Some(cipher) => cipher.seal(rest, &parts(&payload), out),
+            Some(cipher) if short == 0 => cipher.seal(rest, &parts, RECORD_BYTES_MAX, out),
+            Some(cipher) => {
+                let (first, others) = records::split(&parts, short);
+                let sealed = cipher.seal(rest, &first, SHORT_RECORD_BYTES, out);
+                if others.is_empty() {
+                    sealed
+                } else {
+                    sealed.and_then(|()| cipher.seal(rest, &others, RECORD_BYTES_MAX, out))
+                }
+            }
             None => Err(Failure::Misbehaved),
         };
         if let Err(why) = sealed {

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use weir_io::{Payload, Receive, Socket, Token};
 
 use crate::cipher::{Cipher, Facts};
+use crate::records::Pace;
 
 /// Where a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +66,7 @@ pub(crate) struct Session {
     /// Records that wait for the send in flight.
     pub(crate) out: Vec<u8>,
     pub(crate) sending: bool,
+    pub(crate) pace: Pace,
     /// What the caller gave to send, until all of it was taken.
     pub(crate) payload: Option<Payload>,
     pub(crate) payload_waits: bool,
@@ -96,6 +98,7 @@ impl Session {
             listed: false,
             out: Vec::new(),
             sending: false,
+            pace: Pace::new(),
             payload: None,
             payload_waits: false,
             finish: false,

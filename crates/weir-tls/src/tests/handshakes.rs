@@ -4,9 +4,10 @@
 use weir_io::conformance::Bench;
 use weir_io::{Class, Driver, Receive};
 
-use super::subject::{Client, Served, accepted, failures, finish, knock, put};
+use super::subject::{Client, GREETING, Served, accepted, failures, finish, knock, put};
 use crate::cipher::HANDSHAKE_RECORD;
-use crate::paper::{CLOSE_NOTIFY, NO_CERTIFICATE, TAG};
+use crate::paper::{CLOSE_NOTIFY, HEADER, NO_CERTIFICATE, TAG};
+use crate::records::{REST_US, SHORT_BYTES, SHORT_RECORD_BYTES};
 use crate::sealed::{CLOSE_US, HANDSHAKES_MAX, REST_BYTES_MAX};
 
 #[test]
@@ -168,6 +169,42 @@ fn a_close_goes_on_until_its_last_byte_is_sent() {
     bench.until("the end", |bench| bench.of(near).is_over());
     let last = [&[0x15, 3, 3, 0, (1 + TAG) as u8, CLOSE_NOTIFY][..], &[3; TAG]].concat();
     assert!(bench.of(near).ended && bench.of(near).received.ends_with(&last));
+}
+
+/// What is sent first, and first after a rest, comes in short records; the byte in which that changes is in the middle of a payload.
+#[test]
+fn records_are_short_at_first_and_after_a_rest() {
+    let subject = Served::default();
+    let mut bench = Bench::new(&subject);
+    let near = knock(&mut bench);
+    put(&mut bench, near, &Client::default().handshake());
+    let far = accepted(&mut bench);
+    let mut seen = GREETING;
+    let mut lengths = |bench: &mut Bench<'_, Served>, bytes: usize| {
+        bench.send_all(far, &vec![b'x'; bytes]);
+        let (from, mut left, mut lengths) = (seen, bytes, Vec::new());
+        let mut at = from;
+        while left > 0 {
+            bench.until("a record", |bench| bench.of(near).received.len() >= at + HEADER);
+            let head = &bench.of(near).received[at..at + HEADER];
+            let len = usize::from(u16::from_be_bytes([head[3], head[4]]));
+            bench.until("all of it", |bench| bench.of(near).received.len() >= at + HEADER + len);
+            lengths.push(len - TAG);
+            (at, left) = (at + HEADER + len, left - (len - TAG));
+        }
+        seen = at;
+        lengths
+    };
+    let short = SHORT_BYTES / SHORT_RECORD_BYTES;
+    let first = lengths(&mut bench, SHORT_BYTES + 20_000);
+    assert_eq!(first, [vec![SHORT_RECORD_BYTES; short], vec![16_384, 20_000 - 16_384]].concat());
+    assert_eq!(lengths(&mut bench, 5000), [5000]);
+    let begun_us = bench.driver.now_us();
+    while bench.driver.now_us() < begun_us + REST_US {
+        bench.turn(100_000);
+    }
+    assert_eq!(lengths(&mut bench, 5000), [SHORT_RECORD_BYTES, 5000 - SHORT_RECORD_BYTES]);
+    finish(bench);
 }
 
 /// A message that comes in ever more records and is never complete is held only so far.

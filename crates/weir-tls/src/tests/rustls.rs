@@ -11,7 +11,7 @@ use rustls::{AlertDescription, Error};
 
 use super::files::{Scratch, write};
 use super::wire::{ECDSA, RSA, Wire, any_client, client_config, terms};
-use crate::cipher::{Failure, State};
+use crate::cipher::{Failure, RECORD_BYTES_MAX, State};
 use crate::clients::WantedOfClients;
 use crate::terms::{Materials, Wanted};
 use crate::tickets::TicketKeys;
@@ -40,6 +40,38 @@ fn both_versions_with_both_kinds_of_keys() {
                 wire.run().unwrap();
             }
             assert!(wire.got == large);
+        }
+    }
+}
+
+#[test]
+fn records_are_as_long_as_they_may_be_and_no_longer() {
+    let scratch = Scratch::new();
+    let terms = terms(&[scratch.pair("ec", &["a.example"])], |_| ());
+    let large = vec![b'x'; 40_000];
+    for (version, overhead) in [(&TLS12, 8 + 16), (&TLS13, 1 + 16)] {
+        for (parts, record_max, expected) in [
+            (vec![&large[..]], RECORD_BYTES_MAX, vec![16_384, 16_384, 7_232]),
+            (vec![&large[..10_000]], 4096, vec![4096, 4096, 1808]),
+            (vec![&large[..200], &large[..300]], 4096, vec![500]),
+            (vec![&large[..200], &large[..10_000]], 4096, vec![200, 4096, 4096, 1808]),
+            (vec![&large[..3000]; 6], 4096, vec![3000; 6]),
+            (vec![&large[..3000]; 6], RECORD_BYTES_MAX, vec![15_000, 3000]),
+            (vec![], 4096, vec![]),
+            (vec![&[]], 4096, vec![]),
+        ] {
+            let mut wire = Wire::new(&terms, &any_client(&[version]), "a.example");
+            wire.run().unwrap();
+            wire.send_in(&parts, record_max);
+            let (mut rest, mut lengths) = (&wire.out[..], Vec::new());
+            while !rest.is_empty() {
+                let len = usize::from(u16::from_be_bytes([rest[3], rest[4]]));
+                lengths.push(len - overhead);
+                rest = &rest[5 + len..];
+            }
+            assert_eq!(lengths, expected, "{version:?}");
+            wire.answer().unwrap();
+            assert_eq!(wire.read().0, parts.concat());
         }
     }
 }

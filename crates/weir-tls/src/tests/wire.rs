@@ -12,7 +12,7 @@ use rustls::{
     SupportedProtocolVersion,
 };
 
-use crate::cipher::{Cipher, Failure, Seal, State};
+use crate::cipher::{Cipher, Failure, RECORD_BYTES_MAX, Seal, State};
 use crate::clients::ClientTrust;
 use crate::pairs::Pair;
 use crate::terms::{Materials, Terms, Wanted, provider};
@@ -207,7 +207,12 @@ impl Wire {
 
     /// The server sends these.
     pub(super) fn send(&mut self, parts: &[&[u8]]) {
-        self.server.seal(&mut self.rest, parts, &mut self.out).unwrap();
+        self.send_in(parts, RECORD_BYTES_MAX);
+    }
+
+    /// The same in records that hold at most so many bytes.
+    pub(super) fn send_in(&mut self, parts: &[&[u8]], record_max: usize) {
+        self.server.seal(&mut self.rest, parts, record_max, &mut self.out).unwrap();
     }
 
     pub(super) fn close(&mut self) {
