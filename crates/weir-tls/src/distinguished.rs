@@ -66,7 +66,7 @@ fn string(tag: u8, value: &[u8]) -> Option<String> {
         }
         // Everybody writes Latin-1 there.
         TELETEX_STRING => Some(value.iter().map(|byte| char::from(*byte)).collect()),
-        BMP_STRING if value.len() % 2 == 0 => {
+        BMP_STRING if value.len().is_multiple_of(2) => {
             let units: Vec<u16> = value.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
             String::from_utf16(&units).ok()
         }

@@ -12,7 +12,7 @@ pub const SHORT_BYTES: usize = 64 * 1024;
 /// How long nothing was sent before it is a rest, microseconds.
 pub const REST_US: u64 = 1_000_000;
 
-const _: () = assert!(SHORT_RECORD_BYTES < RECORD_BYTES_MAX && SHORT_BYTES % SHORT_RECORD_BYTES == 0);
+const _: () = assert!(SHORT_RECORD_BYTES < RECORD_BYTES_MAX && SHORT_BYTES.is_multiple_of(SHORT_RECORD_BYTES));
 
 /// What a connection has sent since its last rest.
 #[derive(Debug, Clone, Copy)]

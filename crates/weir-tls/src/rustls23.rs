@@ -264,7 +264,8 @@ impl<E: End> Cipher for Rustls23<E> {
                 let mut seal = |bytes: &[u8]| encrypt(out, room(bytes.len()), |into| traffic.encrypt(bytes, into));
                 for piece in parts.iter().flat_map(|part| part.chunks(record_max)) {
                     let is_short = gathers && piece.len() < GATHER_BYTES_MAX;
-                    if !scratch.is_empty() && !(is_short && scratch.len() + piece.len() <= record_max) {
+                    let fits = is_short && scratch.len() + piece.len() <= record_max;
+                    if !scratch.is_empty() && !fits {
                         seal(&scratch)?;
                         scratch.clear();
                     }

@@ -672,7 +672,7 @@ fn weir_check_looks_into_what_clients_are_judged_by() {
             "has no revocation list",
         ),
         (format!("client-auth=optional client-ca=\"{crl}\""), 78, "has no certificate in PEM"),
-        (authorities.clone(), 0, "`client-ca` has no effect"),
+        (authorities, 0, "`client-ca` has no effect"),
     ] {
         let (found, said) = checked(&format!("{}{rest}", listen(address, &options, &[&files])), &scratch);
         assert_eq!(found, Some(code), "{said}");
