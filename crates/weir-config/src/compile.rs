@@ -55,6 +55,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         access_log: document.all("access-log").next().and_then(|log| compiler.access_log(log)),
         forward,
     };
+    plan.client.judged = plan.tells_certificates();
     let io = match document.word("io") {
         "uring" => IoChoice::Uring,
         "epoll" => IoChoice::Epoll,
@@ -109,7 +110,7 @@ impl Compiler<'_> {
                 self.push(problem);
             }
             seen.push((address, block.place("address")));
-            let (backlog, tls) = (narrow(block.number("backlog")), self.tls(block));
+            let (backlog, tls) = (narrow(block.number("backlog")), self.tls(block, serves));
             listeners.push(ListenerPlan { address, backlog, serves, tls });
         }
         listeners
@@ -149,6 +150,7 @@ impl Compiler<'_> {
             via: block.flag("via"),
             via_name: None,
             underscores: block.flag("underscores"),
+            judged: false,
             trusted_proxies: block.texts("trusted-proxies").iter().filter_map(|text| network(text)).collect(),
         }
     }

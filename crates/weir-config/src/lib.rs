@@ -124,12 +124,8 @@ pub struct World<'a> {
     pub resolve: &'a dyn Fn(&str) -> io::Result<Option<SocketAddr>>,
     /// What is in a file that the configuration names, at most [`LIST_BYTES_MAX`].
     pub read: &'a dyn Fn(&Path) -> io::Result<Vec<u8>>,
-    /// Whether a file of users is good.
-    pub users: CheckUsers<'a>,
-    /// Whether a certificate and its key are.
-    pub certificates: CheckCertificate<'a>,
-    /// Whether a file with certificates of CAs is.
-    pub authorities: CheckAuthorities<'a>,
+    /// Who looks into other files.
+    pub experts: Experts<'a>,
 }
 
 /// Who looks into files that it is not the business of this crate to understand.
@@ -137,23 +133,49 @@ pub struct World<'a> {
 pub struct Experts<'a> {
     /// Whether a file of users is good.
     pub users: CheckUsers<'a>,
-    /// Whether a certificate and its key are.
-    pub certificates: CheckCertificate<'a>,
-    /// Whether a file with certificates of CAs is.
-    pub authorities: CheckAuthorities<'a>,
+    /// Whether files that TLS needs are.
+    pub tls: CheckTls<'a>,
 }
 
 impl Experts<'static> {
     /// Nobody looks: all files are good.
-    pub const NOBODY: Experts<'static> =
-        Experts { users: &|_, _| Ok(1), certificates: &|_, _| Ok(Vec::new()), authorities: &|_| Ok(Vec::new()) };
+    pub const NOBODY: Experts<'static> = Experts { users: &|_, _| Ok(1), tls: &|_| Ok(Vec::new()) };
 }
 
-/// What the operator should know of a certificate and its key, or what is wrong with them.
-pub type CheckCertificate<'a> = &'a dyn Fn(&Path, &Path) -> Result<Vec<String>, String>;
+/// Files that TLS needs, as far as they belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsFiles<'a> {
+    /// A certificate and its key.
+    Certificate {
+        /// The chain in PEM.
+        certificate: &'a Path,
+        /// The key in PEM, maybe in the same file.
+        key: &'a Path,
+    },
+    /// An OCSP response for a certificate.
+    Ocsp {
+        /// The response in DER.
+        response: &'a Path,
+        /// The chain in PEM.
+        certificate: &'a Path,
+        /// Its key in PEM.
+        key: &'a Path,
+    },
+    /// The CAs that may have signed certificates of servers; None: those that the system trusts.
+    Authorities(Option<&'a Path>),
+    /// What clients are judged by.
+    Clients {
+        /// The CAs that may have signed their certificates.
+        authorities: &'a Path,
+        /// Lists of those that were revoked.
+        revocations: Option<&'a Path>,
+    },
+    /// Keys of tickets.
+    TicketKeys(&'a Path),
+}
 
-/// The same of a file with certificates of CAs; None: those that the system trusts.
-pub type CheckAuthorities<'a> = &'a dyn Fn(Option<&Path>) -> Result<Vec<String>, String>;
+/// What the operator should know of these files, or what is wrong with them.
+pub type CheckTls<'a> = &'a dyn Fn(TlsFiles<'_>) -> Result<Vec<String>, String>;
 
 /// How many users are in a file with this content, or what is wrong with it: a line of text for each error, which begins with
 /// path and line. Knowing passwords is the business of whoever asks for them.
@@ -177,12 +199,7 @@ pub fn parse(text: &str, name: &str) -> Result<Config, Errors> {
 pub fn parse_with(text: &str, name: &str, experts: Experts<'_>) -> Result<Config, Errors> {
     let variables = |variable: &str| std::env::var(variable).ok();
     let resolve = |host: &str| host.to_socket_addrs().map(|mut addresses| addresses.next());
-    let Experts { users, certificates, authorities } = experts;
-    parse_in(
-        text,
-        name,
-        World { variables: &variables, resolve: &resolve, read: &file::read_list, users, certificates, authorities },
-    )
+    parse_in(text, name, World { variables: &variables, resolve: &resolve, read: &file::read_list, experts })
 }
 
 /// Like [`parse`], in a world of the caller's making.

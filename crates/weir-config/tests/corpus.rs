@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use weir_config::fuzzing::assert_reads_back;
-use weir_config::{World, parse_in};
+use weir_config::{Experts, TlsFiles, World, parse_in};
 
 fn variables(name: &str) -> Option<String> {
     match name {
@@ -48,32 +48,43 @@ fn users(path: &Path, bytes: &[u8]) -> Result<usize, Vec<String>> {
     if wrong.is_empty() { Ok(text.lines().count()) } else { Err(wrong) }
 }
 
-/// Stands in for whoever knows certificates.
-fn certificates(certificate: &Path, key: &Path) -> Result<Vec<String>, String> {
-    match (certificate.to_str(), key.to_str()) {
-        (Some("/etc/weir/wrong.pem"), _) => Err("cannot read the certificate in /etc/weir/wrong.pem".to_owned()),
-        (_, Some("/etc/weir/wrong.key")) => Err("the key in /etc/weir/wrong.key is another's".to_owned()),
-        (Some("/etc/weir/soon.pem"), _) => Ok(vec!["the certificate in /etc/weir/soon.pem expires".to_owned()]),
+/// Stands in for whoever knows TLS.
+fn tls(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
+    let is = |path: &Path, name: &str| path == Path::new("/etc/weir").join(name);
+    match files {
+        TlsFiles::Certificate { certificate, .. } if is(certificate, "wrong.pem") => {
+            Err("cannot read the certificate in /etc/weir/wrong.pem".to_owned())
+        }
+        TlsFiles::Certificate { key, .. } if is(key, "wrong.key") => {
+            Err("the key in /etc/weir/wrong.key is another's".to_owned())
+        }
+        TlsFiles::Certificate { certificate, .. } if is(certificate, "soon.pem") => {
+            Ok(vec!["the certificate in /etc/weir/soon.pem expires".to_owned()])
+        }
+        TlsFiles::Authorities(Some(path)) | TlsFiles::Clients { authorities: path, .. } if is(path, "wrong.pem") => {
+            Err("cannot read the certificates of CAs in /etc/weir/wrong.pem".to_owned())
+        }
+        TlsFiles::Ocsp { response, .. } if is(response, "wrong.ocsp") => {
+            Err("/etc/weir/wrong.ocsp has no OCSP response".to_owned())
+        }
+        TlsFiles::Ocsp { response, .. } if is(response, "old.ocsp") => {
+            Ok(vec!["the OCSP response in /etc/weir/old.ocsp has expired".to_owned()])
+        }
+        TlsFiles::TicketKeys(path) if is(path, "wrong.keys") => {
+            Err("line 1 of /etc/weir/wrong.keys is no key".to_owned())
+        }
+        TlsFiles::Clients { revocations: Some(path), .. } if is(path, "wrong.crl") => {
+            Err("cannot read the revocation lists in /etc/weir/wrong.crl".to_owned())
+        }
+        TlsFiles::Clients { revocations: Some(path), .. } if is(path, "old.crl") => {
+            Ok(vec!["a revocation list in /etc/weir/old.crl has expired".to_owned()])
+        }
         _ => Ok(Vec::new()),
     }
 }
 
-/// The same for CAs.
-fn authorities(path: Option<&Path>) -> Result<Vec<String>, String> {
-    match path.and_then(Path::to_str) {
-        Some("/etc/weir/wrong.pem") => Err("cannot read the certificates of CAs in /etc/weir/wrong.pem".to_owned()),
-        _ => Ok(Vec::new()),
-    }
-}
-
-const WORLD: World<'static> = World {
-    variables: &variables,
-    resolve: &resolve,
-    read: &read,
-    users: &users,
-    certificates: &certificates,
-    authorities: &authorities,
-};
+const WORLD: World<'static> =
+    World { variables: &variables, resolve: &resolve, read: &read, experts: Experts { users: &users, tls: &tls } };
 
 fn files(kind: &str) -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(kind);
@@ -196,7 +207,7 @@ fn examples_of_the_pages_are_valid() {
         let world = World {
             variables: &|_| Some("8080".to_owned()),
             read: &|_| Ok(b"# names\nblocked.example\n".to_vec()),
-            users: &|_, _| Ok(1),
+            experts: Experts { users: &|_, _| Ok(1), tls: &tls },
             ..WORLD
         };
         let config = parse_in(example, "example.kdl", world).unwrap_or_else(|errors| panic!("{errors}\n{example}"));

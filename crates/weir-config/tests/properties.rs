@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use weir_config::fuzzing::{assert_reads_back, config};
-use weir_config::{World, parse_in};
+use weir_config::{Experts, World, parse_in};
 
 fn time() -> impl Strategy<Value = String> {
     (1u64..80_000, prop::sample::select(vec!["ms", "s"])).prop_map(|(number, unit)| format!("\"{number}{unit}\""))
@@ -210,16 +210,12 @@ proptest! {
     fn printed_configurations_read_back(text in configuration()) {
         let resolve = |host: &str| Ok(host.parse().ok());
         let read = |_: &std::path::Path| Ok(b"# names\nblocked.example\n".to_vec());
-        let users = |_: &std::path::Path, _: &[u8]| Ok(1);
-        let certificates = |_: &std::path::Path, _: &std::path::Path| Ok(Vec::new());
         let world =
             World {
                 variables: &|_| None,
                 resolve: &resolve,
                 read: &read,
-                users: &users,
-                certificates: &certificates,
-                authorities: &|_| Ok(Vec::new()),
+                experts: Experts::NOBODY,
             };
         let parsed = parse_in(&text, "generated.kdl", world).map_err(|errors| TestCaseError::fail(format!("{errors}\n{text}")))?;
         assert_reads_back(&parsed);

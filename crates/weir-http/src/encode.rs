@@ -45,6 +45,9 @@ pub struct RequestEdits<'a> {
     pub underscores: bool,
     /// Who asks. None: nothing is added, and what the client said about forwarding is dropped too.
     pub forwarded: Option<Forwarded<'a>>,
+    /// Client-Cert and Client-Cert-Chain (RFC 9440) are said by whoever speaks TLS with clients, and that is us: those of the client are
+    /// dropped.
+    pub judges_clients: bool,
     /// Fields to add; fields of the same name from the client are removed. The caller answers for their grammar.
     pub extra: &'a [(&'a [u8], &'a [u8])],
 }
@@ -92,6 +95,9 @@ const FORWARDING: u64 = FieldName::set(&[
     FieldName::XRealIp,
 ]);
 
+/// Who a client is by its certificate (RFC 9440).
+const CERTIFIED: u64 = FieldName::set(&[FieldName::ClientCert, FieldName::ClientCertChain]);
+
 /// Room for the fields that we add, without values of variable length.
 const ADDED_BYTES: usize = 256;
 
@@ -132,7 +138,8 @@ fn copy_kept(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Field
     let forwarding = if trusted { FieldName::set(&[FieldName::XForwardedFor]) } else { FORWARDING };
     // A hop count that nobody can read does not leave.
     let unreadable = if head.max_forwards.is_none() { FieldName::set(&[FieldName::MaxForwards]) } else { 0 };
-    let removed = REMOVED | forwarding | unreadable;
+    let certified = if edits.judges_clients { CERTIFIED } else { 0 };
+    let removed = REMOVED | forwarding | unreadable | certified;
     let mut run = Run::default();
     for field in fields.as_slice() {
         let goes = field.known.is_in(removed) | field.listed;
@@ -151,7 +158,7 @@ fn copy_kept(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Field
 fn passes(input: &[u8], field: &Field, edits: &RequestEdits<'_>) -> bool {
     let read: Vec<u8> = field.name.of(input).iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
     let said_here = edits.extra.iter().any(|(name, _)| read.eq_ignore_ascii_case(name));
-    edits.underscores && !FieldName::of(&read).is_in(REMOVED | FORWARDING) && !said_here
+    edits.underscores && !FieldName::of(&read).is_in(REMOVED | FORWARDING | CERTIFIED) && !said_here
 }
 
 #[inline]

@@ -62,6 +62,8 @@ pub enum FieldName {
     Vary,
     Pragma,
     Warning,
+    ClientCert,
+    ClientCertChain,
     /// Any other name that begins with `X-Forwarded-`.
     XForwardedOther,
 }
@@ -116,6 +118,8 @@ const NEVER_LISTED: u64 = FieldName::set(&[
     FieldName::XForwardedHost,
     FieldName::XForwardedOther,
     FieldName::XRealIp,
+    FieldName::ClientCert,
+    FieldName::ClientCertChain,
 ]);
 
 /// Fields with one value, which are strange when repeated. Where that is dangerous it is refused (Host, Content-Length).

@@ -55,6 +55,8 @@ const NAMES: &[(FieldName, &[u8])] = &[
     (FieldName::Vary, b"vary"),
     (FieldName::Pragma, b"pragma"),
     (FieldName::Warning, b"warning"),
+    (FieldName::ClientCert, b"client-cert"),
+    (FieldName::ClientCertChain, b"client-cert-chain"),
 ];
 
 const X_FORWARDED: &[u8] = b"x-forwarded-";

@@ -27,6 +27,8 @@ const FORBIDDEN: u64 = FieldName::set(&[
     FieldName::XForwardedHost,
     FieldName::XForwardedOther,
     FieldName::XRealIp,
+    FieldName::ClientCert,
+    FieldName::ClientCertChain,
     FieldName::Authorization,
     FieldName::WwwAuthenticate,
     FieldName::Cookie,

@@ -132,6 +132,7 @@ fn encode(out: &mut Vec<u8>, head: &RequestHead, fields: &Fields, input: &[u8], 
         te_trailers,
         via: Some(weir_http::Pseudonym::default()),
         underscores: false,
+        judges_clients: false,
         forwarded,
         extra: &extra,
     };

@@ -18,6 +18,7 @@ fn edits() -> RequestEdits<'static> {
         te_trailers: false,
         via: None,
         underscores: false,
+        judges_clients: false,
         forwarded: None,
         extra: &[],
     }
@@ -91,6 +92,18 @@ fn an_underscore_is_no_way_around() {
             assert_eq!(fields_of(&format!("{name}: 6\r\n"), &lax), format!("{name}: 6\r\n{said}"), "{name}");
         }
     }
+}
+
+/// RFC 9440 §2.4: where weir judges certificates of clients, they say nothing of them themselves.
+#[test]
+fn certificates_are_said_by_whoever_has_judged_them() {
+    let said = "Client-Cert: :AA==:\r\nclient-cert-chain: :AA==:\r\nX: 1\r\nConnection: Client-Cert\r\n";
+    assert_eq!(fields_of(said, &edits()), "Client-Cert: :AA==:\r\nclient-cert-chain: :AA==:\r\nX: 1\r\n");
+    let judging = RequestEdits { judges_clients: true, underscores: true, ..edits() };
+    assert_eq!(fields_of(said, &judging), "X: 1\r\n");
+    let extra: &[(&[u8], &[u8])] = &[(b"Client-Cert", b":BB==:")];
+    assert_eq!(fields_of(said, &RequestEdits { extra, ..judging }), "X: 1\r\nClient-Cert: :BB==:\r\n");
+    assert_eq!(fields_of("Client_Cert: 1\r\nclient_cert-chain: 1\r\n", &judging), "");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use rcgen::{
     CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize,
     date_time_ymd,
 };
-use weir_tls::{Files, Pair, Terms, Wanted, provider};
+use weir_tls::{Files, Materials, Pair, Terms, Wanted, provider};
 
 /// Who it says it is.
 const COMMON_NAME: &str = "weir test";
@@ -101,8 +101,8 @@ pub fn terms_of_files(files: &Files) -> Result<Arc<Terms>, String> {
 }
 
 fn terms(pair: Pair) -> Result<Arc<Terms>, String> {
-    let wanted = Wanted { files: vec![pair.files.clone()], only_tls13: false, strict_names: false, tickets: true };
-    Terms::new(wanted, &[pair], provider()).map(Arc::new).map_err(|bad| bad.to_string())
+    let wanted = Wanted::of(pair.files.clone());
+    Terms::new(wanted, Materials::of(&[pair]), provider()).map(Arc::new).map_err(|bad| bad.to_string())
 }
 
 /// RFC 7468 §2.

@@ -60,6 +60,20 @@ worded! {
     Timeout: "timeout";
     /// There were too many unfinished handshakes.
     TooMany: "too-many";
+    /// The client showed no certificate, and `client-auth` requires one.
+    CertificateMissing: "client-certificate-missing";
+    /// No CA of `client-ca` has signed the client's certificate, or the client does not send one that is between.
+    CertificateUnknownCa: "client-certificate-unknown-ca";
+    /// The client's certificate, or one above it, has expired.
+    CertificateExpired: "client-certificate-expired";
+    /// The client's certificate, or one above it, is not valid yet.
+    CertificateNotYetValid: "client-certificate-not-yet-valid";
+    /// The client's certificate, or one above it, is in a list of `client-crl`.
+    CertificateRevoked: "client-certificate-revoked";
+    /// `client-crl` has no list of the CA of the client's certificate, or of one above it, or none that is in time.
+    CertificateUnlisted: "client-certificate-unlisted";
+    /// The client's certificate can't be used for another reason.
+    CertificateBad: "client-certificate-bad";
     /// A bug in weir, or keys that are used up.
     Internal: "internal";
 }

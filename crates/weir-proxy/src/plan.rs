@@ -56,8 +56,25 @@ pub struct TlsPlan {
     pub strict_sni: bool,
     /// Clients may resume sessions for 12 hours (RFC 8446 §4.6.1). Default: yes.
     pub tickets: bool,
+    /// A file with the keys of tickets, shared with other weirs; None, the default: keys of this process alone.
+    pub ticket_keys: Option<PathBuf>,
+    /// Whether clients show certificates; None, the default: they are not asked. With it no session is resumed.
+    pub clients: Option<ClientCertificatesPlan>,
     /// How long a handshake may take, microseconds. Default 10 s.
     pub handshake_timeout_us: u64,
+}
+
+/// How the clients of a listener show by certificates who they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificatesPlan {
+    /// The CAs that may have signed them, in PEM.
+    pub authorities: PathBuf,
+    /// Lists of those that were revoked, in PEM or DER; None, the default: nobody looks.
+    pub revocations: Option<PathBuf>,
+    /// Clients without one are refused. Default: only those with a bad one.
+    pub required: bool,
+    /// Servers are told the certificate in Client-Cert (RFC 9440). Default: no.
+    pub told: bool,
 }
 
 /// A certificate and its key, as files.
@@ -67,6 +84,8 @@ pub struct CertificatePlan {
     pub certificate: PathBuf,
     /// The private key in PEM; may be the same file.
     pub key: PathBuf,
+    /// An OCSP response in DER, which clients get with it; None, the default: they get none. Only of listeners.
+    pub ocsp: Option<PathBuf>,
 }
 
 /// How connections to the servers of an upstream speak TLS.
@@ -97,6 +116,15 @@ pub enum TrustPlan {
     File(PathBuf),
     /// Anybody's: whoever is between may read and change everything.
     Anybody,
+}
+
+impl Plan {
+    /// Whether servers learn from weir who a client is by its certificate: then Client-Cert and Client-Cert-Chain of clients are removed
+    /// (RFC 9440 §2.4), whichever listener they come from.
+    pub fn tells_certificates(&self) -> bool {
+        let all = self.listeners.iter().filter_map(|listener| listener.tls.as_ref()?.clients.as_ref());
+        all.into_iter().any(|clients| clients.told)
+    }
 }
 
 /// What the clients of a listener may ask for.
@@ -196,6 +224,8 @@ pub struct ClientPlan {
     pub via_name: Option<weir_http::Pseudonym>,
     /// Forward fields whose name contains `_`. Default false.
     pub underscores: bool,
+    /// Client-Cert and Client-Cert-Chain of clients are removed: [`Plan::tells_certificates`]. Default false.
+    pub judged: bool,
     /// Sources whose X-Forwarded-* and Forwarded fields are believed. Default none.
     pub trusted_proxies: Vec<Network>,
 }
@@ -447,6 +477,7 @@ impl Default for ClientPlan {
             via: true,
             via_name: None,
             underscores: false,
+            judged: false,
             trusted_proxies: Vec::new(),
         }
     }

@@ -22,12 +22,12 @@ pub trait Cipher {
     /// `bytes` may be changed; those behind [`Opened::used`] are handed in again, first and as they are now, with what follows.
     fn open(&mut self, bytes: &mut [u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Opened;
 
-    /// Appends to `out` records with the bytes of all `parts`, in order. Only when the handshake is complete. `rest` is what
+    /// Appends to `out` records with the bytes of all `parts`, in order, at most `record_max` (1 to [`RECORD_BYTES_MAX`]) in each. Only when the handshake is complete. `rest` is what
     /// [`Cipher::open`] has not used yet.
     ///
     /// # Errors
     /// The keys are used up; nothing more can be sent.
-    fn seal(&mut self, rest: &mut [u8], parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Failure>;
+    fn seal(&mut self, rest: &mut [u8], parts: &[&[u8]], record_max: usize, out: &mut Vec<u8>) -> Result<(), Failure>;
 
     /// Appends a close_notify: nothing follows in this direction (RFC 8446 §6.1).
     fn close(&mut self, rest: &mut [u8], out: &mut Vec<u8>);
@@ -73,6 +73,8 @@ pub struct Facts {
     pub name: Option<Box<str>>,
     /// It went on with what an earlier connection had agreed on.
     pub resumed: bool,
+    /// The certificate that the client has shown, verified, in DER.
+    pub certificate: Option<Box<[u8]>>,
 }
 
 /// Declares the reasons with their words once.
@@ -119,14 +121,31 @@ failures! {
     Internal: "internal",
     /// The server's certificate is for other names.
     WrongName: "wrong-name",
-    /// The server's certificate, or one above it, has expired.
+    /// The other side's certificate, or one above it, has expired.
     Expired: "expired",
-    /// The server's certificate, or one above it, is not valid yet.
+    /// The other side's certificate, or one above it, is not valid yet.
     NotYetValid: "not-yet-valid",
-    /// Nobody that we trust has signed the server's certificate, or a certificate between is missing.
+    /// Nobody that we trust has signed the other side's certificate, or a certificate between is missing.
     UnknownCa: "unknown-ca",
-    /// The server's certificate can't be used for another reason: damaged, signed wrongly, or made for something else.
+    /// The other side's certificate can't be used for another reason: damaged, signed wrongly, or made for something else.
     BadCertificate: "bad-certificate",
+    /// The client showed no certificate, where one is required.
+    NoCertificate: "no-certificate",
+    /// The client's certificate, or one above it, was revoked.
+    Revoked: "revoked",
+    /// Whether the client's certificate was revoked can't be told: no list of its CA, or none that is in time.
+    Unlisted: "unlisted",
+}
+
+impl Failure {
+    /// Whether it is the other side's certificate that is not taken. It has sent it, and waits to hear what is wrong with it.
+    pub(crate) fn is_about_certificate(self) -> bool {
+        use Failure::{BadCertificate, Expired, NoCertificate, NotYetValid, Revoked, UnknownCa, Unlisted, WrongName};
+        matches!(
+            self,
+            WrongName | Expired | NotYetValid | UnknownCa | BadCertificate | NoCertificate | Revoked | Unlisted
+        )
+    }
 }
 
 impl std::fmt::Display for Failure {

@@ -1,8 +1,12 @@
-//! What weir itself reads of a certificate: for which names and for how long it is. X.509 in DER, RFC 5280 §4.1.
+//! What weir itself reads of a certificate: for which names and for how long it is, and whose it is; and of revocation lists, of whom they
+//! are and for how long. X.509 in DER, RFC 5280 §4.1 and §5.1.
 //!
 //! Everything else of it is the library's and the clients' affair. Pure; whatever the bytes are, at worst nothing is found.
 
+use crate::distinguished;
+
 const SEQUENCE: u8 = 0x30;
+const INTEGER: u8 = 0x02;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const OCTET_STRING: u8 = 0x04;
 const UTC_TIME: u8 = 0x17;
@@ -25,13 +29,22 @@ pub(crate) struct Certificate {
     pub(crate) not_after: i64,
 }
 
+/// What was read of a revocation list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RevocationList<'a> {
+    /// What is in the name of its CA.
+    pub(crate) issuer: &'a [u8],
+    /// When there is to be a newer one, seconds since 1970; None: it doesn't say.
+    pub(crate) end: Option<i64>,
+}
+
 /// Reads elements one behind the other.
 #[derive(Clone, Copy)]
-struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
     /// The next element: its tag and what is in it.
-    fn next(&mut self) -> Option<(u8, &'a [u8])> {
+    pub(crate) fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, mut rest) = rest.split_first()?;
         let mut len = usize::from(first);
@@ -48,13 +61,13 @@ impl<'a> Reader<'a> {
         Some((tag, content))
     }
 
-    fn expect(&mut self, tag: u8) -> Option<Reader<'a>> {
+    pub(crate) fn expect(&mut self, tag: u8) -> Option<Reader<'a>> {
         self.next().filter(|(found, _)| *found == tag).map(|(_, content)| Reader(content))
     }
 }
 
-/// Reads a certificate; None: it is none.
-pub(crate) fn read(der: &[u8]) -> Option<Certificate> {
+/// What follows in a certificate behind the name of its issuer.
+fn behind_issuer(der: &[u8]) -> Option<Reader<'_>> {
     let mut body = Reader(der).expect(SEQUENCE)?.expect(SEQUENCE)?;
     if body.0.first() == Some(&VERSION) {
         body.next()?;
@@ -63,6 +76,54 @@ pub(crate) fn read(der: &[u8]) -> Option<Certificate> {
     for _ in 0..3 {
         body.next()?;
     }
+    Some(body)
+}
+
+/// Whose certificate it is, as text (RFC 4514): `CN=partner,O=Example,C=DE`. None: it is no certificate.
+pub fn subject_text(der: &[u8]) -> Option<String> {
+    let mut body = behind_issuer(der)?;
+    body.next()?;
+    Some(distinguished::text(body.expect(SEQUENCE)?.0))
+}
+
+/// What is in a name.
+pub(crate) fn name_of(name: &[u8]) -> &[u8] {
+    Reader(name).expect(SEQUENCE).map_or(&[], |content| content.0)
+}
+
+/// The text of what is in a name.
+pub(crate) fn name_text(name: &[u8]) -> String {
+    distinguished::text(name)
+}
+
+/// Reads a revocation list (RFC 5280 §5.1); None: it is none.
+pub(crate) fn read_list(der: &[u8]) -> Option<RevocationList<'_>> {
+    let mut body = Reader(der).expect(SEQUENCE)?.expect(SEQUENCE)?;
+    if body.0.first() == Some(&INTEGER) {
+        body.next()?;
+    }
+    body.expect(SEQUENCE)?;
+    let issuer = body.expect(SEQUENCE)?.0;
+    time(body.next()?)?;
+    Some(RevocationList { issuer, end: body.next().and_then(time) })
+}
+
+/// The number of a certificate, and the name of its CA as it is encoded.
+pub(crate) fn identity(der: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut body = Reader(der).expect(SEQUENCE)?.expect(SEQUENCE)?;
+    if body.0.first() == Some(&VERSION) {
+        body.next()?;
+    }
+    let serial = body.expect(INTEGER)?.0;
+    body.expect(SEQUENCE)?;
+    let before = body.0;
+    body.expect(SEQUENCE)?;
+    Some((serial, &before[..before.len() - body.0.len()]))
+}
+
+/// Reads a certificate; None: it is none.
+pub(crate) fn read(der: &[u8]) -> Option<Certificate> {
+    let mut body = behind_issuer(der)?;
     let mut validity = body.expect(SEQUENCE)?;
     let (not_before, not_after) = (time(validity.next()?)?, time(validity.next()?)?);
     let mut names = Vec::new();
@@ -94,7 +155,7 @@ fn alternative_names(mut extension: Reader<'_>, names: &mut Vec<Box<str>>) -> Op
 }
 
 /// Seconds since 1970 of a time (RFC 5280 §4.1.2.5): always UTC, always with seconds.
-fn time((tag, text): (u8, &[u8])) -> Option<i64> {
+pub(crate) fn time((tag, text): (u8, &[u8])) -> Option<i64> {
     let (year_digits, rest) = text.split_at_checked(if tag == GENERALIZED_TIME { 4 } else { 2 })?;
     let year = match tag {
         GENERALIZED_TIME => number(year_digits)?,
@@ -186,14 +247,28 @@ mod tests {
     }
 
     #[test]
+    fn lists_say_of_whom_and_until_when() {
+        let list = |version: &[u8], end: &[u8]| {
+            let issuer = element(SEQUENCE, b"whose");
+            let parts = [version, &element(SEQUENCE, b""), &issuer, &element(UTC_TIME, b"700101000000Z"), end].concat();
+            element(SEQUENCE, &[element(SEQUENCE, &parts), element(SEQUENCE, b"")].concat())
+        };
+        let end = element(UTC_TIME, b"700102000000Z");
+        let (second, first) = (list(&element(INTEGER, &[1]), &end), list(&[], &element(SEQUENCE, b"")));
+        assert_eq!(read_list(&second), Some(RevocationList { issuer: b"whose", end: Some(86_400) }));
+        assert_eq!(read_list(&first), Some(RevocationList { issuer: b"whose", end: None }));
+        assert_eq!((read_list(&certificate()), subject_text(&certificate())), (None, Some(String::new())));
+    }
+
+    #[test]
     fn no_cut_and_no_changed_byte_does_harm() {
         let whole = certificate();
         for cut in 0..whole.len() {
-            let _ = read(&whole[..cut]);
+            let _ = (read(&whole[..cut]), subject_text(&whole[..cut]), read_list(&whole[..cut]));
             for byte in [0, 0x7f, 0x80, 0x84, 0xff] {
                 let mut changed = whole.clone();
                 changed[cut] = byte;
-                let _ = read(&changed);
+                let _ = (read(&changed), subject_text(&changed), read_list(&changed));
             }
         }
     }

@@ -56,12 +56,19 @@ impl<D: Driver> Sealed<D> {
     }
 
     /// A handshake that comes to nothing. The caller is told only if it connected.
-    pub(crate) fn give_up(&mut self, socket: Socket, session: Box<Session>, why: Failure, into: &mut Vec<Completion>) {
+    pub(crate) fn give_up(
+        &mut self,
+        socket: Socket,
+        mut session: Box<Session>,
+        why: Failure,
+        into: &mut Vec<Completion>,
+    ) {
         self.tally_of(session.origin).fail(why);
         if matches!(session.origin, Origin::Connected) {
             let event = Event::Connected(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)));
             into.push(Completion { token: session.token, socket, event });
         }
+        session.lingers = matches!(session.origin, Origin::Accepted { .. }) && why.is_about_certificate();
         self.close_behind(socket, session);
     }
 

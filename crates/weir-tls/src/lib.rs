@@ -6,17 +6,22 @@
 #![forbid(unsafe_code)]
 
 mod cipher;
+mod clients;
 mod der;
+mod distinguished;
 mod driver;
 mod guarded;
 mod handshake;
 mod names;
 mod pairs;
+mod records;
 mod rustls23;
 mod sealed;
 mod servers;
 mod session;
+mod staple;
 mod terms;
+mod tickets;
 
 #[cfg(test)]
 mod paper;
@@ -24,9 +29,13 @@ mod paper;
 mod tests;
 
 pub use cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State, Tally};
-pub use der::day_text;
+pub use clients::{ClientTrust, HINTS_BYTES_MAX, LIST_FILE_BYTES_MAX, LISTS_MAX, WantedOfClients};
+pub use der::{day_text, subject_text};
 pub use pairs::{BadPair, CHAIN_MAX, EXPIRES_SOON_S, FILE_BYTES_MAX, Files, Pair};
+pub use records::{REST_US, SHORT_BYTES, SHORT_RECORD_BYTES};
 pub use rustls23::client_end;
 pub use sealed::{CLOSE_US, FLIGHT_BYTES_MAX, HANDSHAKE_BYTES_MAX, HANDSHAKES_MAX, Sealed, WORK_US};
 pub use servers::{PeerName, Roots, ServerSeal, ServerTerms, TICKETS_MAX, TRUSTED_MAX, Trust, WantedOfServers};
-pub use terms::{Terms, Wanted, provider};
+pub use staple::Staple;
+pub use terms::{Materials, Terms, Wanted, provider};
+pub use tickets::{KEY_BYTES, KEYS_MAX, LIFETIME_S, TicketKeys};

@@ -182,13 +182,18 @@ fn is_encrypted(pem: &[u8]) -> bool {
 
 /// The content of a file, and whether everybody may read it.
 pub(crate) fn read(path: &Path, what: &str) -> Result<(Vec<u8>, bool), BadPair> {
+    read_up_to(path, what, FILE_BYTES_MAX)
+}
+
+/// The same of one that may have so many bytes.
+pub(crate) fn read_up_to(path: &Path, what: &str, bytes_max: u64) -> Result<(Vec<u8>, bool), BadPair> {
     let failed = |error: io::Error| BadPair(format!("cannot read {what} in {}: {error}", path.display()));
     let file = File::open(path).map_err(failed)?;
     let is_open = file.metadata().map_err(failed)?.mode() & 0o004 != 0;
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(BadPair(format!("{} is larger than {} MiB", path.display(), FILE_BYTES_MAX >> 20)));
+    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(BadPair(format!("{} is larger than {} MiB", path.display(), bytes_max >> 20)));
     }
     Ok((bytes, is_open))
 }

@@ -2,7 +2,8 @@
 //!
 //! A record is a type, two bytes of version, its length, what it holds, and a tag of 16 bytes that depends on the number of the record
 //! in its direction. The client says hello, the server answers with a flight of a given length, the client confirms; the server
-//! then sends a ticket. An alert or a bad tag ends it. Told so in a message, it uses nothing more, or panics, as a library may.
+//! then sends a ticket. An alert or a bad tag ends it. Told so in a message, it uses nothing more, misses a
+//! certificate, or panics, as a library may.
 
 use crate::cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, Seal, State};
 
@@ -14,6 +15,7 @@ const ALERT: u8 = 0x15;
 /// What is in an alert.
 pub(crate) const CLOSE_NOTIFY: u8 = 0;
 pub(crate) const BAD_RECORD: u8 = 20;
+pub(crate) const NO_CERTIFICATE: u8 = 116;
 
 /// One end.
 pub(crate) struct Paper {
@@ -106,6 +108,10 @@ impl Paper {
         self.opened = self.opened.wrapping_add(1);
         match record[0] {
             HANDSHAKE_RECORD if self.open && body == b"hoard" => self.hoards = true,
+            HANDSHAKE_RECORD if body == b"nobody" => {
+                self.put(ALERT, &[&[NO_CERTIFICATE]], out);
+                return Err(Failure::NoCertificate);
+            }
             HANDSHAKE_RECORD if body == b"panic" => panic!("as it was told"),
             HANDSHAKE_RECORD => self.message(out),
             DATA if self.open => plain.extend_from_slice(body),
@@ -150,10 +156,10 @@ impl Cipher for Paper {
         Opened { used, state: Ok(state) }
     }
 
-    fn seal(&mut self, _: &mut [u8], parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Failure> {
+    fn seal(&mut self, _: &mut [u8], parts: &[&[u8]], record_max: usize, out: &mut Vec<u8>) -> Result<(), Failure> {
         assert!(self.open && !self.said_close, "sealed before the handshake or behind the end");
         for part in parts {
-            part.chunks(RECORD_BYTES_MAX).for_each(|chunk| self.put(DATA, &[chunk], out));
+            part.chunks(record_max).for_each(|chunk| self.put(DATA, &[chunk], out));
         }
         Ok(())
     }
@@ -165,6 +171,6 @@ impl Cipher for Paper {
     }
 
     fn facts(&self) -> Facts {
-        Facts { version: "Paper", suite: "PAPER", name: None, resumed: false }
+        Facts { version: "Paper", suite: "PAPER", ..Facts::default() }
     }
 }

@@ -38,6 +38,9 @@ pub(crate) trait End {
     fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
 
     fn common(&self) -> &CommonState;
+
+    /// The certificate that a client has shown; None at the client's end.
+    fn shown(&self) -> Option<&[u8]>;
 }
 
 impl End for UnbufferedServerConnection {
@@ -50,6 +53,10 @@ impl End for UnbufferedServerConnection {
     fn common(&self) -> &CommonState {
         self
     }
+
+    fn shown(&self) -> Option<&[u8]> {
+        self.peer_certificates()?.first().map(AsRef::as_ref)
+    }
 }
 
 impl End for UnbufferedClientConnection {
@@ -61,6 +68,10 @@ impl End for UnbufferedClientConnection {
 
     fn common(&self) -> &CommonState {
         self
+    }
+
+    fn shown(&self) -> Option<&[u8]> {
+        None
     }
 }
 
@@ -244,28 +255,27 @@ impl<E: End> Cipher for Rustls23<E> {
         }
     }
 
-    fn seal(&mut self, rest: &mut [u8], parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Failure> {
+    fn seal(&mut self, rest: &mut [u8], parts: &[&[u8]], record_max: usize, out: &mut Vec<u8>) -> Result<(), Failure> {
         let mut scratch = Vec::new();
+        let gathers = parts.len() > 1;
         self.writing(
             rest,
             |traffic, out| {
-                for part in parts {
-                    if part.len() < GATHER_BYTES_MAX && parts.len() > 1 {
-                        scratch.extend_from_slice(part);
-                        if scratch.len() + GATHER_BYTES_MAX <= RECORD_BYTES_MAX {
-                            continue;
-                        }
-                        encrypt(out, room(scratch.len()), |into| traffic.encrypt(&scratch, into))?;
+                let mut seal = |bytes: &[u8]| encrypt(out, room(bytes.len()), |into| traffic.encrypt(bytes, into));
+                for piece in parts.iter().flat_map(|part| part.chunks(record_max)) {
+                    let is_short = gathers && piece.len() < GATHER_BYTES_MAX;
+                    let fits = is_short && scratch.len() + piece.len() <= record_max;
+                    if !scratch.is_empty() && !fits {
+                        seal(&scratch)?;
                         scratch.clear();
+                    }
+                    if is_short {
+                        scratch.extend_from_slice(piece);
                     } else {
-                        if !scratch.is_empty() {
-                            encrypt(out, room(scratch.len()), |into| traffic.encrypt(&scratch, into))?;
-                            scratch.clear();
-                        }
-                        encrypt(out, room(part.len()), |into| traffic.encrypt(part, into))?;
+                        seal(piece)?;
                     }
                 }
-                encrypt(out, room(scratch.len()), |into| traffic.encrypt(&scratch, into))
+                if scratch.is_empty() { Ok(()) } else { seal(&scratch) }
             },
             out,
         )
@@ -291,6 +301,7 @@ impl<E: End> Cipher for Rustls23<E> {
             suite: connection.negotiated_cipher_suite().map_or("", |suite| suite_name(suite.suite())),
             name: self.name.clone(),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+            certificate: self.connection.as_ref().and_then(End::shown).map(Into::into),
         }
     }
 }
@@ -317,18 +328,22 @@ fn failure(error: &Error) -> Failure {
         | Error::PeerMisbehaved(_)
         | Error::PeerSentOversizedRecord => Failure::Misbehaved,
         Error::InvalidCertificate(why) => certificate_failure(why),
-        Error::NoCertificatesPresented => Failure::BadCertificate,
+        Error::NoCertificatesPresented => Failure::NoCertificate,
         _ => Failure::Internal,
     }
 }
 
-/// What is wrong with a server's certificate.
+/// What is wrong with a certificate of the other side.
 fn certificate_failure(error: &CertificateError) -> Failure {
     match error {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Failure::WrongName,
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => Failure::Expired,
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Failure::NotYetValid,
         CertificateError::UnknownIssuer => Failure::UnknownCa,
+        CertificateError::Revoked => Failure::Revoked,
+        CertificateError::UnknownRevocationStatus
+        | CertificateError::ExpiredRevocationList
+        | CertificateError::ExpiredRevocationListContext { .. } => Failure::Unlisted,
         _ => Failure::BadCertificate,
     }
 }

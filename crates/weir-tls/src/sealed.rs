@@ -21,10 +21,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use weir_io::{Completion, Driver, Event, Payload, Receive, RecvBuf, Socket, Token};
+use weir_io::{Class, Completion, Driver, Event, Payload, Receive, RecvBuf, Socket, Token};
 
-use crate::cipher::{Cipher, Facts, Failure, Seal, State, Tally};
+use crate::cipher::{Cipher, Facts, Failure, RECORD_BYTES_MAX, Seal, State, Tally};
 use crate::guarded::Guarded;
+use crate::records::{self, SHORT_RECORD_BYTES};
 use crate::session::{Buffers, Origin, Over, Session, Sessions, Stage};
 
 /// Handshakes of one driver that are not complete; with one more the oldest is given up.
@@ -170,6 +171,23 @@ impl<D: Driver> Sealed<D> {
         self.unfinished
     }
 
+    /// Whether somebody waits to be accepted at this listener: in its queue, or in a handshake that has begun. Who has said nothing yet
+    /// may never say anything.
+    pub fn is_awaited(&mut self, listener: Socket) -> bool {
+        let has_begun = |session: &Session| {
+            session.stage == Stage::Handshaking
+                && session.heard
+                && matches!(session.origin, Origin::Accepted { listener: of, .. } if of == listener)
+        };
+        self.inner.accept_queue(listener).is_some_and(|queue| queue.waiting > 0)
+            || !self.sessions.names(has_begun).is_empty()
+    }
+
+    /// Whether connections that were closed have bytes to send still, at most for [`CLOSE_US`]: the last of them is the close_notify.
+    pub fn is_closing(&self) -> bool {
+        !self.sessions.names(|session| session.stage == Stage::Closing && session.sending).is_empty()
+    }
+
     pub(crate) fn set_deadline(&mut self, socket: Socket, session: &mut Session, at_us: u64) {
         if session.deadline_us > 0 {
             self.deadlines.remove(&(session.deadline_us, socket.index, socket.generation));
@@ -208,10 +226,23 @@ impl<D: Driver> Sealed<D> {
         if session.out.capacity() == 0 {
             session.out = self.buffers.take();
         }
-        let Session { cipher, rest, out, .. } = session;
-        let before = out.len();
+        let Session { cipher, rest, out, pace, origin, .. } = session;
+        let (before, parts) = (out.len(), parts(&payload));
+        let short = match origin {
+            Origin::Accepted { .. } => pace.short(parts.iter().map(|part| part.len()).sum(), self.inner.now_us()),
+            Origin::Connected => 0,
+        };
         let sealed = match cipher {
-            Some(cipher) => cipher.seal(rest, &parts(&payload), out),
+            Some(cipher) if short == 0 => cipher.seal(rest, &parts, RECORD_BYTES_MAX, out),
+            Some(cipher) => {
+                let (first, others) = records::split(&parts, short);
+                let sealed = cipher.seal(rest, &first, SHORT_RECORD_BYTES, out);
+                if others.is_empty() {
+                    sealed
+                } else {
+                    sealed.and_then(|()| cipher.seal(rest, &others, RECORD_BYTES_MAX, out))
+                }
+            }
             None => Err(Failure::Misbehaved),
         };
         if let Err(why) = sealed {
@@ -472,15 +503,20 @@ impl<D: Driver> Sealed<D> {
                 if result.is_ok() {
                     self.flush(socket, &mut session);
                 }
-                if !session.sending {
-                    self.drop_session(socket, session);
-                    self.inner.close(socket);
-                    return;
+                session.lingers &= result.is_ok() && !session.is_over;
+                if !session.sending && session.lingers {
+                    self.inner.shutdown_write(socket);
+                    self.inner.receive(socket, Receive::Many(Class::Small));
                 }
             }
+            Event::Ended | Event::ReceiveFailed(_) => session.lingers = false,
             _ => {}
         }
-        self.sessions.put(socket, session);
+        if session.sending || session.lingers {
+            return self.sessions.put(socket, session);
+        }
+        self.drop_session(socket, session);
+        self.inner.close(socket);
     }
 
     /// How long the driver may wait.

@@ -83,6 +83,11 @@ impl Roots {
         Ok(verifier)
     }
 
+    /// The CAs themselves; None: anybody is trusted.
+    pub(crate) fn store(&self) -> Option<Arc<RootCertStore>> {
+        self.roots.clone()
+    }
+
     /// How many CAs; 0 when anybody is trusted.
     pub fn len(&self) -> usize {
         self.roots.as_ref().map_or(0, |roots| roots.len())

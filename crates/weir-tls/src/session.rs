@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use weir_io::{Payload, Receive, Socket, Token};
 
 use crate::cipher::{Cipher, Facts};
+use crate::records::Pace;
 
 /// Where a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,11 +66,14 @@ pub(crate) struct Session {
     /// Records that wait for the send in flight.
     pub(crate) out: Vec<u8>,
     pub(crate) sending: bool,
+    pub(crate) pace: Pace,
     /// What the caller gave to send, until all of it was taken.
     pub(crate) payload: Option<Payload>,
     pub(crate) payload_waits: bool,
     /// The sending direction ends behind `out`.
     pub(crate) finish: bool,
+    /// It is closed only when the other side has ended: that goes on sending, and what it has not read yet would be lost with a reset.
+    pub(crate) lingers: bool,
     /// When the handshake, or the close, has taken too long; 0: there is no limit now.
     pub(crate) deadline_us: u64,
     /// What was agreed, until somebody takes it.
@@ -94,9 +98,11 @@ impl Session {
             listed: false,
             out: Vec::new(),
             sending: false,
+            pace: Pace::new(),
             payload: None,
             payload_waits: false,
             finish: false,
+            lingers: false,
             deadline_us: 0,
             facts: None,
         }

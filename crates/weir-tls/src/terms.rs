@@ -2,6 +2,7 @@
 //! when certificates have changed; connections that exist keep what they have.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::ServerConfig;
@@ -11,9 +12,11 @@ use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::version::{TLS12, TLS13};
 
 use crate::cipher::{Cipher, Seal};
+use crate::clients::{ClientTrust, WantedOfClients};
 use crate::names::Names;
 use crate::pairs::{BadPair, Files, Pair};
 use crate::rustls23::Rustls23;
+use crate::tickets::TicketKeys;
 
 /// What is configured for a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,15 +27,59 @@ pub struct Wanted {
     pub only_tls13: bool,
     /// Clients that ask for none of the names, or for no name, are refused.
     pub strict_names: bool,
-    /// Clients may resume sessions for 12 hours.
+    /// Clients may resume sessions for 12 hours. Those that show certificates never do: a session that is resumed would go on with a
+    /// certificate that has expired or was revoked meanwhile.
     pub tickets: bool,
+    /// Whether clients show certificates; None: they are not asked.
+    pub clients: Option<WantedOfClients>,
+    /// A file with the keys of tickets, for weirs that understand each other's; None: keys of this process alone, new every 6 hours.
+    pub ticket_keys: Option<PathBuf>,
+    /// The port of the listener: with keys of a file a session goes on at the same port only.
+    pub port: u16,
+}
+
+/// What was read of the files of a listener.
+#[derive(Debug, Clone, Copy)]
+pub struct Materials<'a> {
+    /// Its certificates.
+    pub pairs: &'a [Pair],
+    /// What clients are judged by; only if they are.
+    pub clients: Option<&'a ClientTrust>,
+    /// Keys of tickets; only if there is a file of them.
+    pub ticket_keys: Option<&'a TicketKeys>,
+}
+
+impl<'a> Materials<'a> {
+    /// Certificates, and nothing else.
+    pub fn of(pairs: &'a [Pair]) -> Materials<'a> {
+        Materials { pairs, clients: None, ticket_keys: None }
+    }
+}
+
+impl Wanted {
+    /// One certificate, and everything else by default.
+    pub fn of(files: Files) -> Wanted {
+        Wanted {
+            files: vec![files],
+            only_tls13: false,
+            strict_names: false,
+            tickets: true,
+            clients: None,
+            ticket_keys: None,
+            port: 0,
+        }
+    }
+
+    fn resumes(&self) -> bool {
+        self.tickets && self.clients.is_none()
+    }
 }
 
 /// What the clients of a listener get.
 pub struct Terms {
     wanted: Wanted,
     provider: Arc<CryptoProvider>,
-    /// Of this listener alone: a ticket means nothing to another one.
+    /// Of this listener alone: a ticket means nothing to another one. None: there are none, or a file has the keys.
     tickets: Option<Arc<dyn ProducesTickets>>,
     /// Taken for the time of a copy of the pointer.
     now: RwLock<Arc<ServerConfig>>,
@@ -50,22 +97,26 @@ pub fn provider() -> Arc<CryptoProvider> {
 }
 
 impl Terms {
-    /// With these certificates, which are those of `wanted`.
+    /// With what was read of the files that `wanted` names.
     ///
     /// # Errors
     /// The system has no randomness; the library takes no such configuration.
-    pub fn new(wanted: Wanted, pairs: &[Pair], provider: Arc<CryptoProvider>) -> Result<Terms, BadPair> {
-        let tickets = if wanted.tickets { Some(Ticketer::new().map_err(|error| BadPair::of(&error))?) } else { None };
-        let config = configure(&wanted, pairs, &provider, tickets.as_ref())?;
+    pub fn new(wanted: Wanted, materials: Materials<'_>, provider: Arc<CryptoProvider>) -> Result<Terms, BadPair> {
+        let tickets = if wanted.resumes() && wanted.ticket_keys.is_none() {
+            Some(Ticketer::new().map_err(|error| BadPair::of(&error))?)
+        } else {
+            None
+        };
+        let config = configure(&wanted, materials, &provider, tickets.as_ref())?;
         Ok(Terms { wanted, provider, tickets, now: RwLock::new(config) })
     }
 
-    /// From the next handshake on with these certificates. Tickets stay good.
+    /// From the next handshake on with these. Tickets stay good whose key is still there.
     ///
     /// # Errors
     /// The library takes no such configuration: all stays as it is.
-    pub fn renew(&self, pairs: &[Pair]) -> Result<(), BadPair> {
-        let config = configure(&self.wanted, pairs, &self.provider, self.tickets.as_ref())?;
+    pub fn renew(&self, materials: Materials<'_>) -> Result<(), BadPair> {
+        let config = configure(&self.wanted, materials, &self.provider, self.tickets.as_ref())?;
         *self.now.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
@@ -78,21 +129,28 @@ impl Terms {
 
 fn configure(
     wanted: &Wanted,
-    pairs: &[Pair],
+    materials: Materials<'_>,
     provider: &Arc<CryptoProvider>,
     tickets: Option<&Arc<dyn ProducesTickets>>,
 ) -> Result<Arc<ServerConfig>, BadPair> {
     let versions = if wanted.only_tls13 { vec![&TLS13] } else { vec![&TLS13, &TLS12] };
     let builder = ServerConfig::builder_with_provider(Arc::clone(provider));
     let builder = builder.with_protocol_versions(&versions).map_err(|error| BadPair::of(&error))?;
-    let names = Names::new(pairs, wanted.strict_names);
-    let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(names));
+    let names = Names::new(materials.pairs, wanted.strict_names);
+    let builder = match (&wanted.clients, materials.clients) {
+        (None, _) => builder.with_no_client_auth(),
+        (Some(_), Some(trust)) => builder.with_client_cert_verifier(Arc::clone(&trust.verifier)),
+        // Nobody may get in for that reason.
+        (Some(_), None) => return Err(BadPair::new("there is nothing to judge clients by".to_owned())),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(names));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     // Sessions live in tickets, not in a table behind a lock.
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    match tickets {
-        Some(tickets) => config.ticketer = Arc::clone(tickets),
-        None => config.send_tls13_tickets = 0,
+    match (tickets, materials.ticket_keys) {
+        (Some(tickets), _) => config.ticketer = Arc::clone(tickets),
+        (None, Some(keys)) if wanted.resumes() => config.ticketer = keys.ring(wanted.port)?,
+        _ => config.send_tls13_tickets = 0,
     }
     Ok(Arc::new(config))
 }

@@ -1,5 +1,6 @@
 //! What holds for sealed sockets, with a cipher of paper and with the library of the product.
 
+mod clients;
 mod conformance;
 mod cuts;
 mod files;
@@ -8,5 +9,6 @@ mod pairs;
 mod rustls;
 mod servers;
 mod serving;
+mod staple;
 mod subject;
 mod wire;

@@ -5,9 +5,10 @@ use std::io;
 use std::net::SocketAddr;
 
 use weir_io::{Driver, Socket};
+use weir_proxy::base::token::Token;
 use weir_proxy::ending::{ServerTlsFailure, TlsFailure};
 use weir_proxy::observe::counters::Counters;
-use weir_proxy::observe::secured::Secured;
+use weir_proxy::observe::secured::{Secured, Shown};
 use weir_tls::{Facts, Failure, Tally};
 
 use crate::start::ServerSeals;
@@ -25,6 +26,19 @@ impl<D: Driver> Worker<D> {
             Some(seal) => self.driver.connect_sealed(None, address, token, seal.cipher()),
             None => self.driver.connect(address, token),
         }
+    }
+
+    /// A client that was accepted by this listener speaks TLS, if it does.
+    pub(crate) fn sealed(&mut self, listener: u64, token: u64, socket: Socket) {
+        let Some(facts) = self.driver.take_facts(socket) else { return };
+        let told = match Token::unpack(listener) {
+            Some(Token::Listener { index }) => self.parts.plan.listeners.get(index as usize).is_some_and(|listener| {
+                let clients = listener.tls.as_ref().and_then(|tls| tls.clients.as_ref());
+                clients.is_some_and(|clients| clients.told)
+            }),
+            _ => false,
+        };
+        self.engine.client_sealed(token, secured(facts, told));
     }
 
     /// A connect has ended.
@@ -91,7 +105,10 @@ fn of_server(why: Failure) -> ServerTlsFailure {
         Failure::Expired => ServerTlsFailure::Expired,
         Failure::NotYetValid => ServerTlsFailure::NotYetValid,
         Failure::UnknownCa => ServerTlsFailure::UnknownCa,
-        Failure::BadCertificate => ServerTlsFailure::Certificate,
+        // The last three are said of clients.
+        Failure::BadCertificate | Failure::NoCertificate | Failure::Revoked | Failure::Unlisted => {
+            ServerTlsFailure::Certificate
+        }
         // Only clients ask for names, and only they have a time and a number of their own.
         Failure::UnknownName | Failure::Timeout | Failure::TooMany | Failure::Internal => ServerTlsFailure::Internal,
     }
@@ -118,16 +135,28 @@ fn failure(why: Failure) -> TlsFailure {
         Failure::Timeout => TlsFailure::Timeout,
         Failure::TooMany => TlsFailure::TooMany,
         Failure::Internal => TlsFailure::Internal,
-        // Certificates are judged by whoever connects.
-        Failure::WrongName | Failure::Expired | Failure::NotYetValid | Failure::UnknownCa | Failure::BadCertificate => {
-            TlsFailure::Internal
-        }
+        Failure::NoCertificate => TlsFailure::CertificateMissing,
+        Failure::UnknownCa => TlsFailure::CertificateUnknownCa,
+        Failure::Expired => TlsFailure::CertificateExpired,
+        Failure::NotYetValid => TlsFailure::CertificateNotYetValid,
+        Failure::Revoked => TlsFailure::CertificateRevoked,
+        Failure::Unlisted => TlsFailure::CertificateUnlisted,
+        // Names are looked for in certificates of servers.
+        Failure::BadCertificate | Failure::WrongName => TlsFailure::CertificateBad,
     }
 }
 
-/// What the machines are to know of a connection that speaks TLS.
-pub(crate) fn secured(facts: Facts) -> Secured {
-    Secured { version: facts.version, suite: facts.suite, name: facts.name, resumed: facts.resumed }
+/// What the machines are to know of a connection that speaks TLS. `told`: so are servers, of the certificate that the client has shown.
+fn secured(facts: Facts, told: bool) -> Secured {
+    let certificate = facts.certificate.as_deref();
+    Secured {
+        version: facts.version,
+        suite: facts.suite,
+        name: facts.name,
+        resumed: facts.resumed,
+        subject: certificate.and_then(weir_tls::subject_text).map(Into::into),
+        shown: certificate.filter(|_| told).map(|certificate| Box::new(Shown::new(certificate))),
+    }
 }
 
 #[cfg(test)]
@@ -153,18 +182,22 @@ mod tests {
 
     #[test]
     fn the_words_are_the_same() {
-        let mut tally = Tally { completed: 7, resumed: 3, ..Tally::default() };
-        for (at, why) in Failure::ALL.into_iter().enumerate() {
-            if TlsFailure::ALL.iter().any(|known| known.word() == why.word()) {
-                tally.failed[at] = at as u64;
-            }
-        }
-        assert_eq!(tally.failed.iter().filter(|count| **count > 0).count(), TlsFailure::ALL.len() - 1);
+        let tally = Tally { completed: 7, resumed: 3, failed: [1; Failure::ALL.len()] };
         let counters = Counters::default();
         count(&counters, &tally);
         assert_eq!((counters.tls_handshakes.get(), counters.tls_resumed.get()), (7, 3));
-        for (at, why) in Failure::ALL.into_iter().enumerate() {
-            assert_eq!(counters.tls_failures.get(why.word()), tally.failed[at], "{why:?}");
+        // Clients are not asked for names, so that this can't be of them, and counts among the rest.
+        let twice = [TlsFailure::CertificateBad.word()];
+        for why in TlsFailure::ALL {
+            let word = why.word();
+            assert_eq!(counters.tls_failures.get(word), 1 + u64::from(twice.contains(&word)), "{why:?}");
+            let here = match word.strip_prefix("client-certificate-") {
+                Some("missing") => "no-certificate",
+                Some("bad") => "bad-certificate",
+                Some(rest) => rest,
+                None => word,
+            };
+            assert!(Failure::ALL.iter().any(|known| known.word() == here && failure(*known) == why), "{why:?}");
         }
     }
 }

@@ -23,7 +23,6 @@ use crate::errands::{Errands, Open};
 use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
 use crate::start::{Sealing, ServerSeals};
-use crate::tls;
 
 /// The pool that clients are received into.
 const OF_CLIENTS: Class = Class::Small;
@@ -264,18 +263,17 @@ impl<D: Driver> Worker<D> {
 
     /// Whether a drain has come to its end, as far as this worker's clients are concerned.
     pub fn is_drained(&self) -> bool {
-        self.listeners.is_empty() && self.engine.is_drained()
+        self.listeners.is_empty() && self.engine.is_drained() && !self.driver.is_closing()
     }
 
     /// When listeners are to be closed, or looked at again: while it drains, none that a client waits at is closed.
     fn listening_until_us(&mut self) -> Option<u64> {
         let since_us = self.draining_us.filter(|_| !self.listeners.is_empty())?;
         let (now_us, driver) = (self.driver.now_us(), &mut self.driver);
-        let mut waits = |listener| driver.accept_queue(listener).is_some_and(|queue| queue.waiting > 0);
         if now_us < since_us + ACCEPTING_US {
             Some(since_us + ACCEPTING_US)
         } else if now_us < since_us + ACCEPTING_MAX_US
-            && (self.accepted || self.listeners.iter().any(|listener| waits(*listener)))
+            && (self.accepted || self.listeners.iter().any(|listener| driver.is_awaited(*listener)))
         {
             Some(now_us + ACCEPTING_LOOK_US)
         } else {
@@ -431,12 +429,10 @@ impl<D: Driver> Worker<D> {
             Event::Accepted { socket, peer } => {
                 self.accepted = true;
                 match self.engine.accepted(pack(socket), peer, self.serves(token)) {
-                    Some(token) => {
-                        self.driver.set_token(socket, token);
-                        if let Some(facts) = self.driver.take_facts(socket) {
-                            self.engine.client_sealed(token, tls::secured(facts));
-                        }
-                        self.driver.receive(socket, Receive::Many(class_of(token)));
+                    Some(client) => {
+                        self.driver.set_token(socket, client);
+                        self.sealed(token, client, socket);
+                        self.driver.receive(socket, Receive::Many(class_of(client)));
                     }
                     None => self.driver.close(socket),
                 }

@@ -5,7 +5,8 @@
 //! [`Board`]. A file that has become bad leaves the certificate in force that was read before it. Bound: two looks at
 //! metadata a certificate and look.
 
-pub(crate) mod servers;
+mod kept;
+mod servers;
 
 use std::io;
 use std::path::Path;
@@ -14,36 +15,69 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use weir_proxy::plan::{ListenerPlan, Plan, TlsPlan};
-use weir_tls::{EXPIRES_SOON_S, Files, Pair, Terms, Wanted, provider};
+use weir_config::TlsFiles;
+use weir_proxy::plan::{CertificatePlan, ListenerPlan, Plan, TlsPlan};
+use weir_tls::{
+    ClientTrust, Files, Materials, Pair, Roots, Staple, Terms, TicketKeys, Trust, Wanted, WantedOfClients, provider,
+};
 use weir_worker::{Sealing, ServerSeals};
 
 use crate::failure::Failure;
-use crate::side::stamp::Stamp;
 use crate::terminal::tell;
 
+use self::kept::{Kept, KeyFile, OcspFile, Source};
 use self::servers::Servers;
 
 /// How often files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// What the operator should know of a certificate before it is used. One that is out of time is an error: see [`check_to_run`].
+/// What the operator should know of files that TLS needs before they are used. A certificate that is out of time is an error: see
+/// [`check_to_run`].
 ///
 /// # Errors
-/// What is wrong with it or its key.
-pub(crate) fn check(certificate: &Path, key: &Path) -> Result<Vec<String>, String> {
-    let pair = read(certificate, key)?;
+/// What is wrong with them.
+pub(crate) fn check(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
     let now = now();
-    pair.out_of_time(now).map_or_else(|| Ok(pair.warnings(now)), Err)
+    match files {
+        TlsFiles::Certificate { certificate, key } => {
+            let pair = read(certificate, key)?;
+            pair.out_of_time(now).map_or_else(|| Ok(pair.warnings(now)), Err)
+        }
+        TlsFiles::Ocsp { response, certificate, key } => {
+            let misfit = Staple::read(response).map_err(|bad| bad.to_string())?.misfit(&read(certificate, key)?, now);
+            misfit.map_or_else(|| Ok(Vec::new()), Err)
+        }
+        _ => check_to_run(files),
+    }
 }
 
 /// The same for whoever is about to run: one that is out of time must not keep the others from being served.
 ///
 /// # Errors
 /// As [`check`].
-pub(crate) fn check_to_run(certificate: &Path, key: &Path) -> Result<Vec<String>, String> {
-    let (pair, now) = (read(certificate, key)?, now());
-    Ok(pair.out_of_time(now).into_iter().chain(pair.warnings(now)).collect())
+pub(crate) fn check_to_run(files: TlsFiles<'_>) -> Result<Vec<String>, String> {
+    let now = now();
+    match files {
+        TlsFiles::Certificate { certificate, key } => {
+            let pair = read(certificate, key)?;
+            Ok(pair.out_of_time(now).into_iter().chain(pair.warnings(now)).collect())
+        }
+        TlsFiles::Ocsp { response, certificate, key } => {
+            let staple = Staple::read(response).map_err(|bad| bad.to_string())?;
+            Ok(staple.misfit(&read(certificate, key)?, now).into_iter().collect())
+        }
+        TlsFiles::Authorities(path) => {
+            let trust = path.map_or(Trust::System, |path| Trust::File(path.into()));
+            Roots::read(&trust).map(|_| Vec::new()).map_err(|bad| bad.to_string())
+        }
+        TlsFiles::Clients { authorities, revocations } => {
+            let (authorities, revocations) = (authorities.into(), revocations.map(Into::into));
+            let wanted = WantedOfClients { authorities, revocations, required: true };
+            let trust = ClientTrust::read(&wanted, &provider()).map_err(|bad| bad.to_string())?;
+            Ok(trust.warnings(now))
+        }
+        TlsFiles::TicketKeys(path) => TicketKeys::read(path).map(|keys| keys.warnings()).map_err(|bad| bad.to_string()),
+    }
 }
 
 fn read(certificate: &Path, key: &Path) -> Result<Pair, String> {
@@ -57,93 +91,50 @@ fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Both files of a certificate as they were at some time; None: one is not there.
-type Stamps = [Option<Stamp>; 2];
-
-fn stamps(files: &Files) -> Stamps {
-    [&files.certificate, &files.key].map(|path| Stamp::at(path).ok())
-}
-
-/// How far a certificate is from its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Age {
-    Fine,
-    Soon,
-    Over,
-}
-
-/// A certificate that is in force, and its files.
+/// A certificate with what clients get with it.
 #[derive(Debug)]
-struct Kept {
-    pair: Pair,
-    /// Of the files that it was read from.
-    read: Stamps,
-    /// Of files that could not be used, and whether that was told.
-    bad: Option<(Stamps, bool)>,
-    /// What is wrong with the files now.
-    problem: Option<String>,
-    /// What was told of its age.
-    age: Age,
+struct Certified {
+    pair: Kept<Files>,
+    ocsp: Option<Kept<OcspFile>>,
+    /// Why clients don't get that now.
+    misfit: Option<String>,
 }
 
-impl Kept {
-    fn open(files: &Files) -> Result<Kept, String> {
-        let read = stamps(files);
-        let pair = Pair::read(files, &provider()).map_err(|bad| bad.to_string())?;
-        let mut kept = Kept { pair, read, bad: None, problem: None, age: Age::Fine };
-        kept.age = kept.age_at(now());
-        Ok(kept)
+impl Certified {
+    fn open(plan: &CertificatePlan, now: i64) -> Result<Certified, String> {
+        let files = Files { certificate: plan.certificate.clone(), key: plan.key.clone() };
+        let pair = Kept::open(files, now)?;
+        let ocsp = plan.ocsp.clone().map(|path| Kept::open(OcspFile(path), now)).transpose()?;
+        let misfit = ocsp.as_ref().and_then(|ocsp| ocsp.value.misfit(&pair.value, now));
+        Ok(Certified { pair, ocsp, misfit })
     }
 
-    fn age_at(&self, now: i64) -> Age {
-        match self.pair.not_after - now {
-            ..0 => Age::Over,
-            0..EXPIRES_SOON_S => Age::Soon,
-            _ => Age::Fine,
+    /// Whether clients are to get something else now.
+    fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) -> bool {
+        let mut is_new = self.pair.look(now, tell);
+        let Some(ocsp) = &mut self.ocsp else { return is_new };
+        is_new |= ocsp.look(now, tell);
+        let misfit = ocsp.value.misfit(&self.pair.value, now);
+        if misfit != self.misfit {
+            is_new = true;
+            misfit.iter().cloned().for_each(tell);
+            self.misfit = misfit;
         }
+        is_new
     }
 
-    /// Reads the files again if they have changed. True: it is another certificate now.
-    ///
-    /// Both files are seldom exchanged at once: what does not fit is told when it is still so at the next look.
-    fn look(&mut self, tell: &mut dyn FnMut(String)) -> bool {
-        let found = stamps(&self.pair.files);
-        if found == self.read {
-            (self.bad, self.problem) = (None, None);
-            return false;
-        }
-        let was_told = match self.bad {
-            Some((before, true)) if before == found => return false,
-            Some((before, _)) if before == found => Some(false),
-            _ => None,
-        };
-        match Pair::read(&self.pair.files, &provider()) {
-            Ok(pair) => {
-                let (file, day) = (pair.files.certificate.display(), weir_tls::day_text(pair.not_after));
-                tell(format!("read the certificate in {file} again; it expires on {day}"));
-                (self.pair, self.read, self.bad, self.problem) = (pair, found, None, None);
-                self.age = Age::Fine;
-                true
-            }
-            Err(bad) => {
-                if was_told.is_some() {
-                    tell(format!("{bad}; the certificate stays as it was before"));
-                    self.problem = Some(bad.to_string());
-                }
-                self.bad = Some((found, was_told.is_some()));
-                false
-            }
+    /// What clients get.
+    fn shown(&self) -> Pair {
+        match (&self.ocsp, &self.misfit) {
+            (Some(ocsp), None) => self.pair.value.stapled(&ocsp.value),
+            _ => self.pair.value.clone(),
         }
     }
 
-    /// Tells once when its end comes near, and when it is there.
-    fn grow_older(&mut self, now: i64, tell: &mut dyn FnMut(String)) {
-        let age = self.age_at(now);
-        if age > self.age {
-            let text = self.pair.out_of_time(now).or_else(|| self.pair.warnings(now).into_iter().next());
-            text.into_iter().for_each(tell);
-        }
-        self.age = age;
+    /// The file of the OCSP response, for the board.
+    fn ocsp_shown(&self) -> Option<FileShown> {
+        let shown = files_of(self.ocsp.as_ref()?).next()?;
+        Some(FileShown { problem: shown.problem.or_else(|| self.misfit.clone()), ..shown })
     }
 }
 
@@ -151,7 +142,11 @@ impl Kept {
 #[derive(Debug)]
 struct Listener {
     terms: Arc<Terms>,
-    kept: Vec<Kept>,
+    kept: Vec<Certified>,
+    /// What its clients are judged by.
+    clients: Option<Kept<WantedOfClients>>,
+    /// What tickets are sealed with, when a file has it.
+    ticket_keys: Option<Kept<KeyFile>>,
 }
 
 /// A certificate as status and metrics show it.
@@ -167,36 +162,65 @@ pub(crate) struct Shown {
     pub(crate) problem: Option<String>,
 }
 
+/// Another file that TLS needs, as status and metrics show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileShown {
+    pub(crate) file: String,
+    /// Why it as it is now, or one that belongs to it, is not what is in force.
+    pub(crate) problem: Option<String>,
+}
+
 /// What is in force, for whoever looks.
 #[derive(Debug, Default)]
-pub(crate) struct Board(Mutex<Vec<Shown>>);
+pub(crate) struct Board(Mutex<(Vec<Shown>, Vec<FileShown>)>);
 
 impl Board {
-    /// Each file once, in the order of the configuration.
+    /// Each certificate once, in the order of the configuration.
     pub(crate) fn shown(&self) -> Vec<Shown> {
-        self.lock().clone()
+        self.lock().0.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Shown>> {
+    /// Each other file once, in the order of the configuration.
+    pub(crate) fn files(&self) -> Vec<FileShown> {
+        self.lock().1.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Vec<Shown>, Vec<FileShown>)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, listeners: &[Listener], upstreams: &[Servers]) {
         let mut all: Vec<Shown> = Vec::new();
         let shown = upstreams.iter().filter_map(|upstream| upstream.shown.as_ref());
-        for kept in listeners.iter().flat_map(|listener| &listener.kept).chain(shown) {
+        let certified = || listeners.iter().flat_map(|listener| &listener.kept);
+        for kept in certified().map(|certified| &certified.pair).chain(shown) {
             let shown = Shown {
-                file: kept.pair.files.certificate.display().to_string(),
-                names: kept.pair.names.iter().map(ToString::to_string).collect(),
-                not_after: kept.pair.not_after,
+                file: kept.source.certificate.display().to_string(),
+                names: kept.value.names.iter().map(ToString::to_string).collect(),
+                not_after: kept.value.not_after,
                 problem: kept.problem.clone(),
             };
             if !all.iter().any(|other| other.file == shown.file) {
                 all.push(shown);
             }
         }
-        *self.lock() = all;
+        let of_clients = listeners.iter().filter_map(|listener| listener.clients.as_ref()).flat_map(files_of);
+        let of_tickets = listeners.iter().filter_map(|listener| listener.ticket_keys.as_ref()).flat_map(files_of);
+        let of_listeners = certified().filter_map(Certified::ocsp_shown).chain(of_clients).chain(of_tickets);
+        let mut files: Vec<FileShown> = Vec::new();
+        for shown in of_listeners.chain(upstreams.iter().flat_map(|upstream| files_of(&upstream.roots))) {
+            if !files.iter().any(|other| other.file == shown.file) {
+                files.push(shown);
+            }
+        }
+        *self.lock() = (all, files);
     }
+}
+
+fn files_of<S: Source>(kept: &Kept<S>) -> impl Iterator<Item = FileShown> {
+    let problem = &kept.problem;
+    let shown = |path: &Path| FileShown { file: path.display().to_string(), problem: problem.clone() };
+    kept.source.files().into_iter().map(shown)
 }
 
 /// Certificates that were read, before anything runs.
@@ -225,12 +249,13 @@ pub(crate) struct Watch {
 /// One is bad: a matter of configuration.
 pub(crate) fn open(plan: &Plan) -> Result<Certificates, Failure> {
     let mut all = Certificates::default();
-    for ListenerPlan { tls, .. } in &plan.listeners {
+    for ListenerPlan { tls, address, .. } in &plan.listeners {
         let Some(tls) = tls else {
             all.seals.push(None);
             continue;
         };
-        let listener = Listener::open(tls).map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?;
+        let listener =
+            Listener::open(tls, address.port()).map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?;
         let seal = Arc::clone(&listener.terms);
         all.seals.push(Some(Sealing { seal, handshake_timeout_us: tls.handshake_timeout_us }));
         all.listeners.push(listener);
@@ -249,32 +274,63 @@ pub(crate) fn open(plan: &Plan) -> Result<Certificates, Failure> {
 }
 
 impl Listener {
-    fn open(tls: &TlsPlan) -> Result<Listener, String> {
-        let files = |plan: &weir_proxy::plan::CertificatePlan| Files {
-            certificate: plan.certificate.clone(),
-            key: plan.key.clone(),
+    fn open(tls: &TlsPlan, port: u16) -> Result<Listener, String> {
+        let now = now();
+        let kept = tls.certificates.iter().map(|plan| Certified::open(plan, now)).collect::<Result<Vec<_>, _>>()?;
+        let files = kept.iter().map(|certified| certified.pair.source.clone()).collect();
+        let clients = tls.clients.as_ref().map(|plan| WantedOfClients {
+            authorities: plan.authorities.clone(),
+            revocations: plan.revocations.clone(),
+            required: plan.required,
+        });
+        let judged = clients.clone().map(|wanted| Kept::open(wanted, now)).transpose()?;
+        let ticket_keys = tls.ticket_keys.clone().map(|path| Kept::open(KeyFile(path), now)).transpose()?;
+        let wanted = Wanted {
+            files,
+            only_tls13: tls.only_tls13,
+            strict_names: tls.strict_sni,
+            tickets: tls.tickets,
+            clients,
+            ticket_keys: tls.ticket_keys.clone(),
+            port,
         };
-        let files: Vec<Files> = tls.certificates.iter().map(files).collect();
-        let kept = files.iter().map(Kept::open).collect::<Result<Vec<_>, _>>()?;
-        let wanted = Wanted { files, only_tls13: tls.only_tls13, strict_names: tls.strict_sni, tickets: tls.tickets };
-        let pairs: Vec<Pair> = kept.iter().map(|kept| kept.pair.clone()).collect();
-        let terms = Terms::new(wanted, &pairs, provider()).map_err(|bad| bad.to_string())?;
-        Ok(Listener { terms: Arc::new(terms), kept })
+        let pairs = pairs(&kept);
+        let materials = materials(&pairs, judged.as_ref(), ticket_keys.as_ref());
+        let terms = Terms::new(wanted, materials, provider()).map_err(|bad| bad.to_string())?;
+        Ok(Listener { terms: Arc::new(terms), kept, clients: judged, ticket_keys })
     }
 
     fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) {
         let mut is_new = false;
         for kept in &mut self.kept {
-            is_new |= kept.look(tell);
-            kept.grow_older(now, tell);
+            is_new |= kept.look(now, tell);
+        }
+        if let Some(kept) = &mut self.clients {
+            is_new |= kept.look(now, tell);
+        }
+        if let Some(kept) = &mut self.ticket_keys {
+            is_new |= kept.look(now, tell);
         }
         if is_new {
-            let pairs: Vec<Pair> = self.kept.iter().map(|kept| kept.pair.clone()).collect();
-            if let Err(bad) = self.terms.renew(&pairs) {
-                tell(format!("{bad}; certificates stay as they were before"));
+            let pairs = pairs(&self.kept);
+            let materials = materials(&pairs, self.clients.as_ref(), self.ticket_keys.as_ref());
+            if let Err(bad) = self.terms.renew(materials) {
+                tell(format!("{bad}; TLS with clients stays as it was before"));
             }
         }
     }
+}
+
+fn pairs(kept: &[Certified]) -> Vec<Pair> {
+    kept.iter().map(Certified::shown).collect()
+}
+
+fn materials<'a>(
+    pairs: &'a [Pair],
+    clients: Option<&'a Kept<WantedOfClients>>,
+    ticket_keys: Option<&'a Kept<KeyFile>>,
+) -> Materials<'a> {
+    Materials { pairs, clients: clients.map(|kept| &kept.value), ticket_keys: ticket_keys.map(|kept| &kept.value) }
 }
 
 impl Certificates {

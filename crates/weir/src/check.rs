@@ -8,11 +8,7 @@ use crate::failure::Failure;
 use crate::{certificates, side, terminal};
 
 /// Who looks into the files that a configuration names.
-const EXPERTS: Experts<'static> = Experts {
-    users: &side::users::check,
-    certificates: &certificates::check,
-    authorities: &certificates::servers::check,
-};
+const EXPERTS: Experts<'static> = Experts { users: &side::users::check, tls: &certificates::check };
 
 /// Does the verb.
 ///

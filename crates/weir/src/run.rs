@@ -35,11 +35,7 @@ const BIND_EVERY: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Who looks into files for whoever runs.
-pub(crate) const EXPERTS: Experts<'static> = Experts {
-    users: &side::users::check,
-    certificates: &certificates::check_to_run,
-    authorities: &certificates::servers::check,
-};
+pub(crate) const EXPERTS: Experts<'static> = Experts { users: &side::users::check, tls: &certificates::check_to_run };
 
 /// What a running proxy reacts to.
 const SIGNALS: [i32; 6] = [SIGTERM, SIGQUIT, SIGINT, SIGUSR1, SIGHUP, SIGUSR2];

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use kit::tls::{Files, bridge, certificate, config, connection, handshake};
+use kit::tls_servers::{ca, list, response, signed};
 use kit::{
     Behaviour, Client, DEADLINE, Gone, Honest, Io, Link, Scratch, Server, Weir, app, eventually, free_port, nonce,
     on_both_drivers, pattern, run,
@@ -28,6 +29,10 @@ on_both_drivers!(
     sessions_resume_on_their_listener_only,
     certificates_are_exchanged_under_load,
     a_handshake_that_is_under_way_survives_the_drain,
+    who_waits_is_told_in_the_drain_and_who_is_silent_is_not_waited_for,
+    clients_show_who_they_are,
+    sessions_resume_with_any_weir_that_has_the_keys,
+    clients_get_the_ocsp_response_of_the_file,
 );
 
 /// A listener that speaks TLS with these certificates.
@@ -362,6 +367,88 @@ fn sessions_resume_on_their_listener_only(io: Io) {
     server.finish();
 }
 
+fn sessions_resume_with_any_weir_that_has_the_keys(io: Io) {
+    let (server, scratch, port) = (Server::start(Honest), Scratch::new(), free_port());
+    let (files, keys) = (certificate(&scratch, "ec", &["a.test"], 9), scratch.path("keys"));
+    let line = |number: &str| "A".repeat(104) + number + "=\n";
+    std::fs::write(&keys, [line("AAA"), line("AAE")].concat()).expect("a writable directory");
+    let [one, other] = [1, 2].map(|host| SocketAddr::from(([127, 0, 0, host], port)));
+    let elsewhere = free();
+    let options = format!("ticket-keys=\"{}\"", keys.display());
+    let row = |address| listen(address, &options, &[&files]);
+    let first = Weir::start(io, 1, &format!("{}{}{}", row(one), row(elsewhere), app(&server, 1, "")));
+    let second = Weir::start(io, 1, &format!("{}{}", row(other), app(&server, 1, "")));
+    for version in ["-tls1_2", "-tls1_3"] {
+        let session = scratch.path(&format!("session{version}")).display().to_string();
+        let reused = |address, how: &str| {
+            let said = s_client(address, &[version, how, &session]);
+            assert!(said.contains("HTTP/1.1 200 OK"), "{said}");
+            said.contains("\nReused, ")
+        };
+        assert!(!reused(one, "-sess_out"));
+        assert!(reused(one, "-sess_in") && reused(other, "-sess_in"), "{version}");
+        assert!(!reused(elsewhere, "-sess_in"), "{version}: another port");
+    }
+    // A file that breaks changes nothing, and is told; one with other keys ends what was.
+    let session = scratch.path("session-tls1_3").display().to_string();
+    let reused = || s_client(other, &["-tls1_3", "-sess_in", &session]).contains("\nReused, ");
+    std::fs::write(&keys, "nonsense").expect("a writable directory");
+    eventually("the problem", || status(&second)["tls_files"][0]["problem"].is_string());
+    let text = second.answer(&["status"]);
+    assert!(text.contains("is no key: 80 bytes in base64") && text.contains("what was before is in force"), "{text}");
+    assert!(reused() && !second.said().contains("nonsense"));
+    std::fs::write(&keys, line("AAI")).expect("a writable directory");
+    eventually("the new key", || !reused());
+    first.stop();
+    second.stop();
+    server.finish();
+}
+
+/// A listener whose clients get this OCSP response.
+fn with_response(address: SocketAddr, files: &Files, response: &std::path::Path) -> String {
+    let row = files.row().replace('\n', &format!(" ocsp=\"{}\"\n", response.display()));
+    format!("listen \"{address}\" {{\n tls {{\n{row}}}\n}}\n")
+}
+
+fn clients_get_the_ocsp_response_of_the_file(io: Io) {
+    let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
+    let ca = ca(&scratch, "ca");
+    let [one, other] = ["one", "other"].map(|stem| signed(&scratch, &ca, stem, "DNS:a.test,IP:127.0.0.1", 90));
+    let [good, others] = [("good", &one), ("others", &other)].map(|(stem, files)| response(&scratch, &ca, files, stem));
+    let used = scratch.path("used");
+    std::fs::copy(&good, &used).expect("a writable directory");
+    let rest = "upstream \"app\" { server \"127.0.0.1:1\"; }\nroute { proxy \"app\"; }\n";
+    for (path, code, text) in
+        [(&used, 0, ""), (&others, 78, "is not about the certificate"), (&one.key, 78, "has no OCSP response (DER)")]
+    {
+        let (found, said) = checked(&format!("{}{rest}", with_response(address, &one, path)), &scratch);
+        assert!(found == Some(code) && said.contains(text) && said.is_empty() == text.is_empty(), "{said}");
+    }
+    let weir = Weir::start(io, 1, &format!("{}{}", with_response(address, &one, &used), app(&server, 1, "")));
+    let trusted = ca.certificate.display().to_string();
+    let said = |version: &str| s_client(address, &["-status", "-CAfile", &trusted, version]);
+    let is_there = || said("-tls1_3").contains("OCSP Response Status: successful");
+    for version in ["-tls1_2", "-tls1_3"] {
+        let said = said(version);
+        assert!(said.contains("OCSP Response Status: successful") && said.contains("Cert Status: good"), "{said}");
+        assert!(said.contains("HTTP/1.1 200 OK"), "{said}");
+    }
+    let problem = || status(&weir)["tls_files"][0]["problem"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(problem(), "");
+    // One that breaks changes nothing; one about another certificate is not shown with this one, which stays in force.
+    std::fs::write(&used, "nonsense").expect("a writable directory");
+    eventually("the first problem", || problem().contains("no OCSP response"));
+    assert!(is_there());
+    std::fs::copy(&others, &used).expect("a writable directory");
+    eventually("the second problem", || problem().contains("is not about the certificate"));
+    eventually("none", || said("-tls1_3").contains("OCSP response: no response sent"));
+    assert!(said("-tls1_3").contains("HTTP/1.1 200 OK"));
+    std::fs::copy(&good, &used).expect("a writable directory");
+    eventually("the right one", || is_there() && problem().is_empty());
+    weir.stop();
+    server.finish();
+}
+
 fn certificates_are_exchanged_under_load(io: Io) {
     let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
     let [used, other, third] = [1, 2, 3].map(|days| certificate(&scratch, "ec", &["a.test"], days));
@@ -427,6 +514,110 @@ fn a_handshake_that_is_under_way_survives_the_drain(io: Io) {
     server.finish();
 }
 
+fn who_waits_is_told_in_the_drain_and_who_is_silent_is_not_waited_for(io: Io) {
+    let (server, scratch, address) = (Server::start(Honest), Scratch::new(), free());
+    let files = certificate(&scratch, "ec", &["a.test"], 9);
+    let mut weir = Weir::start(io, 2, &format!("{}{}", listen(address, "", &[&files]), app(&server, 1, "")));
+    let mut silent = TcpStream::connect(address).expect("weir accepts");
+    let mut waiting: Vec<_> = (0..4)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).expect("weir accepts");
+            stream.set_read_timeout(Some(DEADLINE)).expect("a socket option");
+            let mut tls = connection(&config(), "a.test");
+            let mut both = rustls::Stream::new(&mut tls, &mut stream);
+            both.write_all(b"GET /?n=00000000 HTTP/1.1\r\nHost: a\r\n\r\n").expect("open");
+            assert!(both.read(&mut [0; 12]).is_ok_and(|count| count == 12), "an answer");
+            (tls, stream)
+        })
+        .collect();
+    weir.signal("TERM");
+    for (tls, stream) in &mut waiting {
+        // Without a close_notify that is an error.
+        rustls::Stream::new(tls, stream).read_to_end(&mut Vec::new()).expect("a close_notify");
+    }
+    assert_eq!((weir.wait().code(), rest(&mut silent)), (Some(0), Vec::new()));
+    server.finish();
+}
+
+/// A certificate without its lines of PEM.
+fn base64_of(files: &Files) -> String {
+    let text = std::fs::read_to_string(&files.certificate).expect("our file");
+    text.lines().filter(|line| !line.starts_with("-----")).collect()
+}
+
+fn clients_show_who_they_are(io: Io) {
+    let (server, scratch, [must, may]) = (Server::start(Honest), Scratch::new(), [free(), free()]);
+    let (own, other) = (ca(&scratch, "partners"), ca(&scratch, "others"));
+    let of = |stem: &str, ca: &Files, days| signed(&scratch, ca, stem, "DNS:client.test", days);
+    let [good, late, bad] = [("good", 9), ("late", -1), ("bad", 9)].map(|(stem, days)| of(stem, &own, days));
+    let (strange, files) = (of("strange", &other, 9), certificate(&scratch, "ec", &["a.test"], 9));
+    let (crl, log) = (list(&scratch, &own, "crl", &[]), scratch.path("log"));
+    let by = |how: &str| format!("client-auth={how} client-ca=\"{}\"", own.certificate.display());
+    let require = format!("{} client-crl=\"{}\" client-cert-field=#true", by("require"), crl.display());
+    let listeners = [listen(must, &require, &[&files]), listen(may, &by("optional"), &[&files])].concat();
+    let log_row = format!("access-log \"{}\" format=\"$status $tls_client_subject\"\n", log.display());
+    let weir = Weir::start(io, 1, &format!("{listeners}{log_row}{}", app(&server, 1, "")));
+    let trusted = files.certificate.display().to_string();
+    let ask = |address: SocketAddr, shown: Option<&Files>, version: &str| {
+        let url = format!("https://{address}/?n=00000000");
+        let fixed = [
+            "--cacert",
+            &trusted,
+            "--tls-max",
+            version,
+            "-H",
+            "client-cert: :AA==:",
+            "-H",
+            "Client-Cert-Chain: x",
+            &url,
+        ];
+        let shown = shown.map(|files| [&files.certificate, &files.key].map(|path| path.display().to_string()));
+        match &shown {
+            Some([certificate, key]) => curl(&[&fixed[..], &["--cert", certificate, "--key", key]].concat()),
+            None => curl(&fixed),
+        }
+    };
+    let refused = |word: &str| total(&weir, "tls_failures", &format!("client-certificate-{word}"));
+    for version in ["1.2", "1.3"] {
+        assert!(ask(must, Some(&good), version).expect("an answer").starts_with("200 "));
+        assert!(ask(may, None, version).expect("an answer").starts_with("200 "));
+        assert!(ask(may, Some(&good), version).expect("an answer").starts_with("200 "));
+        for (address, shown) in [(must, None), (must, Some(&late)), (must, Some(&strange)), (may, Some(&strange))] {
+            ask(address, shown, version).expect_err("a refusal");
+        }
+    }
+    let refusal = ask(must, None, "1.3").expect_err("a refusal");
+    assert!(refusal.contains("certificate required"), "{refusal}");
+    assert_eq!(["missing", "expired", "unknown-ca", "bad"].map(refused), [3, 2, 4, 0]);
+    // Whoever has no TLS says nothing of certificates either.
+    let mut plain = Client::connect(weir.address);
+    plain.request("GET", "/?n=00000000", "Client-Cert: :AA==:\r\n", b"");
+    assert_eq!(plain.reply().status, 200);
+    // What was good is revoked, and stays so when the file breaks.
+    assert!(ask(must, Some(&bad), "1.3").is_ok());
+    std::fs::rename(list(&scratch, &own, "newer", &[&bad]), &crl).expect("a writable directory");
+    eventually("the newer list", || ask(must, Some(&bad), "1.3").is_err());
+    assert_eq!(refused("revoked"), 1);
+    std::fs::write(&crl, "nonsense").expect("a writable directory");
+    eventually("the problem", || status(&weir)["tls_files"][1]["problem"].is_string());
+    let text = weir.answer(&["status"]);
+    assert!(text.contains("has no revocation list in PEM") && text.contains("what was before is in force"), "{text}");
+    assert!(ask(must, Some(&bad), "1.3").is_err() && ask(must, Some(&good), "1.3").is_ok());
+    assert_eq!(total(&weir, "tls_resumed", ""), 0);
+    weir.stop();
+    let requests = server.finish().requests;
+    let shown = |field: &str| requests.iter().map(|(_, request)| request.fields.first(field)).collect::<Vec<_>>();
+    let [good_field, bad_field] = [&good, &bad].map(|files| format!(":{}:", base64_of(files)));
+    let told = shown("client-cert");
+    let one = [Some(good_field.as_str()), None, None];
+    assert_eq!(told[..7], [&one[..], &one, &[None]].concat());
+    let revoked = told[7..].iter().take_while(|value| **value == Some(bad_field.as_str())).count();
+    assert!(revoked > 0 && told[7 + revoked..] == [Some(good_field.as_str())], "{told:?}");
+    assert!(shown("client-cert-chain").iter().all(Option::is_none));
+    let text = std::fs::read_to_string(log).expect("a log");
+    assert_eq!(text.lines().take(3).collect::<Vec<_>>(), ["200 CN=leaf", "200 -", "200 CN=leaf"]);
+}
+
 /// What `weir check` says of certificates: the code, and the text.
 fn checked(text: &str, scratch: &Scratch) -> (Option<i32>, String) {
     let file = scratch.write("weir.kdl", text.as_bytes());
@@ -460,6 +651,33 @@ fn weir_check_finds_what_is_wrong_with_certificates() {
     std::fs::set_permissions(&good.key, std::fs::Permissions::from_mode(0o644)).expect("our file");
     let (found, said) = checked(&format!("{}{rest}", listen(address, "", &[&good])), &scratch);
     assert!(found == Some(0) && said.contains("everybody on this host may read the key"), "{said}");
+}
+
+#[test]
+fn weir_check_looks_into_what_clients_are_judged_by() {
+    let (scratch, address) = (Scratch::new(), free());
+    let files = certificate(&scratch, "ec", &["a.test"], 90);
+    let (own, other) = (ca(&scratch, "own"), ca(&scratch, "other"));
+    let [crl, others] =
+        [("a", &own), ("b", &other)].map(|(stem, ca)| list(&scratch, ca, stem, &[]).display().to_string());
+    let authorities = format!("client-ca=\"{}\"", own.certificate.display());
+    let rest = "upstream \"app\" { server \"127.0.0.1:1\"; }\nroute { proxy \"app\"; }\n";
+    for (options, code, text) in [
+        (format!("client-auth=require {authorities}"), 0, ""),
+        (format!("client-auth=require {authorities} client-crl=\"{crl}\""), 0, ""),
+        (format!("client-auth=require {authorities} client-crl=\"{others}\""), 0, "is of the CA `CN=own`"),
+        (
+            format!("client-auth=require {authorities} client-crl=\"{}\"", files.key.display()),
+            78,
+            "has no revocation list",
+        ),
+        (format!("client-auth=optional client-ca=\"{crl}\""), 78, "has no certificate in PEM"),
+        (authorities, 0, "`client-ca` has no effect"),
+    ] {
+        let (found, said) = checked(&format!("{}{rest}", listen(address, &options, &[&files])), &scratch);
+        assert_eq!(found, Some(code), "{said}");
+        assert!(said.contains(text) && said.is_empty() == text.is_empty(), "{options}: {said}");
+    }
 }
 
 #[test]

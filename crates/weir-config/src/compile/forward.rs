@@ -82,7 +82,7 @@ impl Compiler<'_> {
         let path = Some(block.text("users")).filter(|path| !path.is_empty())?;
         let place = block.place("users");
         if let Some(bytes) = self.file(path, &place) {
-            match (self.world.users)(path.as_ref(), &bytes) {
+            match (self.world.experts.users)(path.as_ref(), &bytes) {
                 Ok(0) => {
                     let problem = Problem::new("no-users", &place, format!("`{path}` has no users: nobody may pass"));
                     self.warnings.push(problem.help(format!("weir passwd {path} NAME")));

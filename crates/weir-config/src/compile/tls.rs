@@ -1,16 +1,17 @@
 //! `tls` of a listener and of an upstream, compiled. What is in the files is looked at now, by whoever knows certificates, and again when they are used.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use weir_proxy::plan::{CertificatePlan, ServerTlsPlan, TlsPlan, TrustPlan};
+use weir_proxy::plan::{CertificatePlan, ClientCertificatesPlan, ServerTlsPlan, Serves, TlsPlan, TrustPlan};
 
 use super::{BLOCKS_MAX, Compiler};
+use crate::TlsFiles;
 use crate::check::Checked;
 use crate::problem::{Problem, Span};
 
 impl Compiler<'_> {
     /// How the clients of a listener speak TLS.
-    pub(super) fn tls(&mut self, listen: &Checked) -> Option<TlsPlan> {
+    pub(super) fn tls(&mut self, listen: &Checked, serves: Serves) -> Option<TlsPlan> {
         let block = listen.all("tls").next()?;
         if let Some(second) = listen.all("tls").nth(1) {
             let problem = Problem::new("conflict", &second.span, "there is more than one `tls` in this `listen`");
@@ -29,27 +30,95 @@ impl Compiler<'_> {
             let problem = Problem::new("missing-value", &block.span, "`tls` has no `certificate`");
             self.push(problem.help("certificate \"/etc/weir/example.pem\" key=\"/etc/weir/example.key\""));
         }
+        let clients = self.client_certificates(block, serves);
         Some(TlsPlan {
             certificates,
             only_tls13: block.word("min-version") == "1.3",
             strict_sni: block.flag("strict-sni"),
-            tickets: block.flag("tickets"),
+            tickets: clients.is_none() && block.flag("tickets"),
+            ticket_keys: self.ticket_keys(block),
+            clients,
             handshake_timeout_us: block.number("handshake-timeout"),
+        })
+    }
+
+    /// The keys of tickets, if a file has them.
+    fn ticket_keys(&mut self, block: &Checked) -> Option<PathBuf> {
+        let place = block.place("ticket-keys");
+        let path =
+            Some(block.text_or_word("ticket-keys")).filter(|path| !matches!(*path, "auto" | "")).map(Path::new)?;
+        let why = [
+            (!block.flag("tickets"), "with `tickets=#false`"),
+            (block.word("client-auth") != "off", "where clients show certificates"),
+        ];
+        if let Some((_, why)) = why.into_iter().find(|(is_so, _)| *is_so) {
+            let message = format!("`ticket-keys` has no effect: there are no tickets {why}");
+            self.warnings.push(Problem::new("no-effect", &place, message));
+            return None;
+        }
+        let verdict = (self.world.experts.tls)(TlsFiles::TicketKeys(path));
+        self.judged(verdict, &place);
+        Some(path.into())
+    }
+
+    /// Whether the clients of a listener show certificates, and what becomes of these.
+    fn client_certificates(&mut self, block: &Checked, serves: Serves) -> Option<ClientCertificatesPlan> {
+        let given = |name: &str| Some(block.text(name)).filter(|text| !text.is_empty());
+        let (authorities, revocations) = (given("client-ca"), given("client-crl").map(Path::new));
+        let told = block.flag("client-cert-field");
+        if block.word("client-auth") == "off" {
+            let idle = [("client-ca", authorities.is_some()), ("client-crl", revocations.is_some())];
+            for (name, _) in idle.into_iter().chain([("client-cert-field", told)]).filter(|(_, is_there)| *is_there) {
+                let message = format!("`{name}` has no effect: clients are not asked for certificates");
+                let help = "client-auth \"require\", or \"optional\", asks for them";
+                self.warnings.push(Problem::new("no-effect", &block.place(name), message).help(help));
+            }
+            return None;
+        }
+        if told && serves == Serves::Forward {
+            let message =
+                "`client-cert-field` is not for clients of the forward proxy: destinations learn nothing of them";
+            self.push(Problem::new("conflict", &block.place("client-cert-field"), message).help("leave it out"));
+        }
+        let Some(authorities) = authorities.map(Path::new) else {
+            // A path that was wrong has been reported.
+            if block.chosen("client-ca").is_none() {
+                let message = "`client-auth` needs `client-ca`: the CAs that may have signed certificates of clients";
+                let problem = Problem::new("missing-value", &block.place("client-auth"), message);
+                self.push(problem.help("client-ca \"/etc/weir/partners.pem\""));
+            }
+            return None;
+        };
+        let verdict = (self.world.experts.tls)(TlsFiles::Clients { authorities, revocations });
+        self.judged(verdict, &block.place("client-ca"));
+        Some(ClientCertificatesPlan {
+            authorities: authorities.into(),
+            revocations: revocations.map(Into::into),
+            required: block.word("client-auth") == "require",
+            told,
         })
     }
 
     fn certificate(&mut self, block: &Checked) -> CertificatePlan {
         let file = block.text("file");
-        self.pair(file, block.text("key"), &block.place("file"))
+        let mut plan = self.pair(file, block.text("key"), &block.place("file"));
+        let ocsp = Some(block.text("ocsp")).filter(|path| !path.is_empty()).map(Path::new);
+        if let (Some(response), CertificatePlan { certificate, key, .. }) = (ocsp, &plan) {
+            let verdict = (self.world.experts.tls)(TlsFiles::Ocsp { response, certificate, key });
+            self.judged(verdict, &block.place("ocsp"));
+        }
+        plan.ocsp = ocsp.map(Into::into);
+        plan
     }
 
     /// A certificate with its key, which is in the same file when none is named.
     fn pair(&mut self, file: &str, key: &str, place: &Span) -> CertificatePlan {
         let key = if key.is_empty() { file } else { key };
-        let plan = CertificatePlan { certificate: file.into(), key: key.into() };
+        let plan = CertificatePlan { certificate: file.into(), key: key.into(), ocsp: None };
         // A path that was wrong has been reported.
         if !file.is_empty() {
-            let verdict = (self.world.certificates)(&plan.certificate, &plan.key);
+            let CertificatePlan { certificate, key, .. } = &plan;
+            let verdict = (self.world.experts.tls)(TlsFiles::Certificate { certificate, key });
             self.judged(verdict, place);
         }
         plan
@@ -105,7 +174,7 @@ impl Compiler<'_> {
         };
         // A path that was wrong has been reported.
         if path.is_some() || block.text_or_word("ca") == "system" {
-            let verdict = (self.world.authorities)(path);
+            let verdict = (self.world.experts.tls)(TlsFiles::Authorities(path));
             self.judged(verdict, &block.place("ca"));
         }
         trust

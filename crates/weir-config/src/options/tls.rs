@@ -24,7 +24,37 @@ pub(super) const TLS: Block = Block {
             "tickets",
             Kind::Flag,
             Default::Is("#true"),
-            "Clients may resume a session for 12 hours, which is cheaper.",
+            "Clients may resume a session for 12 hours, which is cheaper. With `client-auth` they never do.",
+        ),
+        row(
+            "ticket-keys",
+            Kind::Or("auto", &Kind::Text("a path", texts::forward::file)),
+            Default::Is("auto"),
+            "Keys that tickets are sealed with, for several weirs whose clients resume sessions with any of them at the same port: a key a line, 80 bytes in base64, the newest last. The last three open tickets, the last but one seals them. Read again when it changes. `auto`: keys of this process alone, new every 6 hours.",
+        ),
+        row(
+            "client-auth",
+            Kind::Word(&["off", "optional", "require"]),
+            Default::Is("off"),
+            "Whether clients show a certificate. What they show must be good; with `require` who shows none is refused, too.",
+        ),
+        row(
+            "client-ca",
+            Kind::Text("a path", texts::forward::file),
+            Default::Absent,
+            "Who may have signed certificates of clients: certificates of CAs in PEM. With `client-auth` it must be there. Read again when it changes.",
+        ),
+        row(
+            "client-crl",
+            Kind::Text("a path", texts::forward::file),
+            Default::Absent,
+            "Which certificates of clients were revoked: lists (CRL) in PEM, or one in DER. Then every CA in a client's chain must have one that is in time. Read again when it changes. Without this option nobody looks.",
+        ),
+        row(
+            "client-cert-field",
+            Kind::Flag,
+            Default::Is("#false"),
+            "Tell servers the certificate that a client has shown, in `Client-Cert` (RFC 9440). What clients of any address say in this field and in `Client-Cert-Chain` is removed then.",
         ),
         row(
             "handshake-timeout",
@@ -86,12 +116,20 @@ const CERTIFICATE: Block = Block {
         Default::Required,
         "The chain in PEM, the certificate itself first.",
     )],
-    options: &[row(
-        "key",
-        Kind::Text("a path", texts::forward::file),
-        Default::Absent,
-        "The private key in PEM, not encrypted. Without this option it is in `file`.",
-    )],
+    options: &[
+        row(
+            "key",
+            Kind::Text("a path", texts::forward::file),
+            Default::Absent,
+            "The private key in PEM, not encrypted. Without this option it is in `file`.",
+        ),
+        row(
+            "ocsp",
+            Kind::Text("a path", texts::forward::file),
+            Default::Absent,
+            "An OCSP response in DER, which clients get with the certificate while it is about it and in time. Read again when it changes; weir fetches none.",
+        ),
+    ],
     repeats: true,
     ..BLOCK
 };

@@ -21,7 +21,7 @@ use crate::forward::state::ForwardState;
 use crate::placement::balance::{Key, Method, hash_key};
 use crate::placement::cookie;
 use crate::plan::{ClientPlan, Plan};
-use crate::request::outgoing::Outgoing;
+use crate::request::outgoing::{From, Outgoing};
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 use crate::retry::poison::Verdict;
 
@@ -95,11 +95,12 @@ impl Asks {
             ask.bound = sticky.server(fields, bytes).unwrap_or(NOBODY);
             ask.traits = ask.traits.with(RequestFlags::BOUND, ask.bound != NOBODY && !sticky.allow_failover);
         }
-        let sealed = answers.conns.at(session).flags.sealed;
         let private = private_of(&mut answers.conns, slot, upstream, cx);
         let isolated = verdict != Verdict::Free;
         let echo = ask.echo;
-        let asked = to.ask(&mut ask, isolated, private, |out| request.write(out, peer, sealed, &echo), cx);
+        let client = answers.conns.at(session);
+        let from = From { peer, sealed: client.flags.sealed, shown: client.shown.as_deref() };
+        let asked = to.ask(&mut ask, isolated, private, |out| request.write(out, from, &echo), cx);
         let is_here = matches!(asked, Asked::Here(Some(_)));
         on_asked(answers, &ask, asked, cx);
         if is_here && ask.traits.has(RequestFlags::STREAMING) {

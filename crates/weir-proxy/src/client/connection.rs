@@ -17,6 +17,7 @@ use crate::cross::relay::Relay;
 use crate::cross::retry_copy::RetryCopy;
 use crate::forward::state::ForwardState;
 use crate::observe::accounting::Account;
+use crate::observe::secured::Shown;
 use crate::plan::{ClientPlan, Plan};
 use crate::request::pending_request::{ClientName, LinkId};
 
@@ -63,6 +64,8 @@ pub(crate) struct ClientConn {
     pub paused: Option<Box<Paused>>,
     /// What it is as a client of the forward proxy.
     pub proxied: Option<Box<ForwardState>>,
+    /// The certificate that it has shown, where servers are told.
+    pub shown: Option<Box<Shown>>,
     /// A tunnel whose bytes the driver moves.
     pub relay: Option<Box<Relay>>,
     /// Where it is in reading: see [`ClientConn::read_as`].
@@ -249,6 +252,7 @@ impl ClientConn {
             stash: None,
             paused: None,
             proxied: None,
+            shown: None,
             relay: None,
             reading: Reading::Head,
             flags: Flags::default(),

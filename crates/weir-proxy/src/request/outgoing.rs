@@ -8,9 +8,20 @@ use std::net::IpAddr;
 use weir_http::{Fields, Forwarded, Framing, Method, RequestBody, RequestEdits, RequestHead};
 
 use crate::base::stamp::Stamp;
+use crate::observe::secured::Shown;
 use crate::plan::{ClientPlan, Pool, UpstreamPlan};
 use crate::request::line_end::carries_line_end;
 use crate::request::pending_request::RequestFlags;
+
+/// Whom a request comes from.
+#[derive(Clone, Copy)]
+pub(crate) struct From<'a> {
+    pub(crate) peer: IpAddr,
+    /// It speaks TLS.
+    pub(crate) sealed: bool,
+    /// The certificate that it has shown, where servers are told.
+    pub(crate) shown: Option<&'a Shown>,
+}
 
 /// A request of a client and how it is forwarded.
 pub(crate) struct Outgoing<'a> {
@@ -85,11 +96,11 @@ impl<'a> Outgoing<'a> {
             .with(RequestFlags::STREAMING, self.streaming)
     }
 
-    /// Writes it as its server gets it. `peer` is its client, `sealed` whether that speaks TLS; `stamp` is the identifier that the
-    /// answer has to carry back, where one is configured.
-    pub(crate) fn write(&self, out: &mut Vec<u8>, peer: IpAddr, sealed: bool, stamp: &Stamp) {
+    /// Writes it as its server gets it. `stamp` is the identifier that the answer has to carry back, where one is configured.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, from: From<'_>, stamp: &Stamp) {
+        let From { peer, sealed, shown } = from;
         let hops = self.head.max_forwards.map(|n| n.saturating_sub(1).to_string());
-        let mut extra: [(&[u8], &[u8]); 2] = [(b"", b""); 2];
+        let mut extra: [(&[u8], &[u8]); 3] = [(b"", b""); 3];
         let mut extras = 0;
         if let Some(name) = &self.upstream.echo {
             extra[extras] = (name.as_bytes(), stamp);
@@ -97,6 +108,10 @@ impl<'a> Outgoing<'a> {
         }
         if let Some(hops) = &hops {
             extra[extras] = (b"Max-Forwards", hops.as_bytes());
+            extras += 1;
+        }
+        if let Some(shown) = shown.filter(|_| !self.anywhere) {
+            extra[extras] = (b"Client-Cert", shown.value());
             extras += 1;
         }
         let edits = RequestEdits {
@@ -108,6 +123,7 @@ impl<'a> Outgoing<'a> {
             te_trailers: self.head.te_trailers,
             via: self.client.pseudonym(),
             underscores: self.client.underscores,
+            judges_clients: self.client.judged,
             // Who the clients of a forward proxy are is not the destinations' affair.
             forwarded: (!self.anywhere).then(|| Forwarded {
                 client: peer,

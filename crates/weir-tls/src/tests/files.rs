@@ -63,6 +63,35 @@ impl Scratch {
         Files { certificate, key }
     }
 
+    /// A revocation list of a CA with these certificates in it, good until then (`20260101000000Z`).
+    pub(super) fn list(&self, ca: &Files, stem: &str, revoked: &[&Files], until: &str) -> PathBuf {
+        let path = |end: &str| self.path(&format!("{stem}.{end}"));
+        let (index, number, out) = (write(&path("index"), ""), write(&path("number"), "01\n"), path("crl"));
+        let config = write(
+            &path("conf"),
+            &format!(
+                "[ca]\ndefault_ca=a\n[a]\ndatabase={}\ncrlnumber={}\ndefault_md=sha256\ncrl_extensions=e\n\
+                 [e]\nauthorityKeyIdentifier=keyid\n",
+                index.display(),
+                number.display()
+            ),
+        );
+        let ca_command = || {
+            let mut command = Command::new("openssl");
+            command.args(["ca", "-config"]).arg(&config).arg("-cert").arg(&ca.certificate).arg("-keyfile").arg(&ca.key);
+            command
+        };
+        for files in revoked {
+            openssl(ca_command().arg("-revoke").arg(&files.certificate));
+        }
+        openssl(
+            ca_command()
+                .args(["-gencrl", "-crl_lastupdate", "20200101000000Z", "-crl_nextupdate", until, "-out"])
+                .arg(&out),
+        );
+        out
+    }
+
     pub(super) fn pair(&self, kind: &str, names: &[&str]) -> Pair {
         Pair::read(&self.files(kind, names), &provider()).unwrap()
     }

@@ -4,9 +4,11 @@
 use weir_io::conformance::Bench;
 use weir_io::{Class, Driver, Receive};
 
-use super::subject::{Client, Served, accepted, failures, finish, knock, put};
+use super::subject::{Client, GREETING, Served, accepted, failures, finish, knock, put};
 use crate::cipher::HANDSHAKE_RECORD;
-use crate::sealed::{HANDSHAKES_MAX, REST_BYTES_MAX};
+use crate::paper::{CLOSE_NOTIFY, HEADER, NO_CERTIFICATE, TAG};
+use crate::records::{REST_US, SHORT_BYTES, SHORT_RECORD_BYTES};
+use crate::sealed::{CLOSE_US, HANDSHAKES_MAX, REST_BYTES_MAX};
 
 #[test]
 fn bytes_that_come_with_the_last_message_wait_for_their_reader() {
@@ -105,6 +107,104 @@ fn unfinished_handshakes_have_a_limit_and_the_oldest_make_room() {
     bench.driver.close(listener);
     bench.until("all ends", |bench| clients.iter().all(|near| bench.of(*near).is_over()));
     assert_eq!(bench.driver.unfinished(), 0);
+}
+
+/// A client is done before its certificate is judged (RFC 8446 §4.4.4): what it sends meanwhile must not cost it the alert.
+#[test]
+fn who_is_refused_hears_why_although_it_goes_on_sending() {
+    for ends in [true, false] {
+        let subject = Served::default();
+        let mut bench = Bench::new(&subject);
+        let (near, mut client) = (knock(&mut bench), Client::default());
+        put(&mut bench, near, &[client.record(HANDSHAKE_RECORD, b"nobody"), client.data(b"a request")].concat());
+        put(&mut bench, near, &client.data(&[b'x'; 5000]));
+        let alert = [0x15, 3, 3, 0, (1 + TAG) as u8, NO_CERTIFICATE];
+        bench.until("the alert, and an end behind it", |bench| bench.of(near).is_over());
+        assert!(bench.of(near).ended && bench.of(near).received.starts_with(&alert));
+        put(&mut bench, near, &client.data(b"more"));
+        assert_eq!(bench.driver.unfinished(), 0);
+        let begun_us = bench.driver.now_us();
+        if ends {
+            bench.close(near);
+        }
+        bench.until("it is forgotten", |bench| bench.driver.inner().streams().len() == usize::from(!ends));
+        assert!(bench.driver.now_us() <= begun_us + CLOSE_US + 100_000);
+        assert_eq!(failures(bench.driver.take_tally()), [("no-certificate", 1)]);
+        assert!(bench.accepted.is_empty());
+        finish(bench);
+    }
+}
+
+/// Whoever drains waits for those who are about to be clients, and not for those who say nothing.
+#[test]
+fn who_has_begun_is_waited_for() {
+    let subject = Served::default();
+    let mut bench = Bench::new(&subject);
+    let listener = bench.listener;
+    let (silent, speaks) = (knock(&mut bench), knock(&mut bench));
+    bench.until("both are known", |bench| bench.driver.unfinished() == 2);
+    assert!(!bench.driver.is_awaited(listener));
+    let hello = Client::default().handshake();
+    put(&mut bench, speaks, &hello[..hello.len() - 1]);
+    bench.until("it has begun", |bench| bench.driver.is_awaited(listener));
+    put(&mut bench, speaks, &hello[hello.len() - 1..]);
+    accepted(&mut bench);
+    assert!(!bench.driver.is_awaited(listener) && bench.driver.unfinished() == 1);
+    bench.close(silent);
+}
+
+/// A worker that ends must not end before the close_notify is with the network.
+#[test]
+fn a_close_goes_on_until_its_last_byte_is_sent() {
+    let subject = Served::default();
+    let mut bench = Bench::new(&subject);
+    let near = knock(&mut bench);
+    put(&mut bench, near, &Client::default().handshake());
+    let far = accepted(&mut bench);
+    bench.send_all(far, b"answer");
+    assert!(!bench.driver.is_closing());
+    bench.close(far);
+    assert!(bench.driver.is_closing(), "nothing of it can be sent without a turn");
+    bench.until("it is sent", |bench| !bench.driver.is_closing());
+    bench.until("the end", |bench| bench.of(near).is_over());
+    let last = [&[0x15, 3, 3, 0, (1 + TAG) as u8, CLOSE_NOTIFY][..], &[3; TAG]].concat();
+    assert!(bench.of(near).ended && bench.of(near).received.ends_with(&last));
+}
+
+/// What is sent first, and first after a rest, comes in short records; the byte in which that changes is in the middle of a payload.
+#[test]
+fn records_are_short_at_first_and_after_a_rest() {
+    let subject = Served::default();
+    let mut bench = Bench::new(&subject);
+    let near = knock(&mut bench);
+    put(&mut bench, near, &Client::default().handshake());
+    let far = accepted(&mut bench);
+    let mut seen = GREETING;
+    let mut lengths = |bench: &mut Bench<'_, Served>, bytes: usize| {
+        bench.send_all(far, &vec![b'x'; bytes]);
+        let (from, mut left, mut lengths) = (seen, bytes, Vec::new());
+        let mut at = from;
+        while left > 0 {
+            bench.until("a record", |bench| bench.of(near).received.len() >= at + HEADER);
+            let head = &bench.of(near).received[at..at + HEADER];
+            let len = usize::from(u16::from_be_bytes([head[3], head[4]]));
+            bench.until("all of it", |bench| bench.of(near).received.len() >= at + HEADER + len);
+            lengths.push(len - TAG);
+            (at, left) = (at + HEADER + len, left - (len - TAG));
+        }
+        seen = at;
+        lengths
+    };
+    let short = SHORT_BYTES / SHORT_RECORD_BYTES;
+    let first = lengths(&mut bench, SHORT_BYTES + 20_000);
+    assert_eq!(first, [vec![SHORT_RECORD_BYTES; short], vec![16_384, 20_000 - 16_384]].concat());
+    assert_eq!(lengths(&mut bench, 5000), [5000]);
+    let begun_us = bench.driver.now_us();
+    while bench.driver.now_us() < begun_us + REST_US {
+        bench.turn(100_000);
+    }
+    assert_eq!(lengths(&mut bench, 5000), [SHORT_RECORD_BYTES, 5000 - SHORT_RECORD_BYTES]);
+    finish(bench);
 }
 
 /// A message that comes in ever more records and is never complete is held only so far.

@@ -4,12 +4,17 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rustls::version::{TLS12, TLS13};
 use rustls::{AlertDescription, Error};
 
-use super::files::Scratch;
+use super::files::{Scratch, write};
 use super::wire::{ECDSA, RSA, Wire, any_client, client_config, terms};
-use crate::cipher::{Failure, State};
+use crate::cipher::{Failure, RECORD_BYTES_MAX, State};
+use crate::clients::WantedOfClients;
+use crate::terms::{Materials, Wanted};
+use crate::tickets::TicketKeys;
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
 
@@ -35,6 +40,38 @@ fn both_versions_with_both_kinds_of_keys() {
                 wire.run().unwrap();
             }
             assert!(wire.got == large);
+        }
+    }
+}
+
+#[test]
+fn records_are_as_long_as_they_may_be_and_no_longer() {
+    let scratch = Scratch::new();
+    let terms = terms(&[scratch.pair("ec", &["a.example"])], |_| ());
+    let large = vec![b'x'; 40_000];
+    for (version, overhead) in [(&TLS12, 8 + 16), (&TLS13, 1 + 16)] {
+        for (parts, record_max, expected) in [
+            (vec![&large[..]], RECORD_BYTES_MAX, vec![16_384, 16_384, 7_232]),
+            (vec![&large[..10_000]], 4096, vec![4096, 4096, 1808]),
+            (vec![&large[..200], &large[..300]], 4096, vec![500]),
+            (vec![&large[..200], &large[..10_000]], 4096, vec![200, 4096, 4096, 1808]),
+            (vec![&large[..3000]; 6], 4096, vec![3000; 6]),
+            (vec![&large[..3000]; 6], RECORD_BYTES_MAX, vec![15_000, 3000]),
+            (vec![], 4096, vec![]),
+            (vec![&[]], 4096, vec![]),
+        ] {
+            let mut wire = Wire::new(&terms, &any_client(&[version]), "a.example");
+            wire.run().unwrap();
+            wire.send_in(&parts, record_max);
+            let (mut rest, mut lengths) = (&wire.out[..], Vec::new());
+            while !rest.is_empty() {
+                let len = usize::from(u16::from_be_bytes([rest[3], rest[4]]));
+                lengths.push(len - overhead);
+                rest = &rest[5 + len..];
+            }
+            assert_eq!(lengths, expected, "{version:?}");
+            wire.answer().unwrap();
+            assert_eq!(wire.read().0, parts.concat());
         }
     }
 }
@@ -252,9 +289,74 @@ fn tickets_are_good_for_their_listener_also_when_its_certificates_change() {
         assert!(!resumes(&one, "b.example"), "another name");
         assert!(!resumes(&other, "a.example"), "another listener");
         assert!(resumes(&other, "a.example"));
-        other.renew(&later).unwrap();
+        other.renew(Materials::of(&later)).unwrap();
         assert!(resumes(&other, "a.example"));
         assert!(!resumes(&without, "a.example"));
         assert!(!resumes(&without, "a.example"));
     }
+}
+
+/// Two weirs with the same file, while a key is exchanged on one after the other, and a listener at another port.
+#[test]
+fn tickets_by_keys_of_a_file_are_good_wherever_that_file_is() {
+    let scratch = Scratch::new();
+    let pairs = [scratch.pair("ec", &["a.example"])];
+    let ca = scratch.ca("ca");
+    let lines: Vec<String> = (0..4u8).map(|number| STANDARD.encode([number; 80]) + "\n").collect();
+    let file = |name: &str, lines: &[String]| write(&scratch.path(name), &lines.concat());
+    let keys = file("keys", &lines[..2]);
+    let with = |change: &dyn Fn(&mut Wanted)| {
+        terms(&pairs, |wanted| {
+            wanted.ticket_keys = Some(keys.clone());
+            change(wanted);
+        })
+    };
+    for version in [&TLS12, &TLS13] {
+        let (here, there, elsewhere) = (with(&|_| ()), with(&|_| ()), with(&|wanted| wanted.port = 8443));
+        let without = with(&|wanted| wanted.tickets = false);
+        let authorities = ca.certificate.clone();
+        let clients = WantedOfClients { authorities, revocations: None, required: false };
+        let asking = with(&|wanted| wanted.clients = Some(clients.clone()));
+        let config = any_client(&[version]);
+        let resumes = |terms: &_| {
+            let mut wire = Wire::new(terms, &config, "a.example");
+            wire.run().unwrap();
+            wire.server.facts().resumed
+        };
+        assert!(!resumes(&here) && resumes(&here) && resumes(&there) && resumes(&here), "{version:?}");
+        for others in [&without, &asking] {
+            assert!(!resumes(others) && resumes(&here), "{version:?}");
+        }
+        assert!(!resumes(&elsewhere) && resumes(&elsewhere), "{version:?}");
+        assert!(!resumes(&here), "{version:?}");
+        // What `here` issues with its new keys is understood by `there`, which has the old ones, and the other way round.
+        let newer = TicketKeys::read(&file("newer", &lines[..3])).unwrap();
+        here.renew(Materials { ticket_keys: Some(&newer), ..Materials::of(&pairs) }).unwrap();
+        assert!(resumes(&here) && resumes(&there) && resumes(&here), "{version:?}");
+        let newest = TicketKeys::read(&file("newest", &lines[3..])).unwrap();
+        here.renew(Materials { ticket_keys: Some(&newest), ..Materials::of(&pairs) }).unwrap();
+        assert!(!resumes(&here) && resumes(&here), "{version:?}");
+    }
+}
+
+#[test]
+fn files_of_ticket_keys_that_are_none() {
+    let scratch = Scratch::new();
+    let good = STANDARD.encode([7; 80]);
+    let of = |text: &str| TicketKeys::read(&write(&scratch.path("keys"), text));
+    for (text, count) in
+        [(format!("{good}\n"), 1), (format!("\r\n {good}\r\n\n{good}"), 2), (format!("{good}\n").repeat(9), 3)]
+    {
+        assert_eq!(of(&text).unwrap().len(), count);
+    }
+    for (text, expected) in [
+        (String::new(), "has no key: one a line"),
+        (format!("{good}\n{}\n", &good[..80]), "line 2 of "),
+        (STANDARD.encode([7; 79]), "line 1 of "),
+        ("SECRET".to_owned(), "80 bytes in base64"),
+    ] {
+        let bad = of(&text).unwrap_err().to_string();
+        assert!(bad.contains(expected) && !bad.contains("SECRET") && !bad.contains(&good[..20]), "{bad}");
+    }
+    assert!(!format!("{:?}", of(&good).unwrap()).contains("7, 7"));
 }

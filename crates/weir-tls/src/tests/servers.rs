@@ -11,7 +11,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{Error, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
 
 use super::files::{Scratch, write};
-use crate::cipher::{Cipher, Failure, Seal, State};
+use crate::cipher::{Cipher, Failure, RECORD_BYTES_MAX, Seal, State};
 use crate::pairs::{Files, Pair};
 use crate::servers::{PeerName, Roots, ServerTerms, TICKETS_MAX, Trust, WantedOfServers};
 use crate::terms::provider;
@@ -147,7 +147,7 @@ fn requests_and_answers_pass() {
             assert_eq!((wire.state, wire.server.server_name()), (Ok(State::Open), asked), "{at}");
             assert_eq!(wire.server.alpn_protocol(), Some(&b"http/1.1"[..]));
             let large = vec![7; 100_000];
-            wire.client.seal(&mut wire.rest, &[REQUEST, &large], &mut wire.out).unwrap();
+            wire.client.seal(&mut wire.rest, &[REQUEST, &large], RECORD_BYTES_MAX, &mut wire.out).unwrap();
             wire.answer().unwrap();
             assert!(wire.read() == [REQUEST, &large[..]].concat());
             for piece in large.chunks(60_000) {
@@ -160,7 +160,7 @@ fn requests_and_answers_pass() {
             wire.hear(&end);
             assert_eq!(wire.state, Ok(State::Ended));
             // The other direction goes on.
-            wire.client.seal(&mut wire.rest, &[b"more"], &mut wire.out).unwrap();
+            wire.client.seal(&mut wire.rest, &[b"more"], RECORD_BYTES_MAX, &mut wire.out).unwrap();
             wire.client.close(&mut wire.rest, &mut wire.out);
             wire.answer().unwrap();
             assert_eq!(wire.read(), b"more");
@@ -190,7 +190,7 @@ fn every_cut_of_every_flight_of_a_server() {
             terms.renew(&Roots::read(&terms.wanted().trust).unwrap(), None).unwrap();
             let mut wire = Wire::new(&terms, 0, &config);
             wire.run_in_pieces(|flight, len| if flight == at && cut < len { vec![cut] } else { Vec::new() }).unwrap();
-            wire.client.seal(&mut wire.rest, &[REQUEST], &mut wire.out).unwrap();
+            wire.client.seal(&mut wire.rest, &[REQUEST], RECORD_BYTES_MAX, &mut wire.out).unwrap();
             wire.answer().unwrap();
             assert_eq!((wire.state, &wire.read()[..]), (Ok(State::Open), REQUEST), "flight {at} cut at {cut}");
         }

@@ -4,12 +4,19 @@ use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, WantsClientCert};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, SupportedProtocolVersion};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, Error, SignatureScheme,
+    SupportedProtocolVersion,
+};
 
-use crate::cipher::{Cipher, Failure, Seal, State};
+use crate::cipher::{Cipher, Failure, RECORD_BYTES_MAX, Seal, State};
+use crate::clients::ClientTrust;
 use crate::pairs::Pair;
-use crate::terms::{Terms, Wanted, provider};
+use crate::terms::{Materials, Terms, Wanted, provider};
+use crate::tickets::TicketKeys;
 
 /// Takes every certificate that was signed in one of these ways.
 #[derive(Debug)]
@@ -53,17 +60,41 @@ impl ServerCertVerifier for Anybody {
 pub(super) const RSA: SignatureScheme = SignatureScheme::RSA_PSS_SHA256;
 pub(super) const ECDSA: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
 
-/// A client that can check these signatures.
-pub(super) fn client_config(
+fn builder(
     versions: &[&'static SupportedProtocolVersion],
     schemes: &[SignatureScheme],
-) -> ClientConfig {
+) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(versions)
         .unwrap()
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Anybody(schemes.to_vec())))
-        .with_no_client_auth()
+}
+
+/// A client that can check these signatures.
+pub(super) fn client_config(
+    versions: &[&'static SupportedProtocolVersion],
+    schemes: &[SignatureScheme],
+) -> ClientConfig {
+    builder(versions, schemes).with_no_client_auth()
+}
+
+/// A client that shows this certificate to whoever asks, whatever names of CAs it is told.
+pub(super) fn client_with(version: &'static SupportedProtocolVersion, pair: &Pair) -> Arc<ClientConfig> {
+    Arc::new(builder(&[version], &[ECDSA, RSA]).with_client_cert_resolver(Arc::new(Shown(Arc::clone(&pair.key)))))
+}
+
+#[derive(Debug)]
+struct Shown(Arc<CertifiedKey>);
+
+impl ResolvesClientCert for Shown {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
 }
 
 pub(super) fn any_client(versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
@@ -71,13 +102,24 @@ pub(super) fn any_client(versions: &[&'static SupportedProtocolVersion]) -> Arc<
 }
 
 pub(super) fn wanted() -> Wanted {
-    Wanted { files: Vec::new(), only_tls13: false, strict_names: false, tickets: true }
+    Wanted {
+        files: Vec::new(),
+        only_tls13: false,
+        strict_names: false,
+        tickets: true,
+        clients: None,
+        ticket_keys: None,
+        port: 443,
+    }
 }
 
 pub(super) fn terms(pairs: &[Pair], change: impl FnOnce(&mut Wanted)) -> Terms {
     let mut wanted = wanted();
     change(&mut wanted);
-    Terms::new(wanted, pairs, provider()).unwrap()
+    let clients = wanted.clients.as_ref().map(|wanted| ClientTrust::read(wanted, &provider()).unwrap());
+    let keys = wanted.ticket_keys.as_ref().map(|path| TicketKeys::read(path).unwrap());
+    let materials = Materials { pairs, clients: clients.as_ref(), ticket_keys: keys.as_ref() };
+    Terms::new(wanted, materials, provider()).unwrap()
 }
 
 /// A connection in memory.
@@ -165,7 +207,12 @@ impl Wire {
 
     /// The server sends these.
     pub(super) fn send(&mut self, parts: &[&[u8]]) {
-        self.server.seal(&mut self.rest, parts, &mut self.out).unwrap();
+        self.send_in(parts, RECORD_BYTES_MAX);
+    }
+
+    /// The same in records that hold at most so many bytes.
+    pub(super) fn send_in(&mut self, parts: &[&[u8]], record_max: usize) {
+        self.server.seal(&mut self.rest, parts, record_max, &mut self.out).unwrap();
     }
 
     pub(super) fn close(&mut self) {

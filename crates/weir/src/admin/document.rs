@@ -28,6 +28,8 @@ pub(crate) struct Status {
     pub(crate) metrics: Option<String>,
     /// Of the listeners whose clients speak TLS, each file once.
     pub(crate) certificates: Vec<Certificate>,
+    /// Other files that TLS needs, each once.
+    pub(crate) tls_files: Vec<TlsFile>,
     pub(crate) window_seconds: u64,
     pub(crate) clients: Clients,
     pub(crate) workers: Vec<Worker>,
@@ -50,6 +52,15 @@ pub(crate) struct Certificate {
     /// Until then; below 0: it is over.
     pub(crate) left_seconds: i64,
     /// Why the file as it is now could not be used.
+    pub(crate) problem: Option<String>,
+}
+
+/// A file with CAs, revocation lists or keys of tickets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct TlsFile {
+    pub(crate) file: String,
+    /// Why it could not be used as it is now.
     pub(crate) problem: Option<String>,
 }
 

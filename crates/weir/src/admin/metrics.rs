@@ -54,7 +54,14 @@ fn process(text: &mut Exposition, reading: &Reading, plan: &Plan, facts: &Facts,
 }
 
 fn certificates(text: &mut Exposition, facts: &Facts) {
-    let all = facts.certificates.shown();
+    let (all, files) = (facts.certificates.shown(), facts.certificates.files());
+    if !files.is_empty() {
+        let help = "Whether what is in force is what a file with CAs, lists or keys of tickets has: 0 when it could not be used.";
+        text.family("tls_file_current", Type::Gauge, help);
+    }
+    for shown in &files {
+        text.sample(&[("file", &shown.file)], u8::from(shown.problem.is_none()));
+    }
     if all.is_empty() {
         return;
     }

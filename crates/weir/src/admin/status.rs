@@ -13,10 +13,10 @@ use weir_proxy::upstream::server_state::State;
 use weir_worker::WorkerReport;
 
 use super::document::{
-    Certificate, Clients, Connections, Latency, Problem, Row, Server, ServerStatus, Status, Suspect, Upstream, VERSION,
-    Window, Worker,
+    Certificate, Clients, Connections, Latency, Problem, Row, Server, ServerStatus, Status, Suspect, TlsFile, Upstream,
+    VERSION, Window, Worker,
 };
-use crate::certificates::{Board, Shown};
+use crate::certificates::{Board, FileShown, Shown};
 
 use super::reading::{Lately, Now, Reading, ServerReading, WorkerReading};
 use super::usage;
@@ -72,6 +72,7 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, uptime: Dura
         listeners: facts.listeners.clone(),
         metrics: facts.metrics.clone(),
         certificates: certificates(facts),
+        tls_files: facts.certificates.files().into_iter().map(tls_file).collect(),
         window_seconds: WINDOW.as_secs(),
         clients: clients(reading),
         workers: reading.workers.iter().enumerate().map(worker).collect(),
@@ -92,6 +93,10 @@ fn certificates(facts: &Facts) -> Vec<Certificate> {
         problem: shown.problem,
     };
     facts.certificates.shown().into_iter().map(certificate).collect()
+}
+
+fn tls_file(shown: FileShown) -> TlsFile {
+    TlsFile { file: shown.file, problem: shown.problem }
 }
 
 /// Everything about one server.

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use weir_proxy::plan::CertificatePlan;
+use weir_proxy::plan::{CertificatePlan, ClientCertificatesPlan};
 
 use super::*;
 
@@ -47,12 +47,15 @@ fn plan(files: &[&(PathBuf, PathBuf)]) -> Plan {
     let certificate = |(certificate, key): &&(PathBuf, PathBuf)| CertificatePlan {
         certificate: certificate.clone(),
         key: key.clone(),
+        ocsp: None,
     };
     let tls = TlsPlan {
         certificates: files.iter().map(certificate).collect(),
         only_tls13: false,
         strict_sni: false,
         tickets: true,
+        ticket_keys: None,
+        clients: None,
         handshake_timeout_us: 10_000_000,
     };
     let plain = ListenerPlan::new("127.0.0.1:80".parse().unwrap());
@@ -127,6 +130,33 @@ fn one_that_is_bad_keeps_no_other_from_being_new() {
 }
 
 #[test]
+fn what_clients_are_judged_by_is_read_again() {
+    let scratch = Scratch::new("clients");
+    let (one, ca, other) =
+        (scratch.make("one", "one.example", 30), scratch.make("ca", "ca", 30), scratch.make("other", "other", 30));
+    let mut plan = plan(&[&one]);
+    plan.listeners[1].tls.as_mut().unwrap().clients =
+        Some(ClientCertificatesPlan { authorities: ca.0.clone(), revocations: None, required: true, told: false });
+    let mut certificates = open(&plan).unwrap();
+    let board = certificates.board();
+    assert_eq!(board.files(), [FileShown { file: ca.0.display().to_string(), problem: None }]);
+    assert_eq!(look(&mut certificates, now()), Vec::<String>::new());
+    std::fs::write(&ca.0, "").unwrap();
+    assert_eq!(look(&mut certificates, now()), Vec::<String>::new());
+    let told = look(&mut certificates, now());
+    assert!(told.len() == 1 && told[0].ends_with("clients are judged as before"), "{told:?}");
+    assert!(board.files()[0].problem.as_ref().is_some_and(|problem| problem.contains("no certificate in PEM")));
+    assert_eq!(board.shown()[0].problem, None);
+    exchange(&other.0, &ca.0);
+    let told = look(&mut certificates, now());
+    assert!(told.len() == 1 && told[0].ends_with("ca.pem again: 1 CAs, 0 revocation lists"), "{told:?}");
+    assert_eq!((board.files()[0].problem.as_ref(), look(&mut certificates, now())), (None, Vec::new()));
+    // Without it nobody would be judged.
+    std::fs::remove_file(&ca.0).unwrap();
+    assert!(open(&plan).is_err());
+}
+
+#[test]
 fn the_end_is_told_when_it_comes_near_and_when_it_is_there() {
     let scratch = Scratch::new("age");
     let one = scratch.make("one", "one.example", 30);
@@ -145,8 +175,15 @@ fn what_is_bad_at_the_start_is_a_bad_configuration() {
     let (one, two) = (scratch.make("one", "one.example", 30), scratch.make("two", "two.example", 30));
     let Err(Failure::Configuration(text)) = open(&plan(&[&(one.0.clone(), two.1)])) else { panic!("it was taken") };
     assert!(text.contains("is not that of the certificate"), "{text}");
-    assert!(check(&one.0, &one.0).unwrap_err().contains("no private key"));
-    assert_eq!(check(&one.0, &one.1), Ok(Vec::new()));
+    let of = |certificate, key| TlsFiles::Certificate { certificate, key };
+    assert!(check(of(&one.0, &one.0)).unwrap_err().contains("no private key"));
+    assert_eq!(check(of(&one.0, &one.1)), Ok(Vec::new()));
+    let clients = |authorities| TlsFiles::Clients { authorities, revocations: None };
+    assert_eq!(check(clients(&one.0)), Ok(Vec::new()));
+    for check in [check, check_to_run] {
+        assert!(check(clients(&one.1)).unwrap_err().contains("has no certificate in PEM"));
+        assert!(check(TlsFiles::Authorities(Some(&one.1))).unwrap_err().contains("has no certificate in PEM"));
+    }
     let none = open(&Plan::default()).unwrap();
     assert!(none.seals().is_empty() && none.start().unwrap().is_none());
 }

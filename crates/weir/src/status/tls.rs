@@ -12,7 +12,10 @@ use crate::admin::document::{Certificate, Status};
 /// A line with counts when any client has tried to speak TLS, the same of servers, and one for each certificate with a problem.
 pub(super) fn lines(status: &Status, look: Look) -> String {
     let mut out = handshakes(status, "tls     ", "") + &handshakes(status, "tls out ", "upstream_");
-    for (text, tone) in status.certificates.iter().filter_map(trouble) {
+    let files = status.tls_files.iter().filter_map(|file| Some((&file.file, file.problem.as_ref()?)));
+    let files =
+        files.map(|(file, problem)| (format!("file {file}: {problem}; what was before is in force"), Tone::Bad));
+    for (text, tone) in status.certificates.iter().filter_map(trouble).chain(files) {
         out += &tone.paint(&text, look.colour);
         out.push('\n');
     }
@@ -60,6 +63,7 @@ mod tests {
     //! Proves: what is well needs no line, what is not has one. How: examples.
 
     use super::*;
+    use crate::admin::document::TlsFile;
 
     #[test]
     fn only_what_matters_is_said() {
@@ -81,11 +85,15 @@ mod tests {
                 ..Certificate::default()
             })
             .to_vec();
+        status.tls_files = [("e", ""), ("f", "gone")]
+            .map(|(file, text)| TlsFile { file: file.to_owned(), problem: problem(text) })
+            .to_vec();
         let expected = "tls      handshakes 12  resumed 3  failed 3 (left 2, not-tls 1)\n\
                         tls out  handshakes 7  resumed 0  failed 4 (tls-name 4)\n\
                         certificate b expires in 1d\n\
                         certificate c has expired 2h ago\n\
-                        certificate d: gone; the one before it is in force\n";
+                        certificate d: gone; the one before it is in force\n\
+                        file f: gone; what was before is in force\n";
         assert_eq!(lines(&status, look), expected);
     }
 }

@@ -1,6 +1,7 @@
 //! Servers that speak TLS, for tests: CAs and certificates made by `openssl`, and a front that lets every server of the kit speak it.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,6 +41,42 @@ pub fn signed(scratch: &Scratch, ca: &Files, stem: &str, names: &str, days: i32)
     let files = ["-in", &text(&request), "-out", &text(&certificate), "-extfile", &text(&extensions)];
     openssl(&[&sign[..], &files].concat());
     Files { certificate, key }
+}
+
+/// A revocation list of a CA with these certificates in it.
+pub fn list(scratch: &Scratch, ca: &Files, stem: &str, revoked: &[&Files]) -> PathBuf {
+    let of = |end: &str, text: &str| scratch.write(&format!("{stem}.{end}"), text.as_bytes()).display().to_string();
+    let (index, number) = (of("index", ""), of("number", "01\n"));
+    let extensions = "crl_extensions=e\n[e]\nauthorityKeyIdentifier=keyid\n";
+    let text =
+        format!("[ca]\ndefault_ca=a\n[a]\ndatabase={index}\ncrlnumber={number}\ndefault_md=sha256\n{extensions}");
+    let config = of("conf", &text);
+    let out = scratch.path(&format!("{stem}.crl"));
+    let text = |path: &std::path::Path| path.display().to_string();
+    let (certificate, key) = (text(&ca.certificate), text(&ca.key));
+    let by = ["ca", "-config", &config, "-cert", &certificate, "-keyfile", &key];
+    for files in revoked {
+        openssl(&[&by[..], &["-revoke", &text(&files.certificate)]].concat());
+    }
+    openssl(&[&by[..], &["-gencrl", "-crldays", "9", "-out", &text(&out)]].concat());
+    out
+}
+
+/// An OCSP response of a CA, good for a day, about a certificate that it knows.
+pub fn response(scratch: &Scratch, ca: &Files, about: &Files, stem: &str) -> PathBuf {
+    let text = |path: &std::path::Path| path.display().to_string();
+    let (certificate, out) = (text(&about.certificate), scratch.path(stem));
+    let output = run("openssl", &["x509", "-noout", "-serial", "-in", &certificate]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let serial = said.trim().trim_start_matches("serial=");
+    let row = format!("V\t990101000000Z\t\t{serial}\tunknown\t/CN=leaf\n");
+    let index = text(&scratch.write(&format!("{stem}.index"), row.as_bytes()));
+    let (by, key, path) = (text(&ca.certificate), text(&ca.key), text(&out));
+    let of_ca = ["-CA", &by, "-rsigner", &by, "-rkey", &key, "-issuer", &by];
+    openssl(
+        &[&["ocsp", "-ndays", "1", "-index", &index], &of_ca[..], &["-cert", &certificate, "-respout", &path]].concat(),
+    );
+    out
 }
 
 /// A server's side with this certificate. With `clients` it asks for a certificate that this CA has signed.

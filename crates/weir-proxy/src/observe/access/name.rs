@@ -52,6 +52,8 @@ names! {
     TlsName = "tls_name",
     /// `r` where the connection resumed an earlier TLS session, `.` where not.
     TlsResumed = "tls_resumed",
+    /// Whose certificate the client has shown in the TLS handshake, as `CN=partner,O=Example,C=DE` (RFC 4514).
+    TlsClientSubject = "tls_client_subject",
     /// The host that was asked for, in small letters, without port.
     Host = "host",
     /// Bytes of the request: head and body (without the framing of chunks); of a tunnel all that the client sent.

@@ -175,7 +175,12 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
         Name::RequestMethod => pen.text(record.method_bytes.map_or(&[], |end| &record.line()[..end as usize])),
         Name::RequestUri => pen.text(target(record)),
         Name::ServerProtocol => pen.text(record.version.map_or(b"", protocol)),
-        Name::Scheme | Name::TlsVersion | Name::TlsCipher | Name::TlsName | Name::TlsResumed => tls(pen, name, client),
+        Name::Scheme
+        | Name::TlsVersion
+        | Name::TlsCipher
+        | Name::TlsName
+        | Name::TlsResumed
+        | Name::TlsClientSubject => tls(pen, name, client),
         Name::Host => pen.text(record.host()),
         Name::RequestLength => pen.number(record.request_bytes),
         Name::Status => pen.number(u64::from(record.status)),
@@ -217,6 +222,7 @@ fn tls(pen: &mut Pen<'_>, name: Name, client: &Client) {
         (Name::TlsVersion, Some(secured)) => secured.version.as_bytes(),
         (Name::TlsCipher, Some(secured)) => secured.suite.as_bytes(),
         (Name::TlsName, Some(secured)) => secured.name.as_deref().unwrap_or_default().as_bytes(),
+        (Name::TlsClientSubject, Some(secured)) => secured.subject.as_deref().unwrap_or_default().as_bytes(),
         (Name::TlsResumed, Some(secured)) => {
             if secured.resumed {
                 b"r"

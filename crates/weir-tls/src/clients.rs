@@ -1,0 +1,150 @@
+//! How the clients of a listener show who they are: whose signature under their certificates counts, and which of these were revoked. Read
+//! before a listener is sealed, and again when files have changed; judged by the library within each handshake.
+//!
+//! Bounds: [`TRUSTED_MAX`](crate::TRUSTED_MAX) CAs, [`LIST_FILE_BYTES_MAX`] of a file of revocation lists, [`LISTS_MAX`] of them;
+//! names of CAs are told to clients up to [`HINTS_BYTES_MAX`].
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls_pki_types::CertificateRevocationListDer;
+use rustls_pki_types::pem::PemObject as _;
+
+use crate::der;
+use crate::pairs::{self, BadPair};
+use crate::servers::{Roots, Trust};
+
+/// Bytes of a file of revocation lists.
+pub const LIST_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Lists in it.
+pub const LISTS_MAX: usize = 256;
+/// Names of CAs that a client is told, so that it can choose a certificate; with more it is told none, and may show any.
+pub const HINTS_BYTES_MAX: usize = 8 * 1024;
+
+/// What is configured of the clients of a listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedOfClients {
+    /// The CAs that may have signed their certificates, in PEM.
+    pub authorities: PathBuf,
+    /// Which certificates were revoked: lists in PEM, or one in DER. Each certificate of a chain must be of a CA with a list that is in
+    /// time. None: revocation is not looked at.
+    pub revocations: Option<PathBuf>,
+    /// Clients without a certificate are refused.
+    pub required: bool,
+}
+
+/// What clients are judged by, as it was read.
+#[derive(Clone)]
+pub struct ClientTrust {
+    pub(crate) verifier: Arc<dyn ClientCertVerifier>,
+    revocations: Option<PathBuf>,
+    /// How many CAs.
+    pub authorities: usize,
+    /// How many revocation lists.
+    pub lists: usize,
+    /// Common names, or what else there is, of CAs that no list is of.
+    unlisted: Vec<String>,
+    /// When the first list is out of time, seconds since 1970.
+    pub lists_end: Option<i64>,
+}
+
+impl fmt::Debug for ClientTrust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientTrust")
+            .field("authorities", &self.authorities)
+            .field("lists", &self.lists)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ClientTrust {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// They can't be read, or are something else.
+    pub fn read(wanted: &WantedOfClients, provider: &Arc<CryptoProvider>) -> Result<ClientTrust, BadPair> {
+        let roots = Roots::read(&Trust::File(wanted.authorities.clone()))?;
+        let roots = roots.store().ok_or_else(|| BadPair::new("there are no CAs".to_owned()))?;
+        let lists = wanted.revocations.as_deref().map(lists).transpose()?.unwrap_or_default();
+        let (unlisted, lists_end) = match &wanted.revocations {
+            Some(path) => judge(path, &lists, &roots)?,
+            None => (Vec::new(), None),
+        };
+        let (authorities, count) = (roots.len(), lists.len());
+        let hints: usize = roots.subjects().iter().map(|name| name.as_ref().len()).sum();
+        let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
+        let builder = builder.with_crls(lists).enforce_revocation_expiration();
+        let builder = if hints > HINTS_BYTES_MAX { builder.clear_root_hint_subjects() } else { builder };
+        let builder = if wanted.required { builder } else { builder.allow_unauthenticated() };
+        let verifier = builder.build().map_err(|error| {
+            let file = wanted.revocations.as_ref().unwrap_or(&wanted.authorities).display();
+            BadPair::new(format!("{file} can't be used: {error}"))
+        })?;
+        Ok(ClientTrust {
+            verifier,
+            revocations: wanted.revocations.clone(),
+            authorities,
+            lists: count,
+            unlisted,
+            lists_end,
+        })
+    }
+
+    /// Why clients are refused at this time, seconds since 1970: a list is out of time.
+    pub fn out_of_time(&self, now: i64) -> Option<String> {
+        let (file, end) = (self.revocations.as_ref()?.display(), self.lists_end?);
+        let day = der::day_text(end);
+        let text = || format!("a revocation list in {file} has expired on {day}: clients that it is about are refused");
+        (now > end).then(text)
+    }
+
+    /// What the operator should know of it at this time.
+    pub fn warnings(&self, now: i64) -> Vec<String> {
+        let file = self.revocations.as_deref().unwrap_or(Path::new("")).display();
+        let refused = |name: &String| {
+            format!("no revocation list in {file} is of the CA `{name}`: whoever it has signed for is refused")
+        };
+        self.out_of_time(now).into_iter().chain(self.unlisted.iter().map(refused)).collect()
+    }
+}
+
+/// The lists of a file.
+fn lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, BadPair> {
+    let shown = path.display();
+    let (bytes, _) = pairs::read_up_to(path, "the revocation lists", LIST_FILE_BYTES_MAX)?;
+    if der::read_list(&bytes).is_some() {
+        return Ok(vec![CertificateRevocationListDer::from(bytes)]);
+    }
+    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
+    let found = found.map_err(|error| BadPair::new(format!("{shown} is damaged: {}", pairs::damage(&error))))?;
+    match found.len() {
+        0 => Err(BadPair::new(format!("{shown} has no revocation list in PEM (`-----BEGIN X509 CRL-----`) or DER"))),
+        1..=LISTS_MAX => Ok(found),
+        many => Err(BadPair::new(format!("{shown} has {many} revocation lists, of {LISTS_MAX} that it may have"))),
+    }
+}
+
+/// Which CAs have no list, and when the first list ends.
+fn judge(
+    path: &Path,
+    lists: &[CertificateRevocationListDer<'_>],
+    roots: &RootCertStore,
+) -> Result<(Vec<String>, Option<i64>), BadPair> {
+    let read: Option<Vec<_>> = lists.iter().map(|list| der::read_list(list)).collect();
+    let Some(read) = read else {
+        return Err(BadPair::new(format!("{} has a revocation list that can't be understood", path.display())));
+    };
+    let mut unlisted = Vec::new();
+    for name in roots.subjects() {
+        let name = der::name_of(name.as_ref());
+        if !read.iter().any(|list| list.issuer == name) {
+            unlisted.push(der::name_text(name));
+        }
+    }
+    Ok((unlisted, read.iter().filter_map(|list| list.end).min()))
+}

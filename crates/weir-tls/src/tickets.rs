@@ -1,0 +1,243 @@
+//! Tickets (RFC 5077, RFC 8446 §4.6.1) that other weirs understand, too: sealed with keys of a file that all of them have.
+//!
+//! A file has one key a line, 80 bytes in base64, the newest last. Of the last three each opens tickets, and the last but one seals them: so
+//! a new key can be put behind the others on one host after the other, and whoever has it not yet still understands all
+//! tickets. That is how HAProxy reads such files (`tls-ticket-keys`); tickets themselves are not understood by others.
+//!
+//! ```text
+//!   name 16 | nonce 12 | AES-256-GCM( issued 8 | session ) with its tag 16
+//! ```
+//!
+//! Key and name are made of the line and the port of the listener, so that a session goes on only where it could have begun.
+//! Bounds: [`LIFETIME_S`], [`KEYS_MAX`], [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX).
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls::server::ProducesTickets;
+use rustls_pki_types::UnixTime;
+
+use crate::pairs::{self, BadPair};
+
+/// Bytes of a key in the file.
+pub const KEY_BYTES: usize = 80;
+/// Keys at the end of the file that are used.
+pub const KEYS_MAX: usize = 3;
+/// How long a ticket is good, seconds: 12 hours, whichever weir has issued it.
+pub const LIFETIME_S: u64 = 12 * 3600;
+/// How much later than ours the clock of the weir may be that has issued a ticket, seconds.
+const AHEAD_S_MAX: u64 = 60;
+
+const NAME_BYTES: usize = 16;
+const TIME_BYTES: usize = 8;
+
+/// The keys of a file.
+#[derive(Clone)]
+pub struct TicketKeys {
+    path: PathBuf,
+    /// At most [`KEYS_MAX`], the newest last; at least one.
+    keys: Vec<[u8; KEY_BYTES]>,
+    is_open: bool,
+}
+
+impl fmt::Debug for TicketKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TicketKeys").field("len", &self.keys.len()).finish_non_exhaustive()
+    }
+}
+
+impl TicketKeys {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It can't be read, or has something else than keys; messages don't show what.
+    pub fn read(path: &Path) -> Result<TicketKeys, BadPair> {
+        let (bytes, is_open) = pairs::read(path, "the keys of tickets")?;
+        let shown = path.display();
+        let mut keys = Vec::new();
+        for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            let line = line.trim_ascii();
+            if line.is_empty() {
+                continue;
+            }
+            let key = STANDARD.decode(line).ok().and_then(|key| <[u8; KEY_BYTES]>::try_from(key).ok());
+            let Some(key) = key else {
+                let how = "`openssl rand 80 | openssl base64 -A` makes one";
+                let text = format!("line {} of {shown} is no key: {KEY_BYTES} bytes in base64; {how}", at + 1);
+                return Err(BadPair::new(text));
+            };
+            keys.push(key);
+        }
+        if keys.is_empty() {
+            return Err(BadPair::new(format!("{shown} has no key: one a line, {KEY_BYTES} bytes in base64")));
+        }
+        keys.drain(..keys.len().saturating_sub(KEYS_MAX));
+        Ok(TicketKeys { path: path.into(), keys, is_open })
+    }
+
+    /// What the operator should know of it.
+    pub fn warnings(&self) -> Vec<String> {
+        let file = self.path.display();
+        let text = || format!("everybody on this host may read the keys in {file}; `chmod o= {file}` ends that");
+        self.is_open.then(text).into_iter().collect()
+    }
+
+    /// How many keys are used.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Never: there is at least one.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// What makes and takes tickets at a port.
+    ///
+    /// # Errors
+    /// The library takes no such keys.
+    pub(crate) fn ring(&self, port: u16) -> Result<Arc<dyn ProducesTickets>, BadPair> {
+        let keys: Result<Vec<_>, _> = self.keys.iter().map(|key| Key::new(key, port)).collect();
+        let keys = keys.map_err(|_| BadPair::new("the keys of tickets can't be used".to_owned()))?;
+        Ok(Arc::new(Ring { sealing: keys.len().saturating_sub(2), keys }))
+    }
+}
+
+struct Key {
+    name: [u8; NAME_BYTES],
+    aead: RandomizedNonceKey,
+}
+
+impl Key {
+    fn new(secret: &[u8; KEY_BYTES], port: u16) -> Result<Key, aws_lc_rs::error::Unspecified> {
+        let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
+        let made = |what: &[u8]| hmac::sign(&secret, &[what, &port.to_be_bytes()].concat());
+        let mut name = [0; NAME_BYTES];
+        name.copy_from_slice(&made(b"weir ticket name 1").as_ref()[..NAME_BYTES]);
+        Ok(Key { name, aead: RandomizedNonceKey::new(&AES_256_GCM, made(b"weir ticket key 1").as_ref())? })
+    }
+}
+
+/// The keys of a file for one port.
+struct Ring {
+    keys: Vec<Key>,
+    /// Which of them seals.
+    sealing: usize,
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring").field("len", &self.keys.len()).finish_non_exhaustive()
+    }
+}
+
+impl Ring {
+    /// A ticket of this session at this time, seconds since 1970.
+    fn seal(&self, session: &[u8], now: u64) -> Option<Vec<u8>> {
+        let Key { name, aead } = self.keys.get(self.sealing)?;
+        let mut sealed = [&now.to_be_bytes()[..], session].concat();
+        let nonce = aead.seal_in_place_append_tag(Aad::from(name), &mut sealed).ok()?;
+        Some([&name[..], nonce.as_ref(), &sealed].concat())
+    }
+
+    /// The session of a ticket; None: it is none of ours, or too old.
+    fn open(&self, ticket: &[u8], now: u64) -> Option<Vec<u8>> {
+        let (name, rest) = ticket.split_at_checked(NAME_BYTES)?;
+        let (nonce, sealed) = rest.split_at_checked(NONCE_LEN)?;
+        let key = self.keys.iter().find(|key| key.name == name)?;
+        let mut sealed = sealed.to_vec();
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let plain = key.aead.open_in_place(nonce, Aad::from(name), &mut sealed).ok()?;
+        let (issued, session) = plain.split_at_checked(TIME_BYTES)?;
+        let issued = u64::from_be_bytes(issued.try_into().ok()?);
+        let is_in_time = now.saturating_sub(issued) < LIFETIME_S && issued <= now.saturating_add(AHEAD_S_MAX);
+        is_in_time.then(|| session.to_vec())
+    }
+}
+
+impl ProducesTickets for Ring {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        LIFETIME_S as u32
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.seal(plain, UnixTime::now().as_secs())
+    }
+
+    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
+        self.open(cipher, UnixTime::now().as_secs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: tickets are understood by whoever has their key and listens at their port, for their time, and no other bytes are; a key
+    //! can be exchanged on one host after the other. How: rings of keys made here.
+
+    use super::*;
+
+    fn keys(numbers: &[u8]) -> TicketKeys {
+        let keys = numbers[numbers.len().saturating_sub(KEYS_MAX)..].iter().map(|number| [*number; KEY_BYTES]);
+        TicketKeys { path: PathBuf::new(), keys: keys.collect(), is_open: false }
+    }
+
+    fn ring(numbers: &[u8], port: u16) -> Ring {
+        let keys: Vec<Key> = keys(numbers).keys.iter().map(|key| Key::new(key, port).unwrap()).collect();
+        Ring { sealing: keys.len().saturating_sub(2), keys }
+    }
+
+    const NOW: u64 = 1_800_000_000;
+
+    #[test]
+    fn a_key_is_exchanged_on_one_host_after_the_other() {
+        let steps = [&[1][..], &[1, 2], &[1, 2, 3], &[2, 3, 4], &[3, 4, 5]];
+        for (at, numbers) in steps.iter().enumerate() {
+            let here = ring(numbers, 443);
+            assert_eq!(here.open(&here.seal(b"session", NOW).unwrap(), NOW).as_deref(), Some(&b"session"[..]));
+            if let Some(numbers) = steps.get(at + 1) {
+                let there = ring(numbers, 443);
+                for (one, other) in [(&here, &there), (&there, &here)] {
+                    assert_eq!(
+                        one.open(&other.seal(b"s", NOW).unwrap(), NOW).as_deref(),
+                        Some(&b"s"[..]),
+                        "{numbers:?}"
+                    );
+                }
+            }
+        }
+        let old = ring(&[1, 2], 443).seal(b"s", NOW).unwrap();
+        assert!(ring(&[1, 2, 3], 443).open(&old, NOW).is_some());
+        assert_eq!(ring(&[2, 3, 4], 443).open(&old, NOW), None);
+    }
+
+    #[test]
+    fn only_here_only_in_time_and_only_whole() {
+        let here = ring(&[1, 2], 443);
+        let ticket = here.seal(b"session", NOW).unwrap();
+        assert_ne!(here.seal(b"session", NOW).unwrap(), ticket, "a nonce of its own");
+        assert_eq!(ring(&[1, 2], 8443).open(&ticket, NOW), None);
+        for (now, is_good) in [
+            (NOW + LIFETIME_S - 1, true),
+            (NOW + LIFETIME_S, false),
+            (NOW - AHEAD_S_MAX, true),
+            (NOW - AHEAD_S_MAX - 1, false),
+        ] {
+            assert_eq!(here.open(&ticket, now).is_some(), is_good, "{now}");
+        }
+        for at in 0..ticket.len() {
+            assert_eq!(here.open(&ticket[..at], NOW), None);
+            let mut changed = ticket.clone();
+            changed[at] ^= 1;
+            assert_eq!(here.open(&changed, NOW), None, "{at}");
+        }
+    }
+}
