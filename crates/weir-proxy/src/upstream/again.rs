@@ -313,7 +313,7 @@ impl View<'_> {
     fn same_elsewhere(&self, ask: &PendingRequest) -> Option<Second> {
         let server = self.server_index(ask);
         let machine = &self.servers[server];
-        if !self.may_cross(ask) || machine.limits.shared > 0 && !machine.unreachable {
+        if !self.may_cross(ask) || machine.limits.shared > 0 && !machine.contact.unreachable {
             return None;
         }
         let worker = self.able_elsewhere(server).or_else(|| self.owner_elsewhere(server))?;

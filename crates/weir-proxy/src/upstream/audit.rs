@@ -44,7 +44,7 @@ impl Upstreams {
         let mut all = Vec::new();
         for link in self.pool.links.keys().map(|index| self.pool.links.at(index)) {
             all.extend(link.entries.iter().filter(|entry| !entry.cancelled).map(|entry| entry.ask.id));
-            all.extend(link.peer);
+            all.extend(link.tunnel.peer);
         }
         let waiting = self.pool.servers.iter().flat_map(|server| server.waiting.iter());
         let quarantined = self.isolation.waiting();
@@ -89,7 +89,7 @@ impl Upstreams {
 impl Pool {
     fn audit_bytes(&self) -> Result<(), String> {
         for link in self.links.keys().map(|index| self.links.at(index)) {
-            at_most("bytes of a body for a server", link.body.len(), HIGH_BYTES + 4 * RECEIVE_BYTES_MAX)?;
+            at_most("bytes of a body for a server", link.out.body.len(), HIGH_BYTES + 4 * RECEIVE_BYTES_MAX)?;
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Pool {
             let made = pooled().filter(|link| link.is_ready() || link.is_coming()).count() as u32;
             at_most("connections", made as usize, (server.limits.all + STALLED_MAX) as usize)?;
             at_most("requests at a server", asked + server.waiting.len(), server.capacity as usize)?;
-            let placed = |link: &&UpstreamConn| server.is_near(link.position).is_some() && !link.is_ready();
+            let placed = |link: &&UpstreamConn| server.positions.is_near(link.position).is_some() && !link.is_ready();
             equal("places of connections that are not up", pooled().filter(placed).count(), 0)?;
             let gone = server.links.iter().find(|link| !self.links.is_occupied(**link));
             gone.map_or(Ok(()), |link| Err(format!("server {index} has lost its connection {link}")))?;
@@ -123,7 +123,7 @@ impl Pool {
         }
         let unfollowed = |entry: &Entry| entry.ask.traits.is_unfollowed();
         if let Some(at) = link.entries.iter().position(unfollowed)
-            && (at + 1 < link.entries.len() && !link.nudged || !link.hold)
+            && (at + 1 < link.entries.len() && !link.wait.nudged || !link.gate.hold)
         {
             return Err(format!("request {at} of {} must not be followed", link.entries.len()));
         }

@@ -69,7 +69,7 @@ impl Upstreams {
         let mut hard = Vec::new();
         for index in self.pool.links.keys().collect::<Vec<_>>() {
             let link = self.pool.links.at_mut(index);
-            let of_tunnel = link.peer.into_iter().filter_map(|id| Some((id, *all.get(&id)?)));
+            let of_tunnel = link.tunnel.peer.into_iter().filter_map(|id| Some((id, *all.get(&id)?)));
             hard.extend(of_tunnel.map(|(id, hard)| (index, id, hard)));
             for entry in link.entries.iter_mut().filter(|entry| !entry.cancelled) {
                 match all.get(&entry.ask.id) {
@@ -106,5 +106,5 @@ impl Upstreams {
 
 /// Whether a request is on this connection, or its tunnel is. One that was set aside may have it too, cancelled when it moved.
 fn carries(link: &UpstreamConn, id: ExchangeId) -> bool {
-    link.peer == Some(id) || link.entries.iter().any(|entry| entry.ask.id == id && !entry.cancelled)
+    link.tunnel.peer == Some(id) || link.entries.iter().any(|entry| entry.ask.id == id && !entry.cancelled)
 }

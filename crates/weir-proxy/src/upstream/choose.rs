@@ -110,7 +110,7 @@ impl View<'_> {
                 return chosen;
             }
         }
-        pick_either(balance, key, |at| self.servers[first + at].failures == 0 && self.may_await(first + at))
+        pick_either(balance, key, |at| self.servers[first + at].contact.failures == 0 && self.may_await(first + at))
             .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.is_reachable(first + at)))
             .or_else(|| pick_either(balance, key, |at| self.may_await(first + at)))
             .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.may_be_awaited(first + at)))
@@ -129,7 +129,7 @@ impl View<'_> {
         if !balance.may_roam() {
             return balance.pick(backup, key, |at| self.is_up(first + at));
         }
-        let idle = |at: usize| self.servers[first + at].has_empty() && self.is_up(first + at);
+        let idle = |at: usize| self.servers[first + at].positions.has_empty() && self.is_up(first + at);
         let alone = !ask.traits.has(RequestFlags::PIPELINABLE);
         let found = if alone { balance.pick(backup, key, idle) } else { None };
         found
@@ -184,7 +184,9 @@ impl Pool {
     pub(super) fn publish_response(&mut self, server: ServerIndex, cx: &Context) {
         let now_us = cx.now_us;
         let machine = &mut self.servers[server];
-        let Some(measure) = machine.measure.as_deref_mut().filter(|measure| measure.is_due(now_us)) else { return };
+        let Some(measure) = machine.learned.measure.as_deref_mut().filter(|measure| measure.is_due(now_us)) else {
+            return;
+        };
         let links = &self.links;
         let waiting = machine.links.iter().filter_map(|link| {
             let entries = &links.at(*link).entries;

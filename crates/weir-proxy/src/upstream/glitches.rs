@@ -57,11 +57,11 @@ impl Pool {
         let link = self.links.at_mut(index);
         let server = &mut self.servers[link.server];
         server.stats.glitches[glitch as usize].add(times.into());
-        link.glitches = link.glitches.saturating_add(times);
+        link.history.glitches = link.history.glitches.saturating_add(times);
         let max = cx.plan.upstreams[usize::from(server.upstream)].glitches_max;
-        if link.is_ready() && !link.syncing && max.is_some_and(|max| link.glitches > max) {
+        if link.is_ready() && !link.rest.syncing && max.is_some_and(|max| link.history.glitches > max) {
             // It runs empty as at a sync point, and is closed there.
-            link.syncing = true;
+            link.rest.syncing = true;
             server.refresh(link, cx.now_us);
         }
     }
@@ -70,6 +70,6 @@ impl Pool {
     pub(super) fn is_worn(&self, index: ConnKey, cx: &Context) -> bool {
         let link = self.links.at(index);
         let upstream = usize::from(self.servers[link.server].upstream);
-        cx.plan.upstreams[upstream].glitches_max.is_some_and(|max| link.glitches > max)
+        cx.plan.upstreams[upstream].glitches_max.is_some_and(|max| link.history.glitches > max)
     }
 }

@@ -80,7 +80,7 @@ impl Upstreams {
         let from = self.pool.link_id(index, cx);
         if self.pool.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) {
             self.become_tunnel(index, ask.id, cx);
-            self.pool.links.at_mut(index).peer = None;
+            self.pool.links.at_mut(index).tunnel.peer = None;
             self.end_tunnel(index, cx);
             return false;
         }
@@ -104,33 +104,33 @@ impl Upstreams {
         }
         self.pool.measure(index, cx);
         let link = self.pool.links.at_mut(index);
-        (link.begun, link.begun_us) = (true, cx.now_us);
-        if link.silence != Silence::Short {
+        link.reply.begin(cx.now_us);
+        if link.wait.silence != Silence::Short {
             self.judge_silence(index, cx);
         }
         let link = self.pool.links.at(index);
-        if link.answers == 0 && link.owner.is_none() {
+        if link.history.answers == 0 && link.owner.is_none() {
             let (server, sent_us) = (link.server, link.next_since_us());
             self.pool.hints.places(server).on_first_answer(cx.now_us, sent_us);
         }
         let link = self.pool.links.at_mut(index);
-        link.old = head.version == Version::Http10;
+        link.reply.old = head.version == Version::Http10;
         if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) {
             // The answer is good without the body that it announces; what follows it is not.
-            link.poison = Some(Doubt::ForbiddenBody);
+            link.reply.poison = Some(Doubt::ForbiddenBody);
         }
         if head.connection_auth && link.owner.is_none() {
             // The connection now speaks for one client (NTLM, Negotiate): it is nobody else's.
-            link.persist = false;
+            link.reply.persist = false;
         }
         let large = matches!(head.body, ReplyBody::Length(length) if length > LARGE_BYTES);
         if link.owner.is_some_and(|owner| owner.once) {
-            link.persist = false;
+            link.reply.persist = false;
         }
         if large || matches!(head.body, ReplyBody::UntilClose) {
             self.note_large(index, cx);
         } else {
-            link.large = false;
+            link.reply.large = false;
         }
         let link = self.pool.links.at(index);
         if link.entries.len() > 1 || link.owner.is_none() && self.pool.servers[link.server].watched {
@@ -141,7 +141,7 @@ impl Upstreams {
     /// The answer under way is large: nothing is put behind it.
     pub(super) fn note_large(&mut self, index: ConnKey, cx: &mut Context) {
         let link = self.pool.links.at_mut(index);
-        link.large = true;
+        link.reply.large = true;
         cx.counters.exclusive.add(1);
         let server = &mut self.pool.servers[link.server];
         server.refresh(link, cx.now_us);
@@ -178,7 +178,7 @@ impl Pool {
     #[inline]
     fn measure(&mut self, index: ConnKey, cx: &Context) {
         let link = self.links.at(index);
-        if let Some(measure) = self.servers[link.server].measure.as_deref_mut()
+        if let Some(measure) = self.servers[link.server].learned.measure.as_deref_mut()
             && let Some(entry) = link.entries.front()
         {
             measure.record(cx.now_us.saturating_sub(entry.sent_us));

@@ -24,13 +24,13 @@ impl Upstreams {
             let name = LinkId { worker: cx.worker, index, generation: self.pool.links.generation(index) };
             let link = self.pool.links.at_mut(index);
             if link.state() == LinkState::Tunnel {
-                if link.peer.is_some_and(|peer| peer.worker == worker) {
-                    link.peer = None;
+                if link.tunnel.peer.is_some_and(|peer| peer.worker == worker) {
+                    link.tunnel.peer = None;
                     self.leave_tunnel(index, cx);
                 }
                 continue;
             }
-            link.body_paused = link.body_paused.filter(|id| id.worker != worker);
+            link.out.body_paused = link.out.body_paused.filter(|id| id.worker != worker);
             for entry in link.entries.iter_mut().filter(|entry| entry.ask.id.worker == worker && !entry.cancelled) {
                 if entry.ask.traits.has(RequestFlags::STREAMING) {
                     unfinished.push((entry.ask.id, entry.ask.client));
@@ -38,7 +38,7 @@ impl Upstreams {
                     entry.cancelled = true;
                 }
             }
-            let (paused, by) = (link.paused, link.paused_by);
+            let (paused, by) = (link.reading.paused, link.reading.paused_by);
             if paused && by.worker() == worker {
                 self.flow_here(name, by, false, cx);
             }

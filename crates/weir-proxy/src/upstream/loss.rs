@@ -118,17 +118,17 @@ impl Lost {
     fn take(link: &mut UpstreamConn, server: &mut Server, loss: Loss, why: UpstreamEnd, cx: &Context) -> Lost {
         let now_us = cx.now_us;
         // What weir itself ends, for one client, is no failure of its server.
-        let young = link.answers == 0 && now_us.saturating_sub(link.connected_us) < FRUITLESS_US;
+        let young = link.history.answers == 0 && now_us.saturating_sub(link.contact.connected_us) < FRUITLESS_US;
         let fruitless = young && loss != Loss::Ours;
-        link.note_close(why);
+        link.contact.note_close(why);
         if !fruitless {
-            link.backoff.reset();
+            link.contact.backoff.reset();
         }
         let (pooled, was_ready) = (link.owner.is_none(), link.is_ready());
         let by_server = matches!(loss, Loss::Announced | Loss::Orderly | Loss::Closed | Loss::Died);
         let unsaid = matches!(loss, Loss::Died | Loss::Closed) && was_ready;
         let rest_us = link.rest_us(now_us);
-        let behind_answer = unsaid && !link.begun && link.answers > 0;
+        let behind_answer = unsaid && !link.reply.begun && link.history.answers > 0;
         let front = link.entries.front().filter(|front| front.start < link.log.flushed());
         Lost {
             server: link.server,
@@ -138,18 +138,18 @@ impl Lost {
             at_rest: unsaid && link.entries.is_empty(),
             rest_us,
             abrupt: behind_answer && pooled && (!link.entries.is_empty() || rest_us < ABRUPT_US),
-            pipelined: by_server && was_ready && link.since_sync > 0 && !link.entries.is_empty(),
-            rested: link.rested,
-            connected_us: link.connected_us,
-            answers: link.answers,
-            answers_alone: link.answers_alone,
+            pipelined: by_server && was_ready && link.rest.since_sync > 0 && !link.entries.is_empty(),
+            rested: link.history.rested,
+            connected_us: link.contact.connected_us,
+            answers: link.history.answers,
+            answers_alone: link.history.answers_alone,
             front_us: front.map(|front| front.sent_us),
-            begun: link.begun,
+            begun: link.reply.begun,
             client: link.entries.front().map_or(ClientName::default(), |front| front.ask.client),
             entries: take_requests(link, server, cx),
             log: std::mem::take(&mut link.log),
-            body: std::mem::take(&mut link.body),
-            body_done: link.body_done,
+            body: std::mem::take(&mut link.out.body),
+            body_done: link.out.body_done,
         }
     }
 
@@ -166,11 +166,11 @@ impl Upstreams {
         self.doubt_server(server, Some(doubt), cx);
         cx.tell_all_doubt(server, Some(doubt));
         let link = self.pool.links.at(index);
-        let fresh = link.answers == 0;
+        let fresh = link.history.answers == 0;
         let tries = link.entries.front().map_or(0, |entry| entry.ask.tries);
         let loss = if matches!(doubt, Doubt::EarlyAnswer | Doubt::Misframing) {
             Loss::Broken
-        } else if fresh || tries > 0 || doubt == Doubt::EchoMismatch || link.begun {
+        } else if fresh || tries > 0 || doubt == Doubt::EchoMismatch || link.reply.begun {
             Loss::BadAnswer
         } else {
             // It may be the tail of the answer before: the oldest request is asked again, alone on a new connection.
@@ -205,8 +205,8 @@ impl Upstreams {
         let now_us = cx.now_us;
         let machine = &mut self.pool.servers[server];
         let demoted = match doubt {
-            Some(doubt) => machine.trust.on_doubt(now_us, doubt),
-            None => machine.trust.on_surplus(),
+            Some(doubt) => machine.learned.trust.on_doubt(now_us, doubt),
+            None => machine.learned.trust.on_surplus(),
         };
         self.pool.refresh_links(server, cx);
         if doubt == Some(Doubt::CutsShort) {
@@ -228,7 +228,7 @@ impl Upstreams {
         let otherwise = match link.ended_bodyless() {
             true => Doubt::ForbiddenBody,
             // Right behind it: what comes later may be a farewell.
-            false if link.ended_measured() && link.answered_us == cx.now_us => Doubt::Misframing,
+            false if link.ended_measured() && link.history.answered_us == cx.now_us => Doubt::Misframing,
             false => Doubt::Garbage,
         };
         let doubt = self.pool.name_surplus(index, bytes, otherwise, cx);
@@ -264,18 +264,18 @@ impl Upstreams {
                 return;
             }
             let link = self.pool.links.at_mut(index);
-            link.persist = false;
+            link.reply.persist = false;
             let behind = link.entries.len() > 1;
             let server = link.server;
-            link.large = false;
+            link.reply.large = false;
             let since_us = link.next_since_us();
             if let Some(entry) = finish(link, &mut self.pool.servers[server], cx) {
-                self.pool.servers[server].usual.on_answers(cx.now_us.saturating_sub(since_us), 1);
+                self.pool.servers[server].learned.usual.on_answers(cx.now_us.saturating_sub(since_us), 1);
                 let link = self.pool.links.at(index);
-                let (answers, pooled) = (link.answers, link.owner.is_none());
+                let (answers, pooled) = (link.history.answers, link.owner.is_none());
                 if pooled && answers == 1 {
-                    self.pool.servers[server].keepalive_limit.on_announced(answers);
-                    self.pool.servers[server].lasting.on_single();
+                    self.pool.servers[server].learned.keepalive_limit.on_announced(answers);
+                    self.pool.servers[server].learned.lasting.on_single();
                 }
                 self.answer_ended(index, &entry, Trailers::default(), to, cx);
             }
@@ -286,7 +286,7 @@ impl Upstreams {
             self.lose_link(index, Loss::Orderly, UpstreamEnd::AnswerEndedByClose, cx);
             return;
         }
-        let between = !link.begun && !link.has_stash() && link.answers > 0;
+        let between = !link.reply.begun && !link.has_stash() && link.history.answers > 0;
         self.lose_link(index, if between { Loss::Closed } else { Loss::Died }, UpstreamEnd::ServerClosed, cx);
     }
 
@@ -296,7 +296,7 @@ impl Upstreams {
         self.end_wait(index, to, cx);
         let Some(index) = self.pool.link_of(token) else { return };
         let link = self.pool.links.at(index);
-        let (server, under_way) = (link.server, link.begun || link.has_stash());
+        let (server, under_way) = (link.server, link.reply.begun || link.has_stash());
         if under_way && link.is_ready() && link.entries.len() > 1 {
             self.doubt_server(server, Some(Doubt::ResetWithin), cx);
             cx.tell_all_doubt(server, Some(Doubt::ResetWithin));
@@ -326,7 +326,7 @@ impl Upstreams {
             self.place_again(ask, bytes, cx);
         }
         let piped = lost.answers - lost.answers_alone;
-        if lost.pipelined && self.pool.servers[server].early_close.on_end(cx.now_us, piped) {
+        if lost.pipelined && self.pool.servers[server].learned.early_close.on_end(cx.now_us, piped) {
             self.doubt_server(server, Some(Doubt::CutsShort), cx);
             cx.tell_all_doubt(server, Some(Doubt::CutsShort));
         }
@@ -349,17 +349,17 @@ impl Upstreams {
         let server = lost.server;
         let unused = (lost.at_rest || lost.why == UpstreamEnd::Idle) && lost.answers == 0;
         if matches!(lost.loss, Loss::Died | Loss::Broken) && !unused {
-            self.pool.servers[server].reach = Reach::Doubtful;
+            self.pool.servers[server].contact.reach = Reach::Doubtful;
         }
         let yields =
             lost.why == UpstreamEnd::Crowded || lost.why == UpstreamEnd::Idle && self.view(cx).is_crowded(server);
         self.pool.disconnect(index, unused || yields, cx);
-        self.pool.links.at_mut(index).probation = lost.loss != Loss::Announced;
+        self.pool.links.at_mut(index).gate.probation = lost.loss != Loss::Announced;
         if lost.at_rest {
             self.note_idle_end(server, lost.rest_us, cx);
         }
         if lost.abrupt {
-            self.pool.servers[server].keepalive_limit.on_abrupt(cx.now_us, lost.answers);
+            self.pool.servers[server].learned.keepalive_limit.on_abrupt(cx.now_us, lost.answers);
         }
     }
 
@@ -452,7 +452,7 @@ impl Upstreams {
             let upstream = usize::from(self.pool.servers[link.server].upstream);
             let patience_us = cx.plan.upstreams[upstream].forward_timeout_us;
             link.entries.front().is_some_and(|front| {
-                front.cancelled && cx.now_us >= front.sent_us.max(link.answered_us).saturating_add(patience_us)
+                front.cancelled && cx.now_us >= front.sent_us.max(link.history.answered_us).saturating_add(patience_us)
             })
         };
         let hanging: Vec<ConnKey> = self.pool.links.keys().filter(hangs).collect();
@@ -480,12 +480,11 @@ impl Upstreams {
         let link = self.pool.links.at_mut(to.index);
         let tunnel = link.state() == LinkState::Tunnel;
         let is_next = tunnel || link.entries.front().is_some_and(|entry| entry.ask.client == client);
-        if pause && !is_next || !pause && link.paused_by != client {
+        if pause && !is_next || !pause && link.reading.paused_by != client {
             return;
         }
-        (link.paused, link.yields, link.stalled) = (pause, false, false);
-        link.silence = Silence::Unread;
-        link.paused_by = client;
+        link.reading.set(pause, client);
+        link.wait.silence = Silence::Unread;
         let server = link.server;
         if !tunnel {
             self.pool.servers[server].refresh(link, now_us);
@@ -523,7 +522,7 @@ impl Pool {
             Ok(Some(head)) if head.status < 200 || head.status >= 400 && !head.persist => Some(Doubt::AnswerToNothing),
             Ok(Some(_)) => None,
             Ok(None) if bytes.is_empty() => Some(otherwise),
-            Ok(None) if link.pipelined && bytes.starts_with(b"HTTP/1.") => None,
+            Ok(None) if link.history.pipelined && bytes.starts_with(b"HTTP/1.") => None,
             Ok(None) => Some(Doubt::AnswerToNothing),
             Err(_) => Some(otherwise),
         }

@@ -23,8 +23,7 @@ impl Upstreams {
     pub(crate) fn clear_surplus(&mut self, server: u32, cx: &mut Context) {
         let server = ServerIndex::new(server);
         if let Some(machine) = self.pool.servers.get_mut(server) {
-            machine.trust.clear();
-            (machine.early_close, machine.usual.overlook) = <_>::default();
+            machine.learned.forgive();
             self.pool.refresh_links(server, cx);
             self.dispatch(server, cx);
         }
@@ -99,8 +98,8 @@ impl Pool {
             let index = self.servers[server].links[position];
             let link = self.links.at_mut(index);
             if let LinkState::Down { retry_us } = link.state() {
-                link.backoff.reset();
-                link.due_us = now_us;
+                link.contact.backoff.reset();
+                link.contact.due_us = now_us;
                 if retry_us != NEVER_US {
                     self.connect(index, cx);
                 }

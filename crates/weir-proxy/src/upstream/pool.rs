@@ -100,7 +100,7 @@ impl Pool {
             Event::Due { retry_us } => LinkState::Down { retry_us },
             Event::Connects { deadline_us } => LinkState::Connecting { deadline_us },
             Event::Connected => {
-                (link.connected_us, link.since_us) = (cx.now_us, cx.now_us);
+                (link.contact.connected_us, link.contact.since_us) = (cx.now_us, cx.now_us);
                 LinkState::Ready
             }
             Event::Joined(client) => {
@@ -110,7 +110,7 @@ impl Pool {
             Event::Ended => LinkState::default(),
             Event::Gone { due_us } => {
                 link.reset(cx.now_us);
-                link.due_us = due_us;
+                link.contact.due_us = due_us;
                 LinkState::default()
             }
         };
@@ -140,7 +140,7 @@ impl Pool {
     pub(super) fn publish(&self, server: ServerIndex, cx: &Context) {
         let machine = &self.servers[server];
         // No other worker may use private ones.
-        if !machine.private {
+        if !machine.mode.private {
             self.hints.set_ready(server, usize::from(cx.worker), machine.ready, machine.is_hopeful());
         }
     }

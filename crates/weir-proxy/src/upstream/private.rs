@@ -53,7 +53,7 @@ impl Upstreams {
         let position = own.links.iter().position(is_good)?;
         let index = own.links[position].index;
         let link = self.pool.links.at(index);
-        let (server, free) = (link.server, link.is_ready() && link.persist && link.entries.is_empty());
+        let (server, free) = (link.server, link.is_ready() && link.reply.persist && link.entries.is_empty());
         if !free || !self.pool.servers[server].standing.accepts_bound() {
             return None;
         }
@@ -80,7 +80,7 @@ impl Upstreams {
         let plan = &cx.plan.upstreams[usize::from(machine.upstream)];
         let client = waiting.ask.client.slot();
         let pool = self.private.get_or_default(client);
-        let more: VecDeque<SocketAddr> = match machine.anywhere {
+        let more: VecDeque<SocketAddr> = match machine.mode.anywhere {
             true => pool.destination.iter().flat_map(|to| to.addresses.iter().copied()).collect(),
             false => [plan.servers[usize::from(machine.index)].address].into(),
         };
@@ -103,7 +103,7 @@ impl Upstreams {
         machine.stats.connects.add(1);
         cx.counters.upstream_connects.add(1);
         let mut link = UpstreamConn::of_owner(server, owner, cx.now_us);
-        link.address = self.pool.servers[server].anywhere.then_some(address);
+        link.address = self.pool.servers[server].mode.anywhere.then_some(address);
         let (index, generation) = self.pool.links.insert(link);
         self.pool.transition(index, Event::Connects { deadline_us }, cx);
         if let Some(approach) = self.approach_of(client) {
@@ -119,7 +119,7 @@ impl Upstreams {
     /// A connect takes its time: the next address is tried beside it, once.
     pub(super) fn try_next_address(&mut self, index: ConnKey, cx: &mut Context) {
         let (link, generation) = (self.pool.links.at(index), self.pool.links.generation(index));
-        let late = cx.now_us >= link.since_us + NEXT_ADDRESS_US;
+        let late = cx.now_us >= link.contact.since_us + NEXT_ADDRESS_US;
         let Some(owner) = link.owner.filter(|_| late) else { return };
         let is_newest = |approach: &mut ConnectAttempt| approach.attempts.last() == Some(&(index, generation));
         if self.approach_of(owner.client).is_some_and(is_newest) {
@@ -162,14 +162,13 @@ impl Upstreams {
     pub(super) fn own_connected(&mut self, index: ConnKey, cx: &mut Context) {
         let link = self.pool.links.at_mut(index);
         let (Some(owner), Some(socket)) = (link.owner, link.socket) else { return };
-        link.receiving = true;
+        link.reading.receiving = true;
         let server = link.server;
         cx.actions.push_back(Action::ReceiveLink { socket });
         self.pool.transition(index, Event::Connected, cx);
         let machine = &mut self.pool.servers[server];
-        let revived = std::mem::take(&mut machine.failures) > 0;
-        (machine.unreachable, machine.away_until_us) = (false, 0);
-        if std::mem::take(&mut machine.told_unreachable) {
+        let revived = machine.contact.on_private_connected();
+        if machine.contact.take_told() {
             self.pool.events.note(server, What::Reachable, cx);
         }
         let approach = self.take_approach(owner.client, Some(index), cx);
@@ -241,7 +240,7 @@ impl Upstreams {
         if self.try_address(client, cx) || waits {
             return;
         }
-        if self.pool.servers[server].anywhere {
+        if self.pool.servers[server].mode.anywhere {
             let Some(ConnectAttempt { waiting, timed_out, .. }) = self.take_approach(client, None, cx) else { return };
             let cause = if timed_out { Cause::ConnectTimeout } else { Cause::ConnectFailed };
             return cx.answer_fails(waiting.ask.id, cause);
@@ -259,8 +258,8 @@ impl Upstreams {
         cx: &mut Context,
     ) {
         let machine = &mut self.pool.servers[server];
-        machine.away_until_us = cx.now_us + AWAY_US;
-        machine.unreachable = machine.ready == 0;
+        machine.contact.away_until_us = cx.now_us + AWAY_US;
+        machine.contact.unreachable = machine.ready == 0;
         self.tell_unreachable(server, tls, cx);
         let Some(approach) = self.approach_of(client) else { return };
         let (mut ask, mut tried) = (approach.waiting.ask, approach.tried);
@@ -268,7 +267,7 @@ impl Upstreams {
         ask.traits = ask.traits.without(RequestFlags::TRIAL);
         tried.servers += 1;
         let machine = &mut self.pool.servers[server];
-        machine.failures = machine.failures.max(tried.rounds.attempts() + 1);
+        machine.contact.failures = machine.contact.failures.max(tried.rounds.attempts() + 1);
         let retries = cx.plan.upstreams[usize::from(ask.upstream)].connect_retries.max(1);
         let servers = self.groups[usize::from(ask.upstream)].servers;
         let is_over = tried.servers.is_multiple_of(servers.len() as u32);
@@ -276,7 +275,7 @@ impl Upstreams {
         // Others may have found out already that none is of use.
         let mut usable =
             servers.iter().map(|server| &self.pool.servers[server]).filter(|server| server.standing.takes_new());
-        let is_known = usable.all(|server| server.failures >= retries);
+        let is_known = usable.all(|server| server.contact.failures >= retries);
         let is_hopeless = is_over && (is_known || tried.rounds.attempts() >= retries);
         let retry_us = if is_hopeless || delay_us == 0 { u64::MAX } else { cx.now_us + delay_us };
         if let Some(approach) = self.approach_of(client) {

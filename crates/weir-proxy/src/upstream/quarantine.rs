@@ -48,7 +48,7 @@ impl Upstreams {
         let (ask, suspect) = (*ask, self.isolation.verdict(ask, bytes, cx) != Verdict::Free);
         let rested = |position: &usize| self.pool.links.at(machine.links[*position]).is_rested(cx.now_us);
         let fresh = |position: &usize| self.view(cx).is_fresh(machine.links[*position], &ask);
-        let mut idle = (0..machine.links.len()).filter(|position| machine.idle.has(*position)).filter(fresh);
+        let mut idle = (0..machine.links.len()).filter(|position| machine.positions.is_idle(*position)).filter(fresh);
         if let Some(position) = idle.clone().find(rested).or_else(|| idle.next().filter(|_| !suspect)) {
             return Some(position);
         }
@@ -58,7 +58,7 @@ impl Upstreams {
     /// The connection that is kept for what goes alone and waits in vain, where no more can be made: once it is empty.
     pub(super) fn pick_kept(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<usize> {
         let machine = &self.pool.servers[server];
-        match machine.coming_any() || machine.may_grow(true) {
+        match machine.positions.coming_any() || machine.may_grow(true) {
             true => None,
             false => self.take_kept(server, ask, false, cx),
         }
@@ -91,7 +91,7 @@ impl Pool {
     /// soonest.
     fn keep_one(&mut self, server: ServerIndex, cx: &mut Context) -> Option<usize> {
         if self.servers[server].kept.is_none()
-            && !self.servers[server].coming_any()
+            && !self.servers[server].positions.coming_any()
             && self.servers[server].may_grow(true)
         {
             self.make_connection(server, cx);
@@ -104,7 +104,7 @@ impl Pool {
                 LinkState::Down { retry_us } if retry_us <= soon_us => Some((0, false, 0)),
                 LinkState::Ready => {
                     let alone = link.entries.front().is_some_and(|entry| entry.ask.traits.goes_alone());
-                    Some((1, alone || link.large || link.late || link.paused, link.entries.len()))
+                    Some((1, alone || link.reply.large || link.wait.late || link.reading.paused, link.entries.len()))
                 }
                 _ => None,
             }

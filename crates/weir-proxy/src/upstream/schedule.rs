@@ -46,10 +46,10 @@ impl Upstreams {
             link: self.pool.link_id(index, cx),
             server: link.server.number(),
             sent_us: cx.now_us,
-            connected_us: link.connected_us,
+            connected_us: link.contact.connected_us,
             address: link.address,
             // A tunnel has no request on its connection.
-            before: (link.answers + link.entries.len() as u64).saturating_sub(1),
+            before: (link.history.answers + link.entries.len() as u64).saturating_sub(1),
         };
         cx.post(id.worker, Mail::Placed { id, placed });
     }
@@ -188,7 +188,7 @@ impl Upstreams {
     /// What this worker's own connections to a server can do for a request; None: ask another worker.
     fn place_here(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<Place> {
         let machine = &self.pool.servers[server];
-        if machine.private {
+        if machine.mode.private {
             return Some(Place::Private(server));
         }
         if machine.limits.shared == 0 {
@@ -199,7 +199,7 @@ impl Upstreams {
             let elsewhere =
                 if hopeful { self.view(cx).ready_elsewhere(server) } else { self.view(cx).able_elsewhere(server) };
             // A connection that ends with each answer is made where it is needed.
-            let own = machine.is_one_shot() && (hopeful || machine.reach == Reach::Unknown);
+            let own = machine.is_one_shot() && (hopeful || machine.contact.reach == Reach::Unknown);
             if let Some(other) = elsewhere.filter(|_| !own) {
                 self.prepare_own(server, other, cx);
                 return None;
@@ -228,8 +228,8 @@ impl Upstreams {
         let machine = &self.pool.servers[server];
         let busy = self.pool.hints.ready(server, usize::from(other)) >= machine.limits.all / 2;
         if machine.made() == 0
-            && (machine.lasting.is_kept() || busy && !machine.is_one_shot())
-            && machine.reach != Reach::Doubtful
+            && (machine.learned.lasting.is_kept() || busy && !machine.is_one_shot())
+            && machine.contact.reach != Reach::Doubtful
             && machine.may_grow(false)
         {
             self.pool.make_connection(server, cx);
@@ -241,7 +241,7 @@ impl Upstreams {
         loop {
             let machine = &self.pool.servers[server];
             let mut position = machine.pick(ask, |link| self.pool.links.at(link).tail_client())?;
-            if machine.is_resting(position) && machine.keeps_apart() {
+            if machine.positions.is_resting(position) && machine.keeps_apart() {
                 if self.may_wait_for_rest(server, ask, cx) {
                     return None;
                 }
@@ -263,14 +263,14 @@ impl Upstreams {
     /// of a rest, whichever comes first. Not where nobody knows that the server works on more than one connection at a time.
     fn may_wait_for_rest(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> bool {
         let machine = &self.pool.servers[server];
-        let comes = machine.is_coming() || machine.may_grow(ask.traits.goes_alone());
+        let comes = machine.positions.is_coming() || machine.may_grow(ask.traits.goes_alone());
         if !comes || !self.view(cx).is_hopeful(server) {
             return false;
         }
         let links = || machine.links.iter().map(|index| self.pool.links.at(*index));
-        let several = links().filter(|link| link.is_ready() && link.answers > 0).nth(1).is_some();
-        let resting = machine.resting().map(|position| machine.links[position]);
-        let next = resting.map(|index| (self.pool.links.at(index).rest_until_us, index)).min().filter(|_| several);
+        let several = links().filter(|link| link.is_ready() && link.history.answers > 0).nth(1).is_some();
+        let resting = machine.positions.resting().map(|position| machine.links[position]);
+        let next = resting.map(|index| (self.pool.links.at(index).rest.until_us, index)).min().filter(|_| several);
         let Some((until_us, index)) = next else { return false };
         if std::mem::replace(&mut self.pool.servers[server].rested_due_us, until_us) != until_us {
             self.pool.arm_link(index, until_us, cx);
@@ -288,11 +288,11 @@ impl Upstreams {
         cx: &mut Context,
     ) -> Option<usize> {
         let machine = &self.pool.servers[server];
-        let idle = (0..machine.links.len()).filter(|position| machine.is_empty_at(*position));
+        let idle = (0..machine.links.len()).filter(|position| machine.positions.is_empty_at(*position));
         let found =
             [first].into_iter().chain(idle).find(|position| self.view(cx).is_fresh(machine.links[*position], ask));
         // Where another one may be made, the request waits for that.
-        if found.is_none() && !machine.coming_any() && !machine.may_grow(true) {
+        if found.is_none() && !machine.positions.coming_any() && !machine.may_grow(true) {
             self.lose_link(machine.links[first], Loss::Ours, UpstreamEnd::Rested, cx);
         }
         found
@@ -306,7 +306,7 @@ impl Upstreams {
             self.pool.watch_late(index, cx);
         }
         let link = self.pool.links.at(index);
-        if link.answers == 0 && link.entries.len() == 1 && link.owner.is_none() {
+        if link.history.answers == 0 && link.entries.len() == 1 && link.owner.is_none() {
             self.watch_first(index, cx);
         }
         self.groups[usize::from(ask.upstream)].budget.on_sent(ask.tries == 0);
@@ -401,7 +401,7 @@ impl Pool {
     /// Of the connections that rest the one that has been empty for longest.
     fn longest_empty(&self, server: ServerIndex) -> Option<usize> {
         let machine = &self.servers[server];
-        machine.resting().min_by_key(|position| self.links.at(machine.links[*position]).answered_us)
+        machine.positions.resting().min_by_key(|position| self.links.at(machine.links[*position]).history.answered_us)
     }
 }
 

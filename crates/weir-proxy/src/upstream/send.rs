@@ -16,8 +16,8 @@ impl Upstreams {
     #[inline]
     pub(super) fn mark_link(&mut self, index: ConnKey) {
         let link = self.pool.links.at_mut(index);
-        if !link.dirty {
-            link.dirty = true;
+        if !link.out.dirty {
+            link.out.dirty = true;
             self.dirty_links.push(index);
         }
     }
@@ -29,26 +29,26 @@ impl Upstreams {
             return None;
         }
         let link = self.pool.links.at_mut(index);
-        link.dirty = false;
+        link.out.dirty = false;
         if !link.wants_send() {
             return None;
         }
         let socket = link.socket?;
-        let out = match (link.log.flush(), link.body.take()) {
+        let out = match (link.log.flush(), link.out.body.take()) {
             (Some(log), None) => Out::Shared(log),
             (Some(log), Some(body)) => Out::Vectored(join(log, body)),
             (None, Some(body)) => body,
             (None, None) => {
-                link.finished = true;
-                if link.ended {
+                link.tunnel.finished = true;
+                if link.tunnel.ended {
                     self.doomed.push((index, self.pool.links.generation(index)));
                 }
                 return Some(Action::ShutdownLink { socket });
             }
         };
-        link.sending = true;
-        if link.note_sent(cx.now_us) {
-            let due_us = link.unheard_due_us;
+        link.out.sending = true;
+        if link.unheard.on_sent(cx.now_us) {
+            let due_us = link.unheard.due_us;
             self.pool.arm_link(index, due_us, cx);
         }
         let link = self.pool.links.at(index);
@@ -65,24 +65,24 @@ impl Upstreams {
         let link = self.pool.links.at_mut(index);
         if !ok {
             // Read first: answers that are already here are delivered, then the receive tells the end.
-            link.persist = false;
+            link.reply.persist = false;
             if link.state() != LinkState::Tunnel {
                 let server = &mut self.pool.servers[link.server];
                 server.refresh(link, cx.now_us);
             }
             return None;
         }
-        link.sending = false;
+        link.out.sending = false;
         let again = link.wants_send();
         if link.unsent() <= LOW_BYTES
-            && let Some(id) = link.body_paused.take()
+            && let Some(id) = link.out.body_paused.take()
         {
             cx.body_flow(id, false);
         }
         if again {
             self.mark_link(index);
         }
-        self.pool.links.at(index).peer
+        self.pool.links.at(index).tunnel.peer
     }
 
     /// A piece of a request body or tunnel for a connection of this worker.
@@ -101,14 +101,14 @@ impl Upstreams {
         };
         let link = self.pool.links.at_mut(index);
         let tunnel = link.state() == LinkState::Tunnel;
-        piece.push_to(&mut link.body, &mut cx.spare);
+        piece.push_to(&mut link.out.body, &mut cx.spare);
         if end && tunnel {
-            link.finish = true;
+            link.tunnel.finish = true;
         } else if end {
-            link.body_done = true;
+            link.out.body_done = true;
         }
-        if link.unsent() >= HIGH_BYTES && link.body_paused.is_none() && !end {
-            link.body_paused = Some(id);
+        if link.unsent() >= HIGH_BYTES && link.out.body_paused.is_none() && !end {
+            link.out.body_paused = Some(id);
             cx.body_flow(id, true);
         }
         self.mark_link(index);
@@ -130,7 +130,7 @@ impl Pool {
     /// The connection that the body of a request goes to: the one that its sender knows, or the one that it has moved to.
     fn carrier_of_body(&self, id: ExchangeId, to: LinkId) -> Option<ConnKey> {
         let carries = |link: &UpstreamConn| match link.state() {
-            LinkState::Tunnel => link.peer == Some(id),
+            LinkState::Tunnel => link.tunnel.peer == Some(id),
             _ => link.entries.back().is_some_and(|entry| entry.ask.id == id),
         };
         if self.links.holds(to.index, to.generation) {

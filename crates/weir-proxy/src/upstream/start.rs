@@ -91,17 +91,17 @@ impl Upstreams {
         };
         let mut machine = Server::new(plan, upstream as u16, index as u16, stats, limits, total);
         machine.standing = ServerState::new(self.pool.hints.order(server));
-        machine.anywhere = cx.is_anywhere(upstream as u16);
-        machine.usual = SlowDetector::new(plan.escape);
-        machine.lasting = self.pool.hints.lasting[server.index()].clone();
+        machine.mode.anywhere = cx.is_anywhere(upstream as u16);
+        machine.learned.usual = SlowDetector::new(plan.escape);
+        machine.learned.lasting = self.pool.hints.lasting[server.index()].clone();
         machine.notable_from = plan.notable_from();
         self.health.add_server(plan);
         if plan.servers.len() > 1 {
-            machine.measure = plan.balance.statistic().map(|by| Box::new(Measure::new(by)));
+            machine.learned.measure = plan.balance.statistic().map(|by| Box::new(Measure::new(by)));
         }
         if plan.servers[index].connections_min == 0 {
             // Nobody finds out before a request needs it.
-            machine.reach = Reach::Proven;
+            machine.contact.reach = Reach::Proven;
         }
         self.pool.servers.push(machine);
         for _ in 0..limits.min {
@@ -132,7 +132,7 @@ impl Upstreams {
             return Some(cx.now_us);
         }
         let holds = |link: &&(ConnKey, u32)| self.pool.links.holds(link.0, link.1);
-        let syncing = self.synced_before.iter().filter(holds).map(|link| self.pool.links.at(link.0).rest_until_us);
+        let syncing = self.synced_before.iter().filter(holds).map(|link| self.pool.links.at(link.0).rest.until_us);
         let others = [self.isolation.due_us()].into_iter().filter(|due_us| *due_us < u64::MAX);
         syncing.chain(others).min()
     }

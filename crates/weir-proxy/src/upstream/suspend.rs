@@ -144,7 +144,7 @@ impl Upstreams {
     /// A connection with nothing else on it, here or at another worker. None: not yet; one is made if need be, because a request
     /// that must not be noticed doesn't wait for it.
     fn trial_place(&mut self, server: ServerIndex, trial: &PendingRequest, cx: &mut Context) -> Option<Place> {
-        if self.pool.servers[server].private {
+        if self.pool.servers[server].mode.private {
             return Some(Place::Private(server));
         }
         if let Some(position) = self.pick(server, trial, cx) {
@@ -156,7 +156,7 @@ impl Upstreams {
             return Some(Place::Mail(worker));
         }
         let machine = &self.pool.servers[server];
-        if !machine.coming_any() && machine.may_grow(true) {
+        if !machine.positions.coming_any() && machine.may_grow(true) {
             self.pool.make_connection(server, cx);
         }
         None

@@ -33,14 +33,14 @@ impl Upstreams {
                 self.pool.arm_link(index, deadline_us, cx);
             }
             LinkState::Connecting { deadline_us } => self.pool.arm_link(index, deadline_us, cx),
-            LinkState::Tunnel if self.pool.links.at(index).give_up_us <= cx.now_us => self.end_tunnel(index, cx),
+            LinkState::Tunnel if self.pool.links.at(index).tunnel.give_up_us <= cx.now_us => self.end_tunnel(index, cx),
             LinkState::Tunnel => {}
             LinkState::Ready => {
                 let link = self.pool.links.at(index);
-                let (stall, late) = (link.stall_due_us <= cx.now_us, link.late_due_us <= cx.now_us);
-                let (rest, first) = (link.rest_due_us <= cx.now_us, link.first_due_us <= cx.now_us);
-                let quote = link.quote_due_us <= cx.now_us;
-                if link.unheard_due_us <= cx.now_us {
+                let (stall, late) = (link.reading.due_us <= cx.now_us, link.wait.due_us <= cx.now_us);
+                let (rest, first) = (link.rest.due_us <= cx.now_us, link.room.due_us <= cx.now_us);
+                let quote = link.withheld.due_us <= cx.now_us;
+                if link.unheard.due_us <= cx.now_us {
                     self.pool.check_unheard(index, cx);
                 }
                 if stall {

@@ -31,8 +31,8 @@ impl Upstreams {
 
     pub(super) fn tunnel_link_ended(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
         let link = self.pool.links.at_mut(index);
-        link.ended = true;
-        let (peer, finished) = (link.peer, link.finished);
+        link.tunnel.ended = true;
+        let (peer, finished) = (link.tunnel.peer, link.tunnel.finished);
         if let Some(id) = peer {
             to.end(id, Trailers::default(), cx);
         }
@@ -45,9 +45,9 @@ impl Upstreams {
     pub(super) fn leave_tunnel(&mut self, index: ConnKey, cx: &mut Context) {
         let patience_us = cx.plan.client.send_timeout_us;
         let link = self.pool.links.at_mut(index);
-        if link.finish && link.ended && !link.finished {
-            link.peer = None;
-            link.give_up_us = cx.now_us + patience_us;
+        if link.tunnel.finish && link.tunnel.ended && !link.tunnel.finished {
+            link.tunnel.peer = None;
+            link.tunnel.give_up_us = cx.now_us + patience_us;
             self.pool.arm_link(index, cx.now_us + patience_us, cx);
         } else {
             self.doomed.push((index, self.pool.links.generation(index)));
@@ -62,7 +62,7 @@ impl Upstreams {
         if let Some(socket) = link.socket {
             cx.actions.push_back(Action::CloseLink { socket });
         }
-        if let Some(id) = link.peer.filter(|_| !(link.ended && link.finished)) {
+        if let Some(id) = link.tunnel.peer.filter(|_| !link.tunnel.is_over()) {
             cx.answer_fails(id, Cause::Truncated);
         }
     }
@@ -85,7 +85,8 @@ impl Upstreams {
         if cx.plan.upstreams[upstream].tls.is_some() {
             return None;
         }
-        let is_done = link.body.is_empty() && link.log.pending_len() == 0 && !link.ended && !link.finish;
+        let is_done =
+            link.out.body.is_empty() && link.log.pending_len() == 0 && !link.tunnel.ended && !link.tunnel.finish;
         let socket = link.socket.filter(|_| is_done)?;
         let UpstreamConn { server, account, .. } = self.pool.links.remove(tunnel.index);
         if self.private.get(client).is_some_and(|pool| pool.is_empty()) {

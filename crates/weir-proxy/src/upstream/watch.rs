@@ -102,8 +102,8 @@ impl Upstreams {
         cx: &mut Context,
     ) -> bool {
         let link = self.pool.links.at_mut(index);
-        if !link.quote.is_empty() {
-            let (mut text, given) = link.take_quote();
+        if !link.withheld.bytes.is_empty() {
+            let (mut text, given) = link.withheld.take();
             text.extend_from_slice(&input.bytes[range]);
             let text = Bytes::from(text);
             return self.sift(index, &Input::shared(&text), 0, given..text.len(), input, watch, to, cx);
@@ -160,19 +160,19 @@ impl Upstreams {
     pub(super) fn watch_end(&mut self, index: ConnKey, rest: &[u8], to: &mut Replies<'_>, cx: &mut Context) -> End {
         let now_us = cx.now_us;
         let link = self.pool.links.at_mut(index);
-        if link.quote.is_empty() {
+        if link.withheld.bytes.is_empty() {
             return End::Known;
         }
-        let (held, given) = link.take_quote();
+        let (held, given) = link.withheld.take();
         let text = [&held, rest].concat();
-        let waits = !link.quote_over && link.is_followed();
+        let waits = !link.withheld.over && link.is_followed();
         match judge_end(&text, held.len()) {
             Verdict::Head => {
                 self.on_misframing(index, cx);
                 return End::Gone;
             }
             Verdict::Unknown if waits => {
-                (link.quote, link.quote_given) = (held, given);
+                (link.withheld.bytes, link.withheld.given) = (held, given);
                 let wait_us = if text.len() < BEGINNING.len() { WAIT_SHORT_US } else { WAIT_US };
                 self.pool.arm_quote(index, now_us + wait_us, cx);
                 return End::Waits;
@@ -190,15 +190,15 @@ impl Upstreams {
 
     /// The server has ended a body by closing. False: the connection is gone.
     pub(super) fn watch_close(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) -> bool {
-        self.pool.links.at_mut(index).quote_over = true;
+        self.pool.links.at_mut(index).withheld.over = true;
         self.watch_end(index, &[], to, cx) == End::Known
     }
 
     /// The end of a body waits no longer for what comes behind it, if it does.
     pub(super) fn end_wait(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
         let link = self.pool.links.at_mut(index);
-        if !link.quote.is_empty() && link.is_body_over() {
-            link.quote_over = true;
+        if !link.withheld.bytes.is_empty() && link.is_body_over() {
+            link.withheld.over = true;
             let rest = link.take_stash();
             self.read_answers(index, &Input::borrowed(&rest), to, cx);
         }
@@ -211,10 +211,10 @@ impl Upstreams {
             return;
         }
         let link = self.pool.links.at_mut(index);
-        let (len, given) = (link.quote.len(), link.quote_given);
+        let (len, given) = (link.withheld.bytes.len(), link.withheld.given);
         if given < len && len < BEGINNING.len() {
-            link.quote_given = len;
-            let rest = Bytes::copy_from_slice(&link.quote[given..]);
+            link.withheld.given = len;
+            let rest = Bytes::copy_from_slice(&link.withheld.bytes[given..]);
             self.on_body(index, Piece::Kept(rest), to, cx);
         }
     }
@@ -231,15 +231,14 @@ impl Pool {
     fn hold_back(&mut self, index: ConnKey, end: &[u8], given: usize, cx: &mut Context) {
         let now_us = cx.now_us;
         let link = self.links.at_mut(index);
-        link.quote.extend_from_slice(end);
-        link.quote_given = given;
+        link.withheld.hold(end, given);
         if end.len() < BEGINNING.len() && given < end.len() {
             self.arm_quote(index, now_us + WAIT_SHORT_US, cx);
         }
     }
 
     fn arm_quote(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
-        self.links.at_mut(index).quote_due_us = due_us;
+        self.links.at_mut(index).withheld.due_us = due_us;
         self.arm_link(index, due_us, cx);
     }
 
@@ -248,8 +247,8 @@ impl Pool {
     pub(super) fn keep_print(&mut self, index: ConnKey, input: &Input<'_>, watch: &Watch, cx: &Context) {
         let now_us = cx.now_us;
         let link = self.links.at_mut(index);
-        if let Some(head) = watch.head.clone().filter(|_| link.begun && link.owner.is_none()) {
-            link.print = Some((Print::of(&input.bytes[head]), now_us));
+        if let Some(head) = watch.head.clone().filter(|_| link.reply.begun && link.owner.is_none()) {
+            link.reply.print = Some((Print::of(&input.bytes[head]), now_us));
         }
     }
 
@@ -265,7 +264,7 @@ impl Pool {
     ) -> bool {
         let link = self.links.at(index);
         let here = watch.head.clone().map(|head| (Print::of(&receive.bytes[head]), cx.now_us));
-        let Some((own, since_us)) = here.or(link.print) else { return false };
+        let Some((own, since_us)) = here.or(link.reply.print) else { return false };
         let age_s = cx.now_us.saturating_sub(since_us) / 1_000_000;
         let now_s = u64::try_from(cx.wall_s()).unwrap_or_default();
         own.is_like(&Print::of(found), age_s, now_s, whole)
