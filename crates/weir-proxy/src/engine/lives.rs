@@ -63,11 +63,10 @@ impl Engine {
             }
         }
         unheard.retain(|(ask, _)| self.clients.conns().holds(ask.id));
-        for (ask, _) in &mut unheard {
+        for (ask, _) in &unheard {
             self.clients.answers().take_back(ask.id.index, &self.cx);
-            // Such moves are not limited.
-            let _ = self.upstreams.count_repetition(ask, false, true, false, &self.cx);
         }
+        self.upstreams.count_moves(&mut unheard, &self.cx);
         unheard
     }
 

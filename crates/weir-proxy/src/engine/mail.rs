@@ -79,7 +79,7 @@ impl Engine {
             Mail::Cancel { id, hard, client, link } => upstreams.cancel_here(id, client, hard, link, cx),
             Mail::Flow { link, client, pause } => upstreams.flow_here(link, client, pause, cx),
             Mail::Gone { client } => upstreams.end_own(client, cx),
-            Mail::Doubt { server, doubt } => _ = upstreams.distrust(server, doubt, cx),
+            Mail::Doubt { server, doubt } => _ = upstreams.pool_mut().distrust(server, doubt, cx),
             Mail::Unheard { server, since_us } => upstreams.forget_resting(server, since_us, cx),
             Mail::Vacate { server } => upstreams.vacate(server, cx),
             Mail::Fault { server, rule } => upstreams.on_fault(server, rule, cx),

@@ -76,7 +76,7 @@ impl Upstreams {
     /// Requests that leave their connection, oldest first, get in line for another.
     pub(super) fn send_elsewhere(&mut self, moved: Vec<(PendingRequest, Vec<u8>)>, cx: &mut Context) {
         for (ask, bytes) in moved.into_iter().rev() {
-            if !self.cancelled.contains_key(&ask.id) {
+            if !self.cancelled.has(&ask) {
                 self.place_again(ask, bytes, cx);
             }
         }

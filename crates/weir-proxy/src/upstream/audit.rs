@@ -5,9 +5,8 @@ use super::Upstreams;
 use super::connection::{LinkState, UpstreamConn};
 use super::entry::Entry;
 use super::pool::Pool;
-use super::server::STALLED_MAX;
+use super::server::{STALLED_MAX, Server};
 use crate::base::check::{at_most, equal};
-use crate::base::keys::ClientKey;
 use crate::base::output::HIGH_BYTES;
 use crate::context::Context;
 use crate::request::pending_request::ExchangeId;
@@ -16,14 +15,6 @@ use crate::request::pending_request::ExchangeId;
 const RECEIVE_BYTES_MAX: usize = 64 * 1024;
 
 impl Upstreams {
-    /// Looks for queues that hold more bytes than docs/buffers.md allows.
-    ///
-    /// # Errors
-    /// The first bound that is passed, in words.
-    pub(crate) fn audit_bytes(&self) -> Result<(), String> {
-        self.pool.audit_bytes()
-    }
-
     /// Looks for states that can't be.
     ///
     /// # Errors
@@ -31,8 +22,8 @@ impl Upstreams {
     pub(crate) fn audit(&self, cx: &Context) -> Result<(), String> {
         self.pool.audit_servers()?;
         for index in self.pool.links.keys() {
-            self.pool
-                .audit_link(self.pool.links.at(index), cx)
+            let link = self.pool.links.at(index);
+            audit_link(link, &self.pool.servers[link.server], cx)
                 .map_err(|text| format!("upstream connection {index}: {text}"))?;
         }
         self.audit_private()?;
@@ -49,13 +40,8 @@ impl Upstreams {
         let waiting = self.pool.servers.iter().flat_map(|server| server.waiting.iter());
         let quarantined = self.isolation.waiting();
         all.extend(waiting.chain(quarantined).map(|waiting| waiting.ask.id));
-        all.extend(self.approaches().map(|approach| approach.waiting.ask.id));
+        all.extend(self.private.attempts().map(|approach| approach.waiting.ask.id));
         all
-    }
-
-    /// Clients with connections of their own.
-    pub(crate) fn private_clients(&self) -> impl Iterator<Item = ClientKey> {
-        self.private.iter().map(|(client, _)| client)
     }
 
     /// Connections of clients are known to their clients, and only to those.
@@ -63,20 +49,17 @@ impl Upstreams {
         for index in self.pool.links.keys() {
             let (link, name) = (self.pool.links.at(index), (index, self.pool.links.generation(index)));
             let Some(owner) = link.owner.filter(|_| link.state() != LinkState::Tunnel) else { continue };
-            let own = self.private.get(owner.client);
-            let kept = own.is_some_and(|own| own.links.iter().any(|link| (link.index, link.generation) == name));
-            let tried = own.and_then(|own| own.approach.as_ref()).is_some_and(|one| one.attempts.contains(&name));
-            if !(kept || tried) {
+            if !self.private.knows(owner.client, name) {
                 return Err(format!("upstream connection {index} is unknown to its client"));
             }
         }
-        let parked = self.approaches().filter(|approach| approach.retry_us != u64::MAX).count();
-        equal("requests that wait for another round of connects", self.parked as usize, parked)
+        let parked = self.private.attempts().filter(|approach| approach.retry_us != u64::MAX).count();
+        equal("requests that wait for another round of connects", self.private.parked() as usize, parked)
     }
 
     fn audit_gauges(&self, cx: &Context) -> Result<(), String> {
         let waiting = self.isolation.waiting().count()
-            + self.approaches().count()
+            + self.private.attempts().count()
             + self.pool.servers.iter().map(|server| server.waiting.len()).sum::<usize>();
         let asked: usize = self.pool.servers.iter().map(|server| server.inflight as usize).sum();
         let ready: usize = self.pool.servers.iter().map(|server| server.ready as usize).sum();
@@ -87,7 +70,11 @@ impl Upstreams {
 }
 
 impl Pool {
-    fn audit_bytes(&self) -> Result<(), String> {
+    /// Looks for queues that hold more bytes than docs/buffers.md allows.
+    ///
+    /// # Errors
+    /// The first bound that is passed, in words.
+    pub(crate) fn audit_bytes(&self) -> Result<(), String> {
         for link in self.links.keys().map(|index| self.links.at(index)) {
             at_most("bytes of a body for a server", link.out.body.len(), HIGH_BYTES + 4 * RECEIVE_BYTES_MAX)?;
         }
@@ -114,36 +101,36 @@ impl Pool {
         }
         Ok(())
     }
+}
 
-    fn audit_link(&self, link: &UpstreamConn, cx: &Context) -> Result<(), String> {
-        let plan = &cx.plan.upstreams[usize::from(self.servers[link.server].upstream)];
-        at_most("unanswered requests", link.entries.len(), plan.queue_size as usize)?;
-        if link.state() == LinkState::Tunnel {
-            return Ok(());
-        }
-        let unfollowed = |entry: &Entry| entry.ask.traits.is_unfollowed();
-        if let Some(at) = link.entries.iter().position(unfollowed)
-            && (at + 1 < link.entries.len() && !link.wait.nudged || !link.gate.hold)
-        {
-            return Err(format!("request {at} of {} must not be followed", link.entries.len()));
-        }
-        let alone = |entry: &Entry| entry.ask.traits.goes_alone();
-        if let Some(at) = link.entries.iter().position(alone)
-            && link.entries.len() > 1
-        {
-            return Err(format!("request {at} of {} must go alone", link.entries.len()));
-        }
-        let mut end = 0;
-        for entry in &link.entries {
-            if entry.start < end {
-                return Err("two requests share bytes of the log".to_owned());
-            }
-            end = entry.start + u64::from(entry.len);
-        }
-        at_most("bytes of the last request", end as usize, link.log.end() as usize)?;
-        if link.entries.is_empty() && link.is_ready() && !link.log.is_empty() {
-            return Err(format!("{} bytes kept of requests that are answered", link.log.len()));
-        }
-        Ok(())
+fn audit_link(link: &UpstreamConn, server: &Server, cx: &Context) -> Result<(), String> {
+    let plan = &cx.plan.upstreams[usize::from(server.upstream)];
+    at_most("unanswered requests", link.entries.len(), plan.queue_size as usize)?;
+    if link.state() == LinkState::Tunnel {
+        return Ok(());
     }
+    let unfollowed = |entry: &Entry| entry.ask.traits.is_unfollowed();
+    if let Some(at) = link.entries.iter().position(unfollowed)
+        && (at + 1 < link.entries.len() && !link.wait.nudged || !link.gate.hold)
+    {
+        return Err(format!("request {at} of {} must not be followed", link.entries.len()));
+    }
+    let alone = |entry: &Entry| entry.ask.traits.goes_alone();
+    if let Some(at) = link.entries.iter().position(alone)
+        && link.entries.len() > 1
+    {
+        return Err(format!("request {at} of {} must go alone", link.entries.len()));
+    }
+    let mut end = 0;
+    for entry in &link.entries {
+        if entry.start < end {
+            return Err("two requests share bytes of the log".to_owned());
+        }
+        end = entry.start + u64::from(entry.len);
+    }
+    at_most("bytes of the last request", end as usize, link.log.end() as usize)?;
+    if link.entries.is_empty() && link.is_ready() && !link.log.is_empty() {
+        return Err(format!("{} bytes kept of requests that are answered", link.log.len()));
+    }
+    Ok(())
 }

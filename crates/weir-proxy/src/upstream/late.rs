@@ -11,7 +11,7 @@
 
 use super::Upstreams;
 use super::aside::{STALL_US, keeps_up};
-use super::pool::Pool;
+use super::pool::{Pair, Pool};
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
 use crate::request::pending_request::{PendingRequest, RequestFlags};
@@ -27,14 +27,6 @@ const LATE_US_MAX: u64 = 1_000_000;
 const ENDLESS_US: u64 = 1_000_000;
 
 impl Upstreams {
-    /// Nothing more is put behind the answer that is late.
-    pub(super) fn mark_late(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.pool.links.at_mut(index);
-        link.wait.late = true;
-        self.pool.servers[link.server].refresh(link, cx.now_us);
-        self.watch_queue(index, cx);
-    }
-
     /// The time of [`Pool::watch_late`] is up, or that of another timer of the connection.
     pub(super) fn check_late(&mut self, index: ConnKey, cx: &mut Context) {
         self.pool.links.at_mut(index).wait.due_us = u64::MAX;
@@ -55,7 +47,7 @@ impl Upstreams {
             }
             return;
         }
-        self.mark_late(index, cx);
+        self.pool.mark_late(index, cx);
         if waits {
             self.dispatch(server, cx);
         }
@@ -66,23 +58,12 @@ impl Upstreams {
         }
     }
 
-    /// The answer under way has its connection for itself. When the others of its server are as busy, what waits for the server can
-    /// wait for long: looks every [`STALL_US`] whether it had better go elsewhere.
-    pub(super) fn watch_queue(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.pool.links.at(index);
-        let upstream = usize::from(self.pool.servers[link.server].upstream);
-        let several = self.groups[upstream].servers.len() > 1;
-        if several && link.reading.due_us == u64::MAX {
-            self.pool.arm_stall(index, cx.now_us + STALL_US, cx);
-        }
-    }
-
-    /// The time of [`Upstreams::watch_queue`] is up.
+    /// The time of [`Pool::watch_queue`] is up.
     pub(super) fn check_queue(&mut self, index: ConnKey, cx: &mut Context) {
         let link = self.pool.links.at(index);
         if link.state() == LinkState::Ready && (link.reply.large || link.wait.late) {
             let server = link.server;
-            self.watch_queue(index, cx);
+            self.pool.watch_queue(index, cx);
             self.relieve_queue(server, cx);
         }
     }
@@ -119,6 +100,23 @@ impl Upstreams {
 }
 
 impl Pool {
+    /// Nothing more is put behind the answer that is late.
+    pub(super) fn mark_late(&mut self, index: ConnKey, cx: &mut Context) {
+        let link = self.links.at_mut(index);
+        link.wait.late = true;
+        self.servers[link.server].refresh(link, cx.now_us);
+        self.watch_queue(index, cx);
+    }
+
+    /// The answer under way has its connection for itself. When the others of its server are as busy, what waits for the server can
+    /// wait for long: looks every [`STALL_US`] whether it had better go elsewhere.
+    pub(super) fn watch_queue(&mut self, index: ConnKey, cx: &mut Context) {
+        let link = self.links.at(index);
+        if self.servers[link.server].mode.several && link.reading.due_us == u64::MAX {
+            self.arm_stall(index, cx.now_us + STALL_US, cx);
+        }
+    }
+
     /// A request was put behind another one, or the answer to that one has begun: looks when that one would be late.
     #[inline]
     pub(super) fn watch_late(&mut self, index: ConnKey, cx: &mut Context) {
@@ -140,14 +138,6 @@ impl Pool {
         }
     }
 
-    /// Whether the next answer of a connection is late, which nobody has seen while nothing was to be put behind it.
-    #[inline]
-    pub(super) fn is_overdue(&self, index: ConnKey, cx: &Context) -> bool {
-        let link = self.links.at(index);
-        let late_us = self.servers[link.server].learned.usual.late_us().min(LATE_US_MAX);
-        !link.entries.is_empty() && cx.now_us >= link.late_at_us(late_us)
-    }
-
     /// Has [`Upstreams::check_late`] called by then at the latest.
     #[inline]
     pub(super) fn arm_late(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
@@ -156,6 +146,15 @@ impl Pool {
             link.wait.due_us = due_us;
             self.arm_link(index, due_us, cx);
         }
+    }
+}
+
+impl Pair<'_> {
+    /// Whether the next answer of a connection is late, which nobody has seen while nothing was to be put behind it.
+    #[inline]
+    pub(super) fn is_overdue(&self, cx: &Context) -> bool {
+        let late_us = self.server.learned.usual.late_us().min(LATE_US_MAX);
+        !self.link.entries.is_empty() && cx.now_us >= self.link.late_at_us(late_us)
     }
 }
 

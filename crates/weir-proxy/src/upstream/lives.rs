@@ -26,7 +26,7 @@ impl Upstreams {
             if link.state() == LinkState::Tunnel {
                 if link.tunnel.peer.is_some_and(|peer| peer.worker == worker) {
                     link.tunnel.peer = None;
-                    self.leave_tunnel(index, cx);
+                    self.cancelled.leave_tunnel(index, &mut self.pool, cx);
                 }
                 continue;
             }
@@ -48,6 +48,13 @@ impl Upstreams {
         }
     }
 
+    /// Requests of clients here go again that the other one never read. Such moves are not limited.
+    pub(crate) fn count_moves(&mut self, moved: &mut [(PendingRequest, Vec<u8>)], cx: &Context) {
+        for (ask, _) in moved {
+            let _ = self.groups.count_repetition(ask, false, true, false, &self.pool, cx);
+        }
+    }
+
     /// What becomes of a request of a client here that was there: it goes again, or there is no answer.
     pub(crate) fn judge_lost(&mut self, kept: RetryCopy, cx: &mut Context) -> Result<(PendingRequest, Vec<u8>), Cause> {
         let RetryCopy { mut ask, bytes } = kept;
@@ -56,7 +63,7 @@ impl Upstreams {
             return Err(Cause::Lost);
         }
         ask.traits = ask.traits.without(RequestFlags::TRIAL).with(RequestFlags::WRECKED, true);
-        self.count_repetition(&mut ask, true, false, true, cx)?;
+        self.groups.count_repetition(&mut ask, true, false, true, &self.pool, cx)?;
         Ok((ask, bytes))
     }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use weir_http::{Fields, ReplyContext, Trailers};
 
 use super::Upstreams;
-use super::pool::{Event, Pool, finish, take_requests};
+use super::pool::{Event, Pair, Pool, finish, take_requests};
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::base::output::Output;
 use crate::base::token::{ShortGeneration, Token};
@@ -163,7 +163,7 @@ impl Upstreams {
     /// Something that can't be, on a connection: it ends, and the server may lose its trust.
     pub(super) fn on_doubt(&mut self, index: ConnKey, doubt: Doubt, cx: &mut Context) {
         let server = self.pool.links.at(index).server;
-        self.doubt_server(server, Some(doubt), cx);
+        self.pool.doubt_server(server, Some(doubt), cx);
         cx.tell_all_doubt(server, Some(doubt));
         let link = self.pool.links.at(index);
         let fresh = link.history.answers == 0;
@@ -177,42 +177,6 @@ impl Upstreams {
             Loss::Broken
         };
         self.lose_link(index, loss, UpstreamEnd::Doubt(doubt), cx);
-    }
-
-    /// Counts a doubt and lets the server's trust know. None is an answer too many.
-    pub(super) fn doubt_server(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) {
-        let demoted = self.distrust(server, doubt, cx);
-        if demoted {
-            self.pool.events.note(server, doubt.map_or(What::Surplus, What::Demoted), cx);
-        }
-        let stats = &self.pool.servers[server].stats;
-        match doubt {
-            Some(doubt) => {
-                cx.counters.demotions.add(demoted.into());
-                stats.demotions.add(demoted.into());
-                cx.counters.doubt(doubt);
-                stats.doubt(doubt);
-            }
-            None => {
-                cx.counters.surplus.add(1);
-                stats.surplus.add(1);
-            }
-        }
-    }
-
-    /// Lets the server's trust know of a doubt, here or at another worker, which counts it. True when it goes back to depth 1.
-    pub(crate) fn distrust(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) -> bool {
-        let now_us = cx.now_us;
-        let machine = &mut self.pool.servers[server];
-        let demoted = match doubt {
-            Some(doubt) => machine.learned.trust.on_doubt(now_us, doubt),
-            None => machine.learned.trust.on_surplus(),
-        };
-        self.pool.refresh_links(server, cx);
-        if doubt == Some(Doubt::CutsShort) {
-            self.pool.hurry_silent(server, cx);
-        }
-        demoted
     }
 
     /// Bytes on a connection on which nothing is asked (RFC 9112 §9.2: never an answer).
@@ -231,14 +195,14 @@ impl Upstreams {
             false if link.ended_measured() && link.history.answered_us == cx.now_us => Doubt::Misframing,
             false => Doubt::Garbage,
         };
-        let doubt = self.pool.name_surplus(index, bytes, otherwise, cx);
+        let doubt = self.pool.pair(index).name_surplus(bytes, otherwise, cx);
         self.end_doubted(index, doubt, cx);
     }
 
     /// Ends a connection between two answers because of what the server sent; None is an answer too many.
     pub(super) fn end_doubted(&mut self, index: ConnKey, doubt: Option<Doubt>, cx: &mut Context) {
         let server = self.pool.links.at(index).server;
-        self.doubt_server(server, doubt, cx);
+        self.pool.doubt_server(server, doubt, cx);
         cx.tell_all_doubt(server, doubt);
         self.lose_link(index, Loss::Orderly, doubt.map_or(UpstreamEnd::Surplus, UpstreamEnd::Doubt), cx);
     }
@@ -280,7 +244,7 @@ impl Upstreams {
                 self.answer_ended(index, &entry, Trailers::default(), to, cx);
             }
             if behind {
-                self.doubt_server(server, Some(Doubt::CloseDelimited), cx);
+                self.pool.doubt_server(server, Some(Doubt::CloseDelimited), cx);
             }
             // It does not say that nothing behind it was processed.
             self.lose_link(index, Loss::Orderly, UpstreamEnd::AnswerEndedByClose, cx);
@@ -298,7 +262,7 @@ impl Upstreams {
         let link = self.pool.links.at(index);
         let (server, under_way) = (link.server, link.reply.begun || link.has_stash());
         if under_way && link.is_ready() && link.entries.len() > 1 {
-            self.doubt_server(server, Some(Doubt::ResetWithin), cx);
+            self.pool.doubt_server(server, Some(Doubt::ResetWithin), cx);
             cx.tell_all_doubt(server, Some(Doubt::ResetWithin));
         }
         self.lose_link(index, Loss::Died, why, cx);
@@ -327,7 +291,7 @@ impl Upstreams {
         }
         let piped = lost.answers - lost.answers_alone;
         if lost.pipelined && self.pool.servers[server].learned.early_close.on_end(cx.now_us, piped) {
-            self.doubt_server(server, Some(Doubt::CutsShort), cx);
+            self.pool.doubt_server(server, Some(Doubt::CutsShort), cx);
             cx.tell_all_doubt(server, Some(Doubt::CutsShort));
         }
         if self.pool.servers[server].ready == 0
@@ -343,7 +307,7 @@ impl Upstreams {
     /// one made.
     fn replace(&mut self, index: ConnKey, lost: &Lost, cx: &mut Context) {
         if !lost.pooled {
-            self.remove_own(index, cx);
+            self.private.remove(index, &mut self.pool, cx);
             return;
         }
         let server = lost.server;
@@ -384,7 +348,7 @@ impl Upstreams {
                 entry.ask.traits = entry.ask.traits.without(RequestFlags::TRIAL);
                 self.trial_ended(server, false, cx);
             }
-            if !self.is_unwanted_entry(&entry) {
+            if !self.cancelled.is_unwanted(&entry) {
                 again.extend(self.reclaim(lost, &entry, oldest, refused, cx));
             }
         }
@@ -416,13 +380,19 @@ impl Upstreams {
             self.mail_back(ask, fate, &lost.log.copy(entry.start, entry.len as usize), cx);
             return None;
         }
-        if let Err(cause) = self.count_fate(&mut ask, fate, cx) {
+        if let Err(cause) = self.groups.count_fate(&mut ask, fate, &self.pool, cx) {
             cx.answer_fails(ask.id, cause);
             return None;
         }
         let mut bytes = lost.log.copy(entry.start, entry.len as usize);
         if is_streaming {
-            self.take_body_along(&mut ask, &mut bytes, &lost.body, lost.body_done, cx);
+            // The body that is not kept goes along as far as it has come; the rest follows when the request has its connection.
+            lost.body.copy_to(&mut bytes);
+            if lost.body_done {
+                ask.traits = ask.traits.without(RequestFlags::STREAMING);
+            } else {
+                cx.body_flow(ask.id, true);
+            }
         }
         Some((ask, bytes))
     }
@@ -432,7 +402,7 @@ impl Upstreams {
     pub(super) fn may_send_again(&mut self, index: ConnKey, cx: &Context) -> bool {
         let link = self.pool.links.at(index);
         let upstream = usize::from(self.pool.servers[link.server].upstream);
-        let sent = |entry: &&Entry| entry.start < link.log.flushed() && !self.is_unwanted_entry(entry);
+        let sent = |entry: &&Entry| entry.start < link.log.flushed() && !self.cancelled.is_unwanted(entry);
         let behind = link.entries.iter().skip(1).filter(sent).count() as u64;
         behind == 0 || self.groups[upstream].budget.has(cx.now_us, behind)
     }
@@ -446,7 +416,7 @@ impl Upstreams {
         }
         self.swept_us = cx.now_us;
         self.isolation.sweep(cx);
-        self.groups.iter_mut().for_each(|group| group.budget.refill(cx.now_us));
+        self.groups.refill(cx.now_us);
         let hangs = |index: &ConnKey| {
             let link = self.pool.links.at(*index);
             let upstream = usize::from(self.pool.servers[link.server].upstream);
@@ -457,17 +427,15 @@ impl Upstreams {
         };
         let hanging: Vec<ConnKey> = self.pool.links.keys().filter(hangs).collect();
         for index in hanging {
-            self.doomed.push((index, self.pool.links.generation(index)));
+            self.cancelled.doom(index, &self.pool);
         }
         self.end_doomed(cx);
     }
 
     /// Ends the connections whose requests were cancelled hard.
     pub(super) fn end_doomed(&mut self, cx: &mut Context) {
-        while let Some((index, generation)) = self.doomed.pop() {
-            if self.pool.links.holds(index, generation) {
-                self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled, cx);
-            }
+        while let Some(index) = self.cancelled.next_doomed(&self.pool) {
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled, cx);
         }
     }
 
@@ -513,10 +481,48 @@ impl Pool {
         }
     }
 
+    /// Counts a doubt and lets the server's trust know. None is an answer too many.
+    pub(super) fn doubt_server(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) {
+        let demoted = self.distrust(server, doubt, cx);
+        if demoted {
+            self.events.note(server, doubt.map_or(What::Surplus, What::Demoted), cx);
+        }
+        let stats = &self.servers[server].stats;
+        match doubt {
+            Some(doubt) => {
+                cx.counters.demotions.add(demoted.into());
+                stats.demotions.add(demoted.into());
+                cx.counters.doubt(doubt);
+                stats.doubt(doubt);
+            }
+            None => {
+                cx.counters.surplus.add(1);
+                stats.surplus.add(1);
+            }
+        }
+    }
+
+    /// Lets the server's trust know of a doubt, here or at another worker, which counts it. True when it goes back to depth 1.
+    pub(crate) fn distrust(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) -> bool {
+        let now_us = cx.now_us;
+        let machine = &mut self.servers[server];
+        let demoted = match doubt {
+            Some(doubt) => machine.learned.trust.on_doubt(now_us, doubt),
+            None => machine.learned.trust.on_surplus(),
+        };
+        self.refresh_links(server, cx);
+        if doubt == Some(Doubt::CutsShort) {
+            self.hurry_silent(server, cx);
+        }
+        demoted
+    }
+}
+
+impl Pair<'_> {
     /// What bytes are that nobody asked for: an answer too many (None), the beginning of one, or `otherwise`.
-    pub(super) fn name_surplus(&self, index: ConnKey, bytes: &[u8], otherwise: Doubt, cx: &Context) -> Option<Doubt> {
-        let link = self.links.at(index);
-        let plan = &cx.plan.upstreams[usize::from(self.servers[link.server].upstream)];
+    pub(super) fn name_surplus(&self, bytes: &[u8], otherwise: Doubt, cx: &Context) -> Option<Doubt> {
+        let Pair { link, server } = self;
+        let plan = &cx.plan.upstreams[usize::from(server.upstream)];
         match weir_http::parse_reply(bytes, &plan.head, ReplyContext::default(), &mut Fields::default()) {
             // A farewell is for nobody in particular; a whole answer is somebody's.
             Ok(Some(head)) if head.status < 200 || head.status >= 400 && !head.persist => Some(Doubt::AnswerToNothing),

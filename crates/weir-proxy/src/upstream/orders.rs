@@ -50,18 +50,6 @@ impl Upstreams {
         self.stand_down(server, cx);
     }
 
-    /// Whether a server takes new requests as far as this worker knows, and why not.
-    pub(crate) fn standing(&self, server: u32) -> Option<&ServerState> {
-        self.pool.servers.get(ServerIndex::new(server)).map(|machine| &machine.standing)
-    }
-
-    /// Requests that wait for a server or are in flight to it on this worker's connections: 0 on all workers, and a
-    /// server that is draining is empty.
-    pub(crate) fn load(&self, server: u32) -> usize {
-        let requests = |machine: &crate::upstream::server::Server| machine.inflight as usize + machine.waiting.len();
-        self.pool.servers.get(ServerIndex::new(server)).map_or(0, requests)
-    }
-
     /// Draws the consequences of a standing that has become worse.
     pub(super) fn stand_down(&mut self, server: ServerIndex, cx: &mut Context) {
         if !self.pool.servers[server].standing.keeps_waiting() && !self.pool.servers[server].waiting.is_empty() {
@@ -90,6 +78,18 @@ impl Upstreams {
 }
 
 impl Pool {
+    /// Whether a server takes new requests as far as this worker knows, and why not.
+    pub(crate) fn standing(&self, server: u32) -> Option<&ServerState> {
+        self.servers.get(ServerIndex::new(server)).map(|machine| &machine.standing)
+    }
+
+    /// Requests that wait for a server or are in flight to it on this worker's connections: 0 on all workers, and a
+    /// server that is draining is empty.
+    pub(crate) fn load(&self, server: u32) -> usize {
+        let requests = |machine: &crate::upstream::server::Server| machine.inflight as usize + machine.waiting.len();
+        self.servers.get(ServerIndex::new(server)).map_or(0, requests)
+    }
+
     /// Makes the connections that a server is without and that are needed or kept, as fast as its pace allows: that it could
     /// not be reached is history.
     pub(super) fn connect_at_once(&mut self, server: ServerIndex, cx: &mut Context) {

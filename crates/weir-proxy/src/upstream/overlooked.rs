@@ -32,8 +32,8 @@ impl Upstreams {
         else {
             return true;
         };
-        let wanted = link.entries.front().is_some_and(|front| !self.is_unwanted_entry(front));
-        let (patience_us, at_most_us) = self.pool.patience_with(server, index, since_us, cx);
+        let wanted = link.entries.front().is_some_and(|front| !self.cancelled.is_unwanted(front));
+        let (patience_us, at_most_us) = self.pool.servers[server].silence_patience(index, since_us, cx);
         let nudge_us = since_us.saturating_add(at_most_us);
         let due_us = match link.wait.silence {
             _ if !wanted => nudge_us.max(since_us + PATIENCE_US_MAX),
@@ -100,27 +100,13 @@ impl Upstreams {
             Silence::Short | Silence::Unread => false,
         };
         if proved {
-            self.doubt_server(server, Some(Doubt::CutsShort), cx);
+            self.pool.doubt_server(server, Some(Doubt::CutsShort), cx);
             cx.tell_all_doubt(server, Some(Doubt::CutsShort));
         }
     }
 }
 
 impl Pool {
-    /// How long an answer may be silent, and after how long something is sent, each time a little different: so an answer that takes its
-    /// time can't be taken for one that came because of that.
-    fn patience_with(&self, server: ServerIndex, index: ConnKey, since_us: u64, cx: &Context) -> (u64, u64) {
-        let usual = &self.servers[server].learned.usual;
-        let late_us = usual.late_us();
-        let patience_us = usual.overlook.patience_us(late_us);
-        if self.servers[server].is_cut_short(cx.now_us) {
-            let little_us = patience_us.min(late_us);
-            return (little_us, little_us);
-        }
-        let random = (since_us ^ (index.index() as u64) << 32).wrapping_mul(SPREAD) >> 32;
-        (patience_us, patience_us.saturating_add(random % patience_us))
-    }
-
     /// A server is known not to bear pipelining: what may be overlooked is looked at without patience.
     pub(super) fn hurry_silent(&mut self, server: ServerIndex, cx: &mut Context) {
         for position in 0..self.servers[server].links.len() {
@@ -140,6 +126,20 @@ impl UpstreamConn {
 }
 
 impl Server {
+    /// How long an answer may be silent, and after how long something is sent, each time a little different: so an answer that takes its
+    /// time can't be taken for one that came because of that.
+    fn silence_patience(&self, index: ConnKey, since_us: u64, cx: &Context) -> (u64, u64) {
+        let usual = &self.learned.usual;
+        let late_us = usual.late_us();
+        let patience_us = usual.overlook.patience_us(late_us);
+        if self.is_cut_short(cx.now_us) {
+            let little_us = patience_us.min(late_us);
+            return (little_us, little_us);
+        }
+        let random = (since_us ^ (index.index() as u64) << 32).wrapping_mul(SPREAD) >> 32;
+        (patience_us, patience_us.saturating_add(random % patience_us))
+    }
+
     /// Whether a server is known not to bear pipelining.
     fn is_cut_short(&self, now_us: u64) -> bool {
         self.learned.trust.penalty_for(now_us) == Some(Doubt::CutsShort)

@@ -75,7 +75,7 @@ impl Events {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     pub(super) links: Slab<ConnKey, UpstreamConn>,
     pub(super) servers: Table<ServerIndex, Server>,
     pub(super) hints: Arc<Hints>,
@@ -88,6 +88,14 @@ impl Pool {
     /// Without servers.
     pub(super) fn new(hints: Arc<Hints>, seed: u64) -> Pool {
         Pool { links: Slab::default(), servers: Table::default(), hints, seed, events: Events::default() }
+    }
+
+    /// A connection, and its server.
+    #[inline]
+    pub(super) fn pair(&mut self, index: ConnKey) -> Pair<'_> {
+        let link = self.links.at_mut(index);
+        let server = &mut self.servers[link.server];
+        Pair { link, server }
     }
 
     /// Something has happened to a connection.
@@ -159,6 +167,21 @@ impl Pool {
         server.stats.requests.add(1);
         server.refresh(link, cx.now_us);
         cx.counters.in_flight.add(1);
+    }
+}
+
+/// A connection and its server: what can be said of one of them that takes both.
+#[derive(Debug)]
+pub(super) struct Pair<'a> {
+    pub(super) link: &'a mut UpstreamConn,
+    pub(super) server: &'a mut Server,
+}
+
+impl Pair<'_> {
+    /// Looks anew at what the connection may take. Call after anything about it changed.
+    #[inline]
+    pub(super) fn refresh(&mut self, cx: &Context) {
+        self.server.refresh(self.link, cx.now_us);
     }
 }
 

@@ -100,23 +100,21 @@ impl Upstreams {
             self.dispatch(server, cx);
             return;
         }
-        self.pool.keep_print(index, input, &watch, cx);
+        self.pool.pair(index).keep_print(input, &watch, cx);
         let now_us = cx.now_us;
         if let Some(odd) = self.pool.links.at_mut(index).take_oddities() {
-            self.pool.odd_body(index, odd, cx);
+            self.pool.pair(index).odd_body(odd, cx);
         }
         let link = self.pool.links.at_mut(index);
         if at < input.bytes.len() && link.state() != LinkState::Tunnel {
             link.keep_stash(&input.bytes[at..]);
         }
         let elapsed_us = now_us - before.since_us;
-        if before.depth > 1
-            && self.pool.servers[server].learned.holds_back(elapsed_us, now_us)
-            && !link.entries.is_empty()
-        {
-            self.to_acknowledge.push((index, generation, link.log.flushed()));
+        let (answers, waits) = (link.history.answers, !link.entries.is_empty());
+        if before.depth > 1 && self.pool.servers[server].learned.holds_back(elapsed_us, now_us) && waits {
+            self.outbox.acknowledge(index, &self.pool);
         }
-        if link.history.answers > before.answers {
+        if answers > before.answers {
             self.on_answers(index, before, cx);
         }
     }
@@ -144,7 +142,7 @@ impl Upstreams {
                 Step::More => break,
                 Step::Skip => {
                     if self.pool.links.at(index).is_first_blank() {
-                        self.pool.upstream_glitch(index, UpstreamGlitch::BlankLine, 1, cx);
+                        self.pool.pair(index).glitch(UpstreamGlitch::BlankLine, 1, cx);
                     }
                     true
                 }
@@ -229,7 +227,10 @@ impl Upstreams {
             return;
         }
         if link.owner.is_some() {
-            return self.own_answered(index, server, cx);
+            if link.entries.is_empty() && !self.pool.servers[server].standing.keeps_connections() {
+                self.lose_link(index, Loss::Ours, UpstreamEnd::Disabled, cx);
+            }
+            return;
         }
         if link.history.pipelined && link.entries.is_empty() && self.pool.servers[server].mode.share_client {
             // The next request may be another client's. Should the server still owe an answer to this one, it must not get it.
@@ -252,17 +253,15 @@ impl Upstreams {
             link.rest.wary |= single;
         }
         if link.rest.syncing && link.entries.is_empty() {
-            if self.pool.is_worn(index, cx) {
+            if self.pool.pair(index).is_worn(cx) {
                 self.lose_link(index, Loss::Ours, UpstreamEnd::Glitches, cx);
                 return;
             }
-            let generation = self.pool.links.generation(index);
-            self.synced.push((index, generation));
+            self.ran_empty.note_synced(index, &self.pool);
             cx.counters.sync_points.add(1);
             self.pool.locate(index, cx);
         } else if link.entries.is_empty() && (link.rest.unseen || link.rest.wary) {
-            let (answers, generation) = (link.history.answers, self.pool.links.generation(index));
-            self.emptied.push((index, generation, answers));
+            self.ran_empty.note(index, &self.pool);
         }
         let link = self.pool.links.at_mut(index);
         self.pool.servers[server].refresh(link, cx.now_us);
@@ -280,62 +279,6 @@ impl Upstreams {
         }
     }
 
-    /// Connections that ran empty at a sync point take requests again, once everything that had arrived by then was read.
-    pub(super) fn reopen_synced(&mut self, cx: &mut Context) {
-        let before = std::mem::replace(&mut self.synced_before, std::mem::take(&mut self.synced));
-        for (index, generation) in before {
-            if self.pool.links.holds(index, generation) {
-                let link = self.pool.links.at_mut(index);
-                if cx.now_us < link.rest.until_us {
-                    self.synced_before.push((index, generation));
-                    continue;
-                }
-                link.rest.reopen();
-                let server = link.server;
-                self.pool.servers[server].refresh(link, cx.now_us);
-                self.dispatch(server, cx);
-            }
-        }
-    }
-
-    /// Connections that ran empty before this turn: everything that had arrived by then was read, so that they take requests
-    /// again; those that others are preferred to for a while stay listed.
-    pub(super) fn look_at_emptied(&mut self, cx: &mut Context) {
-        let before = std::mem::replace(&mut self.emptied_before, std::mem::take(&mut self.emptied));
-        for (index, generation, answers) in before {
-            if !self.pool.links.holds(index, generation) {
-                continue;
-            }
-            let link = self.pool.links.at_mut(index);
-            if link.history.answers != answers || !link.entries.is_empty() {
-                // In use again, and listed anew if it has run empty since.
-                continue;
-            }
-            let news = std::mem::take(&mut link.rest.unseen);
-            if link.rest.is_wary(cx.now_us) {
-                self.emptied_before.push((index, generation, answers));
-            } else {
-                link.rest.wary = false;
-            }
-            if news || !link.rest.wary {
-                let server = link.server;
-                self.pool.servers[server].refresh(link, cx.now_us);
-                self.dispatch(server, cx);
-            }
-        }
-    }
-
-    /// Whether a request waits for a connection of which it is only not known yet whether everything was read.
-    pub(super) fn awaits_look(&self) -> bool {
-        let awaited = |&(index, generation, _): &(ConnKey, u32, u64)| {
-            self.pool.links.holds(index, generation) && {
-                let link = self.pool.links.at(index);
-                link.rest.unseen && !self.pool.servers[link.server].waiting.is_empty()
-            }
-        };
-        self.emptied_before.iter().any(awaited)
-    }
-
     pub(super) fn on_body(&mut self, index: ConnKey, piece: Piece<'_>, to: &mut Replies<'_>, cx: &mut Context) -> bool {
         let link = self.pool.links.at_mut(index);
         let (id, cancelled) = match (link.state(), link.entries.front()) {
@@ -346,7 +289,7 @@ impl Upstreams {
         let Some(id) = id else { return false };
         link.reply.body_bytes += piece.len() as u64;
         if link.reply.body_bytes > LARGE_BYTES && !link.reply.large && link.state() == LinkState::Ready {
-            self.note_large(index, cx);
+            self.pool.note_large(index, cx);
         }
         if cancelled {
             return self.discard(index, piece.len(), cx);
@@ -402,7 +345,7 @@ impl Upstreams {
         let link = self.pool.links.at_mut(index);
         let trailers = link.trailers().as_bytes().to_vec();
         if let Some(odd) = link.take_oddities() {
-            self.pool.odd_body(index, odd, cx);
+            self.pool.pair(index).odd_body(odd, cx);
         }
         let link = self.pool.links.at_mut(index);
         let streaming = link.entries.front().is_some_and(|entry| entry.ask.traits.has(RequestFlags::STREAMING));
@@ -428,7 +371,7 @@ impl Upstreams {
             return false;
         }
         if let Some(doubt) = poison {
-            let doubt = self.pool.name_surplus(index, rest, doubt, cx);
+            let doubt = self.pool.pair(index).name_surplus(rest, doubt, cx);
             self.end_doubted(index, doubt, cx);
             return false;
         }
@@ -440,7 +383,7 @@ impl Upstreams {
             // Nobody looks at this connection after the receive.
             self.pool.servers[server].learned.usual.on_answers(now_us.saturating_sub(since_us), 1);
             if behind {
-                self.doubt_server(server, Some(Doubt::NotPersistent), cx);
+                self.pool.doubt_server(server, Some(Doubt::NotPersistent), cx);
             }
             // That weir won't go on with it says nothing about what the server did behind this answer.
             let ending = match announced {
@@ -486,17 +429,5 @@ impl Pool {
             link.reading.receiving = true;
             cx.actions.push_back(Action::ReceiveLink { socket });
         }
-    }
-
-    /// For a server that holds the next answer back until the last one is acknowledged: the kernel lets the acknowledgement
-    /// wait for a send, so without one in this turn it is asked for.
-    pub(super) fn acknowledge(&self, (index, generation, flushed): (ConnKey, u32, u64)) -> Option<Action> {
-        if !self.links.holds(index, generation) {
-            return None;
-        }
-        let link = self.links.at(index);
-        let socket = link.socket?;
-        let waits = !link.entries.is_empty() && link.log.flushed() == flushed;
-        waits.then_some(Action::AcknowledgeLink { socket })
     }
 }

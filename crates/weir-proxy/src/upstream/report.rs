@@ -4,6 +4,7 @@ use super::Upstreams;
 use super::connection::{LinkState, UpstreamConn};
 use super::entry::Entry;
 use super::orders::NEVER_US;
+use super::pool::Pool;
 use super::server::Server;
 use super::server_state::State;
 use super::trust::TrustState;
@@ -22,21 +23,23 @@ impl Upstreams {
             tunnels[link.server.index()] += u32::from(link.state() == LinkState::Tunnel);
         }
         let mut waiting: Vec<u32> = self.pool.servers.iter().map(|server| server.waiting.len() as u32).collect();
-        self.approaches().for_each(|approach| waiting[approach.server.index()] += 1);
+        self.private.attempts().for_each(|approach| waiting[approach.server.index()] += 1);
         let servers = self.pool.servers.keys().iter().zip(tunnels.into_iter().zip(waiting));
         servers
             .map(|(at, (tunnels, waiting))| ServerReport { tunnels, waiting, ..self.view(cx).report_server(at) })
             .collect()
     }
+}
 
+impl Pool {
     /// How many servers there are.
-    pub(crate) fn servers(&self) -> usize {
-        self.pool.servers.len()
+    pub(crate) fn server_count(&self) -> usize {
+        self.servers.len()
     }
 
     /// To whom connections are charged.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = Account> {
-        self.pool.links.keys().map(|index| self.pool.links.at(index).account)
+        self.links.keys().map(|index| self.links.at(index).account)
     }
 }
 

@@ -93,6 +93,8 @@ pub(crate) struct Mode {
     pub anywhere: bool,
     /// Its connections belong to clients or requests and are made when those need them: [`Pool::is_private`].
     pub private: bool,
+    /// Its upstream has other servers.
+    pub several: bool,
     /// One request is sent at a time.
     pub pipeline_off: bool,
     /// Only requests of one client follow each other.
@@ -162,6 +164,7 @@ impl Server {
             mode: Mode {
                 anywhere: false,
                 private: pool.is_private(),
+                several: plan.servers.len() > 1,
                 pipeline_off: pool != Pool::Pipelined || mode == PipelineMode::Off || queue_size == 1,
                 share_client: share == Share::Client,
             },

@@ -6,13 +6,12 @@
 
 use super::Upstreams;
 use super::judge::judge_of;
-use super::schedule::Place;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
 use crate::cross::mail::Mail;
 use crate::observe::server_event::What;
-use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
-use crate::upstream::health::{Symptom, TRIAL_CHOICE_US, TRIAL_PATIENCE_US};
+use crate::request::pending_request::{PendingRequest, RequestFlags};
+use crate::upstream::health::Symptom;
 use crate::upstream::server_state::{Suspension, SuspensionCause};
 
 impl Upstreams {
@@ -111,57 +110,6 @@ impl Upstreams {
 
     // ---- trials ----
 
-    /// The place of a request that is to show whether a suspended server works again, when one is due and this may be it.
-    pub(super) fn place_trial(&mut self, ask: &mut PendingRequest, cx: &mut Context) -> Option<Place> {
-        let group = self.groups[usize::from(ask.upstream)].servers;
-        let trial = PendingRequest {
-            traits: ask.traits.with(RequestFlags::TRIAL, true).with(RequestFlags::ALONE, true),
-            ..*ask
-        };
-        for server in group.iter() {
-            let (standing, index) = (&self.pool.servers[server].standing, self.pool.servers[server].index);
-            let due_us = self.pool.hints.trial_us(server);
-            let bound_elsewhere = ask.bound != NOBODY && ask.bound != index;
-            if bound_elsewhere
-                || !standing.may_be_tried()
-                || !may_be_trial(ask.traits, cx.now_us.saturating_sub(due_us))
-            {
-                continue;
-            }
-            if cx.now_us >= due_us
-                && let Some(place) = self.trial_place(server, &trial, cx)
-                && self.pool.hints.take_trial(server, due_us, cx.now_us + TRIAL_PATIENCE_US)
-            {
-                cx.counters.trials.add(1);
-                self.pool.servers[server].stats.trials.add(1);
-                *ask = PendingRequest { server: index, ..trial };
-                return Some(place);
-            }
-        }
-        None
-    }
-
-    /// A connection with nothing else on it, here or at another worker. None: not yet; one is made if need be, because a request
-    /// that must not be noticed doesn't wait for it.
-    fn trial_place(&mut self, server: ServerIndex, trial: &PendingRequest, cx: &mut Context) -> Option<Place> {
-        if self.pool.servers[server].mode.private {
-            return Some(Place::Private(server));
-        }
-        if let Some(position) = self.pick(server, trial, cx) {
-            return Some(Place::Link(self.pool.servers[server].links[position]));
-        }
-        if self.pool.servers[server].ready == 0
-            && let Some(worker) = self.view(cx).ready_elsewhere(server)
-        {
-            return Some(Place::Mail(worker));
-        }
-        let machine = &self.pool.servers[server];
-        if !machine.positions.coming_any() && machine.may_grow(true) {
-            self.pool.make_connection(server, cx);
-        }
-        None
-    }
-
     /// A trial has shown that a server works, or that it does not.
     pub(super) fn trial_ended(&mut self, server: ServerIndex, good: bool, cx: &mut Context) {
         let judge = judge_of(server, cx);
@@ -186,7 +134,9 @@ impl Upstreams {
         let server = link.server;
         let Some(entry) = link.entries.front() else { return };
         let mut ask = entry.ask;
-        if self.is_unwanted_entry(entry) || !ask.traits.has(RequestFlags::RETRIABLE) || !self.view(cx).has_other(server)
+        if self.cancelled.is_unwanted(entry)
+            || !ask.traits.has(RequestFlags::RETRIABLE)
+            || !self.view(cx).has_other(server)
         {
             return;
         }
@@ -200,11 +150,4 @@ impl Upstreams {
         self.place_again(ask, bytes, cx);
         self.dispatch_group(server, cx);
     }
-}
-
-/// Whether a request is fit for a trial that has been due for so long.
-fn may_be_trial(traits: RequestFlags, overdue_us: u64) -> bool {
-    let safe = traits.has(RequestFlags::PIPELINABLE) && traits.has(RequestFlags::RETRIABLE);
-    let whole = !traits.has(RequestFlags::STREAMING) && !traits.has(RequestFlags::UPGRADE);
-    safe || whole && overdue_us >= TRIAL_CHOICE_US
 }

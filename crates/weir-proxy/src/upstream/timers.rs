@@ -29,7 +29,7 @@ impl Upstreams {
             LinkState::Down { retry_us } => self.pool.arm_link(index, retry_us, cx),
             LinkState::Connecting { deadline_us } if deadline_us <= cx.now_us => self.connect_timed_out(index, cx),
             LinkState::Connecting { deadline_us } if self.pool.links.at(index).owner.is_some() => {
-                self.try_next_address(index, cx);
+                self.private.try_next_address(index, &mut self.pool, cx);
                 self.pool.arm_link(index, deadline_us, cx);
             }
             LinkState::Connecting { deadline_us } => self.pool.arm_link(index, deadline_us, cx),

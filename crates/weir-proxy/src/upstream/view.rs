@@ -3,8 +3,9 @@
 //! Nothing can be changed through it, so whoever has one only asks. Which server a request goes to is decided over it: the first time in
 //! [`super::choose`], after a loss in [`super::again`]. Made for one question ([`Upstreams::view`]), which costs nothing.
 
+use super::Upstreams;
+use super::groups::Group;
 use super::loss::ABRUPT_US;
-use super::{Group, Upstreams};
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::base::slab::Slab;
 use crate::base::table::Table;
@@ -33,7 +34,7 @@ impl Upstreams {
     /// What is there to choose from.
     #[inline]
     pub(super) fn view<'a>(&'a self, cx: &'a Context) -> View<'a> {
-        View { links: &self.pool.links, servers: &self.pool.servers, groups: &self.groups, hints: &self.pool.hints, cx }
+        self.groups.view(&self.pool, cx)
     }
 }
 

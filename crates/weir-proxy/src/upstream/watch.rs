@@ -11,7 +11,7 @@ use bytes::Bytes;
 use weir_http::{ReplyBody, ReplyHead};
 
 use super::Upstreams;
-use super::pool::Pool;
+use super::pool::{Pair, Pool};
 use crate::base::keys::ConnKey;
 use crate::base::piece::{Input, Piece};
 use crate::context::Context;
@@ -79,7 +79,9 @@ impl Upstreams {
                     let lies = length <= here as u64 && judge_end(&input.bytes[start..], end - start) == Verdict::Head;
                     return !lies || self.on_misframing(index, cx);
                 }
-                Quote::Whole(found) if self.pool.is_own(index, &input.bytes[found.clone()], input, watch, true, cx) => {
+                Quote::Whole(found)
+                    if self.pool.pair(index).is_own(&input.bytes[found.clone()], input, watch, true, cx) =>
+                {
                     return self.on_misframing(index, cx);
                 }
                 Quote::Whole(found) => {
@@ -135,7 +137,7 @@ impl Upstreams {
                     return self.pass(index, text, range.start..at, to, cx);
                 }
                 Quote::Whole(found)
-                    if self.pool.is_own(index, &text.bytes[found.clone()], receive, watch, true, cx) =>
+                    if self.pool.pair(index).is_own(&text.bytes[found.clone()], receive, watch, true, cx) =>
                 {
                     return self.on_misframing(index, cx);
                 }
@@ -177,7 +179,9 @@ impl Upstreams {
                 self.pool.arm_quote(index, now_us + wait_us, cx);
                 return End::Waits;
             }
-            Verdict::Unknown if self.pool.is_own(index, &held, &Input::borrowed(&[]), &Watch::default(), false, cx) => {
+            Verdict::Unknown
+                if self.pool.pair(index).is_own(&held, &Input::borrowed(&[]), &Watch::default(), false, cx) =>
+            {
                 self.on_misframing(index, cx);
                 return End::Gone;
             }
@@ -241,30 +245,23 @@ impl Pool {
         self.links.at_mut(index).withheld.due_us = due_us;
         self.arm_link(index, due_us, cx);
     }
+}
 
+impl Pair<'_> {
     /// Notes what the answer being read is like, because the rest of its body comes with later receives.
     #[inline]
-    pub(super) fn keep_print(&mut self, index: ConnKey, input: &Input<'_>, watch: &Watch, cx: &Context) {
+    pub(super) fn keep_print(&mut self, input: &Input<'_>, watch: &Watch, cx: &Context) {
         let now_us = cx.now_us;
-        let link = self.links.at_mut(index);
+        let link = &mut *self.link;
         if let Some(head) = watch.head.clone().filter(|_| link.reply.begun && link.owner.is_none()) {
             link.reply.print = Some((Print::of(&input.bytes[head]), now_us));
         }
     }
 
     /// Whether a head in the body of an answer is of the same server and moment.
-    fn is_own(
-        &self,
-        index: ConnKey,
-        found: &[u8],
-        receive: &Input<'_>,
-        watch: &Watch,
-        whole: bool,
-        cx: &Context,
-    ) -> bool {
-        let link = self.links.at(index);
+    fn is_own(&self, found: &[u8], receive: &Input<'_>, watch: &Watch, whole: bool, cx: &Context) -> bool {
         let here = watch.head.clone().map(|head| (Print::of(&receive.bytes[head]), cx.now_us));
-        let Some((own, since_us)) = here.or(link.reply.print) else { return false };
+        let Some((own, since_us)) = here.or(self.link.reply.print) else { return false };
         let age_s = cx.now_us.saturating_sub(since_us) / 1_000_000;
         let now_s = u64::try_from(cx.wall_s()).unwrap_or_default();
         own.is_like(&Print::of(found), age_s, now_s, whole)
