@@ -42,7 +42,10 @@ impl Upstreams {
         result: Result<(), Option<ServerTlsFailure>>,
         cx: &mut Context,
     ) {
-        let Some(index) = self.pool.link_of(token) else { return self.probe_connected(token, result, cx) };
+        let Some(index) = self.pool.link_of(token) else {
+            let worse = self.health.probe_connected(token, result, &mut self.pool, &mut self.groups, cx);
+            return self.follow(worse, cx);
+        };
         if let Err(tls) = result {
             self.connect_failed(index, tls, cx);
             return;

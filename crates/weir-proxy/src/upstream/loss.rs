@@ -210,7 +210,9 @@ impl Upstreams {
     /// A server closed its sending direction. `is_cut`: only the network says so.
     pub(crate) fn link_ended(&mut self, token: u64, is_cut: bool, to: &mut Replies<'_>, cx: &mut Context) {
         let Some(index) = self.pool.link_of(token) else {
-            return self.probe_ended(token, is_cut.then_some(UpstreamEnd::Cut), cx);
+            let broken = is_cut.then_some(UpstreamEnd::Cut);
+            let worse = self.health.probe_ended(token, broken, &mut self.pool, &mut self.groups, cx);
+            return self.follow(worse, cx);
         };
         self.end_wait(index, to, cx);
         let Some(index) = self.pool.link_of(token) else { return };
@@ -256,7 +258,10 @@ impl Upstreams {
 
     /// A server's connection broke.
     pub(crate) fn link_failed(&mut self, token: u64, why: UpstreamEnd, to: &mut Replies<'_>, cx: &mut Context) {
-        let Some(index) = self.pool.link_of(token) else { return self.probe_ended(token, Some(why), cx) };
+        let Some(index) = self.pool.link_of(token) else {
+            let worse = self.health.probe_ended(token, Some(why), &mut self.pool, &mut self.groups, cx);
+            return self.follow(worse, cx);
+        };
         self.end_wait(index, to, cx);
         let Some(index) = self.pool.link_of(token) else { return };
         let link = self.pool.links.at(index);
@@ -283,7 +288,8 @@ impl Upstreams {
         let again = self.reclaim_all(&mut lost, cx);
         let server = lost.server;
         if loss == Loss::Died && lost.front_us.is_some() {
-            self.note_loss(server, cx);
+            let worse = self.health.on_loss(server, &mut self.pool, &mut self.groups, cx);
+            self.follow(worse, cx);
         }
         // The oldest goes to the front last, so that it is first.
         for (ask, bytes) in again.into_iter().rev() {
@@ -346,7 +352,7 @@ impl Upstreams {
             }
             if entry.ask.traits.has(RequestFlags::TRIAL) {
                 entry.ask.traits = entry.ask.traits.without(RequestFlags::TRIAL);
-                self.trial_ended(server, false, cx);
+                self.health.trial_ended(server, false, &mut self.pool, &mut self.groups, cx);
             }
             if !self.cancelled.is_unwanted(&entry) {
                 again.extend(self.reclaim(lost, &entry, oldest, refused, cx));

@@ -130,7 +130,8 @@ impl Upstreams {
     /// A trial of a suspended server has come to nothing.
     fn end_trial(&mut self, ask: &PendingRequest, cx: &mut Context) {
         if ask.traits.has(RequestFlags::TRIAL) {
-            self.trial_ended(self.groups.server_of(ask), false, cx);
+            let server = self.groups.server_of(ask);
+            self.health.trial_ended(server, false, &mut self.pool, &mut self.groups, cx);
         }
     }
 

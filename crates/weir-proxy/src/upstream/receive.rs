@@ -66,7 +66,10 @@ impl Before {
 impl Upstreams {
     /// A server sent bytes.
     pub(crate) fn link_received(&mut self, token: u64, input: &Input<'_>, to: &mut Replies<'_>, cx: &mut Context) {
-        let Some(index) = self.pool.link_of(token) else { return self.probe_received(token, input, cx) };
+        let Some(index) = self.pool.link_of(token) else {
+            let worse = self.health.probe_received(token, input, &mut self.pool, &mut self.groups, cx);
+            return self.follow(worse, cx);
+        };
         cx.counters.upstream_receives.add(1);
         cx.counters.upstream_bytes_in.add(input.bytes.len() as u64);
         let link = self.pool.links.at_mut(index);

@@ -47,7 +47,7 @@ impl Upstreams {
         for index in 0..plan.upstreams.len() {
             all.add_group(index, &mut stats, cx);
         }
-        all.begin_probing(cx);
+        all.health.begin(&all.pool, cx);
         all
     }
 
