@@ -14,7 +14,7 @@ use crate::base::keys::ServerIndex;
 use crate::base::piece::Piece;
 use crate::cause::Cause;
 use crate::context::Context;
-use crate::cross::mail::{Fate, Mail};
+use crate::cross::mail::Fate;
 use crate::request::pending_request::{ClientName, ExchangeId, NOBODY, PendingRequest, RequestFlags};
 use crate::upstream::queue::Waiting;
 
@@ -64,7 +64,7 @@ impl Upstreams {
                 if ask.id.worker == cx.worker {
                     ask.server = server;
                 }
-                self.mail_again(worker, ask, &bytes, cx);
+                self.isolation.send_on(worker, ask, &bytes, cx);
             }
             Ok(Second { server, worker: None }) => {
                 ask.server = server;
@@ -77,26 +77,6 @@ impl Upstreams {
                 cx.answer_fails(ask.id, cause);
             }
         }
-    }
-
-    /// To the connections of another worker: by way of the client's, which knows whether it is still wanted and where to
-    /// cancel it, and chooses anew among all servers but the one where it was.
-    fn mail_again(&mut self, worker: u16, ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
-        if ask.id.worker != cx.worker {
-            self.mail_back(ask, Fate::Unserved, bytes, cx);
-        } else {
-            self.isolation.note_away(&ask);
-            let bytes = cx.write_to_post(cx.worker, bytes);
-            cx.post(cx.worker, Mail::Move { worker, ask, bytes });
-        }
-    }
-
-    /// A request goes back to the worker of its client, which finds another place for it.
-    pub(super) fn mail_back(&mut self, ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
-        // It gets in line there.
-        self.isolation.leave(&ask, cx);
-        let bytes = cx.write_to_post(ask.id.worker, bytes);
-        cx.post(ask.id.worker, Mail::Again { ask, fate, bytes });
     }
 
     /// A request of a client here comes back, to be served elsewhere: it was with another worker, or the beginning of its answer had come.

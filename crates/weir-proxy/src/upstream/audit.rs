@@ -4,7 +4,9 @@
 use super::Upstreams;
 use super::connection::{LinkState, UpstreamConn};
 use super::entry::Entry;
+use super::isolation::Isolation;
 use super::pool::Pool;
+use super::private_pool::PrivatePools;
 use super::server::{STALLED_MAX, Server};
 use crate::base::check::{at_most, equal};
 use crate::base::output::HIGH_BYTES;
@@ -26,8 +28,8 @@ impl Upstreams {
             audit_link(link, &self.pool.servers[link.server], cx)
                 .map_err(|text| format!("upstream connection {index}: {text}"))?;
         }
-        self.audit_private()?;
-        self.audit_gauges(cx)
+        audit_private(&self.private, &self.pool)?;
+        audit_gauges(&self.pool, &self.private, &self.isolation, cx)
     }
 
     /// All requests that are here and whose answers somebody wants, as often as they are.
@@ -43,30 +45,30 @@ impl Upstreams {
         all.extend(self.private.attempts().map(|approach| approach.waiting.ask.id));
         all
     }
+}
 
-    /// Connections of clients are known to their clients, and only to those.
-    fn audit_private(&self) -> Result<(), String> {
-        for index in self.pool.links.keys() {
-            let (link, name) = (self.pool.links.at(index), (index, self.pool.links.generation(index)));
-            let Some(owner) = link.owner.filter(|_| link.state() != LinkState::Tunnel) else { continue };
-            if !self.private.knows(owner.client, name) {
-                return Err(format!("upstream connection {index} is unknown to its client"));
-            }
+/// Connections of clients are known to their clients, and only to those.
+fn audit_private(private: &PrivatePools, pool: &Pool) -> Result<(), String> {
+    for index in pool.links.keys() {
+        let (link, name) = (pool.links.at(index), (index, pool.links.generation(index)));
+        let Some(owner) = link.owner.filter(|_| link.state() != LinkState::Tunnel) else { continue };
+        if !private.knows(owner.client, name) {
+            return Err(format!("upstream connection {index} is unknown to its client"));
         }
-        let parked = self.private.attempts().filter(|approach| approach.retry_us != u64::MAX).count();
-        equal("requests that wait for another round of connects", self.private.parked() as usize, parked)
     }
+    let parked = private.attempts().filter(|approach| approach.retry_us != u64::MAX).count();
+    equal("requests that wait for another round of connects", private.parked() as usize, parked)
+}
 
-    fn audit_gauges(&self, cx: &Context) -> Result<(), String> {
-        let waiting = self.isolation.waiting().count()
-            + self.private.attempts().count()
-            + self.pool.servers.iter().map(|server| server.waiting.len()).sum::<usize>();
-        let asked: usize = self.pool.servers.iter().map(|server| server.inflight as usize).sum();
-        let ready: usize = self.pool.servers.iter().map(|server| server.ready as usize).sum();
-        equal("queue_waiting", cx.counters.queue_waiting.get() as usize, waiting)?;
-        equal("in_flight", cx.counters.in_flight.get() as usize, asked)?;
-        equal("upstream_connections", cx.counters.upstream_connections.get() as usize, ready)
-    }
+fn audit_gauges(pool: &Pool, private: &PrivatePools, isolation: &Isolation, cx: &Context) -> Result<(), String> {
+    let waiting = isolation.waiting().count()
+        + private.attempts().count()
+        + pool.servers.iter().map(|server| server.waiting.len()).sum::<usize>();
+    let asked: usize = pool.servers.iter().map(|server| server.inflight as usize).sum();
+    let ready: usize = pool.servers.iter().map(|server| server.ready as usize).sum();
+    equal("queue_waiting", cx.counters.queue_waiting.get() as usize, waiting)?;
+    equal("in_flight", cx.counters.in_flight.get() as usize, asked)?;
+    equal("upstream_connections", cx.counters.upstream_connections.get() as usize, ready)
 }
 
 impl Pool {

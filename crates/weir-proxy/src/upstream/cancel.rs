@@ -57,6 +57,7 @@ impl Cancelled {
     }
 
     /// The next connection that has to end and is still there. First all that was cancelled must have been found.
+    #[inline]
     pub(super) fn next_doomed(&mut self, pool: &Pool) -> Option<ConnKey> {
         while let Some((index, generation)) = self.doomed.pop() {
             if pool.links.holds(index, generation) {

@@ -10,7 +10,7 @@ use super::view::View;
 use crate::action::Action;
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::context::Context;
-use crate::ending::{ServerTlsFailure, Timeout, UpstreamEnd};
+use crate::ending::{ServerTlsFailure, UpstreamEnd};
 use crate::observe::server_event::What;
 use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::server::{Reach, SURPLUS_US, Server};
@@ -125,11 +125,6 @@ impl Upstreams {
         for position in 0..self.pool.servers[server].links.len() {
             self.watch_rest(self.pool.servers[server].links[position], cx);
         }
-    }
-
-    pub(super) fn connect_timed_out(&mut self, index: ConnKey, cx: &mut Context) {
-        cx.counters.timeouts.count(Timeout::Connect);
-        self.connect_failed(index, None, cx);
     }
 
     pub(super) fn connect_failed(&mut self, index: ConnKey, tls: Option<ServerTlsFailure>, cx: &mut Context) {

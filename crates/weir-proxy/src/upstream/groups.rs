@@ -7,9 +7,10 @@
 
 use std::ops::{Index, IndexMut};
 
+use super::cancel::Cancelled;
 use super::pool::Pool;
 use super::view::View;
-use crate::base::keys::ServerIndex;
+use crate::base::keys::{ConnKey, ServerIndex};
 use crate::base::table::Run;
 use crate::cause::Cause;
 use crate::context::Context;
@@ -18,6 +19,7 @@ use crate::placement::balance::Balance;
 use crate::plan::UpstreamPlan;
 use crate::request::pending_request::{PendingRequest, RequestFlags};
 use crate::retry::budget::Budget;
+use crate::upstream::entry::Entry;
 
 /// The servers of one upstream.
 #[derive(Debug)]
@@ -30,6 +32,7 @@ pub(super) struct Group {
 
 impl Group {
     /// The server with this index in the upstream.
+    #[inline]
     pub(super) fn server(&self, index: u16) -> ServerIndex {
         self.servers.first() + usize::from(index)
     }
@@ -50,12 +53,14 @@ pub(super) struct Groups {
 impl Index<usize> for Groups {
     type Output = Group;
 
+    #[inline]
     fn index(&self, upstream: usize) -> &Group {
         &self.groups[upstream]
     }
 }
 
 impl IndexMut<usize> for Groups {
+    #[inline]
     fn index_mut(&mut self, upstream: usize) -> &mut Group {
         &mut self.groups[upstream]
     }
@@ -78,6 +83,7 @@ impl Groups {
     }
 
     /// The server that a request is for.
+    #[inline]
     pub(super) fn server_of(&self, ask: &PendingRequest) -> ServerIndex {
         self.groups[usize::from(ask.upstream)].server(ask.server)
     }
@@ -101,6 +107,7 @@ impl Groups {
     }
 
     /// Lets the other workers know how much this one has at each server.
+    #[inline]
     pub(super) fn publish_loads(&self, pool: &Pool, cx: &Context) {
         if !self.shares_loads {
             return;
@@ -113,6 +120,16 @@ impl Groups {
     /// Time passes: budgets fill up.
     pub(super) fn refill(&mut self, now_us: u64) {
         self.groups.iter_mut().for_each(|group| group.budget.refill(now_us));
+    }
+
+    /// Whether what stands behind the oldest request of a connection may be sent again for the sake of a client that has left: only
+    /// as far as the budget of the upstream goes.
+    pub(super) fn may_send_again(&mut self, index: ConnKey, pool: &Pool, cancelled: &Cancelled, cx: &Context) -> bool {
+        let link = pool.links.at(index);
+        let upstream = usize::from(pool.servers[link.server].upstream);
+        let sent = |entry: &&Entry| entry.start < link.log.flushed() && !cancelled.is_unwanted(entry);
+        let behind = link.entries.iter().skip(1).filter(sent).count() as u64;
+        behind == 0 || self.groups[upstream].budget.has(cx.now_us, behind)
     }
 
     /// Counts that a request goes again, unless that is once too often: for it, or for all together. `oldest`: the server may

@@ -9,6 +9,7 @@ use weir_http::{Fields, ReplyContext, Trailers};
 
 use super::Upstreams;
 use super::pool::{Event, Pair, Pool, finish, take_requests};
+use super::watch::End;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::base::output::Output;
 use crate::base::token::{ShortGeneration, Token};
@@ -226,7 +227,8 @@ impl Upstreams {
             return self.lose_link(index, Loss::Orderly, UpstreamEnd::Cut, cx);
         }
         if link.ends_by_close() {
-            if !self.watch_close(index, to, cx) {
+            self.pool.links.at_mut(index).withheld.over = true;
+            if self.watch_end(index, &[], to, cx) != End::Known {
                 return;
             }
             let link = self.pool.links.at_mut(index);
@@ -383,7 +385,7 @@ impl Upstreams {
         let is_unclear = lost.begun && (oldest || ask.client == lost.client && ask.id.worker == cx.worker);
         let is_streaming = ask.traits.has(RequestFlags::STREAMING);
         if is_unclear && (!is_streaming || matches!(fate, Fate::Hopeless(_))) {
-            self.mail_back(ask, fate, &lost.log.copy(entry.start, entry.len as usize), cx);
+            self.isolation.send_home(ask, fate, &lost.log.copy(entry.start, entry.len as usize), cx);
             return None;
         }
         if let Err(cause) = self.groups.count_fate(&mut ask, fate, &self.pool, cx) {
@@ -401,16 +403,6 @@ impl Upstreams {
             }
         }
         Some((ask, bytes))
-    }
-
-    /// Whether what stands behind the oldest request of a connection may be sent again for the sake of a client that has left: only
-    /// as far as the budget of the upstream goes.
-    pub(super) fn may_send_again(&mut self, index: ConnKey, cx: &Context) -> bool {
-        let link = self.pool.links.at(index);
-        let upstream = usize::from(self.pool.servers[link.server].upstream);
-        let sent = |entry: &&Entry| entry.start < link.log.flushed() && !self.cancelled.is_unwanted(entry);
-        let behind = link.entries.iter().skip(1).filter(sent).count() as u64;
-        behind == 0 || self.groups[upstream].budget.has(cx.now_us, behind)
     }
 
     /// Ends connections whose server takes as long as forward-timeout for an answer that nobody wants any more: the time-out

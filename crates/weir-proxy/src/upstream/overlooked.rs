@@ -46,7 +46,7 @@ impl Upstreams {
             self.pool.arm_late(index, due_us, cx);
         } else if !wanted {
             // Its server may never say anything again.
-            if self.may_send_again(index, cx) {
+            if self.groups.may_send_again(index, &self.pool, &self.cancelled, cx) {
                 self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled, cx);
                 return false;
             }

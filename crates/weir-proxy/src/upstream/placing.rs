@@ -52,11 +52,13 @@ pub(super) struct Placing<'a> {
 }
 
 impl Placing<'_> {
+    #[inline]
     fn view<'b>(&'b self, cx: &'b Context) -> View<'b> {
         self.groups.view(self.pool, cx)
     }
 
     /// Chooses the server, then what happens there. None: again, when the stale connection has ended.
+    #[inline]
     pub(super) fn place(&mut self, ask: &mut PendingRequest, cx: &mut Context) -> Option<Place> {
         if cx.is_private(ask.upstream)
             && let Some(place) = self.place_on_own(ask, cx)
@@ -174,6 +176,7 @@ impl Placing<'_> {
     }
 
     /// What this worker's own connections to a server can do for a request; None: ask another worker.
+    #[inline]
     pub(super) fn place_here(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<Place> {
         let machine = &self.pool.servers[server];
         if machine.mode.private {
@@ -207,6 +210,7 @@ impl Placing<'_> {
     }
 
     /// In the queue of a server, if it may come up.
+    #[inline]
     pub(super) fn place_in_line(&self, server: ServerIndex, ask: &PendingRequest, cx: &Context) -> Place {
         if self.pool.servers[server].ready == 0 && !self.view(cx).may_come_up(server) {
             return Place::Refused(self.view(cx).refusal(ask));
@@ -248,6 +252,7 @@ impl Placing<'_> {
     }
 
     /// The position of the connection that takes this request now, if there is one.
+    #[inline]
     pub(super) fn pick(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<usize> {
         loop {
             let machine = &self.pool.servers[server];

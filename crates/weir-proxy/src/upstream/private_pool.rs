@@ -165,6 +165,7 @@ impl PrivatePools {
     }
 
     /// The connections of a client, the least recently used one first.
+    #[inline]
     pub(super) fn links_of(&self, client: ClientKey) -> &[PrivateConn] {
         self.by_client.get(client).map_or(&[], |pool| &pool.links)
     }
@@ -188,6 +189,7 @@ impl PrivatePools {
     }
 
     /// What a connection carries from now on is charged to whom its client's request is.
+    #[inline]
     pub(super) fn charge(&self, link: &mut UpstreamConn) {
         if let Some(owner) = link.owner
             && let Some(pool) = self.by_client.get(owner.client)

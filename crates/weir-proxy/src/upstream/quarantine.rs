@@ -21,18 +21,14 @@ impl Upstreams {
         }
         for upstream in 0..self.groups.len() {
             while let Some(next) = self.isolation.next(upstream, cx) {
-                self.carry_out(next, cx);
-            }
-        }
-    }
-
-    fn carry_out(&mut self, next: Next, cx: &mut Context) {
-        match next {
-            Next::Refused(ask) => cx.answer_fails(ask.id, Cause::Suspect),
-            Next::Goes(Waiting { ask, bytes }) => {
-                let server = self.groups.server_of(&ask);
-                self.place_second(ask, bytes, cx);
-                self.dispatch_group(server, cx);
+                match next {
+                    Next::Refused(ask) => cx.answer_fails(ask.id, Cause::Suspect),
+                    Next::Goes(Waiting { ask, bytes }) => {
+                        let server = self.groups.server_of(&ask);
+                        self.place_second(ask, bytes, cx);
+                        self.dispatch_group(server, cx);
+                    }
+                }
             }
         }
     }

@@ -20,10 +20,12 @@ pub(super) struct Emptied {
 
 impl Emptied {
     /// This connection, now.
+    #[inline]
     fn of(index: ConnKey, pool: &Pool) -> Emptied {
         Emptied { index, generation: pool.links.generation(index), answers: pool.links.at(index).history.answers }
     }
 
+    #[inline]
     fn is_there(&self, pool: &Pool) -> bool {
         pool.links.holds(self.index, self.generation)
     }
@@ -55,17 +57,20 @@ impl RanEmpty {
     }
 
     /// The turn ends: those at a sync point of the turns before, each of which is for [`RanEmpty::reopen`].
+    #[inline]
     pub(super) fn begin_synced(&mut self) -> Vec<Emptied> {
         std::mem::replace(&mut self.synced_before, std::mem::take(&mut self.synced))
     }
 
     /// The same for the others, for [`RanEmpty::look`].
+    #[inline]
     pub(super) fn begin_emptied(&mut self) -> Vec<Emptied> {
         std::mem::replace(&mut self.emptied_before, std::mem::take(&mut self.emptied))
     }
 
     /// One that ran empty at a sync point takes requests again, once everything that had arrived by then was read. For which server
     /// there is room now.
+    #[inline]
     pub(super) fn reopen(&mut self, ran: Emptied, pool: &mut Pool, cx: &Context) -> Option<ServerIndex> {
         if !ran.is_there(pool) {
             return None;
@@ -83,6 +88,7 @@ impl RanEmpty {
 
     /// One that ran empty before this turn: everything that had arrived by then was read, so that it takes requests again; it stays
     /// listed while others are preferred to it. For which server there is room now.
+    #[inline]
     pub(super) fn look(&mut self, ran: Emptied, pool: &mut Pool, cx: &Context) -> Option<ServerIndex> {
         if !ran.is_there(pool) {
             return None;
@@ -107,6 +113,7 @@ impl RanEmpty {
     }
 
     /// When it has to be looked at the latest, as far as a request may wait for that.
+    #[inline]
     pub(super) fn due_us(&self, pool: &Pool, cx: &Context) -> Option<u64> {
         if !self.synced.is_empty() || self.is_awaited(pool) {
             return Some(cx.now_us);

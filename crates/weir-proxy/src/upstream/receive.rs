@@ -151,8 +151,11 @@ impl Upstreams {
                 }
                 Step::Head(head) => {
                     let start = at - head.bytes;
-                    self.watch_head(index, input, &head, at, watch, cx)
-                        && self.on_head(index, &head, &fields, &input.bytes[start..], to, cx)
+                    if self.pool.pair(index).is_misframed(input, &head, at, watch, cx) {
+                        self.on_doubt(index, Doubt::Misframing, cx);
+                        break;
+                    }
+                    self.on_head(index, &head, &fields, &input.bytes[start..], to, cx)
                 }
                 Step::Body { start, end } => self.watch_body(index, input, start..end, watch, to, cx),
                 Step::End => {
@@ -246,7 +249,7 @@ impl Upstreams {
         }
         if self.pool.links.at(index).entries.is_empty() && self.should_leave(index, cx) {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Crowded, cx);
-            return self.retire_if_unwanted(server, cx);
+            return self.retire(server, cx);
         }
         let link = self.pool.links.at_mut(index);
         if link.entries.is_empty() {
@@ -273,13 +276,7 @@ impl Upstreams {
             return;
         }
         self.dispatch(server, cx);
-        self.retire_if_unwanted(server, cx);
-    }
-
-    fn retire_if_unwanted(&mut self, server: ServerIndex, cx: &mut Context) {
-        if !self.pool.servers[server].standing.keeps_connections() {
-            self.retire(server, cx);
-        }
+        self.retire(server, cx);
     }
 
     pub(super) fn on_body(&mut self, index: ConnKey, piece: Piece<'_>, to: &mut Replies<'_>, cx: &mut Context) -> bool {
@@ -315,7 +312,9 @@ impl Upstreams {
             None if link.ends_by_close() => false,
             None => link.reply.unwanted_bytes <= DISCARD_BYTES_MAX && now_us < link.reply.unwanted_us + DISCARD_US,
         };
-        if link.state() != LinkState::Tunnel && (short || !self.may_send_again(index, cx)) {
+        if link.state() != LinkState::Tunnel
+            && (short || !self.groups.may_send_again(index, &self.pool, &self.cancelled, cx))
+        {
             return true;
         }
         let doubled = self.pool.links.at(index).entries.front().is_some_and(|entry| entry.doubled);

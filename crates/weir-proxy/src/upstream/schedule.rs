@@ -92,7 +92,7 @@ impl Upstreams {
             // Its asker did not know yet.
             ask.traits = ask.traits.with(RequestFlags::RETURNED, gone);
             if ask.traits.has(RequestFlags::QUARANTINED) {
-                self.mail_back(ask, Fate::Unserved, bytes, cx);
+                self.isolation.send_home(ask, Fate::Unserved, bytes, cx);
             } else {
                 self.place_again(ask, bytes.to_vec(), cx);
                 self.dispatch_group(server, cx);
@@ -109,6 +109,7 @@ impl Upstreams {
     }
 
     /// What a request gets a place by.
+    #[inline]
     fn placing(&mut self) -> Placing<'_> {
         let Upstreams { pool, groups, private, isolation, .. } = self;
         Placing { pool, groups, private, isolation, stale: None }
@@ -208,7 +209,7 @@ impl Upstreams {
             let Some(next) = waiting.get(at) else { return false };
             let ask = next.ask;
             if self.isolation.wants(&ask, &next.bytes, cx) {
-                let Some(waiting) = self.take_waiting(server, alone, at, cx) else { return false };
+                let Some(waiting) = self.pool.take_waiting(server, alone, at, cx) else { return false };
                 self.isolation.enter(ask, waiting.bytes, cx);
                 return true;
             }
@@ -223,7 +224,7 @@ impl Upstreams {
                 None => return false,
             };
             let link = self.pool.servers[server].links[position];
-            let Some(waiting) = self.take_waiting(server, alone, at, cx) else { return false };
+            let Some(waiting) = self.pool.take_waiting(server, alone, at, cx) else { return false };
             self.send_waiting(link, waiting, cx);
             return true;
         }
@@ -238,12 +239,6 @@ impl Upstreams {
         self.push_to_link(index, ask, start, cx);
         cx.assigned(&ask, self.pool.link_id(index, cx));
     }
-
-    fn take_waiting(&mut self, server: ServerIndex, alone: bool, at: usize, cx: &Context) -> Option<Waiting> {
-        let waiting = self.pool.servers[server].waiting.line_mut(alone).remove(at)?;
-        cx.counters.queue_waiting.sub(1);
-        Some(waiting)
-    }
 }
 
 /// A request by itself.
@@ -254,7 +249,16 @@ fn serialised(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 impl Pool {
+    /// Takes a request from its place in a line.
+    #[inline]
+    fn take_waiting(&mut self, server: ServerIndex, alone: bool, at: usize, cx: &Context) -> Option<Waiting> {
+        let waiting = self.servers[server].waiting.line_mut(alone).remove(at)?;
+        cx.counters.queue_waiting.sub(1);
+        Some(waiting)
+    }
+
     /// A request was put on a connection of this worker.
+    #[inline]
     pub(super) fn note_placed(&self, id: ExchangeId, index: ConnKey, cx: &mut Context) {
         if !cx.logs {
             return;

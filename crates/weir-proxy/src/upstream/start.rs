@@ -44,57 +44,17 @@ impl Upstreams {
             swept_us: cx.now_us,
         };
         let mut stats = stats.into_iter();
-        for index in 0..plan.upstreams.len() {
-            all.add_group(index, &mut stats, cx);
+        for (index, upstream) in plan.upstreams.iter().enumerate() {
+            let first = all.pool.servers.next();
+            for position in 0..upstream.servers.len() {
+                all.pool.add_server(index, position, stats.next().unwrap_or_default(), cx);
+                all.health.add_server(upstream);
+            }
+            all.groups.add(upstream, first, all.pool.seed, cx);
+            all.isolation.add_upstream(first);
         }
         all.health.begin(&all.pool, cx);
         all
-    }
-
-    /// The servers of an upstream, each of which counts into the next one of `stats`.
-    fn add_group(&mut self, index: usize, stats: &mut impl Iterator<Item = Arc<ServerStats>>, cx: &mut Context) {
-        let plan = Arc::clone(&cx.plan);
-        let upstream = &plan.upstreams[index];
-        let first = self.pool.servers.next();
-        for position in 0..upstream.servers.len() {
-            self.add_server(index, position, stats.next().unwrap_or_default(), cx);
-        }
-        self.groups.add(upstream, first, self.pool.seed, cx);
-        self.isolation.add_upstream(first);
-    }
-
-    /// A server with the connections that are kept to it.
-    fn add_server(&mut self, upstream: usize, index: usize, stats: Arc<ServerStats>, cx: &mut Context) {
-        let plan = &cx.plan.upstreams[upstream];
-        let server = self.pool.servers.next();
-        let (limits, total) = match plan.pool.is_private() {
-            true => (Limits::default(), 0),
-            false => {
-                let server_plan = &plan.servers[index];
-                (Limits::of(server_plan, server, cx.worker, cx.workers), server_plan.connections)
-            }
-        };
-        let mut machine = Server::new(plan, upstream as u16, index as u16, stats, limits, total);
-        machine.standing = ServerState::new(self.pool.hints.order(server));
-        machine.mode.anywhere = cx.is_anywhere(upstream as u16);
-        machine.learned.usual = SlowDetector::new(plan.escape);
-        machine.learned.lasting = self.pool.hints.lasting[server.index()].clone();
-        machine.notable_from = plan.notable_from();
-        self.health.add_server(plan);
-        if plan.servers.len() > 1 {
-            machine.learned.measure = plan.balance.statistic().map(|by| Box::new(Measure::new(by)));
-        }
-        if plan.servers[index].connections_min == 0 {
-            // Nobody finds out before a request needs it.
-            machine.contact.reach = Reach::Proven;
-        }
-        self.pool.servers.push(machine);
-        for _ in 0..limits.min {
-            let link = self.pool.add_position(server, cx);
-            // One that is disabled parks its connections when they come to be made.
-            self.pool.arm_link(link, cx.now_us, cx);
-        }
-        self.pool.publish(server, cx);
     }
 
     /// What is worth a line in the log, oldest first. Call until None after each turn.
@@ -123,5 +83,40 @@ impl Upstreams {
     pub(crate) fn next_deadline(&self, cx: &Context) -> Option<u64> {
         let isolation_us = Some(self.isolation.due_us()).filter(|due_us| *due_us < u64::MAX);
         self.ran_empty.due_us(&self.pool, cx).into_iter().chain(isolation_us).min()
+    }
+}
+
+impl Pool {
+    /// A server with the connections that are kept to it.
+    fn add_server(&mut self, upstream: usize, index: usize, stats: Arc<ServerStats>, cx: &mut Context) {
+        let plan = &cx.plan.upstreams[upstream];
+        let server = self.servers.next();
+        let (limits, total) = match plan.pool.is_private() {
+            true => (Limits::default(), 0),
+            false => {
+                let server_plan = &plan.servers[index];
+                (Limits::of(server_plan, server, cx.worker, cx.workers), server_plan.connections)
+            }
+        };
+        let mut machine = Server::new(plan, upstream as u16, index as u16, stats, limits, total);
+        machine.standing = ServerState::new(self.hints.order(server));
+        machine.mode.anywhere = cx.is_anywhere(upstream as u16);
+        machine.learned.usual = SlowDetector::new(plan.escape);
+        machine.learned.lasting = self.hints.lasting[server.index()].clone();
+        machine.notable_from = plan.notable_from();
+        if plan.servers.len() > 1 {
+            machine.learned.measure = plan.balance.statistic().map(|by| Box::new(Measure::new(by)));
+        }
+        if plan.servers[index].connections_min == 0 {
+            // Nobody finds out before a request needs it.
+            machine.contact.reach = Reach::Proven;
+        }
+        self.servers.push(machine);
+        for _ in 0..limits.min {
+            let link = self.add_position(server, cx);
+            // One that is disabled parks its connections when they come to be made.
+            self.arm_link(link, cx.now_us, cx);
+        }
+        self.publish(server, cx);
     }
 }

@@ -8,6 +8,7 @@ use crate::base::keys::ConnKey;
 use crate::base::token::Token;
 use crate::context::Context;
 use crate::cross::router::Replies;
+use crate::ending::Timeout;
 
 impl Upstreams {
     /// A timer has come.
@@ -27,7 +28,10 @@ impl Upstreams {
             LinkState::Down { retry_us: NEVER_US } => {}
             LinkState::Down { retry_us } if retry_us <= cx.now_us => self.pool.connect(index, cx),
             LinkState::Down { retry_us } => self.pool.arm_link(index, retry_us, cx),
-            LinkState::Connecting { deadline_us } if deadline_us <= cx.now_us => self.connect_timed_out(index, cx),
+            LinkState::Connecting { deadline_us } if deadline_us <= cx.now_us => {
+                cx.counters.timeouts.count(Timeout::Connect);
+                self.connect_failed(index, None, cx);
+            }
             LinkState::Connecting { deadline_us } if self.pool.links.at(index).owner.is_some() => {
                 self.private.try_next_address(index, &mut self.pool, cx);
                 self.pool.arm_link(index, deadline_us, cx);
