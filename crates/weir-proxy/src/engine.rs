@@ -382,13 +382,13 @@ impl Engine {
 
     /// Whether a server takes new requests as far as this worker knows, and why not.
     pub fn standing(&self, server: u32) -> Option<&ServerState> {
-        self.upstreams.standing(server)
+        self.upstreams.pool().standing(server)
     }
 
     /// Requests that wait for a server or are in flight to it on this worker's connections: 0 on all workers, and a
     /// server that is draining is empty.
     pub fn load(&self, server: u32) -> usize {
-        self.upstreams.load(server)
+        self.upstreams.pool().load(server)
     }
 
     /// Requests that were in flight when servers died, by what this worker knows.

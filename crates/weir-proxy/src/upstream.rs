@@ -5,9 +5,12 @@
 //! [`Replies`](crate::cross::router::Replies), which is at hand only while something of a server is read; everything else that it has
 //! to know (there is no answer, hold the body back) goes by mail. Requests come by [`Requests`](crate::cross::router::Requests).
 //!
-//! What it decides it asks of parts, none of which can reach another: [`Pool`] has the two tables and is the only writer of where a
-//! connection stands; [`View`](view::View) says where a request may go and can change nothing; [`Isolation`] says what goes alone;
-//! [`Health`] judges servers and reads probes. `Upstreams` carries out what follows for requests and connections.
+//! What it decides it asks of parts, none of which can reach another unless it is handed to it: [`Pool`] has the two tables and is the only
+//! writer of where a connection stands; [`Groups`] chooses among the servers of an upstream and counts repetitions; [`PrivatePools`] has what
+//! belongs to single clients; [`Placing`](placing::Placing) finds a place for a request; [`View`](view::View) says where one may go and can
+//! change nothing; [`Isolation`] says what goes alone; [`Health`] judges servers and reads probes; [`RanEmpty`] keeps connections that ran
+//! empty until all was read; [`Cancelled`] knows what nobody wants any more; [`Outbox`] knows what is to be sent. `Upstreams` carries out
+//! what follows for requests and connections.
 //!
 //! Invariants: `ready`, `inflight` and the gauges are those of the connections' states; the bytes of a connection's log are those of its
 //! unanswered requests; connections of the pool <= `connections`, or `connections-max` while some are held; unanswered and waiting requests
@@ -26,6 +29,7 @@ pub(crate) mod depth;
 pub(crate) mod early_close;
 pub(crate) mod entry;
 mod glitches;
+mod groups;
 mod head;
 pub mod health;
 pub(crate) mod idle_limit;
@@ -43,6 +47,7 @@ mod orders;
 pub(crate) mod overlook;
 mod overlooked;
 pub(crate) mod places;
+mod placing;
 mod pool;
 mod private;
 pub(crate) mod private_pool;
@@ -50,6 +55,7 @@ pub mod probe;
 mod probes;
 mod quarantine;
 pub(crate) mod queue;
+mod ran_empty;
 mod receive;
 mod report;
 pub(crate) mod request_log;
@@ -71,67 +77,46 @@ use weir_http::Fields;
 
 pub use unheard::Delivery;
 
-use crate::base::keys::{ClientKey, ConnKey, ServerIndex};
-use crate::base::side_table::SideTable;
-use crate::base::table::Run;
-use crate::placement::balance::Balance;
-use crate::retry::budget::Budget;
+use crate::upstream::cancel::Cancelled;
+use crate::upstream::groups::Groups;
 use crate::upstream::isolation::Isolation;
 use crate::upstream::judge::Health;
 use crate::upstream::pool::Pool;
-use crate::upstream::private_pool::PrivatePool;
-use crate::upstream::queue::ByRequest;
-
-/// The servers of one upstream.
-#[derive(Debug)]
-struct Group {
-    servers: Run<ServerIndex>,
-    /// How many of them health has suspended.
-    suspended: u32,
-    budget: Budget,
-}
-
-impl Group {
-    /// The server with this index in the upstream.
-    fn server(&self, index: u16) -> ServerIndex {
-        self.servers.first() + usize::from(index)
-    }
-}
+use crate::upstream::private_pool::PrivatePools;
+use crate::upstream::ran_empty::RanEmpty;
+use crate::upstream::send::Outbox;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Upstreams {
     pool: Pool,
-    groups: Vec<Group>,
-    /// By upstream: which of its servers is next; None for a single one. Apart, because a choice looks at everything else.
-    balances: Vec<Option<Box<Balance>>>,
+    groups: Groups,
     health: Health,
-    /// Connections of single clients, and the requests that wait for one.
-    private: SideTable<ClientKey, Box<PrivatePool>>,
-    /// Requests for which no private connection could be made and that wait for the next round.
-    parked: u32,
+    private: PrivatePools,
     fields: Fields,
-    /// Servers in the order in which one request looks for a second one; kept for its memory.
-    order: Vec<usize>,
-    dirty_links: Vec<ConnKey>,
-    doomed: Vec<(ConnKey, u32)>,
-    /// Requests that were cancelled in this turn and that some connection may carry; and whether that has to end.
-    cancelled: ByRequest<bool>,
-    /// Connections that received answers of a pipeline in this turn, and what had been given to the driver by then.
-    to_acknowledge: Vec<(ConnKey, u32, u64)>,
-    synced: Vec<(ConnKey, u32)>,
-    synced_before: Vec<(ConnKey, u32)>,
-    /// Connections that ran empty in this turn and are to be looked at, with the number of their answers.
-    emptied: Vec<(ConnKey, u32, u64)>,
-    /// The same in turns before, as long as others are preferred to them.
-    emptied_before: Vec<(ConnKey, u32, u64)>,
+    outbox: Outbox,
+    cancelled: Cancelled,
+    ran_empty: RanEmpty,
     isolation: Isolation,
     swept_us: u64,
-    /// Some upstream is balanced by what all workers have at its servers.
-    shares_loads: bool,
 }
 
 impl Upstreams {
+    /// The servers and the connections to them.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// See [`Upstreams::pool`].
+    pub(crate) fn pool_mut(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+
+    /// What belongs to single clients.
+    pub(crate) fn private(&self) -> &PrivatePools {
+        &self.private
+    }
+
     /// Which requests go alone.
     pub(crate) fn isolation(&self) -> &Isolation {
         &self.isolation

@@ -40,6 +40,25 @@ pub struct Repetition {
     pub ours: bool,
 }
 
+/// What workers tell each other of the health of a server.
+#[derive(Debug, Clone, Copy)]
+pub enum HealthNews {
+    /// To its judge: it did what a `failover` rule counts.
+    Fault {
+        /// Which rule of its upstream.
+        rule: u8,
+    },
+    /// To its judge: a trial of the suspended server has been answered, or was lost.
+    TrialEnded {
+        /// It works again.
+        good: bool,
+    },
+    /// To all, from its judge, or to one that begins anew: it gets nothing new, why and since when.
+    Suspended(Suspension),
+    /// To all, from its judge: it works again.
+    Resumed,
+}
+
 /// One message.
 #[derive(Debug)]
 pub enum Mail {
@@ -194,31 +213,12 @@ pub enum Mail {
         /// From its [`Mail::Reborn`].
         life: u32,
     },
-    /// To the judge of a server: it did what a `failover` rule counts.
-    Fault {
+    /// Something about the health of a server.
+    Health {
         /// Index of the server in every engine.
         server: ServerIndex,
-        /// Which rule of its upstream.
-        rule: u8,
-    },
-    /// To the judge of a suspended server: a trial has been answered, or was lost.
-    TrialEnded {
-        /// Index of the server in every engine.
-        server: ServerIndex,
-        /// It works again.
-        good: bool,
-    },
-    /// To all, from the judge of a server, or to one that begins anew: it gets nothing new.
-    Suspended {
-        /// Index of the server in every engine.
-        server: ServerIndex,
-        /// Why and since when.
-        suspension: Suspension,
-    },
-    /// To all, from the judge of a server: it works again.
-    Resumed {
-        /// Index of the server in every engine.
-        server: ServerIndex,
+        /// What.
+        news: HealthNews,
     },
     /// To all: requests like this one were in flight when servers died.
     Suspect {

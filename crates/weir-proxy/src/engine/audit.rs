@@ -17,11 +17,11 @@ impl Engine {
         }
         upstreams.audit(cx)?;
         clients.conns().audit(&upstreams.carried(), cx)?;
-        if let Some(client) = upstreams.private_clients().find(|client| !clients.conns().is_there(*client)) {
+        if let Some(client) = upstreams.private().clients().find(|client| !clients.conns().is_there(*client)) {
             return Err(format!("connections have outlived client {client}"));
         }
         let twice = |(client, _): &(_, _)| {
-            clients.conns().tunnel_link(*client, cx).is_some_and(|link| upstreams.is_tunnel(link))
+            clients.conns().tunnel_link(*client, cx).is_some_and(|link| upstreams.pool().is_tunnel(link))
         };
         match clients.conns().relays().find(twice) {
             Some((client, _)) => Err(format!("the tunnel of client {client} is the driver's and the engine's")),
@@ -35,7 +35,7 @@ impl Engine {
     /// # Errors
     /// A bug of weir's: the first bound that is passed, in words.
     pub fn audit_bytes(&self) -> Result<(), String> {
-        self.upstreams.audit_bytes()?;
+        self.upstreams.pool().audit_bytes()?;
         self.clients.conns().audit_bytes(&self.cx)
     }
 }

@@ -46,7 +46,7 @@ impl Engine {
         let mut again = self.take_unheard(worker);
         again.extend(self.take_lost(worker));
         self.cx.post(worker, Mail::Welcome { life });
-        self.upstreams.tell_suspensions(worker, &mut self.cx);
+        self.upstreams.pool().tell_suspensions(worker, &mut self.cx);
         // The failure of one may have dropped others of its client.
         again.retain(|(ask, _)| self.clients.conns().holds(ask.id));
         self.upstreams.ask_again(again, &mut self.cx);
@@ -63,11 +63,10 @@ impl Engine {
             }
         }
         unheard.retain(|(ask, _)| self.clients.conns().holds(ask.id));
-        for (ask, _) in &mut unheard {
+        for (ask, _) in &unheard {
             self.clients.answers().take_back(ask.id.index, &self.cx);
-            // Such moves are not limited.
-            let _ = self.upstreams.count_repetition(ask, false, true, false, &self.cx);
         }
+        self.upstreams.count_moves(&mut unheard, &self.cx);
         unheard
     }
 

@@ -79,13 +79,10 @@ impl Engine {
             Mail::Cancel { id, hard, client, link } => upstreams.cancel_here(id, client, hard, link, cx),
             Mail::Flow { link, client, pause } => upstreams.flow_here(link, client, pause, cx),
             Mail::Gone { client } => upstreams.end_own(client, cx),
-            Mail::Doubt { server, doubt } => _ = upstreams.distrust(server, doubt, cx),
+            Mail::Doubt { server, doubt } => _ = upstreams.pool_mut().distrust(server, doubt, cx),
             Mail::Unheard { server, since_us } => upstreams.forget_resting(server, since_us, cx),
             Mail::Vacate { server } => upstreams.vacate(server, cx),
-            Mail::Fault { server, rule } => upstreams.on_fault(server, rule, cx),
-            Mail::TrialEnded { server, good } => upstreams.on_trial_ended(server, good, cx),
-            Mail::Suspended { server, suspension } => upstreams.on_suspended(server, suspension, cx),
-            Mail::Resumed { server } => upstreams.on_resumed(server, cx),
+            Mail::Health { server, news } => upstreams.on_health(server, news, cx),
             Mail::Suspect { key, deaths, refused_until_us } => {
                 upstreams.isolation_mut().on_suspect(&key, deaths, refused_until_us, cx)
             }

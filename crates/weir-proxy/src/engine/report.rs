@@ -11,7 +11,7 @@ use crate::observe::report::{Report, UsageReport, UsedReport, UsedRow};
 impl Engine {
     /// What there is now. Visits every client and every upstream connection.
     pub fn report(&self) -> Report {
-        let mut relays = vec![0; self.upstreams.servers()];
+        let mut relays = vec![0; self.upstreams.pool().server_count()];
         self.clients.conns().relays().for_each(|(_, relay)| relays[relay.server.index()] += 1);
         Report {
             clients: self.clients.conns().len(),
@@ -29,7 +29,7 @@ impl Engine {
         let mut destinations: BTreeMap<Place, u32> = BTreeMap::new();
         let mut users: BTreeMap<&str, u32> = BTreeMap::new();
         let relays = self.clients.conns().relays().map(|(_, relay)| relay.account);
-        let accounts = self.upstreams.accounts().chain(relays);
+        let accounts = self.upstreams.pool().accounts().chain(relays);
         for account in accounts.filter(|account| account.destination != Place::NOWHERE) {
             *destinations.entry(account.destination).or_default() += 1;
         }

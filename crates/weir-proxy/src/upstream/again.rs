@@ -5,13 +5,16 @@
 //! docs/semantics.md §4.
 
 use super::Upstreams;
+use super::cancel::queues;
+use super::groups::Groups;
+use super::pool::Pool;
+use super::private_pool::Tried;
 use super::view::View;
 use crate::base::keys::ServerIndex;
-use crate::base::output::Output;
 use crate::base::piece::Piece;
 use crate::cause::Cause;
 use crate::context::Context;
-use crate::cross::mail::{Fate, Mail, Repetition};
+use crate::cross::mail::Fate;
 use crate::request::pending_request::{ClientName, ExchangeId, NOBODY, PendingRequest, RequestFlags};
 use crate::upstream::queue::Waiting;
 
@@ -24,68 +27,6 @@ struct Second {
 }
 
 impl Upstreams {
-    /// Counts that a request goes again, unless that is once too often: for it, or for all together. `oldest`: the server may
-    /// have worked on it, as it does on one request of a connection after another.
-    pub(crate) fn count_repetition(
-        &mut self,
-        ask: &mut PendingRequest,
-        counts: bool,
-        unsent: bool,
-        oldest: bool,
-        cx: &Context,
-    ) -> Result<(), Cause> {
-        if counts {
-            ask.tries = ask.tries.saturating_add(1);
-            ask.traits = ask.traits.with(RequestFlags::ALONE, true);
-            ask.traits = ask.traits.with(RequestFlags::QUARANTINED, ask.tries > 1 && !cx.is_private(ask.upstream));
-            if u32::from(ask.tries) > cx.plan.upstreams[usize::from(ask.upstream)].forward_retries {
-                return Err(Cause::RetriesExceeded);
-            }
-            if oldest && !self.groups[usize::from(ask.upstream)].budget.spend(cx.now_us) {
-                return Err(Cause::RetryBudget);
-            }
-        }
-        let (counters, stats) = (&cx.counters, &self.pool.servers[self.server_index(ask)].stats);
-        let (total, of_server) = match (unsent, counts) {
-            (true, _) => (&counters.moves, &stats.moves),
-            (false, true) => (&counters.retries, &stats.retries),
-            (false, false) => (&counters.resends, &stats.resends),
-        };
-        total.add(1);
-        of_server.add(1);
-        Ok(())
-    }
-
-    /// Counts that a request goes again after what has become of it, if it may.
-    pub(super) fn count_fate(&mut self, ask: &mut PendingRequest, fate: Fate, cx: &Context) -> Result<(), Cause> {
-        let Repetition { counts, unsent, oldest, ours } = match fate {
-            Fate::Unserved => return Ok(()),
-            Fate::Lost(repetition) => repetition,
-            Fate::Hopeless(cause) => return Err(cause),
-        };
-        if ours && !counts && !unsent {
-            self.groups[usize::from(ask.upstream)].budget.charge(cx.now_us);
-        }
-        self.count_repetition(ask, counts, unsent, oldest, cx)
-    }
-
-    /// A body that is not kept goes where its request goes, as far as it has come; the rest follows when that has its connection.
-    pub(super) fn take_body_along(
-        &mut self,
-        ask: &mut PendingRequest,
-        bytes: &mut Vec<u8>,
-        body: &Output,
-        body_done: bool,
-        cx: &mut Context,
-    ) {
-        body.copy_to(bytes);
-        if body_done {
-            ask.traits = ask.traits.without(RequestFlags::STREAMING);
-        } else {
-            cx.body_flow(ask.id, true);
-        }
-    }
-
     /// A piece of the body of a request that lost its connection and waits for another.
     pub(super) fn body_to_waiting(
         &mut self,
@@ -95,21 +36,20 @@ impl Upstreams {
         end: bool,
         cx: &Context,
     ) {
-        if self.body_to_approach(id, client, piece, end, cx) {
+        if self.private.body(id, client, piece, end, cx) {
             return;
         }
-        let mut found = self.queues().find_map(|queue| queue.find_mut(id));
+        let mut found = queues(&mut self.pool, &mut self.isolation).find_map(|queue| queue.find_mut(id));
         let Some(waiting) = found.take_if(|waiting| waiting.ask.traits.has(RequestFlags::STREAMING)) else { return };
-        waiting.bytes.extend_from_slice(piece.bytes());
-        if end {
-            waiting.ask.traits = waiting.ask.traits.without(RequestFlags::STREAMING);
-        }
+        waiting.add_body(piece, end);
     }
 
     /// A request goes again after its connection was lost, or its server can't be reached: first in line.
     pub(super) fn place_again(&mut self, ask: PendingRequest, bytes: Vec<u8>, cx: &mut Context) {
         if cx.is_private(ask.upstream) {
-            self.approach_again(ask, bytes, cx);
+            if self.private.has(ask.client.slot()) {
+                self.approach_chosen(ask, bytes, Tried::default(), cx);
+            }
         } else if ask.traits.has(RequestFlags::QUARANTINED) {
             self.isolation.enter(ask, bytes, cx);
         } else {
@@ -119,16 +59,16 @@ impl Upstreams {
 
     /// The same for one whose turn it is, if it has to go alone.
     pub(super) fn place_second(&mut self, mut ask: PendingRequest, bytes: Vec<u8>, cx: &mut Context) {
-        match self.second_place(&ask, cx) {
+        match self.groups.second_place(&ask, &mut self.pool, cx) {
             Ok(Second { server, worker: Some(worker) }) => {
                 if ask.id.worker == cx.worker {
                     ask.server = server;
                 }
-                self.mail_again(worker, ask, &bytes, cx);
+                self.isolation.send_on(worker, ask, &bytes, cx);
             }
             Ok(Second { server, worker: None }) => {
                 ask.server = server;
-                let server = self.server_index(&ask);
+                let server = self.groups.server_of(&ask);
                 self.pool.servers[server].waiting.push_front(Waiting { ask, bytes });
                 cx.counters.queue_waiting.add(1);
             }
@@ -139,47 +79,13 @@ impl Upstreams {
         }
     }
 
-    fn second_place(&mut self, ask: &PendingRequest, cx: &Context) -> Result<Second, Cause> {
-        if self.view(cx).stays_bound(ask) {
-            return self.view(cx).second_place_of_bound(ask);
-        }
-        let mut order = std::mem::take(&mut self.order);
-        let strictly = self.order_again(ask, &mut order, cx);
-        let found = self.view(cx).second_place_among(ask, &order, strictly);
-        self.order = order;
-        if let (Ok(second), Some(balance)) = (&found, &mut self.balances[usize::from(ask.upstream)]) {
-            balance.note(usize::from(second.server));
-        }
-        found
-    }
-
-    /// To the connections of another worker: by way of the client's, which knows whether it is still wanted and where to
-    /// cancel it, and chooses anew among all servers but the one where it was.
-    fn mail_again(&mut self, worker: u16, ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
-        if ask.id.worker != cx.worker {
-            self.mail_back(ask, Fate::Unserved, bytes, cx);
-        } else {
-            self.isolation.note_away(&ask);
-            let bytes = cx.write_to_post(cx.worker, bytes);
-            cx.post(cx.worker, Mail::Move { worker, ask, bytes });
-        }
-    }
-
-    /// A request goes back to the worker of its client, which finds another place for it.
-    pub(super) fn mail_back(&mut self, ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
-        // It gets in line there.
-        self.isolation.leave(&ask, cx);
-        let bytes = cx.write_to_post(ask.id.worker, bytes);
-        cx.post(ask.id.worker, Mail::Again { ask, fate, bytes });
-    }
-
     /// A request of a client here comes back, to be served elsewhere: it was with another worker, or the beginning of its answer had come.
     pub(crate) fn place_back(&mut self, mut ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
         ask.traits = ask.traits.without(RequestFlags::MAILED);
-        if let Err(cause) = self.count_fate(&mut ask, fate, cx) {
+        if let Err(cause) = self.groups.count_fate(&mut ask, fate, &self.pool, cx) {
             return cx.answer_fails(ask.id, cause);
         }
-        let server = self.server_index(&ask);
+        let server = self.groups.server_of(&ask);
         self.place_again(ask, bytes.to_vec(), cx);
         self.dispatch_group(server, cx);
     }
@@ -216,6 +122,24 @@ impl Upstreams {
         for server in self.groups[upstream].servers.iter() {
             self.dispatch(server, cx);
         }
+    }
+}
+
+impl Groups {
+    /// Where a request goes again.
+    fn second_place(&mut self, ask: &PendingRequest, pool: &mut Pool, cx: &Context) -> Result<Second, Cause> {
+        let view = self.view(pool, cx);
+        if view.stays_bound(ask) {
+            return view.second_place_of_bound(ask);
+        }
+        let mut order = std::mem::take(&mut self.order);
+        let strictly = self.order_again(ask, &mut order, pool, cx);
+        let found = self.view(pool, cx).second_place_among(ask, &order, strictly);
+        self.order = order;
+        if let (Ok(second), Some(balance)) = (&found, &mut self.balances[usize::from(ask.upstream)]) {
+            balance.note(usize::from(second.server));
+        }
+        found
     }
 }
 
@@ -313,7 +237,7 @@ impl View<'_> {
     fn same_elsewhere(&self, ask: &PendingRequest) -> Option<Second> {
         let server = self.server_index(ask);
         let machine = &self.servers[server];
-        if !self.may_cross(ask) || machine.limits.shared > 0 && !machine.unreachable {
+        if !self.may_cross(ask) || machine.limits.shared > 0 && !machine.contact.unreachable {
             return None;
         }
         let worker = self.able_elsewhere(server).or_else(|| self.owner_elsewhere(server))?;

@@ -30,11 +30,11 @@ impl Upstreams {
     /// The time of [`Pool::watch_stall`] is up.
     pub(super) fn check_stall(&mut self, index: ConnKey, cx: &mut Context) {
         let link = self.pool.links.at_mut(index);
-        link.stall_due_us = u64::MAX;
-        if !link.paused {
+        link.reading.due_us = u64::MAX;
+        if !link.reading.paused {
             return self.check_queue(index, cx);
         }
-        let due_us = link.paused_us + STALL_US;
+        let due_us = link.reading.paused_us + STALL_US;
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
         if due_us > cx.now_us {
             self.pool.arm_stall(index, due_us, cx);
@@ -47,8 +47,8 @@ impl Upstreams {
             self.pool.arm_stall(index, cx.now_us + STALL_US, cx);
             return;
         }
-        cx.counters.set_aside.add(u64::from(!link.stalled));
-        (link.yields, link.stalled) = (true, true);
+        cx.counters.set_aside.add(u64::from(!link.reading.stalled));
+        (link.reading.yields, link.reading.stalled) = (true, true);
         machine.refresh(link, cx.now_us);
         let server = link.server;
         if behind {
@@ -76,7 +76,7 @@ impl Upstreams {
     /// Requests that leave their connection, oldest first, get in line for another.
     pub(super) fn send_elsewhere(&mut self, moved: Vec<(PendingRequest, Vec<u8>)>, cx: &mut Context) {
         for (ask, bytes) in moved.into_iter().rev() {
-            if !self.cancelled.contains_key(&ask.id) {
+            if !self.cancelled.has(&ask) {
                 self.place_again(ask, bytes, cx);
             }
         }
@@ -86,9 +86,9 @@ impl Upstreams {
     pub(super) fn replace_link(&mut self, server: ServerIndex, position: u32, why: UpstreamEnd, cx: &mut Context) {
         let mut fresh = UpstreamConn::new(server, position, u64::MAX);
         let old = self.pool.links.at(self.pool.servers[server].links[position as usize]);
-        fresh.closes = old.closes;
-        fresh.note_close(why);
-        (fresh.due_us, fresh.since_us) = (cx.now_us, cx.now_us);
+        fresh.contact.closes = old.contact.closes;
+        fresh.contact.note_close(why);
+        (fresh.contact.due_us, fresh.contact.since_us) = (cx.now_us, cx.now_us);
         let (fresh, _) = self.pool.links.insert(fresh);
         self.pool.servers[server].links[position as usize] = fresh;
         let link = self.pool.links.at_mut(fresh);
@@ -103,8 +103,8 @@ impl Pool {
     /// The reading of a connection was stopped: looks again later whether it still is.
     pub(super) fn watch_stall(&mut self, index: ConnKey, cx: &mut Context) {
         let link = self.links.at_mut(index);
-        (link.paused_us, link.yields, link.stalled) = (cx.now_us, false, false);
-        if link.owner.is_none() && link.stall_due_us == u64::MAX && link.is_ready() {
+        link.reading.begin_pause(cx.now_us);
+        if link.owner.is_none() && link.reading.due_us == u64::MAX && link.is_ready() {
             self.arm_stall(index, cx.now_us + STALL_US, cx);
         }
     }
@@ -115,13 +115,13 @@ impl Pool {
             let link = self.links.at_mut(index);
             let Some(front) = link.entries.front().map(|entry| entry.ask) else { continue };
             let machine = &mut self.servers[server];
-            link.yields = machine.waiting.iter().take(YIELD_MAX).any(|waiting| keeps_up(&front, &waiting.ask));
+            link.reading.yields = machine.waiting.iter().take(YIELD_MAX).any(|waiting| keeps_up(&front, &waiting.ask));
             machine.refresh(link, cx.now_us);
         }
     }
 
     pub(super) fn arm_stall(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
-        self.links.at_mut(index).stall_due_us = due_us;
+        self.links.at_mut(index).reading.due_us = due_us;
         self.arm_link(index, due_us, cx);
     }
 }

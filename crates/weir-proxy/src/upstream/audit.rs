@@ -4,10 +4,11 @@
 use super::Upstreams;
 use super::connection::{LinkState, UpstreamConn};
 use super::entry::Entry;
+use super::isolation::Isolation;
 use super::pool::Pool;
-use super::server::STALLED_MAX;
+use super::private_pool::PrivatePools;
+use super::server::{STALLED_MAX, Server};
 use crate::base::check::{at_most, equal};
-use crate::base::keys::ClientKey;
 use crate::base::output::HIGH_BYTES;
 use crate::context::Context;
 use crate::request::pending_request::ExchangeId;
@@ -16,14 +17,6 @@ use crate::request::pending_request::ExchangeId;
 const RECEIVE_BYTES_MAX: usize = 64 * 1024;
 
 impl Upstreams {
-    /// Looks for queues that hold more bytes than docs/buffers.md allows.
-    ///
-    /// # Errors
-    /// The first bound that is passed, in words.
-    pub(crate) fn audit_bytes(&self) -> Result<(), String> {
-        self.pool.audit_bytes()
-    }
-
     /// Looks for states that can't be.
     ///
     /// # Errors
@@ -31,12 +24,12 @@ impl Upstreams {
     pub(crate) fn audit(&self, cx: &Context) -> Result<(), String> {
         self.pool.audit_servers()?;
         for index in self.pool.links.keys() {
-            self.pool
-                .audit_link(self.pool.links.at(index), cx)
+            let link = self.pool.links.at(index);
+            audit_link(link, &self.pool.servers[link.server], cx)
                 .map_err(|text| format!("upstream connection {index}: {text}"))?;
         }
-        self.audit_private()?;
-        self.audit_gauges(cx)
+        audit_private(&self.private, &self.pool)?;
+        audit_gauges(&self.pool, &self.private, &self.isolation, cx)
     }
 
     /// All requests that are here and whose answers somebody wants, as often as they are.
@@ -44,52 +37,48 @@ impl Upstreams {
         let mut all = Vec::new();
         for link in self.pool.links.keys().map(|index| self.pool.links.at(index)) {
             all.extend(link.entries.iter().filter(|entry| !entry.cancelled).map(|entry| entry.ask.id));
-            all.extend(link.peer);
+            all.extend(link.tunnel.peer);
         }
         let waiting = self.pool.servers.iter().flat_map(|server| server.waiting.iter());
         let quarantined = self.isolation.waiting();
         all.extend(waiting.chain(quarantined).map(|waiting| waiting.ask.id));
-        all.extend(self.approaches().map(|approach| approach.waiting.ask.id));
+        all.extend(self.private.attempts().map(|approach| approach.waiting.ask.id));
         all
-    }
-
-    /// Clients with connections of their own.
-    pub(crate) fn private_clients(&self) -> impl Iterator<Item = ClientKey> {
-        self.private.iter().map(|(client, _)| client)
-    }
-
-    /// Connections of clients are known to their clients, and only to those.
-    fn audit_private(&self) -> Result<(), String> {
-        for index in self.pool.links.keys() {
-            let (link, name) = (self.pool.links.at(index), (index, self.pool.links.generation(index)));
-            let Some(owner) = link.owner.filter(|_| link.state() != LinkState::Tunnel) else { continue };
-            let own = self.private.get(owner.client);
-            let kept = own.is_some_and(|own| own.links.iter().any(|link| (link.index, link.generation) == name));
-            let tried = own.and_then(|own| own.approach.as_ref()).is_some_and(|one| one.attempts.contains(&name));
-            if !(kept || tried) {
-                return Err(format!("upstream connection {index} is unknown to its client"));
-            }
-        }
-        let parked = self.approaches().filter(|approach| approach.retry_us != u64::MAX).count();
-        equal("requests that wait for another round of connects", self.parked as usize, parked)
-    }
-
-    fn audit_gauges(&self, cx: &Context) -> Result<(), String> {
-        let waiting = self.isolation.waiting().count()
-            + self.approaches().count()
-            + self.pool.servers.iter().map(|server| server.waiting.len()).sum::<usize>();
-        let asked: usize = self.pool.servers.iter().map(|server| server.inflight as usize).sum();
-        let ready: usize = self.pool.servers.iter().map(|server| server.ready as usize).sum();
-        equal("queue_waiting", cx.counters.queue_waiting.get() as usize, waiting)?;
-        equal("in_flight", cx.counters.in_flight.get() as usize, asked)?;
-        equal("upstream_connections", cx.counters.upstream_connections.get() as usize, ready)
     }
 }
 
+/// Connections of clients are known to their clients, and only to those.
+fn audit_private(private: &PrivatePools, pool: &Pool) -> Result<(), String> {
+    for index in pool.links.keys() {
+        let (link, name) = (pool.links.at(index), (index, pool.links.generation(index)));
+        let Some(owner) = link.owner.filter(|_| link.state() != LinkState::Tunnel) else { continue };
+        if !private.knows(owner.client, name) {
+            return Err(format!("upstream connection {index} is unknown to its client"));
+        }
+    }
+    let parked = private.attempts().filter(|approach| approach.retry_us != u64::MAX).count();
+    equal("requests that wait for another round of connects", private.parked() as usize, parked)
+}
+
+fn audit_gauges(pool: &Pool, private: &PrivatePools, isolation: &Isolation, cx: &Context) -> Result<(), String> {
+    let waiting = isolation.waiting().count()
+        + private.attempts().count()
+        + pool.servers.iter().map(|server| server.waiting.len()).sum::<usize>();
+    let asked: usize = pool.servers.iter().map(|server| server.inflight as usize).sum();
+    let ready: usize = pool.servers.iter().map(|server| server.ready as usize).sum();
+    equal("queue_waiting", cx.counters.queue_waiting.get() as usize, waiting)?;
+    equal("in_flight", cx.counters.in_flight.get() as usize, asked)?;
+    equal("upstream_connections", cx.counters.upstream_connections.get() as usize, ready)
+}
+
 impl Pool {
-    fn audit_bytes(&self) -> Result<(), String> {
+    /// Looks for queues that hold more bytes than docs/buffers.md allows.
+    ///
+    /// # Errors
+    /// The first bound that is passed, in words.
+    pub(crate) fn audit_bytes(&self) -> Result<(), String> {
         for link in self.links.keys().map(|index| self.links.at(index)) {
-            at_most("bytes of a body for a server", link.body.len(), HIGH_BYTES + 4 * RECEIVE_BYTES_MAX)?;
+            at_most("bytes of a body for a server", link.out.body.len(), HIGH_BYTES + 4 * RECEIVE_BYTES_MAX)?;
         }
         Ok(())
     }
@@ -107,43 +96,43 @@ impl Pool {
             let made = pooled().filter(|link| link.is_ready() || link.is_coming()).count() as u32;
             at_most("connections", made as usize, (server.limits.all + STALLED_MAX) as usize)?;
             at_most("requests at a server", asked + server.waiting.len(), server.capacity as usize)?;
-            let placed = |link: &&UpstreamConn| server.is_near(link.position).is_some() && !link.is_ready();
+            let placed = |link: &&UpstreamConn| server.positions.is_near(link.position).is_some() && !link.is_ready();
             equal("places of connections that are not up", pooled().filter(placed).count(), 0)?;
             let gone = server.links.iter().find(|link| !self.links.is_occupied(**link));
             gone.map_or(Ok(()), |link| Err(format!("server {index} has lost its connection {link}")))?;
         }
         Ok(())
     }
+}
 
-    fn audit_link(&self, link: &UpstreamConn, cx: &Context) -> Result<(), String> {
-        let plan = &cx.plan.upstreams[usize::from(self.servers[link.server].upstream)];
-        at_most("unanswered requests", link.entries.len(), plan.queue_size as usize)?;
-        if link.state() == LinkState::Tunnel {
-            return Ok(());
-        }
-        let unfollowed = |entry: &Entry| entry.ask.traits.is_unfollowed();
-        if let Some(at) = link.entries.iter().position(unfollowed)
-            && (at + 1 < link.entries.len() && !link.nudged || !link.hold)
-        {
-            return Err(format!("request {at} of {} must not be followed", link.entries.len()));
-        }
-        let alone = |entry: &Entry| entry.ask.traits.goes_alone();
-        if let Some(at) = link.entries.iter().position(alone)
-            && link.entries.len() > 1
-        {
-            return Err(format!("request {at} of {} must go alone", link.entries.len()));
-        }
-        let mut end = 0;
-        for entry in &link.entries {
-            if entry.start < end {
-                return Err("two requests share bytes of the log".to_owned());
-            }
-            end = entry.start + u64::from(entry.len);
-        }
-        at_most("bytes of the last request", end as usize, link.log.end() as usize)?;
-        if link.entries.is_empty() && link.is_ready() && !link.log.is_empty() {
-            return Err(format!("{} bytes kept of requests that are answered", link.log.len()));
-        }
-        Ok(())
+fn audit_link(link: &UpstreamConn, server: &Server, cx: &Context) -> Result<(), String> {
+    let plan = &cx.plan.upstreams[usize::from(server.upstream)];
+    at_most("unanswered requests", link.entries.len(), plan.queue_size as usize)?;
+    if link.state() == LinkState::Tunnel {
+        return Ok(());
     }
+    let unfollowed = |entry: &Entry| entry.ask.traits.is_unfollowed();
+    if let Some(at) = link.entries.iter().position(unfollowed)
+        && (at + 1 < link.entries.len() && !link.wait.nudged || !link.gate.hold)
+    {
+        return Err(format!("request {at} of {} must not be followed", link.entries.len()));
+    }
+    let alone = |entry: &Entry| entry.ask.traits.goes_alone();
+    if let Some(at) = link.entries.iter().position(alone)
+        && link.entries.len() > 1
+    {
+        return Err(format!("request {at} of {} must go alone", link.entries.len()));
+    }
+    let mut end = 0;
+    for entry in &link.entries {
+        if entry.start < end {
+            return Err("two requests share bytes of the log".to_owned());
+        }
+        end = entry.start + u64::from(entry.len);
+    }
+    at_most("bytes of the last request", end as usize, link.log.end() as usize)?;
+    if link.entries.is_empty() && link.is_ready() && !link.log.is_empty() {
+        return Err(format!("{} bytes kept of requests that are answered", link.log.len()));
+    }
+    Ok(())
 }

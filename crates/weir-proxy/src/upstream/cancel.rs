@@ -1,17 +1,135 @@
-//! Requests whose answer nobody wants any more: clients that leave, time-outs, uploads that fail.
+//! Requests whose answer nobody wants any more: clients that leave, time-outs, uploads that fail; and connections that end for that.
 //!
 //! Called by mail, from a client of this worker or of another one. Thousands of requests may be cancelled in one turn, so nothing is
 //! searched for each: what waits is found by its name ([`crate::upstream::queue`]), and what is on a connection that its client's side
 //! does not know is looked for at the end of the turn, all of it in one pass over the connections
-//! ([`Upstreams::is_unwanted_entry`] knows it before).
+//! ([`Cancelled::has`] knows it before). [`Cancelled`] owns both lists; connections are ended by whoever has them all
+//! ([`Upstreams::end_cancelled`]), because this is called from the middle of other changes. Bounds: a name for each request that is
+//! cancelled in a turn, two for each connection.
 
 use super::Upstreams;
+use super::isolation::Isolation;
+use super::pool::Pool;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
-use crate::request::pending_request::{ClientName, ExchangeId, LinkId};
+use crate::request::pending_request::{ClientName, ExchangeId, LinkId, PendingRequest};
 use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::entry::Entry;
-use crate::upstream::queue::Queue;
+use crate::upstream::queue::{ByRequest, Queue};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Cancelled {
+    /// Requests that were cancelled in this turn and that some connection may carry; and whether that has to end.
+    requests: ByRequest<bool>,
+    /// Connections that have to end, and their generations.
+    doomed: Vec<(ConnKey, u32)>,
+}
+
+impl Cancelled {
+    /// Whether nothing was cancelled, and no connection has to end.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.doomed.is_empty()
+    }
+
+    /// Whether a request was cancelled in this turn and not looked for yet.
+    #[inline]
+    pub(super) fn has(&self, ask: &PendingRequest) -> bool {
+        self.requests.contains_key(&ask.id)
+    }
+
+    /// Whether nobody wants the answer to a request on a connection any more, though what was cancelled in this turn was not looked for
+    /// yet.
+    #[inline]
+    pub(super) fn is_unwanted(&self, entry: &Entry) -> bool {
+        entry.cancelled || self.has(&entry.ask)
+    }
+
+    /// Looks for a request when the turn ends.
+    fn look_for(&mut self, id: ExchangeId, hard: bool) {
+        *self.requests.entry(id).or_default() |= hard;
+    }
+
+    /// A connection has to end, but not now.
+    pub(super) fn doom(&mut self, index: ConnKey, pool: &Pool) {
+        self.doomed.push((index, pool.links.generation(index)));
+    }
+
+    /// The next connection that has to end and is still there. First all that was cancelled must have been found.
+    #[inline]
+    pub(super) fn next_doomed(&mut self, pool: &Pool) -> Option<ConnKey> {
+        while let Some((index, generation)) = self.doomed.pop() {
+            if pool.links.holds(index, generation) {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// Finds what was cancelled in this turn among what waits and what connections carry. False: there was nothing.
+    #[inline]
+    fn find_all(&mut self, pool: &mut Pool, isolation: &mut Isolation, cx: &mut Context) -> bool {
+        let any = !self.requests.is_empty();
+        if any {
+            self.find(pool, isolation, cx);
+        }
+        any
+    }
+
+    fn find(&mut self, pool: &mut Pool, isolation: &mut Isolation, cx: &mut Context) {
+        let mut all = std::mem::take(&mut self.requests);
+        // Its connection may have ended meanwhile.
+        all.retain(|id, _| !cancel_waiting(*id, pool, isolation, cx));
+        let mut hard = Vec::new();
+        for index in pool.links.keys().collect::<Vec<_>>() {
+            let link = pool.links.at_mut(index);
+            let of_tunnel = link.tunnel.peer.into_iter().filter_map(|id| Some((id, *all.get(&id)?)));
+            hard.extend(of_tunnel.map(|(id, hard)| (index, id, hard)));
+            for entry in link.entries.iter_mut().filter(|entry| !entry.cancelled) {
+                match all.get(&entry.ask.id) {
+                    Some(true) => hard.push((index, entry.ask.id, true)),
+                    Some(false) => entry.cancelled = true,
+                    None => {}
+                }
+            }
+        }
+        for (index, id, hard) in hard {
+            self.cancel_on(index, id, hard, pool, cx);
+        }
+    }
+
+    /// The same for a request on this connection.
+    fn cancel_on(&mut self, index: ConnKey, id: ExchangeId, hard: bool, pool: &mut Pool, cx: &mut Context) {
+        let link = pool.links.at_mut(index);
+        if link.state() == LinkState::Tunnel {
+            self.leave_tunnel(index, pool, cx);
+            return;
+        }
+        if let Some(entry) = link.entries.iter_mut().find(|entry| entry.ask.id == id && !entry.cancelled) {
+            entry.cancelled = true;
+        }
+        // What stands in front is answered first: its clients have nothing to do with this one.
+        let in_front = link.entries.iter().take_while(|entry| entry.ask.id != id);
+        let wanted = in_front.filter(|entry| !entry.cancelled).count();
+        if hard && wanted == 0 {
+            self.doom(index, pool);
+        }
+    }
+
+    /// The client of a tunnel is gone. When both sides had ended in order, what it said last is still sent.
+    pub(super) fn leave_tunnel(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) {
+        let patience_us = cx.plan.client.send_timeout_us;
+        let tunnel = &mut pool.links.at_mut(index).tunnel;
+        if tunnel.ended && tunnel.wants_finish() {
+            tunnel.peer = None;
+            tunnel.give_up_us = cx.now_us + patience_us;
+            pool.arm_link(index, cx.now_us + patience_us, cx);
+        } else {
+            self.doom(index, pool);
+        }
+    }
+}
 
 impl Upstreams {
     /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end. `link`: the one that it
@@ -24,87 +142,47 @@ impl Upstreams {
         link: Option<LinkId>,
         cx: &mut Context,
     ) {
-        if self.cancel_approach(id, client, cx) || self.cancel_waiting(id, cx) {
+        if self.cancel_approach(id, client, cx) || cancel_waiting(id, &mut self.pool, &mut self.isolation, cx) {
             return;
         }
         match self.known_carrier(id, client, link, cx) {
-            Some(index) => self.cancel_on(index, id, hard, cx),
-            None => *self.cancelled.entry(id).or_default() |= hard,
+            Some(index) => self.cancelled.cancel_on(index, id, hard, &mut self.pool, cx),
+            None => self.cancelled.look_for(id, hard),
         }
-    }
-
-    /// Whether nobody wants the answer to a request on a connection any more, though what was cancelled in this turn was not looked for
-    /// yet.
-    #[inline]
-    pub(super) fn is_unwanted_entry(&self, entry: &Entry) -> bool {
-        entry.cancelled || self.cancelled.contains_key(&entry.ask.id)
-    }
-
-    /// Takes a request out that waits for a connection. False: none of this name does.
-    fn cancel_waiting(&mut self, id: ExchangeId, cx: &Context) -> bool {
-        let found = self.queues().find_map(|queue| queue.cancel(id)).is_some();
-        cx.counters.queue_waiting.sub(found.into());
-        found
-    }
-
-    /// All lines in which requests wait.
-    pub(super) fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
-        self.pool.servers.iter_mut().flat_map(|server| server.waiting.queues()).chain(self.isolation.queues())
     }
 
     /// The connection that carries a request, where that is known: to its client's side, or because it is the client's own.
     fn known_carrier(&self, id: ExchangeId, client: ClientName, link: Option<LinkId>, cx: &Context) -> Option<ConnKey> {
         let named = link.filter(|link| self.pool.links.holds(link.index, link.generation)).map(|link| link.index);
-        let own = self.private.get(client.slot()).filter(|_| id.worker == cx.worker);
-        let own = own.map_or(&[][..], |own| &own.links);
+        let own = if id.worker == cx.worker { self.private.links_of(client.slot()) } else { &[] };
         let mut all = named.into_iter().chain(own.iter().map(|link| link.index));
         all.find(|index| carries(self.pool.links.at(*index), id))
     }
 
-    /// Finds what was cancelled in this turn among what connections carry.
-    pub(super) fn find_cancelled(&mut self, cx: &mut Context) {
-        let mut all = std::mem::take(&mut self.cancelled);
-        // Its connection may have ended meanwhile.
-        all.retain(|id, _| !self.cancel_waiting(*id, cx));
-        let mut hard = Vec::new();
-        for index in self.pool.links.keys().collect::<Vec<_>>() {
-            let link = self.pool.links.at_mut(index);
-            let of_tunnel = link.peer.into_iter().filter_map(|id| Some((id, *all.get(&id)?)));
-            hard.extend(of_tunnel.map(|(id, hard)| (index, id, hard)));
-            for entry in link.entries.iter_mut().filter(|entry| !entry.cancelled) {
-                match all.get(&entry.ask.id) {
-                    Some(true) => hard.push((index, entry.ask.id, true)),
-                    Some(false) => entry.cancelled = true,
-                    None => {}
-                }
-            }
+    /// Finds what was cancelled, and ends the connections that have to. False: there is nothing.
+    #[inline]
+    pub(crate) fn end_cancelled(&mut self, cx: &mut Context) -> bool {
+        let any = !self.cancelled.is_empty();
+        if any && !self.cancelled.find_all(&mut self.pool, &mut self.isolation, cx) {
+            self.end_doomed(cx);
         }
-        for (index, id, hard) in hard {
-            self.cancel_on(index, id, hard, cx);
-        }
+        any
     }
+}
 
-    /// The same for a request on this connection.
-    fn cancel_on(&mut self, index: ConnKey, id: ExchangeId, hard: bool, cx: &mut Context) {
-        let link = self.pool.links.at_mut(index);
-        if link.state() == LinkState::Tunnel {
-            self.leave_tunnel(index, cx);
-            return;
-        }
-        if let Some(entry) = link.entries.iter_mut().find(|entry| entry.ask.id == id && !entry.cancelled) {
-            entry.cancelled = true;
-        }
-        // What stands in front is answered first: its clients have nothing to do with this one.
-        let in_front = self.pool.links.at(index).entries.iter().take_while(|entry| entry.ask.id != id);
-        let wanted = in_front.filter(|entry| !entry.cancelled).count();
-        if hard && wanted == 0 {
-            // Later, because this may be called from the middle of another change.
-            self.doomed.push((index, self.pool.links.generation(index)));
-        }
-    }
+/// Takes a request out that waits for a connection. False: none of this name does.
+fn cancel_waiting(id: ExchangeId, pool: &mut Pool, isolation: &mut Isolation, cx: &Context) -> bool {
+    let found = queues(pool, isolation).find_map(|queue| queue.cancel(id)).is_some();
+    cx.counters.queue_waiting.sub(found.into());
+    found
+}
+
+/// All lines in which requests wait.
+pub(super) fn queues<'a>(pool: &'a mut Pool, isolation: &'a mut Isolation) -> impl Iterator<Item = &'a mut Queue> {
+    pool.servers.iter_mut().flat_map(|server| server.waiting.queues()).chain(isolation.queues())
 }
 
 /// Whether a request is on this connection, or its tunnel is. One that was set aside may have it too, cancelled when it moved.
 fn carries(link: &UpstreamConn, id: ExchangeId) -> bool {
-    link.peer == Some(id) || link.entries.iter().any(|entry| entry.ask.id == id && !entry.cancelled)
+    link.tunnel.peer == Some(id) || link.entries.iter().any(|entry| entry.ask.id == id && !entry.cancelled)
 }

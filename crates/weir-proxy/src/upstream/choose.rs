@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use super::Upstreams;
+use super::groups::Groups;
 use super::pool::Pool;
 use super::view::View;
 use crate::base::keys::ServerIndex;
@@ -14,21 +14,21 @@ use crate::context::Context;
 use crate::placement::balance::{Balance, Finding, Statistic};
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 
-impl Upstreams {
+impl Groups {
     /// The server for this request, as an index in its upstream; None when none comes into question.
-    pub(super) fn choose(&mut self, ask: &PendingRequest, cx: &Context) -> Option<u16> {
+    pub(super) fn choose(&mut self, ask: &PendingRequest, pool: &mut Pool, cx: &Context) -> Option<u16> {
         let upstream = usize::from(ask.upstream);
         if ask.bound != NOBODY {
-            let is_usable = self.view(cx).is_bound_usable(ask);
+            let is_usable = self.view(pool, cx).is_bound_usable(ask);
             if is_usable || ask.traits.has(RequestFlags::BOUND) {
                 return is_usable.then_some(ask.bound);
             }
         }
         if self.balances[upstream].is_none() {
-            let only = self.groups[upstream].servers.first();
-            return self.view(cx).is_only_usable(only).then_some(0);
+            let only = self[upstream].servers.first();
+            return self.view(pool, cx).is_only_usable(only).then_some(0);
         }
-        let (balance, view) = self.choice(upstream, cx)?;
+        let (balance, view) = self.choice(upstream, pool, cx)?;
         view.choose_by(balance, ask, key_of(ask)).map(|index| index as u16)
     }
 
@@ -37,12 +37,18 @@ impl Upstreams {
     ///
     /// With a key, what it needs is at the next server in the order of that key; and still at its own, if nothing speaks against
     /// that one.
-    pub(super) fn order_again(&mut self, ask: &PendingRequest, order: &mut Vec<usize>, cx: &Context) -> bool {
+    pub(super) fn order_again(
+        &mut self,
+        ask: &PendingRequest,
+        order: &mut Vec<usize>,
+        pool: &mut Pool,
+        cx: &Context,
+    ) -> bool {
         let (upstream, old) = (usize::from(ask.upstream), usize::from(ask.server));
         order.clear();
         if let Some(key) = key_of(ask)
             && self.balances[upstream].as_ref().is_some_and(|balance| !balance.may_roam())
-            && let Some((balance, view)) = self.choice(upstream, cx)
+            && let Some((balance, view)) = self.choice(upstream, pool, cx)
         {
             let first = view.groups[upstream].servers.first();
             let failed = ask.tries > 0 || ask.traits.has(RequestFlags::MOVED);
@@ -56,31 +62,19 @@ impl Upstreams {
     }
 
     /// The method of an upstream of several servers, which knows all that it needs to, and what it chooses from.
-    fn choice<'a>(&'a mut self, upstream: usize, cx: &'a Context) -> Option<(&'a mut Balance, View<'a>)> {
+    fn choice<'a>(
+        &'a mut self,
+        upstream: usize,
+        pool: &'a mut Pool,
+        cx: &'a Context,
+    ) -> Option<(&'a mut Balance, View<'a>)> {
         if self.balances[upstream].as_ref()?.is_due(cx.now_us) {
-            let servers = self.groups[upstream].servers;
-            servers.iter().for_each(|server| self.pool.publish_response(server, cx));
+            let servers = self[upstream].servers;
+            servers.iter().for_each(|server| pool.publish_response(server, cx));
         }
-        let Upstreams { pool: Pool { links, servers, hints, .. }, groups, balances, .. } = self;
-        let view = View { links, servers, groups, hints, cx };
-        let balance = balances[upstream].as_deref_mut()?;
+        let (balance, view) = self.view_and_balance(upstream, pool, cx)?;
         view.prepare(balance, upstream);
         Some((balance, view))
-    }
-
-    /// Lets the other workers know how much this one has at each server.
-    pub(super) fn publish_loads(&self, cx: &Context) {
-        if !self.shares_loads {
-            return;
-        }
-        for server in self.pool.servers.keys().iter() {
-            self.pool.hints.shared().set_load(server, usize::from(cx.worker), self.pool.servers[server].load());
-        }
-    }
-
-    /// Whether any upstream is balanced by what workers tell each other of their loads.
-    pub(super) fn must_share_loads(&self, cx: &Context) -> bool {
-        cx.workers > 1 && self.balances.iter().flatten().any(|balance| balance.uses_loads())
     }
 }
 
@@ -110,7 +104,7 @@ impl View<'_> {
                 return chosen;
             }
         }
-        pick_either(balance, key, |at| self.servers[first + at].failures == 0 && self.may_await(first + at))
+        pick_either(balance, key, |at| self.servers[first + at].contact.failures == 0 && self.may_await(first + at))
             .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.is_reachable(first + at)))
             .or_else(|| pick_either(balance, key, |at| self.may_await(first + at)))
             .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.may_be_awaited(first + at)))
@@ -129,7 +123,7 @@ impl View<'_> {
         if !balance.may_roam() {
             return balance.pick(backup, key, |at| self.is_up(first + at));
         }
-        let idle = |at: usize| self.servers[first + at].has_empty() && self.is_up(first + at);
+        let idle = |at: usize| self.servers[first + at].positions.has_empty() && self.is_up(first + at);
         let alone = !ask.traits.has(RequestFlags::PIPELINABLE);
         let found = if alone { balance.pick(backup, key, idle) } else { None };
         found
@@ -184,7 +178,9 @@ impl Pool {
     pub(super) fn publish_response(&mut self, server: ServerIndex, cx: &Context) {
         let now_us = cx.now_us;
         let machine = &mut self.servers[server];
-        let Some(measure) = machine.measure.as_deref_mut().filter(|measure| measure.is_due(now_us)) else { return };
+        let Some(measure) = machine.learned.measure.as_deref_mut().filter(|measure| measure.is_due(now_us)) else {
+            return;
+        };
         let links = &self.links;
         let waiting = machine.links.iter().filter_map(|link| {
             let entries = &links.at(*link).entries;

@@ -10,7 +10,7 @@ use super::view::View;
 use crate::action::Action;
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::context::Context;
-use crate::ending::{ServerTlsFailure, Timeout, UpstreamEnd};
+use crate::ending::{ServerTlsFailure, UpstreamEnd};
 use crate::observe::server_event::What;
 use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::server::{Reach, SURPLUS_US, Server};
@@ -42,7 +42,10 @@ impl Upstreams {
         result: Result<(), Option<ServerTlsFailure>>,
         cx: &mut Context,
     ) {
-        let Some(index) = self.pool.link_of(token) else { return self.probe_connected(token, result, cx) };
+        let Some(index) = self.pool.link_of(token) else {
+            let worse = self.health.probe_connected(token, result, &mut self.pool, &mut self.groups, cx);
+            return self.follow(worse, cx);
+        };
         if let Err(tls) = result {
             self.connect_failed(index, tls, cx);
             return;
@@ -52,23 +55,20 @@ impl Upstreams {
         }
         let link = self.pool.links.at_mut(index);
         let Some(socket) = link.socket else { return };
-        link.receiving = true;
+        link.reading.receiving = true;
         let position = link.server;
         cx.actions.push_back(Action::ReceiveLink { socket });
         let server = &mut self.pool.servers[position];
         // A connection that was closed and made again is not a server that was away.
-        let revived = server.ready == 0 && server.failures > 0;
-        server.failures = 0;
-        server.connects += 1;
-        server.unreachable = false;
-        server.reach = Reach::Proven;
-        link.probation |= server.scouts();
+        let revived = server.ready == 0 && server.contact.failures > 0;
+        server.contact.on_connected();
+        link.gate.probation |= server.scouts();
         self.pool.transition(index, Event::Connected, cx);
         if revived {
             self.pool.server_recovered(position, cx);
             self.health.probe_soon(position, &self.pool.servers[position], cx);
         }
-        if std::mem::take(&mut self.pool.servers[position].told_unreachable) {
+        if self.pool.servers[position].contact.take_told() {
             self.pool.events.note(position, What::Reachable, cx);
         }
         self.dispatch(position, cx);
@@ -92,25 +92,25 @@ impl Upstreams {
         };
         // One that is kept now may be one too many later.
         let due_us = due_us.min(cx.now_us + SURPLUS_US);
-        if due_us < link.rest_due_us {
-            self.pool.links.at_mut(index).rest_due_us = due_us;
+        if due_us < link.rest.due_us {
+            self.pool.links.at_mut(index).rest.due_us = due_us;
             self.pool.arm_link(index, due_us, cx);
         }
     }
 
     /// The time of [`Upstreams::watch_rest`] is up.
     pub(super) fn check_rest(&mut self, index: ConnKey, cx: &mut Context) {
-        self.pool.links.at_mut(index).rest_due_us = NEVER_US;
+        self.pool.links.at_mut(index).rest.due_us = NEVER_US;
         let link = self.pool.links.at(index);
         let (server, rest_us) = (link.server, link.rest_us(cx.now_us));
         let rests = link.entries.is_empty() && link.owner.is_none();
-        if rests && link.is_ready() && link.answers == 1 && rest_us >= ABRUPT_US {
+        if rests && link.is_ready() && link.history.answers == 1 && rest_us >= ABRUPT_US {
             // It lives on behind its first answer.
-            self.pool.servers[server].lasting.on_kept();
+            self.pool.servers[server].learned.lasting.on_kept();
         }
         if rests && rest_us >= self.view(cx).rest_limit_us(index) {
             // Nothing is known against it.
-            self.pool.servers[server].reach = Reach::Proven;
+            self.pool.servers[server].contact.reach = Reach::Proven;
             self.lose_link(index, Loss::Ours, UpstreamEnd::Idle, cx);
         } else {
             self.watch_rest(index, cx);
@@ -119,17 +119,12 @@ impl Upstreams {
 
     /// A server has closed a connection on which nothing was asked: when it does so after a while, weir does it first.
     pub(super) fn note_idle_end(&mut self, server: ServerIndex, rest_us: u64, cx: &mut Context) {
-        if !self.pool.servers[server].idle_limit.on_end(cx.now_us, rest_us) {
+        if !self.pool.servers[server].learned.idle_limit.on_end(cx.now_us, rest_us) {
             return;
         }
         for position in 0..self.pool.servers[server].links.len() {
             self.watch_rest(self.pool.servers[server].links[position], cx);
         }
-    }
-
-    pub(super) fn connect_timed_out(&mut self, index: ConnKey, cx: &mut Context) {
-        cx.counters.timeouts.count(Timeout::Connect);
-        self.connect_failed(index, None, cx);
     }
 
     pub(super) fn connect_failed(&mut self, index: ConnKey, tls: Option<ServerTlsFailure>, cx: &mut Context) {
@@ -139,17 +134,16 @@ impl Upstreams {
         cx.counters.upstream_connect_failures.add(1);
         let why = tls.map_or(UpstreamEnd::ConnectFailed, UpstreamEnd::Tls);
         let link = self.pool.links.at_mut(index);
-        link.note_close(why);
+        link.contact.note_close(why);
         let server = link.server;
-        let failures = link.backoff.failures(self.pool.servers[server].connects);
-        self.pool.servers[server].reach = Reach::Doubtful;
+        let failures = link.contact.backoff.failures(self.pool.servers[server].contact.connects);
+        self.pool.servers[server].contact.reach = Reach::Doubtful;
         self.pool.disconnect(index, false, cx);
         let machine = &mut self.pool.servers[server];
         machine.stats.connect_failures.add(1);
         machine.stats.closes.count(why);
-        machine.failures = machine.failures.max(failures);
-        machine.unreachable = machine.ready == 0;
-        if machine.unreachable && self.view(cx).should_evacuate(server) {
+        machine.contact.on_failed(failures, machine.ready);
+        if machine.contact.unreachable && self.view(cx).should_evacuate(server) {
             self.evacuate(server, cx);
         }
         self.tell_unreachable(server, tls, cx);
@@ -160,9 +154,9 @@ impl Upstreams {
     pub(super) fn tell_unreachable(&mut self, server: ServerIndex, tls: Option<ServerTlsFailure>, cx: &Context) {
         let judged = judge_of(server, cx) == cx.worker;
         let machine = &self.pool.servers[server];
-        let news = judged && machine.unreachable && !machine.told_unreachable;
+        let news = judged && machine.contact.unreachable && !machine.contact.told;
         if news && self.view(cx).ready_elsewhere(server).is_none() {
-            self.pool.servers[server].told_unreachable = true;
+            self.pool.servers[server].contact.told = true;
             self.pool.events.note(server, What::Unreachable(tls), cx);
         }
     }
@@ -182,12 +176,12 @@ impl View<'_> {
             UNUSED_US
         } else if machine.ready <= machine.limits.min && !machine.is_one_shot() {
             NEVER_US
-        } else if link.answers == 0 && !machine.lasting.is_kept() && !waits {
+        } else if link.history.answers == 0 && !machine.learned.lasting.is_kept() && !waits {
             UNUSED_US
         } else {
             SURPLUS_US
         };
-        surplus_us.min(machine.idle_limit.close_after_us(self.cx.now_us).unwrap_or(NEVER_US))
+        surplus_us.min(machine.learned.idle_limit.close_after_us(self.cx.now_us).unwrap_or(NEVER_US))
     }
 }
 
@@ -231,10 +225,10 @@ impl Pool {
     /// Begins to make one more connection, when its time has come: in the position without one that may be tried first.
     pub(super) fn make_connection(&mut self, server: ServerIndex, cx: &mut Context) -> ConnKey {
         let spares = self.servers[server].links.iter().copied().filter(|link| self.links.at(*link).is_spare());
-        let due_us = |link: &ConnKey| self.links.at(*link).due_us;
+        let due_us = |link: &ConnKey| self.links.at(*link).contact.due_us;
         let due = spares.clone().find(|link| due_us(link) <= cx.now_us);
         let index = due.or_else(|| spares.min_by_key(due_us)).unwrap_or_else(|| self.add_position(server, cx));
-        let due_us = self.links.at(index).due_us;
+        let due_us = self.links.at(index).contact.due_us;
         if due_us <= cx.now_us {
             self.connect(index, cx);
         } else {
@@ -259,8 +253,8 @@ impl Pool {
             return self.set_down(index, NEVER_US, cx);
         }
         // What requests need of a server that works is made at once.
-        if server.reach != Reach::Proven
-            && let Err(retry_us) = server.pacer.admit(cx.now_us)
+        if server.contact.reach != Reach::Proven
+            && let Err(retry_us) = server.contact.pacer.admit(cx.now_us)
         {
             return self.set_down(index, retry_us, cx);
         }
@@ -268,10 +262,8 @@ impl Pool {
         let upstream = &cx.plan.upstreams[usize::from(server.upstream)];
         let address = upstream.servers[usize::from(server.index)].address;
         let deadline_us = cx.now_us + upstream.connect_timeout_us;
-        let now_us = cx.now_us;
         let link = self.links.at_mut(index);
-        link.since_us = now_us;
-        link.scouting = link.due_us > now_us;
+        link.contact.begin(cx.now_us);
         let position = link.server.number();
         self.transition(index, Event::Connects { deadline_us }, cx);
         self.arm_link(index, deadline_us, cx);
@@ -289,13 +281,13 @@ impl Pool {
         }
         let position = link.server;
         let parked = !self.servers[position].standing.keeps_connections();
-        let ahead_of_time = link.scouting && link.due_us > cx.now_us;
+        let ahead_of_time = link.contact.is_ahead(cx.now_us);
         let due_us = if parked {
             cx.now_us
         } else if ahead_of_time {
-            link.due_us
+            link.contact.due_us
         } else {
-            cx.now_us + link.backoff.next_delay_us(self.seed ^ u64::from(index.number()))
+            cx.now_us + link.contact.backoff.next_delay_us(self.seed ^ u64::from(index.number()))
         };
         self.transition(index, Event::Gone { due_us }, cx);
         self.links.renew(index);
@@ -303,7 +295,7 @@ impl Pool {
         let others = server.made();
         let is_kept = server.keeps(others) && (!useless || server.limits.is_exact());
         // Somebody has to find out when it is there again.
-        let is_scout = others == 0 && server.reach == Reach::Doubtful && server.limits.shared > 0;
+        let is_scout = others == 0 && server.contact.reach == Reach::Doubtful && server.limits.shared > 0;
         if parked || !is_kept && !is_scout {
             return;
         }
@@ -321,7 +313,7 @@ impl Pool {
         if machine.ready > 0 {
             return;
         }
-        machine.was_down = true;
+        machine.contact.was_down = true;
         let soon_us = cx.now_us + SCOUT_US;
         let mut coming = machine.links.iter().copied().filter(|link| self.links.at(*link).is_coming());
         let Some(first) = coming.next() else { return };
@@ -333,14 +325,14 @@ impl Pool {
     /// A server that was down has answered: all connections that are to be made are due now. Not earlier, because something in front of it
     /// may accept and close.
     pub(super) fn follow_scout(&mut self, server: ServerIndex, cx: &mut Context) {
-        self.servers[server].was_down = false;
+        self.servers[server].contact.was_down = false;
         if !self.servers[server].standing.keeps_connections() {
             return;
         }
         for position in 0..self.servers[server].links.len() {
             let index = self.servers[server].links[position];
             match self.links.at(index).state() {
-                LinkState::Down { retry_us: NEVER_US } => self.links.at_mut(index).due_us = cx.now_us,
+                LinkState::Down { retry_us: NEVER_US } => self.links.at_mut(index).contact.due_us = cx.now_us,
                 LinkState::Down { .. } => self.connect(index, cx),
                 _ => {}
             }

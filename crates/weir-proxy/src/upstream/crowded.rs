@@ -20,16 +20,31 @@ use crate::upstream::places::{Try, WAIT_US};
 /// How late one that waits hears of what was learned with another.
 const AGAIN_US_MAX: u64 = 1_000_000;
 
+/// Whether a connection waits for a place at its server, or gives one up.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// When a timer looks whether its first answer is late; `u64::MAX`: none does.
+    pub due_us: u64,
+    /// Is to make room for others as soon as it has run empty.
+    pub leaves: bool,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room { due_us: u64::MAX, leaves: false }
+    }
+}
+
 impl UpstreamConn {
     /// Whether the server has begun to answer on it, so that it has accepted it.
     fn is_served(&self) -> bool {
-        self.is_ready() && (self.answers > 0 || self.begun)
+        self.is_ready() && (self.history.answers > 0 || self.reply.begun)
     }
 
     /// Whether it waits for its first answer, and the server has all that it needs for that.
     fn awaits_first(&self) -> bool {
         let sent = self.entries.front().is_some_and(|front| front.start < self.log.flushed());
-        self.is_ready() && sent && !self.is_served() && self.interims() == 0 && self.body_done && self.body.is_empty()
+        self.is_ready() && sent && !self.is_served() && self.interims() == 0 && self.out.is_complete()
     }
 
     /// Whether nothing is asked on it.
@@ -51,7 +66,7 @@ impl Upstreams {
     pub(super) fn check_first(&mut self, index: ConnKey, cx: &mut Context) {
         let now_us = cx.now_us;
         let link = self.pool.links.at_mut(index);
-        link.first_due_us = u64::MAX;
+        link.room.due_us = u64::MAX;
         if link.is_served() || link.entries.is_empty() {
             return;
         }
@@ -85,10 +100,11 @@ impl Upstreams {
         let resting = |link: &UpstreamConn| link.is_resting() && kept != Some(link.position);
         let resting: Vec<ConnKey> = links.clone().filter(|(_, link)| resting(link)).map(|(index, _)| index).collect();
         if resting.is_empty() {
-            let busy = links.filter(|(_, link)| link.is_served() && !link.leaves && !link.large && !link.late);
+            let busy =
+                links.filter(|(_, link)| link.is_served() && !link.room.leaves && !link.reply.large && !link.wait.late);
             if let Some((index, _)) = busy.min_by_key(|(_, link)| link.entries.len()) {
                 let link = self.pool.links.at_mut(index);
-                (link.leaves, link.syncing) = (true, true);
+                (link.room.leaves, link.rest.syncing) = (true, true);
                 self.pool.servers[server].refresh(link, cx.now_us);
             }
         }
@@ -105,7 +121,7 @@ impl Upstreams {
     pub(super) fn should_leave(&mut self, index: ConnKey, cx: &mut Context) -> bool {
         let link = self.pool.links.at(index);
         let server = link.server;
-        if link.leaves {
+        if link.room.leaves {
             self.pool.hints.places(server).on_closed(cx.now_us);
             return true;
         }
@@ -124,7 +140,7 @@ impl View<'_> {
     fn may_vacate(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
         let plan = &self.cx.plan.upstreams[usize::from(machine.upstream)].servers[usize::from(machine.index)];
-        !machine.private && !machine.limits.is_exact() && plan.connections_min < plan.connections
+        !machine.mode.private && !machine.limits.is_exact() && plan.connections_min < plan.connections
     }
 
     /// Whether connections to a server that rest keep others from theirs.
@@ -136,7 +152,7 @@ impl View<'_> {
     /// How long a first answer may take before it is late.
     fn patience_us(&self, server: ServerIndex) -> u64 {
         let patience_us = self.hints.places(server).patience_us(self.cx.now_us);
-        match self.servers[server].usual.late_us() {
+        match self.servers[server].learned.usual.late_us() {
             // Nothing is known, or what is usual is the waiting itself.
             u64::MAX => patience_us,
             _ if self.is_crowded(server) => patience_us,
@@ -152,7 +168,7 @@ impl View<'_> {
 
 impl Pool {
     fn arm_first(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
-        self.links.at_mut(index).first_due_us = due_us;
+        self.links.at_mut(index).room.due_us = due_us;
         self.arm_link(index, due_us, cx);
     }
 }

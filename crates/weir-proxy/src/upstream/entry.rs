@@ -55,8 +55,8 @@ impl UpstreamConn {
     /// Since when the next request to be answered may have been overlooked by its server: it was sent behind another one, and nothing
     /// of its answer has come, nor an interim one. None: it can't.
     pub(crate) fn silent_since_us(&self) -> Option<u64> {
-        let read = self.is_ready() && !self.paused && self.silence != Silence::Unread;
-        let silent = read && self.owner.is_none() && !self.begun && self.interims() == 0 && !self.has_stash();
+        let read = self.is_ready() && !self.reading.paused && self.wait.silence != Silence::Unread;
+        let silent = read && self.owner.is_none() && !self.reply.begun && self.interims() == 0 && !self.has_stash();
         let front = self.entries.front().filter(|front| silent && front.behind)?;
         let sent = self.unsent() == 0 && front.start < self.log.flushed();
         sent.then(|| self.next_since_us())

@@ -5,18 +5,17 @@
 
 use weir_http::{BodyOddities, Oddities, Oddity};
 
-use super::pool::Pool;
-use crate::base::keys::ConnKey;
+use super::pool::Pair;
 use crate::context::Context;
 use crate::observe::glitch::UpstreamGlitch;
 
 /// Interim answers to one request that are not strange. More than that are few hints and no progress.
 const INTERIMS_USUAL: u8 = 4;
 
-impl Pool {
+impl Pair<'_> {
     /// The head of an answer is strange.
     #[cold]
-    pub(super) fn odd_answer(&mut self, index: ConnKey, odd: Oddities, cx: &Context) {
+    pub(super) fn odd_answer(&mut self, odd: Oddities, cx: &Context) {
         for oddity in odd.iter() {
             let glitch = match oddity {
                 Oddity::Folded => UpstreamGlitch::LineFold,
@@ -28,48 +27,46 @@ impl Pool {
                 // Only requests have these.
                 Oddity::LeadingLine | Oddity::OtherHost | Oddity::VainUpgrade | Oddity::ProxyField => continue,
             };
-            self.upstream_glitch(index, glitch, 1, cx);
+            self.glitch(glitch, 1, cx);
         }
     }
 
     /// An interim answer came, the `count`-th to its request.
     #[cold]
-    pub(super) fn judge_interim(&mut self, index: ConnKey, status: u16, count: u8, cx: &Context) {
+    pub(super) fn judge_interim(&mut self, status: u16, count: u8, cx: &Context) {
         if status == 100 {
-            self.upstream_glitch(index, UpstreamGlitch::ContinueUnasked, 1, cx);
+            self.glitch(UpstreamGlitch::ContinueUnasked, 1, cx);
         }
         if count > INTERIMS_USUAL {
-            self.upstream_glitch(index, UpstreamGlitch::InterimMany, 1, cx);
+            self.glitch(UpstreamGlitch::InterimMany, 1, cx);
         }
     }
 
     /// The body of an answer is strange.
     #[cold]
-    pub(super) fn odd_body(&mut self, index: ConnKey, odd: BodyOddities, cx: &Context) {
-        self.upstream_glitch(index, UpstreamGlitch::ChunkExtension, odd.extensions.into(), cx);
-        self.upstream_glitch(index, UpstreamGlitch::ChunkCrumbs, odd.crumbs.into(), cx);
-        self.upstream_glitch(index, UpstreamGlitch::TrailerDropped, odd.trailers.into(), cx);
+    pub(super) fn odd_body(&mut self, odd: BodyOddities, cx: &Context) {
+        self.glitch(UpstreamGlitch::ChunkExtension, odd.extensions.into(), cx);
+        self.glitch(UpstreamGlitch::ChunkCrumbs, odd.crumbs.into(), cx);
+        self.glitch(UpstreamGlitch::TrailerDropped, odd.trailers.into(), cx);
     }
 
     /// Counts a glitch on a connection to a server. Above the limit nothing more is asked on it.
-    pub(super) fn upstream_glitch(&mut self, index: ConnKey, glitch: UpstreamGlitch, times: u32, cx: &Context) {
+    pub(super) fn glitch(&mut self, glitch: UpstreamGlitch, times: u32, cx: &Context) {
         cx.counters.upstream_glitches[glitch as usize].add(times.into());
-        let link = self.links.at_mut(index);
-        let server = &mut self.servers[link.server];
+        let Pair { link, server } = self;
         server.stats.glitches[glitch as usize].add(times.into());
-        link.glitches = link.glitches.saturating_add(times);
+        link.history.glitches = link.history.glitches.saturating_add(times);
         let max = cx.plan.upstreams[usize::from(server.upstream)].glitches_max;
-        if link.is_ready() && !link.syncing && max.is_some_and(|max| link.glitches > max) {
+        if link.is_ready() && !link.rest.syncing && max.is_some_and(|max| link.history.glitches > max) {
             // It runs empty as at a sync point, and is closed there.
-            link.syncing = true;
+            link.rest.syncing = true;
             server.refresh(link, cx.now_us);
         }
     }
 
     /// Whether a connection to a server has made more glitches than it may.
-    pub(super) fn is_worn(&self, index: ConnKey, cx: &Context) -> bool {
-        let link = self.links.at(index);
-        let upstream = usize::from(self.servers[link.server].upstream);
-        cx.plan.upstreams[upstream].glitches_max.is_some_and(|max| link.glitches > max)
+    pub(super) fn is_worn(&self, cx: &Context) -> bool {
+        let upstream = usize::from(self.server.upstream);
+        cx.plan.upstreams[upstream].glitches_max.is_some_and(|max| self.link.history.glitches > max)
     }
 }

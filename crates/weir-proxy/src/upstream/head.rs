@@ -7,7 +7,7 @@
 use weir_http::{Fields, ReplyBody, ReplyHead, ReplyParts, Version};
 
 use super::Upstreams;
-use super::pool::Pool;
+use super::pool::{Pair, Pool};
 use super::receive::LARGE_BYTES;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
@@ -32,7 +32,7 @@ impl Upstreams {
         let link = self.pool.links.at_mut(index);
         let Some(ask) = link.entries.front().map(|entry| entry.ask) else { return false };
         if !fields.oddities().is_empty() {
-            self.pool.odd_answer(index, fields.oddities(), cx);
+            self.pool.pair(index).odd_answer(fields.oddities(), cx);
         }
         let link = self.pool.links.at_mut(index);
         if head.status >= 200 || head.status == 101 {
@@ -42,20 +42,19 @@ impl Upstreams {
             return self.on_switch(index, &ask, head, fields, input, to, cx);
         }
         if head.status >= 200 {
-            if self.pool.is_mismatch(index, &ask, fields, input, cx) {
+            if self.pool.pair(index).is_mismatch(&ask, fields, input, cx) {
                 self.on_doubt(index, Doubt::EchoMismatch, cx);
                 return false;
             }
             self.begin_answer(index, &ask, head, cx);
         } else {
             let count = self.pool.links.at(index).interims();
-            self.pool.judge_interim(index, head.status, count, cx);
+            self.pool.pair(index).judge_interim(head.status, count, cx);
         }
-        let Some(entry) = self.pool.links.at(index).entries.front() else { return false };
+        let pair = self.pool.pair(index);
+        let Some(entry) = pair.link.entries.front() else { return false };
         let stray = head.status < 200
-            && (entry.behind
-                || self.pool.is_mismatch(index, &ask, fields, input, cx)
-                || entry.soon && self.pool.may_be_late(index, cx));
+            && (entry.behind || pair.is_mismatch(&ask, fields, input, cx) || entry.soon && pair.may_be_late(cx));
         if stray {
             // Whoever can write behind an answer of its own could write this one.
             cx.counters.interim_dropped.add(1);
@@ -80,11 +79,11 @@ impl Upstreams {
         let from = self.pool.link_id(index, cx);
         if self.pool.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) {
             self.become_tunnel(index, ask.id, cx);
-            self.pool.links.at_mut(index).peer = None;
+            self.pool.links.at_mut(index).tunnel.peer = None;
             self.end_tunnel(index, cx);
             return false;
         }
-        if self.pool.is_mismatch(index, ask, fields, input, cx) {
+        if self.pool.pair(index).is_mismatch(ask, fields, input, cx) {
             self.on_doubt(index, Doubt::EchoMismatch, cx);
             return false;
         }
@@ -102,50 +101,40 @@ impl Upstreams {
         if head.status >= self.pool.servers[link.server].notable_from && !is_copy() {
             self.on_notable_answer(index, ask, head.status, cx);
         }
-        self.pool.measure(index, cx);
+        self.pool.pair(index).measure(cx);
         let link = self.pool.links.at_mut(index);
-        (link.begun, link.begun_us) = (true, cx.now_us);
-        if link.silence != Silence::Short {
+        link.reply.begin(cx.now_us);
+        if link.wait.silence != Silence::Short {
             self.judge_silence(index, cx);
         }
         let link = self.pool.links.at(index);
-        if link.answers == 0 && link.owner.is_none() {
+        if link.history.answers == 0 && link.owner.is_none() {
             let (server, sent_us) = (link.server, link.next_since_us());
             self.pool.hints.places(server).on_first_answer(cx.now_us, sent_us);
         }
         let link = self.pool.links.at_mut(index);
-        link.old = head.version == Version::Http10;
+        link.reply.old = head.version == Version::Http10;
         if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) {
             // The answer is good without the body that it announces; what follows it is not.
-            link.poison = Some(Doubt::ForbiddenBody);
+            link.reply.poison = Some(Doubt::ForbiddenBody);
         }
         if head.connection_auth && link.owner.is_none() {
             // The connection now speaks for one client (NTLM, Negotiate): it is nobody else's.
-            link.persist = false;
+            link.reply.persist = false;
         }
         let large = matches!(head.body, ReplyBody::Length(length) if length > LARGE_BYTES);
         if link.owner.is_some_and(|owner| owner.once) {
-            link.persist = false;
+            link.reply.persist = false;
         }
         if large || matches!(head.body, ReplyBody::UntilClose) {
-            self.note_large(index, cx);
+            self.pool.note_large(index, cx);
         } else {
-            link.large = false;
+            link.reply.large = false;
         }
         let link = self.pool.links.at(index);
         if link.entries.len() > 1 || link.owner.is_none() && self.pool.servers[link.server].watched {
             self.pool.watch_late(index, cx);
         }
-    }
-
-    /// The answer under way is large: nothing is put behind it.
-    pub(super) fn note_large(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.pool.links.at_mut(index);
-        link.large = true;
-        cx.counters.exclusive.add(1);
-        let server = &mut self.pool.servers[link.server];
-        server.refresh(link, cx.now_us);
-        self.watch_queue(index, cx);
     }
 
     /// The head of an answer, to wherever its asker is.
@@ -174,35 +163,37 @@ impl Upstreams {
 }
 
 impl Pool {
+    /// The answer under way is large: nothing is put behind it.
+    pub(super) fn note_large(&mut self, index: ConnKey, cx: &mut Context) {
+        let link = self.links.at_mut(index);
+        link.reply.large = true;
+        cx.counters.exclusive.add(1);
+        let server = &mut self.servers[link.server];
+        server.refresh(link, cx.now_us);
+        self.watch_queue(index, cx);
+    }
+}
+
+impl Pair<'_> {
     /// Notes how long an answer was waited for, where balancing needs that.
     #[inline]
-    fn measure(&mut self, index: ConnKey, cx: &Context) {
-        let link = self.links.at(index);
-        if let Some(measure) = self.servers[link.server].measure.as_deref_mut()
-            && let Some(entry) = link.entries.front()
+    fn measure(&mut self, cx: &Context) {
+        if let Some(measure) = self.server.learned.measure.as_deref_mut()
+            && let Some(entry) = self.link.entries.front()
         {
             measure.record(cx.now_us.saturating_sub(entry.sent_us));
         }
     }
 
     /// Whether an interim answer may be an earlier client's, where clients are kept apart: none has an identifier that says so.
-    fn may_be_late(&self, index: ConnKey, cx: &Context) -> bool {
-        let machine = &self.servers[self.links.at(index).server];
-        machine.keeps_apart() && cx.plan.upstreams[usize::from(machine.upstream)].echo.is_none()
+    fn may_be_late(&self, cx: &Context) -> bool {
+        self.server.keeps_apart() && cx.plan.upstreams[usize::from(self.server.upstream)].echo.is_none()
     }
 
     /// Whether an answer doesn't carry back the identifier of its request.
     #[inline]
-    pub(super) fn is_mismatch(
-        &self,
-        index: ConnKey,
-        ask: &PendingRequest,
-        fields: &Fields,
-        input: &[u8],
-        cx: &Context,
-    ) -> bool {
-        let server = self.links.at(index).server;
-        let echo = &cx.plan.upstreams[usize::from(self.servers[server].upstream)].echo;
+    fn is_mismatch(&self, ask: &PendingRequest, fields: &Fields, input: &[u8], cx: &Context) -> bool {
+        let echo = &cx.plan.upstreams[usize::from(self.server.upstream)].echo;
         echo.as_ref().is_some_and(|name| fields.get(input, name.as_bytes()) != Some(&ask.echo[..]))
     }
 }

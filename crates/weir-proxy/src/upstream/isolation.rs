@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::base::keys::{Key, ServerIndex};
 use crate::context::Context;
 use crate::cross::hints::Hints;
-use crate::cross::mail::Mail;
+use crate::cross::mail::{Fate, Mail};
 use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
 use crate::retry::poison::{self, Crash, KEY_BYTES_MAX, Suspect, Suspects, Verdict};
 use crate::upstream::entry::Entry;
@@ -143,8 +143,26 @@ impl Isolation {
         self.end_turn(usize::from(ask.upstream), ask.id, cx);
     }
 
+    /// A request goes to the connections of another worker: by way of its client's, which knows whether it is still wanted and where to
+    /// cancel it, and chooses anew among all servers but the one where it was.
+    pub(super) fn send_on(&mut self, worker: u16, ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
+        if ask.id.worker != cx.worker {
+            return self.send_home(ask, Fate::Unserved, bytes, cx);
+        }
+        self.note_away(&ask);
+        let bytes = cx.write_to_post(cx.worker, bytes);
+        cx.post(cx.worker, Mail::Move { worker, ask, bytes });
+    }
+
+    /// A request goes back to the worker of its client, which finds another place for it, and gets in line there.
+    pub(super) fn send_home(&mut self, ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
+        self.leave(&ask, cx);
+        let bytes = cx.write_to_post(ask.id.worker, bytes);
+        cx.post(ask.id.worker, Mail::Again { ask, fate, bytes });
+    }
+
     /// One goes to another worker's connection.
-    pub(super) fn note_away(&mut self, ask: &PendingRequest) {
+    fn note_away(&mut self, ask: &PendingRequest) {
         self.is_away |= ask.traits.has(RequestFlags::QUARANTINED);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! One worker judges a server, so that all workers together count once: the one that owns its connection 0. The others
 //! send it what they see, which is rare unless the server fails, and it tells all what it decides. [`Health`] owns what the judge has
-//! counted, and the probes ([`super::probes`]); it changes nothing else: what follows from its decisions is in [`super::suspend`]. A
+//! counted, and the probes ([`super::probes`]); what follows from its decisions for the server is in [`super::suspend`]. A
 //! server that fails again soon after it was taken back is left alone for longer each time: a request or a probe can go well at a
 //! server that fails one in a hundred.
 
@@ -90,7 +90,7 @@ impl Health {
     }
 
     /// A server is suspended: how long at least, or until the first trial.
-    pub(super) fn suspend(
+    pub(super) fn begin_suspension(
         &mut self,
         server: ServerIndex,
         cause: SuspensionCause,
@@ -113,7 +113,7 @@ impl Health {
     }
 
     /// A server is taken back.
-    pub(super) fn resume(&mut self, server: ServerIndex, machine: &Server, cx: &Context) {
+    pub(super) fn end_suspension(&mut self, server: ServerIndex, machine: &Server, cx: &Context) {
         self.judged[server].resumed_us = cx.now_us;
         cx.counters.recoveries.add(1);
         machine.stats.recoveries.add(1);

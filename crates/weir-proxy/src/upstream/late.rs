@@ -11,7 +11,7 @@
 
 use super::Upstreams;
 use super::aside::{STALL_US, keeps_up};
-use super::pool::Pool;
+use super::pool::{Pair, Pool};
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
 use crate::request::pending_request::{PendingRequest, RequestFlags};
@@ -27,17 +27,9 @@ const LATE_US_MAX: u64 = 1_000_000;
 const ENDLESS_US: u64 = 1_000_000;
 
 impl Upstreams {
-    /// Nothing more is put behind the answer that is late.
-    pub(super) fn mark_late(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.pool.links.at_mut(index);
-        link.late = true;
-        self.pool.servers[link.server].refresh(link, cx.now_us);
-        self.watch_queue(index, cx);
-    }
-
     /// The time of [`Pool::watch_late`] is up, or that of another timer of the connection.
     pub(super) fn check_late(&mut self, index: ConnKey, cx: &mut Context) {
-        self.pool.links.at_mut(index).late_due_us = u64::MAX;
+        self.pool.links.at_mut(index).wait.due_us = u64::MAX;
         if !self.check_silence(index, cx) {
             return;
         }
@@ -49,40 +41,29 @@ impl Upstreams {
         }
         let late_us = self.pool.servers[server].late_us();
         let (due_us, again_us) = (self.pool.links.at(index).late_at_us(late_us), late_us.min(LATE_US_MAX));
-        if due_us > cx.now_us || self.pool.links.at(index).paused {
+        if due_us > cx.now_us || self.pool.links.at(index).reading.paused {
             if due_us < u64::MAX {
                 self.pool.arm_late(index, due_us.max(cx.now_us + again_us / 2), cx);
             }
             return;
         }
-        self.mark_late(index, cx);
+        self.pool.mark_late(index, cx);
         if waits {
             self.dispatch(server, cx);
         }
-        let escapes = self.pool.servers[server].usual.watches();
+        let escapes = self.pool.servers[server].learned.usual.watches();
         if escapes && self.pool.links.at(index).entries.iter().skip(1).any(|entry| entry.is_movable()) {
             self.pool.arm_late(index, cx.now_us + again_us, cx);
             self.leave_behind(index, cx);
         }
     }
 
-    /// The answer under way has its connection for itself. When the others of its server are as busy, what waits for the server can
-    /// wait for long: looks every [`STALL_US`] whether it had better go elsewhere.
-    pub(super) fn watch_queue(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.pool.links.at(index);
-        let upstream = usize::from(self.pool.servers[link.server].upstream);
-        let several = self.groups[upstream].servers.len() > 1;
-        if several && link.stall_due_us == u64::MAX {
-            self.pool.arm_stall(index, cx.now_us + STALL_US, cx);
-        }
-    }
-
-    /// The time of [`Upstreams::watch_queue`] is up.
+    /// The time of [`Pool::watch_queue`] is up.
     pub(super) fn check_queue(&mut self, index: ConnKey, cx: &mut Context) {
         let link = self.pool.links.at(index);
-        if link.state() == LinkState::Ready && (link.large || link.late) {
+        if link.state() == LinkState::Ready && (link.reply.large || link.wait.late) {
             let server = link.server;
-            self.watch_queue(index, cx);
+            self.pool.watch_queue(index, cx);
             self.relieve_queue(server, cx);
         }
     }
@@ -98,8 +79,8 @@ impl Upstreams {
         let binds = !machine.standing.accepts_bound() || !machine.has_room();
         let link = self.pool.links.at_mut(index);
         let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
-        let endless = link.begun && cx.now_us >= link.begun_us + ENDLESS_US;
-        let usual = &mut self.pool.servers[server].usual;
+        let endless = link.reply.begun && cx.now_us >= link.reply.begun_us + ENDLESS_US;
+        let usual = &mut self.pool.servers[server].learned.usual;
         // What is bound to a server that takes nothing more waits where it is.
         let stays = |ask: &PendingRequest| binds && ask.traits.has(RequestFlags::BOUND) || !keeps_up(&front, ask);
         let leaves = |ask: &PendingRequest| !stays(ask) && (endless || usual.may_move());
@@ -119,6 +100,23 @@ impl Upstreams {
 }
 
 impl Pool {
+    /// Nothing more is put behind the answer that is late.
+    pub(super) fn mark_late(&mut self, index: ConnKey, cx: &mut Context) {
+        let link = self.links.at_mut(index);
+        link.wait.late = true;
+        self.servers[link.server].refresh(link, cx.now_us);
+        self.watch_queue(index, cx);
+    }
+
+    /// The answer under way has its connection for itself. When the others of its server are as busy, what waits for the server can
+    /// wait for long: looks every [`STALL_US`] whether it had better go elsewhere.
+    pub(super) fn watch_queue(&mut self, index: ConnKey, cx: &mut Context) {
+        let link = self.links.at(index);
+        if self.servers[link.server].mode.several && link.reading.due_us == u64::MAX {
+            self.arm_stall(index, cx.now_us + STALL_US, cx);
+        }
+    }
+
     /// A request was put behind another one, or the answer to that one has begun: looks when that one would be late.
     #[inline]
     pub(super) fn watch_late(&mut self, index: ConnKey, cx: &mut Context) {
@@ -140,22 +138,23 @@ impl Pool {
         }
     }
 
-    /// Whether the next answer of a connection is late, which nobody has seen while nothing was to be put behind it.
-    #[inline]
-    pub(super) fn is_overdue(&self, index: ConnKey, cx: &Context) -> bool {
-        let link = self.links.at(index);
-        let late_us = self.servers[link.server].usual.late_us().min(LATE_US_MAX);
-        !link.entries.is_empty() && cx.now_us >= link.late_at_us(late_us)
-    }
-
     /// Has [`Upstreams::check_late`] called by then at the latest.
     #[inline]
     pub(super) fn arm_late(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
         let link = self.links.at_mut(index);
-        if due_us < link.late_due_us {
-            link.late_due_us = due_us;
+        if due_us < link.wait.due_us {
+            link.wait.due_us = due_us;
             self.arm_link(index, due_us, cx);
         }
+    }
+}
+
+impl Pair<'_> {
+    /// Whether the next answer of a connection is late, which nobody has seen while nothing was to be put behind it.
+    #[inline]
+    pub(super) fn is_overdue(&self, cx: &Context) -> bool {
+        let late_us = self.server.learned.usual.late_us().min(LATE_US_MAX);
+        !self.link.entries.is_empty() && cx.now_us >= self.link.late_at_us(late_us)
     }
 }
 
@@ -164,7 +163,7 @@ impl UpstreamConn {
     #[inline]
     fn late_at_us(&self, late_us: u64) -> u64 {
         let due_us = self.next_since_us().saturating_add(late_us);
-        if self.begun { due_us.min(self.begun_us + BEGUN_US) } else { due_us }
+        if self.reply.begun { due_us.min(self.reply.begun_us + BEGUN_US) } else { due_us }
     }
 }
 
@@ -172,8 +171,8 @@ impl Server {
     /// How long the answers of a server may take before they are late. `u64::MAX`: they never are, and nothing waits for the server.
     #[inline]
     fn late_us(&self) -> u64 {
-        match self.usual.late_us() {
-            u64::MAX if self.waiting.is_empty() && !self.usual.watches() => u64::MAX,
+        match self.learned.usual.late_us() {
+            u64::MAX if self.waiting.is_empty() && !self.learned.usual.watches() => u64::MAX,
             late_us => late_us.min(LATE_US_MAX),
         }
     }

@@ -24,13 +24,13 @@ impl Upstreams {
             let name = LinkId { worker: cx.worker, index, generation: self.pool.links.generation(index) };
             let link = self.pool.links.at_mut(index);
             if link.state() == LinkState::Tunnel {
-                if link.peer.is_some_and(|peer| peer.worker == worker) {
-                    link.peer = None;
-                    self.leave_tunnel(index, cx);
+                if link.tunnel.peer.is_some_and(|peer| peer.worker == worker) {
+                    link.tunnel.peer = None;
+                    self.cancelled.leave_tunnel(index, &mut self.pool, cx);
                 }
                 continue;
             }
-            link.body_paused = link.body_paused.filter(|id| id.worker != worker);
+            link.out.body_paused = link.out.body_paused.filter(|id| id.worker != worker);
             for entry in link.entries.iter_mut().filter(|entry| entry.ask.id.worker == worker && !entry.cancelled) {
                 if entry.ask.traits.has(RequestFlags::STREAMING) {
                     unfinished.push((entry.ask.id, entry.ask.client));
@@ -38,13 +38,20 @@ impl Upstreams {
                     entry.cancelled = true;
                 }
             }
-            let (paused, by) = (link.paused, link.paused_by);
+            let (paused, by) = (link.reading.paused, link.reading.paused_by);
             if paused && by.worker() == worker {
                 self.flow_here(name, by, false, cx);
             }
         }
         for (id, client) in unfinished {
             self.cancel_here(id, client, true, None, cx);
+        }
+    }
+
+    /// Requests of clients here go again that the other one never read. Such moves are not limited.
+    pub(crate) fn count_moves(&mut self, moved: &mut [(PendingRequest, Vec<u8>)], cx: &Context) {
+        for (ask, _) in moved {
+            let _ = self.groups.count_repetition(ask, false, true, false, &self.pool, cx);
         }
     }
 
@@ -56,7 +63,7 @@ impl Upstreams {
             return Err(Cause::Lost);
         }
         ask.traits = ask.traits.without(RequestFlags::TRIAL).with(RequestFlags::WRECKED, true);
-        self.count_repetition(&mut ask, true, false, true, cx)?;
+        self.groups.count_repetition(&mut ask, true, false, true, &self.pool, cx)?;
         Ok((ask, bytes))
     }
 

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use weir_http::{Fields, ReplyContext, Trailers};
 
 use super::Upstreams;
-use super::pool::{Event, Pool, finish, take_requests};
+use super::pool::{Event, Pair, Pool, finish, take_requests};
+use super::watch::End;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::base::output::Output;
 use crate::base::token::{ShortGeneration, Token};
@@ -118,17 +119,17 @@ impl Lost {
     fn take(link: &mut UpstreamConn, server: &mut Server, loss: Loss, why: UpstreamEnd, cx: &Context) -> Lost {
         let now_us = cx.now_us;
         // What weir itself ends, for one client, is no failure of its server.
-        let young = link.answers == 0 && now_us.saturating_sub(link.connected_us) < FRUITLESS_US;
+        let young = link.history.answers == 0 && now_us.saturating_sub(link.contact.connected_us) < FRUITLESS_US;
         let fruitless = young && loss != Loss::Ours;
-        link.note_close(why);
+        link.contact.note_close(why);
         if !fruitless {
-            link.backoff.reset();
+            link.contact.backoff.reset();
         }
         let (pooled, was_ready) = (link.owner.is_none(), link.is_ready());
         let by_server = matches!(loss, Loss::Announced | Loss::Orderly | Loss::Closed | Loss::Died);
         let unsaid = matches!(loss, Loss::Died | Loss::Closed) && was_ready;
         let rest_us = link.rest_us(now_us);
-        let behind_answer = unsaid && !link.begun && link.answers > 0;
+        let behind_answer = unsaid && !link.reply.begun && link.history.answers > 0;
         let front = link.entries.front().filter(|front| front.start < link.log.flushed());
         Lost {
             server: link.server,
@@ -138,18 +139,18 @@ impl Lost {
             at_rest: unsaid && link.entries.is_empty(),
             rest_us,
             abrupt: behind_answer && pooled && (!link.entries.is_empty() || rest_us < ABRUPT_US),
-            pipelined: by_server && was_ready && link.since_sync > 0 && !link.entries.is_empty(),
-            rested: link.rested,
-            connected_us: link.connected_us,
-            answers: link.answers,
-            answers_alone: link.answers_alone,
+            pipelined: by_server && was_ready && link.rest.since_sync > 0 && !link.entries.is_empty(),
+            rested: link.history.rested,
+            connected_us: link.contact.connected_us,
+            answers: link.history.answers,
+            answers_alone: link.history.answers_alone,
             front_us: front.map(|front| front.sent_us),
-            begun: link.begun,
+            begun: link.reply.begun,
             client: link.entries.front().map_or(ClientName::default(), |front| front.ask.client),
             entries: take_requests(link, server, cx),
             log: std::mem::take(&mut link.log),
-            body: std::mem::take(&mut link.body),
-            body_done: link.body_done,
+            body: std::mem::take(&mut link.out.body),
+            body_done: link.out.body_done,
         }
     }
 
@@ -163,56 +164,20 @@ impl Upstreams {
     /// Something that can't be, on a connection: it ends, and the server may lose its trust.
     pub(super) fn on_doubt(&mut self, index: ConnKey, doubt: Doubt, cx: &mut Context) {
         let server = self.pool.links.at(index).server;
-        self.doubt_server(server, Some(doubt), cx);
+        self.pool.doubt_server(server, Some(doubt), cx);
         cx.tell_all_doubt(server, Some(doubt));
         let link = self.pool.links.at(index);
-        let fresh = link.answers == 0;
+        let fresh = link.history.answers == 0;
         let tries = link.entries.front().map_or(0, |entry| entry.ask.tries);
         let loss = if matches!(doubt, Doubt::EarlyAnswer | Doubt::Misframing) {
             Loss::Broken
-        } else if fresh || tries > 0 || doubt == Doubt::EchoMismatch || link.begun {
+        } else if fresh || tries > 0 || doubt == Doubt::EchoMismatch || link.reply.begun {
             Loss::BadAnswer
         } else {
             // It may be the tail of the answer before: the oldest request is asked again, alone on a new connection.
             Loss::Broken
         };
         self.lose_link(index, loss, UpstreamEnd::Doubt(doubt), cx);
-    }
-
-    /// Counts a doubt and lets the server's trust know. None is an answer too many.
-    pub(super) fn doubt_server(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) {
-        let demoted = self.distrust(server, doubt, cx);
-        if demoted {
-            self.pool.events.note(server, doubt.map_or(What::Surplus, What::Demoted), cx);
-        }
-        let stats = &self.pool.servers[server].stats;
-        match doubt {
-            Some(doubt) => {
-                cx.counters.demotions.add(demoted.into());
-                stats.demotions.add(demoted.into());
-                cx.counters.doubt(doubt);
-                stats.doubt(doubt);
-            }
-            None => {
-                cx.counters.surplus.add(1);
-                stats.surplus.add(1);
-            }
-        }
-    }
-
-    /// Lets the server's trust know of a doubt, here or at another worker, which counts it. True when it goes back to depth 1.
-    pub(crate) fn distrust(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) -> bool {
-        let now_us = cx.now_us;
-        let machine = &mut self.pool.servers[server];
-        let demoted = match doubt {
-            Some(doubt) => machine.trust.on_doubt(now_us, doubt),
-            None => machine.trust.on_surplus(),
-        };
-        self.pool.refresh_links(server, cx);
-        if doubt == Some(Doubt::CutsShort) {
-            self.pool.hurry_silent(server, cx);
-        }
-        demoted
     }
 
     /// Bytes on a connection on which nothing is asked (RFC 9112 §9.2: never an answer).
@@ -228,17 +193,17 @@ impl Upstreams {
         let otherwise = match link.ended_bodyless() {
             true => Doubt::ForbiddenBody,
             // Right behind it: what comes later may be a farewell.
-            false if link.ended_measured() && link.answered_us == cx.now_us => Doubt::Misframing,
+            false if link.ended_measured() && link.history.answered_us == cx.now_us => Doubt::Misframing,
             false => Doubt::Garbage,
         };
-        let doubt = self.pool.name_surplus(index, bytes, otherwise, cx);
+        let doubt = self.pool.pair(index).name_surplus(bytes, otherwise, cx);
         self.end_doubted(index, doubt, cx);
     }
 
     /// Ends a connection between two answers because of what the server sent; None is an answer too many.
     pub(super) fn end_doubted(&mut self, index: ConnKey, doubt: Option<Doubt>, cx: &mut Context) {
         let server = self.pool.links.at(index).server;
-        self.doubt_server(server, doubt, cx);
+        self.pool.doubt_server(server, doubt, cx);
         cx.tell_all_doubt(server, doubt);
         self.lose_link(index, Loss::Orderly, doubt.map_or(UpstreamEnd::Surplus, UpstreamEnd::Doubt), cx);
     }
@@ -246,7 +211,9 @@ impl Upstreams {
     /// A server closed its sending direction. `is_cut`: only the network says so.
     pub(crate) fn link_ended(&mut self, token: u64, is_cut: bool, to: &mut Replies<'_>, cx: &mut Context) {
         let Some(index) = self.pool.link_of(token) else {
-            return self.probe_ended(token, is_cut.then_some(UpstreamEnd::Cut), cx);
+            let broken = is_cut.then_some(UpstreamEnd::Cut);
+            let worse = self.health.probe_ended(token, broken, &mut self.pool, &mut self.groups, cx);
+            return self.follow(worse, cx);
         };
         self.end_wait(index, to, cx);
         let Some(index) = self.pool.link_of(token) else { return };
@@ -260,45 +227,49 @@ impl Upstreams {
             return self.lose_link(index, Loss::Orderly, UpstreamEnd::Cut, cx);
         }
         if link.ends_by_close() {
-            if !self.watch_close(index, to, cx) {
+            self.pool.links.at_mut(index).withheld.over = true;
+            if self.watch_end(index, &[], to, cx) != End::Known {
                 return;
             }
             let link = self.pool.links.at_mut(index);
-            link.persist = false;
+            link.reply.persist = false;
             let behind = link.entries.len() > 1;
             let server = link.server;
-            link.large = false;
+            link.reply.large = false;
             let since_us = link.next_since_us();
             if let Some(entry) = finish(link, &mut self.pool.servers[server], cx) {
-                self.pool.servers[server].usual.on_answers(cx.now_us.saturating_sub(since_us), 1);
+                self.pool.servers[server].learned.usual.on_answers(cx.now_us.saturating_sub(since_us), 1);
                 let link = self.pool.links.at(index);
-                let (answers, pooled) = (link.answers, link.owner.is_none());
+                let (answers, pooled) = (link.history.answers, link.owner.is_none());
                 if pooled && answers == 1 {
-                    self.pool.servers[server].keepalive_limit.on_announced(answers);
-                    self.pool.servers[server].lasting.on_single();
+                    self.pool.servers[server].learned.keepalive_limit.on_announced(answers);
+                    self.pool.servers[server].learned.lasting.on_single();
                 }
                 self.answer_ended(index, &entry, Trailers::default(), to, cx);
             }
             if behind {
-                self.doubt_server(server, Some(Doubt::CloseDelimited), cx);
+                self.pool.doubt_server(server, Some(Doubt::CloseDelimited), cx);
             }
             // It does not say that nothing behind it was processed.
             self.lose_link(index, Loss::Orderly, UpstreamEnd::AnswerEndedByClose, cx);
             return;
         }
-        let between = !link.begun && !link.has_stash() && link.answers > 0;
+        let between = !link.reply.begun && !link.has_stash() && link.history.answers > 0;
         self.lose_link(index, if between { Loss::Closed } else { Loss::Died }, UpstreamEnd::ServerClosed, cx);
     }
 
     /// A server's connection broke.
     pub(crate) fn link_failed(&mut self, token: u64, why: UpstreamEnd, to: &mut Replies<'_>, cx: &mut Context) {
-        let Some(index) = self.pool.link_of(token) else { return self.probe_ended(token, Some(why), cx) };
+        let Some(index) = self.pool.link_of(token) else {
+            let worse = self.health.probe_ended(token, Some(why), &mut self.pool, &mut self.groups, cx);
+            return self.follow(worse, cx);
+        };
         self.end_wait(index, to, cx);
         let Some(index) = self.pool.link_of(token) else { return };
         let link = self.pool.links.at(index);
-        let (server, under_way) = (link.server, link.begun || link.has_stash());
+        let (server, under_way) = (link.server, link.reply.begun || link.has_stash());
         if under_way && link.is_ready() && link.entries.len() > 1 {
-            self.doubt_server(server, Some(Doubt::ResetWithin), cx);
+            self.pool.doubt_server(server, Some(Doubt::ResetWithin), cx);
             cx.tell_all_doubt(server, Some(Doubt::ResetWithin));
         }
         self.lose_link(index, Loss::Died, why, cx);
@@ -319,15 +290,16 @@ impl Upstreams {
         let again = self.reclaim_all(&mut lost, cx);
         let server = lost.server;
         if loss == Loss::Died && lost.front_us.is_some() {
-            self.note_loss(server, cx);
+            let worse = self.health.on_loss(server, &mut self.pool, &mut self.groups, cx);
+            self.follow(worse, cx);
         }
         // The oldest goes to the front last, so that it is first.
         for (ask, bytes) in again.into_iter().rev() {
             self.place_again(ask, bytes, cx);
         }
         let piped = lost.answers - lost.answers_alone;
-        if lost.pipelined && self.pool.servers[server].early_close.on_end(cx.now_us, piped) {
-            self.doubt_server(server, Some(Doubt::CutsShort), cx);
+        if lost.pipelined && self.pool.servers[server].learned.early_close.on_end(cx.now_us, piped) {
+            self.pool.doubt_server(server, Some(Doubt::CutsShort), cx);
             cx.tell_all_doubt(server, Some(Doubt::CutsShort));
         }
         if self.pool.servers[server].ready == 0
@@ -343,23 +315,23 @@ impl Upstreams {
     /// one made.
     fn replace(&mut self, index: ConnKey, lost: &Lost, cx: &mut Context) {
         if !lost.pooled {
-            self.remove_own(index, cx);
+            self.private.remove(index, &mut self.pool, cx);
             return;
         }
         let server = lost.server;
         let unused = (lost.at_rest || lost.why == UpstreamEnd::Idle) && lost.answers == 0;
         if matches!(lost.loss, Loss::Died | Loss::Broken) && !unused {
-            self.pool.servers[server].reach = Reach::Doubtful;
+            self.pool.servers[server].contact.reach = Reach::Doubtful;
         }
         let yields =
             lost.why == UpstreamEnd::Crowded || lost.why == UpstreamEnd::Idle && self.view(cx).is_crowded(server);
         self.pool.disconnect(index, unused || yields, cx);
-        self.pool.links.at_mut(index).probation = lost.loss != Loss::Announced;
+        self.pool.links.at_mut(index).gate.probation = lost.loss != Loss::Announced;
         if lost.at_rest {
             self.note_idle_end(server, lost.rest_us, cx);
         }
         if lost.abrupt {
-            self.pool.servers[server].keepalive_limit.on_abrupt(cx.now_us, lost.answers);
+            self.pool.servers[server].learned.keepalive_limit.on_abrupt(cx.now_us, lost.answers);
         }
     }
 
@@ -382,9 +354,9 @@ impl Upstreams {
             }
             if entry.ask.traits.has(RequestFlags::TRIAL) {
                 entry.ask.traits = entry.ask.traits.without(RequestFlags::TRIAL);
-                self.trial_ended(server, false, cx);
+                self.health.trial_ended(server, false, &mut self.pool, &mut self.groups, cx);
             }
-            if !self.is_unwanted_entry(&entry) {
+            if !self.cancelled.is_unwanted(&entry) {
                 again.extend(self.reclaim(lost, &entry, oldest, refused, cx));
             }
         }
@@ -413,28 +385,24 @@ impl Upstreams {
         let is_unclear = lost.begun && (oldest || ask.client == lost.client && ask.id.worker == cx.worker);
         let is_streaming = ask.traits.has(RequestFlags::STREAMING);
         if is_unclear && (!is_streaming || matches!(fate, Fate::Hopeless(_))) {
-            self.mail_back(ask, fate, &lost.log.copy(entry.start, entry.len as usize), cx);
+            self.isolation.send_home(ask, fate, &lost.log.copy(entry.start, entry.len as usize), cx);
             return None;
         }
-        if let Err(cause) = self.count_fate(&mut ask, fate, cx) {
+        if let Err(cause) = self.groups.count_fate(&mut ask, fate, &self.pool, cx) {
             cx.answer_fails(ask.id, cause);
             return None;
         }
         let mut bytes = lost.log.copy(entry.start, entry.len as usize);
         if is_streaming {
-            self.take_body_along(&mut ask, &mut bytes, &lost.body, lost.body_done, cx);
+            // The body that is not kept goes along as far as it has come; the rest follows when the request has its connection.
+            lost.body.copy_to(&mut bytes);
+            if lost.body_done {
+                ask.traits = ask.traits.without(RequestFlags::STREAMING);
+            } else {
+                cx.body_flow(ask.id, true);
+            }
         }
         Some((ask, bytes))
-    }
-
-    /// Whether what stands behind the oldest request of a connection may be sent again for the sake of a client that has left: only
-    /// as far as the budget of the upstream goes.
-    pub(super) fn may_send_again(&mut self, index: ConnKey, cx: &Context) -> bool {
-        let link = self.pool.links.at(index);
-        let upstream = usize::from(self.pool.servers[link.server].upstream);
-        let sent = |entry: &&Entry| entry.start < link.log.flushed() && !self.is_unwanted_entry(entry);
-        let behind = link.entries.iter().skip(1).filter(sent).count() as u64;
-        behind == 0 || self.groups[upstream].budget.has(cx.now_us, behind)
     }
 
     /// Ends connections whose server takes as long as forward-timeout for an answer that nobody wants any more: the time-out
@@ -446,28 +414,26 @@ impl Upstreams {
         }
         self.swept_us = cx.now_us;
         self.isolation.sweep(cx);
-        self.groups.iter_mut().for_each(|group| group.budget.refill(cx.now_us));
+        self.groups.refill(cx.now_us);
         let hangs = |index: &ConnKey| {
             let link = self.pool.links.at(*index);
             let upstream = usize::from(self.pool.servers[link.server].upstream);
             let patience_us = cx.plan.upstreams[upstream].forward_timeout_us;
             link.entries.front().is_some_and(|front| {
-                front.cancelled && cx.now_us >= front.sent_us.max(link.answered_us).saturating_add(patience_us)
+                front.cancelled && cx.now_us >= front.sent_us.max(link.history.answered_us).saturating_add(patience_us)
             })
         };
         let hanging: Vec<ConnKey> = self.pool.links.keys().filter(hangs).collect();
         for index in hanging {
-            self.doomed.push((index, self.pool.links.generation(index)));
+            self.cancelled.doom(index, &self.pool);
         }
         self.end_doomed(cx);
     }
 
     /// Ends the connections whose requests were cancelled hard.
     pub(super) fn end_doomed(&mut self, cx: &mut Context) {
-        while let Some((index, generation)) = self.doomed.pop() {
-            if self.pool.links.holds(index, generation) {
-                self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled, cx);
-            }
+        while let Some(index) = self.cancelled.next_doomed(&self.pool) {
+            self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled, cx);
         }
     }
 
@@ -480,12 +446,11 @@ impl Upstreams {
         let link = self.pool.links.at_mut(to.index);
         let tunnel = link.state() == LinkState::Tunnel;
         let is_next = tunnel || link.entries.front().is_some_and(|entry| entry.ask.client == client);
-        if pause && !is_next || !pause && link.paused_by != client {
+        if pause && !is_next || !pause && link.reading.paused_by != client {
             return;
         }
-        (link.paused, link.yields, link.stalled) = (pause, false, false);
-        link.silence = Silence::Unread;
-        link.paused_by = client;
+        link.reading.set(pause, client);
+        link.wait.silence = Silence::Unread;
         let server = link.server;
         if !tunnel {
             self.pool.servers[server].refresh(link, now_us);
@@ -514,16 +479,54 @@ impl Pool {
         }
     }
 
+    /// Counts a doubt and lets the server's trust know. None is an answer too many.
+    pub(super) fn doubt_server(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) {
+        let demoted = self.distrust(server, doubt, cx);
+        if demoted {
+            self.events.note(server, doubt.map_or(What::Surplus, What::Demoted), cx);
+        }
+        let stats = &self.servers[server].stats;
+        match doubt {
+            Some(doubt) => {
+                cx.counters.demotions.add(demoted.into());
+                stats.demotions.add(demoted.into());
+                cx.counters.doubt(doubt);
+                stats.doubt(doubt);
+            }
+            None => {
+                cx.counters.surplus.add(1);
+                stats.surplus.add(1);
+            }
+        }
+    }
+
+    /// Lets the server's trust know of a doubt, here or at another worker, which counts it. True when it goes back to depth 1.
+    pub(crate) fn distrust(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) -> bool {
+        let now_us = cx.now_us;
+        let machine = &mut self.servers[server];
+        let demoted = match doubt {
+            Some(doubt) => machine.learned.trust.on_doubt(now_us, doubt),
+            None => machine.learned.trust.on_surplus(),
+        };
+        self.refresh_links(server, cx);
+        if doubt == Some(Doubt::CutsShort) {
+            self.hurry_silent(server, cx);
+        }
+        demoted
+    }
+}
+
+impl Pair<'_> {
     /// What bytes are that nobody asked for: an answer too many (None), the beginning of one, or `otherwise`.
-    pub(super) fn name_surplus(&self, index: ConnKey, bytes: &[u8], otherwise: Doubt, cx: &Context) -> Option<Doubt> {
-        let link = self.links.at(index);
-        let plan = &cx.plan.upstreams[usize::from(self.servers[link.server].upstream)];
+    pub(super) fn name_surplus(&self, bytes: &[u8], otherwise: Doubt, cx: &Context) -> Option<Doubt> {
+        let Pair { link, server } = self;
+        let plan = &cx.plan.upstreams[usize::from(server.upstream)];
         match weir_http::parse_reply(bytes, &plan.head, ReplyContext::default(), &mut Fields::default()) {
             // A farewell is for nobody in particular; a whole answer is somebody's.
             Ok(Some(head)) if head.status < 200 || head.status >= 400 && !head.persist => Some(Doubt::AnswerToNothing),
             Ok(Some(_)) => None,
             Ok(None) if bytes.is_empty() => Some(otherwise),
-            Ok(None) if link.pipelined && bytes.starts_with(b"HTTP/1.") => None,
+            Ok(None) if link.history.pipelined && bytes.starts_with(b"HTTP/1.") => None,
             Ok(None) => Some(Doubt::AnswerToNothing),
             Err(_) => Some(otherwise),
         }

@@ -25,14 +25,14 @@ impl Upstreams {
         }
         let server_index = link.server;
         let server = &mut self.pool.servers[server_index];
-        let scouted = std::mem::take(&mut link.locating);
-        server.locate(link.position, near);
-        let costs = link.syncing && link.answers >= FAR_ANSWERS_MIN;
+        let scouted = std::mem::take(&mut link.gate.locating);
+        server.positions.locate(link.position, near);
+        let costs = link.rest.syncing && link.history.answers >= FAR_ANSWERS_MIN;
         if near == Some(false) && link.entries.is_empty() && (scouted || costs) && server.may_try_nearer(scouted) {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Far, cx);
             return;
         }
-        if near == Some(true) && !link.syncing {
+        if near == Some(true) && !link.rest.syncing {
             server.note_near();
         }
         if scouted {
@@ -48,7 +48,7 @@ impl Pool {
         let link = self.links.at_mut(index);
         if let Some(socket) = link.socket {
             let server = &self.servers[link.server];
-            link.locating = server.scouts() && link.answers == 1 && link.entries.is_empty();
+            link.gate.locating = server.scouts() && link.history.answers == 1 && link.entries.is_empty();
             let token = self.link_token(index);
             cx.actions.push_back(Action::LocateLink { token, socket });
         }

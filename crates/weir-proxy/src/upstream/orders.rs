@@ -23,8 +23,7 @@ impl Upstreams {
     pub(crate) fn clear_surplus(&mut self, server: u32, cx: &mut Context) {
         let server = ServerIndex::new(server);
         if let Some(machine) = self.pool.servers.get_mut(server) {
-            machine.trust.clear();
-            (machine.early_close, machine.usual.overlook) = <_>::default();
+            machine.learned.forgive();
             self.pool.refresh_links(server, cx);
             self.dispatch(server, cx);
         }
@@ -49,18 +48,6 @@ impl Upstreams {
             self.pool.connect_at_once(server, cx);
         }
         self.stand_down(server, cx);
-    }
-
-    /// Whether a server takes new requests as far as this worker knows, and why not.
-    pub(crate) fn standing(&self, server: u32) -> Option<&ServerState> {
-        self.pool.servers.get(ServerIndex::new(server)).map(|machine| &machine.standing)
-    }
-
-    /// Requests that wait for a server or are in flight to it on this worker's connections: 0 on all workers, and a
-    /// server that is draining is empty.
-    pub(crate) fn load(&self, server: u32) -> usize {
-        let requests = |machine: &crate::upstream::server::Server| machine.inflight as usize + machine.waiting.len();
-        self.pool.servers.get(ServerIndex::new(server)).map_or(0, requests)
     }
 
     /// Draws the consequences of a standing that has become worse.
@@ -91,6 +78,18 @@ impl Upstreams {
 }
 
 impl Pool {
+    /// Whether a server takes new requests as far as this worker knows, and why not.
+    pub(crate) fn standing(&self, server: u32) -> Option<&ServerState> {
+        self.servers.get(ServerIndex::new(server)).map(|machine| &machine.standing)
+    }
+
+    /// Requests that wait for a server or are in flight to it on this worker's connections: 0 on all workers, and a
+    /// server that is draining is empty.
+    pub(crate) fn load(&self, server: u32) -> usize {
+        let requests = |machine: &crate::upstream::server::Server| machine.inflight as usize + machine.waiting.len();
+        self.servers.get(ServerIndex::new(server)).map_or(0, requests)
+    }
+
     /// Makes the connections that a server is without and that are needed or kept, as fast as its pace allows: that it could
     /// not be reached is history.
     pub(super) fn connect_at_once(&mut self, server: ServerIndex, cx: &mut Context) {
@@ -99,8 +98,8 @@ impl Pool {
             let index = self.servers[server].links[position];
             let link = self.links.at_mut(index);
             if let LinkState::Down { retry_us } = link.state() {
-                link.backoff.reset();
-                link.due_us = now_us;
+                link.contact.backoff.reset();
+                link.contact.due_us = now_us;
                 if retry_us != NEVER_US {
                     self.connect(index, cx);
                 }

@@ -28,13 +28,14 @@ impl Upstreams {
     pub(super) fn check_silence(&mut self, index: ConnKey, cx: &mut Context) -> bool {
         let link = self.pool.links.at(index);
         let server = link.server;
-        let Some(since_us) = link.silent_since_us().filter(|_| self.pool.servers[server].usual.watches()) else {
+        let Some(since_us) = link.silent_since_us().filter(|_| self.pool.servers[server].learned.usual.watches())
+        else {
             return true;
         };
-        let wanted = link.entries.front().is_some_and(|front| !self.is_unwanted_entry(front));
-        let (patience_us, at_most_us) = self.pool.patience_with(server, index, since_us, cx);
+        let wanted = link.entries.front().is_some_and(|front| !self.cancelled.is_unwanted(front));
+        let (patience_us, at_most_us) = self.pool.servers[server].silence_patience(index, since_us, cx);
         let nudge_us = since_us.saturating_add(at_most_us);
-        let due_us = match link.silence {
+        let due_us = match link.wait.silence {
             _ if !wanted => nudge_us.max(since_us + PATIENCE_US_MAX),
             Silence::Short => since_us.saturating_add(patience_us),
             Silence::Long => nudge_us,
@@ -45,13 +46,13 @@ impl Upstreams {
             self.pool.arm_late(index, due_us, cx);
         } else if !wanted {
             // Its server may never say anything again.
-            if self.may_send_again(index, cx) {
+            if self.groups.may_send_again(index, &self.pool, &self.cancelled, cx) {
                 self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled, cx);
                 return false;
             }
             self.pool.arm_late(index, cx.now_us + PATIENCE_US_MAX, cx);
-        } else if link.silence == Silence::Short {
-            self.pool.links.at_mut(index).silence = Silence::Long;
+        } else if link.wait.silence == Silence::Short {
+            self.pool.links.at_mut(index).wait.silence = Silence::Long;
             self.pool.arm_late(index, nudge_us.max(cx.now_us), cx);
         } else if !self.nudge(index, cx) {
             self.pool.arm_late(index, cx.now_us + PATIENCE_US_MAX, cx);
@@ -70,7 +71,7 @@ impl Upstreams {
         let (ask, start, len) = (front.ask, front.start, front.len as usize);
         let (again, bytes) = (link.log.end(), link.log.copy(start, len));
         link.log.pending().extend_from_slice(&bytes);
-        (link.nudged, link.silence) = (true, Silence::Nudged(cx.now_us));
+        (link.wait.nudged, link.wait.silence) = (true, Silence::Nudged(cx.now_us));
         server.stats.escapes.add(1);
         cx.counters.escapes.add(1);
         self.add_entry(index, ask, again, cx);
@@ -87,9 +88,9 @@ impl Upstreams {
         let link = self.pool.links.at(index);
         let server = link.server;
         let known = self.pool.servers[server].is_cut_short(cx.now_us);
-        let usual = &mut self.pool.servers[server].usual;
+        let usual = &mut self.pool.servers[server].learned.usual;
         let late_us = usual.late_us();
-        let proved = match link.silence {
+        let proved = match link.wait.silence {
             _ if known => false,
             Silence::Nudged(us) => usual.overlook.on_answer(late_us, now_us, now_us - us),
             Silence::Long => {
@@ -99,27 +100,13 @@ impl Upstreams {
             Silence::Short | Silence::Unread => false,
         };
         if proved {
-            self.doubt_server(server, Some(Doubt::CutsShort), cx);
+            self.pool.doubt_server(server, Some(Doubt::CutsShort), cx);
             cx.tell_all_doubt(server, Some(Doubt::CutsShort));
         }
     }
 }
 
 impl Pool {
-    /// How long an answer may be silent, and after how long something is sent, each time a little different: so an answer that takes its
-    /// time can't be taken for one that came because of that.
-    fn patience_with(&self, server: ServerIndex, index: ConnKey, since_us: u64, cx: &Context) -> (u64, u64) {
-        let usual = &self.servers[server].usual;
-        let late_us = usual.late_us();
-        let patience_us = usual.overlook.patience_us(late_us);
-        if self.servers[server].is_cut_short(cx.now_us) {
-            let little_us = patience_us.min(late_us);
-            return (little_us, little_us);
-        }
-        let random = (since_us ^ (index.index() as u64) << 32).wrapping_mul(SPREAD) >> 32;
-        (patience_us, patience_us.saturating_add(random % patience_us))
-    }
-
     /// A server is known not to bear pipelining: what may be overlooked is looked at without patience.
     pub(super) fn hurry_silent(&mut self, server: ServerIndex, cx: &mut Context) {
         for position in 0..self.servers[server].links.len() {
@@ -139,8 +126,22 @@ impl UpstreamConn {
 }
 
 impl Server {
+    /// How long an answer may be silent, and after how long something is sent, each time a little different: so an answer that takes its
+    /// time can't be taken for one that came because of that.
+    fn silence_patience(&self, index: ConnKey, since_us: u64, cx: &Context) -> (u64, u64) {
+        let usual = &self.learned.usual;
+        let late_us = usual.late_us();
+        let patience_us = usual.overlook.patience_us(late_us);
+        if self.is_cut_short(cx.now_us) {
+            let little_us = patience_us.min(late_us);
+            return (little_us, little_us);
+        }
+        let random = (since_us ^ (index.index() as u64) << 32).wrapping_mul(SPREAD) >> 32;
+        (patience_us, patience_us.saturating_add(random % patience_us))
+    }
+
     /// Whether a server is known not to bear pipelining.
     fn is_cut_short(&self, now_us: u64) -> bool {
-        self.trust.penalty_for(now_us) == Some(Doubt::CutsShort)
+        self.learned.trust.penalty_for(now_us) == Some(Doubt::CutsShort)
     }
 }

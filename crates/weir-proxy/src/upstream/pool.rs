@@ -75,7 +75,7 @@ impl Events {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     pub(super) links: Slab<ConnKey, UpstreamConn>,
     pub(super) servers: Table<ServerIndex, Server>,
     pub(super) hints: Arc<Hints>,
@@ -90,6 +90,14 @@ impl Pool {
         Pool { links: Slab::default(), servers: Table::default(), hints, seed, events: Events::default() }
     }
 
+    /// A connection, and its server.
+    #[inline]
+    pub(super) fn pair(&mut self, index: ConnKey) -> Pair<'_> {
+        let link = self.links.at_mut(index);
+        let server = &mut self.servers[link.server];
+        Pair { link, server }
+    }
+
     /// Something has happened to a connection.
     pub(super) fn transition(&mut self, index: ConnKey, event: Event, cx: &Context) {
         let link = self.links.at_mut(index);
@@ -100,7 +108,7 @@ impl Pool {
             Event::Due { retry_us } => LinkState::Down { retry_us },
             Event::Connects { deadline_us } => LinkState::Connecting { deadline_us },
             Event::Connected => {
-                (link.connected_us, link.since_us) = (cx.now_us, cx.now_us);
+                (link.contact.connected_us, link.contact.since_us) = (cx.now_us, cx.now_us);
                 LinkState::Ready
             }
             Event::Joined(client) => {
@@ -110,7 +118,7 @@ impl Pool {
             Event::Ended => LinkState::default(),
             Event::Gone { due_us } => {
                 link.reset(cx.now_us);
-                link.due_us = due_us;
+                link.contact.due_us = due_us;
                 LinkState::default()
             }
         };
@@ -140,7 +148,7 @@ impl Pool {
     pub(super) fn publish(&self, server: ServerIndex, cx: &Context) {
         let machine = &self.servers[server];
         // No other worker may use private ones.
-        if !machine.private {
+        if !machine.mode.private {
             self.hints.set_ready(server, usize::from(cx.worker), machine.ready, machine.is_hopeful());
         }
     }
@@ -159,6 +167,21 @@ impl Pool {
         server.stats.requests.add(1);
         server.refresh(link, cx.now_us);
         cx.counters.in_flight.add(1);
+    }
+}
+
+/// A connection and its server: what can be said of one of them that takes both.
+#[derive(Debug)]
+pub(super) struct Pair<'a> {
+    pub(super) link: &'a mut UpstreamConn,
+    pub(super) server: &'a mut Server,
+}
+
+impl Pair<'_> {
+    /// Looks anew at what the connection may take. Call after anything about it changed.
+    #[inline]
+    pub(super) fn refresh(&mut self, cx: &Context) {
+        self.server.refresh(self.link, cx.now_us);
     }
 }
 

@@ -1,17 +1,36 @@
 //! What belongs to one client connection and to nobody else: its upstream connections, and the request that waits for a new one.
 //!
 //! Used with `pool` pinned and per-request and by the forward proxy. A client connection without any of it has none of this
-//! memory. Bound: [`PrivatePool::links`] by the number of upstreams, or by `destinations`. docs/semantics.md §8, §9.
+//! memory. [`PrivatePools`] owns it for all clients, and makes such connections: where a server has several addresses they are raced
+//! (RFC 8305 §5), and where all servers failed a request they are asked again after a while. What a connection that is made or lost means
+//! for requests is decided in [`super::private`]. Invariants: `parked` is the number of requests that wait for another round; each
+//! connection of a client that is no tunnel is in its `links` or its attempts. Bounds: [`PrivatePool::links`] by the number of upstreams, or
+//! by `destinations`; one request at a time waits. docs/semantics.md §8, §9.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::base::keys::{ClientKey, ConnKey, ServerIndex};
+use super::pool::{Event, Pool};
+use crate::action::Action;
+use crate::base::keys::{ClientKey, ConnKey, Key, ServerIndex};
+use crate::base::piece::Piece;
+use crate::base::side_table::SideTable;
+use crate::base::table::Run;
+use crate::base::token::Token;
+use crate::context::Context;
+use crate::cross::asked::Private;
+use crate::ending::UpstreamEnd;
 use crate::observe::accounting::Account;
+use crate::plan;
 use crate::request::destination::Destination;
+use crate::request::pending_request::{ClientName, ExchangeId, PendingRequest, RequestFlags};
 use crate::upstream::backoff::Backoff;
+use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::queue::Waiting;
+
+/// How long one address is waited for before the next one is tried beside it (Connection Attempt Delay, RFC 8305 §8).
+const NEXT_ADDRESS_US: u64 = 250_000;
 
 /// What belongs to one client connection.
 #[derive(Debug, Default)]
@@ -78,18 +97,363 @@ pub(crate) struct Tried {
 
 impl PrivatePool {
     /// Whether nothing is in it.
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.links.is_empty() && self.approach.is_none()
     }
 
     /// Takes a connection out of those that may be used again.
-    pub(crate) fn forget(&mut self, index: ConnKey) {
+    fn forget(&mut self, index: ConnKey) {
         self.links.retain(|link| link.index != index);
     }
 
     /// Notes that a connection is the one that was used last.
-    pub(crate) fn touch(&mut self, position: usize) {
-        let link = self.links.remove(position);
-        self.links.push(link);
+    fn touch(&mut self, index: ConnKey) {
+        if let Some(position) = self.links.iter().position(|link| link.index == index) {
+            let link = self.links.remove(position);
+            self.links.push(link);
+        }
+    }
+}
+
+/// What becomes of a request whose server can't be reached.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Unreached {
+    /// No server can be.
+    Over(ExchangeId),
+    /// Another server is asked.
+    Now,
+    /// Another round comes after a while.
+    Later,
+}
+
+/// What becomes of a request after one connect for it has failed.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// Another connect is under way, or nobody waits any more.
+    Waits,
+    /// All addresses of its destination have failed.
+    NoAddress(ConnectAttempt),
+    /// All addresses of this server have failed, for this client.
+    NoServer(ServerIndex, ClientKey),
+}
+
+/// What belongs to single clients. See the module.
+#[derive(Debug, Default)]
+pub(crate) struct PrivatePools {
+    by_client: SideTable<ClientKey, Box<PrivatePool>>,
+    /// Requests for which no private connection could be made and that wait for the next round.
+    parked: u32,
+}
+
+impl PrivatePools {
+    /// A client has a request, for connections of its own if something is told of them.
+    #[inline]
+    pub(super) fn begin(&mut self, client: ClientName, private: Option<Private>) {
+        let Some(private) = private else { return };
+        let pool = self.by_client.get_or_default(client.slot());
+        (pool.destination, pool.account) = (private.destination, private.account);
+    }
+
+    /// Whether a client has any of this.
+    pub(super) fn has(&self, client: ClientKey) -> bool {
+        self.by_client.get(client).is_some()
+    }
+
+    /// Clients that have.
+    pub(crate) fn clients(&self) -> impl Iterator<Item = ClientKey> {
+        self.by_client.iter().map(|(client, _)| client)
+    }
+
+    /// The connections of a client, the least recently used one first.
+    #[inline]
+    pub(super) fn links_of(&self, client: ClientKey) -> &[PrivateConn] {
+        self.by_client.get(client).map_or(&[], |pool| &pool.links)
+    }
+
+    /// A client's own connection that leads to where its request goes.
+    pub(super) fn link_for(&self, ask: &PendingRequest, cx: &Context) -> Option<ConnKey> {
+        let own = self.by_client.get(ask.client.slot())?;
+        let name = match cx.is_anywhere(ask.upstream) {
+            true => &*own.destination.as_deref()?.name,
+            false => "",
+        };
+        let is_good = |own: &&PrivateConn| own.upstream == ask.upstream && *own.destination == *name;
+        own.links.iter().find(is_good).map(|link| link.index)
+    }
+
+    /// A client's connection is the one that was used last.
+    pub(super) fn touch(&mut self, client: ClientKey, index: ConnKey) {
+        if let Some(own) = self.by_client.get_mut(client) {
+            own.touch(index);
+        }
+    }
+
+    /// What a connection carries from now on is charged to whom its client's request is.
+    #[inline]
+    pub(super) fn charge(&self, link: &mut UpstreamConn) {
+        if let Some(owner) = link.owner
+            && let Some(pool) = self.by_client.get(owner.client)
+        {
+            link.account = pool.account;
+        }
+    }
+
+    /// The connection is the client's, for its next requests too unless it is for one only. Which one is to end for it, and why.
+    pub(super) fn keep(
+        &mut self,
+        client: ClientKey,
+        index: ConnKey,
+        upstream: u16,
+        pool: &Pool,
+        cx: &Context,
+    ) -> Option<(ConnKey, UpstreamEnd)> {
+        let generation = pool.links.generation(index);
+        let (mut destination, mut max) = (Box::from(""), usize::MAX);
+        let own = self.by_client.get_or_default(client);
+        if let Some(forward) = cx.plan.forward.as_ref().filter(|forward| forward.upstream == usize::from(upstream)) {
+            destination = own.destination.as_deref().map_or(destination, |to| to.name.clone());
+            max = forward.destinations_max as usize;
+        }
+        let same = own.links.iter().find(|link| link.upstream == upstream && link.destination == destination);
+        let replaced = same.map(|link| link.index).filter(|link| pool.links.at(*link).entries.is_empty());
+        own.links.push(PrivateConn { index, generation, upstream, destination });
+        // The one that is kept now is the last.
+        let oldest = own.links.iter().find(|_| own.links.len() > max).map(|link| link.index);
+        let replaced = replaced.map(|link| (link, UpstreamEnd::Replaced));
+        replaced.or(oldest.map(|link| (link, UpstreamEnd::LeastRecentlyUsed)))
+    }
+
+    /// A client leaves: its connections, and what was being made for it is given up.
+    pub(super) fn leave(&mut self, client: ClientKey, pool: &mut Pool, cx: &mut Context) -> Vec<PrivateConn> {
+        self.take_attempt(client, None, pool, cx);
+        self.by_client.take(client).map(|own| own.links).unwrap_or_default()
+    }
+
+    /// Nothing more belongs to a client whose only connection was given away, if that is so.
+    pub(super) fn forget_empty(&mut self, client: ClientKey) {
+        if self.by_client.get(client).is_some_and(|pool| pool.is_empty()) {
+            self.by_client.take(client);
+        }
+    }
+
+    /// A connection is not its client's any more, because it became a tunnel or ended.
+    pub(super) fn disown(&mut self, owner: Owner, index: ConnKey) {
+        if let Some(own) = self.by_client.get_mut(owner.client) {
+            own.forget(index);
+        }
+    }
+
+    /// Takes a connection of one client out of the table.
+    pub(super) fn remove(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) {
+        let link = pool.links.remove(index);
+        if let Some(socket) = link.socket {
+            cx.actions.push_back(Action::CloseLink { socket });
+        }
+        if let Some(owner) = link.owner {
+            self.disown(owner, index);
+        }
+    }
+
+    // ---- connections that are being made ----
+
+    /// Requests for which connections are being made.
+    pub(super) fn attempts(&self) -> impl Iterator<Item = &ConnectAttempt> {
+        self.by_client.iter().filter_map(|(_, pool)| pool.approach.as_deref())
+    }
+
+    /// Requests that wait for another round.
+    pub(super) fn parked(&self) -> u32 {
+        self.parked
+    }
+
+    /// The request for which a connection of a client is being made.
+    pub(super) fn attempt_of(&mut self, client: ClientKey) -> Option<&mut ConnectAttempt> {
+        self.by_client.get_mut(client)?.approach.as_deref_mut()
+    }
+
+    /// The connection that is being made for a request, if one is.
+    pub(super) fn attempt_for(
+        &mut self,
+        id: ExchangeId,
+        client: ClientName,
+        cx: &Context,
+    ) -> Option<&mut ConnectAttempt> {
+        let attempt = self.attempt_of(client.slot()).filter(|_| id.worker == cx.worker)?;
+        (attempt.waiting.ask.id == id).then_some(attempt)
+    }
+
+    /// Has a connection to a server made for a request, after what was tried for it.
+    pub(super) fn approach(
+        &mut self,
+        server: ServerIndex,
+        waiting: Waiting,
+        tried: Tried,
+        pool: &mut Pool,
+        cx: &mut Context,
+    ) {
+        let machine = &pool.servers[server];
+        let plan = &cx.plan.upstreams[usize::from(machine.upstream)];
+        let client = waiting.ask.client.slot();
+        let own = self.by_client.get_or_default(client);
+        let more: VecDeque<SocketAddr> = match machine.mode.anywhere {
+            true => own.destination.iter().flat_map(|to| to.addresses.iter().copied()).collect(),
+            false => [plan.servers[usize::from(machine.index)].address].into(),
+        };
+        let attempt =
+            ConnectAttempt { waiting, server, more, attempts: Vec::new(), timed_out: false, tried, retry_us: u64::MAX };
+        cx.counters.queue_waiting.add(1);
+        own.approach = Some(Box::new(attempt));
+        self.try_address(client, pool, cx);
+    }
+
+    /// Begins a connect to the next address of what a client waits for. False: there is none.
+    fn try_address(&mut self, client: ClientKey, pool: &mut Pool, cx: &mut Context) -> bool {
+        let Some(attempt) = self.attempt_of(client) else { return false };
+        let Some(address) = attempt.more.pop_front() else { return false };
+        let (server, last) = (attempt.server, attempt.more.is_empty());
+        let machine = &pool.servers[server];
+        let upstream = &cx.plan.upstreams[usize::from(machine.upstream)];
+        let deadline_us = cx.now_us + upstream.connect_timeout_us;
+        let owner = Owner { client, once: upstream.pool == plan::Pool::PerRequest };
+        machine.stats.connects.add(1);
+        cx.counters.upstream_connects.add(1);
+        let mut link = UpstreamConn::of_owner(server, owner, cx.now_us);
+        link.address = machine.mode.anywhere.then_some(address);
+        let name = pool.links.insert(link);
+        let index = name.0;
+        pool.transition(index, Event::Connects { deadline_us }, cx);
+        attempt.attempts.push(name);
+        let look_us = if last { deadline_us } else { deadline_us.min(cx.now_us + NEXT_ADDRESS_US) };
+        pool.arm_link(index, look_us, cx);
+        let token = pool.link_token(index);
+        cx.actions.push_back(Action::Connect { token, address, server: server.number() });
+        true
+    }
+
+    /// A connect takes its time: the next address is tried beside it, once.
+    pub(super) fn try_next_address(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) {
+        let (link, name) = (pool.links.at(index), (index, pool.links.generation(index)));
+        let late = cx.now_us >= link.contact.since_us + NEXT_ADDRESS_US;
+        let Some(owner) = link.owner.filter(|_| late) else { return };
+        let is_newest = |attempt: &mut ConnectAttempt| attempt.attempts.last() == Some(&name);
+        if self.attempt_of(owner.client).is_some_and(is_newest) {
+            self.try_address(owner.client, pool, cx);
+        }
+    }
+
+    /// Takes the request out that waits for a connection, and ends all connects for it but `winner`.
+    pub(super) fn take_attempt(
+        &mut self,
+        client: ClientKey,
+        winner: Option<ConnKey>,
+        pool: &mut Pool,
+        cx: &mut Context,
+    ) -> Option<ConnectAttempt> {
+        let attempt = self.by_client.get_mut(client)?.approach.take()?;
+        cx.counters.queue_waiting.sub(1);
+        self.parked -= u32::from(attempt.retry_us != u64::MAX);
+        let why = if winner.is_some() { UpstreamEnd::LostRace } else { UpstreamEnd::Cancelled };
+        for (index, generation) in &attempt.attempts {
+            if Some(*index) != winner && pool.links.holds(*index, *generation) {
+                cx.counters.upstream_closes.count(why);
+                pool.servers[pool.links.at(*index).server].stats.closes.count(why);
+                self.remove(*index, pool, cx);
+            }
+        }
+        Some(*attempt)
+    }
+
+    /// A connect for one client has failed, and is gone: the next address is tried, if there is one.
+    pub(super) fn connect_failed(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) -> Failed {
+        let name = (index, pool.links.generation(index));
+        let link = pool.links.at(index);
+        let (owner, server) = (link.owner, link.server);
+        let timed_out = matches!(link.state(), LinkState::Connecting { deadline_us } if deadline_us <= cx.now_us);
+        self.remove(index, pool, cx);
+        let Some(client) = owner.map(|owner| owner.client) else { return Failed::Waits };
+        let Some(attempt) = self.attempt_of(client) else { return Failed::Waits };
+        attempt.attempts.retain(|attempt| *attempt != name);
+        attempt.timed_out |= timed_out;
+        let waits = !attempt.attempts.is_empty();
+        if self.try_address(client, pool, cx) || waits {
+            return Failed::Waits;
+        }
+        match pool.servers[server].mode.anywhere {
+            true => self.take_attempt(client, None, pool, cx).map_or(Failed::Waits, Failed::NoAddress),
+            false => Failed::NoServer(server, client),
+        }
+    }
+
+    /// A server of the configuration can't be reached for what a client waits for. Nothing was sent, so what follows is no retry:
+    /// another server, and when each has had its turn all of them later.
+    pub(super) fn unreached(
+        &mut self,
+        client: ClientKey,
+        server: ServerIndex,
+        servers: Run<ServerIndex>,
+        pool: &mut Pool,
+        cx: &mut Context,
+    ) -> Unreached {
+        let Some(attempt) = self.attempt_of(client) else { return Unreached::Later };
+        let ask = &mut attempt.waiting.ask;
+        ask.traits = ask.traits.without(RequestFlags::TRIAL);
+        let (id, tried) = (ask.id, &mut attempt.tried);
+        tried.servers += 1;
+        let machine = &mut pool.servers[server];
+        machine.contact.failures = machine.contact.failures.max(tried.rounds.attempts() + 1);
+        let retries = cx.plan.upstreams[usize::from(ask.upstream)].connect_retries.max(1);
+        let is_over = tried.servers.is_multiple_of(servers.len() as u32);
+        let delay_us = if is_over { tried.rounds.next_delay_us(ask.serial) } else { 0 };
+        // Others may have found out already that none is of use.
+        let mut usable =
+            servers.iter().map(|server| &pool.servers[server]).filter(|server| server.standing.takes_new());
+        let is_known = usable.all(|server| server.contact.failures >= retries);
+        if is_over && (is_known || tried.rounds.attempts() >= retries) {
+            self.take_attempt(client, None, pool, cx);
+            return Unreached::Over(id);
+        }
+        if delay_us == 0 {
+            return Unreached::Now;
+        }
+        attempt.retry_us = cx.now_us + delay_us;
+        cx.wheel.insert(Token::Retry { key: client }.pack(), attempt.retry_us);
+        self.parked += 1;
+        Unreached::Later
+    }
+
+    /// A server is back: who waits for the next round tries at once.
+    pub(super) fn retry_all(&mut self, cx: &mut Context) {
+        if self.parked == 0 {
+            return;
+        }
+        let waits = |pool: &PrivatePool| pool.approach.as_ref().is_some_and(|attempt| attempt.retry_us != u64::MAX);
+        let parked = self.by_client.iter().filter(|(_, pool)| waits(pool));
+        for client in parked.map(|(client, _)| client).collect::<Vec<_>>() {
+            if let Some(attempt) = self.attempt_of(client) {
+                attempt.retry_us = cx.now_us;
+            }
+            cx.wheel.insert(Token::Retry { key: client }.pack(), cx.now_us);
+        }
+    }
+
+    /// A piece of the body of a request for which a connection is being made. False: none is.
+    pub(super) fn body(
+        &mut self,
+        id: ExchangeId,
+        client: ClientName,
+        piece: &Piece<'_>,
+        end: bool,
+        cx: &Context,
+    ) -> bool {
+        let Some(attempt) = self.attempt_for(id, client, cx) else { return false };
+        attempt.waiting.add_body(piece, end);
+        true
+    }
+
+    /// Whether a client knows this connection: as its own, or as one that is made for it.
+    pub(super) fn knows(&self, client: ClientKey, name: (ConnKey, u32)) -> bool {
+        let kept = self.links_of(client).iter().any(|link| (link.index, link.generation) == name);
+        let own = self.by_client.get(client);
+        kept || own.and_then(|own| own.approach.as_ref()).is_some_and(|one| one.attempts.contains(&name))
     }
 }

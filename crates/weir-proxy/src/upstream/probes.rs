@@ -7,7 +7,10 @@
 use std::sync::Arc;
 
 use super::Upstreams;
+use super::groups::Groups;
 use super::judge::{Health, judge_of};
+use super::pool::Pool;
+use super::suspend::Worse;
 use crate::action::Action;
 use crate::base::keys::{Key, ServerIndex};
 use crate::base::output::Out;
@@ -241,32 +244,14 @@ impl Health {
     }
 }
 
-impl Upstreams {
+impl Health {
     /// Begins to probe the servers that this worker judges.
-    pub(super) fn begin_probing(&mut self, cx: &mut Context) {
+    pub(super) fn begin(&mut self, pool: &Pool, cx: &mut Context) {
         let plan = Arc::clone(&cx.plan);
-        for server in self.pool.servers.keys().iter() {
-            if let Some(health) = &plan.upstreams[usize::from(self.pool.servers[server].upstream)].health {
-                self.health.begin_probing(server, health, cx);
+        for server in pool.servers.keys().iter() {
+            if let Some(health) = &plan.upstreams[usize::from(pool.servers[server].upstream)].health {
+                self.begin_probing(server, health, cx);
             }
-        }
-    }
-
-    /// The pause is over, or the patience with a probe is.
-    pub(super) fn probe_timer(&mut self, token: u64, cx: &mut Context) {
-        let Some(server) = self.health.server_of(token) else { return };
-        match self.health.due(server, &self.pool.servers[server], cx) {
-            Due::Late { begun_us, until_us } => {
-                let again_us = self.on_late_first(server, cx.now_us - begun_us, cx);
-                cx.wheel.insert(token, (cx.now_us + again_us).min(until_us));
-            }
-            Due::Probe => {
-                let patience_us = self.view(cx).probe_patience_us(server);
-                self.health.begin_probe(server, &self.pool.servers[server], patience_us, cx);
-            }
-            Due::Over(Err(fault)) => self.probe_done(server, Err(fault), cx),
-            Due::Over(Ok(())) => self.note_probe(server, Ok(()), cx),
-            Due::Nothing => self.health.pause_prober(server, &self.pool.servers[server], cx),
         }
     }
 
@@ -275,51 +260,106 @@ impl Upstreams {
         &mut self,
         token: u64,
         result: Result<(), Option<ServerTlsFailure>>,
+        pool: &mut Pool,
+        groups: &mut Groups,
         cx: &mut Context,
-    ) {
-        let Some(server) = self.health.server_of(token) else { return };
-        if result.is_ok() && self.health.ask(server, &self.pool.servers[server], cx) {
-            return;
+    ) -> Option<Worse> {
+        let server = self.server_of(token)?;
+        if result.is_ok() && self.ask(server, &pool.servers[server], cx) {
+            return None;
         }
         let tls = result.err().flatten();
-        self.probe_done(server, Err(tls.map_or(ProbeFault::Connect, ProbeFault::Tls)), cx);
+        self.probe_done(server, Err(tls.map_or(ProbeFault::Connect, ProbeFault::Tls)), pool, groups, cx)
     }
 
     /// As [`Engine::link_received`](crate::engine::Engine::link_received).
-    pub(super) fn probe_received(&mut self, token: u64, input: &Input<'_>, cx: &mut Context) {
-        let Some(server) = self.health.server_of(token) else { return };
-        if let Some((begun_us, verdict)) = self.health.read(server, &self.pool.servers[server], input, cx) {
-            self.pool.hints.places(server).on_first_answer(cx.now_us, begun_us);
-            self.probe_done(server, verdict, cx);
-        }
+    pub(super) fn probe_received(
+        &mut self,
+        token: u64,
+        input: &Input<'_>,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) -> Option<Worse> {
+        let server = self.server_of(token)?;
+        let (begun_us, verdict) = self.read(server, &pool.servers[server], input, cx)?;
+        pool.hints.places(server).on_first_answer(cx.now_us, begun_us);
+        self.probe_done(server, verdict, pool, groups, cx)
     }
 
     /// As [`Engine::link_ended`](crate::engine::Engine::link_ended), or with how else it has ended
     /// [`Engine::link_failed`](crate::engine::Engine::link_failed).
-    pub(super) fn probe_ended(&mut self, token: u64, broken: Option<UpstreamEnd>, cx: &mut Context) {
-        let Some(server) = self.health.server_of(token) else { return };
+    pub(super) fn probe_ended(
+        &mut self,
+        token: u64,
+        broken: Option<UpstreamEnd>,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) -> Option<Worse> {
+        let server = self.server_of(token)?;
         let result = match broken {
-            None => self.health.read_end(server, &self.pool.servers[server], cx),
+            None => self.read_end(server, &pool.servers[server], cx),
             Some(UpstreamEnd::Tls(why)) => Err(ProbeFault::Tls(why)),
             Some(_) => Err(ProbeFault::Closed),
         };
-        self.probe_done(server, result, cx);
+        self.probe_done(server, result, pool, groups, cx)
     }
 
-    fn probe_done(&mut self, server: ServerIndex, result: Result<(), ProbeFault>, cx: &mut Context) {
-        if self.health.end_probe(server, &self.pool.servers[server], result, cx) {
-            self.note_probe(server, result, cx);
-        }
+    fn probe_done(
+        &mut self,
+        server: ServerIndex,
+        result: Result<(), ProbeFault>,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) -> Option<Worse> {
+        let is_there = self.end_probe(server, &pool.servers[server], result, cx);
+        if is_there { self.note_probe(server, result, pool, groups, cx) } else { None }
     }
 
     /// Counts a result and draws the consequence.
-    fn note_probe(&mut self, server: ServerIndex, result: Result<(), ProbeFault>, cx: &mut Context) {
-        match self.health.note(server, &self.pool.servers[server], result, cx) {
-            Shown::Bad(fault) => self.suspend(server, SuspensionCause::Probe { fault }, cx),
-            Shown::Good => self.resume(server, cx),
-            Shown::Nothing => {}
-        }
-        self.health.pause_prober(server, &self.pool.servers[server], cx);
+    fn note_probe(
+        &mut self,
+        server: ServerIndex,
+        result: Result<(), ProbeFault>,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) -> Option<Worse> {
+        let worse = match self.note(server, &pool.servers[server], result, cx) {
+            Shown::Bad(fault) => self.suspend(server, SuspensionCause::Probe { fault }, pool, groups, cx),
+            Shown::Good => {
+                self.resume(server, pool, groups, cx);
+                None
+            }
+            Shown::Nothing => None,
+        };
+        self.pause_prober(server, &pool.servers[server], cx);
+        worse
+    }
+}
+
+impl Upstreams {
+    /// The pause is over, or the patience with a probe is.
+    pub(super) fn probe_timer(&mut self, token: u64, cx: &mut Context) {
+        let Some(server) = self.health.server_of(token) else { return };
+        let Upstreams { health, pool, groups, .. } = self;
+        let worse = match health.due(server, &pool.servers[server], cx) {
+            Due::Late { begun_us, until_us } => {
+                let again_us = self.on_late_first(server, cx.now_us - begun_us, cx);
+                cx.wheel.insert(token, (cx.now_us + again_us).min(until_us));
+                return;
+            }
+            Due::Probe => {
+                let patience_us = groups.view(pool, cx).probe_patience_us(server);
+                return health.begin_probe(server, &pool.servers[server], patience_us, cx);
+            }
+            Due::Over(Err(fault)) => health.probe_done(server, Err(fault), pool, groups, cx),
+            Due::Over(Ok(())) => health.note_probe(server, Ok(()), pool, groups, cx),
+            Due::Nothing => return health.pause_prober(server, &pool.servers[server], cx),
+        };
+        self.follow(worse, cx);
     }
 }
 

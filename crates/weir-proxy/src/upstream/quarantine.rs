@@ -5,14 +5,11 @@
 
 use super::Upstreams;
 use super::isolation::Next;
-use super::loss::Loss;
 use super::pool::Pool;
 use crate::base::keys::ServerIndex;
 use crate::cause::Cause;
 use crate::context::Context;
-use crate::ending::UpstreamEnd;
-use crate::request::pending_request::{PendingRequest, RequestFlags};
-use crate::retry::poison::{self, Verdict};
+use crate::retry::poison;
 use crate::upstream::connection::LinkState;
 use crate::upstream::queue::Waiting;
 
@@ -24,74 +21,25 @@ impl Upstreams {
         }
         for upstream in 0..self.groups.len() {
             while let Some(next) = self.isolation.next(upstream, cx) {
-                self.carry_out(next, cx);
+                match next {
+                    Next::Refused(ask) => cx.answer_fails(ask.id, Cause::Suspect),
+                    Next::Goes(Waiting { ask, bytes }) => {
+                        let server = self.groups.server_of(&ask);
+                        self.place_second(ask, bytes, cx);
+                        self.dispatch_group(server, cx);
+                    }
+                }
             }
         }
-    }
-
-    fn carry_out(&mut self, next: Next, cx: &mut Context) {
-        match next {
-            Next::Refused(ask) => cx.answer_fails(ask.id, Cause::Suspect),
-            Next::Goes(Waiting { ask, bytes }) => {
-                let server = self.server_index(&ask);
-                self.place_second(ask, bytes, cx);
-                self.dispatch_group(server, cx);
-            }
-        }
-    }
-
-    /// The connection for the request in quarantine that waits at a place in a server's line: an idle one that has rested. A suspect
-    /// gets no other, so that its end is evidence: one is made anew for it. None: one is kept for it until it is good.
-    pub(super) fn pick_quarantined(&mut self, server: ServerIndex, at: usize, cx: &mut Context) -> Option<usize> {
-        let machine = &self.pool.servers[server];
-        let Waiting { ask, bytes } = machine.waiting.line(true).get(at)?;
-        let (ask, suspect) = (*ask, self.isolation.verdict(ask, bytes, cx) != Verdict::Free);
-        let rested = |position: &usize| self.pool.links.at(machine.links[*position]).is_rested(cx.now_us);
-        let fresh = |position: &usize| self.view(cx).is_fresh(machine.links[*position], &ask);
-        let mut idle = (0..machine.links.len()).filter(|position| machine.idle.has(*position)).filter(fresh);
-        if let Some(position) = idle.clone().find(rested).or_else(|| idle.next().filter(|_| !suspect)) {
-            return Some(position);
-        }
-        self.take_kept(server, &ask, suspect, cx)
-    }
-
-    /// The connection that is kept for what goes alone and waits in vain, where no more can be made: once it is empty.
-    pub(super) fn pick_kept(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<usize> {
-        let machine = &self.pool.servers[server];
-        match machine.coming_any() || machine.may_grow(true) {
-            true => None,
-            false => self.take_kept(server, ask, false, cx),
-        }
-    }
-
-    /// The kept connection, once it was seen empty. One that is not good for this request is made anew; `rests`: it has to have rested.
-    fn take_kept(&mut self, server: ServerIndex, ask: &PendingRequest, rests: bool, cx: &mut Context) -> Option<usize> {
-        let position = self.pool.keep_one(server, cx)?;
-        let index = self.pool.servers[server].links[position];
-        let link = self.pool.links.at(index);
-        if !link.is_vacant() {
-            return None;
-        }
-        if rests && !link.is_rested(cx.now_us) || !self.view(cx).is_fresh(index, ask) {
-            let quarantined = ask.traits.has(RequestFlags::QUARANTINED);
-            self.lose_link(
-                index,
-                Loss::Ours,
-                if quarantined { UpstreamEnd::Quarantine } else { UpstreamEnd::Rested },
-                cx,
-            );
-            return None;
-        }
-        Some(position)
     }
 }
 
 impl Pool {
     /// The connection that is kept for one request: one that comes up soon, or else a new one, or the one that will be empty the
     /// soonest.
-    fn keep_one(&mut self, server: ServerIndex, cx: &mut Context) -> Option<usize> {
+    pub(super) fn keep_one(&mut self, server: ServerIndex, cx: &mut Context) -> Option<usize> {
         if self.servers[server].kept.is_none()
-            && !self.servers[server].coming_any()
+            && !self.servers[server].positions.coming_any()
             && self.servers[server].may_grow(true)
         {
             self.make_connection(server, cx);
@@ -104,7 +52,7 @@ impl Pool {
                 LinkState::Down { retry_us } if retry_us <= soon_us => Some((0, false, 0)),
                 LinkState::Ready => {
                     let alone = link.entries.front().is_some_and(|entry| entry.ask.traits.goes_alone());
-                    Some((1, alone || link.large || link.late || link.paused, link.entries.len()))
+                    Some((1, alone || link.reply.large || link.wait.late || link.reading.paused, link.entries.len()))
                 }
                 _ => None,
             }
@@ -116,7 +64,10 @@ impl Pool {
             .or_else(|| all.filter(|at| effort(at).is_some()).min_by_key(effort))?;
         if kept != Some(chosen) {
             self.servers[server].kept = Some(chosen as u32);
-            kept.into_iter().chain([chosen]).for_each(|position| self.refresh_position(server, position, cx));
+            for position in kept.into_iter().chain([chosen]) {
+                let index = self.servers[server].links[position];
+                self.pair(index).refresh(cx);
+            }
         }
         Some(chosen)
     }
@@ -128,12 +79,8 @@ impl Pool {
         if machine.waiting.line(true).is_empty()
             && let Some(position) = machine.kept.take()
         {
-            self.refresh_position(server, position as usize, cx);
+            let index = machine.links[position as usize];
+            self.pair(index).refresh(cx);
         }
-    }
-
-    fn refresh_position(&mut self, server: ServerIndex, position: usize, cx: &Context) {
-        let machine = &mut self.servers[server];
-        machine.refresh(self.links.at_mut(machine.links[position]), cx.now_us);
     }
 }

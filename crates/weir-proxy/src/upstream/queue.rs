@@ -14,7 +14,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::request::pending_request::{ExchangeId, PendingRequest};
+use crate::base::piece::Piece;
+use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
 
 /// Holes for which a list is not closed up.
 const HOLES_MIN: usize = 64;
@@ -26,6 +27,16 @@ pub(crate) struct Waiting {
     pub ask: PendingRequest,
     /// Serialised.
     pub bytes: Vec<u8>,
+}
+
+impl Waiting {
+    /// A piece of its body, which may be the last one (`end`).
+    pub(crate) fn add_body(&mut self, piece: &Piece<'_>, end: bool) {
+        self.bytes.extend_from_slice(piece.bytes());
+        if end {
+            self.ask.traits = self.ask.traits.without(RequestFlags::STREAMING);
+        }
+    }
 }
 
 /// A map whose keys name requests.
@@ -182,7 +193,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::base::keys::{ExchangeKey, Key};
     use crate::base::stamp::Stamp;
-    use crate::request::pending_request::{NOBODY, RequestFlags};
+    use crate::request::pending_request::NOBODY;
     use proptest::prelude::*;
 
     /// A request as it waits, for tests of what waits in.

@@ -55,9 +55,9 @@ impl Before {
     fn of(link: &UpstreamConn, now_us: u64) -> Before {
         let front = link.entries.front();
         Before {
-            since_us: front.map_or(now_us, |entry| entry.sent_us.max(link.answered_us)),
-            first: front.is_some_and(|entry| entry.sent_us >= link.answered_us),
-            answers: link.answers,
+            since_us: front.map_or(now_us, |entry| entry.sent_us.max(link.history.answered_us)),
+            first: front.is_some_and(|entry| entry.sent_us >= link.history.answered_us),
+            answers: link.history.answers,
             depth: link.entries.len() as u32,
         }
     }
@@ -66,12 +66,15 @@ impl Before {
 impl Upstreams {
     /// A server sent bytes.
     pub(crate) fn link_received(&mut self, token: u64, input: &Input<'_>, to: &mut Replies<'_>, cx: &mut Context) {
-        let Some(index) = self.pool.link_of(token) else { return self.probe_received(token, input, cx) };
+        let Some(index) = self.pool.link_of(token) else {
+            let worse = self.health.probe_received(token, input, &mut self.pool, &mut self.groups, cx);
+            return self.follow(worse, cx);
+        };
         cx.counters.upstream_receives.add(1);
         cx.counters.upstream_bytes_in.add(input.bytes.len() as u64);
         let link = self.pool.links.at_mut(index);
-        link.receiving = false;
-        link.note_heard(cx.now_us);
+        link.reading.receiving = false;
+        link.unheard.on_heard(cx.now_us);
         self.pool.servers[link.server].stats.bytes_in.add(input.bytes.len() as u64);
         cx.usage.moved(link.account, 0, input.bytes.len() as u64);
         if link.has_stash() {
@@ -90,7 +93,7 @@ impl Upstreams {
     /// Reads what a server sent, from where the last complete head ended, and sees to what follows from it.
     pub(super) fn read_answers(&mut self, index: ConnKey, input: &Input<'_>, to: &mut Replies<'_>, cx: &mut Context) {
         let link = self.pool.links.at_mut(index);
-        link.answer_bytes += input.bytes.len() as u64;
+        link.reply.received_bytes += input.bytes.len() as u64;
         let before = Before::of(link, cx.now_us);
         let server = link.server;
         let generation = self.pool.links.generation(index);
@@ -100,20 +103,21 @@ impl Upstreams {
             self.dispatch(server, cx);
             return;
         }
-        self.pool.keep_print(index, input, &watch, cx);
+        self.pool.pair(index).keep_print(input, &watch, cx);
         let now_us = cx.now_us;
         if let Some(odd) = self.pool.links.at_mut(index).take_oddities() {
-            self.pool.odd_body(index, odd, cx);
+            self.pool.pair(index).odd_body(odd, cx);
         }
         let link = self.pool.links.at_mut(index);
         if at < input.bytes.len() && link.state() != LinkState::Tunnel {
             link.keep_stash(&input.bytes[at..]);
         }
         let elapsed_us = now_us - before.since_us;
-        if before.depth > 1 && self.pool.servers[server].holds_back(elapsed_us, now_us) && !link.entries.is_empty() {
-            self.to_acknowledge.push((index, generation, link.log.flushed()));
+        let (answers, waits) = (link.history.answers, !link.entries.is_empty());
+        if before.depth > 1 && self.pool.servers[server].learned.holds_back(elapsed_us, now_us) && waits {
+            self.outbox.acknowledge(index, &self.pool);
         }
-        if link.answers > before.answers {
+        if answers > before.answers {
             self.on_answers(index, before, cx);
         }
     }
@@ -141,14 +145,17 @@ impl Upstreams {
                 Step::More => break,
                 Step::Skip => {
                     if self.pool.links.at(index).is_first_blank() {
-                        self.pool.upstream_glitch(index, UpstreamGlitch::BlankLine, 1, cx);
+                        self.pool.pair(index).glitch(UpstreamGlitch::BlankLine, 1, cx);
                     }
                     true
                 }
                 Step::Head(head) => {
                     let start = at - head.bytes;
-                    self.watch_head(index, input, &head, at, watch, cx)
-                        && self.on_head(index, &head, &fields, &input.bytes[start..], to, cx)
+                    if self.pool.pair(index).is_misframed(input, &head, at, watch, cx) {
+                        self.on_doubt(index, Doubt::Misframing, cx);
+                        break;
+                    }
+                    self.on_head(index, &head, &fields, &input.bytes[start..], to, cx)
                 }
                 Step::Body { start, end } => self.watch_body(index, input, start..end, watch, to, cx),
                 Step::End => {
@@ -181,33 +188,39 @@ impl Upstreams {
     fn on_answers(&mut self, index: ConnKey, before: Before, cx: &mut Context) {
         let link = self.pool.links.at(index);
         let (server, pooled) = (link.server, link.owner.is_none());
-        let answered = (link.answers - before.answers) as u32;
+        let answered = (link.history.answers - before.answers) as u32;
         if before.answers == 0 && pooled {
             self.pool.locate(index, cx);
-            if self.pool.servers[server].was_down {
+            if self.pool.servers[server].contact.was_down {
                 self.pool.follow_scout(server, cx);
             }
         }
         self.pool.publish_response(server, cx);
         let link = self.pool.links.at_mut(index);
-        link.backoff.reset();
+        link.contact.backoff.reset();
         link.release_log();
         self.isolation.on_life(server);
-        let answer_bytes = std::mem::take(&mut self.pool.links.at_mut(index).answer_bytes);
+        let answer_bytes = std::mem::take(&mut self.pool.links.at_mut(index).reply.received_bytes);
         let now_us = cx.now_us;
         let elapsed_us = now_us - before.since_us;
         let machine = &mut self.pool.servers[server];
-        if machine.reach != Reach::Proven && !machine.private {
-            machine.reach = Reach::Proven;
+        if machine.contact.reach != Reach::Proven && !machine.mode.private {
+            machine.contact.reach = Reach::Proven;
         }
-        machine.note_answers(answer_bytes, answered);
+        machine.learned.note_answers(answer_bytes, answered);
         // What waits because all connections are full would stand in line behind this one.
         let waiting = machine.waiting.len() / machine.made().max(1) as usize;
         let depth = before.depth + waiting as u32;
         // How long a server takes that had to be asked twice is not what it usually takes.
-        if !self.pool.links.at(index).nudged {
-            machine.usual.on_answers(elapsed_us, answered);
-            machine.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first: before.first });
+        if !self.pool.links.at(index).wait.nudged {
+            machine.learned.usual.on_answers(elapsed_us, answered);
+            machine.learned.depth.on_answers(&Answers {
+                now_us,
+                elapsed_us,
+                count: answered,
+                depth,
+                first: before.first,
+            });
         }
         self.after_answers(index, server, elapsed_us / u64::from(answered), cx);
     }
@@ -220,40 +233,41 @@ impl Upstreams {
             return;
         }
         if link.owner.is_some() {
-            return self.own_answered(index, server, cx);
+            if link.entries.is_empty() && !self.pool.servers[server].standing.keeps_connections() {
+                self.lose_link(index, Loss::Ours, UpstreamEnd::Disabled, cx);
+            }
+            return;
         }
-        if link.pipelined && link.entries.is_empty() && self.pool.servers[server].share_client {
+        if link.history.pipelined && link.entries.is_empty() && self.pool.servers[server].mode.share_client {
             // The next request may be another client's. Should the server still owe an answer to this one, it must not get it.
             self.lose_link(index, Loss::Ours, UpstreamEnd::ShareClient, cx);
             return;
         }
-        if self.pool.links.at(index).nudged && self.pool.links.at(index).is_unwanted() {
+        if self.pool.links.at(index).wait.nudged && self.pool.links.at(index).is_unwanted() {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Overlooked, cx);
             return;
         }
         if self.pool.links.at(index).entries.is_empty() && self.should_leave(index, cx) {
             self.lose_link(index, Loss::Ours, UpstreamEnd::Crowded, cx);
-            return self.retire_if_unwanted(server, cx);
+            return self.retire(server, cx);
         }
         let link = self.pool.links.at_mut(index);
         if link.entries.is_empty() {
-            link.rest_until_us = now_us + (REST_ANSWERS * answer_us).min(REST_US_MAX);
+            link.rest.until_us = now_us + (REST_ANSWERS * answer_us).min(REST_US_MAX);
             let single = self.pool.servers[server].is_single();
-            link.unseen |= single;
-            link.wary |= single;
+            link.rest.unseen |= single;
+            link.rest.wary |= single;
         }
-        if link.syncing && link.entries.is_empty() {
-            if self.pool.is_worn(index, cx) {
+        if link.rest.syncing && link.entries.is_empty() {
+            if self.pool.pair(index).is_worn(cx) {
                 self.lose_link(index, Loss::Ours, UpstreamEnd::Glitches, cx);
                 return;
             }
-            let generation = self.pool.links.generation(index);
-            self.synced.push((index, generation));
+            self.ran_empty.note_synced(index, &self.pool);
             cx.counters.sync_points.add(1);
             self.pool.locate(index, cx);
-        } else if link.entries.is_empty() && (link.unseen || link.wary) {
-            let (answers, generation) = (link.answers, self.pool.links.generation(index));
-            self.emptied.push((index, generation, answers));
+        } else if link.entries.is_empty() && (link.rest.unseen || link.rest.wary) {
+            self.ran_empty.note(index, &self.pool);
         }
         let link = self.pool.links.at_mut(index);
         self.pool.servers[server].refresh(link, cx.now_us);
@@ -262,82 +276,20 @@ impl Upstreams {
             return;
         }
         self.dispatch(server, cx);
-        self.retire_if_unwanted(server, cx);
-    }
-
-    fn retire_if_unwanted(&mut self, server: ServerIndex, cx: &mut Context) {
-        if !self.pool.servers[server].standing.keeps_connections() {
-            self.retire(server, cx);
-        }
-    }
-
-    /// Connections that ran empty at a sync point take requests again, once everything that had arrived by then was read.
-    pub(super) fn reopen_synced(&mut self, cx: &mut Context) {
-        let before = std::mem::replace(&mut self.synced_before, std::mem::take(&mut self.synced));
-        for (index, generation) in before {
-            if self.pool.links.holds(index, generation) {
-                let link = self.pool.links.at_mut(index);
-                if cx.now_us < link.rest_until_us {
-                    self.synced_before.push((index, generation));
-                    continue;
-                }
-                (link.syncing, link.unseen, link.wary) = (false, false, false);
-                let server = link.server;
-                self.pool.servers[server].refresh(link, cx.now_us);
-                self.dispatch(server, cx);
-            }
-        }
-    }
-
-    /// Connections that ran empty before this turn: everything that had arrived by then was read, so that they take requests
-    /// again; those that others are preferred to for a while stay listed.
-    pub(super) fn look_at_emptied(&mut self, cx: &mut Context) {
-        let before = std::mem::replace(&mut self.emptied_before, std::mem::take(&mut self.emptied));
-        for (index, generation, answers) in before {
-            if !self.pool.links.holds(index, generation) {
-                continue;
-            }
-            let link = self.pool.links.at_mut(index);
-            if link.answers != answers || !link.entries.is_empty() {
-                // In use again, and listed anew if it has run empty since.
-                continue;
-            }
-            let news = std::mem::take(&mut link.unseen);
-            if link.wary && cx.now_us < link.rest_until_us {
-                self.emptied_before.push((index, generation, answers));
-            } else {
-                link.wary = false;
-            }
-            if news || !link.wary {
-                let server = link.server;
-                self.pool.servers[server].refresh(link, cx.now_us);
-                self.dispatch(server, cx);
-            }
-        }
-    }
-
-    /// Whether a request waits for a connection of which it is only not known yet whether everything was read.
-    pub(super) fn awaits_look(&self) -> bool {
-        let awaited = |&(index, generation, _): &(ConnKey, u32, u64)| {
-            self.pool.links.holds(index, generation) && {
-                let link = self.pool.links.at(index);
-                link.unseen && !self.pool.servers[link.server].waiting.is_empty()
-            }
-        };
-        self.emptied_before.iter().any(awaited)
+        self.retire(server, cx);
     }
 
     pub(super) fn on_body(&mut self, index: ConnKey, piece: Piece<'_>, to: &mut Replies<'_>, cx: &mut Context) -> bool {
         let link = self.pool.links.at_mut(index);
         let (id, cancelled) = match (link.state(), link.entries.front()) {
-            (LinkState::Tunnel, _) => (link.peer, false),
+            (LinkState::Tunnel, _) => (link.tunnel.peer, false),
             (_, Some(entry)) => (Some(entry.ask.id), entry.cancelled),
             (_, None) => (None, true),
         };
         let Some(id) = id else { return false };
-        link.body_bytes += piece.len() as u64;
-        if link.body_bytes > LARGE_BYTES && !link.large && link.state() == LinkState::Ready {
-            self.note_large(index, cx);
+        link.reply.body_bytes += piece.len() as u64;
+        if link.reply.body_bytes > LARGE_BYTES && !link.reply.large && link.state() == LinkState::Ready {
+            self.pool.note_large(index, cx);
         }
         if cancelled {
             return self.discard(index, piece.len(), cx);
@@ -354,16 +306,15 @@ impl Upstreams {
     fn discard(&mut self, index: ConnKey, bytes: usize, cx: &mut Context) -> bool {
         let now_us = cx.now_us;
         let link = self.pool.links.at_mut(index);
-        if link.unwanted_bytes == 0 {
-            link.unwanted_us = now_us;
-        }
-        link.unwanted_bytes += bytes as u64;
+        link.reply.note_unwanted(bytes, now_us);
         let short = match link.body_left() {
             Some(left) => left <= DISCARD_BYTES_MAX,
             None if link.ends_by_close() => false,
-            None => link.unwanted_bytes <= DISCARD_BYTES_MAX && now_us < link.unwanted_us + DISCARD_US,
+            None => link.reply.unwanted_bytes <= DISCARD_BYTES_MAX && now_us < link.reply.unwanted_us + DISCARD_US,
         };
-        if link.state() != LinkState::Tunnel && (short || !self.may_send_again(index, cx)) {
+        if link.state() != LinkState::Tunnel
+            && (short || !self.groups.may_send_again(index, &self.pool, &self.cancelled, cx))
+        {
             return true;
         }
         let doubled = self.pool.links.at(index).entries.front().is_some_and(|entry| entry.doubled);
@@ -396,35 +347,25 @@ impl Upstreams {
         let link = self.pool.links.at_mut(index);
         let trailers = link.trailers().as_bytes().to_vec();
         if let Some(odd) = link.take_oddities() {
-            self.pool.odd_body(index, odd, cx);
+            self.pool.pair(index).odd_body(odd, cx);
         }
         let link = self.pool.links.at_mut(index);
         let streaming = link.entries.front().is_some_and(|entry| entry.ask.traits.has(RequestFlags::STREAMING));
-        let early = streaming && (!link.body_done || !link.body.is_empty());
-        link.large = false;
-        let (persist, announced, position, poison) = (link.persist, link.announced, link.position, link.poison);
-        let (old, pooled) = (link.old, link.owner.is_none());
+        let early = streaming && !link.out.is_complete();
+        link.reply.large = false;
+        let (persist, announced, position, poison) =
+            (link.reply.persist, link.reply.announced, link.position, link.reply.poison);
+        let (old, pooled) = (link.reply.old, link.owner.is_none());
         let once = link.owner.is_some_and(|owner| owner.once);
         let since_us = link.next_since_us();
         let Some(entry) = finish(link, &mut self.pool.servers[link.server], cx) else { return false };
         let (server, behind) = (link.server, !link.entries.is_empty());
-        link.probation = false;
-        let answers = link.answers;
+        link.gate.probation = false;
+        let answers = link.history.answers;
         let machine = &mut self.pool.servers[server];
-        if persist {
-            machine.keepalive_limit.on_survived(answers);
-        } else if announced {
-            machine.keepalive_limit.on_announced(answers);
-        }
-        match answers {
-            1 if pooled && persist => machine.lasting.on_promised(),
-            1 if pooled && announced => machine.lasting.on_single(),
-            2 if pooled => machine.lasting.on_kept(),
-            _ => {}
-        }
-        let machine = &mut self.pool.servers[server];
+        machine.learned.on_end(answers, persist, announced, pooled);
         if persist && !old && !early && poison.is_none() && pooled {
-            machine.trust.on_clean_answer(now_us, position);
+            machine.learned.trust.on_clean_answer(now_us, position);
         }
         self.answer_ended(index, &entry, Trailers::kept(&trailers), to, cx);
         if early {
@@ -432,7 +373,7 @@ impl Upstreams {
             return false;
         }
         if let Some(doubt) = poison {
-            let doubt = self.pool.name_surplus(index, rest, doubt, cx);
+            let doubt = self.pool.pair(index).name_surplus(rest, doubt, cx);
             self.end_doubted(index, doubt, cx);
             return false;
         }
@@ -442,9 +383,9 @@ impl Upstreams {
         }
         if !persist || old && behind {
             // Nobody looks at this connection after the receive.
-            self.pool.servers[server].usual.on_answers(now_us.saturating_sub(since_us), 1);
+            self.pool.servers[server].learned.usual.on_answers(now_us.saturating_sub(since_us), 1);
             if behind {
-                self.doubt_server(server, Some(Doubt::NotPersistent), cx);
+                self.pool.doubt_server(server, Some(Doubt::NotPersistent), cx);
             }
             // That weir won't go on with it says nothing about what the server did behind this answer.
             let ending = match announced {
@@ -486,21 +427,9 @@ impl Pool {
     pub(super) fn receive_again(&mut self, token: u64, cx: &mut Context) {
         let Some(index) = self.link_of(token) else { return };
         let link = self.links.at_mut(index);
-        if let Some(socket) = link.socket.filter(|_| !link.paused && !link.receiving) {
-            link.receiving = true;
+        if let Some(socket) = link.socket.filter(|_| !link.reading.paused && !link.reading.receiving) {
+            link.reading.receiving = true;
             cx.actions.push_back(Action::ReceiveLink { socket });
         }
-    }
-
-    /// For a server that holds the next answer back until the last one is acknowledged: the kernel lets the acknowledgement
-    /// wait for a send, so without one in this turn it is asked for.
-    pub(super) fn acknowledge(&self, (index, generation, flushed): (ConnKey, u32, u64)) -> Option<Action> {
-        if !self.links.holds(index, generation) {
-            return None;
-        }
-        let link = self.links.at(index);
-        let socket = link.socket?;
-        let waits = !link.entries.is_empty() && link.log.flushed() == flushed;
-        waits.then_some(Action::AcknowledgeLink { socket })
     }
 }

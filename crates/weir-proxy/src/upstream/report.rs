@@ -4,6 +4,7 @@ use super::Upstreams;
 use super::connection::{LinkState, UpstreamConn};
 use super::entry::Entry;
 use super::orders::NEVER_US;
+use super::pool::Pool;
 use super::server::Server;
 use super::server_state::State;
 use super::trust::TrustState;
@@ -22,21 +23,23 @@ impl Upstreams {
             tunnels[link.server.index()] += u32::from(link.state() == LinkState::Tunnel);
         }
         let mut waiting: Vec<u32> = self.pool.servers.iter().map(|server| server.waiting.len() as u32).collect();
-        self.approaches().for_each(|approach| waiting[approach.server.index()] += 1);
+        self.private.attempts().for_each(|approach| waiting[approach.server.index()] += 1);
         let servers = self.pool.servers.keys().iter().zip(tunnels.into_iter().zip(waiting));
         servers
             .map(|(at, (tunnels, waiting))| ServerReport { tunnels, waiting, ..self.view(cx).report_server(at) })
             .collect()
     }
+}
 
+impl Pool {
     /// How many servers there are.
-    pub(crate) fn servers(&self) -> usize {
-        self.pool.servers.len()
+    pub(crate) fn server_count(&self) -> usize {
+        self.servers.len()
     }
 
     /// To whom connections are charged.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = Account> {
-        self.pool.links.keys().map(|index| self.pool.links.at(index).account)
+        self.links.keys().map(|index| self.links.at(index).account)
     }
 }
 
@@ -46,14 +49,14 @@ fn connection_state(link: &UpstreamConn, enabled: bool) -> ConnectionState {
         LinkState::Down { retry_us: NEVER_US } => ConnectionState::Parked,
         LinkState::Down { .. } => ConnectionState::Down,
         LinkState::Connecting { .. } => ConnectionState::Connecting,
-        _ if !link.persist => ConnectionState::Ending,
-        _ if link.paused => ConnectionState::Paused,
-        _ if link.large => ConnectionState::Exclusive,
-        _ if link.late => ConnectionState::Late,
-        _ if link.syncing => ConnectionState::Syncing,
-        _ if link.probation => ConnectionState::Probation,
-        _ if link.hold => ConnectionState::Held,
-        _ if link.full => ConnectionState::Full,
+        _ if !link.reply.persist => ConnectionState::Ending,
+        _ if link.reading.paused => ConnectionState::Paused,
+        _ if link.reply.large => ConnectionState::Exclusive,
+        _ if link.wait.late => ConnectionState::Late,
+        _ if link.rest.syncing => ConnectionState::Syncing,
+        _ if link.gate.probation => ConnectionState::Probation,
+        _ if link.gate.hold => ConnectionState::Held,
+        _ if link.gate.full => ConnectionState::Full,
         _ if !link.entries.is_empty() => ConnectionState::Busy,
         _ => ConnectionState::Idle,
     }
@@ -62,7 +65,7 @@ fn connection_state(link: &UpstreamConn, enabled: bool) -> ConnectionState {
 impl View<'_> {
     fn report_server(&self, at: ServerIndex) -> ServerReport {
         let server = &self.servers[at];
-        let trust = server.trust.state(self.cx.now_us);
+        let trust = server.learned.trust.state(self.cx.now_us);
         let penalty_us = match trust {
             TrustState::Penalty { until_us } => until_us.saturating_sub(self.cx.now_us),
             _ => 0,
@@ -72,23 +75,23 @@ impl View<'_> {
             State::Suspended(suspension) => self.cx.now_us.saturating_sub(suspension.since_us),
             _ => 0,
         };
-        let pipelined = !server.pipeline_off && trust == TrustState::Trusted;
+        let pipelined = !server.mode.pipeline_off && trust == TrustState::Trusted;
         let links = server.links.iter().map(|index| self.links.at(*index));
         ServerReport {
             standing,
             suspended_us,
             ready: server.ready,
-            reachable: server.ready > 0 || !server.unreachable && (server.private || server.is_hopeful()),
+            reachable: server.ready > 0 || !server.contact.unreachable && (server.mode.private || server.is_hopeful()),
             waiting: server.waiting.len() as u32,
             unanswered: server.inflight,
             capacity: server.capacity,
-            aside: server.stalled(),
+            aside: server.positions.stalled(),
             tunnels: 0,
-            failures: server.failures,
+            failures: server.contact.failures,
             trust,
             penalty_us,
-            penalty_for: server.trust.penalty_for(self.cx.now_us),
-            depth: if pipelined { server.depth.limit().min(server.batch) } else { 1 },
+            penalty_for: server.learned.trust.penalty_for(self.cx.now_us),
+            depth: if pipelined { server.learned.depth() } else { 1 },
             connections: links.map(|link| self.report_connection(at, server, link)).collect(),
         }
     }
@@ -102,15 +105,15 @@ impl View<'_> {
         ConnectionReport {
             number: self.connection_number(at, link.position),
             state: connection_state(link, server.standing.keeps_connections()),
-            since_us: self.cx.now_us.saturating_sub(link.since_us),
+            since_us: self.cx.now_us.saturating_sub(link.contact.since_us),
             retry_us,
             in_flight: given as u32,
             queued: (link.entries.len() - given) as u32,
-            answers: link.answers,
-            closes: link.closes,
-            closed_why: link.closed_why,
-            glitches: link.glitches,
-            near: server.is_near(link.position),
+            answers: link.history.answers,
+            closes: link.contact.closes,
+            closed_why: link.contact.closed_why,
+            glitches: link.history.glitches,
+            near: server.positions.is_near(link.position),
         }
     }
 

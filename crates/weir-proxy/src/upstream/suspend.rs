@@ -1,182 +1,231 @@
-//! Suspension and recovery carried out, as health decided ([`super::judge`]): what comes of it for connections and for what waits, and how
-//! a server is tried (docs/semantics.md §6).
+//! What speaks against a server, and what follows when it is suspended, comes back, or is tried (docs/semantics.md §6).
 //!
 //! Where no probes are configured a suspended server comes back through a trial: after a pause one request of a client goes to it, alone
-//! on a connection. When its answer is bad too, it is asked elsewhere, and the next pause is longer.
+//! on a connection. When its answer is bad too, it is asked elsewhere, and the next pause is longer. [`Health`] changes the standing of a
+//! server and tells the other workers; that a standing has become worse ([`Worse`]) it says to whoever has the requests that wait there.
 
 use super::Upstreams;
-use super::judge::judge_of;
-use super::schedule::Place;
+use super::groups::Groups;
+use super::judge::{Health, judge_of};
+use super::pool::Pool;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
-use crate::cross::mail::Mail;
+use crate::cross::mail::{HealthNews, Mail};
 use crate::observe::server_event::What;
-use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
-use crate::upstream::health::{Symptom, TRIAL_CHOICE_US, TRIAL_PATIENCE_US};
+use crate::request::pending_request::{PendingRequest, RequestFlags};
+use crate::upstream::health::Symptom;
 use crate::upstream::server_state::{Suspension, SuspensionCause};
 
-impl Upstreams {
+/// A server whose standing has become worse: what waits there is to leave ([`Upstreams::stand_down`]).
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Worse(pub(super) ServerIndex);
+
+impl Health {
     // ---- what speaks against a server ----
 
-    /// The final answer to the oldest request of a connection has a status that health wants to know of.
-    pub(super) fn on_notable_answer(&mut self, index: ConnKey, ask: &PendingRequest, status: u16, cx: &mut Context) {
-        let server = self.pool.links.at(index).server;
+    /// The final answer to the oldest request of a connection, which is to this server, has a status that health wants to know of. With
+    /// it whether the request is to be asked elsewhere.
+    pub(super) fn on_notable_answer(
+        &mut self,
+        server: ServerIndex,
+        ask: &PendingRequest,
+        status: u16,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) -> (Option<Worse>, bool) {
         let rules = &cx.plan.upstreams[usize::from(ask.upstream)].failover;
         let rule = rules.iter().position(|rule| rule.symptom.codes().is_some_and(|codes| codes.contain(status)));
         if ask.traits.has(RequestFlags::TRIAL) {
             let good = rule.is_none() && status < 500;
-            self.trial_ended(server, good, cx);
-            if !good {
-                self.ask_elsewhere(index, cx);
-            }
-        } else if let Some(rule) = rule
-            && self.pool.servers[server].standing.suspension().is_none()
-        {
-            self.fault(server, rule as u8, cx);
-        } else if ask.traits.has(RequestFlags::LIKE_PROBE) && rule.is_none() {
-            self.health.prove(server, &cx.plan.upstreams[usize::from(ask.upstream)], status, cx.now_us);
+            self.trial_ended(server, good, pool, groups, cx);
+            return (None, !good);
         }
+        if let Some(rule) = rule
+            && pool.servers[server].standing.suspension().is_none()
+        {
+            return (self.fault(server, rule as u8, pool, groups, cx), false);
+        }
+        if ask.traits.has(RequestFlags::LIKE_PROBE) && rule.is_none() {
+            self.prove(server, &cx.plan.upstreams[usize::from(ask.upstream)], status, cx.now_us);
+        }
+        (None, false)
     }
 
     /// A connection with a request on it was lost through the server's doing.
-    pub(super) fn note_loss(&mut self, server: ServerIndex, cx: &mut Context) {
-        let rules = &cx.plan.upstreams[usize::from(self.pool.servers[server].upstream)].failover;
-        if let Some(rule) = rules.iter().position(|rule| rule.symptom == Symptom::Lost)
-            && self.pool.servers[server].standing.suspension().is_none()
-        {
-            self.fault(server, rule as u8, cx);
-        }
+    pub(super) fn on_loss(
+        &mut self,
+        server: ServerIndex,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) -> Option<Worse> {
+        let machine = &pool.servers[server];
+        let rules = &cx.plan.upstreams[usize::from(machine.upstream)].failover;
+        let rule = rules.iter().position(|rule| rule.symptom == Symptom::Lost);
+        let rule = rule.filter(|_| machine.standing.suspension().is_none())?;
+        self.fault(server, rule as u8, pool, groups, cx)
     }
 
     /// A server did what a rule counts.
-    fn fault(&mut self, server: ServerIndex, rule: u8, cx: &mut Context) {
+    fn fault(
+        &mut self,
+        server: ServerIndex,
+        rule: u8,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) -> Option<Worse> {
         let judge = judge_of(server, cx);
-        if judge == cx.worker { self.on_fault(server, rule, cx) } else { cx.post(judge, Mail::Fault { server, rule }) }
+        if judge == cx.worker {
+            return self.count_fault(server, rule, pool, groups, cx);
+        }
+        cx.post(judge, Mail::Health { server, news: HealthNews::Fault { rule } });
+        None
     }
 
     /// Counts it, as the judge.
-    pub(crate) fn on_fault(&mut self, server: ServerIndex, rule: u8, cx: &mut Context) {
-        if let Some(cause) = self.health.on_fault(server, rule, &self.pool.servers[server], cx) {
-            self.suspend(server, cause, cx);
-        }
+    fn count_fault(
+        &mut self,
+        server: ServerIndex,
+        rule: u8,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) -> Option<Worse> {
+        let cause = self.on_fault(server, rule, &pool.servers[server], cx)?;
+        self.suspend(server, cause, pool, groups, cx)
     }
 
     // ---- what the judge decided ----
 
-    pub(super) fn suspend(&mut self, server: ServerIndex, cause: SuspensionCause, cx: &mut Context) {
-        let suspension = self.health.suspend(server, cause, &self.pool.servers[server], cx);
-        self.pool.events.note(server, What::Suspended(cause), cx);
-        self.on_suspended(server, suspension, cx);
-        cx.tell_all(|| Mail::Suspended { server, suspension });
+    pub(super) fn suspend(
+        &mut self,
+        server: ServerIndex,
+        cause: SuspensionCause,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) -> Option<Worse> {
+        let suspension = self.begin_suspension(server, cause, &pool.servers[server], cx);
+        pool.events.note(server, What::Suspended(cause), cx);
+        cx.tell_all(|| Mail::Health { server, news: HealthNews::Suspended(suspension) });
+        suspended(server, suspension, pool, groups)
     }
 
     /// The server works again.
-    pub(super) fn resume(&mut self, server: ServerIndex, cx: &mut Context) {
-        self.health.resume(server, &self.pool.servers[server], cx);
-        self.pool.events.note(server, What::Recovered, cx);
-        self.on_resumed(server, cx);
-        cx.tell_all(|| Mail::Resumed { server });
+    pub(super) fn resume(&mut self, server: ServerIndex, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) {
+        self.end_suspension(server, &pool.servers[server], cx);
+        pool.events.note(server, What::Recovered, cx);
+        resumed(server, pool, groups, cx);
+        cx.tell_all(|| Mail::Health { server, news: HealthNews::Resumed });
     }
 
-    pub(crate) fn on_suspended(&mut self, server: ServerIndex, suspension: Suspension, cx: &mut Context) {
-        let machine = &mut self.pool.servers[server];
-        if machine.standing.suspend(suspension) {
-            // The answer to a trial is of interest whatever it is.
-            machine.notable_from = 0;
-            self.groups[usize::from(machine.upstream)].suspended += 1;
+    /// A trial has shown that a server works, or that it does not.
+    pub(super) fn trial_ended(
+        &mut self,
+        server: ServerIndex,
+        good: bool,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) {
+        let judge = judge_of(server, cx);
+        if judge == cx.worker {
+            self.count_trial(server, good, pool, groups, cx);
+        } else {
+            cx.post(judge, Mail::Health { server, news: HealthNews::TrialEnded { good } });
+        }
+    }
+
+    /// Draws the consequence, as the judge.
+    fn count_trial(&mut self, server: ServerIndex, good: bool, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) {
+        if pool.servers[server].standing.suspension().is_none() {
+            return;
+        }
+        if good { self.resume(server, pool, groups, cx) } else { self.on_bad_trial(server, cx) }
+    }
+
+    /// Another worker says something of a server.
+    fn on_news(
+        &mut self,
+        server: ServerIndex,
+        news: HealthNews,
+        pool: &mut Pool,
+        groups: &mut Groups,
+        cx: &mut Context,
+    ) -> Option<Worse> {
+        match news {
+            HealthNews::Fault { rule } => return self.count_fault(server, rule, pool, groups, cx),
+            HealthNews::TrialEnded { good } => self.count_trial(server, good, pool, groups, cx),
+            HealthNews::Suspended(suspension) => return suspended(server, suspension, pool, groups),
+            HealthNews::Resumed => resumed(server, pool, groups, cx),
+        }
+        None
+    }
+}
+
+/// A server is suspended, as its judge says.
+fn suspended(server: ServerIndex, suspension: Suspension, pool: &mut Pool, groups: &mut Groups) -> Option<Worse> {
+    let machine = &mut pool.servers[server];
+    if !machine.standing.suspend(suspension) {
+        return None;
+    }
+    // The answer to a trial is of interest whatever it is.
+    machine.notable_from = 0;
+    groups[usize::from(machine.upstream)].suspended += 1;
+    Some(Worse(server))
+}
+
+/// A server is taken back, as its judge says.
+fn resumed(server: ServerIndex, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) {
+    let machine = &mut pool.servers[server];
+    if machine.standing.resume() {
+        let upstream = usize::from(machine.upstream);
+        machine.notable_from = cx.plan.upstreams[upstream].notable_from();
+        machine.recovered(cx.now_us);
+        groups[upstream].suspended -= 1;
+        pool.connect_at_once(server, cx);
+    }
+}
+
+impl Pool {
+    /// A worker that has begun anew learns what health has found.
+    pub(crate) fn tell_suspensions(&self, worker: u16, cx: &mut Context) {
+        for server in self.servers.keys().iter() {
+            if let Some(suspension) = self.servers[server].standing.suspension() {
+                cx.post(worker, Mail::Health { server, news: HealthNews::Suspended(suspension) });
+            }
+        }
+    }
+}
+
+impl Upstreams {
+    /// Another worker says something of a server.
+    pub(crate) fn on_health(&mut self, server: ServerIndex, news: HealthNews, cx: &mut Context) {
+        let worse = self.health.on_news(server, news, &mut self.pool, &mut self.groups, cx);
+        self.follow(worse, cx);
+    }
+
+    /// A standing may have become worse.
+    #[inline]
+    pub(super) fn follow(&mut self, worse: Option<Worse>, cx: &mut Context) {
+        if let Some(Worse(server)) = worse {
             self.stand_down(server, cx);
         }
     }
 
-    pub(crate) fn on_resumed(&mut self, server: ServerIndex, cx: &mut Context) {
-        let now_us = cx.now_us;
-        let machine = &mut self.pool.servers[server];
-        if machine.standing.resume() {
-            let upstream = usize::from(machine.upstream);
-            machine.notable_from = cx.plan.upstreams[upstream].notable_from();
-            machine.recovered(now_us);
-            self.groups[upstream].suspended -= 1;
-            self.pool.connect_at_once(server, cx);
+    /// The final answer to the oldest request of a connection has a status that health wants to know of.
+    #[cold]
+    pub(super) fn on_notable_answer(&mut self, index: ConnKey, ask: &PendingRequest, status: u16, cx: &mut Context) {
+        let server = self.pool.links.at(index).server;
+        let Upstreams { health, pool, groups, .. } = self;
+        let (worse, elsewhere) = health.on_notable_answer(server, ask, status, pool, groups, cx);
+        self.follow(worse, cx);
+        if elsewhere {
+            self.ask_elsewhere(index, cx);
         }
-    }
-
-    /// A worker that has begun anew learns what health has found.
-    pub(crate) fn tell_suspensions(&mut self, worker: u16, cx: &mut Context) {
-        for server in self.pool.servers.keys().iter() {
-            if let Some(suspension) = self.pool.servers[server].standing.suspension() {
-                cx.post(worker, Mail::Suspended { server, suspension });
-            }
-        }
-    }
-
-    // ---- trials ----
-
-    /// The place of a request that is to show whether a suspended server works again, when one is due and this may be it.
-    pub(super) fn place_trial(&mut self, ask: &mut PendingRequest, cx: &mut Context) -> Option<Place> {
-        let group = self.groups[usize::from(ask.upstream)].servers;
-        let trial = PendingRequest {
-            traits: ask.traits.with(RequestFlags::TRIAL, true).with(RequestFlags::ALONE, true),
-            ..*ask
-        };
-        for server in group.iter() {
-            let (standing, index) = (&self.pool.servers[server].standing, self.pool.servers[server].index);
-            let due_us = self.pool.hints.trial_us(server);
-            let bound_elsewhere = ask.bound != NOBODY && ask.bound != index;
-            if bound_elsewhere
-                || !standing.may_be_tried()
-                || !may_be_trial(ask.traits, cx.now_us.saturating_sub(due_us))
-            {
-                continue;
-            }
-            if cx.now_us >= due_us
-                && let Some(place) = self.trial_place(server, &trial, cx)
-                && self.pool.hints.take_trial(server, due_us, cx.now_us + TRIAL_PATIENCE_US)
-            {
-                cx.counters.trials.add(1);
-                self.pool.servers[server].stats.trials.add(1);
-                *ask = PendingRequest { server: index, ..trial };
-                return Some(place);
-            }
-        }
-        None
-    }
-
-    /// A connection with nothing else on it, here or at another worker. None: not yet; one is made if need be, because a request
-    /// that must not be noticed doesn't wait for it.
-    fn trial_place(&mut self, server: ServerIndex, trial: &PendingRequest, cx: &mut Context) -> Option<Place> {
-        if self.pool.servers[server].private {
-            return Some(Place::Private(server));
-        }
-        if let Some(position) = self.pick(server, trial, cx) {
-            return Some(Place::Link(self.pool.servers[server].links[position]));
-        }
-        if self.pool.servers[server].ready == 0
-            && let Some(worker) = self.view(cx).ready_elsewhere(server)
-        {
-            return Some(Place::Mail(worker));
-        }
-        let machine = &self.pool.servers[server];
-        if !machine.coming_any() && machine.may_grow(true) {
-            self.pool.make_connection(server, cx);
-        }
-        None
-    }
-
-    /// A trial has shown that a server works, or that it does not.
-    pub(super) fn trial_ended(&mut self, server: ServerIndex, good: bool, cx: &mut Context) {
-        let judge = judge_of(server, cx);
-        if judge == cx.worker {
-            self.on_trial_ended(server, good, cx);
-        } else {
-            cx.post(judge, Mail::TrialEnded { server, good });
-        }
-    }
-
-    pub(crate) fn on_trial_ended(&mut self, server: ServerIndex, good: bool, cx: &mut Context) {
-        if self.pool.servers[server].standing.suspension().is_none() {
-            return;
-        }
-        if good { self.resume(server, cx) } else { self.health.on_bad_trial(server, cx) }
     }
 
     /// The oldest request of a connection is asked at another server, and what comes here is not used, if there is such a server
@@ -186,7 +235,9 @@ impl Upstreams {
         let server = link.server;
         let Some(entry) = link.entries.front() else { return };
         let mut ask = entry.ask;
-        if self.is_unwanted_entry(entry) || !ask.traits.has(RequestFlags::RETRIABLE) || !self.view(cx).has_other(server)
+        if self.cancelled.is_unwanted(entry)
+            || !ask.traits.has(RequestFlags::RETRIABLE)
+            || !self.view(cx).has_other(server)
         {
             return;
         }
@@ -200,11 +251,4 @@ impl Upstreams {
         self.place_again(ask, bytes, cx);
         self.dispatch_group(server, cx);
     }
-}
-
-/// Whether a request is fit for a trial that has been due for so long.
-fn may_be_trial(traits: RequestFlags, overdue_us: u64) -> bool {
-    let safe = traits.has(RequestFlags::PIPELINABLE) && traits.has(RequestFlags::RETRIABLE);
-    let whole = !traits.has(RequestFlags::STREAMING) && !traits.has(RequestFlags::UPGRADE);
-    safe || whole && overdue_us >= TRIAL_CHOICE_US
 }

@@ -8,6 +8,7 @@ use crate::base::keys::ConnKey;
 use crate::base::token::Token;
 use crate::context::Context;
 use crate::cross::router::Replies;
+use crate::ending::Timeout;
 
 impl Upstreams {
     /// A timer has come.
@@ -27,20 +28,23 @@ impl Upstreams {
             LinkState::Down { retry_us: NEVER_US } => {}
             LinkState::Down { retry_us } if retry_us <= cx.now_us => self.pool.connect(index, cx),
             LinkState::Down { retry_us } => self.pool.arm_link(index, retry_us, cx),
-            LinkState::Connecting { deadline_us } if deadline_us <= cx.now_us => self.connect_timed_out(index, cx),
+            LinkState::Connecting { deadline_us } if deadline_us <= cx.now_us => {
+                cx.counters.timeouts.count(Timeout::Connect);
+                self.connect_failed(index, None, cx);
+            }
             LinkState::Connecting { deadline_us } if self.pool.links.at(index).owner.is_some() => {
-                self.try_next_address(index, cx);
+                self.private.try_next_address(index, &mut self.pool, cx);
                 self.pool.arm_link(index, deadline_us, cx);
             }
             LinkState::Connecting { deadline_us } => self.pool.arm_link(index, deadline_us, cx),
-            LinkState::Tunnel if self.pool.links.at(index).give_up_us <= cx.now_us => self.end_tunnel(index, cx),
+            LinkState::Tunnel if self.pool.links.at(index).tunnel.give_up_us <= cx.now_us => self.end_tunnel(index, cx),
             LinkState::Tunnel => {}
             LinkState::Ready => {
                 let link = self.pool.links.at(index);
-                let (stall, late) = (link.stall_due_us <= cx.now_us, link.late_due_us <= cx.now_us);
-                let (rest, first) = (link.rest_due_us <= cx.now_us, link.first_due_us <= cx.now_us);
-                let quote = link.quote_due_us <= cx.now_us;
-                if link.unheard_due_us <= cx.now_us {
+                let (stall, late) = (link.reading.due_us <= cx.now_us, link.wait.due_us <= cx.now_us);
+                let (rest, first) = (link.rest.due_us <= cx.now_us, link.room.due_us <= cx.now_us);
+                let quote = link.withheld.due_us <= cx.now_us;
+                if link.unheard.due_us <= cx.now_us {
                     self.pool.check_unheard(index, cx);
                 }
                 if stall {

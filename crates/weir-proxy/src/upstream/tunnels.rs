@@ -6,7 +6,7 @@ use weir_http::Trailers;
 
 use super::Upstreams;
 use super::connection::{LinkState, UpstreamConn};
-use super::pool::{Event, take_requests};
+use super::pool::{Event, Pool, take_requests};
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ConnKey};
 use crate::cause::Cause;
@@ -24,33 +24,20 @@ impl Upstreams {
         take_requests(link, &mut self.pool.servers[server], cx);
         self.pool.transition(index, Event::Joined(id), cx);
         match owner {
-            Some(owner) => self.disown(owner, index),
+            Some(owner) => self.private.disown(owner, index),
             None => self.replace_link(server, position, UpstreamEnd::Upgraded, cx),
         }
     }
 
     pub(super) fn tunnel_link_ended(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
         let link = self.pool.links.at_mut(index);
-        link.ended = true;
-        let (peer, finished) = (link.peer, link.finished);
+        link.tunnel.ended = true;
+        let (peer, finished) = (link.tunnel.peer, link.tunnel.finished);
         if let Some(id) = peer {
             to.end(id, Trailers::default(), cx);
         }
         if finished && self.pool.links.is_occupied(index) {
             self.end_tunnel(index, cx);
-        }
-    }
-
-    /// The client of a tunnel is gone. When both sides had ended in order, what it said last is still sent.
-    pub(super) fn leave_tunnel(&mut self, index: ConnKey, cx: &mut Context) {
-        let patience_us = cx.plan.client.send_timeout_us;
-        let link = self.pool.links.at_mut(index);
-        if link.finish && link.ended && !link.finished {
-            link.peer = None;
-            link.give_up_us = cx.now_us + patience_us;
-            self.pool.arm_link(index, cx.now_us + patience_us, cx);
-        } else {
-            self.doomed.push((index, self.pool.links.generation(index)));
         }
     }
 
@@ -62,21 +49,15 @@ impl Upstreams {
         if let Some(socket) = link.socket {
             cx.actions.push_back(Action::CloseLink { socket });
         }
-        if let Some(id) = link.peer.filter(|_| !(link.ended && link.finished)) {
+        if let Some(id) = link.tunnel.peer.filter(|_| !link.tunnel.is_over()) {
             cx.answer_fails(id, Cause::Truncated);
         }
-    }
-
-    /// Whether a connection is a tunnel of this worker.
-    pub(crate) fn is_tunnel(&self, link: LinkId) -> bool {
-        self.pool.links.holds(link.index, link.generation)
-            && self.pool.links.at(link.index).state() == LinkState::Tunnel
     }
 
     /// Gives a tunnel away, to be moved by the driver, if that has everything that came before and neither side has ended. What was needed
     /// to make it is given up.
     pub(crate) fn release_tunnel(&mut self, client: ClientKey, tunnel: LinkId, cx: &Context) -> Option<Relay> {
-        if !self.is_tunnel(tunnel) {
+        if !self.pool.is_tunnel(tunnel) {
             return None;
         }
         let link = self.pool.links.at(tunnel.index);
@@ -85,13 +66,19 @@ impl Upstreams {
         if cx.plan.upstreams[upstream].tls.is_some() {
             return None;
         }
-        let is_done = link.body.is_empty() && link.log.pending_len() == 0 && !link.ended && !link.finish;
+        let is_done =
+            link.out.body.is_empty() && link.log.pending_len() == 0 && !link.tunnel.ended && !link.tunnel.finish;
         let socket = link.socket.filter(|_| is_done)?;
         let UpstreamConn { server, account, .. } = self.pool.links.remove(tunnel.index);
-        if self.private.get(client).is_some_and(|pool| pool.is_empty()) {
-            self.private.take(client);
-        }
+        self.private.forget_empty(client);
         let stats = Arc::clone(&self.pool.servers[server].stats);
         Some(Relay { socket, server, stats, account, looked_us: cx.now_us, moved: (0, 0) })
+    }
+}
+
+impl Pool {
+    /// Whether a connection is a tunnel of this worker.
+    pub(crate) fn is_tunnel(&self, link: LinkId) -> bool {
+        self.links.holds(link.index, link.generation) && self.links.at(link.index).state() == LinkState::Tunnel
     }
 }

@@ -31,28 +31,46 @@ pub enum Delivery {
     Unheard,
 }
 
-impl UpstreamConn {
-    /// Something was given to the driver. True when a timer must be set for [`UpstreamConn::unheard_due_us`].
-    pub(crate) fn note_sent(&mut self, now_us: u64) -> bool {
-        self.unheard_us = self.unheard_us.min(now_us);
-        let unwatched = self.unheard_due_us == u64::MAX;
+/// Whether what was sent on a connection is acknowledged. While something may not be and a timer looks: `due_us` <= `since_us` + the time
+/// that is waited for it.
+#[derive(Debug)]
+pub(crate) struct Unheard {
+    /// When something was sent that may not be acknowledged, or since then something was last received; `u64::MAX`: nothing was.
+    pub since_us: u64,
+    /// When a timer looks at that; `u64::MAX`: none does.
+    pub due_us: u64,
+}
+
+impl Default for Unheard {
+    fn default() -> Unheard {
+        Unheard { since_us: u64::MAX, due_us: u64::MAX }
+    }
+}
+
+impl Unheard {
+    /// Something was given to the driver. True when a timer must be set for [`Unheard::due_us`].
+    pub(crate) fn on_sent(&mut self, now_us: u64) -> bool {
+        self.since_us = self.since_us.min(now_us);
+        let unwatched = self.due_us == u64::MAX;
         if unwatched {
-            self.unheard_due_us = self.unheard_us + UNHEARD_US;
+            self.due_us = self.since_us + UNHEARD_US;
         }
         unwatched
     }
 
     /// Something was received. What was sent before may be acknowledged with that, or not.
-    pub(crate) fn note_heard(&mut self, now_us: u64) {
-        if self.unheard_us < u64::MAX {
-            self.unheard_us = now_us;
+    pub(crate) fn on_heard(&mut self, now_us: u64) {
+        if self.since_us < u64::MAX {
+            self.since_us = now_us;
         }
     }
+}
 
+impl UpstreamConn {
     /// When what is not acknowledged was sent, as far as that is known: what was sent before something was last heard may have arrived.
     fn lost_since_us(&self) -> u64 {
-        let lost = self.entries.iter().map(|entry| entry.sent_us).find(|sent_us| *sent_us >= self.unheard_us);
-        lost.unwrap_or(self.unheard_us)
+        let since_us = self.unheard.since_us;
+        self.entries.iter().map(|entry| entry.sent_us).find(|sent_us| *sent_us >= since_us).unwrap_or(since_us)
     }
 }
 
@@ -63,7 +81,7 @@ impl Upstreams {
         let link = self.pool.links.at_mut(index);
         let (server, since_us) = (link.server, link.lost_since_us());
         match delivery {
-            Delivery::Acknowledged => link.unheard_us = u64::MAX,
+            Delivery::Acknowledged => link.unheard.since_us = u64::MAX,
             Delivery::Underway => self.pool.arm_unheard(index, cx.now_us + AGAIN_US, cx),
             Delivery::Unheard => {
                 self.forget_resting(server, since_us, cx);
@@ -80,7 +98,7 @@ impl Upstreams {
         for position in 0..self.pool.servers[server].links.len() {
             let index = self.pool.servers[server].links[position];
             let link = self.pool.links.at(index);
-            let heard_us = link.answered_us.max(link.connected_us);
+            let heard_us = link.history.answered_us.max(link.contact.connected_us);
             if link.state() == LinkState::Ready && link.entries.is_empty() && heard_us < since_us {
                 self.lose_link(index, Loss::Ours, UpstreamEnd::Unacknowledged, cx);
             }
@@ -89,12 +107,12 @@ impl Upstreams {
 }
 
 impl Pool {
-    /// The time of [`UpstreamConn::note_sent`] is up.
+    /// The time of [`Unheard::on_sent`] is up.
     pub(super) fn check_unheard(&mut self, index: ConnKey, cx: &mut Context) {
         let now_us = cx.now_us;
         let link = self.links.at_mut(index);
-        link.unheard_due_us = u64::MAX;
-        let due_us = link.unheard_us.saturating_add(UNHEARD_US);
+        link.unheard.due_us = u64::MAX;
+        let due_us = link.unheard.since_us.saturating_add(UNHEARD_US);
         if due_us == u64::MAX {
             return;
         }
@@ -107,7 +125,7 @@ impl Pool {
     }
 
     fn arm_unheard(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
-        self.links.at_mut(index).unheard_due_us = due_us;
+        self.links.at_mut(index).unheard.due_us = due_us;
         self.arm_link(index, due_us, cx);
     }
 }
@@ -124,7 +142,7 @@ mod tests {
     fn send(link: &mut UpstreamConn, now_us: u64) {
         let id = ExchangeId { worker: 0, index: ExchangeKey::new(0), generation: 0 };
         link.push(request(id, RequestFlags::PIPELINABLE, 0).ask, 0, now_us);
-        link.note_sent(now_us);
+        link.unheard.on_sent(now_us);
     }
 
     #[test]
@@ -133,11 +151,11 @@ mod tests {
         send(&mut link, 1_000);
         send(&mut link, 1_200);
         assert_eq!(link.lost_since_us(), 1_000, "nothing was heard since");
-        link.note_heard(1_500);
+        link.unheard.on_heard(1_500);
         send(&mut link, 2_000);
         send(&mut link, 3_000);
         assert_eq!(link.lost_since_us(), 2_000, "those before may have arrived");
-        link.note_heard(4_000);
+        link.unheard.on_heard(4_000);
         assert_eq!(link.lost_since_us(), 4_000, "all may have");
     }
 }

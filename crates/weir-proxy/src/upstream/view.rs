@@ -3,8 +3,9 @@
 //! Nothing can be changed through it, so whoever has one only asks. Which server a request goes to is decided over it: the first time in
 //! [`super::choose`], after a loss in [`super::again`]. Made for one question ([`Upstreams::view`]), which costs nothing.
 
+use super::Upstreams;
+use super::groups::Group;
 use super::loss::ABRUPT_US;
-use super::{Group, Upstreams};
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::base::slab::Slab;
 use crate::base::table::Table;
@@ -33,7 +34,7 @@ impl Upstreams {
     /// What is there to choose from.
     #[inline]
     pub(super) fn view<'a>(&'a self, cx: &'a Context) -> View<'a> {
-        View { links: &self.pool.links, servers: &self.pool.servers, groups: &self.groups, hints: &self.pool.hints, cx }
+        self.groups.view(&self.pool, cx)
     }
 }
 
@@ -53,8 +54,8 @@ impl View<'_> {
     #[inline]
     pub(super) fn is_reachable(&self, server: ServerIndex) -> bool {
         let here = &self.servers[server];
-        if here.private {
-            return self.cx.now_us >= here.away_until_us;
+        if here.mode.private {
+            return self.cx.now_us >= here.contact.away_until_us;
         }
         (here.ready > 0 || self.is_hopeful(server)) && !here.is_full() || self.able_elsewhere(server).is_some()
     }
@@ -62,8 +63,8 @@ impl View<'_> {
     /// Whether one of this worker's own connections to a server may have a request of another server.
     pub(super) fn may_take(&self, server: ServerIndex) -> bool {
         let here = &self.servers[server];
-        if here.private {
-            return here.standing.takes_new() && self.cx.now_us >= here.away_until_us;
+        if here.mode.private {
+            return here.standing.takes_new() && self.cx.now_us >= here.contact.away_until_us;
         }
         here.standing.takes_new() && (here.ready > 0 || self.is_hopeful(server)) && !here.is_full()
     }
@@ -99,11 +100,11 @@ impl View<'_> {
     #[inline]
     pub(super) fn may_come_up(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
-        if machine.private {
+        if machine.mode.private {
             return machine.standing.keeps_connections();
         }
         let retries = self.cx.plan.upstreams[usize::from(machine.upstream)].connect_retries;
-        machine.standing.keeps_connections() && !machine.is_full() && machine.failures < retries.max(1)
+        machine.standing.keeps_connections() && !machine.is_full() && machine.contact.failures < retries.max(1)
     }
 
     /// Whether a request of anybody may wait for this server's next connect.
@@ -130,7 +131,7 @@ impl View<'_> {
             LinkState::Down { retry_us } => retry_us <= self.cx.now_us,
             _ => false,
         };
-        machine.failures == 0 && !machine.is_full() && machine.links.iter().any(young)
+        machine.contact.failures == 0 && !machine.is_full() && machine.links.iter().any(young)
     }
 
     /// Whether a connection to a server can be made where none is up, as far as is known: no connect is overdue.
@@ -139,7 +140,7 @@ impl View<'_> {
         let machine = &self.servers[server];
         let is_overdue = |link: &ConnKey| {
             let link = self.links.at(*link);
-            matches!(link.state(), LinkState::Connecting { .. }) && self.cx.now_us >= link.since_us + COMING_US
+            matches!(link.state(), LinkState::Connecting { .. }) && self.cx.now_us >= link.contact.since_us + COMING_US
         };
         machine.is_hopeful() && !machine.links.iter().any(is_overdue)
     }
@@ -165,7 +166,7 @@ impl View<'_> {
         // Connection 0 of server s belongs to worker s mod workers.
         let owner = (server.index() % usize::from(self.cx.workers)) as u16;
         let machine = &self.servers[server];
-        (machine.limits.shared == 0 && !machine.private && owner != self.cx.worker).then_some(owner)
+        (machine.limits.shared == 0 && !machine.mode.private && owner != self.cx.worker).then_some(owner)
     }
 
     /// Whether a request may go onto this idle connection: what can't be sent again goes onto none that its server may be about to
@@ -178,10 +179,10 @@ impl View<'_> {
         let machine = &self.servers[link.server];
         let rest_us = link.rest_us(self.cx.now_us);
         // Of late this server ended a connection behind an answer without a word.
-        let abrupt = machine.keepalive_limit.is_abrupt(self.cx.now_us);
-        let lives =
-            link.answers == 0 || !abrupt && (rest_us >= ABRUPT_US || machine.keepalive_limit.is_outlived(link.answers));
-        lives && machine.idle_limit.is_fresh(self.cx.now_us, rest_us)
+        let abrupt = machine.learned.keepalive_limit.is_abrupt(self.cx.now_us);
+        let lives = link.history.answers == 0
+            || !abrupt && (rest_us >= ABRUPT_US || machine.learned.keepalive_limit.is_outlived(link.history.answers));
+        lives && machine.learned.idle_limit.is_fresh(self.cx.now_us, rest_us)
     }
 
     /// Whether what waits for a server without connections has somewhere to go, or nothing to wait for.

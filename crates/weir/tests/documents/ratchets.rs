@@ -14,22 +14,17 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[];
 /// Lines of a file, its own tests left out. More than that usually is two jobs.
 const FILE_LINES_MAX: usize = 600;
 /// Files that are longer.
-const LONG_FILES: &[(&str, usize)] = &[("crates/weir-proxy/src/upstream/server.rs", 607)];
+const LONG_FILES: &[(&str, usize)] = &[];
 
 /// Methods of one type, those of traits left out. With more, nobody knows what they rely on.
 const TYPE_METHODS_MAX: usize = 60;
 /// Types that have more, as `crate: type`.
-const TYPES_WITH_METHODS: &[(&str, usize)] = &[("weir-io: World", 84), ("weir-proxy: Upstreams", 209)];
+const TYPES_WITH_METHODS: &[(&str, usize)] = &[("weir-io: World", 84), ("weir-proxy: Upstreams", 125)];
 /// Fields of one structure.
 const TYPE_FIELDS_MAX: usize = 25;
 /// Structures that have more, as `crate: structure`.
-const TYPES_WITH_FIELDS: &[(&str, usize)] = &[
-    ("weir-lab: Record", 27),
-    ("weir-proxy: Record", 33),
-    ("weir-proxy: Server", 52),
-    ("weir-proxy: UpstreamConn", 80),
-    ("weir: BombArgs", 31),
-];
+const TYPES_WITH_FIELDS: &[(&str, usize)] =
+    &[("weir-lab: Record", 27), ("weir-proxy: Record", 33), ("weir: BombArgs", 31)];
 
 /// Whether a file is part of what is built.
 fn is_product(file: &Source) -> bool {

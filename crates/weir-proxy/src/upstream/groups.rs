@@ -1,0 +1,186 @@
+//! The upstreams: which servers belong together, how one of them is chosen, and how often their requests may go again.
+//!
+//! [`Groups`] owns the methods of balancing and the budgets of repetition, by upstream. It looks at the pool and at what other workers say
+//! ([`View`]) and changes nothing there, except that what is measured of servers is published when a method is about to look at it. Which
+//! server a request goes to first is in [`super::choose`], and after a loss in [`super::again`]. Invariants: servers of an upstream follow
+//! each other in the table; `suspended` <= their number; an upstream of a single server has no method.
+
+use std::ops::{Index, IndexMut};
+
+use super::cancel::Cancelled;
+use super::pool::Pool;
+use super::view::View;
+use crate::base::keys::{ConnKey, ServerIndex};
+use crate::base::table::Run;
+use crate::cause::Cause;
+use crate::context::Context;
+use crate::cross::mail::{Fate, Repetition};
+use crate::placement::balance::Balance;
+use crate::plan::UpstreamPlan;
+use crate::request::pending_request::{PendingRequest, RequestFlags};
+use crate::retry::budget::Budget;
+use crate::upstream::entry::Entry;
+
+/// The servers of one upstream.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) servers: Run<ServerIndex>,
+    /// How many of them health has suspended.
+    pub(super) suspended: u32,
+    pub(super) budget: Budget,
+}
+
+impl Group {
+    /// The server with this index in the upstream.
+    #[inline]
+    pub(super) fn server(&self, index: u16) -> ServerIndex {
+        self.servers.first() + usize::from(index)
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    groups: Vec<Group>,
+    /// Which server is next; None for a single one. Apart, because a choice looks at everything else.
+    pub(super) balances: Vec<Option<Box<Balance>>>,
+    /// Servers in the order in which one request looks for a second one; kept for its memory.
+    pub(super) order: Vec<usize>,
+    /// Some upstream is balanced by what all workers have at its servers.
+    shares_loads: bool,
+}
+
+impl Index<usize> for Groups {
+    type Output = Group;
+
+    #[inline]
+    fn index(&self, upstream: usize) -> &Group {
+        &self.groups[upstream]
+    }
+}
+
+impl IndexMut<usize> for Groups {
+    #[inline]
+    fn index_mut(&mut self, upstream: usize) -> &mut Group {
+        &mut self.groups[upstream]
+    }
+}
+
+impl Groups {
+    /// One more upstream, whose servers begin with this one.
+    pub(super) fn add(&mut self, plan: &UpstreamPlan, first: ServerIndex, seed: u64, cx: &Context) {
+        let several = plan.servers.len() > 1;
+        let balance = several.then(|| Box::new(Balance::new(plan, cx.worker, seed)));
+        self.shares_loads |= cx.workers > 1 && balance.as_ref().is_some_and(|balance| balance.uses_loads());
+        let budget = Budget::new(plan.retry_budget_percent, cx.now_us);
+        self.groups.push(Group { servers: Run::new(first, plan.servers.len()), suspended: 0, budget });
+        self.balances.push(balance);
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The server that a request is for.
+    #[inline]
+    pub(super) fn server_of(&self, ask: &PendingRequest) -> ServerIndex {
+        self.groups[usize::from(ask.upstream)].server(ask.server)
+    }
+
+    /// What is there to choose from.
+    #[inline]
+    pub(super) fn view<'a>(&'a self, pool: &'a Pool, cx: &'a Context) -> View<'a> {
+        View { links: &pool.links, servers: &pool.servers, groups: &self.groups, hints: &pool.hints, cx }
+    }
+
+    /// The same, and the method of an upstream of several servers.
+    pub(super) fn view_and_balance<'a>(
+        &'a mut self,
+        upstream: usize,
+        pool: &'a Pool,
+        cx: &'a Context,
+    ) -> Option<(&'a mut Balance, View<'a>)> {
+        let Groups { groups, balances, .. } = self;
+        let view = View { links: &pool.links, servers: &pool.servers, groups, hints: &pool.hints, cx };
+        Some((balances[upstream].as_deref_mut()?, view))
+    }
+
+    /// Lets the other workers know how much this one has at each server.
+    #[inline]
+    pub(super) fn publish_loads(&self, pool: &Pool, cx: &Context) {
+        if !self.shares_loads {
+            return;
+        }
+        for server in pool.servers.keys().iter() {
+            pool.hints.shared().set_load(server, usize::from(cx.worker), pool.servers[server].load());
+        }
+    }
+
+    /// Time passes: budgets fill up.
+    pub(super) fn refill(&mut self, now_us: u64) {
+        self.groups.iter_mut().for_each(|group| group.budget.refill(now_us));
+    }
+
+    /// Whether what stands behind the oldest request of a connection may be sent again for the sake of a client that has left: only
+    /// as far as the budget of the upstream goes.
+    pub(super) fn may_send_again(&mut self, index: ConnKey, pool: &Pool, cancelled: &Cancelled, cx: &Context) -> bool {
+        let link = pool.links.at(index);
+        let upstream = usize::from(pool.servers[link.server].upstream);
+        let sent = |entry: &&Entry| entry.start < link.log.flushed() && !cancelled.is_unwanted(entry);
+        let behind = link.entries.iter().skip(1).filter(sent).count() as u64;
+        behind == 0 || self.groups[upstream].budget.has(cx.now_us, behind)
+    }
+
+    /// Counts that a request goes again, unless that is once too often: for it, or for all together. `oldest`: the server may
+    /// have worked on it, as it does on one request of a connection after another.
+    pub(super) fn count_repetition(
+        &mut self,
+        ask: &mut PendingRequest,
+        counts: bool,
+        unsent: bool,
+        oldest: bool,
+        pool: &Pool,
+        cx: &Context,
+    ) -> Result<(), Cause> {
+        if counts {
+            ask.tries = ask.tries.saturating_add(1);
+            ask.traits = ask.traits.with(RequestFlags::ALONE, true);
+            ask.traits = ask.traits.with(RequestFlags::QUARANTINED, ask.tries > 1 && !cx.is_private(ask.upstream));
+            if u32::from(ask.tries) > cx.plan.upstreams[usize::from(ask.upstream)].forward_retries {
+                return Err(Cause::RetriesExceeded);
+            }
+            if oldest && !self.groups[usize::from(ask.upstream)].budget.spend(cx.now_us) {
+                return Err(Cause::RetryBudget);
+            }
+        }
+        let (counters, stats) = (&cx.counters, &pool.servers[self.server_of(ask)].stats);
+        let (total, of_server) = match (unsent, counts) {
+            (true, _) => (&counters.moves, &stats.moves),
+            (false, true) => (&counters.retries, &stats.retries),
+            (false, false) => (&counters.resends, &stats.resends),
+        };
+        total.add(1);
+        of_server.add(1);
+        Ok(())
+    }
+
+    /// Counts that a request goes again after what has become of it, if it may.
+    pub(super) fn count_fate(
+        &mut self,
+        ask: &mut PendingRequest,
+        fate: Fate,
+        pool: &Pool,
+        cx: &Context,
+    ) -> Result<(), Cause> {
+        let Repetition { counts, unsent, oldest, ours } = match fate {
+            Fate::Unserved => return Ok(()),
+            Fate::Lost(repetition) => repetition,
+            Fate::Hopeless(cause) => return Err(cause),
+        };
+        if ours && !counts && !unsent {
+            self.groups[usize::from(ask.upstream)].budget.charge(cx.now_us);
+        }
+        self.count_repetition(ask, counts, unsent, oldest, pool, cx)
+    }
+}
