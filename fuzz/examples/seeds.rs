@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::{fs, io};
 
-use weir_http::fuzzing::corpus;
+use weir_http::fuzzing::{corpus, h2};
 
 fn main() -> io::Result<()> {
     let heads = corpus::requests().into_iter().chain(corpus::replies()).map(|case| case.input);
     write("head", heads.filter(|input| input.len() <= 4096))?;
     write("chunked", corpus::chunked().into_iter().map(|case| case.input).filter(|input| input.len() <= 4096))?;
+    write("h2", h2::seeds().into_iter())?;
+    write("hpack", h2::block_seeds().into_iter())?;
     write("config", configurations()?.into_iter())
 }
 

@@ -4,6 +4,7 @@
 //! changes them without a fuzzer.
 
 pub mod corpus;
+pub mod h2;
 mod mutate;
 mod replies;
 
@@ -134,7 +135,7 @@ fn encode_plain(data: &[u8], head: &RequestHead, fields: &Fields) -> Vec<u8> {
         framing: match head.body {
             RequestBody::None => Framing::None,
             RequestBody::Length(length) => Framing::Length(length),
-            RequestBody::Chunked => Framing::Chunked,
+            RequestBody::Chunked | RequestBody::Open => Framing::Chunked,
         },
         close: false,
         upgrade: head.upgrade.map(|span| span.of(data)),

@@ -22,6 +22,8 @@ pub enum RequestBody {
     Length(u64),
     /// The chunked coding.
     Chunked,
+    /// In HTTP/2 only: plain bytes until the stream ends; how many is not said (RFC 9113 §8.1).
+    Open,
 }
 
 impl RequestBody {
@@ -71,7 +73,7 @@ pub struct RequestHead {
 
 impl RequestHead {
     /// Before anything is known.
-    const EMPTY: Self = Self {
+    pub(crate) const EMPTY: Self = Self {
         bytes: 0,
         method: Method::Other,
         method_span: Span { start: 0, end: 0 },
@@ -167,9 +169,14 @@ fn skip_leading_lines(window: &[u8], fields: &mut Fields) -> Result<Option<usize
     Ok((at < window.len()).then_some(at))
 }
 
-/// Decides what the request means from all of its fields.
+/// Decides what the request means from all of its fields. `head` has all that its line says; of HTTP/2 also whether there is a body.
 #[inline]
-fn judge(input: &[u8], limits: &Limits, fields: &mut Fields, head: &mut RequestHead) -> Result<(), RequestError> {
+pub(crate) fn judge(
+    input: &[u8],
+    limits: &Limits,
+    fields: &mut Fields,
+    head: &mut RequestHead,
+) -> Result<(), RequestError> {
     if fields.has_any(FRAMING) {
         head.body = body(input, head, fields)?;
     }
@@ -181,16 +188,16 @@ fn judge(input: &[u8], limits: &Limits, fields: &mut Fields, head: &mut RequestH
     }
     fields.judge_repeated();
     let options = framing::connection(input, fields)?;
-    let http11 = head.version == Version::Http11;
-    head.persist = !options.close && (http11 || options.keep_alive);
+    let modern = head.version != Version::Http10;
+    head.persist = !options.close && (modern || options.keep_alive);
     head.conditional = fields.has_any(CONDITIONAL);
     if fields.has_any(RARE) {
         let empty = head.body.is_empty();
-        head.expect_continue = expect_continue(input, fields)? && http11 && !empty;
-        if http11 && options.upgrade && empty {
+        head.expect_continue = expect_continue(input, fields)? && modern && !empty;
+        if modern && options.upgrade && empty {
             head.upgrade = framing::upgrade(input, fields);
         }
-        head.te_trailers = http11 && framing::te_trailers(input, fields);
+        head.te_trailers = modern && framing::te_trailers(input, fields);
         head.max_forwards = max_forwards(input, fields);
         head.via_loop = framing::via_loop(input, fields, limits.pseudonym);
         if head.upgrade.is_none() && fields.find(FieldName::Upgrade).is_some() {
@@ -233,7 +240,7 @@ fn body(input: &[u8], head: &RequestHead, fields: &Fields) -> Result<RequestBody
 #[inline]
 fn host(input: &[u8], version: Version, fields: &Fields) -> Result<Span, RequestError> {
     match fields.find(FieldName::Host) {
-        None if version == Version::Http11 => Err(RequestError::HostMissing),
+        None if version != Version::Http10 => Err(RequestError::HostMissing),
         None => Ok(Span::default()),
         Some(_) if fields.is_repeated(FieldName::Host) => Err(RequestError::HostRepeated),
         Some(field) if !is_authority(field.value.of(input), Port::Optional) => Err(RequestError::HostInvalid),

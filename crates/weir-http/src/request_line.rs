@@ -18,6 +18,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1.
     Http11,
+    /// HTTP/2, whose heads are given in the form of HTTP/1 ([`h2`](crate::h2)). Never of a head that was parsed from text.
+    Http2,
 }
 
 impl Version {
@@ -26,6 +28,8 @@ impl Version {
         match self {
             Self::Http10 => b"1.0",
             Self::Http11 => b"1.1",
+            // RFC 9110 §7.6.3: there is no minor version.
+            Self::Http2 => b"2",
         }
     }
 }
@@ -49,7 +53,7 @@ pub enum Method {
 }
 
 impl Method {
-    fn of(token: &[u8]) -> Self {
+    pub(crate) fn of(token: &[u8]) -> Self {
         match token {
             b"GET" => Self::Get,
             b"HEAD" => Self::Head,
@@ -127,8 +131,7 @@ fn request_line(line: &[u8], start: usize, head: &mut RequestHead) -> Result<Opt
     head.method_span = Span::new(start, method_end);
     head.target = Span::new(target_start, target_end);
     head.version = version;
-    split_target(line, head)?;
-    check_encoding(head.path.of(line))?;
+    judge_target(line, head)?;
     Ok(Some(end))
 }
 
@@ -198,6 +201,16 @@ fn parse_version(line: &[u8], at: usize) -> Result<Option<(Version, usize)>, Req
         [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => Err(RequestError::VersionUnsupported),
         _ => Err(RequestError::VersionInvalid),
     }
+}
+
+/// Decides what the target means. `head` has its method and where the target lies in `line`.
+///
+/// # Errors
+/// A form that the method may not have, or an encoding that others read as something else.
+#[inline(always)]
+pub(crate) fn judge_target(line: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
+    split_target(line, head)?;
+    check_encoding(head.path.of(line))
 }
 
 /// Form, path and authority of the target.
@@ -290,16 +303,21 @@ pub fn encode_target(input: &[u8], limits: &Limits) -> Result<Option<EncodedHead
     let path_start = start + method.len() + 1 + before.len();
     let mut encoded = Vec::with_capacity(input.len() + 2 * path.len());
     encoded.extend_from_slice(&input[..path_start]);
-    for &byte in path {
-        if byte.is_ascii() {
-            encoded.push(byte);
-        } else {
-            let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value)];
-            encoded.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
-        }
-    }
+    put_encoded(&mut encoded, path);
     encoded.extend_from_slice(&input[path_start + path.len()..]);
     Ok(Some(EncodedHead { added: encoded.len() - input.len(), bytes: encoded }))
+}
+
+/// Appends `path` with all that is not ASCII percent-encoded.
+pub(crate) fn put_encoded(out: &mut Vec<u8>, path: &[u8]) {
+    for &byte in path {
+        if byte.is_ascii() {
+            out.push(byte);
+        } else {
+            let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value)];
+            out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
 }
 
 /// Encoded bytes in the path (not the query, where any bytes may be data) that servers are known to read as something

@@ -87,7 +87,7 @@ fn read_body(head: &RequestHead, input: &[u8]) -> Result<(Vec<u8>, usize), u16> 
             Some(body) => Ok((body.to_vec(), body.len())),
             None => Err(408),
         },
-        RequestBody::Chunked => read_chunks(input),
+        RequestBody::Chunked | RequestBody::Open => read_chunks(input),
     }
 }
 
@@ -117,7 +117,7 @@ fn encode(out: &mut Vec<u8>, head: &RequestHead, fields: &Fields, input: &[u8], 
     let framing = match head.body {
         RequestBody::None => Framing::None,
         RequestBody::Length(length) => Framing::Length(length),
-        RequestBody::Chunked => Framing::Chunked,
+        RequestBody::Chunked | RequestBody::Open => Framing::Chunked,
     };
     let client = "192.0.2.1".parse().unwrap();
     let forwarded = Some(Forwarded { client, proto: b"http", host, trusted: false });

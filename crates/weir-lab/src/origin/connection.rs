@@ -303,7 +303,8 @@ impl Connection {
         let stage = match head.body {
             RequestBody::None | RequestBody::Length(0) => return self.finish(scene, plan),
             RequestBody::Length(length) => Stage::Sized(plan, length),
-            RequestBody::Chunked => Stage::Chunked(plan, ChunkedDecoder::new(false)),
+            // The origin speaks HTTP/1 only, which has no body of an open length.
+            RequestBody::Chunked | RequestBody::Open => Stage::Chunked(plan, ChunkedDecoder::new(false)),
         };
         match self.stage {
             Stage::Streaming(_) => self.after = Some(Box::new(stage)),

@@ -340,7 +340,7 @@ impl Clients {
                 self.asks.forward(&mut self.answers, exchange, upstream, head, fields, bytes, &[], None, to, cx);
             }
             RequestBody::Length(length) => self.begin_upload(index, exchange, head, bytes, Some(length), cx),
-            RequestBody::Chunked => self.begin_upload(index, exchange, head, bytes, None, cx),
+            RequestBody::Chunked | RequestBody::Open => self.begin_upload(index, exchange, head, bytes, None, cx),
         }
         if self.is_there(index) {
             self.answers.conns.arm(index, cx);

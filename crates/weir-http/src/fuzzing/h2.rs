@@ -1,0 +1,312 @@
+//! Connections of HTTP/2 and header blocks: what comes of the bytes of a client is the same however they are cut, and what leaves is frames
+//! within windows.
+
+use super::cuts;
+use crate::h2::frame::{self, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, Kind};
+use crate::h2::hpack::{Decoder, encode};
+use crate::h2::{Additions, Blocked, Event, Heads, Limits, Mux, Outgoing, PREFACE, Turn};
+use crate::{Fields, ReplyParts, Trailers, parse_request};
+
+/// Body of each answer in bytes: more than a frame, less than a window.
+const ANSWER_BYTES: usize = 20_000;
+
+/// What was told of a connection, pieces of a body put together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Told {
+    /// Stream, head as text, whether no body follows.
+    Request(u32, String, bool),
+    Refused(u32, &'static str),
+    Data(u32, Vec<u8>, bool),
+    /// Stream, code, by the client.
+    Reset(u32, u32, bool),
+    Leaving(u32),
+    Failed(u32, &'static str),
+}
+
+/// A connection whose answers come when the client has said everything.
+struct Listener {
+    mux: Mux,
+    heads: Heads,
+    limits: Limits,
+    now_us: u64,
+    told: Vec<Told>,
+    out: Wire,
+}
+
+/// Frames, and what was said of them.
+#[derive(Default)]
+struct Wire {
+    bytes: Vec<u8>,
+    ended: usize,
+}
+
+impl Outgoing for Wire {
+    fn frames(&mut self, bytes: &[u8]) {
+        assert!(!bytes.is_empty());
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn body(&mut self, _stream: u32, _tag: u64, bytes: usize) {
+        self.bytes.resize(self.bytes.len() + bytes, b'.');
+    }
+
+    fn ended(&mut self, _stream: u32, _tag: u64) {
+        self.ended += 1;
+    }
+}
+
+impl Listener {
+    fn new(limits: Limits) -> Listener {
+        let (mux, heads) = (Mux::new(&limits), Heads::default());
+        Listener { mux, heads, limits, now_us: 1, told: Vec::new(), out: Wire::default() }
+    }
+
+    /// Feeds one piece to its end. False: the connection has failed.
+    fn feed(&mut self, piece: &[u8]) -> bool {
+        let mut at = 0;
+        loop {
+            let (limits, mut heads) = (self.limits.clone(), std::mem::take(&mut self.heads));
+            let mut turn = Turn::new(&piece[at..], self.now_us, &limits);
+            loop {
+                match self.mux.read(&mut turn, &mut heads) {
+                    Ok(Some(event)) => self.tell(&event),
+                    Ok(None) => break,
+                    Err(failure) => {
+                        self.told.push(Told::Failed(failure.code.number(), failure.why));
+                        return false;
+                    }
+                }
+            }
+            at += turn.consumed();
+            self.heads = heads;
+            assert!(self.mux.memory() < 400_000, "{}", self.mux.memory());
+            match self.mux.blocked() {
+                None => assert_eq!(at, piece.len()),
+                Some(Blocked::Output) => self.write(usize::MAX),
+                Some(Blocked::Until(until_us)) => self.now_us = until_us,
+                Some(Blocked::InFlight) => panic!("nothing lingers"),
+            }
+            self.mux.expire(self.now_us);
+            if at == piece.len() && self.mux.blocked().is_none() {
+                return true;
+            }
+        }
+    }
+
+    fn tell(&mut self, event: &Event<'_>) {
+        let told = match *event {
+            Event::Request { stream, request, end } => {
+                check_head(request.text, &self.limits);
+                Told::Request(stream, String::from_utf8_lossy(request.text).into_owned(), end)
+            }
+            Event::Refused { stream, error, .. } => Told::Refused(stream, error.word()),
+            Event::Data { stream, bytes, end, .. } => match self.told.last_mut() {
+                Some(Told::Data(of, before, ended @ false)) if *of == stream => {
+                    before.extend_from_slice(bytes);
+                    *ended = end;
+                    return;
+                }
+                _ => Told::Data(stream, bytes.to_vec(), end),
+            },
+            Event::Reset { stream, code, by_client, .. } => Told::Reset(stream, code.number(), by_client),
+            Event::Leaving { code } => Told::Leaving(code.number()),
+        };
+        self.told.push(told);
+    }
+
+    fn write(&mut self, bytes_max: usize) {
+        while self.mux.write_out(bytes_max, &mut self.out) > 0 {}
+    }
+
+    /// Answers what is open, takes what is kept, and writes all that may leave.
+    fn finish(&mut self) {
+        let open: Vec<u32> = self.mux.streams().map(|(stream, _)| stream).collect();
+        for stream in open {
+            self.mux.consumed(stream, usize::MAX);
+            self.mux.reply_head(stream, &ReplyParts::made(200, &[]), &Additions::default(), false);
+            self.mux.reply_data(stream, ANSWER_BYTES);
+            self.mux.end(stream, Trailers::kept(if stream % 4 == 1 { b"" } else { b"A: b\r\n" }));
+        }
+        self.write(5_000);
+        assert!(!self.mux.wants_write());
+    }
+}
+
+/// The text of a request is one that the parser of HTTP/1 takes, with nothing behind it.
+fn check_head(text: &[u8], limits: &Limits) {
+    let line_end = text.windows(11).position(|part| part == b" HTTP/2.0\r\n").expect("a line");
+    let old = [&text[..line_end], b" HTTP/1.1\r\n", &text[line_end + 11..]].concat();
+    // The list is counted in another way than text.
+    let head = crate::Limits { head_bytes_max: 1 << 20, ..limits.head.clone() };
+    match parse_request(&old, &head, &mut Fields::default()) {
+        Ok(Some(head)) => assert_eq!(head.bytes, old.len(), "{}", old.escape_ascii()),
+        other => panic!("{other:?}: {}", old.escape_ascii()),
+    }
+}
+
+/// Frames that may be sent: whole, on streams that the client has opened, blocks that can be read, bodies within the first windows.
+fn check_frames(mut bytes: &[u8]) {
+    let mut decoder = Decoder::default();
+    let (mut block, mut body) = (Vec::new(), 0);
+    while let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() {
+        let head = FrameHead::parse(head);
+        head.check().unwrap_or_else(|failure| panic!("{head:?}: {failure}"));
+        assert!(head.length <= FRAME_BYTES_MAX && (head.stream == 0 || head.stream % 2 == 1));
+        let (payload, behind) = rest.split_at(head.length as usize);
+        bytes = behind;
+        match head.kind {
+            Kind::Headers | Kind::Continuation => {
+                block.extend_from_slice(payload);
+                if head.has(frame::END_HEADERS) {
+                    decoder.decode(&block, &mut Vec::new(), |_, _| true).expect("a block that can be read");
+                    block.clear();
+                }
+            }
+            Kind::Data => body += payload.len(),
+            _ => assert!(block.is_empty()),
+        }
+    }
+    assert!(bytes.is_empty() && block.is_empty() && body <= 0x7fff_ffff);
+}
+
+/// A client's side of a connection behind its preface: whole, byte by byte and in two pieces it comes to the same, in events and in frames.
+pub fn connection(data: &[u8]) {
+    let tight = Limits {
+        head: crate::Limits { line_bytes_max: 60, head_bytes_max: 400, fields_max: 5, ..crate::Limits::default() },
+        streams_max: 3,
+        window_bytes: 16_384,
+        connection_window_bytes: 65_536,
+        requests_max: 5,
+    };
+    let input = [&PREFACE[..], data].concat();
+    for limits in [Limits::default(), tight] {
+        let run = |pieces: &[&[u8]]| {
+            let mut listener = Listener::new(limits.clone());
+            let goes_on = pieces.iter().all(|piece| listener.feed(piece));
+            listener.finish();
+            assert!(goes_on || listener.mux.is_finished());
+            (listener.told, listener.out.bytes)
+        };
+        let whole = run(&[&input]);
+        check_frames(&whole.1);
+        let single = run(&input.chunks(1).collect::<Vec<_>>());
+        if has_reset(data) {
+            // What is reset in the same piece is not told: pieces without the whole head of a frame have no such thing.
+            assert_eq!(run(&input.chunks(HEAD_BYTES - 1).collect::<Vec<_>>()), single, "in small pieces");
+            continue;
+        }
+        assert_eq!(single, whole, "byte by byte");
+        for cut in cuts(input.len()).step_by(16) {
+            assert_eq!(run(&[&input[..cut], &input[cut..]]), whole, "cut at {cut}");
+        }
+    }
+}
+
+/// Whether a frame of the input is RST_STREAM.
+fn has_reset(mut data: &[u8]) -> bool {
+    while let Some((head, rest)) = data.split_first_chunk::<HEAD_BYTES>() {
+        let head = FrameHead::parse(head);
+        if head.kind == Kind::RstStream {
+            return true;
+        }
+        data = rest.get(head.length as usize..).unwrap_or_default();
+    }
+    false
+}
+
+/// Header blocks, each behind a byte that says how long it is: what is read reads the same when written anew.
+pub fn blocks(data: &[u8]) {
+    let (mut decoder, mut again, mut rest) = (Decoder::default(), Decoder::default(), data);
+    while let Some((&length, behind)) = rest.split_first() {
+        let (block, behind) = behind.split_at(behind.len().min(usize::from(length)));
+        rest = behind;
+        let (mut list, mut bytes) = (Vec::new(), 0);
+        let take = |name: &[u8], value: &[u8]| {
+            bytes += name.len() + value.len() + 32;
+            list.push((name.to_ascii_lowercase(), value.to_vec()));
+            bytes < 65_536
+        };
+        let read = decoder.decode(block, &mut Vec::new(), take);
+        assert!(decoder.memory() <= 4096 + 1024);
+        if read.is_err() {
+            return;
+        }
+        let mut written = Vec::new();
+        list.iter().for_each(|(name, value)| encode::put_field(&mut written, name, value));
+        let mut found = Vec::new();
+        let take = |name: &[u8], value: &[u8]| {
+            found.push((name.to_vec(), value.to_vec()));
+            true
+        };
+        again.decode(&written, &mut Vec::new(), take).expect("our own block");
+        assert_eq!(found, list);
+        assert_eq!(again.memory(), 0);
+    }
+}
+
+/// Seeds of [`blocks`]: literals that are kept and not, coded and not, references, size updates.
+pub fn block_seeds() -> Vec<Vec<u8>> {
+    let block = |block: &[u8]| [&[block.len() as u8], block].concat();
+    let first = block(b"\x82\x86\x84\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff");
+    let second = block(b"\x82\x86\x84\xbe\x58\x86\xa8\xeb\x10\x64\x9c\xbf\x40\x01n\x01v");
+    let third = block(b"\x20\x3f\xe1\x1f\x10\x01n\x01v\x0f\x0d\x015\x40\x03abc\x00");
+    vec![[first, second.clone(), block(&[0xbe; 30])].concat(), [second, third].concat()]
+}
+
+/// Seeds of [`connection`]: ordinary ones, and odd ones.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let put = |kind, flags, stream, payload: &[u8]| {
+        let head = FrameHead { length: payload.len() as u32, kind, flags, stream };
+        [&head.bytes(), payload].concat()
+    };
+    let settings = put(Kind::Settings, 0, 0, &[]);
+    let get = |more: &[u8]| [b"\x82\x86\x84\x41\x01a", more].concat();
+    let request = |stream, flags, more: &[u8]| put(Kind::Headers, flags, stream, &get(more));
+    let field = b"\x40\x03x-a\x05value\x40\x06cookie\x03a=1\x40\x06cookie\x03b=2";
+    let frames: Vec<Vec<Vec<u8>>> = vec![
+        vec![request(1, 5, b""), request(3, 5, field), request(5, 5, &[0xbe, 0xbf, 0xc0])],
+        vec![request(1, 4, b"\x0f\x0d\x015"), put(Kind::Data, 0, 1, b"abc"), put(Kind::Data, 9, 1, b"\x01de\0")],
+        vec![
+            put(Kind::Headers, 1, 1, b"\x82\x86"),
+            put(Kind::Continuation, 0, 1, b"\x84"),
+            put(Kind::Continuation, 4, 1, b"\x41\x01a"),
+        ],
+        vec![
+            request(1, 4, b""),
+            put(Kind::Data, 0, 1, b"abc"),
+            put(Kind::Headers, 5, 1, b"\x00\x01x\x01y"),
+            put(Kind::Ping, 0, 0, b"12345678"),
+        ],
+        vec![
+            request(1, 5, b""),
+            put(Kind::RstStream, 0, 1, &[0, 0, 0, 8]),
+            request(3, 5, b""),
+            put(Kind::Goaway, 0, 0, &[0; 8]),
+        ],
+        vec![
+            request(1, 4, b""),
+            request(3, 4, b""),
+            request(5, 4, b""),
+            request(7, 4, b""),
+            put(Kind::Data, 1, 5, &[0; 300]),
+        ],
+        vec![
+            put(Kind::Settings, 1, 0, &[]),
+            put(Kind::Settings, 0, 0, &[0, 4, 0, 0, 0, 9, 0, 1, 0, 0, 0, 0]),
+            request(1, 0x2d, b""),
+        ],
+        vec![
+            request(1, 5, b"\x00\x08priority\x06u=1, i"),
+            put(Kind::PriorityUpdate, 0, 0, b"\0\0\0\x01u=6"),
+            put(Kind::WindowUpdate, 0, 1, &[0, 0, 1, 0]),
+        ],
+        vec![
+            request(1, 5, b"\x00\x01A\x01b"),
+            request(3, 5, b"\x00\x04host\x01b"),
+            request(5, 5, b"\x00\x06expect\x01x"),
+            put(Kind::Unknown(80), 0, 0, b"x"),
+        ],
+        vec![put(Kind::Headers, 5, 1, &[&get(b"")[..], &[0x40, 1, b'n', 90], &[b'v'; 90], &[0xbe; 20]].concat())],
+    ];
+    frames.into_iter().map(|frames| [settings.clone(), frames.concat()].concat()).collect()
+}

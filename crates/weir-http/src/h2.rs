@@ -1,0 +1,38 @@
+//! The server's side of HTTP/2 (RFC 9113) without sockets and clocks: frames, HPACK (RFC 7541), heads, windows, priorities (RFC 9218), budgets.
+//!
+//! One connection is a [`Mux`]. It reads what was received and says what has come ([`Mux::read`], one [`Event`] a call), takes answers in
+//! parts ([`Mux::reply_head`], [`Mux::reply_data`], [`Mux::end`]), and writes frames when there is room ([`Mux::write_out`]). Requests come
+//! in the form in which [`parse_request`](crate::parse_request) gives them, so that one judgement is enough for both versions. Bodies of
+//! answers stay with the caller: the machine counts their bytes and asks for them, frame by frame ([`Outgoing`]).
+//!
+//! Bounds: everything that a client can make it keep is limited by [`Limits`] or by a constant beside the code that enforces it.
+
+mod budget;
+mod error;
+mod event;
+pub mod frame;
+mod frames;
+mod glitch;
+mod heads;
+pub mod hpack;
+mod limits;
+mod mux;
+mod priority;
+mod read;
+mod receive;
+mod reply;
+mod schedule;
+mod stream;
+
+pub use error::{Code, Failure};
+pub use event::{Blocked, Event, Request, Turn};
+pub use glitch::{Glitch, Glitches};
+pub use heads::Heads;
+pub use limits::Limits;
+pub use mux::Mux;
+pub use priority::Priority;
+pub use reply::Additions;
+pub use schedule::Outgoing;
+
+/// What a client sends before its first frame (RFC 9113 §3.4).
+pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

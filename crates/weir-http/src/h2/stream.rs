@@ -1,0 +1,200 @@
+//! The table of open streams, and the last few that are closed though the client may not know yet (RFC 9113 §5.1).
+//!
+//! Ids only grow, so the table is a list in their order: a new stream goes to its end, and most leave at its beginning. Bounds: as many
+//! streams as are announced, which the reader keeps; [`RECENT`] closed ones.
+
+use std::collections::VecDeque;
+
+use super::priority::Priority;
+
+/// Memory for so many streams is kept when there is none.
+const KEPT: usize = 4;
+/// Streams that we have reset for which frames are still expected.
+const RECENT: usize = 32;
+
+/// A request and its answer.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) id: u32,
+    pub(super) priority: Priority,
+    /// The caller's.
+    pub(super) tag: u64,
+    /// The request's body is complete.
+    pub(super) received: bool,
+    /// What comes of the request's body is thrown away.
+    pub(super) ignored: bool,
+    pub(super) answer: Answer,
+    /// What the client may send yet.
+    pub(super) window: i64,
+    /// Of it: consumed and not given back.
+    pub(super) owed: u32,
+    /// Bytes of body that the caller keeps.
+    pub(super) held: u32,
+    /// Bytes that Content-Length has announced and that have not come.
+    pub(super) length_left: Option<u64>,
+    /// What the client takes, beyond the initial window that it has announced for all, less what was sent.
+    pub(super) credit: i64,
+    /// Bytes of the answer's body that wait with the caller.
+    pub(super) queued: usize,
+    /// Bytes of the answer's body that have left.
+    pub(super) sent: u64,
+    /// Header block of the trailers, for behind what waits.
+    pub(super) trailers: Option<Box<[u8]>>,
+}
+
+/// Where an answer stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answer {
+    /// Its head has not come, though there may have been interim ones.
+    Awaited,
+    /// Its head has come.
+    Begun,
+    /// All of it has come; its end is to be written.
+    Complete,
+    /// Its end is among the control frames already.
+    Closed,
+}
+
+impl Stream {
+    /// A request whose head has come. `window`: what the client may send of its body.
+    pub(super) fn new(id: u32, received: bool, window: i64) -> Stream {
+        Stream {
+            id,
+            priority: Priority::default(),
+            tag: 0,
+            received,
+            ignored: false,
+            answer: Answer::Awaited,
+            window,
+            owed: 0,
+            held: 0,
+            length_left: None,
+            credit: 0,
+            queued: 0,
+            sent: 0,
+            trailers: None,
+        }
+    }
+}
+
+/// Open streams in the order of their ids.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    list: VecDeque<Stream>,
+}
+
+impl Streams {
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.list.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
+        self.list.iter_mut()
+    }
+
+    pub(super) fn find(&self, id: u32) -> Option<&Stream> {
+        self.list.get(self.place(id)?)
+    }
+
+    pub(super) fn find_mut(&mut self, id: u32) -> Option<&mut Stream> {
+        let place = self.place(id)?;
+        self.list.get_mut(place)
+    }
+
+    /// Adds one whose id is higher than those of all others.
+    pub(super) fn add(&mut self, stream: Stream) {
+        debug_assert!(self.list.back().is_none_or(|last| last.id < stream.id));
+        self.list.push_back(stream);
+    }
+
+    pub(super) fn remove(&mut self, id: u32) -> Option<Stream> {
+        let stream = self.list.remove(self.place(id)?);
+        if self.list.is_empty() && self.list.capacity() > KEPT {
+            self.list = VecDeque::new();
+        }
+        stream
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.list.capacity() * size_of::<Stream>()
+    }
+
+    fn place(&self, id: u32) -> Option<usize> {
+        self.list.binary_search_by_key(&id, |stream| stream.id).ok()
+    }
+}
+
+/// The streams that we have closed last without the client's doing: what it has sent before it knew is passed over.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    ids: Option<Box<[u32; RECENT]>>,
+    next: usize,
+}
+
+impl Recent {
+    pub(super) fn add(&mut self, id: u32) {
+        self.ids.get_or_insert_default()[self.next] = id;
+        self.next = (self.next + 1) % RECENT;
+    }
+
+    /// Forgets one; whether it was there.
+    pub(super) fn remove(&mut self, id: u32) -> bool {
+        let place = self.ids.iter_mut().flat_map(|ids| ids.iter_mut()).find(|other| **other == id);
+        place.map(|place| *place = 0).is_some()
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.ids.as_ref().map_or(0, |ids| size_of_val(&**ids))
+    }
+
+    pub(super) fn has(&self, id: u32) -> bool {
+        self.ids.as_ref().is_some_and(|ids| ids.contains(&id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_finds_what_is_in_it() {
+        let mut streams = Streams::default();
+        for id in (1..400).step_by(2) {
+            streams.add(Stream::new(id, true, 0));
+        }
+        for id in (1..400).step_by(6) {
+            assert_eq!(streams.remove(id).map(|stream| stream.id), Some(id));
+            assert!(streams.remove(id).is_none() && streams.find(id).is_none());
+        }
+        for id in 0..402 {
+            let open = id % 2 == 1 && id % 6 != 1 && id < 400;
+            assert_eq!(streams.find(id).is_some(), open, "{id}");
+            assert_eq!(streams.find_mut(id).map(|stream| stream.id), open.then_some(id));
+        }
+        for id in 0..402 {
+            streams.remove(id);
+        }
+        assert!(streams.is_empty() && streams.list.capacity() <= KEPT);
+        assert!(size_of::<Stream>() <= 112, "{}", size_of::<Stream>());
+    }
+
+    #[test]
+    fn the_last_few_are_remembered() {
+        let mut recent = Recent::default();
+        assert!(!recent.has(0) && recent.ids.is_none());
+        for id in 1..100 {
+            recent.add(id);
+        }
+        assert_eq!((0..200).filter(|&id| recent.has(id)).count(), RECENT);
+        assert!(recent.has(99) && recent.has(68) && !recent.has(67));
+        assert!(recent.remove(80) && !recent.remove(80) && !recent.has(80) && recent.has(81));
+    }
+}

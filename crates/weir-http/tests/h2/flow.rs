@@ -1,0 +1,220 @@
+//! Proves: no window is ever overrun either way, and what leaves first is what is wanted first (RFC 9113 §6.9, RFC 9218 §10). How: scripts.
+
+use weir_http::h2::frame::{ACK, END_STREAM, Kind, PADDED};
+use weir_http::h2::{Glitch, Limits};
+
+use crate::kit::{GET, POST, Server, data, frame, headers, setting, window};
+
+/// Requests with these priorities, each with an answer of so many bytes waiting; heads have left.
+fn waiting(answers: &[(&str, usize)]) -> Server {
+    let mut server = Server::new();
+    server.feed(&[window(0, 1 << 24), setting(4, 1 << 24)].concat());
+    for (at, (priority, bytes)) in answers.iter().enumerate() {
+        let stream = 1 + 2 * at as u32;
+        server.feed(&headers(stream, END_STREAM, &[GET, &[("priority", *priority)]].concat()));
+        server.answer(stream, *bytes);
+    }
+    server.sent_max(answers.len() * 10 + 9);
+    server
+}
+
+/// Streams in the order of their DATA frames, when so much is written at a time.
+fn order(server: &mut Server, bytes_max: usize) -> Vec<u32> {
+    let mut order = Vec::new();
+    loop {
+        let sent = server.sent_max(bytes_max);
+        if sent.is_empty() {
+            return order;
+        }
+        let frames = sent.iter().filter_map(|words| words.strip_prefix("data "));
+        order.extend(frames.map(|words| words.split(' ').next().unwrap().parse::<u32>().unwrap()));
+    }
+}
+
+#[test]
+fn urgency_first_and_the_oldest_of_the_same() {
+    let two = 2 * 16_375;
+    let answers = [("u=5", two), ("u=3", two), ("u=3", two), ("u=0", two)];
+    for bytes_max in [1, 20_000, 65_536, usize::MAX] {
+        let order = order(&mut waiting(&answers), bytes_max);
+        assert_eq!(order, [7, 7, 3, 3, 5, 5, 1, 1], "{bytes_max}");
+    }
+}
+
+#[test]
+fn incremental_ones_take_turns() {
+    let two = 2 * 16_375;
+    let answers = [("i", two), ("i", two), ("i", two)];
+    for bytes_max in [1, 20_000, 40_000, usize::MAX] {
+        assert_eq!(order(&mut waiting(&answers), bytes_max), [1, 3, 5, 1, 3, 5], "{bytes_max}");
+    }
+    // The oldest of the others has its turn among them.
+    let answers = [("", two), ("i", two), ("", two), ("i", two)];
+    assert_eq!(order(&mut waiting(&answers), usize::MAX), [1, 3, 7, 1, 3, 7, 5, 5]);
+}
+
+#[test]
+fn frames_fit_into_a_record() {
+    let mut server = waiting(&[("", 40_000)]);
+    assert_eq!(server.sent(), ["data 1 16375", "data 1 16375", "data 1 7250 end", "ended 1"]);
+}
+
+#[test]
+fn a_write_is_no_longer_than_asked_for_and_a_frame() {
+    let mut server = waiting(&[("", 100_000), ("", 100_000)]);
+    assert_eq!(server.sent_max(1), ["data 1 16375"]);
+    assert_eq!(server.sent_max(32_768), ["data 1 16375", "data 1 16375"]);
+    assert_eq!(server.sent_max(0), [""; 0]);
+}
+
+#[test]
+fn windows_of_the_client_are_kept() {
+    let mut server = Server::new();
+    server.feed(&headers(1, END_STREAM, GET));
+    server.answer(1, 100_000);
+    server.feed(&headers(3, END_STREAM, GET));
+    server.answer(3, 0);
+    let heads = ["headers 1 :status=200", "headers 3 :status=200 end"];
+    let all = ["data 1 16375", "data 1 16375", "data 1 16375", "data 1 16375", "data 1 35", "ended 3"];
+    assert_eq!(server.sent(), [&heads[..], &all].concat(), "65,535 bytes, and what needs no window");
+    server.feed(&window(1, 100_000));
+    assert!(server.sent().is_empty(), "the connection's window");
+    server.feed(&window(0, 7));
+    assert_eq!(server.sent(), ["data 1 7"]);
+    server.feed(&window(0, 100_000));
+    assert_eq!(server.sent(), ["data 1 16375", "data 1 16375", "data 1 1708 end", "ended 1"]);
+}
+
+/// RFC 9113 §6.9.2: a smaller initial window may make windows negative; nothing leaves until they are positive.
+#[test]
+fn negative_windows() {
+    let mut server = Server::new();
+    server.feed(&[window(0, 1 << 20), headers(1, END_STREAM, GET)].concat());
+    server.answer(1, 100_000);
+    server.sent();
+    server.feed(&setting(4, 10));
+    assert_eq!((server.sent(), server.count(Glitch::WindowShrunk)), (vec!["settings ack".to_owned()], 1));
+    server.feed(&window(1, 65_525));
+    assert!(server.sent().is_empty(), "now it is 0");
+    server.feed(&window(1, 3));
+    assert_eq!(server.sent(), ["data 1 3"]);
+    server.feed(&setting(4, 12));
+    assert_eq!(server.sent(), ["settings ack", "data 1 2"]);
+}
+
+#[test]
+fn nothing_leaves_without_a_window() {
+    let mut server = Server::new();
+    server.feed(&[setting(4, 0), headers(1, END_STREAM, GET)].concat());
+    server.answer(1, 5);
+    assert_eq!(server.sent(), ["settings ack", "headers 1 :status=200"]);
+    server.feed(&setting(4, 1));
+    assert_eq!(server.sent(), ["settings ack", "data 1 1"]);
+}
+
+// ---- what clients send ----
+
+/// DATA frames of 16,384 bytes.
+fn pieces(stream: u32, count: usize) -> Vec<u8> {
+    data(stream, 0, &[b'x'; 16_384]).repeat(count)
+}
+
+#[test]
+fn consumed_bytes_are_given_back() {
+    let mut server = Server::new();
+    server.feed(&headers(1, 0, POST));
+    assert_eq!(server.feed(&pieces(1, 1)).len(), 1);
+    assert!(server.sent().is_empty(), "half a window is worth a frame");
+    server.feed(&pieces(1, 1));
+    assert_eq!(server.sent(), ["window 1 32768"]);
+    let mut windows = 0;
+    for _ in 0..100 {
+        assert_eq!(server.feed(&pieces(1, 2)).len(), 2);
+        windows += server.sent().iter().filter(|words| words.starts_with("window 0")).count();
+    }
+    assert_eq!(windows, 6, "the connection's, each half a MiB");
+}
+
+#[test]
+fn what_is_kept_is_not_given_back() {
+    let mut server = Server::new();
+    server.consumes = false;
+    server.feed(&headers(1, 0, POST));
+    assert_eq!(server.feed(&pieces(1, 4)).len(), 4);
+    assert!(server.sent().is_empty());
+    let over = server.feed(&data(1, 0, b"x"));
+    assert_eq!(over, ["reset 1 flow-control-error"]);
+    assert_eq!(server.sent(), ["rst 1 flow-control-error"]);
+}
+
+/// One stuck upload must not stop the others, many may not make us keep more than twice the connection's window.
+#[test]
+fn the_connection_goes_on_until_too_much_is_kept() {
+    let mut server = Server::new();
+    server.consumes = false;
+    let mut kept = 0;
+    'full: for stream in (1..200).step_by(2) {
+        server.feed(&headers(stream, 0, POST));
+        for _ in 0..4 {
+            match server.feed(&pieces(stream, 1)).join("").as_str() {
+                "failed flow-control-error" => break 'full,
+                words => assert_eq!(words, format!("data {stream} 16384")),
+            }
+            kept += 16_384;
+            server.sent();
+        }
+    }
+    assert!((1 << 20..=2 << 20).contains(&kept), "{kept}");
+}
+
+#[test]
+fn windows_come_back_when_streams_go() {
+    let mut server = Server::new();
+    server.consumes = false;
+    for stream in (1..2000).step_by(2) {
+        assert_eq!(server.feed(&[headers(stream, 0, POST), pieces(stream, 3)].concat()).len(), 4);
+        match stream % 3 {
+            0 => server.mux.reset(stream, weir_http::h2::Code::Cancel),
+            1 => server.answer(stream, 1),
+            _ => {
+                server.mux.ignore_body(stream);
+                assert_eq!(server.feed(&pieces(stream, 1)), [""; 0]);
+                server.answer(stream, 0);
+            }
+        }
+        server.sent();
+        server.feed(&window(0, 1));
+    }
+}
+
+#[test]
+fn padding_counts_and_comes_back() {
+    let mut server = Server::new();
+    server.feed(&headers(1, 0, POST));
+    let padded = data(1, PADDED, &[&[255u8][..], &[0; 255]].concat());
+    for _ in 0..127 {
+        assert_eq!(server.feed(&padded), [""; 0]);
+    }
+    assert!(server.sent().is_empty());
+    server.feed(&padded);
+    assert_eq!(server.sent(), ["window 1 32768"]);
+}
+
+/// Until the client has acknowledged our settings it may use the default window, then what was announced.
+#[test]
+fn announced_windows_count_from_the_acknowledgement() {
+    for (window_bytes, moved) in [(16_384u32, 16_384 - 65_535), (200_000, 200_000 - 65_535)] {
+        let mut server = Server::silent(Limits { window_bytes, ..Limits::default() });
+        server.consumes = false;
+        server.feed(&[&weir_http::h2::PREFACE[..], &frame(Kind::Settings, 0, 0, &[]), &headers(1, 0, POST)].concat());
+        assert_eq!(server.feed(&[pieces(1, 3), data(1, 0, &[b'x'; 16_383])].concat()).len(), 4, "the default");
+        server.feed(&frame(Kind::Settings, ACK, 0, &[]));
+        let over = server.feed(&data(1, 0, b"x")).join("");
+        assert_eq!(over, if moved < 0 { "reset 1 flow-control-error" } else { "data 1 1" });
+        server.feed(&headers(3, 0, POST));
+        let whole = window_bytes as usize / 16_384;
+        assert_eq!(server.feed(&pieces(3, whole)).len(), whole);
+        let rest = window_bytes as usize % 16_384 + 1;
+        assert_eq!(server.feed(&data(3, 0, &vec![b'x'; rest])), ["reset 3 flow-control-error"]);
+    }
+}
