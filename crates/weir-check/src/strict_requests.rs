@@ -230,7 +230,11 @@ impl StrictRequests {
         own.dedup();
         // A chain of several, each once.
         let once = count > 0 && own.len() == count;
-        let last = vias.last().and_then(|via| via.strip_prefix("1.1 ").or_else(|| via.strip_prefix("1.0 ")));
+        let last = vias
+            .last()
+            .and_then(|via| via.split_once(' '))
+            .filter(|(version, _)| ["1.0", "1.1", "2"].contains(version));
+        let last = last.map(|(_, name)| name);
         // Its own probes come through nobody.
         let asked = self.rules.via && fields.first("user-agent") != Some("weir-health");
         if asked && !(once && last.is_some_and(|name| is_weir(&name))) {

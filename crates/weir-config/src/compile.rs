@@ -3,6 +3,7 @@
 //! Names of servers are resolved here, once, by the function that the caller gives.
 
 mod forward;
+mod http2;
 mod pool;
 mod tls;
 
@@ -111,7 +112,8 @@ impl Compiler<'_> {
             }
             seen.push((address, block.place("address")));
             let (backlog, tls) = (narrow(block.number("backlog")), self.tls(block, serves));
-            listeners.push(ListenerPlan { address, backlog, serves, tls });
+            let protocols = self.protocols(block, serves, tls.is_some());
+            listeners.push(ListenerPlan { address, backlog, serves, tls, protocols });
         }
         listeners
     }
@@ -152,6 +154,7 @@ impl Compiler<'_> {
             underscores: block.flag("underscores"),
             judged: false,
             trusted_proxies: block.texts("trusted-proxies").iter().filter_map(|text| network(text)).collect(),
+            http2: http2::limits(block),
         }
     }
 

@@ -81,12 +81,20 @@ const LISTEN: Block = Block {
         Default::Required,
         "Where to listen. `[::]` is IPv6 only: listen on `0.0.0.0` as well for both.",
     )],
-    options: &[row(
-        "backlog",
-        Kind::Count(1, 65_535),
-        Default::Is("65535"),
-        "Connections that may wait to be accepted. The kernel caps it at net.core.somaxconn.",
-    )],
+    options: &[
+        row(
+            "backlog",
+            Kind::Count(1, 65_535),
+            Default::Is("65535"),
+            "Connections that may wait to be accepted. The kernel caps it at net.core.somaxconn.",
+        ),
+        row(
+            "protocols",
+            Kind::List("`h2`, `h2c` or `http/1.1`", texts::protocol),
+            Default::Absent,
+            "What clients may speak, the best first: `h2` is HTTP/2 with TLS, `h2c` HTTP/2 without, by prior knowledge. Without this option `h2` and `http/1.1` with `tls`, else `http/1.1`; a `forward` speaks `http/1.1` only.",
+        ),
+    ],
     blocks: &[tls::TLS],
     repeats: true,
     ..BLOCK
@@ -164,7 +172,35 @@ const CLIENT: Block = Block {
             "Sources whose X-Forwarded-* and Forwarded fields are believed. From all others they are dropped.",
         ),
     ],
-    blocks: &[],
+    blocks: &[HTTP2],
+    repeats: false,
+    ..BLOCK
+};
+
+const HTTP2: Block = Block {
+    name: "http2",
+    help: "What a client connection of HTTP/2 may do, besides what any client may.",
+    positional: &[],
+    options: &[
+        row(
+            "streams",
+            Kind::Count(1, 1000),
+            Default::Is("100"),
+            "Requests under way at a time, also those that the client has given up and a server still works on.",
+        ),
+        row(
+            "window",
+            Kind::Size(16 * KIB, MIB),
+            Default::Is("64KiB"),
+            "Bytes of a request's body that may be on their way or unread.",
+        ),
+        row(
+            "connection-window",
+            Kind::Size(64 * KIB, 16 * MIB),
+            Default::Is("1MiB"),
+            "The same for all requests of a connection together.",
+        ),
+    ],
     repeats: false,
     ..BLOCK
 };

@@ -222,6 +222,17 @@ pub(crate) fn method(text: &str) -> Result<String, String> {
     Ok(upper)
 }
 
+/// What clients may speak: names of RFC 7301's registry, in which case does not count here.
+pub(crate) fn protocol(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    match lower.as_str() {
+        "h2" | "h2c" | "http/1.1" => Ok(lower),
+        "http/2" | "http2" => Err(format!("`{text}` is called `h2` with TLS, and `h2c` without")),
+        "h3" | "http/3" => Err("HTTP/3 is not spoken; write `h2`".to_owned()),
+        _ => Err(format!("`{text}` is none of `h2`, `h2c` and `http/1.1`")),
+    }
+}
+
 /// What requests are hashed by. Names of fields are compared without case, those of cookies with it.
 pub(crate) fn balance_key(text: &str) -> Result<String, String> {
     match text.split_once(':') {

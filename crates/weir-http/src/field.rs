@@ -173,7 +173,7 @@ impl Field {
 }
 
 /// Fields of one head in their order. Reuse one for every head: it keeps its memory.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Fields {
     list: Vec<Field>,
     /// Sets of names: at least once, more than once.

@@ -77,6 +77,8 @@ causes! {
     ConnectRefused: "connect-refused", 405, Weir, Queue, "";
     /// TRACE that goes no further.
     MaxForwards: "max-forwards", 405, Weir, Queue, "";
+    /// HTTP/2 for an upstream of connections that are a client's own: the client is told to come with HTTP/1.1.
+    NeedsHttp1: "needs-http1", 421, Weir, Queue, "";
     /// No route has this path.
     NoRoute: "no-route", 404, Weir, Queue, "";
     /// Its path can't be compared with routes.

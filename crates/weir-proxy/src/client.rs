@@ -19,9 +19,12 @@
 mod account;
 mod answer;
 mod ask;
+mod carrier;
+mod codec;
 pub(crate) mod connection;
 mod connections;
 mod errands;
+mod frames;
 mod glitches;
 mod http1;
 mod messages;
@@ -29,6 +32,7 @@ mod patience;
 mod relays;
 mod requests;
 mod sending;
+mod streams;
 mod timers;
 mod tunnels;
 mod uploads;
@@ -36,6 +40,7 @@ mod uploads;
 use std::sync::Arc;
 
 use weir_http::Fields;
+use weir_http::h2::Heads;
 
 use account::Records;
 pub(crate) use answer::Answers;
@@ -58,6 +63,8 @@ pub(crate) struct Clients {
     fields: Fields,
     /// The path that is routed; kept for its memory.
     path: Vec<u8>,
+    /// Where heads of HTTP/2 are read; kept for its memory.
+    heads: Heads,
 }
 
 impl Clients {
@@ -110,6 +117,7 @@ impl Clients {
             asks: Asks::new(secret),
             fields: Fields::default(),
             path: Vec::new(),
+            heads: Heads::default(),
         }
     }
 }

@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use weir_http::h2::Limits;
+
 use crate::action::Action;
 use crate::base::output::Spare;
 use crate::base::timer_wheel::Wheel;
@@ -47,6 +49,8 @@ pub(crate) struct Context {
     pub has_private: bool,
     /// The driver moves the bytes of tunnels.
     pub relays: bool,
+    /// Limits of connections of HTTP/2.
+    pub http2: Arc<Limits>,
     /// There is an access log: it wants to know which connection a request was put on.
     pub logs: bool,
     clock: WallClock,
@@ -69,6 +73,7 @@ impl Context {
             now_us,
             worker,
             workers,
+            http2: Arc::new(plan.client.http2.limits(&plan.client.head)),
             has_private: plan.upstreams.iter().any(|upstream| upstream.pool.is_private()),
             plan,
             counters,

@@ -19,6 +19,8 @@ worded! {
     ClientReset: "client-reset";
     /// The client did not take what was sent for `send-timeout`.
     SendTimeout: "send-timeout";
+    /// The client broke the rules of HTTP/2, or passed a limit of it.
+    Http2Failed: "http2-failed";
     /// Nothing was asked for `idle-timeout`.
     IdleTimeout: "idle-timeout";
     /// weir ends.
@@ -34,7 +36,7 @@ impl From<ClientEnd> for Blame {
     fn from(end: ClientEnd) -> Blame {
         let party = match end {
             ClientEnd::Done | ClientEnd::TunnelEnded => Party::None,
-            ClientEnd::ClientClosed | ClientEnd::ClientReset => Party::Client,
+            ClientEnd::ClientClosed | ClientEnd::ClientReset | ClientEnd::Http2Failed => Party::Client,
             _ => Party::Weir,
         };
         Blame { word: end.word(), party }

@@ -38,7 +38,7 @@ use crate::observe::histogram::Histogram;
 use crate::observe::secured::Secured;
 use crate::observe::server_event::Event;
 use crate::observe::server_stats::ServerStats;
-use crate::plan::{Plan, Serves};
+use crate::plan::{Plan, Protocols, Serves};
 use crate::retry::poison::Suspect;
 pub use crate::upstream::Delivery;
 use crate::upstream::Upstreams;
@@ -241,9 +241,10 @@ impl Engine {
         self.clients.conns().is_draining() && self.clients.conns().len() == 0
     }
 
-    /// A client connected to a listener that serves this. Returns the token that names it, or None when it is not wanted (then close it).
-    pub fn accepted(&mut self, socket: u64, peer: SocketAddr, serves: Serves) -> Option<u64> {
-        self.clients.accepted(socket, peer, serves, &mut self.cx)
+    /// A client connected to a listener that serves this. `protocols`: HTTP/1 alone, HTTP/2 alone, or either, by how it begins. Returns the
+    /// token that names it, or None when it is not wanted (then close it).
+    pub fn accepted(&mut self, socket: u64, peer: SocketAddr, serves: Serves, protocols: Protocols) -> Option<u64> {
+        self.clients.accepted(socket, peer, serves, protocols, &mut self.cx)
     }
 
     /// A client that was just accepted speaks TLS: servers are told `https`, and its tunnels stay here, because the driver can't

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use weir_http::h2::Limits;
 
 use crate::forward::policy::Policy;
 use crate::observe::access::AccessPlan;
@@ -43,6 +44,23 @@ pub struct ListenerPlan {
     pub serves: Serves,
     /// How its clients speak TLS; None, the default: they don't.
     pub tls: Option<TlsPlan>,
+    /// Which versions of HTTP they may speak.
+    pub protocols: Protocols,
+}
+
+/// Which versions of HTTP clients may speak: with TLS they choose by ALPN (RFC 7301), else by how they begin (RFC 9113 §3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protocols {
+    /// HTTP/1.0 and 1.1. Default true.
+    pub http1: bool,
+    /// HTTP/2. Default false.
+    pub http2: bool,
+}
+
+impl Default for Protocols {
+    fn default() -> Protocols {
+        Protocols { http1: true, http2: false }
+    }
 }
 
 /// How the clients of a listener speak TLS.
@@ -228,6 +246,34 @@ pub struct ClientPlan {
     pub judged: bool,
     /// Sources whose X-Forwarded-* and Forwarded fields are believed. Default none.
     pub trusted_proxies: Vec<Network>,
+    /// Limits of a connection of HTTP/2.
+    pub http2: Http2Plan,
+}
+
+/// Limits of a client connection of HTTP/2, besides those of any client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Http2Plan {
+    /// Requests under way at once, also those that were reset and still run, 1-1000. Default 100.
+    pub streams_max: u32,
+    /// Bytes of a request's body on their way or unread, 16,384-1,048,576. Default 65,536.
+    pub window_bytes: u32,
+    /// The same for all requests of a connection together, 65,536-16,777,216. Default 1,048,576.
+    pub connection_window_bytes: u32,
+}
+
+impl Default for Http2Plan {
+    fn default() -> Http2Plan {
+        let Limits { streams_max, window_bytes, connection_window_bytes, .. } = Limits::default();
+        Http2Plan { streams_max, window_bytes, connection_window_bytes }
+    }
+}
+
+impl Http2Plan {
+    /// With the limits of heads: what the machine of a connection has to keep to.
+    pub(crate) fn limits(&self, head: &weir_http::Limits) -> Limits {
+        let Http2Plan { streams_max, window_bytes, connection_window_bytes } = *self;
+        Limits { head: head.clone(), streams_max, window_bytes, connection_window_bytes, ..Limits::default() }
+    }
 }
 
 /// Bits in front of the IPv4 address in a mapped one (RFC 4291 §2.5.5.2).
@@ -479,6 +525,7 @@ impl Default for ClientPlan {
             underscores: false,
             judged: false,
             trusted_proxies: Vec::new(),
+            http2: Http2Plan::default(),
         }
     }
 }
@@ -518,7 +565,7 @@ impl Default for UpstreamPlan {
 impl ListenerPlan {
     /// A listener with the default backlog.
     pub fn new(address: SocketAddr) -> ListenerPlan {
-        ListenerPlan { address, backlog: 65535, serves: Serves::Reverse, tls: None }
+        ListenerPlan { address, backlog: 65535, serves: Serves::Reverse, tls: None, protocols: Protocols::default() }
     }
 }
 

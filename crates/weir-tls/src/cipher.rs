@@ -73,6 +73,8 @@ pub struct Facts {
     pub name: Option<Box<str>>,
     /// It went on with what an earlier connection had agreed on.
     pub resumed: bool,
+    /// HTTP/2 was agreed on (RFC 7301).
+    pub http2: bool,
     /// The certificate that the client has shown, verified, in DER.
     pub certificate: Option<Box<[u8]>>,
 }

@@ -18,6 +18,7 @@ use rustls::{
 
 use crate::cipher::{Cipher, Facts, Failure, HANDSHAKE_RECORD, Opened, RECORD_BYTES_MAX, State};
 use crate::names;
+use crate::terms::HTTP2;
 
 /// Slices shorter than this are put into one record with their neighbours.
 const GATHER_BYTES_MAX: usize = 4096;
@@ -301,6 +302,7 @@ impl<E: End> Cipher for Rustls23<E> {
             suite: connection.negotiated_cipher_suite().map_or("", |suite| suite_name(suite.suite())),
             name: self.name.clone(),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+            http2: connection.alpn_protocol() == Some(HTTP2),
             certificate: self.connection.as_ref().and_then(End::shown).map(Into::into),
         }
     }

@@ -18,6 +18,9 @@ use crate::pairs::{BadPair, Files, Pair};
 use crate::rustls23::Rustls23;
 use crate::tickets::TicketKeys;
 
+/// The name of HTTP/2 (RFC 9113 §3.1).
+pub(crate) const HTTP2: &[u8] = b"h2";
+
 /// What is configured for a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
@@ -30,6 +33,10 @@ pub struct Wanted {
     /// Clients may resume sessions for 12 hours. Those that show certificates never do: a session that is resumed would go on with a
     /// certificate that has expired or was revoked meanwhile.
     pub tickets: bool,
+    /// They may speak HTTP/1.1.
+    pub http1: bool,
+    /// They may speak HTTP/2, and do if they can (RFC 7301 §3.2).
+    pub http2: bool,
     /// Whether clients show certificates; None: they are not asked.
     pub clients: Option<WantedOfClients>,
     /// A file with the keys of tickets, for weirs that understand each other's; None: keys of this process alone, new every 6 hours.
@@ -67,6 +74,8 @@ impl Wanted {
             clients: None,
             ticket_keys: None,
             port: 0,
+            http1: true,
+            http2: false,
         }
     }
 
@@ -144,7 +153,8 @@ fn configure(
         (Some(_), None) => return Err(BadPair::new("there is nothing to judge clients by".to_owned())),
     };
     let mut config = builder.with_cert_resolver(Arc::new(names));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let protocols = [(wanted.http2, HTTP2), (wanted.http1, b"http/1.1")];
+    config.alpn_protocols = protocols.into_iter().filter(|(may, _)| *may).map(|(_, name)| name.to_vec()).collect();
     // Sessions live in tickets, not in a table behind a lock.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     match (tickets, materials.ticket_keys) {

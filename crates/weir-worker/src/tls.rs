@@ -3,12 +3,14 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use weir_io::{Driver, Socket};
 use weir_proxy::base::token::Token;
 use weir_proxy::ending::{ServerTlsFailure, TlsFailure};
 use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::secured::{Secured, Shown};
+use weir_proxy::plan::Protocols;
 use weir_tls::{Facts, Failure, Tally};
 
 use crate::start::ServerSeals;
@@ -28,9 +30,8 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// A client that was accepted by this listener speaks TLS, if it does.
-    pub(crate) fn sealed(&mut self, listener: u64, token: u64, socket: Socket) {
-        let Some(facts) = self.driver.take_facts(socket) else { return };
+    /// A client that was accepted by this listener speaks TLS.
+    pub(crate) fn sealed(&mut self, listener: u64, token: u64, facts: Facts) {
         let told = match Token::unpack(listener) {
             Some(Token::Listener { index }) => self.parts.plan.listeners.get(index as usize).is_some_and(|listener| {
                 let clients = listener.tls.as_ref().and_then(|tls| tls.clients.as_ref());
@@ -146,6 +147,13 @@ fn failure(why: Failure) -> TlsFailure {
     }
 }
 
+/// What a client speaks with TLS, of what it may: that was agreed on, and who says nothing of it speaks HTTP/1.1 if that may be
+/// (RFC 9113 §3.3).
+pub(crate) fn agreed(may: Protocols, facts: &Facts) -> Protocols {
+    let http2 = facts.http2 || !may.http1;
+    Protocols { http1: !http2, http2 }
+}
+
 /// What the machines are to know of a connection that speaks TLS. `told`: so are servers, of the certificate that the client has shown.
 fn secured(facts: Facts, told: bool) -> Secured {
     let certificate = facts.certificate.as_deref();
@@ -155,7 +163,7 @@ fn secured(facts: Facts, told: bool) -> Secured {
         name: facts.name,
         resumed: facts.resumed,
         subject: certificate.and_then(weir_tls::subject_text).map(Into::into),
-        shown: certificate.filter(|_| told).map(|certificate| Box::new(Shown::new(certificate))),
+        shown: certificate.filter(|_| told).map(|certificate| Arc::new(Shown::new(certificate))),
     }
 }
 

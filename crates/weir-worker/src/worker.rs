@@ -13,7 +13,7 @@ use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts};
 use weir_proxy::observe::server_event::Event as ServerEvent;
-use weir_proxy::plan::Serves;
+use weir_proxy::plan::{Protocols, Serves};
 use weir_tls::Sealed;
 
 use crate::control::{COMMANDS, Command, Control, DRAIN, NEWS, STOP};
@@ -428,10 +428,15 @@ impl<D: Driver> Worker<D> {
             }
             Event::Accepted { socket, peer } => {
                 self.accepted = true;
-                match self.engine.accepted(pack(socket), peer, self.serves(token)) {
+                let (serves, may) = self.terms_of(token);
+                let facts = self.driver.take_facts(socket);
+                let protocols = facts.as_ref().map_or(may, |facts| crate::tls::agreed(may, facts));
+                match self.engine.accepted(pack(socket), peer, serves, protocols) {
                     Some(client) => {
                         self.driver.set_token(socket, client);
-                        self.sealed(token, client, socket);
+                        if let Some(facts) = facts {
+                            self.sealed(token, client, facts);
+                        }
                         self.driver.receive(socket, Receive::Many(class_of(client)));
                     }
                     None => self.driver.close(socket),
@@ -451,10 +456,11 @@ impl<D: Driver> Worker<D> {
         }
     }
 
-    /// What the listener that a token names serves.
-    fn serves(&self, token: u64) -> Serves {
-        let Some(Token::Listener { index }) = Token::unpack(token) else { return Serves::Reverse };
-        self.parts.plan.listeners.get(index as usize).map_or(Serves::Reverse, |listener| listener.serves)
+    /// What the listener that a token names serves, and what its clients may speak.
+    fn terms_of(&self, token: u64) -> (Serves, Protocols) {
+        let Some(Token::Listener { index }) = Token::unpack(token) else { return Default::default() };
+        let listener = self.parts.plan.listeners.get(index as usize);
+        listener.map_or_else(Default::default, |listener| (listener.serves, listener.protocols))
     }
 
     fn received(&mut self, token: u64, buffer: RecvBuf) {

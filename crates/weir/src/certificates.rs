@@ -249,13 +249,13 @@ pub(crate) struct Watch {
 /// One is bad: a matter of configuration.
 pub(crate) fn open(plan: &Plan) -> Result<Certificates, Failure> {
     let mut all = Certificates::default();
-    for ListenerPlan { tls, address, .. } in &plan.listeners {
+    for listener @ ListenerPlan { tls, .. } in &plan.listeners {
         let Some(tls) = tls else {
             all.seals.push(None);
             continue;
         };
         let listener =
-            Listener::open(tls, address.port()).map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?;
+            Listener::open(tls, listener).map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?;
         let seal = Arc::clone(&listener.terms);
         all.seals.push(Some(Sealing { seal, handshake_timeout_us: tls.handshake_timeout_us }));
         all.listeners.push(listener);
@@ -274,7 +274,7 @@ pub(crate) fn open(plan: &Plan) -> Result<Certificates, Failure> {
 }
 
 impl Listener {
-    fn open(tls: &TlsPlan, port: u16) -> Result<Listener, String> {
+    fn open(tls: &TlsPlan, plan: &ListenerPlan) -> Result<Listener, String> {
         let now = now();
         let kept = tls.certificates.iter().map(|plan| Certified::open(plan, now)).collect::<Result<Vec<_>, _>>()?;
         let files = kept.iter().map(|certified| certified.pair.source.clone()).collect();
@@ -292,7 +292,9 @@ impl Listener {
             tickets: tls.tickets,
             clients,
             ticket_keys: tls.ticket_keys.clone(),
-            port,
+            port: plan.address.port(),
+            http1: plan.protocols.http1,
+            http2: plan.protocols.http2,
         };
         let pairs = pairs(&kept);
         let materials = materials(&pairs, judged.as_ref(), ticket_keys.as_ref());

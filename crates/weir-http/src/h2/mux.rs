@@ -196,6 +196,16 @@ impl Mux {
         self.reader.is_incomplete()
     }
 
+    /// Something other than a piece of a body has begun and is not complete: what a client has to bring to its end soon.
+    pub fn is_incomplete_frame(&self) -> bool {
+        self.is_incomplete() && !self.reader.is_in_data()
+    }
+
+    /// Bytes of this stream would leave now, were it not for more urgent or older ones.
+    pub fn may_send(&self, stream: u32) -> bool {
+        self.streams.find(stream).is_some_and(|open| self.is_ready(open))
+    }
+
     /// The client has said who it is: preface and settings have come.
     pub fn is_greeted(&self) -> bool {
         self.reader.is_greeted()
@@ -265,7 +275,7 @@ impl Mux {
         }
     }
 
-    /// Ends the connection with GOAWAY(`code`), whoever is at fault: what is in the tables is forgotten, [`Mux::is_finished`] is true as soon
+    /// Ends the connection with GOAWAY(`code`), whoever is at fault: nothing is read or answered any more, [`Mux::is_finished`] is true as soon
     /// as the bytes have left. The first call counts.
     pub fn fail(&mut self, code: Code, why: &'static str) -> Failure {
         if let Going::Failed(failure) = self.going {
@@ -297,8 +307,7 @@ impl Mux {
     /// Ends a stream with RST_STREAM: nothing is sent on it any more, what the client sends on it is ignored. What was counted with
     /// [`Mux::reply_data`] is forgotten. No event follows.
     pub fn reset(&mut self, stream: u32, code: Code) {
-        if self.failure().is_none() && self.streams.find(stream).is_some() {
-            self.forget(stream);
+        if self.forget(stream).is_some() && self.failure().is_none() {
             self.recent.add(stream);
             frame::put_reset(&mut self.out, stream, code);
         }

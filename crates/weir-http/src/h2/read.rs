@@ -93,6 +93,11 @@ impl Reader {
         self.greeted
     }
 
+    /// A piece of a body is read.
+    pub(super) fn is_in_data(&self) -> bool {
+        self.pending().is_some_and(|frame| frame.kind == Kind::Data)
+    }
+
     /// The frame whose payload is read.
     pub(super) fn pending(&self) -> Option<FrameHead> {
         (self.phase == Phase::Payload).then_some(self.frame)

@@ -83,7 +83,7 @@ impl Mux {
     }
 
     /// Whether something of it may leave behind the control frames.
-    fn is_ready(&self, open: &Stream) -> bool {
+    pub(super) fn is_ready(&self, open: &Stream) -> bool {
         match (open.answer, open.queued) {
             (Answer::Awaited, _) | (Answer::Begun, 0) => false,
             (Answer::Closed, _) | (Answer::Complete, 0) => true,

@@ -100,6 +100,7 @@ proptest! {
             _ => return Ok(()),
         };
         let edits = RequestEdits {
+            judges_clients: false,
             path: head.path.of(text),
             host: head.authority.of(text),
             framing: if head.body == RequestBody::Open { Framing::None } else { Framing::Length(body.len() as u64) },

@@ -152,6 +152,34 @@ impl Output {
         Some(if list.len() == 1 { Out::Shared(list.pop()?) } else { Out::Vectored(list) })
     }
 
+    /// Moves the first `bytes`, or all if there are fewer, to the end of another output.
+    pub(crate) fn move_to(&mut self, bytes: usize, to: &mut Output, spare: &mut Spare) {
+        let mut left = bytes;
+        while left > 0
+            && let Some(chunks) = self.chunks.as_mut()
+            && let Some(front) = chunks.list.front_mut()
+        {
+            let piece = front.split_to(left.min(front.len()));
+            left -= piece.len();
+            chunks.bytes -= piece.len();
+            if front.is_empty() {
+                chunks.list.pop_front();
+            }
+            if chunks.list.is_empty() {
+                self.chunks = None;
+            }
+            to.push(piece, spare);
+        }
+        let rest = left.min(self.tail.len());
+        if rest > 0 {
+            to.tail(spare).extend_from_slice(&self.tail[..rest]);
+            self.tail.drain(..rest);
+        }
+        if self.tail.is_empty() {
+            spare.give(std::mem::take(&mut self.tail));
+        }
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         *self = Output::default();
@@ -210,6 +238,29 @@ mod tests {
                 got.extend(out.to_vec());
             }
             prop_assert!(output.is_empty());
+            prop_assert_eq!(got, model);
+        }
+    }
+
+    proptest! {
+        /// What is moved in steps arrives once and in order, and the rest stays.
+        #[test]
+        fn moves_a_part(pieces in prop::collection::vec((any::<bool>(), 1usize..20_000), 1..10), step in 1usize..30_000) {
+            let mut spare = Spare::default();
+            let (mut from, mut to, mut model) = (Output::default(), Output::default(), Vec::new());
+            for (at, (copy, len)) in pieces.iter().enumerate() {
+                let bytes: Vec<u8> = (0..*len).map(|n| (n * 7 + at) as u8).collect();
+                model.extend_from_slice(&bytes);
+                if *copy { from.tail(&mut spare).extend_from_slice(&bytes); } else { from.push(Bytes::from(bytes), &mut spare); }
+            }
+            while !from.is_empty() {
+                let before = (from.len(), to.len());
+                from.move_to(step, &mut to, &mut spare);
+                let moved = step.min(before.0);
+                prop_assert_eq!((from.len(), to.len()), (before.0 - moved, before.1 + moved));
+            }
+            let mut got = Vec::new();
+            to.copy_to(&mut got);
             prop_assert_eq!(got, model);
         }
     }

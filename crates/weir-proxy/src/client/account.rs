@@ -131,6 +131,13 @@ impl Records {
         }
     }
 
+    /// A stream of a connection was opened.
+    pub(super) fn stream_opened(&mut self, index: ClientKey, carrier: ClientKey) {
+        if let Some(access) = &mut self.access {
+            access.stream_opened(index, carrier);
+        }
+    }
+
     /// A client that was accepted speaks TLS.
     pub(super) fn sealed(&mut self, index: ClientKey, secured: Secured) {
         if let Some(access) = &mut self.access {

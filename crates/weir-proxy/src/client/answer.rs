@@ -9,7 +9,6 @@ use super::account::Records;
 use super::connections::Connections;
 use super::http1::Additions;
 use crate::base::keys::{ClientKey, ExchangeKey};
-use crate::base::output::HIGH_BYTES;
 use crate::base::piece::Piece;
 use crate::cause::{Cause, Local};
 use crate::client::connection::{Phase, Reading, ReplyConstraints};
@@ -86,11 +85,19 @@ impl Answers {
 
     /// 100 Continue for a request whose body this worker is going to read (RFC 9110 §10.1.1).
     pub(super) fn invite_body(&mut self, slot: ExchangeKey, cx: &mut Context) {
-        let (codec, exchange) = self.conns.codec(slot);
+        let (mut codec, exchange) = self.conns.codec(slot);
         let bytes = codec.invite_body(slot, exchange, &mut cx.spare);
         let session = exchange.session;
         self.records.interim(slot, bytes);
+        self.head_left(session, bytes, cx);
         self.conns.mark(session);
+    }
+
+    /// A head of so many bytes was written: on a stream it has become frames at once.
+    fn head_left(&mut self, index: ClientKey, bytes: usize, cx: &Context) {
+        if self.conns.at(index).stream.is_some() {
+            self.records.delivered(index, bytes as u64, cx);
+        }
     }
 
     /// An interim answer: 102 and 103 pass on to clients that can read them; 100 was answered here.
@@ -99,10 +106,11 @@ impl Answers {
             return;
         }
         cx.counters.interim.add(1);
-        let (codec, exchange) = self.conns.codec(slot);
+        let (mut codec, exchange) = self.conns.codec(slot);
         let bytes = codec.interim(slot, exchange, parts, cx.plan.client.pseudonym(), &mut cx.spare);
         let session = exchange.session;
         self.records.interim(slot, bytes);
+        self.head_left(session, bytes, cx);
         self.conns.mark(session);
     }
 
@@ -114,7 +122,7 @@ impl Answers {
         // RFC 9110 §6.6.1: who forwards an answer without a Date adds the time at which it came.
         let date = if head.parts.has_date { None } else { cx.date() };
         let additions = Additions { via: cx.plan.client.pseudonym(), date };
-        let (codec, exchange) = self.conns.codec(slot);
+        let (mut codec, exchange) = self.conns.codec(slot);
         exchange.enter(Phase::Answering);
         exchange.link = source.link();
         exchange.await_more(cx.now_us);
@@ -126,6 +134,7 @@ impl Answers {
         if leaves {
             self.release(slot);
         }
+        self.head_left(index, begun.bytes, cx);
         match source {
             Source::Link(_) => self.records.begun(slot, status, begun.bytes, cx),
             Source::Here => self.records.made_here(slot, status, begun.bytes, cx),
@@ -139,14 +148,14 @@ impl Answers {
 
     /// 101: from here on the two connections are one tunnel (RFC 9110 §7.8).
     pub(super) fn answer_switch(&mut self, slot: ExchangeKey, link: LinkId, head: &AnswerHead<'_>, cx: &mut Context) {
-        let (codec, exchange) = self.conns.codec(slot);
+        let (mut codec, exchange) = self.conns.codec(slot);
         let bytes = codec.switch(slot, exchange, head, cx.plan.client.pseudonym(), &mut cx.spare);
         self.join_tunnel(slot, link, 101, bytes, cx);
     }
 
     /// The connection that CONNECT wants is there: the two are one tunnel (RFC 9110 §9.3.6).
     pub(super) fn answer_connect(&mut self, slot: ExchangeKey, link: LinkId, cx: &mut Context) {
-        let (codec, exchange) = self.conns.codec(slot);
+        let (mut codec, exchange) = self.conns.codec(slot);
         let bytes = codec.connected(slot, exchange, &mut cx.spare);
         self.join_tunnel(slot, link, 200, bytes, cx);
     }
@@ -181,17 +190,19 @@ impl Answers {
         if piece.len() == 0 {
             return None;
         }
-        let (codec, exchange) = self.conns.codec(slot);
+        let (mut codec, exchange) = self.conns.codec(slot);
         exchange.await_more(cx.now_us);
         codec.body(slot, exchange, piece, &mut cx.spare);
         let (index, link) = (exchange.session, exchange.link);
+        let high_bytes = self.conns.carriers.high_bytes(self.conns.at(index));
         let session = self.conns.at_mut(index);
         if session.reading() == Reading::Tunnel {
             session.since_us = cx.now_us;
         }
         // The first answer must not wait for the later ones, which wait for it.
         let load = if session.codec.leaves(slot) { session.unsent_first() } else { session.unsent() };
-        let stop = link.filter(|_| load >= HIGH_BYTES).map(|link| self.conns.stop_source(index, link, cx));
+        let stop = link.filter(|_| load >= high_bytes).map(|link| self.conns.stop_source(index, link, cx));
+        self.await_client(index, cx);
         self.conns.mark(index);
         stop
     }
@@ -200,7 +211,7 @@ impl Answers {
     pub(super) fn answer_end(&mut self, slot: ExchangeKey, trailers: Trailers<'_>, cx: &mut Context) {
         self.records.ended(slot, cx);
         self.release(slot);
-        let (codec, exchange) = self.conns.codec(slot);
+        let (mut codec, exchange) = self.conns.codec(slot);
         exchange.enter(Phase::Done);
         codec.end(slot, exchange, trailers, &mut cx.spare);
         let (index, body_open) = (exchange.session, exchange.want.body_open);
@@ -286,7 +297,7 @@ impl Answers {
     }
 
     /// The request of an exchange got an answer of weir's own, or not all of its answer.
-    fn count_refusal(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
+    pub(super) fn count_refusal(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
         cx.counters.refusals.count(cause);
         let session = self.conns.at(self.conns.exchange(slot).session);
         if session.flags.proxied {
@@ -318,7 +329,7 @@ impl Answers {
 
     /// The rest of a begun answer will not come: the connection ends behind what there is, so that the client notices.
     fn truncate(&mut self, slot: ExchangeKey, cx: &mut Context) {
-        let (codec, exchange) = self.conns.codec(slot);
+        let (mut codec, exchange) = self.conns.codec(slot);
         exchange.enter(Phase::Done);
         codec.cut(exchange);
         let index = exchange.session;
@@ -354,7 +365,7 @@ impl Answers {
                 session.since_us = cx.now_us;
             }
             if let Some(next) = next.filter(|_| !closing) {
-                let (codec, exchange) = self.conns.codec(next);
+                let (mut codec, exchange) = self.conns.codec(next);
                 codec.give_held(exchange, &mut cx.spare);
                 if exchange.phase() == Phase::Answering {
                     self.release(next);

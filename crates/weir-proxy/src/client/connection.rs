@@ -4,8 +4,9 @@
 //! nothing else.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
-use weir_http::{BodyReader, HeadScan};
+use weir_http::{BodyReader, Fields, HeadScan, RequestHead};
 
 use super::http1::{Http1, Http1Answer};
 use crate::base::keys::ClientKey;
@@ -28,6 +29,8 @@ pub(crate) enum Reading {
     Head,
     /// Within a request body.
     Body,
+    /// Frames of HTTP/2, whose streams are connections of their own here (`streams.rs`).
+    Frames,
     /// In front of a request that can't be taken before everything asked earlier is answered, or before something is known; or behind
     /// one that may make a tunnel of the connection.
     Await,
@@ -42,7 +45,7 @@ pub(crate) enum Reading {
 /// A client connection.
 #[derive(Debug)]
 pub(crate) struct ClientConn {
-    /// The driver's name for it.
+    /// The driver's name for it; of a stream: 0.
     pub socket: u64,
     /// The client.
     pub peer: IpAddr,
@@ -65,9 +68,11 @@ pub(crate) struct ClientConn {
     /// What it is as a client of the forward proxy.
     pub proxied: Option<Box<ForwardState>>,
     /// The certificate that it has shown, where servers are told.
-    pub shown: Option<Box<Shown>>,
+    pub shown: Option<Arc<Shown>>,
     /// A tunnel whose bytes the driver moves.
     pub relay: Option<Box<Relay>>,
+    /// Which stream of which connection it is; None: it has a socket of its own.
+    pub(super) stream: Option<Box<StreamState>>,
     /// Where it is in reading: see [`ClientConn::read_as`].
     reading: Reading,
     /// Small facts.
@@ -108,6 +113,21 @@ pub(crate) struct Flags {
     pub has_pool: bool,
     /// It speaks TLS.
     pub sealed: bool,
+    /// It speaks HTTP/2 if it begins so (RFC 9113 §3.3).
+    pub may_be_http2: bool,
+}
+
+/// What there is to know of a stream of HTTP/2 besides what is known of any connection.
+#[derive(Debug)]
+pub(super) struct StreamState {
+    /// The connection that it is a stream of.
+    pub carrier: ClientKey,
+    /// Its number there.
+    pub id: u32,
+    /// Its client has given it up while its request was under way: it stays, without a way to the client, until that has an answer.
+    pub is_given_up: bool,
+    /// Bytes that its client has taken since its patience began ([`ClientConn::send_us`]).
+    pub taken: usize,
 }
 
 /// Input that waits.
@@ -153,11 +173,24 @@ impl ReadBuffer {
     }
 }
 
+/// A request whose head was read and that is not forwarded yet.
+#[derive(Debug)]
+pub(crate) struct KeptRequest {
+    /// Its head.
+    pub head: RequestHead,
+    /// The fields of that.
+    pub fields: Fields,
+    /// What the two refer to.
+    pub bytes: Vec<u8>,
+    /// Index of the upstream that it goes to.
+    pub upstream: usize,
+}
+
 /// A request body on its way in.
 #[derive(Debug)]
 pub(crate) struct RequestBodyReader {
-    /// The request's head as it came, until it is forwarded.
-    pub head: Vec<u8>,
+    /// The request, until it is forwarded.
+    pub request: Option<KeptRequest>,
     /// Body bytes, until the request is forwarded.
     pub body: Vec<u8>,
     /// Where it ends: by its length, or by the last chunk.
@@ -254,9 +287,17 @@ impl ClientConn {
             proxied: None,
             shown: None,
             relay: None,
+            stream: None,
             reading: Reading::Head,
             flags: Flags::default(),
         }
+    }
+
+    /// A stream that its client has just opened, of a connection to the same client.
+    pub(super) fn of_stream(peer: IpAddr, stream: StreamState, now_us: u64) -> ClientConn {
+        let mut session = ClientConn::new(0, SocketAddr::new(peer, 0), now_us);
+        session.stream = Some(Box::new(stream));
+        session
     }
 
     /// Where it is in reading.
@@ -283,6 +324,11 @@ impl ClientConn {
     /// Whether a part of a request, or a request that waits, is here and not parsed yet.
     pub(crate) fn has_begun_request(&self) -> bool {
         self.stash.as_ref().is_some_and(|stash| !stash.is_blank())
+    }
+
+    /// A stream whose client has given it up: nothing is said on it any more.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.stream.as_ref().is_some_and(|stream| stream.is_given_up)
     }
 
     /// What it is as a client of the forward proxy.
@@ -346,6 +392,8 @@ impl Reading {
     fn may_become(self, to: Reading) -> bool {
         match to {
             Reading::Head => matches!(self, Reading::Body | Reading::Await),
+            // The first thing that is known of a connection.
+            Reading::Frames => self == Reading::Head,
             Reading::Body | Reading::Await => matches!(self, Reading::Head | Reading::Closing),
             // Only what waits can: nothing that was read as a request may stand in front of a tunnel's bytes.
             Reading::Tunnel => self == Reading::Await,
@@ -444,6 +492,6 @@ mod tests {
     /// The promise of 512 bytes for an idle connection leaves this much for the session itself.
     #[test]
     fn an_idle_session_is_small() {
-        assert!(size_of::<ClientConn>() <= 160, "{}", size_of::<ClientConn>());
+        assert!(size_of::<ClientConn>() <= 176, "{}", size_of::<ClientConn>());
     }
 }

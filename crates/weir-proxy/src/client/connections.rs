@@ -9,8 +9,9 @@ mod audit;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use super::codec::Codec;
 use super::connection::{ClientConn, Exchange, Phase, Reading, ReplyConstraints, RequestBodyReader};
-use super::http1::Http1;
+use super::streams::Carriers;
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::LOW_BYTES;
@@ -29,8 +30,10 @@ const STASH_BYTES_MAX: usize = 64 * 1024;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    conns: Slab<ClientKey, ClientConn>,
+    pub(super) conns: Slab<ClientKey, ClientConn>,
     exchanges: Slab<ExchangeKey, Exchange>,
+    /// Those that speak HTTP/2.
+    pub(super) carriers: Carriers,
     /// Connections with something to send.
     marked: Vec<ClientKey>,
     /// Connections whose input is to be looked at again.
@@ -173,9 +176,9 @@ impl Connections {
 
     // ---- who is there ----
 
-    /// Connections.
+    /// Connections; streams are none.
     pub(crate) fn len(&self) -> usize {
-        self.conns.len()
+        self.conns.len() - self.carriers.streams
     }
 
     /// Requests without a complete answer.
@@ -196,7 +199,7 @@ impl Connections {
         proxied: bool,
         cx: &mut Context,
     ) -> Option<ClientKey> {
-        let full = cx.plan.client.connections_max.is_some_and(|max| self.conns.len() >= max as usize);
+        let full = cx.plan.client.connections_max.is_some_and(|max| self.len() >= max as usize);
         if full {
             cx.counters.connections_refused.add(1);
             return None;
@@ -235,8 +238,13 @@ impl Connections {
 
     /// When draining: a client is closed after what it asked, an idle one soon (`DRAIN_IDLE_US`).
     fn drain_one(&mut self, index: ClientKey, cx: &mut Context) {
+        if let Some(streams) = self.carriers.get_mut(index) {
+            streams.mux.drain(cx.now_us);
+            self.mark(index);
+            return self.arm(index, cx);
+        }
         let session = self.conns.at_mut(index);
-        if session.reading() == Reading::Tunnel {
+        if session.reading() == Reading::Tunnel || session.stream.is_some() {
             return;
         }
         let begun = session.has_begun_request();
@@ -286,14 +294,23 @@ impl Connections {
 
     /// The codec of an exchange's connection, and the exchange.
     #[inline]
-    pub(super) fn codec(&mut self, slot: ExchangeKey) -> (&mut Http1, &mut Exchange) {
+    pub(super) fn codec(&mut self, slot: ExchangeKey) -> (Codec<'_>, &mut Exchange) {
         let exchange = self.exchanges.at_mut(slot);
-        (&mut self.conns.at_mut(exchange.session).codec, exchange)
+        let session = self.conns.at_mut(exchange.session);
+        let codec = match session.stream.as_deref() {
+            None => Codec::http1(&mut session.codec),
+            Some(stream) => {
+                let carrier = self.carriers.get_mut(stream.carrier);
+                let carrier = carrier.filter(|_| !stream.is_given_up).map(|streams| (streams, stream.id));
+                Codec::stream(&mut session.codec, carrier)
+            }
+        };
+        (codec, exchange)
     }
 
     /// Forgets what has come of an answer, if the client has nothing of it because it waits for its turn.
     pub(super) fn forget_beginning(&mut self, slot: ExchangeKey) -> bool {
-        let (codec, exchange) = self.codec(slot);
+        let (mut codec, exchange) = self.codec(slot);
         if codec.leaves(slot) || exchange.phase() != Phase::Answering {
             return false;
         }
@@ -317,6 +334,13 @@ impl Connections {
     #[inline]
     pub(super) fn mark(&mut self, index: ClientKey) {
         let session = self.conns.at_mut(index);
+        if let Some(stream) = session.stream.as_deref() {
+            let (carrier, is_done) = (stream.carrier, session.flags.close);
+            if is_done && let Some(streams) = self.carriers.get_mut(carrier) {
+                streams.done.push(index);
+            }
+            return self.mark(carrier);
+        }
         if !session.flags.dirty {
             session.flags.dirty = true;
             self.marked.push(index);
@@ -416,17 +440,31 @@ impl Connections {
     /// Makes sure that the connection is looked at when its deadline comes.
     #[inline]
     pub(super) fn arm(&mut self, index: ClientKey, cx: &mut Context) {
-        let due_us = self.deadline(self.conns.at(index), cx);
-        let session = self.conns.at_mut(index);
-        if due_us < session.armed_us {
+        let due_us = self.deadline(index, cx);
+        let mut index = index;
+        loop {
+            let session = self.conns.at_mut(index);
+            if due_us >= session.armed_us {
+                return;
+            }
             session.armed_us = due_us;
-            cx.wheel.insert(self.token(index), due_us);
+            // Streams have no timers in the wheel: their connection has one for all of them.
+            let Some(stream) = session.stream.as_deref() else { break };
+            index = stream.carrier;
+            if let Some(streams) = self.carriers.get_mut(index) {
+                streams.due_us = streams.due_us.min(due_us);
+            }
         }
+        cx.wheel.insert(self.token(index), due_us);
     }
 
     /// When the patience with a connection ends, as things stand.
     #[inline]
-    pub(super) fn deadline(&self, session: &ClientConn, cx: &Context) -> u64 {
+    pub(super) fn deadline(&self, index: ClientKey, cx: &Context) -> u64 {
+        let session = self.conns.at(index);
+        if session.reading() == Reading::Frames {
+            return self.carriers.get(index).map_or(u64::MAX, |streams| streams.deadline(session, &cx.plan.client));
+        }
         session.deadline(self.current(session), || self.inward(session), self.draining_us, &cx.plan.client)
     }
 
@@ -445,8 +483,13 @@ impl Connections {
     /// Stops or resumes reading a client, as its queues demand.
     pub(super) fn update_receive(&mut self, index: ClientKey, cx: &mut Context) {
         let session = self.conns.at(index);
+        if session.stream.is_some() {
+            // Its window says how much may come.
+            return;
+        }
         let stashed = session.stashed();
         let wanted = match session.reading() {
+            Reading::Frames => stashed == 0,
             Reading::Head | Reading::Await => {
                 stashed < STASH_BYTES_MAX
                     && (session.reading() == Reading::Await || stashed == 0 || session.may_ask(&cx.plan.client))
@@ -479,13 +522,14 @@ impl Connections {
     /// Lets sources go on when the client has taken enough, or another answer has become the first.
     pub(super) fn relieve(&mut self, index: ClientKey, cx: &mut Context) {
         let client = self.name(index, cx);
+        let low_bytes = LOW_BYTES.min(self.carriers.high_bytes(self.at(index)) / 2);
         let session = self.conns.at_mut(index);
         let first = session.codec.current();
         let first_waits = first.is_some_and(|first| self.exchanges.at(first).phase() == Phase::Waiting);
-        if session.unsent() <= LOW_BYTES || session.unsent_first() <= LOW_BYTES && first_waits {
+        if session.unsent() <= low_bytes || session.unsent_first() <= low_bytes && first_waits {
             // The first answer may be next on any of them.
             session.resume_sources(client, cx);
-        } else if session.unsent_first() <= LOW_BYTES
+        } else if session.unsent_first() <= low_bytes
             && let Some(first) = first
         {
             let source = self.exchanges.at(first).link;

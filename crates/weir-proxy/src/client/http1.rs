@@ -194,6 +194,12 @@ impl Http1 {
         self.output.take()
     }
 
+    /// What is to be sent, for who writes frames into it or takes a stream's bytes out of it.
+    #[inline]
+    pub(super) fn output(&mut self) -> &mut Output {
+        &mut self.output
+    }
+
     /// Puts something into an answer, which goes to the client when it is first, else into keeping.
     #[inline]
     fn write<R>(&mut self, slot: ExchangeKey, answer: &mut Http1Answer, write: impl FnOnce(&mut Output) -> R) -> R {

@@ -10,6 +10,7 @@ use crate::client::connection::{Phase, Reading};
 use crate::context::Context;
 use crate::cross::answer::{AnswerHead, Source, Stop};
 use crate::cross::retry_copy::RetryCopy;
+use crate::ending::ClientEnd;
 use crate::observe::access::Placed;
 use crate::request::pending_request::{ExchangeId, LinkId, PendingRequest};
 
@@ -26,6 +27,14 @@ impl Answers {
         let slot = id.index;
         if !self.conns.is_in(id, Phase::Waiting) {
             return;
+        }
+        let index = self.conns.exchange(slot).session;
+        if self.conns.at(index).is_given_up() {
+            if head.parts.status < 200 {
+                return;
+            }
+            // The server has done what it was asked: nothing is under way any more.
+            return self.close_session(index, ClientEnd::ClientReset, cx);
         }
         match (head.parts.status, head.upgrade) {
             (101, Some(_)) => self.answer_switch(slot, from, head, cx),
@@ -69,6 +78,10 @@ impl Answers {
         }
         let phase = self.conns.exchange(slot).phase();
         match phase {
+            Phase::Waiting if self.conns.at(self.conns.exchange(slot).session).is_given_up() => {
+                self.close_session(self.conns.exchange(slot).session, ClientEnd::ClientReset, cx);
+                return false;
+            }
             Phase::Waiting => {}
             Phase::Answering if self.forget_beginning(slot, cx) => {}
             Phase::Answering => {

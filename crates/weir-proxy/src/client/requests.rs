@@ -16,7 +16,7 @@ use crate::ending::ClientEnd;
 use crate::forward::decide::Asking;
 use crate::observe::glitch::ClientGlitch;
 use crate::observe::secured::Secured;
-use crate::plan::{Plan, Serves};
+use crate::plan::{Plan, Protocols, Serves};
 
 impl Clients {
     /// Finishes what is under way: see [`Engine::drain`](crate::engine::Engine::drain).
@@ -24,10 +24,23 @@ impl Clients {
         self.answers.conns.drain(cx);
     }
 
-    /// A client connected to a listener that serves this. Returns the token that names it, or None when it is not wanted (then close it).
-    pub(crate) fn accepted(&mut self, socket: u64, peer: SocketAddr, serves: Serves, cx: &mut Context) -> Option<u64> {
+    /// A client connected to a listener that serves this. `protocols`: what it may speak, or does speak. Returns the token that names it,
+    /// or None when it is not wanted (then close it).
+    pub(crate) fn accepted(
+        &mut self,
+        socket: u64,
+        peer: SocketAddr,
+        serves: Serves,
+        protocols: Protocols,
+        cx: &mut Context,
+    ) -> Option<u64> {
         let index = self.answers.conns.accept(socket, peer, serves == Serves::Forward, cx)?;
         self.answers.records.accepted(index, peer);
+        match protocols {
+            Protocols { http2: false, .. } => {}
+            Protocols { http1: true, .. } => self.conn_mut(index).flags.may_be_http2 = true,
+            Protocols { http1: false, .. } => self.answers.begin_http2(index, cx),
+        }
         Some(self.answers.conns.token(index))
     }
 
@@ -52,7 +65,10 @@ impl Clients {
             }
             Reading::Tunnel => self.tunnel_from_client(index, input.piece(0..input.bytes.len()), to, cx),
             Reading::Closing | Reading::Linger => session.flags.unread = true,
-            _ if session.stash.is_some() => {
+            Reading::Frames => return self.frames_received(index, input.bytes, to, cx),
+            _ if session.flags.may_be_http2 && self.is_http2(index, input.bytes, to, cx) => return,
+            _ if self.conn(index).stash.is_some() => {
+                let session = self.conn_mut(index);
                 let idle = session.reading() == Reading::Head && !session.has_begun_request();
                 let stash = session.stash.get_or_insert_default();
                 if stash.start > 0 && stash.start >= stash.bytes.len() / 2 {
@@ -104,7 +120,12 @@ impl Clients {
             return true;
         }
         let session = self.conn(index);
-        if session.stash.is_none() && session.flags.ended && session.reading() == Reading::Tunnel {
+        if session.reading() == Reading::Frames {
+            self.read_kept_frames(index, to, cx);
+            if self.is_there(index) {
+                self.answers.conns.update_receive(index, cx);
+            }
+        } else if session.stash.is_none() && session.flags.ended && session.reading() == Reading::Tunnel {
             self.tunnel_client_ended(index, to, cx);
         } else {
             self.parse_stash(index, to, cx);
@@ -175,7 +196,13 @@ impl Clients {
     }
 
     /// Reads requests from the start of `input` until it is used up or nothing more may be taken. Returns the bytes used.
-    fn parse(&mut self, index: ClientKey, input: &Input<'_>, to: &mut Requests<'_>, cx: &mut Context) -> usize {
+    pub(super) fn parse(
+        &mut self,
+        index: ClientKey,
+        input: &Input<'_>,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) -> usize {
         let mut at = 0;
         while at < input.bytes.len() && self.is_there(index) {
             let session = self.conn(index);
@@ -305,7 +332,7 @@ impl Clients {
     }
 
     /// Decides what becomes of a request: answered here, forwarded at once, or read on for its body.
-    fn request_parsed(
+    pub(super) fn request_parsed(
         &mut self,
         index: ClientKey,
         head: &RequestHead,
@@ -322,6 +349,9 @@ impl Clients {
             Err(local) => return self.answer_locally(index, head, fields, bytes, local, cx),
         };
         let exchange = self.add_exchange(index, head, fields, bytes, cx);
+        if self.answers.needs_http1(index, exchange, upstream, cx) {
+            return;
+        }
         if self.conn(index).flags.proxied {
             cx.usage.requested(self.conn(index).account(), head.method == Method::Connect);
         }
@@ -331,16 +361,14 @@ impl Clients {
             self.answers.conns.arm(index, cx);
             return;
         }
-        match head.body {
-            RequestBody::None | RequestBody::Length(0) => {
-                if head.upgrade.is_some() {
-                    // Before it is forwarded: it may be answered at once.
-                    self.conn_mut(index).read_as(Reading::Await);
-                }
-                self.asks.forward(&mut self.answers, exchange, upstream, head, fields, bytes, &[], None, to, cx);
+        if !head.body.is_empty() {
+            self.begin_upload(index, exchange, upstream, head, fields, bytes, cx);
+        } else {
+            if head.upgrade.is_some() {
+                // Before it is forwarded: it may be answered at once.
+                self.conn_mut(index).read_as(Reading::Await);
             }
-            RequestBody::Length(length) => self.begin_upload(index, exchange, head, bytes, Some(length), cx),
-            RequestBody::Chunked | RequestBody::Open => self.begin_upload(index, exchange, head, bytes, None, cx),
+            self.asks.forward(&mut self.answers, exchange, upstream, head, fields, bytes, &[], None, to, cx);
         }
         if self.is_there(index) {
             self.answers.conns.arm(index, cx);
@@ -381,7 +409,7 @@ impl Clients {
         let want = ReplyConstraints {
             head: head.method == Method::Head,
             old: head.version == Version::Http10,
-            close: !head.persist || self.answers.conns.is_draining(),
+            close: !head.persist || self.answers.conns.is_draining() || self.conn(index).stream.is_some(),
             trailers: head.te_trailers,
             connect: head.method == Method::Connect,
             ..ReplyConstraints::default()
@@ -415,13 +443,17 @@ impl Clients {
     }
 
     /// Nothing follows what was received: draws the consequences as far as that is parsed.
-    fn input_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+    pub(super) fn input_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
         let session = self.conn_mut(index);
         match session.reading() {
             Reading::Tunnel => self.tunnel_client_ended(index, to, cx),
             Reading::Linger => self.answers.close_session(index, self.conn(index).orderly_end(&cx.plan.client), cx),
-            Reading::Body if session.stash.is_none() => self.answers.upload_failed(index, Cause::BodyTruncated, cx),
+            Reading::Body if session.stash.is_none() => self.body_ended(index, to, cx),
             Reading::Body | Reading::Await => {}
+            // Of a stream it is only the body that ends.
+            _ if session.stream.is_some() => {}
+            // Who says nothing more opens no window either.
+            Reading::Frames => self.answers.close_session(index, ClientEnd::ClientClosed, cx),
             Reading::Head | Reading::Closing => {
                 let waits = session.stash.is_some() && !session.may_ask(&cx.plan.client);
                 let session = self.conn_mut(index);

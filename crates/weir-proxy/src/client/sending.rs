@@ -25,7 +25,7 @@ impl Answers {
         let tunnel = session.reading() == Reading::Tunnel;
         let taken = std::mem::take(&mut session.inflight);
         self.records.delivered(index, taken.into(), cx);
-        if !session.codec.is_sent() {
+        if !session.codec.is_sent() || session.reading() == Reading::Frames {
             self.conns.mark(index);
         } else if session.codec.is_empty() || session.flags.tunnel_ended {
             self.session_is_idle(index, cx);
@@ -42,6 +42,9 @@ impl Answers {
     /// Everything asked is answered and sent.
     fn session_is_idle(&mut self, index: ClientKey, cx: &mut Context) {
         let now_us = cx.now_us;
+        if self.conns.carriers.get(index).is_some_and(|streams| !streams.all.is_empty()) {
+            return;
+        }
         let session = self.conns.at_mut(index);
         if session.flags.tunnel_ended {
             if !session.flags.shut {
@@ -89,6 +92,10 @@ impl Answers {
         if session.flags.sending {
             return None;
         }
+        if self.conns.carriers.get(index).is_some() {
+            self.fill(index, cx);
+        }
+        let session = self.conns.at_mut(index);
         let Some(out) = session.codec.take() else {
             if session.codec.is_empty() || session.flags.tunnel_ended {
                 self.session_is_idle(index, cx);
@@ -121,6 +128,7 @@ impl Answers {
 
     /// Ends a client's connection now. What it asked and was not answered is cancelled.
     pub(super) fn close_session(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
+        self.close_streams(index, why, cx);
         self.records.closed(index, why, cx);
         self.drop_exchanges(index, why, cx);
         let client = self.conns.name(index, cx);
@@ -130,6 +138,10 @@ impl Answers {
         }
         session.relay.iter().for_each(|relay| relay.end(cx));
         session.resume_sources(client, cx);
+        if session.stream.is_some() {
+            return self.end_stream(index, &mut session, why, cx);
+        }
+        self.conns.carriers.take(index);
         cx.counters.client_connections.sub(1);
         if session.reading() == Reading::Tunnel {
             cx.counters.tunnels.sub(1);

@@ -24,13 +24,41 @@ impl Clients {
         if cx.now_us < session.armed_us {
             return;
         }
-        let due_us = self.answers.conns.deadline(session, cx);
+        let is_carrier = session.reading() == Reading::Frames;
+        if is_carrier {
+            self.look_at_streams(index, cx);
+            if !self.is_there(index) {
+                return;
+            }
+        }
+        let due_us = self.answers.conns.deadline(index, cx);
         self.conn_mut(index).armed_us = u64::MAX;
         if due_us <= cx.now_us {
             self.session_timed_out(index, cx);
             return;
         }
         self.answers.conns.arm(index, cx);
+    }
+
+    /// Looks at the streams of a connection whose time may be over, and does what is due for its frames.
+    fn look_at_streams(&mut self, carrier: ClientKey, cx: &mut Context) {
+        let Some(streams) = self.answers.conns.carriers.get_mut(carrier) else { return };
+        streams.mux.expire(cx.now_us);
+        if streams.due_us <= cx.now_us {
+            streams.due_us = u64::MAX;
+            let all = streams.all.clone();
+            all.iter().for_each(|index| self.session_timer(*index, cx));
+            // Of those that were not due, or are due again.
+            let due_us =
+                all.iter().filter(|index| self.is_there(**index)).map(|index| self.conn(*index).armed_us).min();
+            if let (Some(streams), Some(due_us)) = (self.answers.conns.carriers.get_mut(carrier), due_us) {
+                streams.due_us = streams.due_us.min(due_us);
+            }
+        }
+        if self.conn(carrier).stash.is_some() {
+            self.answers.conns.look_again(carrier);
+        }
+        self.answers.conns.mark(carrier);
     }
 
     /// The time is over in which a body must have come with the least rate.
@@ -45,6 +73,14 @@ impl Clients {
 
     fn session_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
         let now_us = cx.now_us;
+        let session = self.conn(index);
+        if let Some(stream) = session.stream.as_deref()
+            && session.flags.sending
+            && self.answers.conns.carriers.get(stream.carrier).is_some_and(|streams| streams.mux.may_send(stream.id))
+        {
+            // Others go first: that is not its client's doing, who is judged by what the connection takes.
+            self.conn_mut(index).send_us = now_us;
+        }
         let session = self.conn(index);
         if session.flags.sending && session.send_us + cx.plan.client.send_timeout_us <= now_us {
             cx.counters.timeouts.count(Timeout::Send);
@@ -84,6 +120,7 @@ impl Clients {
             }
             Reading::Tunnel if self.conn(index).relay.is_some() => self.look_at_relay(index, cx),
             Reading::Tunnel => self.answers.tunnel_timed_out(index, cx),
+            Reading::Frames => self.answers.http2_timed_out(index, cx),
             Reading::Linger => self.answers.close_session(index, self.conn(index).orderly_end(&cx.plan.client), cx),
             Reading::Await if session.codec.is_empty() => {
                 cx.counters.timeouts.count(Timeout::Errand);

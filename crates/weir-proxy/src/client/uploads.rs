@@ -3,16 +3,15 @@
 //! A server is only asked when the body is complete or more than [`GATHER_BYTES_MAX`] of it is here, so that a client that
 //! dribbles costs no upstream connection. Bound: that many bytes before, [`HIGH_BYTES`](crate::base::output::HIGH_BYTES) and a receive after.
 
-use weir_http::{BodyPart, BodyReader, Framing, RequestHead};
+use weir_http::{BodyPart, BodyReader, Fields, Framing, RequestBody, RequestHead};
 
 use super::Clients;
 use super::answer::Answers;
 use super::ask::send_body;
-use super::requests::route;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::piece::{Input, Piece};
 use crate::cause::Cause;
-use crate::client::connection::{Phase, Reading, RequestBodyReader};
+use crate::client::connection::{KeptRequest, Phase, Reading, RequestBodyReader};
 use crate::context::Context;
 use crate::cross::router::Requests;
 
@@ -20,27 +19,35 @@ use crate::cross::router::Requests;
 pub(super) const GATHER_BYTES_MAX: usize = 64 * 1024;
 
 impl Clients {
-    /// A request with a body: `length` as declared, None when chunked.
+    /// A request with a body.
     pub(super) fn begin_upload(
         &mut self,
         index: ClientKey,
         exchange: ExchangeKey,
+        upstream: usize,
         head: &RequestHead,
+        fields: &Fields,
         bytes: &[u8],
-        length: Option<u64>,
         cx: &mut Context,
     ) {
-        let framing = length.map_or_else(|| BodyReader::chunked(false), BodyReader::length);
+        let framing = match head.body {
+            RequestBody::None => return,
+            RequestBody::Length(length) => BodyReader::length(length),
+            RequestBody::Chunked => BodyReader::chunked(false),
+            RequestBody::Open => BodyReader::until_close(),
+        };
+        let request =
+            KeptRequest { head: *head, fields: fields.clone(), bytes: bytes[..head.bytes].to_vec(), upstream };
         let upload = RequestBodyReader {
-            head: bytes[..head.bytes].to_vec(),
+            request: Some(request),
             body: Vec::new(),
-            framing,
             received: 0,
             window_us: cx.now_us,
             window_bytes: 0,
             window_read: false,
             streaming: false,
-            chunked_out: length.is_none(),
+            chunked_out: framing.left().is_none(),
+            framing,
         };
         let slot = self.answers.conns.exchange_mut(exchange);
         slot.want.body_open = true;
@@ -87,7 +94,20 @@ impl Clients {
                 return 0;
             }
         }
+        if self.is_there(index) {
+            self.answers.consumed(index, end - at);
+        }
         end - at
+    }
+
+    /// No more of a body comes: it is complete, or cut.
+    pub(super) fn body_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+        let is_complete = self.answers.conns.upload(index).is_some_and(|(_, upload)| upload.framing.ends_by_close());
+        if is_complete {
+            self.upload_complete(index, to, cx);
+        } else {
+            self.answers.upload_failed(index, Cause::BodyTruncated, cx);
+        }
     }
 
     fn upload_piece(&mut self, index: ClientKey, piece: Piece<'_>, to: &mut Requests<'_>, cx: &mut Context) {
@@ -140,10 +160,10 @@ impl Clients {
         let Some((exchange, upload)) = self.answers.conns.upload(index) else { return };
         upload.streaming = true;
         let body = std::mem::take(&mut upload.body);
-        let head = std::mem::take(&mut upload.head);
+        let Some(request) = upload.request.take() else { return };
         let framing = upload.framing.left().map_or(Framing::Chunked, |left| Framing::Length(left + body.len() as u64));
         self.answers.conns.exchange_mut(exchange).held_back = true;
-        self.forward_gathered(exchange, &head, &body, framing, true, to, cx);
+        self.forward_kept(exchange, &request, &body, framing, true, to, cx);
         if self.is_there(index) {
             self.answers.conns.update_receive(index, cx);
         }
@@ -164,49 +184,29 @@ impl Clients {
             self.answers.conns.exchange_mut(exchange).await_more(cx.now_us);
             let end: &[u8] = if upload.chunked_out { b"0\r\n\r\n" } else { b"" };
             send_body(&self.answers.conns, exchange, Piece::Borrowed(end), true, to, cx);
-        } else {
+        } else if let Some(request) = upload.request {
             let framing = Framing::Length(upload.body.len() as u64);
-            self.forward_gathered(exchange, &upload.head, &upload.body, framing, false, to, cx);
+            self.forward_kept(exchange, &request, &upload.body, framing, false, to, cx);
         }
         if self.is_there(index) {
             self.answers.conns.arm(index, cx);
         }
     }
 
-    /// Forwards a request from its kept head.
-    fn forward_gathered(
+    /// Forwards a request that was kept.
+    fn forward_kept(
         &mut self,
         exchange: ExchangeKey,
-        bytes: &[u8],
+        request: &KeptRequest,
         body: &[u8],
         framing: Framing,
         streaming: bool,
         to: &mut Requests<'_>,
         cx: &mut Context,
     ) {
-        let mut fields = std::mem::take(&mut self.fields);
-        let parsed = weir_http::parse_request(bytes, &cx.plan.client.head, &mut fields);
-        if let Ok(Some(head)) = parsed {
-            let session = self.answers.conns.exchange(exchange).session;
-            match route(self.answers.conns.at(session), &head, bytes, &cx.plan, &mut self.path) {
-                Ok(upstream) => {
-                    self.asks.forward(
-                        &mut self.answers,
-                        exchange,
-                        upstream,
-                        &head,
-                        &fields,
-                        bytes,
-                        body,
-                        Some((framing, streaming)),
-                        to,
-                        cx,
-                    );
-                }
-                Err(local) => self.answers.answer_local(exchange, local, cx),
-            }
-        }
-        self.fields = fields;
+        let KeptRequest { head, fields, bytes, upstream } = request;
+        let upload = Some((framing, streaming));
+        self.asks.forward(&mut self.answers, exchange, *upstream, head, fields, bytes, body, upload, to, cx);
     }
 }
 

@@ -156,6 +156,17 @@ impl Access {
         write_address(&mut client.address, peer.ip().to_canonical());
     }
 
+    /// A stream of a connection was opened: its lines name the client of that.
+    pub(crate) fn stream_opened(&mut self, stream: ClientKey, carrier: ClientKey) {
+        let of = &self.clients[carrier.index()];
+        let client =
+            Client { address: of.address.clone(), port: of.port, secured: of.secured.clone(), ..Client::default() };
+        if stream.index() >= self.clients.len() {
+            self.clients.resize_with(stream.index() + 1, Client::default);
+        }
+        self.clients[stream.index()] = client;
+    }
+
     /// A client that was accepted speaks TLS.
     pub(crate) fn sealed(&mut self, session: ClientKey, secured: Secured) {
         self.clients[session.index()].secured = Some(Box::new(secured));

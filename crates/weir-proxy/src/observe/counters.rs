@@ -141,6 +141,12 @@ counters! {
     upstream_tls_resumed: Total,
     /// Open client connections.
     client_connections: Gauge,
+    /// Client connections that spoke HTTP/2.
+    http2_connections: Total,
+    /// Streams of HTTP/2 that clients opened.
+    http2_streams: Total,
+    /// Streams of HTTP/2 that clients reset.
+    http2_streams_reset: Total,
     /// Complete request heads received.
     requests: Total,
     /// Requests whose client's connection ended before their answer began.
@@ -353,7 +359,7 @@ mod tests {
         let mut seen = BTreeSet::new();
         counters.each(|sample| {
             assert!(seen.insert((sample.name, sample.label)), "{sample:?}");
-            assert!(sample.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{sample:?}");
+            assert!(sample.name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_')), "{sample:?}");
             assert!(sample.help.ends_with('.') && !sample.help.starts_with(' '), "{sample:?}");
             assert_eq!(sample.value, 0);
         });

@@ -61,6 +61,26 @@ kinds! {
         ChunkCrumbs = "chunk-crumbs",
         /// A trailer, which is dropped.
         TrailerDropped = "trailer-dropped",
+        /// A stream of HTTP/2 that its client reset before its answer began.
+        ResetEarly = "h2-reset-early",
+        /// A stream of HTTP/2 that an error of the client's made weir reset.
+        ForcedReset = "h2-forced-reset",
+        /// More streams of HTTP/2 at once than were announced.
+        StreamRefused = "h2-refused",
+        /// Frames of HTTP/2 that nobody needed, such as PING, more than now and then.
+        Chatter = "h2-chatter",
+        /// A head in several frames of HTTP/2.
+        Continuation = "h2-continuation",
+        /// A frame of HTTP/2 without a byte of the body or head that it is for.
+        EmptyFrame = "h2-empty-frame",
+        /// A frame for a stream of HTTP/2 that is closed.
+        ClosedStream = "h2-closed-stream",
+        /// SETTINGS of HTTP/2 that make windows smaller.
+        WindowShrunk = "h2-window-shrunk",
+        /// A priority of HTTP/2 that is out of use or can't be read.
+        Priority = "h2-priority",
+        /// A head of HTTP/2 that is no request.
+        Malformed = "h2-malformed",
     }
 }
 

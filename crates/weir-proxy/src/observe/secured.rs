@@ -1,5 +1,7 @@
 //! What is known of a client connection that speaks TLS. Told by the worker when it was accepted; the access log says it, and servers learn whose certificate a client has shown.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 
 /// What the handshake agreed on.
@@ -16,7 +18,7 @@ pub struct Secured {
     /// Whose certificate the client has shown (RFC 4514); None: it has shown none.
     pub subject: Option<Box<str>>,
     /// What servers are told of it.
-    pub shown: Option<Box<Shown>>,
+    pub shown: Option<Arc<Shown>>,
 }
 
 /// The certificate of a client as Client-Cert says it to servers (RFC 9440 §2.2): a byte sequence of structured fields.

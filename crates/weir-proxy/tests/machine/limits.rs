@@ -3,7 +3,7 @@
 
 use weir_check::End;
 use weir_check::upstreams::check_honest;
-use weir_proxy::plan::PipelineMode;
+use weir_proxy::plan::{PipelineMode, Protocols};
 
 use crate::world::{Do, Door, Seen, World, answer, honest, plan};
 
@@ -610,7 +610,7 @@ fn too_many_clients_are_refused() {
     let mut world = World::started(limited, 1, 1);
     let (first, _second) = (world.client(), world.client());
     let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-    assert!(world.nodes[0].engine.accepted(77, peer, world.serves).is_none());
+    assert!(world.nodes[0].engine.accepted(77, peer, world.serves, Protocols::default()).is_none());
     world.reset(first);
     world.settle();
     world.client();

@@ -110,6 +110,8 @@ pub(super) fn wanted() -> Wanted {
         clients: None,
         ticket_keys: None,
         port: 443,
+        http1: true,
+        http2: false,
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod client;
 pub mod forward;
+pub mod http2;
 pub mod names;
 mod server;
 pub mod tls;

@@ -21,6 +21,9 @@ impl Connections {
     pub(crate) fn audit(&self, carried: &[ExchangeId], cx: &Context) -> Result<(), String> {
         let mut exchanges = 0;
         for (index, session) in self.all() {
+            if let Some(streams) = self.carriers.get(index) {
+                streams.audit(&self.conns).map_err(|text| format!("client {index}: {text}"))?;
+            }
             exchanges += session.codec.requests() as usize;
             self.audit_session(index, session, cx).map_err(|text| format!("client {index}: {text}"))?;
         }
@@ -85,12 +88,12 @@ impl Connections {
             session.codec.requests() as usize,
             cx.plan.client.requests_queued_max as usize + 1,
         )?;
-        self.audit_patience(session, cx)
+        self.audit_patience(index, session, cx)
     }
 
     /// Every wait has its timer. A small send has none of its own: the one that is set anyway covers it.
-    fn audit_patience(&self, session: &ClientConn, cx: &Context) -> Result<(), String> {
-        let due_us = self.deadline(session, cx);
+    fn audit_patience(&self, index: ClientKey, session: &ClientConn, cx: &Context) -> Result<(), String> {
+        let due_us = self.deadline(index, cx);
         if due_us < session.armed_us && !session.flags.sending {
             return Err(format!("its patience ends at {due_us} us, its timer comes at {} us", session.armed_us));
         }

@@ -14,8 +14,10 @@ impl World {
         let number = self.clients.len();
         let port = 10_000 + number as u16;
         let peer = SocketAddr::new(self.peer, port);
-        let token =
-            self.nodes[node].engine.accepted(CLIENT_SOCKETS + number as u64, peer, self.serves).expect("accepted");
+        let token = self.nodes[node]
+            .engine
+            .accepted(CLIENT_SOCKETS + number as u64, peer, self.serves, weir_proxy::plan::Protocols::default())
+            .expect("accepted");
         self.clients.push(Client {
             node,
             port,

@@ -45,7 +45,7 @@ fn text(servers: usize, format: Format) -> String {
 fn sample(line: &str) -> (&str, Vec<(&str, &str)>, f64) {
     let (series, value) = line.rsplit_once(' ').expect("a value");
     let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-    assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{line}");
+    assert!(name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_')), "{line}");
     let mut rest = labels.strip_suffix('}').expect("closed labels");
     let mut found = Vec::new();
     while !rest.is_empty() {

@@ -1,0 +1,280 @@
+//! Connections of HTTP/2 towards their clients: streams open and end, frames leave, timers come (stage reply).
+
+use weir_http::h2::{Code, Outgoing};
+
+use super::answer::Answers;
+use super::connection::{ClientConn, Phase, Reading, StreamState};
+use super::connections::Connections;
+use super::streams::Streams;
+use crate::base::keys::{ClientKey, ExchangeKey, Key};
+use crate::base::output::{Output, Spare};
+use crate::base::slab::Slab;
+use crate::cause::Cause;
+use crate::context::Context;
+use crate::ending::{ClientEnd, Timeout};
+
+/// Bytes of frames that are made for one send: an urgent answer waits for no more.
+const SEND_BYTES: usize = 64 * 1024;
+
+/// Bytes of a stream that are in frames now.
+type Moved = (ClientKey, usize);
+
+/// Where frames go: control bytes and heads by copy, bodies out of the streams.
+struct Frames<'a> {
+    conns: &'a mut Slab<ClientKey, ClientConn>,
+    output: Output,
+    spare: &'a mut Spare,
+    moved: Vec<Moved>,
+    done: Vec<ClientKey>,
+}
+
+impl Outgoing for Frames<'_> {
+    fn frames(&mut self, bytes: &[u8]) {
+        self.output.tail(self.spare).extend_from_slice(bytes);
+    }
+
+    fn body(&mut self, _: u32, tag: u64, bytes: usize) {
+        let index = ClientKey::new(tag as u32);
+        self.conns.at_mut(index).codec.output().move_to(bytes, &mut self.output, self.spare);
+        match self.moved.last_mut() {
+            Some((last, moved)) if *last == index => *moved += bytes,
+            _ => self.moved.push((index, bytes)),
+        }
+    }
+
+    fn ended(&mut self, _: u32, tag: u64) {
+        self.done.push(ClientKey::new(tag as u32));
+    }
+}
+
+/// Makes frames for a connection. Which streams had bytes in them, and which have left completely.
+fn write_frames(conns: &mut Connections, index: ClientKey, spare: &mut Spare) -> (Vec<Moved>, Vec<ClientKey>) {
+    let Some(mut streams) = conns.carriers.take(index) else { return Default::default() };
+    let output = std::mem::take(conns.at_mut(index).codec.output());
+    let (moved, done) = (std::mem::take(&mut streams.moved), std::mem::take(&mut streams.done));
+    let mut frames = Frames { conns: &mut conns.conns, output, spare, moved, done };
+    while frames.output.len() < SEND_BYTES && streams.mux.write_out(SEND_BYTES - frames.output.len(), &mut frames) > 0 {
+    }
+    let Frames { output, moved, done, .. } = frames;
+    moved.iter().for_each(|(_, bytes)| streams.take_unsent(*bytes));
+    let session = conns.at_mut(index);
+    *session.codec.output() = output;
+    if streams.mux.is_finished() {
+        // What is on its way from the client would have the end of the last answer thrown away.
+        (session.flags.close, session.flags.unread) = (true, true);
+    }
+    conns.carriers.put(index, streams);
+    (moved, done)
+}
+
+impl Answers {
+    /// A connection speaks HTTP/2 from here on.
+    pub(super) fn begin_http2(&mut self, index: ClientKey, cx: &mut Context) {
+        let mut streams = Box::new(Streams::new(&cx.http2, cx.now_us));
+        if self.conns.is_draining() {
+            streams.mux.drain(cx.now_us);
+        }
+        self.conns.carriers.put(index, streams);
+        let session = self.conns.at_mut(index);
+        session.read_as(Reading::Frames);
+        session.since_us = cx.now_us;
+        cx.counters.http2_connections.add(1);
+        self.conns.mark(index);
+        self.conns.arm(index, cx);
+    }
+
+    /// A request came on a new stream, which has a connection of its own: that.
+    pub(super) fn open_stream(&mut self, carrier: ClientKey, id: u32, cx: &mut Context) -> ClientKey {
+        let parent = self.conns.at(carrier);
+        let state = StreamState { carrier, id, is_given_up: false, taken: 0 };
+        let mut session = ClientConn::of_stream(parent.peer, state, cx.now_us);
+        session.flags.sealed = parent.flags.sealed;
+        session.shown.clone_from(&parent.shown);
+        let (index, _) = self.conns.conns.insert(session);
+        self.conns.carriers.streams += 1;
+        if let Some(streams) = self.conns.carriers.get_mut(carrier) {
+            streams.mux.set_tag(id, index.number().into());
+            streams.all.push(index);
+        }
+        cx.counters.http2_streams.add(1);
+        self.records.stream_opened(index, carrier);
+        index
+    }
+
+    /// The connection of a stream was taken out of the table. `why` says what its client is told if it does not know yet.
+    pub(super) fn end_stream(&mut self, index: ClientKey, session: &mut ClientConn, why: ClientEnd, cx: &Context) {
+        let Some(stream) = session.stream.as_deref() else { return };
+        self.conns.carriers.streams -= 1;
+        let unsent = session.codec.output().len();
+        let Some(streams) = self.conns.carriers.get_mut(stream.carrier) else { return };
+        streams.all.retain(|other| *other != index);
+        streams.take_unsent(unsent);
+        if stream.is_given_up {
+            streams.mux.gone();
+        } else {
+            let code = if why == ClientEnd::SendTimeout { Code::Cancel } else { Code::InternalError };
+            streams.mux.reset(stream.id, code);
+        }
+        let is_idle = streams.all.is_empty();
+        let carrier = self.conns.at_mut(stream.carrier);
+        carrier.glitches = carrier.glitches.saturating_add(session.glitches);
+        if is_idle {
+            carrier.since_us = cx.now_us;
+        }
+        if carrier.stash.is_some() {
+            // What was too much may be read now.
+            self.conns.look_again(stream.carrier);
+        }
+        self.conns.mark(stream.carrier);
+    }
+
+    /// So many bytes of a request's body are kept no longer in front of the machines.
+    pub(super) fn consumed(&mut self, index: ClientKey, bytes: usize) {
+        let Some(stream) = self.conns.at(index).stream.as_deref() else { return };
+        let (carrier, id) = (stream.carrier, stream.id);
+        if let Some(streams) = self.conns.carriers.get_mut(carrier) {
+            streams.mux.consumed(id, bytes);
+            if streams.mux.wants_write() {
+                self.conns.mark(carrier);
+            }
+        }
+    }
+
+    /// The body of an answer waits in the output of a stream: from now on its client has to take it.
+    #[inline]
+    pub(super) fn await_client(&mut self, index: ClientKey, cx: &mut Context) {
+        let session = self.conns.at_mut(index);
+        if session.stream.is_some() && !session.flags.sending && session.codec.ready_bytes() > 0 {
+            session.flags.sending = true;
+            session.send_us = cx.now_us;
+            self.conns.arm(index, cx);
+        }
+    }
+
+    /// Whether nothing keeps a stream any more: all of its answer has left, or nobody wants it.
+    fn is_over(&self, index: ClientKey, carrier: ClientKey) -> bool {
+        if !self.conns.is_there(index) {
+            return false;
+        }
+        let session = self.conns.at(index);
+        let Some(stream) = session.stream.as_deref().filter(|stream| stream.carrier == carrier) else { return false };
+        let is_open = self.conns.carriers.get(carrier).is_some_and(|streams| streams.mux.tag(stream.id).is_some());
+        session.flags.close && session.codec.is_empty() && (stream.is_given_up || !is_open)
+    }
+
+    /// The client is at fault. It is told so, and what it asked is cancelled.
+    pub(super) fn fail_http2(&mut self, index: ClientKey, cx: &mut Context) {
+        self.close_streams(index, ClientEnd::Http2Failed, cx);
+        let session = self.conns.at_mut(index);
+        session.read_as(Reading::Closing);
+        session.stash = None;
+        (session.flags.close, session.flags.unread) = (true, true);
+        self.conns.mark(index);
+    }
+
+    /// Ends all streams of a connection.
+    pub(super) fn close_streams(&mut self, carrier: ClientKey, why: ClientEnd, cx: &mut Context) {
+        let all = self.conns.carriers.get(carrier).map_or_else(Vec::new, |streams| streams.all.clone());
+        all.into_iter().for_each(|index| self.close_session(index, why, cx));
+    }
+
+    /// The client has reset a stream, or made it so by an error. What a server may be at work on goes on to count.
+    pub(super) fn stream_reset(&mut self, index: ClientKey, cx: &mut Context) {
+        let exchange = self.conns.current(self.conns.at(index));
+        if exchange.is_some_and(|exchange| exchange.phase() == Phase::Waiting && !exchange.want.body_open) {
+            self.give_up(index, cx);
+        } else {
+            self.close_session(index, ClientEnd::ClientReset, cx);
+        }
+    }
+
+    /// An upstream of connections that are a client's own can't be shared by streams: the client is to come with HTTP/1.1
+    /// (RFC 9113 §7, HTTP_1_1_REQUIRED). Whether it was told so.
+    pub(super) fn needs_http1(
+        &mut self,
+        index: ClientKey,
+        slot: ExchangeKey,
+        upstream: usize,
+        cx: &mut Context,
+    ) -> bool {
+        let Some(stream) = self.conns.at(index).stream.as_deref() else { return false };
+        if !cx.is_private(upstream as u16) {
+            return false;
+        }
+        let (carrier, id) = (stream.carrier, stream.id);
+        if let Some(streams) = self.conns.carriers.get_mut(carrier) {
+            streams.mux.reset(id, Code::Http11Required);
+        }
+        self.count_refusal(slot, Cause::NeedsHttp1, cx);
+        self.records.blame(slot, Cause::NeedsHttp1, || self.conns.standing(slot));
+        self.close_session(index, ClientEnd::Closed, cx);
+        true
+    }
+
+    /// The client of a stream has given it up while a server has its request: that goes on to count as one of its streams until the answer
+    /// is there, so that resets don't get anybody more requests at a time (CVE-2023-44487, CVE-2025-8671).
+    fn give_up(&mut self, index: ClientKey, cx: &mut Context) {
+        let client = self.conns.name(index, cx);
+        if let Some(slot) = self.conns.at(index).codec.current() {
+            // Nobody asks for it again.
+            self.release(slot);
+        }
+        let session = self.conns.at_mut(index);
+        session.resume_sources(client, cx);
+        let Some(stream) = session.stream.as_deref_mut() else { return };
+        stream.is_given_up = true;
+        let carrier = stream.carrier;
+        if let Some(streams) = self.conns.carriers.get_mut(carrier) {
+            streams.mux.linger();
+        }
+    }
+
+    /// What may leave of the streams of a connection becomes frames, to be sent.
+    pub(super) fn fill(&mut self, carrier: ClientKey, cx: &mut Context) {
+        let (mut moved, mut done) = write_frames(&mut self.conns, carrier, &mut cx.spare);
+        for (index, bytes) in moved.drain(..) {
+            self.conns.at_mut(index).note_taken(bytes, cx.now_us);
+            self.records.delivered(index, bytes as u64, cx);
+            self.conns.relieve(index, cx);
+            self.conns.arm_awaited(index, cx);
+        }
+        for index in done.drain(..) {
+            if self.is_over(index, carrier) {
+                let why = self.conns.at(index).orderly_end(&cx.plan.client);
+                self.close_session(index, why, cx);
+            }
+        }
+        if let Some(streams) = self.conns.carriers.get_mut(carrier) {
+            streams.moved = moved;
+            if streams.done.is_empty() {
+                streams.done = done;
+            }
+        }
+    }
+
+    /// The patience with a client that speaks HTTP/2 has come to its end.
+    pub(super) fn http2_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
+        let now_us = cx.now_us;
+        let session = self.conns.at(index);
+        let Some(streams) = self.conns.carriers.get(index) else { return };
+        if streams.patience_end_us(session, &cx.plan.client) > now_us {
+            return;
+        }
+        let is_late = streams.is_late_with_frame();
+        let (timeout, end) = match (is_late, self.conns.is_draining()) {
+            (true, _) => (Timeout::Head, ClientEnd::Http2Failed),
+            (false, _) => (Timeout::Idle, ClientEnd::IdleTimeout),
+        };
+        cx.counters.timeouts.count(timeout);
+        let Some(streams) = self.conns.carriers.get_mut(index) else { return };
+        if !is_late {
+            streams.mux.fail(Code::NoError, end.word());
+            self.conns.at_mut(index).flags.close = true;
+            self.conns.at_mut(index).read_as(Reading::Closing);
+            self.conns.mark(index);
+            return;
+        }
+        streams.mux.fail(Code::EnhanceYourCalm, "a frame did not come to its end");
+        self.fail_http2(index, cx);
+    }
+}

@@ -1,0 +1,183 @@
+//! The codec of an exchange's connection, whichever version of HTTP that speaks: what [`Answers`](super::Answers) writes answers with.
+//!
+//! HTTP/1 decides by itself in which order bytes leave ([`Http1`]). A stream of HTTP/2 has one exchange, whose heads become frames of its
+//! connection at once, and whose body waits in the stream's output until windows and priorities let it go (`streams.rs`). What is said on
+//! a stream that its client has given up goes nowhere.
+
+use weir_http::h2::{Additions as Added, Code};
+use weir_http::{Pseudonym, ReplyBody, ReplyParts, Trailers};
+
+use super::connection::Exchange;
+use super::http1::{Additions, Begun, Http1};
+use super::streams::Streams;
+use crate::base::keys::ExchangeKey;
+use crate::base::output::Spare;
+use crate::base::piece::Piece;
+use crate::cross::answer::AnswerHead;
+
+/// See the module.
+pub(super) struct Codec<'a> {
+    http1: &'a mut Http1,
+    way: Way<'a>,
+}
+
+/// How answers leave.
+enum Way<'a> {
+    /// As text, in the order of requests.
+    Http1,
+    /// As frames of this stream.
+    Http2(&'a mut Streams, u32),
+    /// Not at all.
+    Nowhere,
+}
+
+impl<'a> Codec<'a> {
+    /// That of a connection of HTTP/1.
+    #[inline]
+    pub(super) fn http1(http1: &'a mut Http1) -> Codec<'a> {
+        Codec { http1, way: Way::Http1 }
+    }
+
+    /// That of a stream, whose output is in `http1`; None: its client has given it up.
+    pub(super) fn stream(http1: &'a mut Http1, carrier: Option<(&'a mut Streams, u32)>) -> Codec<'a> {
+        Codec { http1, way: carrier.map_or(Way::Nowhere, |(streams, id)| Way::Http2(streams, id)) }
+    }
+
+    /// The request that came last, of those that are not completely answered.
+    #[inline]
+    pub(super) fn newest(&self) -> Option<ExchangeKey> {
+        self.http1.newest()
+    }
+
+    /// Whether what is written of this answer goes to the client at once, so that it can't be taken back.
+    #[inline]
+    pub(super) fn leaves(&self, slot: ExchangeKey) -> bool {
+        self.http1.leaves(slot)
+    }
+
+    /// As [`Http1::give_held`].
+    #[inline]
+    pub(super) fn give_held(&mut self, exchange: &mut Exchange, spare: &mut Spare) {
+        self.http1.give_held(exchange, spare);
+    }
+
+    /// As [`Http1::forget`].
+    pub(super) fn forget(&mut self, exchange: &mut Exchange) {
+        self.http1.forget(exchange);
+    }
+
+    /// 100 Continue (RFC 9110 §10.1.1). Returns its bytes.
+    pub(super) fn invite_body(&mut self, slot: ExchangeKey, exchange: &mut Exchange, spare: &mut Spare) -> usize {
+        match &mut self.way {
+            Way::Http1 => self.http1.invite_body(slot, exchange, spare),
+            Way::Http2(streams, id) => streams.mux.interim(*id, &ReplyParts::made(100, &[]), None),
+            Way::Nowhere => 0,
+        }
+    }
+
+    /// An interim answer. Returns its bytes.
+    pub(super) fn interim(
+        &mut self,
+        slot: ExchangeKey,
+        exchange: &mut Exchange,
+        parts: &ReplyParts<'_>,
+        via: Option<Pseudonym>,
+        spare: &mut Spare,
+    ) -> usize {
+        match &mut self.way {
+            Way::Http1 => self.http1.interim(slot, exchange, parts, via, spare),
+            Way::Http2(streams, id) => streams.mux.interim(*id, parts, via),
+            Way::Nowhere => 0,
+        }
+    }
+
+    /// The head of a final answer.
+    #[inline]
+    pub(super) fn begin(
+        &mut self,
+        slot: ExchangeKey,
+        exchange: &mut Exchange,
+        head: &AnswerHead<'_>,
+        additions: &Additions,
+        spare: &mut Spare,
+    ) -> Begun {
+        match &mut self.way {
+            Way::Http1 => self.http1.begin(slot, exchange, head, additions, spare),
+            Way::Http2(streams, id) => Begun { bytes: begin(streams, *id, head, additions), closes: true },
+            Way::Nowhere => Begun { bytes: 0, closes: true },
+        }
+    }
+
+    /// The head of a 101: what follows is bytes of a tunnel (RFC 9110 §7.8). Returns its bytes. No request of HTTP/2 asks for one.
+    pub(super) fn switch(
+        &mut self,
+        slot: ExchangeKey,
+        exchange: &mut Exchange,
+        head: &AnswerHead<'_>,
+        via: Option<Pseudonym>,
+        spare: &mut Spare,
+    ) -> usize {
+        debug_assert!(matches!(self.way, Way::Http1));
+        self.http1.switch(slot, exchange, head, via, spare)
+    }
+
+    /// The answer to CONNECT (RFC 9110 §9.3.6). Returns its bytes. Forward proxies don't speak HTTP/2.
+    pub(super) fn connected(&mut self, slot: ExchangeKey, exchange: &mut Exchange, spare: &mut Spare) -> usize {
+        debug_assert!(matches!(self.way, Way::Http1));
+        self.http1.connected(slot, exchange, spare)
+    }
+
+    /// A piece of an answer's body or of a tunnel; not empty.
+    #[inline]
+    pub(super) fn body(&mut self, slot: ExchangeKey, exchange: &mut Exchange, piece: Piece<'_>, spare: &mut Spare) {
+        match &mut self.way {
+            Way::Http1 => self.http1.body(slot, exchange, piece, spare),
+            Way::Http2(streams, id) => {
+                streams.add_unsent(*id, piece.len());
+                piece.push_to(self.http1.output(), spare);
+            }
+            Way::Nowhere => {}
+        }
+    }
+
+    /// An answer is complete.
+    #[inline]
+    pub(super) fn end(
+        &mut self,
+        slot: ExchangeKey,
+        exchange: &mut Exchange,
+        trailers: Trailers<'_>,
+        spare: &mut Spare,
+    ) {
+        match &mut self.way {
+            Way::Http1 => self.http1.end(slot, exchange, trailers, spare),
+            Way::Http2(streams, id) => {
+                let trailers = if exchange.want.trailers { trailers } else { Trailers::default() };
+                streams.mux.end(*id, trailers);
+            }
+            Way::Nowhere => {}
+        }
+    }
+
+    /// The rest of an answer that has begun will not come: its client must notice (RFC 9113 §8.1).
+    pub(super) fn cut(&mut self, exchange: &mut Exchange) {
+        match &mut self.way {
+            Way::Http1 => self.http1.cut(exchange),
+            Way::Http2(streams, id) => streams.mux.reset(*id, Code::InternalError),
+            Way::Nowhere => {}
+        }
+    }
+}
+
+/// The head of a final answer as HEADERS: how many bytes.
+fn begin(streams: &mut Streams, id: u32, head: &AnswerHead<'_>, additions: &Additions) -> usize {
+    let length = match head.body {
+        ReplyBody::None if head.parts.status == 204 => None,
+        ReplyBody::None => head.declared_length,
+        ReplyBody::Length(length) => Some(length),
+        ReplyBody::Chunked | ReplyBody::UntilClose => None,
+    };
+    let is_all = matches!(head.body, ReplyBody::None | ReplyBody::Length(0));
+    let added = Added { via: additions.via, date: additions.date.as_ref(), length };
+    streams.mux.reply_head(id, &head.parts, &added, is_all)
+}

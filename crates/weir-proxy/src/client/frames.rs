@@ -1,0 +1,205 @@
+//! Frames of HTTP/2 from clients: what they mean for requests (stages accept and parse). RFC 9113 §5, §8.
+
+use std::sync::Arc;
+
+use weir_http::h2::{Code, Event, Glitch, PREFACE, Turn};
+
+use super::Clients;
+use super::connection::Reading;
+use super::connections::Connections;
+use crate::base::keys::{ClientKey, Key};
+use crate::base::piece::Input;
+use crate::context::Context;
+use crate::cross::router::Requests;
+use crate::observe::glitch::ClientGlitch;
+
+/// So many bytes of the preface are enough to know it: no method of HTTP/1 begins like this and is in use.
+const TELLING_BYTES: usize = 3;
+
+/// Whether a client that begins like this speaks HTTP/2; None: that is not clear yet.
+fn begins_http2(bytes: &[u8]) -> Option<bool> {
+    let length = bytes.len().min(TELLING_BYTES);
+    match bytes[..length] == PREFACE[..length] {
+        true if length < TELLING_BYTES => None,
+        is_preface => Some(is_preface),
+    }
+}
+
+/// The same thing in the words of the counters.
+fn glitch_of(glitch: Glitch) -> ClientGlitch {
+    match glitch {
+        Glitch::ResetEarly => ClientGlitch::ResetEarly,
+        Glitch::ForcedReset => ClientGlitch::ForcedReset,
+        Glitch::Refused => ClientGlitch::StreamRefused,
+        Glitch::Chatter => ClientGlitch::Chatter,
+        Glitch::Continuation => ClientGlitch::Continuation,
+        Glitch::EmptyFrame => ClientGlitch::EmptyFrame,
+        Glitch::ClosedStream => ClientGlitch::ClosedStream,
+        Glitch::WindowShrunk => ClientGlitch::WindowShrunk,
+        Glitch::Priority => ClientGlitch::Priority,
+        Glitch::Malformed => ClientGlitch::Malformed,
+        Glitch::TrailerDropped => ClientGlitch::TrailerDropped,
+    }
+}
+
+/// Counts what was strange on a connection of HTTP/2 since this was last called.
+fn count_glitches(conns: &mut Connections, index: ClientKey, cx: &Context) {
+    let Some(streams) = conns.carriers.get_mut(index) else { return };
+    let glitches = streams.mux.take_glitches();
+    let session = conns.at_mut(index);
+    glitches.iter().for_each(|(glitch, times)| session.count_glitch(glitch_of(glitch), times.into(), cx));
+}
+
+fn is_reading_frames(conns: &Connections, index: ClientKey) -> bool {
+    conns.is_there(index) && conns.at(index).reading() == Reading::Frames
+}
+
+impl Clients {
+    /// The first bytes of a client that may begin with the preface of HTTP/2. True: they are taken care of.
+    pub(super) fn is_http2(&mut self, index: ClientKey, input: &[u8], to: &mut Requests<'_>, cx: &mut Context) -> bool {
+        let stash = self.conn(index).stash.as_ref().map_or(&[][..], |stash| &stash.bytes);
+        let mut begin: Vec<u8> = stash.iter().take(TELLING_BYTES).copied().collect();
+        begin.extend(input.iter().take(TELLING_BYTES));
+        let Some(is_http2) = begins_http2(&begin) else { return false };
+        self.conn_mut(index).flags.may_be_http2 = false;
+        if is_http2 {
+            self.answers.begin_http2(index, cx);
+            self.frames_received(index, input, to, cx);
+        }
+        is_http2
+    }
+
+    /// Bytes of frames came, behind those that wait to be read.
+    pub(super) fn frames_received(&mut self, index: ClientKey, input: &[u8], to: &mut Requests<'_>, cx: &mut Context) {
+        match self.conn_mut(index).stash.as_mut() {
+            Some(stash) => {
+                stash.bytes.extend_from_slice(input);
+                self.read_kept_frames(index, to, cx);
+            }
+            None => {
+                let used = self.read_frames(index, input, to, cx);
+                if used < input.len() && is_reading_frames(&self.answers.conns, index) {
+                    self.conn_mut(index).stash.get_or_insert_default().bytes.extend_from_slice(&input[used..]);
+                }
+            }
+        }
+        if self.is_there(index) {
+            self.answers.conns.update_receive(index, cx);
+        }
+    }
+
+    /// Reads on where frames had to wait.
+    pub(super) fn read_kept_frames(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+        let Some(mut stash) = self.conn_mut(index).stash.take() else { return };
+        stash.start += self.read_frames(index, &stash.bytes[stash.start..], to, cx);
+        if stash.start < stash.bytes.len() && is_reading_frames(&self.answers.conns, index) {
+            if stash.start * 2 >= stash.bytes.len() {
+                stash.bytes.drain(..stash.start);
+                stash.start = 0;
+            }
+            self.conn_mut(index).stash = Some(stash);
+        }
+    }
+
+    /// Reads frames. Returns the bytes used: fewer than there are when reading is blocked, or over.
+    fn read_frames(&mut self, index: ClientKey, bytes: &[u8], to: &mut Requests<'_>, cx: &mut Context) -> usize {
+        let limits = Arc::clone(&cx.http2);
+        let mut turn = Turn::new(bytes, cx.now_us, &limits);
+        let mut heads = std::mem::take(&mut self.heads);
+        while let Some(streams) = self.answers.conns.carriers.get_mut(index) {
+            match streams.mux.read(&mut turn, &mut heads) {
+                Ok(Some(event)) => self.on_event(index, &event, to, cx),
+                Ok(None) => break,
+                Err(_) => {
+                    count_glitches(&mut self.answers.conns, index, cx);
+                    self.answers.fail_http2(index, cx);
+                    break;
+                }
+            }
+        }
+        self.heads = heads;
+        if is_reading_frames(&self.answers.conns, index) {
+            self.frames_were_read(index, cx);
+        }
+        turn.consumed()
+    }
+
+    /// All frames that there were are read.
+    fn frames_were_read(&mut self, index: ClientKey, cx: &mut Context) {
+        let Some(streams) = self.answers.conns.carriers.get_mut(index) else { return };
+        streams.note_read(cx.now_us);
+        let wants_write = streams.mux.wants_write();
+        count_glitches(&mut self.answers.conns, index, cx);
+        let session = self.conn(index);
+        if session.ends_by_glitches(&cx.plan.client)
+            && let Some(streams) = self.answers.conns.carriers.get_mut(index)
+        {
+            streams.mux.fail(Code::EnhanceYourCalm, "too many glitches");
+            return self.answers.fail_http2(index, cx);
+        }
+        if wants_write {
+            self.answers.conns.mark(index);
+        }
+        self.answers.conns.arm(index, cx);
+    }
+
+    fn on_event(&mut self, index: ClientKey, event: &Event<'_>, to: &mut Requests<'_>, cx: &mut Context) {
+        match *event {
+            Event::Request { stream, ref request, .. } => {
+                let opened = self.answers.open_stream(index, stream, cx);
+                let text = Input::borrowed(request.text);
+                self.request_parsed(opened, &request.head, request.fields, &text, 0, to, cx);
+            }
+            Event::Refused { stream, error, line } => {
+                let opened = self.answers.open_stream(index, stream, cx);
+                self.answers.refuse(opened, error.into(), line, cx.now_us, cx);
+            }
+            Event::Data { stream, tag, bytes, end } => {
+                self.stream_data(index, stream, ClientKey::new(tag as u32), bytes, end, to, cx);
+            }
+            Event::Reset { tag, by_client, .. } => {
+                cx.counters.http2_streams_reset.add(u64::from(by_client));
+                self.answers.stream_reset(ClientKey::new(tag as u32), cx);
+            }
+            // What is under way goes on, and then nothing comes.
+            Event::Leaving { .. } => {}
+        }
+    }
+
+    /// A piece of a request's body. `end`: there is no more.
+    fn stream_data(
+        &mut self,
+        carrier: ClientKey,
+        id: u32,
+        index: ClientKey,
+        bytes: &[u8],
+        end: bool,
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) {
+        let session = self.conn_mut(index);
+        if session.reading() != Reading::Body {
+            if let Some(streams) = self.answers.conns.carriers.get_mut(carrier) {
+                streams.mux.consumed(id, bytes.len());
+                streams.mux.ignore_body(id);
+            }
+            return;
+        }
+        session.flags.ended |= end;
+        if let Some(stash) = session.stash.as_mut() {
+            // Behind what the servers' side can't take yet. The window bounds it.
+            stash.bytes.extend_from_slice(bytes);
+            return;
+        }
+        let used = self.parse(index, &Input::borrowed(bytes), to, cx);
+        if !self.is_there(index) || self.conn(index).reading() != Reading::Body {
+            return;
+        }
+        let session = self.conn_mut(index);
+        if used < bytes.len() {
+            session.stash.get_or_insert_default().bytes.extend_from_slice(&bytes[used..]);
+        } else if end {
+            self.input_ended(index, to, cx);
+        }
+    }
+}

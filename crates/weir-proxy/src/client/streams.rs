@@ -1,0 +1,195 @@
+//! One connection of HTTP/2: the machine of its frames, and the streams on it.
+//!
+//! A stream is a client connection of its own (`ClientConn` with `stream`) that has no socket: its one request is read, forwarded,
+//! answered and timed by the rules that hold for any request, and only its bytes take another way: heads become frames at once, bodies wait
+//! in the stream's output until windows and priorities let them go. Reading is in `frames.rs`, writing and timers in `carrier.rs`.
+//! Invariants: each open stream of the machine has its connection as tag, and each of them is in `all`; `unsent` is the sum of their outputs; `due_us` is not later than
+//! any of their timers. Bounds: streams as `http2` of the plan says, those that were given up included; unsent bytes
+//! [`CONNECTION_BYTES`] and one receive for each stream.
+
+use weir_http::h2::{Limits, Mux};
+
+use super::connection::ClientConn;
+use crate::base::check::equal;
+use crate::base::keys::{ClientKey, Key};
+use crate::base::output::HIGH_BYTES;
+use crate::base::slab::Slab;
+use crate::plan::ClientPlan;
+
+/// Unsent bytes of all streams of a connection above which each has the least room.
+const CONNECTION_BYTES: usize = 1024 * 1024;
+/// Unsent bytes of a stream that are always allowed.
+const STREAM_BYTES_MIN: usize = 16 * 1024;
+/// Bytes of a stream that a client has to take within `send-timeout`, or all there are: so that it can't go on by one byte a minute.
+const PACE_BYTES: usize = 16 * 1024;
+
+impl ClientConn {
+    /// The client of a stream has taken so many bytes of its answer.
+    pub(super) fn note_taken(&mut self, bytes: usize, now_us: u64) {
+        self.flags.sending = self.codec.ready_bytes() > 0;
+        if let Some(stream) = self.stream.as_deref_mut() {
+            stream.taken += bytes;
+            if stream.taken >= PACE_BYTES {
+                (stream.taken, self.send_us) = (0, now_us);
+            }
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Streams {
+    /// The frames.
+    pub(super) mux: Mux,
+    /// The connections of all streams, also of those that were given up. Each is there until it has been taken out of the table.
+    pub(super) all: Vec<ClientKey>,
+    /// Streams whose answers are complete, to be looked at when frames were written.
+    pub(super) done: Vec<ClientKey>,
+    /// Which streams had bytes in the last frames; kept for its memory.
+    pub(super) moved: Vec<(ClientKey, usize)>,
+    /// When the first of their timers comes.
+    pub(super) due_us: u64,
+    /// When a frame, or what a client says first, began that is not complete.
+    begun_us: u64,
+    /// A frame had begun and was not complete when it was last looked at.
+    was_incomplete: bool,
+    /// Bytes of answers that wait in streams.
+    unsent: usize,
+}
+
+impl Streams {
+    /// No streams yet.
+    pub(super) fn new(limits: &Limits, now_us: u64) -> Streams {
+        Streams {
+            mux: Mux::new(limits),
+            all: Vec::new(),
+            done: Vec::new(),
+            moved: Vec::new(),
+            due_us: u64::MAX,
+            begun_us: now_us,
+            was_incomplete: false,
+            unsent: 0,
+        }
+    }
+
+    /// Bytes of an answer wait in the output of a stream.
+    pub(super) fn add_unsent(&mut self, id: u32, bytes: usize) {
+        self.unsent += bytes;
+        self.mux.reply_data(id, bytes);
+    }
+
+    /// Bytes have left the output of a stream, or were thrown away.
+    pub(super) fn take_unsent(&mut self, bytes: usize) {
+        self.unsent -= bytes;
+    }
+
+    /// Unsent bytes of a stream above which its server is not read further: less, the more there is of others.
+    pub(super) fn high_bytes(&self) -> usize {
+        (CONNECTION_BYTES.saturating_sub(self.unsent) / 2).clamp(STREAM_BYTES_MIN, HIGH_BYTES)
+    }
+
+    /// Whether frames are not read for the moment, because of what they would cost.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.mux.blocked().is_some()
+    }
+
+    /// Frames were read: the patience with one that is not complete begins when it does.
+    pub(super) fn note_read(&mut self, now_us: u64) {
+        let is_incomplete = self.mux.is_incomplete_frame();
+        if !std::mem::replace(&mut self.was_incomplete, is_incomplete) && is_incomplete {
+            self.begun_us = now_us;
+        }
+    }
+
+    /// When the patience with the connection ends, or something is due on it. `session` is the connection itself.
+    pub(super) fn deadline(&self, session: &ClientConn, plan: &ClientPlan) -> u64 {
+        let sent_us = if session.flags.sending { session.send_us + plan.send_timeout_us } else { u64::MAX };
+        let due_us = sent_us.min(self.due_us).min(self.mux.deadline_us().unwrap_or(u64::MAX));
+        due_us.min(self.patience_end_us(session, plan))
+    }
+
+    /// When the patience with a client ends that has begun a frame, or has nothing under way.
+    pub(super) fn patience_end_us(&self, session: &ClientConn, plan: &ClientPlan) -> u64 {
+        if session.flags.sending || self.is_blocked() {
+            u64::MAX
+        } else if self.is_late_with_frame() {
+            self.begun_us + plan.head_timeout_us
+        } else if self.all.is_empty() {
+            session.since_us + plan.idle_timeout_us
+        } else {
+            u64::MAX
+        }
+    }
+
+    /// A frame, or what a client says first, is awaited to its end.
+    pub(super) fn is_late_with_frame(&self) -> bool {
+        self.mux.is_incomplete_frame() || !self.mux.is_greeted()
+    }
+
+    /// Looks for states that can't be.
+    ///
+    /// # Errors
+    /// The first promise that is broken, in words.
+    pub(super) fn audit(&self, conns: &Slab<ClientKey, ClientConn>) -> Result<(), String> {
+        let (mut unsent, mut count) = (0, 0);
+        for index in self.all.iter().copied() {
+            if !conns.is_occupied(index) {
+                return Err(format!("its stream {index} is gone"));
+            }
+            let session = conns.at(index);
+            unsent += session.codec.ready_bytes();
+            count += 1;
+            if session.armed_us < self.due_us {
+                return Err(format!("its stream {index} has a timer at {} us, before all", session.armed_us));
+            }
+        }
+        equal("streams", self.all.len(), count)?;
+        equal("bytes unsent of streams", self.unsent, unsent)
+    }
+}
+
+/// The connections that speak HTTP/2.
+#[derive(Debug, Default)]
+pub(super) struct Carriers {
+    /// By slot of the connection.
+    slots: Vec<Option<Box<Streams>>>,
+    /// Streams of all of them.
+    pub(super) streams: usize,
+}
+
+impl Carriers {
+    /// What a connection has, to be looked at; None: it does not speak HTTP/2, or is gone.
+    #[inline]
+    pub(super) fn get(&self, index: ClientKey) -> Option<&Streams> {
+        self.slots.get(index.index())?.as_deref()
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: ClientKey) -> Option<&mut Streams> {
+        self.slots.get_mut(index.index())?.as_deref_mut()
+    }
+
+    /// Puts in what a connection has.
+    pub(super) fn put(&mut self, index: ClientKey, streams: Box<Streams>) {
+        let at = index.index();
+        if at >= self.slots.len() {
+            self.slots.resize_with(at + 1, || None);
+        }
+        self.slots[at] = Some(streams);
+    }
+
+    /// Takes it out.
+    pub(super) fn take(&mut self, index: ClientKey) -> Option<Box<Streams>> {
+        self.slots.get_mut(index.index())?.take()
+    }
+
+    /// Unsent bytes of an answer on this connection above which its server is not read further.
+    #[inline]
+    pub(super) fn high_bytes(&self, session: &ClientConn) -> usize {
+        match session.stream.as_deref() {
+            None => HIGH_BYTES,
+            Some(stream) => self.get(stream.carrier).map_or(STREAM_BYTES_MIN, Streams::high_bytes),
+        }
+    }
+}

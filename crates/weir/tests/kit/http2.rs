@@ -1,0 +1,228 @@
+//! A client of HTTP/2 without TLS that is written frame by frame: what it sends is spelled out here, HPACK without table and without
+//! Huffman coding, so that it shares nothing with the code under test but the decoder of heads.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use weir_http::h2::hpack::Decoder;
+
+use super::DEADLINE;
+
+/// Types of frames (RFC 9113 §6).
+pub const DATA: u8 = 0;
+/// See [`DATA`].
+pub const HEADERS: u8 = 1;
+/// See [`DATA`].
+pub const RST_STREAM: u8 = 3;
+/// See [`DATA`].
+pub const SETTINGS: u8 = 4;
+/// See [`DATA`].
+pub const PING: u8 = 6;
+/// See [`DATA`].
+pub const GOAWAY: u8 = 7;
+/// See [`DATA`].
+pub const WINDOW_UPDATE: u8 = 8;
+
+/// The flag of DATA and HEADERS behind which nothing follows.
+pub const END_STREAM: u8 = 1;
+/// The flag of a head that is complete, and (for SETTINGS and PING: ACK is 1).
+const END_HEADERS: u8 = 4;
+
+/// What a stream got.
+#[derive(Debug, Default, Clone)]
+pub struct Answer {
+    /// Statuses, those of interim answers included.
+    pub statuses: Vec<u16>,
+    /// Fields of the heads and trailers in their order.
+    pub fields: Vec<(String, String)>,
+    /// Bytes of the body.
+    pub body: Vec<u8>,
+    /// It is complete.
+    pub ended: bool,
+    /// The code with which it was reset.
+    pub reset: Option<u32>,
+}
+
+/// One connection.
+pub struct Http2Client {
+    stream: TcpStream,
+    decoder: Decoder,
+    next: u32,
+    /// By stream.
+    pub answers: BTreeMap<u32, Answer>,
+    /// Last stream and code of each GOAWAY.
+    pub goaways: Vec<(u32, u32)>,
+    /// Payloads of PINGs that were answered.
+    pub pongs: Vec<Vec<u8>>,
+    /// The server has closed.
+    pub closed: bool,
+    /// Credit is given back for what is received.
+    pub gives_credit: bool,
+}
+
+/// A frame.
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    out.extend([kind, flags]);
+    out.extend(stream.to_be_bytes());
+    out.extend(payload);
+    out
+}
+
+/// A header list as literals that are not indexed (RFC 7541 §6.2.2).
+pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let put = |out: &mut Vec<u8>, text: &str| {
+        // RFC 7541 §5.1: a prefix of 7 bits.
+        match text.len() {
+            short @ 0..127 => out.push(short as u8),
+            long => {
+                out.push(127);
+                let mut rest = long - 127;
+                while rest >= 128 {
+                    out.push((rest % 128) as u8 | 128);
+                    rest /= 128;
+                }
+                out.push(rest as u8);
+            }
+        }
+        out.extend(text.as_bytes());
+    };
+    for (name, value) in fields {
+        out.push(0);
+        put(&mut out, name);
+        put(&mut out, value);
+    }
+    out
+}
+
+impl Http2Client {
+    /// Connects, and sends the preface with these settings.
+    pub fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Http2Client {
+        let stream = TcpStream::connect(address).expect("weir accepts");
+        stream.set_nodelay(true).expect("a socket option");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a socket option");
+        stream.set_write_timeout(Some(DEADLINE)).expect("a socket option");
+        let mut client = Http2Client {
+            stream,
+            decoder: Decoder::default(),
+            next: 1,
+            answers: BTreeMap::new(),
+            goaways: Vec::new(),
+            pongs: Vec::new(),
+            closed: false,
+            gives_credit: true,
+        };
+        let mut list = Vec::new();
+        for (number, value) in settings {
+            list.extend(number.to_be_bytes());
+            list.extend(value.to_be_bytes());
+        }
+        client.send(&[&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &list)].concat());
+        client
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("weir reads");
+    }
+
+    /// The bytes of a request on a new stream, which is the second value. `more`: a body follows.
+    pub fn request(&mut self, method: &str, path: &str, fields: &[(&str, &str)], more: bool) -> (Vec<u8>, u32) {
+        let stream = self.next;
+        self.next += 2;
+        let head = [(":method", method), (":scheme", "http"), (":authority", "a.test"), (":path", path)];
+        let flags = END_HEADERS | if more { 0 } else { END_STREAM };
+        self.answers.insert(stream, Answer::default());
+        (frame(HEADERS, flags, stream, &block(&[&head, fields].concat())), stream)
+    }
+
+    /// Asks with GET.
+    pub fn get(&mut self, path: &str) -> u32 {
+        let (bytes, stream) = self.request("GET", path, &[], false);
+        self.send(&bytes);
+        stream
+    }
+
+    /// Reads frames until this holds, also when the connection has ended.
+    pub fn read_until(&mut self, what: &str, holds: impl Fn(&Http2Client) -> bool) {
+        while !holds(self) {
+            assert!(!self.closed, "{what}");
+            self.read_frame();
+        }
+    }
+
+    /// Reads frames until this holds.
+    pub fn until(&mut self, what: &str, holds: impl Fn(&Http2Client) -> bool) {
+        while !holds(self) {
+            assert!(!self.closed, "{what}: the connection ended; {:?}", self.goaways);
+            self.read_frame();
+        }
+    }
+
+    /// Reads frames until a stream has its answer, which is given back.
+    pub fn answer(&mut self, stream: u32) -> Answer {
+        self.until("an answer", |client| {
+            let answer = &client.answers[&stream];
+            answer.ended || answer.reset.is_some()
+        });
+        self.answers[&stream].clone()
+    }
+
+    /// Reads one frame and keeps what it says.
+    pub fn read_frame(&mut self) {
+        let mut head = [0; 9];
+        if self.stream.read_exact(&mut head).is_err() {
+            self.closed = true;
+            return;
+        }
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        assert!(length <= 16_384, "a frame of {length} bytes");
+        let mut payload = vec![0; length];
+        self.stream.read_exact(&mut payload).expect("a whole frame");
+        let word = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().expect("four bytes"));
+        match head[3] {
+            SETTINGS if head[4] & 1 == 0 => self.send(&frame(SETTINGS, 1, 0, &[])),
+            PING if head[4] & 1 == 1 => self.pongs.push(payload),
+            GOAWAY => self.goaways.push((word(0), word(4))),
+            RST_STREAM => self.answers.get_mut(&stream).expect("a stream of ours").reset = Some(word(0)),
+            HEADERS => {
+                assert_ne!(head[4] & END_HEADERS, 0, "heads of tests are small");
+                let answer = self.answers.get_mut(&stream).expect("a stream of ours");
+                assert!(!answer.ended && answer.reset.is_none(), "a head behind the end of stream {stream}");
+                let take = |name: &[u8], value: &[u8]| {
+                    let [name, value] = [name, value].map(|text| String::from_utf8_lossy(text).into_owned());
+                    match name.as_str() {
+                        ":status" => answer.statuses.push(value.parse().expect("a status")),
+                        _ => answer.fields.push((name, value)),
+                    }
+                    true
+                };
+                self.decoder.decode(&payload, &mut Vec::new(), take).expect("a header block");
+                answer.ended = head[4] & END_STREAM != 0;
+            }
+            DATA => {
+                let answer = self.answers.get_mut(&stream).expect("a stream of ours");
+                assert!(!answer.ended && answer.reset.is_none(), "bytes behind the end of stream {stream}");
+                answer.body.extend(&payload);
+                answer.ended = head[4] & END_STREAM != 0;
+                if self.gives_credit && length > 0 {
+                    let credit = (length as u32).to_be_bytes();
+                    self.send(
+                        &[frame(WINDOW_UPDATE, 0, 0, &credit), frame(WINDOW_UPDATE, 0, stream, &credit)].concat(),
+                    );
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Answer {
+    /// The value of a field.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+}
