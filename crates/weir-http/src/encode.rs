@@ -67,23 +67,7 @@ pub struct Forwarded<'a> {
 }
 
 /// Never passed on: hop-by-hop, written anew by us, or dangerous for what runs behind the server.
-const REMOVED: u64 = FieldName::set(&[
-    FieldName::Host,
-    FieldName::ContentLength,
-    FieldName::TransferEncoding,
-    FieldName::Connection,
-    FieldName::KeepAlive,
-    FieldName::ProxyConnection,
-    FieldName::ProxyAuthenticate,
-    FieldName::ProxyAuthorization,
-    FieldName::ProxyAuthenticationInfo,
-    FieldName::Proxy,
-    FieldName::Te,
-    FieldName::Trailer,
-    FieldName::Upgrade,
-    FieldName::Expect,
-    FieldName::Http2Settings,
-]);
+const REMOVED: u64 = FieldName::HOP_BY_HOP | FieldName::set(&[FieldName::Host, FieldName::Expect]);
 
 /// What only a trusted client may say.
 const FORWARDING: u64 = FieldName::set(&[

@@ -81,6 +81,23 @@ impl FieldName {
         1 << self as u8
     }
 
+    /// What concerns one connection or its framing, or must not pass a proxy: never passed on, in either direction (RFC 9110 §7.6.1).
+    pub(crate) const HOP_BY_HOP: u64 = Self::set(&[
+        Self::ContentLength,
+        Self::TransferEncoding,
+        Self::Connection,
+        Self::KeepAlive,
+        Self::ProxyConnection,
+        Self::ProxyAuthenticate,
+        Self::ProxyAuthorization,
+        Self::ProxyAuthenticationInfo,
+        Self::Proxy,
+        Self::Te,
+        Self::Trailer,
+        Self::Upgrade,
+        Self::Http2Settings,
+    ]);
+
     /// As a set for quick membership tests.
     pub(crate) const fn set(names: &[Self]) -> u64 {
         let mut bits = 0;

@@ -15,21 +15,7 @@ use crate::span::Span;
 use crate::syntax::{Line, Sender, parse_field};
 
 /// Never passed on: hop-by-hop or written anew by us.
-const REMOVED: u64 = FieldName::set(&[
-    FieldName::ContentLength,
-    FieldName::TransferEncoding,
-    FieldName::Connection,
-    FieldName::KeepAlive,
-    FieldName::ProxyConnection,
-    FieldName::ProxyAuthenticate,
-    FieldName::ProxyAuthorization,
-    FieldName::ProxyAuthenticationInfo,
-    FieldName::Proxy,
-    FieldName::Te,
-    FieldName::Trailer,
-    FieldName::Upgrade,
-    FieldName::Http2Settings,
-]);
+const REMOVED: u64 = FieldName::HOP_BY_HOP;
 
 /// Status, reason and end-to-end fields of an answer. What was said between its server and us only (framing, connection, hop-by-hop fields)
 /// is not among the fields, however they are read.

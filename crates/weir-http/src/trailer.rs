@@ -5,36 +5,24 @@ use crate::oddity::Oddities;
 use crate::syntax::{Line, Sender, SyntaxError, parse_field};
 
 /// Framing, routing, authentication and connection fields: in a trailer they are an attack or a serious mistake.
-const FORBIDDEN: u64 = FieldName::set(&[
-    FieldName::Host,
-    FieldName::ContentLength,
-    FieldName::TransferEncoding,
-    FieldName::Connection,
-    FieldName::KeepAlive,
-    FieldName::ProxyConnection,
-    FieldName::ProxyAuthenticate,
-    FieldName::ProxyAuthorization,
-    FieldName::ProxyAuthenticationInfo,
-    FieldName::Proxy,
-    FieldName::Te,
-    FieldName::Trailer,
-    FieldName::Upgrade,
-    FieldName::Expect,
-    FieldName::Via,
-    FieldName::Forwarded,
-    FieldName::XForwardedFor,
-    FieldName::XForwardedProto,
-    FieldName::XForwardedHost,
-    FieldName::XForwardedOther,
-    FieldName::XRealIp,
-    FieldName::ClientCert,
-    FieldName::ClientCertChain,
-    FieldName::Authorization,
-    FieldName::WwwAuthenticate,
-    FieldName::Cookie,
-    FieldName::SetCookie,
-    FieldName::Http2Settings,
-]);
+const FORBIDDEN: u64 = FieldName::HOP_BY_HOP
+    | FieldName::set(&[
+        FieldName::Host,
+        FieldName::Expect,
+        FieldName::Via,
+        FieldName::Forwarded,
+        FieldName::XForwardedFor,
+        FieldName::XForwardedProto,
+        FieldName::XForwardedHost,
+        FieldName::XForwardedOther,
+        FieldName::XRealIp,
+        FieldName::ClientCert,
+        FieldName::ClientCertChain,
+        FieldName::Authorization,
+        FieldName::WwwAuthenticate,
+        FieldName::Cookie,
+        FieldName::SetCookie,
+    ]);
 
 /// Controls, conditions and descriptions of the content: too late in a trailer, so they are dropped.
 const TOO_LATE: u64 = FieldName::set(&[

@@ -261,14 +261,10 @@ impl Answers {
             return;
         }
         let is_late = streams.is_late_with_frame();
-        let (timeout, end) = match (is_late, self.conns.is_draining()) {
-            (true, _) => (Timeout::Head, ClientEnd::Http2Failed),
-            (false, _) => (Timeout::Idle, ClientEnd::IdleTimeout),
-        };
-        cx.counters.timeouts.count(timeout);
+        cx.counters.timeouts.count(if is_late { Timeout::Head } else { Timeout::Idle });
         let Some(streams) = self.conns.carriers.get_mut(index) else { return };
         if !is_late {
-            streams.mux.fail(Code::NoError, end.word());
+            streams.mux.fail(Code::NoError, ClientEnd::IdleTimeout.word());
             self.conns.at_mut(index).flags.close = true;
             self.conns.at_mut(index).read_as(Reading::Closing);
             self.conns.mark(index);
