@@ -45,7 +45,7 @@ pub(crate) fn is_token(bytes: &[u8]) -> bool {
 }
 
 /// A byte of a field value: VCHAR, obs-text, SP or HTAB (RFC 9110 §5.5).
-fn is_value_byte(byte: u8) -> bool {
+pub(crate) fn is_value_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= 0x20 && byte != 0x7f)
 }
 

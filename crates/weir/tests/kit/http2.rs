@@ -9,25 +9,8 @@ use weir_http::h2::hpack::Decoder;
 
 use super::DEADLINE;
 
-/// Types of frames (RFC 9113 §6).
-pub const DATA: u8 = 0;
-/// See [`DATA`].
-pub const HEADERS: u8 = 1;
-/// See [`DATA`].
-pub const RST_STREAM: u8 = 3;
-/// See [`DATA`].
-pub const SETTINGS: u8 = 4;
-/// See [`DATA`].
-pub const PING: u8 = 6;
-/// See [`DATA`].
-pub const GOAWAY: u8 = 7;
-/// See [`DATA`].
-pub const WINDOW_UPDATE: u8 = 8;
-
-/// The flag of DATA and HEADERS behind which nothing follows.
-pub const END_STREAM: u8 = 1;
-/// The flag of a head that is complete, and (for SETTINGS and PING: ACK is 1).
-const END_HEADERS: u8 = 4;
+pub use weir_check::streams::kind::{DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE};
+pub use weir_check::streams::{END_HEADERS, END_STREAM, PREFACE, frame, header_block};
 
 /// What a stream got.
 #[derive(Debug, Default, Clone)]
@@ -61,42 +44,6 @@ pub struct Http2Client {
     pub gives_credit: bool,
 }
 
-/// A frame.
-pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut out = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    out.extend([kind, flags]);
-    out.extend(stream.to_be_bytes());
-    out.extend(payload);
-    out
-}
-
-/// A header list as literals that are not indexed (RFC 7541 §6.2.2).
-pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let put = |out: &mut Vec<u8>, text: &str| {
-        // RFC 7541 §5.1: a prefix of 7 bits.
-        match text.len() {
-            short @ 0..127 => out.push(short as u8),
-            long => {
-                out.push(127);
-                let mut rest = long - 127;
-                while rest >= 128 {
-                    out.push((rest % 128) as u8 | 128);
-                    rest /= 128;
-                }
-                out.push(rest as u8);
-            }
-        }
-        out.extend(text.as_bytes());
-    };
-    for (name, value) in fields {
-        out.push(0);
-        put(&mut out, name);
-        put(&mut out, value);
-    }
-    out
-}
-
 impl Http2Client {
     /// Connects, and sends the preface with these settings.
     pub fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Http2Client {
@@ -119,7 +66,7 @@ impl Http2Client {
             list.extend(number.to_be_bytes());
             list.extend(value.to_be_bytes());
         }
-        client.send(&[&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &list)].concat());
+        client.send(&[&PREFACE[..], &frame(SETTINGS, 0, 0, &list)].concat());
         client
     }
 
@@ -135,7 +82,7 @@ impl Http2Client {
         let head = [(":method", method), (":scheme", "http"), (":authority", "a.test"), (":path", path)];
         let flags = END_HEADERS | if more { 0 } else { END_STREAM };
         self.answers.insert(stream, Answer::default());
-        (frame(HEADERS, flags, stream, &block(&[&head, fields].concat())), stream)
+        (frame(HEADERS, flags, stream, &header_block(&[&head, fields].concat())), stream)
     }
 
     /// Asks with GET.
