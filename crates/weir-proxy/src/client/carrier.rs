@@ -162,13 +162,14 @@ impl Answers {
         session.flags.close && session.codec.is_empty() && (stream.is_given_up || !is_open)
     }
 
-    /// The client is at fault. It is told so, and what it asked is cancelled.
-    pub(super) fn fail_http2(&mut self, index: ClientKey, cx: &mut Context) {
-        self.close_streams(index, ClientEnd::Http2Failed, cx);
+    /// Nothing more is read: the client is at fault, or has ended. What it asked is cancelled; what is said to it still leaves.
+    pub(super) fn end_http2(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
+        self.close_streams(index, why, cx);
         let session = self.conns.at_mut(index);
         session.read_as(Reading::Closing);
         session.stash = None;
-        (session.flags.close, session.flags.unread) = (true, true);
+        session.flags.close = true;
+        session.flags.unread |= why == ClientEnd::Http2Failed;
         self.conns.mark(index);
     }
 
@@ -271,6 +272,6 @@ impl Answers {
             return;
         }
         streams.mux.fail(Code::EnhanceYourCalm, "a frame did not come to its end");
-        self.fail_http2(index, cx);
+        self.end_http2(index, ClientEnd::Http2Failed, cx);
     }
 }

@@ -11,6 +11,7 @@ use crate::base::keys::{ClientKey, Key};
 use crate::base::piece::Input;
 use crate::context::Context;
 use crate::cross::router::Requests;
+use crate::ending::ClientEnd;
 use crate::observe::glitch::ClientGlitch;
 
 /// So many bytes of the preface are enough to know it: no method of HTTP/1 begins like this and is in use.
@@ -112,7 +113,7 @@ impl Clients {
                 Ok(None) => break,
                 Err(_) => {
                     count_glitches(&mut self.answers.conns, index, cx);
-                    self.answers.fail_http2(index, cx);
+                    self.answers.end_http2(index, ClientEnd::Http2Failed, cx);
                     break;
                 }
             }
@@ -135,7 +136,7 @@ impl Clients {
             && let Some(streams) = self.answers.conns.carriers.get_mut(index)
         {
             streams.mux.fail(Code::EnhanceYourCalm, "too many glitches");
-            return self.answers.fail_http2(index, cx);
+            return self.answers.end_http2(index, ClientEnd::Http2Failed, cx);
         }
         if wants_write {
             self.answers.conns.mark(index);

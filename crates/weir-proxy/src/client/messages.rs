@@ -147,7 +147,7 @@ impl Answers {
         }
         let session = self.conns.at_mut(index);
         session.since_us = now_us;
-        if !pause && session.stash.is_some() {
+        if !pause && (session.stash.is_some() || session.flags.ended) {
             self.conns.look_again(index);
         }
         self.conns.update_receive(index, cx);

@@ -125,8 +125,11 @@ impl Clients {
             if self.is_there(index) {
                 self.answers.conns.update_receive(index, cx);
             }
-        } else if session.stash.is_none() && session.flags.ended && session.reading() == Reading::Tunnel {
-            self.tunnel_client_ended(index, to, cx);
+        } else if session.stash.is_none()
+            && session.flags.ended
+            && matches!(session.reading(), Reading::Tunnel | Reading::Body)
+        {
+            self.input_ended(index, to, cx);
         } else {
             self.parse_stash(index, to, cx);
         }
@@ -444,16 +447,19 @@ impl Clients {
 
     /// Nothing follows what was received: draws the consequences as far as that is parsed.
     pub(super) fn input_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let session = self.conn_mut(index);
+        let session = self.conn(index);
+        // The end of a stream's body waits like what stands before it.
+        let waits = session.stash.is_some() || session.stream.is_some() && self.answers.conns.is_held_back(session);
         match session.reading() {
             Reading::Tunnel => self.tunnel_client_ended(index, to, cx),
             Reading::Linger => self.answers.close_session(index, self.conn(index).orderly_end(&cx.plan.client), cx),
-            Reading::Body if session.stash.is_none() => self.body_ended(index, to, cx),
+            Reading::Body if !waits => self.body_ended(index, to, cx),
             Reading::Body | Reading::Await => {}
             // Of a stream it is only the body that ends.
             _ if session.stream.is_some() => {}
-            // Who says nothing more opens no window either.
-            Reading::Frames => self.answers.close_session(index, ClientEnd::ClientClosed, cx),
+            // Who says nothing more opens no window either. What is on its way still leaves.
+            Reading::Frames if session.has_sent_all() => self.answers.close_session(index, ClientEnd::ClientClosed, cx),
+            Reading::Frames => self.answers.end_http2(index, ClientEnd::ClientClosed, cx),
             Reading::Head | Reading::Closing => {
                 let waits = session.stash.is_some() && !session.may_ask(&cx.plan.client);
                 let session = self.conn_mut(index);

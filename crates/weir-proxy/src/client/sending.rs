@@ -25,8 +25,10 @@ impl Answers {
         let tunnel = session.reading() == Reading::Tunnel;
         let taken = std::mem::take(&mut session.inflight);
         self.records.delivered(index, taken.into(), cx);
-        if !session.codec.is_sent() || session.reading() == Reading::Frames {
+        // Frames are made when there is room: also the last one, which says why a connection ends.
+        if !session.codec.is_sent() || matches!(session.reading(), Reading::Frames | Reading::Closing) {
             self.conns.mark(index);
+            self.conns.arm(index, cx);
         } else if session.codec.is_empty() || session.flags.tunnel_ended {
             self.session_is_idle(index, cx);
         }

@@ -51,8 +51,9 @@ pub(super) struct Streams {
     pub(super) due_us: u64,
     /// When a frame, or what a client says first, began that is not complete.
     begun_us: u64,
-    /// A frame had begun and was not complete when it was last looked at.
+    /// When frames were last read: one had begun and was not complete; the rest was not to be read.
     was_incomplete: bool,
+    was_blocked: bool,
     /// Bytes of answers that wait in streams.
     unsent: usize,
 }
@@ -68,6 +69,7 @@ impl Streams {
             due_us: u64::MAX,
             begun_us: now_us,
             was_incomplete: false,
+            was_blocked: false,
             unsent: 0,
         }
     }
@@ -93,10 +95,12 @@ impl Streams {
         self.mux.blocked().is_some()
     }
 
-    /// Frames were read: the patience with one that is not complete begins when it does.
+    /// Frames were read: the patience with one that is not complete begins when it does, or when the rest of it is read again.
     pub(super) fn note_read(&mut self, now_us: u64) {
-        let is_incomplete = self.mux.is_incomplete_frame();
-        if !std::mem::replace(&mut self.was_incomplete, is_incomplete) && is_incomplete {
+        let (is_incomplete, is_blocked) = (self.mux.is_incomplete_frame(), self.is_blocked());
+        let was_incomplete = std::mem::replace(&mut self.was_incomplete, is_incomplete);
+        let was_blocked = std::mem::replace(&mut self.was_blocked, is_blocked);
+        if is_incomplete && (!was_incomplete || was_blocked) {
             self.begun_us = now_us;
         }
     }
@@ -110,11 +114,11 @@ impl Streams {
 
     /// When the patience with a client ends that has begun a frame, or has nothing under way.
     pub(super) fn patience_end_us(&self, session: &ClientConn, plan: &ClientPlan) -> u64 {
-        if session.flags.sending || self.is_blocked() {
+        if self.is_blocked() {
             u64::MAX
         } else if self.is_late_with_frame() {
             self.begun_us + plan.head_timeout_us
-        } else if self.all.is_empty() {
+        } else if self.all.is_empty() && !session.flags.sending {
             session.since_us + plan.idle_timeout_us
         } else {
             u64::MAX

@@ -9,7 +9,7 @@ use weir_check::{Body, End, Reply, Request};
 use weir_io::sim::Rng;
 
 /// Bodies up to this are held by weir before their request is forwarded.
-const GATHER_BYTES_MAX: usize = 64 * 1024;
+pub const GATHER_BYTES_MAX: usize = 64 * 1024;
 
 /// Most times that servers may see one request, whatever the reasons.
 const ARRIVALS_MAX: usize = 40;
@@ -45,6 +45,12 @@ pub struct Book {
     pub cookies: Vec<String>,
     /// Requests of sessions reach their server and no other.
     pub keeps_sessions: bool,
+    /// The codes of each GOAWAY that clients of HTTP/2 got.
+    pub goaways: Vec<u32>,
+    /// Connections of HTTP/2 that were ended within a frame.
+    pub cut_frames: u64,
+    /// Some of these clients do what they may not.
+    pub has_offenders: bool,
     /// `retry-nonidempotent`: everything may be repeated whose body is held.
     pub repeats_all: bool,
 }
@@ -123,6 +129,8 @@ pub enum Outcome {
     Refused(u16),
     /// The connection ended before, or the client left.
     Cut,
+    /// The client has reset its stream and stays.
+    GivenUp,
 }
 
 /// What an honest server answers; a function of the request alone, so that it may come from any server.

@@ -19,6 +19,7 @@ mod dials;
 mod direct;
 mod forward;
 mod hostile;
+mod http2;
 mod node;
 mod operator;
 mod outage;
@@ -27,6 +28,7 @@ mod run;
 mod scenario;
 mod server;
 mod storm;
+mod streams;
 mod tunnel;
 mod watch;
 

@@ -14,6 +14,7 @@ use weir_io::sim::{Faults, Rng, START_US, Settings};
 
 use super::book::{Asked, Outcome};
 use super::client::{Act, Client, Manners};
+use super::http2::{Ask, Habits, Http2Client};
 use super::run::Run;
 use super::scenario::{Kind, Scenario, listen_address, set_connections};
 use super::server::{LASTING_US, Style};
@@ -114,6 +115,16 @@ fn scenario(seed: u64) -> Scenario {
     scenario
 }
 
+/// Streams of large answers for which their client opens no window.
+fn stalled(run: &Run, number: usize, streams: usize) {
+    let large = |nonce: &String| asked(nonce, 0).expected().body.len() > 200 << 10;
+    let nonces = (0..).map(|n| format!("bb{number:02x}{n:04x}")).filter(large).take(streams);
+    let asks = nonces.map(|nonce| Ask::new(asked(&nonce, 0))).collect();
+    let habits = Habits { window: 1_000, stalls_until_us: START_US + 15 * SECOND, ..Habits::quiet(streams) };
+    let rng = Rng::new(number as u64);
+    run.add(|book| Http2Client::scripted(listen_address(), rng.clone().below(SECOND / 4), book, habits, asks, rng));
+}
+
 /// How many of the victims of a round have no answer.
 fn late(run: &Run, round: u64, may_lose_posts: bool) -> usize {
     let book = run.book.borrow();
@@ -127,6 +138,27 @@ fn late(run: &Run, round: u64, may_lose_posts: bool) -> usize {
 
 fn add(run: &Run, start_us: u64, (acts, asked): (VecDeque<Act>, Vec<Asked>)) {
     run.add(|book| Client::scripted(listen_address(), start_us, book, acts, asked, false));
+}
+
+/// Some ask for something each second, and have it promptly. All that holds connections has begun half a second before.
+fn check_rounds(run: &Run, seed: u64) {
+    for round in 1..=ROUNDS {
+        for number in 0..VICTIMS {
+            add(run, 0, victim(&format!("{round:04x}{number:04x}"), (round + 1) * SECOND));
+        }
+    }
+    run.pass(3 * SECOND / 2 + PROMPT_US, || false);
+    for round in 1..=ROUNDS {
+        if round > 1 {
+            run.pass(SECOND, || false);
+        }
+        let late = late(run, round, seed % KINDS == UNREAD);
+        if late > 0 && std::env::var_os("DBG").is_some() {
+            println!("DBG {late} late in {round}");
+        } else if late > 0 {
+            run.fail(&format!("{late} of round {round} wait for others"));
+        }
+    }
 }
 
 #[test]
@@ -152,26 +184,28 @@ fn nobody_waits_for_the_slowness_of_others() {
             }
             add(&run, rng.below(SECOND / 4), holder);
         }
-        for round in 1..=ROUNDS {
-            for number in 0..VICTIMS {
-                add(&run, 0, victim(&format!("{round:04x}{number:04x}"), (round + 1) * SECOND));
-            }
-        }
-        // All that holds connections has begun by then.
-        run.pass(3 * SECOND / 2 + PROMPT_US, || false);
-        for round in 1..=ROUNDS {
-            if round > 1 {
-                run.pass(SECOND, || false);
-            }
-            let late = late(&run, round, seed % KINDS == UNREAD);
-            if late > 0 {
-                run.fail(&format!("{late} of round {round} wait for others"));
-            }
-        }
+        check_rounds(&run, seed);
         let begun = streams.iter().filter(|nonce| run.book.borrow().entries[*nonce].delivered).count();
         if begun < streams.len() {
             run.fail(&format!("{begun} of {} streams of events have begun", streams.len()));
         }
+        run.pass(LASTING_US, || false);
+        run.finish();
+    });
+}
+
+/// Clients of HTTP/2, each with many streams that stand still.
+#[test]
+fn nobody_waits_for_streams_that_stand_still() {
+    each_seed(seeds_of(14), |seed| {
+        let run = Run::new(scenario(seed).with_http2());
+        // Something is known of the server, by each worker.
+        for number in 0..80 {
+            add(&run, 0, victim(&format!("aaaa{number:03x}0"), number / 8 * 20_000));
+        }
+        run.pass(SECOND / 2, || false);
+        (0..4).for_each(|number| stalled(&run, number, 20));
+        check_rounds(&run, seed);
         run.pass(LASTING_US, || false);
         run.finish();
     });

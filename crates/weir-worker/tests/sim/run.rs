@@ -14,6 +14,7 @@ use weir_proxy::plan::{PipelineMode, Pool, ServerPlan, UpstreamPlan};
 use super::book::{Book, Entry, Outcome, SharedBook, Traffic};
 use super::client::Client;
 use super::dials;
+use super::http2::{Http2Client, MISDIRECTED};
 use super::node::{Fault, Node, nodes};
 use super::operator::Operator;
 use super::scenario::{Kind, Scenario, listen_address, server_address};
@@ -121,8 +122,12 @@ impl Run {
         let spread_us = *rng.pick(&[1, 10_000, 5_000_000]);
         for number in 0..self.scenario.clients {
             let start_us = rng.below(spread_us);
-            let client = Client::random(number, listen_address(), start_us, &self.book, &self.scenario.manners, rng);
-            self.world.actor(client);
+            let Scenario { manners, http2, .. } = &self.scenario;
+            if *http2 > 0 && rng.chance(*http2) {
+                self.world.actor(Http2Client::random(number, listen_address(), start_us, &self.book, manners, rng));
+            } else {
+                self.world.actor(Client::random(number, listen_address(), start_us, &self.book, manners, rng));
+            }
         }
     }
 
@@ -205,6 +210,15 @@ impl Run {
             drop(book);
             self.fail(&format!("promises were broken:\n  {text}"));
         }
+        if book.cut_frames > 0 && self.scenario.kind == Kind::Calm {
+            drop(book);
+            self.fail("a connection was ended in order, but within a frame");
+        }
+        let faults: Vec<u32> = book.goaways.iter().copied().filter(|code| *code != 0).collect();
+        if !(faults.is_empty() || book.has_offenders) {
+            drop(book);
+            self.fail(&format!("GOAWAY with {faults:?} to clients that did nothing wrong"));
+        }
         let upstream = &self.scenario.plan.upstreams[0];
         let most = match upstream.pipeline {
             _ if upstream.pool != Pool::Pipelined => 1,
@@ -247,13 +261,16 @@ impl Run {
     /// Whether this outcome may be, given what went wrong in the run.
     fn is_acceptable(&self, book: &Book, nonce: &str) -> bool {
         let entry = &book.entries[nonce];
+        let upstream = &self.scenario.plan.upstreams[0];
         let repeatable = (entry.asked.is_idempotent() || book.repeats_all) && !entry.asked.is_streamed();
         if self.is_for_want_of_servers(entry) {
             return true;
         }
         match (self.scenario.kind, &entry.outcome) {
             (_, Outcome::Waiting) => false,
-            (_, Outcome::Answered) => true,
+            (_, Outcome::Answered | Outcome::GivenUp) => true,
+            // Connections of one client alone are not for streams.
+            (_, Outcome::Refused(MISDIRECTED)) => self.scenario.http2 > 0 && upstream.pool.is_private(),
             (Kind::Hostile, _) => true,
             // Behind an answer that ends by close it is not known whether it was processed.
             (Kind::Calm, outcome) => *outcome == Outcome::Refused(502) && !repeatable && self.may_end_by_close(),
@@ -322,7 +339,8 @@ impl Run {
     fn check_cuts(&self) {
         let book = self.book.borrow();
         let mut firsts = BTreeMap::new();
-        for (nonce, entry) in book.entries.iter().filter(|(_, entry)| entry.outcome != Outcome::Answered) {
+        let is_missing = |entry: &Entry| !matches!(entry.outcome, Outcome::Answered | Outcome::GivenUp);
+        for (nonce, entry) in book.entries.iter().filter(|(_, entry)| is_missing(entry)) {
             firsts.entry(&nonce[..4]).or_insert(entry);
         }
         let cut = firsts.values().filter(|entry| entry.outcome == Outcome::Cut && !entry.delivered).count() as u64;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_check::upstreams::{Closing, Ending, closings};
 use weir_io::sim::{Faults, Rng, Settings};
 use weir_proxy::placement::balance::Method;
-use weir_proxy::plan::{AllDown, ListenerPlan, PipelineMode, Plan, ServerPlan, Share, UpstreamPlan};
+use weir_proxy::plan::{AllDown, ListenerPlan, PipelineMode, Plan, Protocols, ServerPlan, Share, UpstreamPlan};
 use weir_proxy::request::route::{HostMatch, Route, RouteTable};
 
 use super::client::{ALL, Manners, SAFE};
@@ -49,6 +49,8 @@ pub struct Scenario {
     pub plan: Arc<Plan>,
     pub styles: Vec<Style>,
     pub clients: usize,
+    /// Thousandths of them that speak HTTP/2.
+    pub http2: u32,
     pub manners: Manners,
     /// What an operator does meanwhile.
     pub orders: Vec<Ordered>,
@@ -115,6 +117,7 @@ impl Scenario {
             plan: Arc::new(plan(servers, echo, rng)),
             styles,
             clients: 1 + rng.index(16),
+            http2: 0,
             manners: manners(kind, rng),
             orders: Vec::new(),
         };
@@ -124,10 +127,24 @@ impl Scenario {
         scenario
     }
 
+    /// The same with clients of both versions at one listener, which tells them apart by their first bytes.
+    pub fn with_http2(mut self) -> Scenario {
+        self.http2 = 600;
+        self.plan_mut().listeners[0].protocols = Protocols { http1: true, http2: true };
+        self
+    }
+
+    /// To change it before the run.
+    pub fn plan_mut(&mut self) -> &mut Plan {
+        Arc::get_mut(&mut self.plan).expect("nobody shares it yet")
+    }
+
     fn turn_dials(&mut self, rng: &mut Rng) {
-        let upstream = &mut Arc::get_mut(&mut self.plan).expect("nobody shares it yet").upstreams[0];
+        let pool = &mut Rng::new(self.seed ^ 0xb007);
+        let upstream = &mut self.plan_mut().upstreams[0];
         dials::turn(upstream, rng);
-        dials::turn_pool(upstream, &mut Rng::new(self.seed ^ 0xb007));
+        dials::turn_pool(upstream, pool);
+        let upstream = &self.plan.upstreams[0];
         self.manners.cookies = upstream.sticky.is_some();
         self.manners.keys = upstream.balance != Method::default();
         let judges = upstream.health.is_some() || !upstream.failover.is_empty();
