@@ -23,6 +23,8 @@ FIRST ?= 0
 EXPERIMENT ?= targets
 
 CHAOS_SECONDS ?= 60
+# Most tests wait for sockets and programs more than they compute.
+TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 
 .PHONY: demo test sim bench chaos icount fuzz fmt lint unit licences setup build
 
@@ -37,7 +39,7 @@ test: setup
 	@echo "make test: on 2 cores usually about 20 minutes the first time (7 to compile), 10 later; on a busy machine more" >&2
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(CARGO) test --locked --workspace
+	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --locked --workspace
 	@scripts/licences
 
 sim: setup
