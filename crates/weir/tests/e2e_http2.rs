@@ -276,8 +276,8 @@ fn what_a_client_may_not_do(io: Io) {
         ("PUSH_PROMISE", frame(5, 4, 99, &[0, 0, 0, 2]), 1),
         ("a frame that is too long", frame(DATA, 0, 3, &[0; 16_385]), 6),
         ("a header block that can't be read", frame(1, 5, 99, &[0xff, 0xff, 0xff, 0xff, 0xff]), 9),
-        ("PINGs without end", frame(PING, 0, 0, b"12345678").repeat(20_000), 11),
-        ("SETTINGS without end", settings.repeat(20_000), 11),
+        ("PINGs without end", frame(PING, 0, 0, b"12345678").repeat(2_000), 11),
+        ("SETTINGS without end", settings.repeat(2_000), 11),
     ] {
         let mut client = Http2Client::connect(address, &[]);
         // With requests under way: one that a server works on, and one whose body is missing.
