@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 
 use kit::forward::{allow, start};
 use kit::names::{Kind, NameServer, Reply};
-use kit::{Honest, Io, Nginx, Scratch, Server, Weir, finish, free_port, on_both_drivers, pattern, run};
+use kit::{Honest, Io, Nginx, Scratch, Server, Weir, browse, finish, free_port, on_both_drivers, pattern, run};
 use sha2::Digest as _;
 
 on_both_drivers!(a_browser_loads_a_page, git_clones_and_pushes, apt_downloads);
@@ -144,7 +144,8 @@ fn a_browser_loads_a_page(io: Io) {
     let scene = Scene::new(io, &files, more, None);
     let expected = format!("<p id=\"out\">heron, {IMAGES} images, {sum}, rgb(1, 2, 3)</p>");
     for (scheme, port) in [("http", scene.nginx.address.port()), ("https", scene.tls.port())] {
-        let dom = browse(&scene, &format!("{scheme}://page.test:{port}/"));
+        let proxy = format!("--proxy-server=http://{}", scene.proxy);
+        let dom = browse(&scene.scratch, &[&proxy], &format!("{scheme}://page.test:{port}/"));
         assert!(dom.contains(&expected), "{expected} in {dom}");
     }
     let log = scene.end();
@@ -159,33 +160,6 @@ fn a_browser_loads_a_page(io: Io) {
     }
     assert_eq!((count(&log, "GET page.test 200 "), count(&log, "GET data.test 200 ")), (4 + IMAGES, 1), "{log:?}");
     assert!(count(&log, "CONNECT page.test 200 ") >= 1 && count(&log, "CONNECT data.test 200 ") == 1, "{log:?}");
-}
-
-/// What a browser makes of a page. It reaches nobody but the proxy, and asks nothing for itself.
-fn browse(scene: &Scene, url: &str) -> String {
-    let profile = scene.scratch.path("profile");
-    let output = run(
-        "chromium-headless-shell",
-        &[
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--no-first-run",
-            "--ignore-certificate-errors",
-            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-            &format!("--user-data-dir={}", profile.display()),
-            &format!("--proxy-server=http://{}", scene.proxy),
-            // Its clock stands while something is loaded, so this is how long a page may do nothing.
-            "--virtual-time-budget=20000",
-            "--dump-dom",
-            url,
-        ],
-    );
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// git's own server behind a few lines of Python.

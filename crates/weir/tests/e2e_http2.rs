@@ -1,4 +1,4 @@
-//! Clients that speak HTTP/2, with the real binary: curl and h2load with and without TLS, and a client that is written frame by frame for
+//! Clients that speak HTTP/2, with the real binary: curl and h2load with and without TLS, a browser, node, and a client that is written frame by frame for
 //! what programs don't do. docs/semantics.md.
 
 mod kit;
@@ -8,14 +8,15 @@ use std::net::SocketAddr;
 use kit::http2::{DATA, END_STREAM, Http2Client, PING, RST_STREAM, frame};
 use kit::tls::certificate;
 use kit::{
-    Behaviour, Client, Gone, Honest, Io, Link, Scratch, Server, Weir, app, eventually, free_port, on_both_drivers,
-    pattern, run,
+    Behaviour, Client, Gone, Honest, Io, Link, Scratch, Server, Weir, app, browse, eventually, free_port,
+    on_both_drivers, pattern, run,
 };
 use weir_check::{Body, Request};
 
 on_both_drivers!(
     programs_with_and_without_tls,
     bodies_both_ways,
+    a_browser_and_node,
     a_head_a_tail_and_what_stands_between,
     streams_that_are_given_up_count_until_they_are_answered,
     who_opens_no_window_keeps_nobody_up,
@@ -128,6 +129,64 @@ fn bodies_both_ways(io: Io) {
     for stream in large {
         assert!(client.answer(stream).body == pattern(LARGE), "{stream}");
     }
+    weir.stop();
+    server.finish();
+}
+
+/// What a page does: a large download, an upload, and many small things at once.
+const SCRIPT: &str = "
+async function work() {
+  const large = new Uint8Array(await (await fetch('/large')).arrayBuffer());
+  const sent = await (await fetch('/sum', { method: 'POST', body: large.slice(0, 400000) })).text();
+  const all = await Promise.all([...Array(80).keys()].map(n => fetch('/small?' + n).then(answer => answer.text())));
+  return `${large.reduce((sum, byte) => sum + byte, 0)}, ${sent}, ${all.filter(text => text == '0').length}`;
+}";
+
+/// The same by node's own client: the address comes behind the script.
+const NODE: &str = "
+const client = require('http2').connect(process.argv[1], { rejectUnauthorized: false });
+const fetch = (path, with_ = {}) => new Promise((done, failed) => {
+  const request = client.request({ ':path': path, ':method': with_.method || 'GET' }, { endStream: !with_.body });
+  const parts = [];
+  request.on('data', part => parts.push(part)).on('error', failed);
+  request.on('end', () => { const all = Buffer.concat(parts);
+    done({ text: () => all.toString(), arrayBuffer: () => all }); });
+  if (with_.body) request.end(Buffer.from(with_.body));
+});
+work().then(text => { console.log(text); client.close(); });
+";
+
+/// A page that does all that, and [`Bodies`].
+struct Page;
+
+impl Behaviour for Page {
+    fn on_request(&self, link: &mut Link, request: &Request) -> Result<(), Gone> {
+        if request.target != "/" {
+            return Bodies.on_request(link, request);
+        }
+        let show = "work().then(text => document.getElementById('out').textContent = text)";
+        let page = format!("<!doctype html><p id=\"out\"></p><script>{SCRIPT}\n{show}</script>");
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n", page.len());
+        link.answer(&[head.as_bytes(), page.as_bytes()].concat())
+    }
+}
+
+fn a_browser_and_node(io: Io) {
+    let (server, scratch, address) = (Server::start(Page), Scratch::new(), free());
+    let files = certificate(&scratch, "ec", &["a.test"], 9);
+    let tls = format!("listen \"{address}\" {{ tls {{\n{} }} }}\n", files.row());
+    let weir = Weir::start(io, 2, &format!("{tls}{}", app(&server, 2, "")));
+    let sum: u64 = pattern(LARGE).iter().map(|byte| u64::from(*byte)).sum();
+    let expected = format!("{sum}, 400000, 80");
+    let dom = browse(&scratch, &[], &format!("https://{address}/"));
+    assert!(dom.contains(&format!("<p id=\"out\">{expected}</p>")), "{dom}");
+    let by_browser = total(&weir, "http2_streams");
+    let output = run("node", &["-e", &format!("{SCRIPT}\n{NODE}"), &format!("https://{address}")]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{}", String::from_utf8_lossy(&output.stderr));
+    // The page, and perhaps its icon; none by HTTP/1.1.
+    assert!((83..=84).contains(&by_browser), "{by_browser}");
+    assert_eq!(total(&weir, "http2_streams"), by_browser + 82);
+    assert_eq!(total(&weir, "requests"), by_browser + 82);
     weir.stop();
     server.finish();
 }

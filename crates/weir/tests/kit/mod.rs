@@ -20,7 +20,7 @@ use std::time::Duration;
 
 pub use client::{Client, Ended, timed_get};
 pub use server::{Behaviour, Gone, Honest, Link, Log, Server};
-pub use tools::{Nginx, Scratch, TcpSocket, finish, in_own_network, run, tcp_sockets};
+pub use tools::{Nginx, Scratch, TcpSocket, browse, finish, in_own_network, run, tcp_sockets};
 pub use weir::{Io, Weir, app, free_port};
 
 /// How long any single event may take before the test fails.

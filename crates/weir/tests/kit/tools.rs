@@ -54,6 +54,29 @@ pub fn run(program: &str, arguments: &[&str]) -> Output {
     finish(Command::new(program).args(arguments))
 }
 
+/// What a browser makes of a page. It reaches nobody but this host, and asks nothing for itself.
+pub fn browse(scratch: &Scratch, arguments: &[&str], url: &str) -> String {
+    let profile = format!("--user-data-dir={}", scratch.path("profile").display());
+    let fixed = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+        "--ignore-certificate-errors",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        // Its clock stands while something is loaded, so this is how long a page may do nothing.
+        "--virtual-time-budget=20000",
+        "--dump-dom",
+        &profile,
+    ];
+    let output = run("chromium-headless-shell", &[&fixed, arguments, &[url]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// The same for a command with an environment.
 pub fn finish(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
