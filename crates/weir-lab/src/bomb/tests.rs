@@ -38,6 +38,7 @@ fn class_to(address: SocketAddr, path: &str) -> Class {
         behaviour: Behaviour::Normal,
         sources: None,
         mix: Mix::new(vec![request]).unwrap(),
+        http2: false,
         depth: 1,
         close_every: None,
         drip: None,

@@ -103,6 +103,7 @@ fn plan(address: SocketAddr, path: &str, io: IoChoice, tls: Option<Caller>) -> P
         behaviour: Behaviour::Normal,
         sources: None,
         mix: Mix::new(vec![request]).unwrap(),
+        http2: false,
         depth: 1,
         close_every: None,
         drip: None,

@@ -100,6 +100,7 @@ fn caller(address: SocketAddr) -> io::Result<Caller> {
         suite: Some(SUITE.to_owned()),
         group: Some(GROUP.to_owned()),
         resume: false,
+        http2: false,
     };
     let caller = Client::new(&wishes).and_then(|client| Caller::new(&client, &address.ip().to_string()));
     caller.map_err(io::Error::other)
