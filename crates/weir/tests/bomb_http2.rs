@@ -171,7 +171,7 @@ fn an_nginx_that_leaves_is_left(io: Io) {
         let many = ["-c", "2", "--streams", "10", "-n", "400", "--json", "--same-body", &url];
         let many = total(&bomb(io, &[&many[..], tls].concat()));
         let of = |word: &str| many["requests"][word].as_u64().unwrap_or(0);
-        assert_eq!(of("answered") + of("closed"), 400, "{many}");
+        assert_eq!(of("answered") + of("not_taken"), 400, "{many}");
         assert!(of("answered") >= 300 && many["goaways"]["no-error"].as_u64() >= Some(6), "{many}");
     }
 }
@@ -232,7 +232,7 @@ fn resets_and_goaways_are_told_by_word(io: Io) {
     let url = format!("http://{address}/");
     let told = bomb(io, &["-c", "1", "-n", "12", "--json", &url]);
     let total = total(&told);
-    let requests = json!({ "answered": 2, "not_http": 2, "reset": 4, "truncated": 2, "closed": 2 });
+    let requests = json!({ "answered": 2, "not_http": 2, "reset": 4, "truncated": 2, "not_taken": 2 });
     assert_eq!(total["requests"], requests, "{total}");
     assert_eq!(total["resets"], json!({ "refused-stream": 2, "enhance-your-calm": 2, "internal-error": 2 }), "{total}");
     assert_eq!(total["goaways"], json!({ "enhance-your-calm": 2 }), "{total}");

@@ -54,8 +54,10 @@ pub enum Outcome {
     NotHttp,
     /// The connection, or with HTTP/2 the stream, was reset before the first byte of an answer.
     Reset,
-    /// Closed in order before the first byte of an answer, or not taken any more (GOAWAY).
+    /// Closed in order before the first byte of an answer.
     Closed,
+    /// Not taken by a server that leaves a connection of HTTP/2 (GOAWAY): whoever has asked may ask again (RFC 9113 §8.7).
+    NotTaken,
     /// No complete answer within the time-out.
     TimedOut,
     /// Still without a complete answer at the end of the run.
@@ -95,13 +97,14 @@ pub(crate) const CONNECTS: &[Row<Connect>; 8] = &[
     (Connect::Unfinished, "unfinished", "unfinished at the end"),
 ];
 
-pub(crate) const OUTCOMES: &[Row<Outcome>; 10] = &[
+pub(crate) const OUTCOMES: &[Row<Outcome>; 11] = &[
     (Outcome::Answered, "answered", "answered"),
     (Outcome::WrongBody, "wrong_body", "answered with a wrong body"),
     (Outcome::Truncated, "truncated", "truncated"),
     (Outcome::NotHttp, "not_http", "not HTTP"),
     (Outcome::Reset, "reset", "reset without an answer"),
     (Outcome::Closed, "closed", "closed without an answer"),
+    (Outcome::NotTaken, "not_taken", "not taken by a server that leaves"),
     (Outcome::TimedOut, "timed_out", "timed out"),
     (Outcome::Unfinished, "unfinished", "unfinished at the end"),
     (Outcome::Unsent, "unsent", "could not be sent when due"),

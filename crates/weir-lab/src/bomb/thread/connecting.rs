@@ -213,7 +213,7 @@ impl<D: Driver> Generator<'_, D> {
         if asked.due_us >= counted_us {
             let slice = &mut self.share(index).slice;
             slice.counts.outcome(outcome);
-            if expected || outcome != Outcome::Unfinished {
+            if outcome != Outcome::NotTaken && (expected || outcome != Outcome::Unfinished) {
                 slice.fail(now_us - counted_us);
             }
             if outcome.blocks() {

@@ -46,7 +46,7 @@ impl<D: Driver> Generator<'_, D> {
                         self.share(index).slice.counts.goaway(code);
                     }
                     while let Some(asked) = self.connections[index as usize].asked.pop_back_if(|it| it.stream > last) {
-                        self.fail(index, &asked, Outcome::Closed);
+                        self.fail(index, &asked, Outcome::NotTaken);
                     }
                 }
                 Heard::NotHttp => return self.broken(index, Outcome::NotHttp, Outcome::Closed, End::Busy),
