@@ -33,13 +33,15 @@ const SPARKS: u32 = 20;
 #[command(after_help = "\
 A rate is REQUESTS_PER_SECOND, a ramp 100..1000/30s, or steps 100/10s,500/10s,1000.
 
-A class of clients is NAME: key=value, key=value with the keys connections, rate (or closed; steps are joined
-by +), arrivals, behave, source, to (ADDRESS:PORT in place of the URL's), path, method, body, preset, pipeline,
-streams, close-every, pieces. What it does not say it takes from the other options. It behaves normal, connect-flood, hold, slow-head, slow-body,
-slow-reader, malformed, oversized or stalled.
+A class of clients is NAME: key=value, key=value with the keys connections, rate (or closed;
+steps are joined by +), arrivals, behave, source, to (ADDRESS:PORT in place of the URL's), path,
+method, body, preset, pipeline (or streams, with --http2), close-every, pieces. What it does not
+say it takes from the other options. It behaves normal, connect-flood, hold, slow-head,
+slow-body, slow-reader, malformed, oversized or stalled.
 
---http2 counts resets of streams and GOAWAYs of connections besides, by why. Bodies are taken as fast as they come; stalled clients let none
-come. A server that does not choose HTTP/2 is told as such, and asked again.
+--http2 counts resets of streams and GOAWAYs of connections besides, by why. Bodies are taken as
+fast as they come, but by stalled clients, who let none come. A server that does not choose
+HTTP/2 is told as such, and asked again.
 
 https:// counts handshakes: full, resumed with --tls-resume, and those that failed by why. Certificates have to be right
 unless --insecure says otherwise.

@@ -288,6 +288,9 @@ impl Class {
                 self.mix = self.with_spelling(Spelling { fields, ..Spelling::default() })?;
             }
         }
+        if self.http2 && self.mix.requests().iter().any(|request| request.http2.is_none()) {
+            return Err("its requests are spelled for HTTP/1.1 alone".to_owned());
+        }
         if self.drip.is_some() && self.depth > 1 {
             return Err("pieces and pipeline don't go together".to_owned());
         }

@@ -22,7 +22,7 @@ const OF_A_CONNECTION: [&str; 5] = ["Connection", "Proxy-Connection", "Keep-Aliv
 
 /// A request in the form of HTTP/2.
 #[derive(Debug)]
-pub struct Spelled {
+pub(crate) struct Spelled {
     /// The header block.
     block: Vec<u8>,
     /// The path, and where the number of the request belongs in it: such a block is made for each.

@@ -81,7 +81,7 @@ pub struct Request {
     /// How often it is drawn, compared with the others.
     pub weight: u32,
     /// Its form in HTTP/2, where that is spoken.
-    pub http2: Option<Arc<Spelled>>,
+    pub(crate) http2: Option<Arc<Spelled>>,
 }
 
 /// What a class of clients sends: one request, or several drawn by weight.
