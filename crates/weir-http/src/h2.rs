@@ -1,6 +1,8 @@
-//! The server's side of HTTP/2 (RFC 9113) without sockets and clocks: frames, HPACK (RFC 7541), heads, windows, priorities (RFC 9218), budgets.
+//! HTTP/2 (RFC 9113) without sockets and clocks: frames, HPACK (RFC 7541), heads, windows, priorities (RFC 9218), budgets.
 //!
-//! One connection is a [`Mux`]. It reads what was received and says what has come ([`Mux::read`], one [`Event`] a call), takes answers in
+//! A connection of a server is a [`Mux`], one of a client ([`client`]) a [`Client`](client::Client), which is made for generators of requests.
+//!
+//! A [`Mux`] reads what was received and says what has come ([`Mux::read`], one [`Event`] a call), takes answers in
 //! parts ([`Mux::reply_head`], [`Mux::reply_data`], [`Mux::end`]), and writes frames when there is room ([`Mux::write_out`]). Requests come
 //! in the form in which [`parse_request`](crate::parse_request) gives them, so that one judgement is enough for both versions. Bodies of
 //! answers stay with the caller: the machine counts their bytes and asks for them, frame by frame ([`Outgoing`]).
@@ -8,6 +10,7 @@
 //! Bounds: everything that a client can make it keep is limited by [`Limits`] or by a constant beside the code that enforces it.
 
 mod budget;
+pub mod client;
 mod error;
 mod event;
 pub mod frame;

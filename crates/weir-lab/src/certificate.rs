@@ -81,14 +81,14 @@ impl Certificate {
         Certificate::make(kind, &names)
     }
 
-    /// What the clients of a listener get that has this certificate: TLS 1.2 and 1.3, and tickets.
+    /// What the clients of a listener get that has this certificate: TLS 1.2 and 1.3, tickets, and HTTP/2 beside HTTP/1.1 if `http2`.
     ///
     /// # Errors
     /// The library takes no such configuration.
-    pub fn terms(&self) -> Result<Arc<Terms>, String> {
+    pub fn terms(&self, http2: bool) -> Result<Arc<Terms>, String> {
         let (certificate, key) = (self.certificate.as_bytes(), self.key.as_bytes());
         let pair = Pair::of_texts("the certificate made on the spot", certificate, key, &provider());
-        terms(pair.map_err(|bad| bad.to_string())?)
+        terms(pair.map_err(|bad| bad.to_string())?, http2)
     }
 }
 
@@ -97,11 +97,11 @@ impl Certificate {
 /// # Errors
 /// They can't be read, or are something else; the key does not fit.
 pub fn terms_of_files(files: &Files) -> Result<Arc<Terms>, String> {
-    terms(Pair::read(files, &provider()).map_err(|bad| bad.to_string())?)
+    terms(Pair::read(files, &provider()).map_err(|bad| bad.to_string())?, false)
 }
 
-fn terms(pair: Pair) -> Result<Arc<Terms>, String> {
-    let wanted = Wanted::of(pair.files.clone());
+fn terms(pair: Pair, http2: bool) -> Result<Arc<Terms>, String> {
+    let wanted = Wanted { http2, ..Wanted::of(pair.files.clone()) };
     Terms::new(wanted, Materials::of(&[pair]), provider()).map(Arc::new).map_err(|bad| bad.to_string())
 }
 
@@ -133,7 +133,7 @@ mod tests {
             assert_eq!(pair.names.len(), 1, "an address is no name: {:?}", pair.names);
             assert_eq!(&*pair.names[0], "a.test");
             assert_eq!(pair.out_of_time(1_800_000_000), None);
-            made.terms().unwrap();
+            made.terms(true).unwrap();
         }
         assert!(Certificate::make(KeyKind::EcdsaP256, &["ä".to_owned()]).unwrap_err().contains("can't be made"));
     }

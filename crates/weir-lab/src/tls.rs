@@ -1,7 +1,7 @@
 //! How the tools of the laboratory speak TLS as clients: whom they trust, what they offer, and whether they resume sessions.
 //!
 //! Called by `weir bomb` and `weir probe` before anything is sent, and by the threads of the generator for each connection. A client
-//! offers `http/1.1` (RFC 7301), and the name of the URL when it is no address (RFC 6066 §3). Bound: [`TICKETS_MAX`] sessions kept.
+//! offers `http/1.1`, or `h2` alone (RFC 7301), and the name of the URL when it is no address (RFC 6066 §3). Bound: [`TICKETS_MAX`] sessions kept.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -44,12 +44,14 @@ pub struct Wishes {
     pub group: Option<String>,
     /// Sessions are resumed where the server has given a ticket.
     pub resume: bool,
+    /// HTTP/2 is all that is offered; else HTTP/1.1 is.
+    pub http2: bool,
 }
 
 impl Default for Wishes {
     /// Everything that there is, from whom the system trusts.
     fn default() -> Wishes {
-        Wishes { trust: Trust::System, version: None, suite: None, group: None, resume: false }
+        Wishes { trust: Trust::System, version: None, suite: None, group: None, resume: false, http2: false }
     }
 }
 
@@ -103,7 +105,7 @@ impl Client {
             _ => bad.to_string(),
         })?;
         let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![if wishes.http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
         config.resumption = Resumption::disabled();
         // The first random bytes of a process take tens of milliseconds, which no handshake shall be charged with.
         let mut first = [0; 1];

@@ -33,10 +33,15 @@ const SPARKS: u32 = 20;
 #[command(after_help = "\
 A rate is REQUESTS_PER_SECOND, a ramp 100..1000/30s, or steps 100/10s,500/10s,1000.
 
-A class of clients is NAME: key=value, key=value with the keys connections, rate (or closed; steps are joined
-by +), arrivals, behave, source, to (ADDRESS:PORT in place of the URL's), path, method, body, preset, pipeline,
-close-every, pieces. What it does not say it takes from the other options. It behaves normal, connect-flood, hold, slow-head, slow-body, slow-reader,
-malformed or oversized.
+A class of clients is NAME: key=value, key=value with the keys connections, rate (or closed;
+steps are joined by +), arrivals, behave, source, to (ADDRESS:PORT in place of the URL's), path,
+method, body, preset, pipeline (or streams, with --http2), close-every, pieces. What it does not
+say it takes from the other options. It behaves normal, connect-flood, hold, slow-head,
+slow-body, slow-reader, malformed, oversized or stalled.
+
+--http2 counts resets of streams and GOAWAYs of connections besides, by why. Bodies are taken as
+fast as they come, but by stalled clients, who let none come. A server that does not choose
+HTTP/2 is told as such, and asked again.
 
 https:// counts handshakes: full, resumed with --tls-resume, and those that failed by why. Certificates have to be right
 unless --insecure says otherwise.
@@ -52,6 +57,7 @@ blocked, failed or answered judges that), 2 wrong usage.
 Example:
   weir bomb -c 64 -d 10s http://127.0.0.1:8080/
   weir bomb --insecure --close-every 1 -c 64 -d 10s https://127.0.0.1:8443/
+  weir bomb --http2 --streams 10 --insecure -c 64 -d 10s https://127.0.0.1:8443/
   weir bomb -c 100 -R 5000 --arrivals poisson --fail-if 'p99>20ms' http://127.0.0.1:8080/
   weir bomb -d 30s --class 'users: connections=90, rate=900, source=127.0.2.0/24' \\
     --class 'attackers: connections=10, source=127.0.3.0/28' --fail-if 'attackers: blocked<99%' \\
@@ -103,12 +109,8 @@ pub(crate) struct BombArgs {
     /// "weight": 3}
     #[arg(long, value_name = "FILE", conflicts_with_all = ["weight", "method", "header", "body"])]
     requests_file: Option<PathBuf>,
-    /// Requests that may be unanswered on a connection
-    #[arg(long, value_name = "DEPTH", default_value = "1", value_parser = bomb::depth)]
-    pipeline: u32,
-    /// Requests after which a connection is closed [default: never]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    close_every: Option<u32>,
+    #[command(flatten)]
+    use_of: UseArgs,
     /// Send requests in pieces of so many bytes each so often
     #[arg(long, value_name = "BYTES/DURATION", value_parser = Drip::parse)]
     pieces: Option<Drip>,
@@ -149,6 +151,37 @@ pub(crate) struct BombArgs {
     /// Go on although the target is neither this machine nor in a private range
     #[arg(long)]
     yes: bool,
+}
+
+/// How requests go over a connection.
+#[derive(Args, Debug)]
+struct UseArgs {
+    /// Ask by HTTP/2: as TLS agrees with https, else by prior knowledge [default: HTTP/1.1]
+    #[arg(long)]
+    http2: bool,
+    /// With --http2: requests that may be unanswered on a connection, each a stream [default: 1]
+    #[arg(long, value_name = "N", value_parser = bomb::depth)]
+    streams: Option<u32>,
+    /// With HTTP/1.1: requests that may be unanswered on a connection [default: 1]
+    #[arg(long, value_name = "DEPTH", value_parser = bomb::depth)]
+    pipeline: Option<u32>,
+    /// Requests after which a connection is closed [default: never]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    close_every: Option<u32>,
+}
+
+impl UseArgs {
+    /// Requests that may be unanswered on a connection.
+    ///
+    /// # Errors
+    /// What is said for the other version of HTTP.
+    fn depth(&self) -> Result<u32, String> {
+        match (self.http2, self.pipeline, self.streams) {
+            (true, Some(_), _) => Err(format!("--pipeline: {}", bomb::PIPELINE)),
+            (false, _, Some(_)) => Err(format!("--streams: {}", bomb::STREAMS)),
+            (_, depth, None) | (_, None, depth) => Ok(depth.unwrap_or(1)),
+        }
+    }
 }
 
 /// Where results go besides the terminal, and how they look there.
@@ -365,6 +398,7 @@ impl BombArgs {
             body: self.body.clone().map(|content| content.0).unwrap_or_default(),
             preset: self.preset,
             absolute: self.proxy.is_some(),
+            http2: self.use_of.http2.then(|| bomb::scheme(target.is_tls)),
         };
         let mix = self.mix(&targets, &spelling)?;
         if let Some(proxy) = self.proxy {
@@ -379,8 +413,9 @@ impl BombArgs {
             behaviour: Behaviour::Normal,
             sources: self.source,
             mix,
-            depth: self.pipeline,
-            close_every: self.close_every,
+            http2: self.use_of.http2,
+            depth: self.use_of.depth()?,
+            close_every: self.use_of.close_every,
             drip: self.pieces,
             tls,
         };
@@ -425,7 +460,10 @@ impl BombArgs {
         if is_tls && self.proxy.is_some() {
             return Err("https:// through a proxy takes a tunnel, which --proxy doesn't make".to_owned());
         }
-        let client = self.tls.client(is_tls)?;
+        if self.use_of.http2 && self.proxy.is_some() {
+            return Err("forward proxies are asked by HTTP/1.1: leave out --http2, or --proxy".to_owned());
+        }
+        let client = self.tls.client(is_tls, self.use_of.http2)?;
         client.map(|client| Caller::new(&client, &targets[0].name)).transpose()
     }
 
@@ -433,7 +471,7 @@ impl BombArgs {
         if let Some(path) = &self.requests_file {
             let wrong = |why: String| format!("{}: {why}", path.display());
             let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-            return Mix::parse(&text, &targets[0].host, self.preset, self.proxy.is_some()).map_err(wrong);
+            return Mix::parse(&text, &targets[0].host, spelling).map_err(wrong);
         }
         let requests = targets.iter().enumerate().map(|(at, target)| {
             let weight = self.weight.get(at).copied().unwrap_or(1);

@@ -33,7 +33,8 @@ const DRAIN_MAX: Duration = Duration::from_secs(2);
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
-  weir demo --listen 127.0.0.1:8081 --seconds 10")]
+  weir demo --listen 127.0.0.1:8081 --seconds 10
+  weir demo --tls")]
 pub(crate) struct DemoArgs {
     /// Address to accept clients on
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
@@ -44,7 +45,7 @@ pub(crate) struct DemoArgs {
     /// How to talk to the kernel
     #[arg(long, value_enum, value_name = "DRIVER", default_value = "auto")]
     io: Io,
-    /// Clients speak TLS, with a certificate made on the spot
+    /// Clients speak TLS, with a certificate made on the spot, and HTTP/2 if they can
     #[arg(long)]
     tls: bool,
 }
@@ -72,8 +73,9 @@ pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
     let status = if admin.is_some() { "  status  weir status --watch\n" } else { "" };
     let address = proxy.addresses().first().copied().unwrap_or(arguments.listen);
     // The certificate is its own: nobody knows it.
-    let (scheme, unchecked) = if arguments.tls { ("https", "-k ") } else { ("http", "") };
-    let bomb = if arguments.tls { "weir bomb --insecure -c64 -d10s" } else { "wrk -t2 -c64 -d10s" };
+    let (scheme, unchecked) = if arguments.tls { ("https", "-k --http2 ") } else { ("http", "") };
+    let bomb =
+        if arguments.tls { "weir bomb --insecure --http2 --streams 10 -c64 -d10s" } else { "wrk -t2 -c64 -d10s" };
     terminal::print(&format!(
         "weir demo: a test origin on {}, and weir in front of it on {address}
 weir demo: {probe}; {workers} workers
@@ -132,7 +134,7 @@ fn start(
 
 /// A certificate of its own for the one listener.
 fn sealing(listen: SocketAddr) -> Result<Sealing, Failure> {
-    let made = Certificate::local(KeyKind::EcdsaP256, listen.ip()).and_then(|certificate| certificate.terms());
+    let made = Certificate::local(KeyKind::EcdsaP256, listen.ip()).and_then(|certificate| certificate.terms(true));
     let seal = made.map_err(|why| Failure::Running(format!("weir demo: {why}\n")))?;
     Ok(Sealing { seal, handshake_timeout_us: HANDSHAKE_US })
 }

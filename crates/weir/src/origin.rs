@@ -64,7 +64,7 @@ fn seal(arguments: &OriginArgs) -> Result<Option<Arc<dyn Seal>>, String> {
             let key = arguments.key.as_ref().unwrap_or(certificate);
             terms_of_files(&Files { certificate: certificate.clone(), key: key.clone() })?
         }
-        None => Certificate::local(KeyKind::EcdsaP256, arguments.listen.ip())?.terms()?,
+        None => Certificate::local(KeyKind::EcdsaP256, arguments.listen.ip())?.terms(false)?,
     };
     Ok(Some(terms))
 }

@@ -118,7 +118,7 @@ fn options(arguments: ProbeArgs) -> Result<ProbeOptions, Failure> {
             (Place::Tcp(address), url)
         }
     };
-    let client = arguments.tls.client(url.is_tls).map_err(usage)?;
+    let client = arguments.tls.client(url.is_tls, false).map_err(usage)?;
     let tls = client.map(|client| Caller::new(&client, &url.name)).transpose().map_err(usage)?;
     Ok(ProbeOptions {
         place,

@@ -38,11 +38,11 @@ enum TlsVersion {
 }
 
 impl TlsArgs {
-    /// What they mean for a server that speaks TLS, or doesn't.
+    /// What they mean for a server that speaks TLS, or doesn't; `http2` is offered, or HTTP/1.1.
     ///
     /// # Errors
     /// What can't be had, or is said for nothing; in one line.
-    pub(crate) fn client(&self, is_tls: bool) -> Result<Option<Client>, String> {
+    pub(crate) fn client(&self, is_tls: bool, http2: bool) -> Result<Option<Client>, String> {
         if !is_tls {
             return self.first_given().map_or(Ok(None), |name| Err(format!("{name} is for URLs with https://")));
         }
@@ -56,7 +56,7 @@ impl TlsArgs {
             TlsVersion::Tls13 => Version::Tls13,
         });
         let (suite, group) = (self.tls_suite.clone(), self.tls_group.clone());
-        Client::new(&Wishes { trust, version, suite, group, resume: self.tls_resume }).map(Some)
+        Client::new(&Wishes { trust, version, suite, group, resume: self.tls_resume, http2 }).map(Some)
     }
 
     fn first_given(&self) -> Option<&'static str> {

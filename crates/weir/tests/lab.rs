@@ -276,6 +276,39 @@ fn a_tunnel_is_filled_both_ways_and_idle_ones_are_weighed() {
 }
 
 #[test]
+fn all_are_asked_by_http_2_and_who_stalls_is_seen_beside_honest_clients() {
+    if !can_bench() {
+        return;
+    }
+    let contenders = match is_installed("haproxy") {
+        true => "--contender=nginx,haproxy,weir,weir-http1,weir-alone",
+        false => "--contender=nginx,weir,weir-http1,weir-alone",
+    };
+    let words = ["--only=tls-64x10,h2c-64x10,idle-http2,stalled", contenders, "--quick", "--rounds=1", "--seconds=1"];
+    let (printed, records) = run_bench("http2", &words);
+    assert!(printed.contains("| TLS library |") && printed.contains("| CPU / HTTP/1.1 |"), "{printed}");
+    assert!(printed.contains("| p99 / alone |") && printed.contains("resident memory at its highest, MB"), "{printed}");
+    assert!(printed.contains("against HTTP/1.1 on 64 connections | ≤ 1.15 | "), "{printed}");
+    // Who does not speak it, or ends a connection, would have errors.
+    assert!(
+        records.len() >= 7 && records.iter().all(|record| record["errors"] == serde_json::json!({})),
+        "{records:?}"
+    );
+    for record in &records {
+        let requests = record["requests"].as_u64().unwrap();
+        assert!(requests > 0, "{record}");
+        match record["cell"].as_str() {
+            // Its header table alone has 4 KiB.
+            Some("idle-http2") => assert!(record["bytes_per_connection"].as_f64().unwrap() > 4000.0, "{record}"),
+            Some("stalled") if record["contender"] == "weir-alone" => assert!(record["stalled"].is_null(), "{record}"),
+            Some("stalled") => assert!(record["stalled"]["open"].as_u64().unwrap() > 0, "{record}"),
+            Some("tls-64x10") => assert!(record["handshakes"].is_object(), "{record}"),
+            _ => assert!(record["handshakes"].is_null(), "{record}"),
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_said_before_anything_starts() {
     let cases: &[(&[&str], &str)] = &[
         (&["proxyng"], "did you mean `proxying`?"),

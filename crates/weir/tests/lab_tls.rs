@@ -159,13 +159,16 @@ fn the_demo_serves_over_tls() {
     for io in DRIVERS {
         let mut child = weir(&["demo", "--tls", "--listen", "127.0.0.1:0", "--io", io]).spawn().expect("the binary");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
-        let line = lines.find(|line| line.contains("curl -k -i https://")).expect("it says how to ask it");
+        let line = lines.find(|line| line.contains("curl -k --http2 -i https://")).expect("it says how to ask it");
         let address = line.rsplit("https://").next().and_then(|rest| rest.trim_end_matches('/').parse().ok());
         let demo = Server { child, address: address.expect("an address") };
         let probed = run(&["probe", &demo.url(), "--insecure", "--json", "-n", "4", "--pause", "0"]);
         assert_eq!(last_json(&probed)["answered"], 4, "{}", text(&probed.stderr));
+        let words = ["bomb", "--http2", "--streams", "3", "-k", "--json", "-c", "2", "-n", "6", "--io", io];
+        let asked = last_json(&run(&[&words[..], &[&demo.url()]].concat()));
+        assert_eq!(asked["total"]["requests"], serde_json::json!({ "answered": 6 }), "{asked}");
         kill_process(Pid::from_child(&demo.child), Signal::INT).expect("it runs");
-        assert!(lines.any(|line| line == "weir demo: 4 requests served"));
+        assert!(lines.any(|line| line == "weir demo: 10 requests served"));
     }
 }
 

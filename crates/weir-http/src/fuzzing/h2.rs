@@ -1,7 +1,10 @@
-//! Connections of HTTP/2 and header blocks: what comes of the bytes of a client is the same however they are cut, and what leaves is frames
-//! within windows.
+//! Connections of HTTP/2 and header blocks: what comes of the bytes of a client, or of a server, is the same however they are cut, and what
+//! leaves is frames within windows.
+
+use std::sync::Arc;
 
 use super::cuts;
+use crate::h2::client::{self, Client, Windows};
 use crate::h2::frame::{self, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, Kind};
 use crate::h2::hpack::{Decoder, encode};
 use crate::h2::{Additions, Blocked, Event, Heads, Limits, Mux, Outgoing, PREFACE, Turn};
@@ -242,6 +245,126 @@ pub fn blocks(data: &[u8]) {
         assert_eq!(found, list);
         assert_eq!(again.memory(), 0);
     }
+}
+
+/// What a client was told, pieces of a body put together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Heard {
+    /// Stream, status, whether no body follows.
+    Head(u32, u16, bool),
+    Data(u32, Vec<u8>, bool),
+    /// Stream, code, by the server.
+    Reset(u32, u32, bool),
+    Leaving(u32, u32),
+    Failed(u32, &'static str),
+}
+
+/// A server's side of a connection: whole, byte by byte and in two pieces it comes to the same for a client with three requests under way, in
+/// events and in frames.
+pub fn answers(data: &[u8]) {
+    for windows in [Windows::OPEN, Windows { stream: 50, connection: 65_535, gives_back: true }, Windows::SHUT] {
+        let run = |pieces: &[&[u8]]| {
+            let mut client = Client::new(windows);
+            let (none, content): (Arc<[u8]>, Arc<[u8]>) = ([].into(), [b'x'; 70_000].into());
+            for (content, is_head) in [(&none, false), (&none, true), (&content, false)] {
+                client.open(&client::Request { block: b"\x82\x86\x84\x41\x01a", content, is_head });
+            }
+            let mut heard = Vec::new();
+            pieces.iter().all(|piece| hear(&mut client, piece, &mut heard));
+            let mut out = Vec::new();
+            while client.wants_write() {
+                out.extend(client.take_out());
+            }
+            (heard, out)
+        };
+        let whole = run(&[data]);
+        check_frames(&whole.1[PREFACE.len()..]);
+        assert_eq!(run(&data.chunks(1).collect::<Vec<_>>()), whole, "byte by byte");
+        for cut in cuts(data.len()).step_by(16) {
+            assert_eq!(run(&[&data[..cut], &data[cut..]]), whole, "cut at {cut}");
+        }
+    }
+}
+
+/// Feeds one piece to its end. False: the connection has failed.
+fn hear(client: &mut Client, piece: &[u8], heard: &mut Vec<Heard>) -> bool {
+    let mut at = 0;
+    loop {
+        let told = match client.read(piece, &mut at) {
+            Ok(None) => {
+                assert_eq!(at, piece.len());
+                return true;
+            }
+            Ok(Some(client::Event::Head { stream, status, end })) => Heard::Head(stream, status, end),
+            Ok(Some(client::Event::Data { stream, bytes, end })) => match heard.last_mut() {
+                Some(Heard::Data(of, before, ended @ false)) if *of == stream => {
+                    before.extend_from_slice(bytes);
+                    *ended = end;
+                    continue;
+                }
+                _ => Heard::Data(stream, bytes.to_vec(), end),
+            },
+            Ok(Some(client::Event::Reset { stream, code, by_server })) => {
+                Heard::Reset(stream, code.number(), by_server)
+            }
+            Ok(Some(client::Event::Leaving { last, code })) => Heard::Leaving(last, code.number()),
+            Err(failure) => {
+                assert_eq!(client.room(), 0);
+                heard.push(Heard::Failed(failure.code.number(), failure.why));
+                return false;
+            }
+        };
+        heard.push(told);
+    }
+}
+
+/// Seeds of [`answers`]: ordinary ones, and odd ones.
+pub fn answer_seeds() -> Vec<Vec<u8>> {
+    let put = |kind, flags, stream, payload: &[u8]| {
+        let head = FrameHead { length: payload.len() as u32, kind, flags, stream };
+        [&head.bytes(), payload].concat()
+    };
+    let settings = put(Kind::Settings, 0, 0, &[]);
+    let large = put(Kind::Settings, 0, 0, &[0, 4, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2]);
+    let ok = |stream, flags, more: &[u8]| put(Kind::Headers, flags, stream, &[b"\x88", more].concat());
+    let frames: Vec<Vec<Vec<u8>>> = vec![
+        vec![
+            settings.clone(),
+            ok(1, 4, b""),
+            put(Kind::Data, 0, 1, b"abc"),
+            put(Kind::Data, 9, 1, b"\x01de\0"),
+            ok(3, 5, b"\x0f\x0d\x015"),
+        ],
+        vec![large, put(Kind::WindowUpdate, 0, 0, &[0, 1, 0, 0]), put(Kind::Ping, 0, 0, b"12345678"), ok(5, 5, b"")],
+        vec![
+            settings.clone(),
+            put(Kind::Headers, 4, 1, b"\x08\x03103"),
+            ok(1, 4, b"\x0f\x0d\x013"),
+            put(Kind::Data, 0, 1, b"abc"),
+            put(Kind::Headers, 5, 1, b"\x40\x01x\x01y"),
+        ],
+        vec![
+            settings.clone(),
+            put(Kind::Headers, 0, 1, b"\x88"),
+            put(Kind::Continuation, 4, 1, b"\x40\x01n\x01v"),
+            put(Kind::Data, 1, 1, &[b'a'; 49]),
+        ],
+        vec![
+            settings.clone(),
+            ok(1, 4, b""),
+            put(Kind::RstStream, 0, 1, &[0, 0, 0, 7]),
+            put(Kind::Goaway, 0, 0, &[0, 0, 0, 3, 0, 0, 0, 0]),
+            ok(3, 0x2d, b""),
+        ],
+        vec![
+            settings,
+            ok(1, 4, b""),
+            put(Kind::Data, 0, 1, &[b'a'; 40]),
+            put(Kind::Data, 0, 1, &[b'a'; 40]),
+            put(Kind::PushPromise, 4, 1, &[0, 0, 0, 2]),
+        ],
+    ];
+    frames.into_iter().map(|frames| frames.concat()).collect()
 }
 
 /// Seeds of [`blocks`]: literals that are kept and not, coded and not, references, size updates.

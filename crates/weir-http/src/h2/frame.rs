@@ -135,7 +135,7 @@ impl FrameHead {
             Kind::RstStream => (on_stream, self.length == 4),
             Kind::Settings if self.has(ACK) => (!on_stream, self.length == 0),
             Kind::Settings => (!on_stream, self.length.is_multiple_of(6)),
-            Kind::PushPromise => return fault(protocol, "a client can't push"),
+            Kind::PushPromise => return fault(protocol, "a push, which clients can't and servers may not"),
             Kind::Ping => (!on_stream, self.length == 8),
             Kind::Goaway => (!on_stream, self.length >= 8),
             Kind::WindowUpdate => (true, self.length == 4),

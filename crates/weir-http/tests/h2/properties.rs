@@ -25,6 +25,15 @@ fn smoke_connections() {
 }
 
 #[test]
+fn smoke_answers() {
+    let (mut mutator, seeds) = (Mutator::new(6), h2::answer_seeds());
+    seeds.iter().for_each(|seed| h2::answers(seed));
+    for _ in 0..1_500 {
+        h2::answers(&mutator.next(&seeds));
+    }
+}
+
+#[test]
 fn smoke_blocks() {
     let (mut mutator, seeds) = (Mutator::new(5), h2::block_seeds());
     for _ in 0..50_000 {
@@ -75,6 +84,7 @@ proptest! {
     #[test]
     fn any_bytes(data in vec(any::<u8>(), 0..200)) {
         h2::connection(&data);
+        h2::answers(&data);
         h2::blocks(&data);
     }
 

@@ -18,6 +18,10 @@ const CONNECTIONS_MAX: u32 = 1_000_000;
 const DEPTH_MAX: u32 = 1_024;
 /// Content of a slow body.
 const SLOW_BODY_BYTES: usize = 1 << 20;
+/// What is said to who pipelines with HTTP/2 ...
+pub const PIPELINE: &str = "a pipeline is HTTP/1.1's; with --http2 say streams in its place";
+/// ... and to who wants streams without it.
+pub const STREAMS: &str = "streams are HTTP/2's: add --http2, or say pipeline in their place";
 /// One field of an oversized head.
 const OVERSIZED_BYTES: usize = 256 * 1024;
 
@@ -40,6 +44,8 @@ pub enum Behaviour {
     Malformed,
     /// Send a head of 256 KiB.
     Oversized,
+    /// Ask, and open no window for the bodies of answers (RFC 9113 §6.9).
+    Stalled,
 }
 
 /// The word of each behaviour, and what it is.
@@ -52,6 +58,7 @@ pub const BEHAVIOURS: &[(&str, Behaviour, &str)] = &[
     ("slow-reader", Behaviour::SlowReader, "reads 4 KiB at a time"),
     ("malformed", Behaviour::Malformed, "what is no request"),
     ("oversized", Behaviour::Oversized, "a head of 256 KiB"),
+    ("stalled", Behaviour::Stalled, "HTTP/2: asks, and lets no body come"),
 ];
 
 /// So many bytes each so often.
@@ -82,7 +89,9 @@ pub struct Class {
     pub sources: Option<Sources>,
     /// What it sends.
     pub mix: Mix,
-    /// Requests that may be unanswered on a connection at a time.
+    /// Its requests are sent by HTTP/2.
+    pub http2: bool,
+    /// Requests that may be unanswered on a connection at a time: the depth of a pipeline, with HTTP/2 streams.
     pub depth: u32,
     /// Requests after which a connection is closed; None: never.
     pub close_every: Option<u32>,
@@ -105,6 +114,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("body", "TEXT"),
     ("preset", "minimal or browser"),
     ("pipeline", "N"),
+    ("streams", "N, with HTTP/2"),
     ("close-every", "N, or never"),
     ("pieces", "BYTES/DURATION"),
 ];
@@ -161,7 +171,7 @@ pub fn connections(text: &str) -> Result<u32, String> {
     count(text, CONNECTIONS_MAX)
 }
 
-/// A depth of pipelining.
+/// A depth of pipelining, or a number of streams.
 ///
 /// # Errors
 /// What is expected.
@@ -215,7 +225,9 @@ impl Class {
             "method" => own.spelling.method = Some(value.to_owned()),
             "body" => own.spelling.body = value.as_bytes().to_vec(),
             "preset" => own.spelling.preset = preset(value)?,
-            "pipeline" => self.depth = depth(value)?,
+            "pipeline" if self.http2 => return Err(PIPELINE.to_owned()),
+            "streams" if !self.http2 => return Err(STREAMS.to_owned()),
+            "pipeline" | "streams" => self.depth = depth(value)?,
             "close-every" if value == "never" => self.close_every = None,
             "close-every" => self.close_every = Some(count(value, u32::MAX)?),
             "to" => {
@@ -245,11 +257,20 @@ impl Class {
             }
         }
         let each_second = Drip { bytes: 1, every_us: 1_000_000 };
+        let of_http1 = [Behaviour::SlowHead, Behaviour::SlowBody, Behaviour::Malformed].contains(&self.behaviour);
+        if self.http2 && (of_http1 || self.drip.is_some()) {
+            return Err("pieces, slow and malformed requests are HTTP/1.1's: leave out --http2".to_owned());
+        }
+        if !self.http2 && self.behaviour == Behaviour::Stalled {
+            return Err("what stalls answers is HTTP/2's: add --http2, or take slow-reader".to_owned());
+        }
         match self.behaviour {
-            Behaviour::Normal => {}
+            Behaviour::Normal | Behaviour::Stalled => {}
             Behaviour::ConnectFlood | Behaviour::Hold => {
                 if self.drip.is_some() || self.depth > 1 || self.close_every.is_some() {
-                    return Err("it sends no request, so pieces, pipeline and close-every mean nothing".to_owned());
+                    return Err(
+                        "it sends no request, so pieces, pipeline, streams and close-every mean nothing".to_owned()
+                    );
                 }
                 if self.behaviour == Behaviour::Hold && self.rate.is_some() {
                     return Err("it sends no request, so a rate means nothing".to_owned());
@@ -258,15 +279,17 @@ impl Class {
             Behaviour::SlowHead => self.drip = self.drip.or(Some(each_second)),
             Behaviour::SlowBody => {
                 self.drip = self.drip.or(Some(each_second));
-                self.mix =
-                    self.with_spelling(&Spelling { body: vec![b'x'; SLOW_BODY_BYTES], ..Spelling::default() })?;
+                self.mix = self.with_spelling(Spelling { body: vec![b'x'; SLOW_BODY_BYTES], ..Spelling::default() })?;
             }
             Behaviour::SlowReader => {}
             Behaviour::Malformed => self.mix = Mix::new(malformed(&self.target.host))?,
             Behaviour::Oversized => {
                 let fields = vec![("X-Large".to_owned(), "x".repeat(OVERSIZED_BYTES))];
-                self.mix = self.with_spelling(&Spelling { fields, ..Spelling::default() })?;
+                self.mix = self.with_spelling(Spelling { fields, ..Spelling::default() })?;
             }
+        }
+        if self.http2 && self.mix.requests().iter().any(|request| request.http2.is_none()) {
+            return Err("its requests are spelled for HTTP/1.1 alone".to_owned());
         }
         if self.drip.is_some() && self.depth > 1 {
             return Err("pieces and pipeline don't go together".to_owned());
@@ -276,7 +299,8 @@ impl Class {
 
     /// Whether its requests are expected to be answered in time; slow ones take as long as they are let.
     pub(crate) fn answers(&self) -> bool {
-        let slow = [Behaviour::Hold, Behaviour::SlowHead, Behaviour::SlowBody, Behaviour::SlowReader];
+        let slow =
+            [Behaviour::Hold, Behaviour::SlowHead, Behaviour::SlowBody, Behaviour::SlowReader, Behaviour::Stalled];
         !slow.contains(&self.behaviour)
     }
 
@@ -286,9 +310,15 @@ impl Class {
         self.rate.is_some() && (made_for_one || self.behaviour == Behaviour::ConnectFlood)
     }
 
-    fn with_spelling(&self, spelling: &Spelling) -> Result<Mix, String> {
-        Mix::new(vec![Request::new(&self.target.host, &self.target.path, 1, spelling)?])
+    fn with_spelling(&self, spelling: Spelling) -> Result<Mix, String> {
+        let spelling = Spelling { http2: self.http2.then(|| scheme(self.target.is_tls)), ..spelling };
+        Mix::new(vec![Request::new(&self.target.host, &self.target.path, 1, &spelling)?])
     }
+}
+
+/// The scheme of a URL, as HTTP/2 sends it.
+pub fn scheme(is_tls: bool) -> &'static str {
+    if is_tls { "https" } else { "http" }
 }
 
 /// What a class says of its requests.
@@ -318,6 +348,7 @@ fn malformed(host: &str) -> Vec<Request> {
         serial_at: None,
         is_head: false,
         weight: 1,
+        http2: None,
     };
     texts.into_iter().map(request).collect()
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use weir_http::h2::Code;
 use weir_tls::Failure;
 
 /// What became of an attempt to connect.
@@ -21,6 +22,8 @@ pub enum Connect {
     Unreachable,
     /// TLS could not be agreed on; [`Handshake`] says why.
     NoTls,
+    /// The server does not choose HTTP/2, which was all that was offered (RFC 7301).
+    NoHttp2,
     /// This machine had no port or descriptor left: the generator's own limit.
     NoneLeft,
     /// Neither yet, at the end of the run.
@@ -49,10 +52,12 @@ pub enum Outcome {
     Truncated,
     /// Bytes that are no answer.
     NotHttp,
-    /// Reset before the first byte of an answer.
+    /// The connection, or with HTTP/2 the stream, was reset before the first byte of an answer.
     Reset,
     /// Closed in order before the first byte of an answer.
     Closed,
+    /// Not taken by a server that leaves a connection of HTTP/2 (GOAWAY): whoever has asked may ask again (RFC 9113 §8.7).
+    NotTaken,
     /// No complete answer within the time-out.
     TimedOut,
     /// Still without a complete answer at the end of the run.
@@ -81,23 +86,25 @@ pub enum End {
 /// A kind, its word, and what people read.
 type Row<T> = (T, &'static str, &'static str);
 
-pub(crate) const CONNECTS: &[Row<Connect>; 7] = &[
+pub(crate) const CONNECTS: &[Row<Connect>; 8] = &[
     (Connect::Established, "established", "established"),
     (Connect::Refused, "refused", "refused"),
     (Connect::TimedOut, "dropped", "no answer (dropped)"),
     (Connect::Unreachable, "unreachable", "unreachable"),
     (Connect::NoTls, "no_tls", "TLS not agreed on"),
+    (Connect::NoHttp2, "no_http2", "HTTP/2 not agreed on"),
     (Connect::NoneLeft, "none_left", "no local port or descriptor"),
     (Connect::Unfinished, "unfinished", "unfinished at the end"),
 ];
 
-pub(crate) const OUTCOMES: &[Row<Outcome>; 10] = &[
+pub(crate) const OUTCOMES: &[Row<Outcome>; 11] = &[
     (Outcome::Answered, "answered", "answered"),
     (Outcome::WrongBody, "wrong_body", "answered with a wrong body"),
     (Outcome::Truncated, "truncated", "truncated"),
     (Outcome::NotHttp, "not_http", "not HTTP"),
     (Outcome::Reset, "reset", "reset without an answer"),
     (Outcome::Closed, "closed", "closed without an answer"),
+    (Outcome::NotTaken, "not_taken", "not taken by a server that leaves"),
     (Outcome::TimedOut, "timed_out", "timed out"),
     (Outcome::Unfinished, "unfinished", "unfinished at the end"),
     (Outcome::Unsent, "unsent", "could not be sent when due"),
@@ -111,6 +118,14 @@ pub(crate) const ENDS: &[Row<End>; 5] = &[
     (End::IdleReset, "idle_reset", "by the server, reset while idle"),
     (End::Busy, "busy", "with requests under way"),
 ];
+
+/// Codes of HTTP/2 (RFC 9113 §7) that are told apart; all others are one more.
+const CODES: usize = 15;
+
+/// The word of a place among them.
+fn code_word(place: usize) -> &'static str {
+    Code::of(place as u32).word()
+}
 
 /// Kinds of [`Handshake`].
 const HANDSHAKES: usize = 2 + Failure::ALL.len();
@@ -171,6 +186,8 @@ pub struct Counts {
     handshakes: [u64; HANDSHAKES],
     outcomes: [u64; OUTCOMES.len()],
     ends: [u64; ENDS.len()],
+    resets: [u64; CODES],
+    goaways: [u64; CODES],
     /// Complete answers by status, those with a wrong body included.
     pub statuses: BTreeMap<u16, u64>,
     /// Complete answers that came later than asked for.
@@ -198,6 +215,16 @@ impl Counts {
         self.ends[end as usize] += 1;
     }
 
+    /// The server has reset a stream.
+    pub(crate) fn reset(&mut self, code: Code) {
+        self.resets[(code.number() as usize).min(CODES - 1)] += 1;
+    }
+
+    /// The server has said that it leaves a connection.
+    pub(crate) fn goaway(&mut self, code: Code) {
+        self.goaways[(code.number() as usize).min(CODES - 1)] += 1;
+    }
+
     pub(crate) fn status(&mut self, status: u16) {
         *self.statuses.entry(status).or_default() += 1;
     }
@@ -222,6 +249,16 @@ impl Counts {
         self.ends[end as usize]
     }
 
+    /// Streams that the server has reset, by the word of the code.
+    pub fn resets(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.resets.iter().enumerate().map(|(place, count)| (code_word(place), *count)).filter(|(_, count)| *count > 0)
+    }
+
+    /// Connections that the server has said to leave, by the word of the code.
+    pub fn goaways(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.goaways.iter().enumerate().map(|(place, count)| (code_word(place), *count)).filter(|(_, count)| *count > 0)
+    }
+
     /// Adds what another has counted.
     pub fn add(&mut self, other: &Counts) {
         let both = |mine: &mut [u64], theirs: &[u64]| mine.iter_mut().zip(theirs).for_each(|(mine, its)| *mine += its);
@@ -229,6 +266,8 @@ impl Counts {
         both(&mut self.handshakes, &other.handshakes);
         both(&mut self.outcomes, &other.outcomes);
         both(&mut self.ends, &other.ends);
+        both(&mut self.resets, &other.resets);
+        both(&mut self.goaways, &other.goaways);
         for (status, count) in &other.statuses {
             *self.statuses.entry(*status).or_default() += count;
         }
@@ -323,6 +362,14 @@ impl Counts {
             }
             Ok(counts)
         }
+        fn codes(named: &BTreeMap<String, u64>) -> Result<[u64; CODES], String> {
+            let mut counts = [0; CODES];
+            for (word, count) in named {
+                let place = (0..CODES).find(|place| code_word(*place) == word);
+                counts[place.ok_or_else(|| format!("no code `{word}`"))?] = *count;
+            }
+            Ok(counts)
+        }
         let status = |(text, count): (&String, &u64)| match text.parse() {
             Ok(status) => Ok((status, *count)),
             Err(_) => Err(format!("`{text}` is no status")),
@@ -332,6 +379,8 @@ impl Counts {
             handshakes: handshakes(&document.handshakes)?,
             outcomes: read(OUTCOMES, &document.requests)?,
             ends: read(ENDS, &document.ends)?,
+            resets: codes(&document.resets)?,
+            goaways: codes(&document.goaways)?,
             statuses: document.statuses.iter().map(status).collect::<Result<_, _>>()?,
             late: document.late,
             bytes_out: document.bytes_out,
@@ -353,6 +402,8 @@ impl Counts {
                 .collect(),
             requests: named(OUTCOMES, &self.outcomes),
             ends: named(ENDS, &self.ends),
+            resets: self.resets().map(|(word, count)| (word.to_owned(), count)).collect(),
+            goaways: self.goaways().map(|(word, count)| (word.to_owned(), count)).collect(),
             statuses: self.statuses.iter().map(|(status, count)| (status.to_string(), *count)).collect(),
             late: self.late,
             bytes_out: self.bytes_out,
@@ -373,6 +424,12 @@ pub struct CountsDocument {
     pub requests: BTreeMap<String, u64>,
     /// Ends of established connections.
     pub ends: BTreeMap<String, u64>,
+    /// HTTP/2: streams that the server has reset, by why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resets: BTreeMap<String, u64>,
+    /// HTTP/2: connections that the server has said to leave, by why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub goaways: BTreeMap<String, u64>,
     /// Complete answers by status.
     pub statuses: BTreeMap<String, u64>,
     /// Complete answers that came late.
@@ -393,6 +450,21 @@ mod tests {
         assert!(Handshake::all().enumerate().all(|(at, it)| it.at() == at));
         assert!(OUTCOMES.iter().enumerate().all(|(at, row)| row.0 as usize == at));
         assert!(ENDS.iter().enumerate().all(|(at, row)| row.0 as usize == at));
+    }
+
+    #[test]
+    fn codes_of_http_2_are_told_apart_and_read_back() {
+        let mut counts = Counts::default();
+        for (code, times) in
+            [(Code::NoError, 1), (Code::EnhanceYourCalm, 2), (Code::Other(77), 3), (Code::Other(14), 4)]
+        {
+            (0..times).for_each(|_| counts.reset(code));
+            counts.goaway(code);
+        }
+        let found: Vec<_> = counts.resets().collect();
+        assert_eq!(found, [("no-error", 1), ("enhance-your-calm", 2), ("other", 7)]);
+        assert_eq!(counts.goaways().map(|(_, count)| count).collect::<Vec<_>>(), [1, 1, 2]);
+        assert_eq!(Counts::of(&counts.document()), Ok(counts));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `weir bomb`: a load generator that tells what was offered, what was served, what was blocked and how, and whether it was
 //! itself the limit.
 //!
-//! Called by the binary's verb and by tests. `class` says who asks, `requests` what, `schedule` when; `thread` does it on one
+//! Called by the binary's verb and by tests. `class` says who asks, `requests` (and `http2`) what, `schedule` when; `thread` does it on one
 //! of weir's own drivers; `count` and `slice` hold what came of it; `record` is everything that a run leaves, `summary` what
 //! is made of that, `limits` what is looked at before, `threshold` what a run is judged by.
 //!
@@ -10,6 +10,7 @@
 mod class;
 mod count;
 mod hdr;
+mod http2;
 mod limits;
 mod parts;
 mod record;
@@ -33,7 +34,9 @@ use std::sync::{Arc, OnceLock, mpsc};
 
 use weir_io::{IoChoice, Options};
 
-pub use class::{BEHAVIOURS, Behaviour, Class, Drip, KEYS, arrivals, connections, depth, preset};
+pub use class::{
+    BEHAVIOURS, Behaviour, Class, Drip, KEYS, PIPELINE, STREAMS, arrivals, connections, depth, preset, scheme,
+};
 pub use count::{Connect, Counts, CountsDocument, End, Handshake, Outcome};
 pub use limits::{check, processes, spread};
 pub use parts::run_parts;

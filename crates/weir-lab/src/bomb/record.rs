@@ -73,6 +73,9 @@ pub struct ClassLine {
     pub source: Option<String>,
     /// Its requests.
     pub requests: Vec<String>,
+    /// Its requests are sent by HTTP/2.
+    #[serde(default)]
+    pub http2: bool,
     /// Requests unanswered at a time.
     pub pipeline: u32,
     /// Requests of a connection.
@@ -257,6 +260,7 @@ fn class_line(class: &super::Class) -> ClassLine {
         behaviour: behaviour.to_owned(),
         source: class.sources.map(|sources| sources.to_string()),
         requests: class.mix.requests().iter().map(|request| request.name.clone()).collect(),
+        http2: class.http2,
         pipeline: class.depth,
         close_every: class.close_every,
     }

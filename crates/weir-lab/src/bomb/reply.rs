@@ -38,7 +38,8 @@ pub(crate) struct Reader {
     hashing: bool,
 }
 
-const NOTHING: Reply = Reply { status: 0, persist: true, sum: EMPTY, length: 0 };
+/// A reply of which nothing has come.
+pub(crate) const NOTHING: Reply = Reply { status: 0, persist: true, sum: EMPTY, length: 0 };
 
 impl Reader {
     pub(crate) fn new(hashing: bool) -> Reader {

@@ -3,9 +3,13 @@
 //! Called by the command line's reader; threads draw from a [`Mix`]. What the user gives is sent as it is: field names, values
 //! and methods are checked only for what would make two requests of one.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::Deserialize;
 
+use super::http2::Spelled;
 use super::schedule::Random;
 
 /// What a path has in place of a number that each request of a run has for itself.
@@ -36,6 +40,8 @@ pub struct Spelling {
     pub preset: Preset,
     /// Targets in absolute-form, as proxies are asked (RFC 9112 §3.2.2).
     pub absolute: bool,
+    /// They are sent by HTTP/2, with this scheme; None: by HTTP/1.1.
+    pub http2: Option<&'static str>,
 }
 
 /// One request of a file: a line of JSON.
@@ -74,6 +80,8 @@ pub struct Request {
     pub is_head: bool,
     /// How often it is drawn, compared with the others.
     pub weight: u32,
+    /// Its form in HTTP/2, where that is spoken.
+    pub(crate) http2: Option<Arc<Spelled>>,
 }
 
 /// What a class of clients sends: one request, or several drawn by weight.
@@ -97,37 +105,55 @@ impl Request {
             return Err(format!("`{path}` is not a path; it begins with / and has no white space"));
         }
         let origin = if spelling.absolute { format!("http://{host}") } else { String::new() };
-        let serial_at = path.find(SERIAL).map(|at| method.len() + 1 + origin.len() + at);
+        let serial_at = path.find(SERIAL);
         let spelled = path.replacen(SERIAL, &"0".repeat(SERIAL_DIGITS), 1);
+        let fields = spelling.all_fields(host, method);
         let mut head = format!("{method} {origin}{spelled} HTTP/1.1\r\n");
-        let given = |name: &str| spelling.fields.iter().any(|(its, _)| its.eq_ignore_ascii_case(name));
-        if !given("Host") {
-            put(&mut head, "Host", host)?;
-        }
-        if spelling.preset == Preset::Browser {
-            for (name, value) in browser_fields().iter().filter(|(name, _)| !given(name)) {
-                put(&mut head, name, value)?;
-            }
-        }
-        for (name, value) in &spelling.fields {
+        for (name, value) in &fields {
             put(&mut head, name, value)?;
         }
-        let needs_length = !spelling.body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH");
-        if needs_length && !given("Content-Length") && !given("Transfer-Encoding") {
-            put(&mut head, "Content-Length", &spelling.body.len().to_string())?;
-        }
+        let http2 = spelling
+            .http2
+            .map(|scheme| Spelled::new((scheme, method), (&spelled, serial_at), &fields, &spelling.body).map(Arc::new));
+        let http2 = http2.transpose()?;
         let bytes =
             |connection: &str| [head.as_bytes(), connection.as_bytes(), b"\r\n", &spelling.body].concat().into();
-        let last = if given("Connection") { bytes("") } else { bytes("Connection: close\r\n") };
+        let last = if spelling.gives("Connection") { bytes("") } else { bytes("Connection: close\r\n") };
         Ok(Request {
             name: format!("{method} {path}"),
             bytes: bytes(""),
             last,
             head_bytes: head.len() + 2,
-            serial_at,
+            serial_at: serial_at.map(|at| method.len() + 1 + origin.len() + at),
             is_head: method == "HEAD",
             weight,
+            http2,
         })
+    }
+}
+
+impl Spelling {
+    /// Whether it says what this field is.
+    fn gives(&self, name: &str) -> bool {
+        self.fields.iter().any(|(its, _)| its.eq_ignore_ascii_case(name))
+    }
+
+    /// All fields of a request, in the order in which they are sent.
+    fn all_fields(&self, host: &str, method: &str) -> Vec<(&str, Cow<'_, str>)> {
+        let mut fields = Vec::new();
+        if !self.gives("Host") {
+            fields.push(("Host", Cow::Owned(host.to_owned())));
+        }
+        if self.preset == Preset::Browser {
+            let browser = browser_fields().into_iter().filter(|(name, _)| !self.gives(name));
+            fields.extend(browser.map(|(name, value)| (name, Cow::Owned(value))));
+        }
+        fields.extend(self.fields.iter().map(|(name, value)| (name.as_str(), Cow::Borrowed(value.as_str()))));
+        let needs_length = !self.body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH");
+        if needs_length && !self.gives("Content-Length") && !self.gives("Transfer-Encoding") {
+            fields.push(("Content-Length", Cow::Owned(self.body.len().to_string())));
+        }
+        fields
     }
 }
 
@@ -183,18 +209,18 @@ impl Mix {
     }
 
     /// Reads a file of requests: one JSON object a line, `{"path": "/a", "method": "PUT", "fields": [["A", "b"]],
-    /// "body": "x", "weight": 3}`, all but `path` may be left out.
+    /// "body": "x", "weight": 3}`, all but `path` may be left out. The rest is as `spelling` says.
     ///
     /// # Errors
     /// The line that is wrong, and why.
-    pub fn parse(text: &str, host: &str, preset: Preset, absolute: bool) -> Result<Mix, String> {
+    pub fn parse(text: &str, host: &str, spelling: &Spelling) -> Result<Mix, String> {
         let mut requests = Vec::new();
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         for (at, line) in lines {
             let wrong = |error: String| format!("line {}: {error}", at + 1);
             let line: Line = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
             let body = line.body.into_bytes();
-            let spelling = Spelling { method: line.method, fields: line.fields, body, preset, absolute };
+            let spelling = Spelling { method: line.method, fields: line.fields, body, ..spelling.clone() };
             requests.push(Request::new(host, &line.path, line.weight, &spelling).map_err(wrong)?);
         }
         Mix::new(requests)
@@ -265,13 +291,13 @@ mod tests {
     #[test]
     fn a_file_of_requests_is_drawn_by_weight() {
         let text = "{\"path\":\"/a\",\"weight\":3}\n\n{\"path\":\"/b\",\"method\":\"PUT\",\"body\":\"x\"}\n";
-        let mix = Mix::parse(text, "h", Preset::Minimal, false).unwrap();
+        let mix = Mix::parse(text, "h", &Spelling::default()).unwrap();
         let mut random = Random::new(1);
         let firsts = (0..10_000).filter(|_| mix.draw(&mut random) == 0).count();
         assert!((7_300..7_700).contains(&firsts), "{firsts}");
         assert_eq!(mix.requests()[1].name, "PUT /b");
         for wrong in ["", "{}", "{\"path\":\"/\",\"wight\":1}", "{\"path\":\"/\",\"weight\":0}", "nonsense"] {
-            assert!(Mix::parse(wrong, "h", Preset::Minimal, false).is_err(), "{wrong}");
+            assert!(Mix::parse(wrong, "h", &Spelling::default()).is_err(), "{wrong}");
         }
     }
 

@@ -240,6 +240,8 @@ impl ClassSummary {
         };
         let handshakes: Vec<(String, u64)> = Handshake::all().map(|it| (shown(it), counts.handshakes(it))).collect();
         put(out, "handshakes", &words(handshakes.iter().map(|(words, count)| (words.as_str(), *count))));
+        put(out, "resets", &words(counts.resets()));
+        put(out, "goaways", &words(counts.goaways()));
         put(out, "ended", &words(ENDS.iter().map(|(it, _, words)| (*words, counts.ends(*it)))));
         if counts.late > 0 {
             put(out, "late", &counts.late.to_string());

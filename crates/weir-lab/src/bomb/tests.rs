@@ -38,6 +38,7 @@ fn class_to(address: SocketAddr, path: &str) -> Class {
         behaviour: Behaviour::Normal,
         sources: None,
         mix: Mix::new(vec![request]).unwrap(),
+        http2: false,
         depth: 1,
         close_every: None,
         drip: None,
@@ -463,6 +464,8 @@ fn what_cannot_work_is_said_before_any_load() {
     ] {
         assert!(Class::parse(text, &base, &Spelling::default()).is_err(), "{text}");
     }
+    let as_http1 = Class { http2: true, ..base.clone() };
+    assert!(as_http1.arrange().is_err_and(|why| why.contains("HTTP/1.1")), "its requests have another form");
     let class =
         Class::parse("a: rate=100/1s+200, behave=normal, close-every=never", &base, &Spelling::default()).unwrap();
     assert_eq!((class.rate.unwrap().expected(2.0), class.close_every), (300.0, None));

@@ -5,10 +5,12 @@
 //!
 //! In a closed loop a connection asks again when it is answered. With a rate, requests are due by the clock; one that finds
 //! no free connection waits, and its latency counts from when it was due, so that a server that stalls can't hide it.
+//! With HTTP/2 what is asked on a connection is told apart by streams, and answered in any order; all else is the same.
 
 mod asking;
 mod connecting;
 mod hearing;
+mod streams;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,6 +26,7 @@ use weir_tls::Sealed;
 
 use super::class::Class;
 use super::count::{Connect, End, Outcome};
+use super::http2::Streams;
 use super::reply::Reader;
 use super::schedule::{Random, Schedule};
 use super::slice::Slice;
@@ -60,6 +63,8 @@ struct Asked {
     request: u16,
     /// The last on its connection.
     last: bool,
+    /// Its stream of HTTP/2; 0 with HTTP/1.1.
+    stream: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,10 +85,13 @@ struct Connection {
     life: u32,
     /// When the phase began.
     since_us: u64,
+    /// In the order in which they were sent, so the oldest first, and streams by their numbers.
     asked: VecDeque<Asked>,
     /// When the request was due for which it connects.
     due_us: Option<u64>,
     reader: Reader,
+    /// HTTP/2, where that is spoken and the connection is open.
+    http2: Option<Box<Streams>>,
     /// Requests begun on this socket.
     begun: u32,
     sending: bool,
@@ -366,6 +374,10 @@ impl<'a, D: Driver> Generator<'a, D> {
                 }
                 Phase::Ending if age_us > CLOSE_US => self.ended(index, End::Announced),
                 Phase::Open if asked_us > self.plan.timeout_us && self.class(index).answers() => {
+                    if connection.http2.is_some() {
+                        self.cancel_late(index, now_us);
+                        continue;
+                    }
                     self.broken(index, Outcome::TimedOut, Outcome::TimedOut, End::Ours);
                 }
                 _ => {}
@@ -447,6 +459,7 @@ impl Connection {
             asked: VecDeque::new(),
             due_us: None,
             reader: Reader::new(hashing),
+            http2: None,
             begun: 0,
             sending: false,
             free: false,

@@ -72,7 +72,7 @@ fn certificate(names: &[&str]) -> Certificate {
 fn on_both_drivers(certificate: &Certificate, body: impl Fn(&OriginHandle, IoChoice)) {
     for io in [IoChoice::Epoll, IoChoice::Uring] {
         let options = OriginOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, io };
-        let conduct = Conduct { seal: Some(certificate.terms().unwrap()), ..Conduct::default() };
+        let conduct = Conduct { seal: Some(certificate.terms(false).unwrap()), ..Conduct::default() };
         match spawn_with(options, conduct) {
             Ok(origin) => body(&origin, io),
             Err(error) if io == IoChoice::Uring => eprintln!("skipped on io_uring: {error}"),
@@ -103,6 +103,7 @@ fn plan(address: SocketAddr, path: &str, io: IoChoice, tls: Option<Caller>) -> P
         behaviour: Behaviour::Normal,
         sources: None,
         mix: Mix::new(vec![request]).unwrap(),
+        http2: false,
         depth: 1,
         close_every: None,
         drip: None,

@@ -38,6 +38,14 @@ pub fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     put_text(out, value.iter().copied());
 }
 
+/// Appends a field: by its index where the static table has it with this value, else as [`put_field`] does.
+pub fn put_known(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    match STATIC.iter().position(|(its, known)| *known == value && its.eq_ignore_ascii_case(name)) {
+        Some(place) => put_number(out, 0x80, 7, place + 1),
+        None => put_field(out, name, value),
+    }
+}
+
 fn put_text(out: &mut Vec<u8>, text: impl ExactSizeIterator<Item = u8> + Clone) {
     let coded = huffman::coded_len(text.clone());
     if coded < text.len() {
@@ -104,6 +112,22 @@ mod tests {
             assert_eq!(decoded(&block), [(":status".to_owned(), status.to_string())]);
             let indexed = [200, 204, 206, 304, 400, 404, 500].contains(&status);
             assert_eq!(block.len() == 1, indexed, "{status}");
+        }
+    }
+
+    #[test]
+    fn known_fields_are_one_byte() {
+        for (name, value, bytes) in [
+            (":method", "GET", Some(0x82)),
+            (":scheme", "https", Some(0x87)),
+            (":Path", "/", Some(0x84)),
+            ("accept-encoding", "gzip, deflate", Some(0x90)),
+            (":method", "PUT", None),
+        ] {
+            let mut block = Vec::new();
+            put_known(&mut block, name.as_bytes(), value.as_bytes());
+            assert_eq!(decoded(&block), [(name.to_ascii_lowercase(), value.to_owned())]);
+            assert_eq!((block.len() == 1).then_some(block[0]), bytes, "{name}");
         }
     }
 

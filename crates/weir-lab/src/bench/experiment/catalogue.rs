@@ -4,11 +4,12 @@
 
 use super::cells::{Axes, Axis, Cell, Closed, Load, Origin, RequestKind};
 use super::failover::Fault;
+use super::http2::{CONNECTIONS, STALLING, STREAMS};
 use super::keepalive::{Busy, Probing};
 use super::metric::{Compared, Metric};
 use super::targets::{self, Target};
 use super::tls;
-use super::tunnel::{Tunnels, Way};
+use super::tunnel::{TUNNEL_RATIOS, Tunnels, Way};
 use crate::units::grouped;
 
 /// One experiment.
@@ -47,6 +48,13 @@ const SECURE: &[Compared] = &[
     ("CPU / nginx", Metric::Cpu, "nginx"),
     ("CPU / weir-plain", Metric::Cpu, "weir-plain"),
 ];
+const HTTP2: &[Compared] = &[
+    ("rate / nginx", Metric::Rate, "nginx"),
+    ("CPU / nginx", Metric::Cpu, "nginx"),
+    ("CPU / HAProxy", Metric::Cpu, "haproxy"),
+    ("CPU / HTTP/1.1", Metric::Cpu, "weir-http1"),
+];
+const STALLED: &[Compared] = &[("p99 / alone", Metric::P99, "weir-alone")];
 const GENERATORS: &[Compared] = &[("rate / wrk", Metric::Rate, "wrk"), ("CPU / wrk", Metric::GeneratorCpu, "wrk")];
 const ORIGINS: &[Compared] = &[("rate / nginx", Metric::Rate, "nginx-file")];
 
@@ -131,6 +139,16 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         axes: &[],
         compared: SECURE,
         targets: targets::SECURE,
+    },
+    Experiment {
+        name: "http2",
+        title: "what HTTP/2 with clients costs: requests, memory, and clients that let no answer come",
+        cells: http2,
+        rounds: 5,
+        seconds: 6,
+        axes: &[],
+        compared: HTTP2,
+        targets: targets::HTTP2,
     },
     Experiment {
         name: "generator",
@@ -345,6 +363,39 @@ fn tls(axes: &Axes) -> Vec<Cell> {
             tls::ECDSA,
         ),
     ]
+}
+
+fn http2(axes: &Axes) -> Vec<Cell> {
+    let load = Load::Closed(Closed { connections: CONNECTIONS, body: 3, kind: RequestKind::Minimal });
+    let idle = Load::Idle(if axes.quick { tls::IDLE_QUICK } else { tls::IDLE });
+    let clear = &["nginx", "haproxy", "weir", "weir-epoll", "weir-http1"];
+    vec![
+        Cell::new("tls-64x10", "HTTP/2 over TLS, 64 connections of 10 streams, 3 B", load, SEALED)
+            .over(tls::ECDSA)
+            .by(STREAMS),
+        Cell::new("h2c-64x10", "HTTP/2 without TLS, 64 connections of 10 streams, 3 B", load, clear).by(STREAMS),
+        Cell::new("idle-http1", "idle connections of HTTP/1.1 over TLS", idle, SEALED).over(tls::ECDSA),
+        Cell::new("idle-http2", "idle connections of HTTP/2 over TLS, header tables full", idle, SEALED)
+            .over(tls::ECDSA)
+            .by(1),
+        Cell::new(
+            "stalled",
+            "64 honest connections that ask 1,000 times a second by the clock, beside 200 with 100 stalled streams of 200 KiB each",
+            Load::Stalled(STALLING),
+            &["weir", "weir-alone"],
+        )
+        .by(1),
+    ]
+}
+
+/// The ratios that a cell's table shows, of an experiment with these.
+pub(crate) fn compared(load: Load, usual: &'static [Compared]) -> &'static [Compared] {
+    match load {
+        Load::Tunnel(Tunnels::Full(_)) => TUNNEL_RATIOS,
+        Load::Stalled(_) => STALLED,
+        load if load.is_memory() => &[],
+        _ => usual,
+    }
 }
 
 fn generator(_: &Axes) -> Vec<Cell> {

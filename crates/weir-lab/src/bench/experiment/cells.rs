@@ -2,6 +2,7 @@
 //! variant of [`Load`]. Bounds: [`CONNECTIONS_MAX`], [`BODY_MAX`].
 
 use super::failover::{self, Fault};
+use super::http2::Stalling;
 use super::keepalive::Probing;
 use super::tls::Secure;
 use super::tunnel::Tunnels;
@@ -21,6 +22,8 @@ pub(crate) struct Cell {
     pub(crate) origin: Origin,
     /// How clients speak TLS; None: they don't.
     pub(crate) secure: Option<Secure>,
+    /// Clients speak HTTP/2, with so many streams at a time on each connection; None: HTTP/1.1.
+    pub(crate) streams: Option<u32>,
     /// The chart that it is a point of, and where on the axis across.
     pub(crate) point: Option<(String, f64)>,
 }
@@ -29,7 +32,7 @@ impl Cell {
     /// A cell with the usual origin.
     pub(crate) fn new(name: &str, title: &str, load: Load, contenders: &[&'static str]) -> Cell {
         let (name, title, contenders) = (name.to_owned(), title.to_owned(), contenders.to_vec());
-        Cell { name, title, load, contenders, origin: Origin::Usual, secure: None, point: None }
+        Cell { name, title, load, contenders, origin: Origin::Usual, secure: None, streams: None, point: None }
     }
 
     /// With more contenders.
@@ -47,6 +50,12 @@ impl Cell {
     /// With clients that speak TLS.
     pub(crate) fn over(mut self, secure: Secure) -> Cell {
         self.secure = Some(secure);
+        self
+    }
+
+    /// With clients that speak HTTP/2, with so many streams at a time on each connection.
+    pub(crate) fn by(mut self, streams: u32) -> Cell {
+        self.streams = Some(streams);
         self
     }
 
@@ -85,6 +94,8 @@ pub(crate) enum Load {
         /// Requests a second.
         rate: u32,
     },
+    /// So many requests a second by the clock, beside clients that let no answer come.
+    Stalled(Stalling),
     /// Ten seconds against an origin that stands still for one of them.
     Stall,
     /// By the clock, while servers die.
@@ -115,6 +126,7 @@ impl Load {
             | Load::Idle(connections)
             | Load::Tunnel(Tunnels::Idle(connections)) => connections,
             Load::Slow { clients, .. } => clients,
+            Load::Stalled(stalling) => stalling.connections + stalling.clients,
             Load::Stall => STALL_CONNECTIONS,
             Load::Failover(_) => failover::CONNECTIONS,
             Load::Probe(_) | Load::Tunnel(Tunnels::Full(_)) => 1,
@@ -125,7 +137,7 @@ impl Load {
     /// still only once.
     pub(crate) fn is_fresh(self) -> bool {
         let own = matches!(self, Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_));
-        own || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall)
+        own || matches!(self, Load::Idle(_) | Load::Slow { .. } | Load::Stall | Load::Stalled(_))
     }
 
     /// Whether it is memory that counts.

@@ -107,6 +107,10 @@ pub(crate) struct WeirSettings {
     pub(crate) pool: &'static str,
     /// No TLS, also where the others speak it.
     pub(crate) plain: bool,
+    /// HTTP/1.1, also where the others speak HTTP/2.
+    pub(crate) http1: bool,
+    /// Nobody stalls, also where the others have to bear that.
+    pub(crate) alone: bool,
 }
 
 impl WeirSettings {
@@ -122,8 +126,16 @@ impl WeirSettings {
 }
 
 /// weir with default settings.
-pub(crate) const WEIR: WeirSettings =
-    WeirSettings { io: "auto", connections: 32, queue: 1000, pipeline: "adaptive", pool: "pipelined", plain: false };
+pub(crate) const WEIR: WeirSettings = WeirSettings {
+    io: "auto",
+    connections: 32,
+    queue: 1000,
+    pipeline: "adaptive",
+    pool: "pipelined",
+    plain: false,
+    http1: false,
+    alone: false,
+};
 
 const fn weir(name: &'static str, settings: WeirSettings) -> Contender {
     Contender { name, what: What::Weir(settings) }
@@ -137,6 +149,16 @@ impl Contender {
     /// No TLS, also where the others speak it.
     pub(crate) fn is_plain(self) -> bool {
         matches!(self.what, What::Weir(WeirSettings { plain: true, .. }))
+    }
+
+    /// HTTP/1.1, also where the others speak HTTP/2.
+    pub(crate) fn is_http1(self) -> bool {
+        matches!(self.what, What::Weir(WeirSettings { http1: true, .. }))
+    }
+
+    /// Nobody stalls, also where the others have to bear that.
+    pub(crate) fn is_alone(self) -> bool {
+        matches!(self.what, What::Weir(WeirSettings { alone: true, .. }))
     }
 }
 
@@ -153,6 +175,8 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     weir("weir", WEIR),
     weir("weir-epoll", WeirSettings { io: "epoll", ..WEIR }),
     weir("weir-plain", WeirSettings { plain: true, ..WEIR }),
+    weir("weir-http1", WeirSettings { http1: true, ..WEIR }),
+    weir("weir-alone", WeirSettings { alone: true, ..WEIR }),
     weir("weir-8", WeirSettings { connections: 8, ..WEIR }),
     weir("weir-128", WeirSettings { connections: 128, ..WEIR }),
     weir("weir-256", WeirSettings { connections: 256, ..WEIR }),

@@ -10,6 +10,7 @@ pub(super) mod catalogue;
 pub(super) mod cells;
 pub(super) mod contenders;
 pub(super) mod failover;
+pub(super) mod http2;
 pub(super) mod keepalive;
 pub(super) mod metric;
 pub(super) mod selection;

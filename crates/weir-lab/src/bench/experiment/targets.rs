@@ -219,6 +219,66 @@ pub(crate) const SECURE: &[Target] = &[
     },
 ];
 
+/// Those of HTTP/2 with clients.
+pub(crate) const HTTP2: &[Target] = &[
+    target(
+        "HTTP/2 over TLS, 64 x 10 streams: CPU a request, against nginx",
+        "tls-64x10",
+        Cpu,
+        "weir",
+        "nginx",
+        AtMost(0.50),
+    ),
+    target(
+        "HTTP/2 over TLS, 64 x 10 streams: CPU a request, against HAProxy",
+        "tls-64x10",
+        Cpu,
+        "weir",
+        "haproxy",
+        AtMost(0.60),
+    ),
+    target(
+        "HTTP/2 without TLS, 64 x 10 streams: CPU a request, against HTTP/1.1 on 64 connections",
+        "h2c-64x10",
+        Cpu,
+        "weir",
+        "weir-http1",
+        AtMost(1.15),
+    ),
+    Target {
+        title: "user memory for an idle connection of HTTP/1.1 over TLS, bytes",
+        cell: "idle-http1",
+        metric: IdleBytes,
+        subject: "weir",
+        against: None,
+        bound: AtMost(5120.0),
+    },
+    Target {
+        title: "user memory for an idle connection of HTTP/2 over TLS with a full header table, bytes",
+        cell: "idle-http2",
+        metric: IdleBytes,
+        subject: "weir",
+        against: None,
+        bound: AtMost(11_264.0),
+    },
+    target(
+        "200 x 100 stalled streams: p99 of honest clients, against nobody who stalls",
+        "stalled",
+        P99,
+        "weir",
+        "weir-alone",
+        AtMost(2.0),
+    ),
+    Target {
+        title: "the same: resident memory at its highest, MB",
+        cell: "stalled",
+        metric: MemoryMb,
+        subject: "weir",
+        against: None,
+        bound: AtMost(400.0),
+    },
+];
+
 /// Those of `weir bomb`. A contender's CPU is there the generator's.
 pub(crate) const GENERATOR: &[Target] = &[
     target("64 connections: CPU a request, against wrk", "g64", GeneratorCpu, "bomb", "wrk", AtMost(0.8)),

@@ -8,6 +8,7 @@
 pub(super) mod answers;
 pub(super) mod circumstances;
 pub(super) mod failover;
+pub(super) mod http2;
 pub(super) mod keepalive;
 pub(super) mod outcome;
 pub(super) mod statistics;

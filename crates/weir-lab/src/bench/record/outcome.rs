@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answers::{Errors, Latency};
 use super::failover::Failover;
+use super::http2::Stalled;
 use super::keepalive::Probed;
 use super::tls::Handshakes;
 use crate::bench::experiment::metric::Metric;
@@ -52,7 +53,8 @@ pub(crate) struct Record {
     pub(crate) stolen: f64,
     /// Proportional set size of the proxy after the run.
     pub(crate) pss_bytes: u64,
-    /// Memory runs: growth over the state before the load (idle: proportional; slow clients: resident, at its highest).
+    /// Memory runs: growth over the state before the load (idle: proportional; slow clients: resident, at its highest), or with stalled
+    /// clients all that was resident, at its highest.
     pub(crate) memory_bytes: f64,
     /// Idle connections: growth for each.
     pub(crate) bytes_per_connection: f64,
@@ -67,6 +69,9 @@ pub(crate) struct Special {
     /// Handshakes, where clients speak TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) handshakes: Option<Handshakes>,
+    /// Streams of clients that let no answer come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stalled: Option<Stalled>,
     /// What clients saw while servers died.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failover: Option<Failover>,

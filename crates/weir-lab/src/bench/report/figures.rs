@@ -8,13 +8,13 @@ use std::fmt::Write as _;
 use super::limits::{OTHERS_MAX, is_floor, limit, others_share};
 use super::method::METHOD;
 use super::numbers::{error_text, figure, microseconds, ms, number};
-use super::{failover, keepalive, tls, tunnel};
-use crate::bench::experiment::catalogue::Experiment;
+use super::{failover, http2, keepalive, tls, tunnel};
+use crate::bench::experiment::catalogue::{Experiment, compared};
 use crate::bench::experiment::cells::{Cell, Load, Origin};
 use crate::bench::experiment::metric::{Compared, Metric};
 use crate::bench::experiment::selection::BenchOptions;
 use crate::bench::experiment::targets::{Bound, Target};
-use crate::bench::experiment::tunnel::{TUNNEL_RATIOS, Tunnels};
+use crate::bench::experiment::tunnel::Tunnels;
 use crate::bench::record::answers::Errors;
 use crate::bench::record::circumstances::Circumstances;
 use crate::bench::record::outcome::Record;
@@ -68,6 +68,7 @@ impl Report<'_> {
             _ if self.cells.iter().any(|cell| matches!(cell.load, Load::Tunnel(_))) => {
                 METHOD.to_owned() + tunnel::METHOD
             }
+            _ if self.cells.iter().any(|cell| cell.streams.is_some()) => METHOD.to_owned() + http2::METHOD,
             _ if self.cells.iter().any(|cell| cell.secure.is_some()) => METHOD.to_owned() + tls::METHOD,
             _ => METHOD.to_owned(),
         }
@@ -151,16 +152,13 @@ impl Report<'_> {
     /// The figures of a cell.
     pub(super) fn sheet(&self, cell: &Cell) -> Sheet {
         let records = self.of_cell(&cell.name);
-        let compared: &[_] = match cell.load {
-            Load::Tunnel(Tunnels::Full(_)) => TUNNEL_RATIOS,
-            load if load.is_memory() => &[],
-            _ => self.experiment.compared,
-        };
+        let compared = compared(cell.load, self.experiment.compared);
         let mut columns = columns(cell.load).to_vec();
         columns.splice(1..1, compared.iter().map(|(head, ..)| *head));
         if cell.secure.is_some() {
             columns.extend(tls::columns(cell.load));
         }
+        columns.extend(http2::columns(cell.load));
         let row = |contender: &&'static str| {
             let own: Vec<&Record> = records.iter().copied().filter(|record| record.contender == *contender).collect();
             let figures = match own.first()?.not_run.clone() {
@@ -171,6 +169,7 @@ impl Report<'_> {
                     if cell.secure.is_some() {
                         row.extend(tls::row(cell, contender, &own, self.circumstances));
                     }
+                    row.extend(http2::row(cell.load, &own));
                     Ok(row)
                 }
             };

@@ -9,6 +9,7 @@
 mod drawing;
 mod failover;
 pub(super) mod figures;
+mod http2;
 mod keepalive;
 mod limits;
 pub(super) mod markdown;

@@ -5,9 +5,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::ClientConnection;
+use weir_http::h2;
 
 use super::load::{check_interrupt, pause};
 use super::process::{pss_bytes, resident_bytes};
@@ -24,6 +26,10 @@ const REST: Duration = Duration::from_millis(500);
 /// A slow client reads this much at a time, this often: 160 KB/s.
 const SLOW_READ_BYTES: usize = 16 * 1024;
 const SLOW_READ_EVERY: Duration = Duration::from_millis(100);
+/// Fields that fill a header table: each takes its name, its value and 32 bytes (RFC 7541 §4.1).
+const FILLING_FIELDS: usize = 32;
+const FILLING_VALUE_BYTES: usize = 86;
+const _: () = assert!(FILLING_FIELDS * (10 + FILLING_VALUE_BYTES + 32) == 4096);
 
 /// Opens `connections`, does one request on each, and reads the memory while they are idle.
 ///
@@ -68,10 +74,9 @@ pub(super) fn error_of(kind: &str, count: u64) -> Errors {
 /// That many connections, each with one request answered.
 fn hold(running: &Running, connections: u32) -> io::Result<Vec<TcpStream>> {
     let address = running.address();
-    let caller = running.secure.map(|_| caller(address)).transpose()?;
-    let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    let is_http2 = running.streams.is_some();
+    let caller = running.secure.map(|_| caller(address, is_http2)).transpose()?;
     let mut held = Vec::new();
-    let mut reply = [0; 4096];
     for _ in 0..connections {
         check_interrupt()?;
         let stream = TcpStream::connect(address)?;
@@ -79,27 +84,80 @@ fn hold(running: &Running, connections: u32) -> io::Result<Vec<TcpStream>> {
         // Of TLS only the server's end is measured: ours is forgotten when it has been asked once.
         let mut sealed = caller.as_ref().map(Caller::connection).transpose()?;
         let mut stream = Held { stream, sealed: sealed.as_mut() };
-        stream.write_all(request.as_bytes())?;
-        let mut length = 0;
-        while !reply[..length].ends_with(b"\r\n\r\nok\n") {
-            match stream.read(&mut reply[length..])? {
-                0 => return Err(io::Error::other("a connection ended before its reply was complete")),
-                read => length += read,
-            }
+        if is_http2 {
+            ask_by_http2(&mut stream, address)?;
+        } else {
+            ask(&mut stream, address)?;
         }
         held.push(stream.stream);
     }
     Ok(held)
 }
 
+/// What a connection is that ends too early.
+fn ended() -> io::Error {
+    io::Error::other("a connection ended before its reply was complete")
+}
+
+/// A request that is answered.
+fn ask(stream: &mut Held<'_>, address: SocketAddr) -> io::Result<()> {
+    stream.write_all(format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())?;
+    let (mut reply, mut length) = ([0; 4096], 0);
+    while !reply[..length].ends_with(b"\r\n\r\nok\n") {
+        match stream.read(&mut reply[length..])? {
+            0 => return Err(ended()),
+            read => length += read,
+        }
+    }
+    Ok(())
+}
+
+/// The same by HTTP/2, from a client that has the proxy keep as many fields as it may, as browsers do in time.
+fn ask_by_http2(stream: &mut Held<'_>, address: SocketAddr) -> io::Result<()> {
+    let mut client = h2::client::Client::new(h2::client::Windows::OPEN);
+    let block = filling_block(&address.to_string());
+    client.open(&h2::client::Request { block: &block, content: &Arc::from([]), is_head: false });
+    let (mut reply, mut is_answered) = ([0; 4096], false);
+    while !is_answered || client.wants_write() {
+        let out = client.take_out();
+        stream.write_all(&out)?;
+        if is_answered {
+            continue;
+        }
+        let length = stream.read(&mut reply)?;
+        let mut at = 0;
+        while let Some(event) = client.read(&reply[..length], &mut at).map_err(io::Error::other)? {
+            is_answered |= matches!(event, h2::client::Event::Data { end: true, .. });
+        }
+        if length == 0 || !is_answered && client.open_streams() == 0 {
+            return Err(ended());
+        }
+    }
+    Ok(())
+}
+
+/// A request for `/` with so many fields that are to be kept (RFC 7541 §6.2.1) that a header table of 4,096 bytes is full.
+fn filling_block(authority: &str) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in [(":method", "GET"), (":scheme", "https"), (":authority", authority), (":path", "/")] {
+        h2::hpack::encode::put_known(&mut block, name.as_bytes(), value.as_bytes());
+    }
+    for nth in 0..FILLING_FIELDS {
+        let (name, value) = (format!("x-field-{nth:02}"), "v".repeat(FILLING_VALUE_BYTES));
+        block.extend([&[0x40, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat());
+    }
+    block
+}
+
 /// How the harness speaks TLS.
-fn caller(address: SocketAddr) -> io::Result<Caller> {
+fn caller(address: SocketAddr, http2: bool) -> io::Result<Caller> {
     let wishes = Wishes {
         trust: Trust::Anybody,
         version: Some(Version::Tls13),
         suite: Some(SUITE.to_owned()),
         group: Some(GROUP.to_owned()),
         resume: false,
+        http2,
     };
     let caller = Client::new(&wishes).and_then(|client| Caller::new(&client, &address.ip().to_string()));
     caller.map_err(io::Error::other)

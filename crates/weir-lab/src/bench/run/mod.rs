@@ -19,4 +19,5 @@ pub(super) mod rounds;
 mod servers;
 mod settings;
 mod stage;
+mod stalled;
 mod tunnel;

@@ -182,6 +182,11 @@ pub(super) fn resident_bytes(pids: &[u32]) -> u64 {
     pids.iter().map(|pid| kib_line(&format!("/proc/{pid}/status"), "VmRSS:") * 1024).sum()
 }
 
+/// The highest resident set size that the processes have had, added up, in bytes.
+pub(super) fn peak_bytes(pids: &[u32]) -> u64 {
+    pids.iter().map(|pid| kib_line(&format!("/proc/{pid}/status"), "VmHWM:") * 1024).sum()
+}
+
 /// The number of a `Key:   123 kB` line; 0 when it isn't there.
 fn kib_line(path: &str, key: &str) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();

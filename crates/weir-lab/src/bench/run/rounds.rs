@@ -7,7 +7,7 @@ use std::io;
 
 use super::load::{self, Times};
 use super::stage::{self, Running, Stage};
-use super::{failover, flood, keepalive, memory, tunnel};
+use super::{failover, flood, keepalive, memory, stalled, tunnel};
 use crate::bench::experiment::catalogue::Experiment;
 use crate::bench::experiment::cells::{Cell, Closed, Load, Origin, RequestKind};
 use crate::bench::experiment::contenders::{Contender, contender};
@@ -203,6 +203,7 @@ impl Rounds<'_> {
                 load::open(stage, running, connections, (f64::from(rate), path), times)
             }
             Load::Flood { connections, rate } => flood::run(stage, running, (connections, rate), times),
+            Load::Stalled(stalling) => stalled::run(stage, running, stalling, times),
             Load::Stall => load::stall(stage, running),
             Load::Idle(connections) => memory::idle(running, connections),
             Load::Failover(_) | Load::Probe(_) | Load::Tunnel(_) => {
@@ -229,6 +230,7 @@ impl Rounds<'_> {
 fn bodies(cells: &[Cell]) -> Vec<u64> {
     let bodies = cells.iter().filter_map(|cell| match cell.load {
         Load::Closed(Closed { body, .. }) | Load::Slow { body, .. } => Some(body),
+        Load::Stalled(stalling) => Some(stalling.body),
         _ => None,
     });
     bodies.collect()

@@ -3,6 +3,7 @@
 //! Called by `stage.rs`, which starts them. The settings are repeated in the report's last section. Bound: four processes
 //! a core.
 
+pub(super) mod http2;
 pub(super) mod tls;
 
 use std::net::SocketAddr;
@@ -236,7 +237,7 @@ pub(super) fn envoy(listen: SocketAddr, to: &[SocketAddr]) -> String {
 
 /// weir's configuration file, for a process of it.
 pub(super) fn weir(listen: SocketAddr, to: SocketAddr, workers: usize, settings: WeirSettings) -> String {
-    let WeirSettings { io, connections, queue, pipeline, pool, plain: _ } = settings;
+    let WeirSettings { io, connections, queue, pipeline, pool, .. } = settings;
     let (mode, number) = match pool {
         "pipelined" => (format!("queue-size {queue}\n    pipeline {pipeline}"), format!(" connections={connections}")),
         "shared" => (format!("queue-size {queue}\n    pool shared"), format!(" connections={connections}")),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::process::{Process, descriptors};
-use super::settings::{self, Shape, tls};
+use super::settings::{self, Shape, http2, tls};
 use crate::bench::experiment::cells::{Cell, Load};
 use crate::bench::experiment::contenders::{Contender, WEIR, What};
 use crate::bench::experiment::tls::{GROUP, SUITE, Secure, VERSION};
@@ -45,6 +45,10 @@ pub(super) struct Running {
     pub(super) destination: Option<SocketAddr>,
     /// How TLS is spoken with it; None: it is not.
     pub(super) secure: Option<Secure>,
+    /// HTTP/2 is spoken with it, with so many streams at a time on each connection; None: HTTP/1.1.
+    pub(super) streams: Option<u32>,
+    /// Nobody stalls.
+    pub(super) is_alone: bool,
     processes: Vec<Process>,
     /// The server behind it and where that listens, where it has one of its own (nginx).
     origin: Option<(Process, SocketAddr)>,
@@ -54,7 +58,9 @@ impl Running {
     /// No proxy: the server at this address.
     pub(super) fn direct(address: SocketAddr) -> Running {
         let (addresses, generator) = (vec![address], Generator::Bomb);
-        Running { addresses, generator, destination: None, secure: None, processes: Vec::new(), origin: None }
+        let processes = Vec::new();
+        let (destination, secure, streams, origin) = (None, None, None, None);
+        Running { addresses, generator, destination, secure, streams, is_alone: false, processes, origin }
     }
 
     /// Where it listens, or the first of several.
@@ -82,6 +88,11 @@ impl Running {
         );
         words.extend(secure.resumes.then(|| "--tls-resume".to_owned()));
         words
+    }
+
+    /// What the generator is told of HTTP/2.
+    pub(super) fn http2_words(&self) -> Vec<String> {
+        self.streams.map_or(Vec::new(), |streams| vec!["--http2".to_owned(), format!("--streams={streams}")])
     }
 
     /// Its processes; none for direct.
@@ -239,7 +250,9 @@ impl Stage {
         let destination = contender.what.is_forward().then_some(self.addresses[0]);
         let generator = generator(contender);
         let secure = cell.secure.filter(|_| !contender.is_plain());
-        self.await_all(Running { addresses, generator, destination, secure, processes, origin })
+        let streams = cell.streams.filter(|_| !contender.is_http1());
+        let is_alone = contender.is_alone();
+        self.await_all(Running { addresses, generator, destination, secure, streams, is_alone, processes, origin })
     }
 
     /// Starts a proxy with a configuration of its own and waits until it listens.
@@ -302,10 +315,15 @@ impl Stage {
         self.await_all(Running { processes, generator, ..Running::direct(address) })
     }
 
-    /// Settings of a contender as they are in this cell: with TLS for its clients, if they speak it.
+    /// Settings of a contender as they are in this cell: with TLS and HTTP/2 for its clients, if they speak it.
     fn sealed(&self, contender: Contender, cell: &Cell, text: String) -> io::Result<String> {
-        match cell.secure {
-            Some(secure) if !contender.is_plain() => tls::sealed(contender.what, &text, &self.certificate(secure.key)?),
+        let secure = cell.secure.filter(|_| !contender.is_plain());
+        let text = match secure {
+            Some(secure) => tls::sealed(contender.what, &text, &self.certificate(secure.key)?)?,
+            None => text,
+        };
+        match cell.streams {
+            Some(_) if !contender.is_http1() => http2::spoken(contender.what, &text, secure.is_some()),
             _ => Ok(text),
         }
     }

@@ -41,6 +41,7 @@ impl<D: Driver> Generator<'_, D> {
             && connection.phase == Phase::Open
             && !connection.sending
             && connection.rest.is_empty()
+            && connection.http2.as_ref().is_none_or(|streams| streams.room() > 0)
             && connection.asked.len() < class.depth as usize
             && class.close_every.is_none_or(|most| connection.begun < most)
     }
@@ -62,16 +63,24 @@ impl<D: Driver> Generator<'_, D> {
         let class = self.class(index);
         let most =
             class.close_every.map_or(usize::MAX, |most| (most - self.connections[index as usize].begun) as usize);
+        let room = self.connections[index as usize].http2.as_ref().map_or(usize::MAX, |streams| streams.room());
         let share = self.share(index);
-        let count = dues.len().min(most).min(usize::try_from(share.left).unwrap_or(usize::MAX));
+        let count = dues.len().min(most).min(room).min(usize::try_from(share.left).unwrap_or(usize::MAX));
         let mut parts = Vec::new();
         for due_us in &dues[..count] {
             let request = class.mix.draw(&mut self.share(index).random);
             let connection = &mut self.connections[index as usize];
             connection.begun += 1;
             let last = class.close_every == Some(connection.begun);
-            connection.asked.push_back(Asked { due_us: *due_us, sent_us: now_us, request, last });
+            let mut asked = Asked { due_us: *due_us, sent_us: now_us, request, last, stream: 0 };
             let spelled = &class.mix.requests()[usize::from(request)];
+            if let (Some(streams), Some(http2)) = (&mut connection.http2, &spelled.http2) {
+                self.serial += u64::from(http2.is_numbered());
+                asked.stream = streams.ask(http2, self.number, self.serial).expect("no more than there is room for");
+                connection.asked.push_back(asked);
+                continue;
+            }
+            connection.asked.push_back(asked);
             let bytes = if last { &spelled.last } else { &spelled.bytes };
             parts.push(match spelled.serial_at {
                 None => bytes.clone(),
@@ -87,7 +96,11 @@ impl<D: Driver> Generator<'_, D> {
         // A closed loop has a rate that the server sets: only requests by the clock run out by the clock.
         let share = self.share(index);
         share.left -= count as u64;
-        self.send(index, parts);
+        if parts.is_empty() {
+            self.flush(index);
+        } else {
+            self.send(index, parts);
+        }
         count
     }
 
@@ -128,6 +141,7 @@ impl<D: Driver> Generator<'_, D> {
         // After an error the receive says how the connection ended, and what came before.
         if good {
             self.offer(index);
+            self.flush(index);
         }
     }
 

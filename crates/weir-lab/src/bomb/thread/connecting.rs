@@ -12,6 +12,7 @@ use weir_tls::Failure;
 use super::{Asked, Connection, Generator, Phase, Timer};
 use crate::bomb::class::Behaviour;
 use crate::bomb::count::{Connect, End, Handshake, Outcome};
+use crate::bomb::http2::Streams;
 use crate::tls::Caller;
 
 /// Pause after an attempt to connect that failed.
@@ -128,6 +129,10 @@ impl<D: Driver> Generator<'_, D> {
         connection.phase = Phase::Open;
         let socket = connection.socket;
         let facts = socket.and_then(|socket| self.driver.take_facts(socket));
+        if class.http2 && facts.as_ref().is_some_and(|facts| !facts.http2) {
+            self.connections[index as usize].since_us = since_us;
+            return self.unconnected(index, Connect::NoHttp2);
+        }
         if self.counts(since_us) {
             let slice = &mut self.share(index).slice;
             if let Some(facts) = facts {
@@ -144,8 +149,12 @@ impl<D: Driver> Generator<'_, D> {
                 return self.ended(index, End::Ours);
             }
             Behaviour::Hold => {
-                let held = Asked { due_us: now_us, sent_us: now_us, request: 0, last: false };
+                let held = Asked { due_us: now_us, sent_us: now_us, request: 0, last: false, stream: 0 };
                 self.connections[index as usize].asked.push_back(held);
+            }
+            _ if class.http2 => {
+                let streams = Streams::new(class, self.plan.same_body);
+                self.connections[index as usize].http2 = Some(Box::new(streams));
             }
             _ => {}
         }
@@ -159,6 +168,8 @@ impl<D: Driver> Generator<'_, D> {
                 .receive(socket, if slowly { Receive::Once(Buffers::Small) } else { Receive::Many(Buffers::Small) });
         }
         self.offer(index);
+        // Where nothing is due, the greeting alone.
+        self.flush(index);
     }
 
     /// The server ended the connection; `is_cut`: only the network says so, and an answer that ends with it may be a part.
@@ -185,21 +196,29 @@ impl<D: Driver> Generator<'_, D> {
     }
 
     pub(super) fn fail_asked(&mut self, index: u32, first: Outcome, others: Outcome) {
-        let (now_us, counted_us) = (self.driver.now_us(), self.counted_us);
-        let expected = self.class(index).answers();
         let mut outcome = first;
         while let Some(asked) = self.connections[index as usize].asked.pop_front() {
-            if asked.due_us >= counted_us {
-                let slice = &mut self.share(index).slice;
-                slice.counts.outcome(outcome);
-                if expected || outcome != Outcome::Unfinished {
-                    slice.fail(now_us - counted_us);
-                }
-                if outcome.blocks() {
-                    slice.block(now_us - counted_us);
-                }
-            }
+            let streams = self.connections[index as usize].http2.as_ref();
+            let has_begun = streams.is_some_and(|streams| streams.has_begun(asked.stream));
+            let is_cut = has_begun && matches!(outcome, Outcome::Reset | Outcome::Closed);
+            self.fail(index, &asked, if is_cut { Outcome::Truncated } else { outcome });
             outcome = others;
+        }
+    }
+
+    /// A request has no answer.
+    pub(super) fn fail(&mut self, index: u32, asked: &Asked, outcome: Outcome) {
+        let (now_us, counted_us) = (self.driver.now_us(), self.counted_us);
+        let expected = self.class(index).answers();
+        if asked.due_us >= counted_us {
+            let slice = &mut self.share(index).slice;
+            slice.counts.outcome(outcome);
+            if outcome != Outcome::NotTaken && (expected || outcome != Outcome::Unfinished) {
+                slice.fail(now_us - counted_us);
+            }
+            if outcome.blocks() {
+                slice.block(now_us - counted_us);
+            }
         }
     }
 }

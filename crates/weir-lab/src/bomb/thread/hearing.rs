@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 
 use weir_io::{Class as Buffers, Driver, Receive, RecvBuf};
 
-use super::{Generator, Phase, Timer};
+use super::{Asked, Connection, Generator, Phase, Timer};
 use crate::bomb::class::{Behaviour, Class};
 use crate::bomb::count::{End, Outcome, has_failed, turns_away};
 use crate::bomb::reply::{Reply, Step};
@@ -23,7 +23,22 @@ impl<D: Driver> Generator<'_, D> {
             self.share(index).slice.counts.bytes_in += buffer.len() as u64;
         }
         let life = self.connections[index as usize].life;
-        let mut rest: &[u8] = &buffer;
+        if self.connections[index as usize].http2.is_some() {
+            self.hear_streams(index, &buffer);
+        } else {
+            self.hear_replies(index, &buffer);
+        }
+        self.driver.recycle(buffer);
+        if self.connections[index as usize].life == life {
+            self.go_on_reading(index, class);
+        }
+    }
+
+    /// What was received by HTTP/1.1: answers in the order of the requests.
+    fn hear_replies(&mut self, index: u32, bytes: &[u8]) {
+        let class = self.class(index);
+        let life = self.connections[index as usize].life;
+        let mut rest = bytes;
         while !rest.is_empty() && self.connections[index as usize].life == life {
             let connection = &mut self.connections[index as usize];
             let Some(front) = connection.asked.front() else {
@@ -41,10 +56,6 @@ impl<D: Driver> Generator<'_, D> {
                 Step::NotHttp => self.broken(index, Outcome::NotHttp, Outcome::Closed, End::Busy),
             }
         }
-        self.driver.recycle(buffer);
-        if self.connections[index as usize].life == life {
-            self.go_on_reading(index, class);
-        }
     }
 
     pub(super) fn go_on_reading(&mut self, index: u32, class: &Class) {
@@ -53,7 +64,7 @@ impl<D: Driver> Generator<'_, D> {
         let Some(socket) = connection.socket else { return };
         if class.behaviour == Behaviour::SlowReader {
             self.timers.push(Reverse((now_us + SLOW_READ_US, index, connection.life, Timer::Read)));
-        } else if !connection.large && connection.reader.bytes_left() > LARGE_BYTES {
+        } else if !connection.large && connection.expects() > LARGE_BYTES {
             connection.large = true;
             self.driver.receive(socket, Receive::Many(Buffers::Large));
         }
@@ -61,29 +72,34 @@ impl<D: Driver> Generator<'_, D> {
 
     /// The oldest request has its answer.
     pub(super) fn answered(&mut self, index: u32, reply: &Reply) {
-        let now_us = self.driver.now_us();
         let Some(asked) = self.connections[index as usize].asked.pop_front() else { return };
-        let (late_us, paced) = (self.plan.late_us, self.class(index).rate.is_some());
-        let (counted, counted_us) = (self.counts(asked.due_us), self.counted_us);
-        let good = self.is_right(index, asked.request, reply);
-        let share = self.share(index);
-        if counted {
-            let slice = &mut share.slice;
-            slice.counts.outcome(if good { Outcome::Answered } else { Outcome::WrongBody });
-            slice.counts.status(reply.status);
-            slice.record(now_us - asked.sent_us, paced.then(|| now_us - asked.due_us));
-            slice.counts.late += u64::from(now_us - asked.due_us > late_us);
-            if !good || has_failed(reply.status) {
-                slice.fail(now_us - counted_us);
-            }
-            if turns_away(reply.status) {
-                slice.block(now_us - counted_us);
-            }
-        }
+        self.count_answer(index, &asked, reply);
         if !reply.persist || asked.last {
-            return self.last_answered(index, now_us);
+            return self.last_answered(index, self.driver.now_us());
         }
         self.offer(index);
+    }
+
+    /// A request has its answer.
+    pub(super) fn count_answer(&mut self, index: u32, asked: &Asked, reply: &Reply) {
+        let now_us = self.driver.now_us();
+        let (late_us, paced) = (self.plan.late_us, self.class(index).rate.is_some());
+        let counted_us = self.counted_us;
+        if !self.counts(asked.due_us) {
+            return;
+        }
+        let good = self.is_right(index, asked.request, reply);
+        let slice = &mut self.share(index).slice;
+        slice.counts.outcome(if good { Outcome::Answered } else { Outcome::WrongBody });
+        slice.counts.status(reply.status);
+        slice.record(now_us - asked.sent_us, paced.then(|| now_us - asked.due_us));
+        slice.counts.late += u64::from(now_us - asked.due_us > late_us);
+        if !good || has_failed(reply.status) {
+            slice.fail(now_us - counted_us);
+        }
+        if turns_away(reply.status) {
+            slice.block(now_us - counted_us);
+        }
     }
 
     /// Whether a successful body is the one that came first for the same request.
@@ -103,5 +119,12 @@ impl<D: Driver> Generator<'_, D> {
         connection.since_us = now_us;
         // What was asked behind it will not be answered: a pipelining client asks again, but here it is an outcome.
         self.fail_asked(index, Outcome::Closed, Outcome::Closed);
+    }
+}
+
+impl Connection {
+    /// Bytes of body that are likely to come: what is announced, or with HTTP/2 as many as an open stream has had.
+    fn expects(&self) -> u64 {
+        self.http2.as_ref().map_or_else(|| self.reader.bytes_left(), |streams| streams.longest())
     }
 }

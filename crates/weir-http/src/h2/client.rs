@@ -1,0 +1,305 @@
+//! The client's side of HTTP/2 (RFC 9113), as much of it as a generator of requests needs: requests whose content is known, answers that are
+//! told as they come, no push, no priorities.
+//!
+//! One connection is a [`Client`]. Requests go in with [`Client::open`], received bytes with [`Client::read`], which says what has come, one
+//! [`Event`] a call; what is to be sent is taken with [`Client::take_out`]. Frames and HPACK are those of the server's side. Bytes to events
+//! are in `client/read.rs`.
+//!
+//! Bounds: the streams that the server allows at a time, [`OUT_BYTES_MAX`] of content that waits to be sent and a frame more, and for the
+//! rest what `client/read.rs` says. Content beyond that stays in the caller's hands, shared and not copied.
+
+mod read;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::PREFACE;
+use super::error::{Code, Failure};
+use super::frame::{self, END_STREAM, FRAME_BYTES_MAX, Kind, Setting};
+use super::hpack::Decoder;
+use super::hpack::encode::EMPTY_TABLE;
+use super::mux::{WINDOW_INITIAL, WINDOW_MAX};
+use super::reply::put_fragments;
+use read::Reader;
+
+/// Content that is written ahead of what was taken, at most, bytes.
+const OUT_BYTES_MAX: usize = 65_536;
+/// Streams that a server is thought to allow before it has said so: the least that RFC 9113 §6.5.2 recommends.
+const STREAMS_MAX_INITIAL: u32 = 100;
+/// Last number that a stream of a client can have.
+const STREAM_LAST: u32 = 0x7fff_ffff;
+
+/// What a client lets a server send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Windows {
+    /// Bytes of an answer's body that may be on their way, 0 to 2^31-1.
+    pub stream: u32,
+    /// The same of all answers of a connection together, 65,535 to 2^31-1.
+    pub connection: u32,
+    /// What has come may come again. A client that never says so stalls its answers.
+    pub gives_back: bool,
+}
+
+impl Windows {
+    /// Of a client that takes everything at once: 1 MiB an answer, 16 MiB a connection.
+    pub const OPEN: Windows = Windows { stream: 1 << 20, connection: 16 << 20, gives_back: true };
+    /// Of a client that takes no body at all.
+    pub const SHUT: Windows = Windows { stream: 0, connection: WINDOW_INITIAL as u32, gives_back: false };
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Its header block (RFC 7541 §6) by [`encode`](super::hpack::encode), pseudo-header fields first.
+    pub block: &'a [u8],
+    /// Its content.
+    pub content: &'a Arc<[u8]>,
+    /// Its method is HEAD: what its answer says of a length is not the length of the answer (RFC 9110 §9.3.2).
+    pub is_head: bool,
+}
+
+/// What has come. Streams are told by the numbers that [`Client::open`] gave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event<'a> {
+    /// The head of an answer, or of an interim one (below 200).
+    Head {
+        /// Its stream, which is gone when `end`.
+        stream: u32,
+        /// 100 to 999.
+        status: u16,
+        /// The answer is complete.
+        end: bool,
+    },
+    /// A piece of an answer's body; empty where only its end has come, with trailers or without.
+    Data {
+        /// Its stream, which is gone when `end`.
+        stream: u32,
+        /// They are the caller's no longer than the input.
+        bytes: &'a [u8],
+        /// The answer is complete.
+        end: bool,
+    },
+    /// The stream is over without a complete answer.
+    Reset {
+        /// It is gone.
+        stream: u32,
+        /// Why.
+        code: Code,
+        /// The server has reset it; else its answer was malformed and we have.
+        by_server: bool,
+    },
+    /// The server takes no further streams; those above `last` are gone and were not worked on (RFC 9113 §6.8).
+    Leaving {
+        /// Last stream that may be answered.
+        last: u32,
+        /// Why.
+        code: Code,
+    },
+}
+
+/// A stream without a complete answer.
+#[derive(Debug)]
+struct Stream {
+    id: u32,
+    is_head: bool,
+    /// The head of its answer has come, though there may have been interim ones before.
+    has_head: bool,
+    /// Bytes of body that Content-Length has announced and that have not come.
+    length_left: Option<u64>,
+    content: Arc<[u8]>,
+    /// Of it: written.
+    sent: usize,
+    /// What the server takes, beyond the initial window that it has announced for all, less what was written.
+    credit: i64,
+    /// What the server may send yet.
+    window: i64,
+    /// Of it: received and not given back.
+    owed: u32,
+}
+
+/// One connection. It owns its header table and what is to be sent. About 500 bytes when nothing is under way, and 4 KiB more when the server
+/// fills the header table.
+#[derive(Debug)]
+pub struct Client {
+    reader: Reader,
+    decoder: Decoder,
+    /// In the order of their ids.
+    streams: VecDeque<Stream>,
+    /// Streams of which some content is not written.
+    unsent: usize,
+    /// Number of the next stream.
+    next: u32,
+    streams_max: u32,
+    windows: Windows,
+    /// What the server may send yet on the connection, and of what has come: what was not given back.
+    window: i64,
+    owed: u32,
+    /// What the server takes: on the connection, and on a new stream.
+    room: i64,
+    room_initial: i64,
+    /// The server has changed the size of its header table: the next block says that ours is empty.
+    table_changed: bool,
+    table_bytes: u32,
+    out: Vec<u8>,
+    /// Last stream that the server works on, once it has said so.
+    left: Option<u32>,
+    failure: Option<Failure>,
+}
+
+impl Client {
+    /// A new connection; the preface and our settings are among what is to be sent.
+    pub fn new(windows: Windows) -> Client {
+        let windows = Windows {
+            stream: windows.stream.min(WINDOW_MAX as u32),
+            connection: windows.connection.clamp(WINDOW_INITIAL as u32, WINDOW_MAX as u32),
+            ..windows
+        };
+        let mut out = PREFACE.to_vec();
+        frame::put_settings(&mut out, &[(Setting::EnablePush, 0), (Setting::InitialWindowSize, windows.stream)]);
+        frame::put_window_update(&mut out, 0, windows.connection - WINDOW_INITIAL as u32);
+        Client {
+            reader: Reader::default(),
+            decoder: Decoder::default(),
+            streams: VecDeque::new(),
+            unsent: 0,
+            next: 1,
+            streams_max: STREAMS_MAX_INITIAL,
+            windows,
+            window: i64::from(windows.connection),
+            owed: 0,
+            room: WINDOW_INITIAL,
+            room_initial: WINDOW_INITIAL,
+            table_changed: false,
+            table_bytes: frame::TABLE_BYTES_INITIAL,
+            out,
+            left: None,
+            failure: None,
+        }
+    }
+
+    // ---- what is known ----
+
+    /// Requests that may be made now.
+    pub fn room(&self) -> usize {
+        if self.is_leaving() { 0 } else { (self.streams_max as usize).saturating_sub(self.streams.len()) }
+    }
+
+    /// Streams without a complete answer.
+    pub fn open_streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Whether the head of an answer has come on a stream that is not over.
+    pub fn has_head(&self, stream: u32) -> bool {
+        self.place(stream).is_some_and(|place| self.streams[place].has_head)
+    }
+
+    /// The server's settings have begun to come: it speaks HTTP/2.
+    pub fn is_greeted(&self) -> bool {
+        self.reader.is_greeted()
+    }
+
+    /// No stream can be opened any more: the server leaves, is at fault, or the numbers are used up.
+    pub fn is_leaving(&self) -> bool {
+        self.left.is_some() || self.failure.is_some() || self.next > STREAM_LAST
+    }
+
+    /// Something is to be sent.
+    pub fn wants_write(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    // ---- what is done ----
+
+    /// Makes a request; the number of its stream. None: there is no [room](Client::room).
+    pub fn open(&mut self, request: &Request<'_>) -> Option<u32> {
+        if self.room() == 0 {
+            return None;
+        }
+        let (id, ends) = (self.next, request.content.is_empty());
+        self.next += 2;
+        if std::mem::take(&mut self.table_changed) {
+            put_fragments(&mut self.out, id, ends, &[&[EMPTY_TABLE], request.block].concat());
+        } else {
+            put_fragments(&mut self.out, id, ends, request.block);
+        }
+        self.streams.push_back(Stream {
+            id,
+            is_head: request.is_head,
+            has_head: false,
+            length_left: None,
+            content: Arc::clone(request.content),
+            sent: 0,
+            credit: 0,
+            window: i64::from(self.windows.stream),
+            owed: 0,
+        });
+        if !ends {
+            self.unsent += 1;
+            self.write_content();
+        }
+        Some(id)
+    }
+
+    /// Gives a stream up (CANCEL). Whatever comes on it is passed over; nothing happens when it is over already.
+    pub fn cancel(&mut self, stream: u32) {
+        if self.forget(stream).is_some() {
+            frame::put_reset(&mut self.out, stream, Code::Cancel);
+        }
+    }
+
+    /// Takes all that may be sent now.
+    pub fn take_out(&mut self) -> Vec<u8> {
+        let taken = std::mem::take(&mut self.out);
+        // What had no place may follow.
+        self.write_content();
+        taken
+    }
+
+    /// Writes content as far as windows and [`OUT_BYTES_MAX`] let it, the oldest request first.
+    fn write_content(&mut self) {
+        if self.unsent == 0 {
+            return;
+        }
+        for stream in &mut self.streams {
+            while stream.sent < stream.content.len() && self.out.len() < OUT_BYTES_MAX {
+                let allowed = self.room.min(self.room_initial + stream.credit).clamp(0, i64::from(FRAME_BYTES_MAX));
+                let rest = &stream.content[stream.sent..];
+                let piece = &rest[..rest.len().min(allowed as usize)];
+                if piece.is_empty() {
+                    break;
+                }
+                let ends = piece.len() == rest.len();
+                frame::put_head(&mut self.out, Kind::Data, if ends { END_STREAM } else { 0 }, stream.id, piece.len());
+                self.out.extend_from_slice(piece);
+                stream.sent += piece.len();
+                stream.credit -= piece.len() as i64;
+                self.room -= piece.len() as i64;
+                self.unsent -= usize::from(ends);
+            }
+        }
+    }
+
+    fn place(&self, id: u32) -> Option<usize> {
+        self.streams.binary_search_by_key(&id, |stream| stream.id).ok()
+    }
+
+    fn find(&mut self, id: u32) -> Option<&mut Stream> {
+        let place = self.place(id)?;
+        self.streams.get_mut(place)
+    }
+
+    /// Takes a stream out of the table.
+    fn forget(&mut self, id: u32) -> Option<Stream> {
+        let stream = self.streams.remove(self.place(id)?)?;
+        self.unsent -= usize::from(stream.sent < stream.content.len());
+        Some(stream)
+    }
+
+    /// The answer on a stream is complete. A request whose content is not wanted any more is given up (RFC 9113 §8.1).
+    fn end(&mut self, id: u32) {
+        if self.forget(id).is_some_and(|stream| stream.sent < stream.content.len()) {
+            frame::put_reset(&mut self.out, id, Code::Cancel);
+        }
+    }
+}
