@@ -198,7 +198,7 @@ const HTTP2: Block = Block {
             "connection-window",
             Kind::Size(64 * KIB, 16 * MIB),
             Default::Is("1MiB"),
-            "The same for all requests of a connection together.",
+            "Bytes of the bodies of all requests of a connection that may be on their way.",
         ),
     ],
     repeats: false,

@@ -257,7 +257,7 @@ pub struct Http2Plan {
     pub streams_max: u32,
     /// Bytes of a request's body on their way or unread, 16,384-1,048,576. Default 65,536.
     pub window_bytes: u32,
-    /// The same for all requests of a connection together, 65,536-16,777,216. Default 1,048,576.
+    /// Bytes of the bodies of all requests of a connection that may be on their way, 65,536-16,777,216. Default 1,048,576.
     pub connection_window_bytes: u32,
 }
 

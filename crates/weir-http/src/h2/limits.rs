@@ -12,8 +12,7 @@ pub struct Limits {
     pub streams_max: u32,
     /// Bytes of a request's body that may be on their way or unread: 16,384 to 1,048,576. Default 65,536.
     pub window_bytes: u32,
-    /// The same for all requests of a connection together: 65,536 to 16,777,216. Default 1,048,576. As many bytes again may be unread when
-    /// bodies are not taken.
+    /// Bytes of the bodies of all requests of a connection that may be on their way: 65,536 to 16,777,216. Default 1,048,576.
     pub connection_window_bytes: u32,
     /// Requests on one connection in all; then it is drained. Default 10,000.
     pub requests_max: u32,

@@ -1,8 +1,7 @@
 //! One HTTP/2 connection as its server sees it: what it keeps, how it begins and how it ends.
 //!
 //! Reading is in `read.rs` (frames from bytes), `frames.rs` and `receive.rs` (what they mean); answers are in `reply.rs`, writing in
-//! `schedule.rs`. Invariants: streams in the table have odd numbers up to `last`; `held` is the sum of what they hold;
-//! `streams.len() <= streams_max`. Bounds: `out` grows by what clients ask for up to
+//! `schedule.rs`. Invariants: streams in the table have odd numbers up to `last`; `streams.len() <= streams_max`. Bounds: `out` grows by what clients ask for up to
 //! [`OUT_BYTES_MAX`] and one frame, and by one head for each answer; `block` by one header block. RFC 9113 §3.4, §5, §6.8.
 
 use super::budget::Budget;
@@ -63,8 +62,6 @@ pub(super) struct Receiving {
     pub(super) window: i64,
     /// Of it: received and not given back.
     pub(super) owed: u32,
-    /// Bytes of bodies that somebody keeps.
-    pub(super) held: u32,
     /// Full size of the connection's window.
     pub(super) window_full: u32,
     /// Full size of a stream's window, as announced.
@@ -128,7 +125,6 @@ impl Mux {
             receiving: Receiving {
                 window: i64::from(window_full),
                 owed: 0,
-                held: 0,
                 window_full,
                 stream_full,
                 stream_initial: WINDOW_INITIAL,
@@ -313,12 +309,9 @@ impl Mux {
         }
     }
 
-    /// Takes a stream out of the table; what somebody kept of it counts no more.
+    /// Takes a stream out of the table.
     pub(super) fn forget(&mut self, id: u32) -> Option<Stream> {
-        let stream = self.streams.remove(id)?;
-        self.receiving.held -= stream.held;
-        self.give_back_connection();
-        Some(stream)
+        self.streams.remove(id)
     }
 
     pub(super) fn glitch(&mut self, kind: Glitch) {
@@ -339,10 +332,11 @@ impl Mux {
         }
     }
 
-    /// The same for the connection, as long as not too much is kept.
+    /// The same for the connection, also for what is kept: each stream's own window bounds that, and those that wait must leave room
+    /// for those that go on.
     pub(super) fn give_back_connection(&mut self) {
         let receiving = &mut self.receiving;
-        if receiving.held < receiving.window_full && receiving.owed >= receiving.window_full / 2 {
+        if receiving.owed >= receiving.window_full / 2 {
             let owed = std::mem::take(&mut receiving.owed);
             receiving.window += i64::from(owed);
             frame::put_window_update(&mut self.out, 0, owed);

@@ -266,7 +266,6 @@ impl Reading<'_, '_> {
         self.mux.reader.data = Data::Body(padding.min(self.mux.reader.left));
         let told = if stream.ignored { 0 } else { body as u32 };
         stream.held += told;
-        self.mux.receiving.held += told;
         let tag = stream.tag;
         if self.mux.reader.left == 0 {
             self.end_frame();

@@ -79,10 +79,8 @@ impl Mux {
         let Some(open) = self.streams.find_mut(stream) else { return };
         let bytes = (bytes as u64).min(u64::from(open.held)) as u32;
         open.held -= bytes;
-        self.receiving.held -= bytes;
         if self.failure().is_none() {
             self.credit(stream, bytes);
-            self.give_back_connection();
         }
     }
 
@@ -90,10 +88,7 @@ impl Mux {
     pub fn ignore_body(&mut self, stream: u32) {
         let Some(open) = self.streams.find_mut(stream) else { return };
         open.ignored = true;
-        self.receiving.held -= std::mem::take(&mut open.held);
-        if self.failure().is_none() {
-            self.give_back_connection();
-        }
+        open.held = 0;
     }
 
     /// Bytes of body that were counted and have not left.

@@ -6,7 +6,7 @@ use weir_proxy::plan::Pool;
 use super::book::{Asked, GATHER_BYTES_MAX};
 use super::http2::{Ask, GivesUp, Habits, Http2Client};
 use super::run::Run;
-use super::scenario::{Kind, Scenario, listen_address};
+use super::scenario::{Kind, Scenario, listen_address, set_connections};
 use super::{each_seed, seeds_of};
 
 /// Streams and requests of HTTP/1.1 on the same connections to servers, in all kinds of worlds.
@@ -42,6 +42,31 @@ fn bodies_end_whenever_they_end() {
             let (asks, habits) = (asks.collect(), Habits::quiet(10));
             run.add(|book| Http2Client::scripted(listen_address(), 0, book, habits, asks, rng.fork(1)));
         }
+        run.finish();
+    });
+}
+
+/// More large bodies at once than the window of their connection holds, and one connection to take them: those that wait leave room for
+/// the one that goes on.
+#[test]
+fn bodies_that_wait_leave_room() {
+    each_seed(seeds_of(10), |seed| {
+        let mut scenario = Scenario::of(Kind::Calm, seed * 4, 1 + (seed % 2) as u16).with_http2();
+        (scenario.clients, scenario.settings.window_bytes) = (0, 256 << 10);
+        let upstream = &mut scenario.plan_mut().upstreams[0];
+        upstream.pool = Pool::Pipelined;
+        upstream.servers.iter_mut().for_each(|server| {
+            (server.connections_min, server.connections_max) = (1, 1);
+            set_connections(server, 1);
+        });
+        let run = Run::new(scenario);
+        run.add(|book| {
+            let body = vec![b'x'; 200_000];
+            let asks = (0..60)
+                .map(|index| Ask::new(Asked { method: "PUT", body: body.clone(), ..get(&format!("aaaa{index:04x}")) }));
+            let (asks, rng) = (asks.collect(), Rng::new(seed));
+            Http2Client::scripted(listen_address(), 0, book, Habits::quiet(60), asks, rng)
+        });
         run.finish();
     });
 }
