@@ -9,8 +9,8 @@ use super::priority::Priority;
 
 /// Memory for so many streams is kept when there is none.
 const KEPT: usize = 4;
-/// Streams that we have reset for which frames are still expected.
-const RECENT: usize = 32;
+/// Closed streams for which frames are still expected: all that a client may have open.
+const RECENT: usize = 1_000;
 
 /// A request and its answer.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ pub(super) struct Recent {
 
 impl Recent {
     pub(super) fn add(&mut self, id: u32) {
-        self.ids.get_or_insert_default()[self.next] = id;
+        self.ids.get_or_insert_with(|| Box::new([0; RECENT]))[self.next] = id;
         self.next = (self.next + 1) % RECENT;
     }
 
@@ -190,11 +190,11 @@ mod tests {
     fn the_last_few_are_remembered() {
         let mut recent = Recent::default();
         assert!(!recent.has(0) && recent.ids.is_none());
-        for id in 1..100 {
+        for id in 1..1_200 {
             recent.add(id);
         }
-        assert_eq!((0..200).filter(|&id| recent.has(id)).count(), RECENT);
-        assert!(recent.has(99) && recent.has(68) && !recent.has(67));
-        assert!(recent.remove(80) && !recent.remove(80) && !recent.has(80) && recent.has(81));
+        assert_eq!((0..1_200).filter(|&id| recent.has(id)).count(), RECENT);
+        assert!(recent.has(1_199) && recent.has(200) && !recent.has(199));
+        assert!(recent.remove(280) && !recent.remove(280) && !recent.has(280) && recent.has(281));
     }
 }

@@ -56,6 +56,25 @@ fn the_three_ends_of_an_answer() {
     assert_eq!(server.sent(), [&heads[..], &rest].concat());
 }
 
+/// Clients whose END_STREAM stands in a frame of its own send that when they have their answers already. Some take a reset for a failure.
+#[test]
+fn an_answer_before_an_end_without_content() {
+    let mut server = Server::new();
+    let with_length = [POST, &[("content-length", "3")]].concat();
+    let streams = || (1..200).step_by(2);
+    for stream in streams() {
+        server.feed(&[headers(stream, 0, &with_length), data(stream, 0, b"abc")].concat());
+    }
+    for stream in streams() {
+        server.answer(stream, 0);
+        assert_eq!(server.sent(), [format!("headers {stream} :status=200 end"), format!("ended {stream}")]);
+    }
+    for stream in streams() {
+        assert_eq!(server.feed(&data(stream, END_STREAM, b"")), [""; 0]);
+    }
+    assert_eq!(server.sent(), [""; 0]);
+}
+
 /// RFC 9113 §8.1: the client is told that the rest of its body isn't needed.
 #[test]
 fn an_answer_before_the_body() {

@@ -394,7 +394,9 @@ impl Http2Client {
         }
         let bytes = &open.ask.asked.body[open.sent..open.sent + length];
         let is_last = length == left;
-        let end = if is_last && !ends_with_trailers { END_STREAM } else { 0 };
+        // Some say the end in a frame of its own.
+        let ends_apart = is_last && !ends_with_trailers && self.rng.chance(self.habits.oddities);
+        let end = if is_last && !ends_with_trailers && !ends_apart { END_STREAM } else { 0 };
         let payload = match padding {
             0 => bytes.to_vec(),
             _ => [&[padding as u8 - 1], bytes, &vec![0; padding - 1]].concat(),
@@ -404,6 +406,9 @@ impl Http2Client {
         self.window -= payload.len() as i64;
         open.window -= payload.len() as i64;
         open.sent += length;
+        if ends_apart {
+            out.extend(frame(kind::DATA, END_STREAM, stream, &[]));
+        }
         if is_last && ends_with_trailers {
             let block = header_block(&[("x-sum", "5")]);
             out.extend(frame(kind::HEADERS, END_HEADERS | END_STREAM, stream, &block));
