@@ -79,6 +79,8 @@ causes! {
     MaxForwards: "max-forwards", 405, Weir, Queue, "";
     /// HTTP/2 for an upstream of connections that are a client's own: the client is told to come with HTTP/1.1.
     NeedsHttp1: "needs-http1", 421, Weir, Queue, "";
+    /// gRPC, whose servers speak HTTP/2 only: weir asks servers by HTTP/1.1.
+    Grpc: "grpc", 415, Weir, Queue, "";
     /// No route has this path.
     NoRoute: "no-route", 404, Weir, Queue, "";
     /// Its path can't be compared with routes.

@@ -22,6 +22,7 @@ on_both_drivers!(
     who_opens_no_window_keeps_nobody_up,
     a_drain_loses_no_stream,
     what_a_client_may_not_do,
+    grpc_is_refused,
     resets_have_a_budget,
 );
 
@@ -358,6 +359,35 @@ fn what_a_client_may_not_do(io: Io) {
     eventually("all have left", || total(&weir, "client_connections") == 0);
     weir.stop();
     server.kill();
+}
+
+/// gRPC can't be had by way of HTTP/1.1: that is said at once, also while the request has no end.
+fn grpc_is_refused(io: Io) {
+    let server = Server::start(Honest);
+    let address = free();
+    let weir = Weir::start(io, 1, &format!("{}{}", h2c(address), app(&server, 2, "")));
+    let mut client = Http2Client::connect(address, &[]);
+    for (media_type, is_refused) in [
+        ("application/grpc", true),
+        ("application/grpc+proto", true),
+        ("Application/gRPC; charset=utf-8", true),
+        ("application/grpc-web+proto", false),
+        ("application/json", false),
+    ] {
+        let fields = [("content-type", media_type), ("te", "trailers")];
+        let (head, stream) = client.request("POST", "/a.B/C?n=00000000", &fields, true);
+        client.send(&head);
+        if !is_refused {
+            client.send(&frame(DATA, END_STREAM, stream, b"x"));
+        }
+        let answer = client.answer(stream);
+        assert_eq!(answer.statuses, [if is_refused { 415 } else { 200 }], "{media_type}");
+        if is_refused {
+            client.until("no body is wanted", |client| client.answers[&stream].reset == Some(0));
+        }
+    }
+    weir.stop();
+    server.finish();
 }
 
 fn resets_have_a_budget(io: Io) {

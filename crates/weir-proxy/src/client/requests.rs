@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use weir_http::{Fields, Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
+use weir_http::{FieldName, Fields, Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
 
 use super::Clients;
 use crate::base::keys::{ClientKey, ExchangeKey};
@@ -351,6 +351,9 @@ impl Clients {
             Ok(upstream) => upstream,
             Err(local) => return self.answer_locally(index, head, fields, bytes, local, cx),
         };
+        if self.conn(index).stream.is_some() && is_grpc(fields, bytes) {
+            return self.answer_locally(index, head, fields, bytes, Local::Refused(Cause::Grpc), cx);
+        }
         let exchange = self.add_exchange(index, head, fields, bytes, cx);
         if self.answers.needs_http1(index, exchange, upstream, cx) {
             return;
@@ -480,6 +483,14 @@ impl Clients {
             self.answers.close_session(index, ClientEnd::ClientReset, cx);
         }
     }
+}
+
+/// Whether a request is of gRPC: of its own protocol, which needs HTTP/2 all the way, not of gRPC-Web.
+fn is_grpc(fields: &Fields, bytes: &[u8]) -> bool {
+    const MEDIA_TYPE: &[u8] = b"application/grpc";
+    let value = fields.find(FieldName::ContentType).map_or(&b""[..], |field| field.value.of(bytes));
+    let is_prefix = value.len() >= MEDIA_TYPE.len() && value[..MEDIA_TYPE.len()].eq_ignore_ascii_case(MEDIA_TYPE);
+    is_prefix && matches!(value.get(MEDIA_TYPE.len()), None | Some(b'+' | b';' | b' ' | b'\t'))
 }
 
 /// The upstream for a request, or what weir answers by itself. `scratch` is memory for a path.
