@@ -181,7 +181,7 @@ impl Engine {
 
     /// What is worth a line in the log, oldest first. Call until None after each turn.
     pub fn take_event(&mut self) -> Option<Event> {
-        self.upstreams.take_event()
+        self.upstreams.pool_mut().take_event()
     }
 
     /// Gives out the lines of the access log since the last call and how many they are, if there are any.

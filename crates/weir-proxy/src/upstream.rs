@@ -8,15 +8,18 @@
 //! What it decides it asks of parts, none of which can reach another unless it is handed to it: [`Pool`] has the two tables and is the only
 //! writer of where a connection stands; [`Groups`] chooses among the servers of an upstream and counts repetitions; [`PrivatePools`] has what
 //! belongs to single clients; [`Placing`](placing::Placing) finds a place for a request; [`View`](view::View) says where one may go and can
-//! change nothing; [`Isolation`] says what goes alone; [`Health`] judges servers and reads probes; [`RanEmpty`] keeps connections that ran
-//! empty until all was read; [`Cancelled`] knows what nobody wants any more; [`Outbox`] knows what is to be sent. `Upstreams` carries out
-//! what follows for requests and connections.
+//! change nothing; [`Isolation`] says what goes alone; [`Health`] judges servers and reads probes;
+//! [`RanEmpty`] keeps connections that ran empty until all was read; [`Cancelled`] knows what nobody wants any more; [`Outbox`] knows what is
+//! to be sent. What follows from that for other connections and for what waits is said to `Upstreams`: how a connection ends
+//! ([`Ending`](agenda::Ending)), or what else is to be done ([`Then`](timers::Then)). It is noted in the [`Agenda`] and carried out by one
+//! loop ([`Upstreams::work_off`]), so that nothing calls itself.
 //!
 //! Invariants: `ready`, `inflight` and the gauges are those of the connections' states; the bytes of a connection's log are those of its
 //! unanswered requests; connections of the pool <= `connections`, or `connections-max` while some are held; unanswered and waiting requests
 //! of a server <= its capacity ([`Upstreams::audit`]). Bounds: docs/buffers.md.
 
 mod again;
+mod agenda;
 mod aside;
 mod audit;
 pub(crate) mod backoff;
@@ -26,6 +29,7 @@ mod connect;
 pub(crate) mod connection;
 mod crowded;
 pub(crate) mod depth;
+mod doubts;
 pub(crate) mod early_close;
 pub(crate) mod entry;
 mod glitches;
@@ -40,6 +44,7 @@ mod late;
 pub(crate) mod lines;
 mod lives;
 mod loss;
+mod lost;
 mod messages;
 pub(crate) mod misframing;
 mod near;
@@ -77,6 +82,7 @@ use weir_http::Fields;
 
 pub use unheard::Delivery;
 
+use crate::upstream::agenda::Agenda;
 use crate::upstream::cancel::Cancelled;
 use crate::upstream::groups::Groups;
 use crate::upstream::isolation::Isolation;
@@ -98,7 +104,7 @@ pub(crate) struct Upstreams {
     cancelled: Cancelled,
     ran_empty: RanEmpty,
     isolation: Isolation,
-    swept_us: u64,
+    agenda: Agenda,
 }
 
 impl Upstreams {

@@ -58,6 +58,11 @@ impl Piece<'_> {
         self.bytes().len()
     }
 
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes().is_empty()
+    }
+
     /// The piece, to be kept.
     pub(crate) fn into_bytes(self) -> Bytes {
         match self {

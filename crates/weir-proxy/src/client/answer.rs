@@ -187,7 +187,7 @@ impl Answers {
 
     /// A piece of the answer's body. Whether its source has to stop.
     pub(super) fn answer_body(&mut self, slot: ExchangeKey, piece: Piece<'_>, cx: &mut Context) -> Option<Stop> {
-        if piece.len() == 0 {
+        if piece.is_empty() {
             return None;
         }
         let (mut codec, exchange) = self.conns.codec(slot);

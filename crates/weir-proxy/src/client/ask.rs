@@ -109,8 +109,9 @@ impl Asks {
         }
     }
 
-    /// From now on an exchange waits for an answer of an upstream: to this, which has no key and is bound to no server.
-    #[inline]
+    /// From now on an exchange waits for an answer of an upstream: to this, which has no key and is bound to no server. Always inlined: a
+    /// request is large, and each call copies it.
+    #[inline(always)]
     pub(super) fn begin_asking(
         &mut self,
         answers: &mut Answers,

@@ -138,7 +138,7 @@ impl Clients {
     /// A piece of a body whose request is already forwarded.
     fn stream_piece(&mut self, index: ClientKey, piece: Piece<'_>, to: &mut Requests<'_>, cx: &mut Context) {
         let Some((exchange, upload)) = self.answers.conns.upload(index) else { return };
-        if piece.len() == 0 {
+        if piece.is_empty() {
             return;
         }
         let chunked = upload.chunked_out;

@@ -15,8 +15,8 @@ impl Engine {
         if !cx.posts[usize::from(cx.worker)].is_empty() {
             return Err("a worker's mail to itself was not delivered".to_owned());
         }
-        upstreams.audit(cx)?;
-        clients.conns().audit(&upstreams.carried(), cx)?;
+        let carried = upstreams.audit(cx)?;
+        clients.conns().audit(&carried, cx)?;
         if let Some(client) = upstreams.private().clients().find(|client| !clients.conns().is_there(*client)) {
             return Err(format!("connections have outlived client {client}"));
         }

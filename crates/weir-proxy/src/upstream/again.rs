@@ -7,6 +7,8 @@
 use super::Upstreams;
 use super::cancel::queues;
 use super::groups::Groups;
+use super::orders::retire;
+use super::placing::Placing;
 use super::pool::Pool;
 use super::private_pool::Tried;
 use super::view::View;
@@ -27,6 +29,18 @@ struct Second {
 }
 
 impl Upstreams {
+    /// A request of a client here comes back, to be served elsewhere: it was with another worker, or the beginning of its answer had come.
+    pub(crate) fn place_back(&mut self, mut ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
+        ask.traits = ask.traits.without(RequestFlags::MAILED);
+        if let Err(cause) = self.groups.count_fate(&mut ask, fate, &self.pool, cx) {
+            return cx.answer_fails(ask.id, cause);
+        }
+        self.placing().place_again(ask, bytes.to_vec(), cx);
+        self.work_off(cx);
+    }
+}
+
+impl Placing<'_> {
     /// A piece of the body of a request that lost its connection and waits for another.
     pub(super) fn body_to_waiting(
         &mut self,
@@ -39,16 +53,18 @@ impl Upstreams {
         if self.private.body(id, client, piece, end, cx) {
             return;
         }
-        let mut found = queues(&mut self.pool, &mut self.isolation).find_map(|queue| queue.find_mut(id));
+        let mut found = queues(self.pool, self.isolation).find_map(|queue| queue.find_mut(id));
         let Some(waiting) = found.take_if(|waiting| waiting.ask.traits.has(RequestFlags::STREAMING)) else { return };
         waiting.add_body(piece, end);
     }
 
-    /// A request goes again after its connection was lost, or its server can't be reached: first in line.
+    /// A request goes again after its connection was lost, or its server can't be reached: first in line. What waits in its upstream is
+    /// given out next.
     pub(super) fn place_again(&mut self, ask: PendingRequest, bytes: Vec<u8>, cx: &mut Context) {
+        self.agenda.serve(ask.upstream);
         if cx.is_private(ask.upstream) {
             if self.private.has(ask.client.slot()) {
-                self.approach_chosen(ask, bytes, Tried::default(), cx);
+                self.private.approach_chosen(Waiting { ask, bytes }, Tried::default(), self.pool, self.groups, cx);
             }
         } else if ask.traits.has(RequestFlags::QUARANTINED) {
             self.isolation.enter(ask, bytes, cx);
@@ -59,7 +75,7 @@ impl Upstreams {
 
     /// The same for one whose turn it is, if it has to go alone.
     pub(super) fn place_second(&mut self, mut ask: PendingRequest, bytes: Vec<u8>, cx: &mut Context) {
-        match self.groups.second_place(&ask, &mut self.pool, cx) {
+        match self.groups.second_place(&ask, self.pool, cx) {
             Ok(Second { server, worker: Some(worker) }) => {
                 if ask.id.worker == cx.worker {
                     ask.server = server;
@@ -79,49 +95,24 @@ impl Upstreams {
         }
     }
 
-    /// A request of a client here comes back, to be served elsewhere: it was with another worker, or the beginning of its answer had come.
-    pub(crate) fn place_back(&mut self, mut ask: PendingRequest, fate: Fate, bytes: &[u8], cx: &mut Context) {
-        ask.traits = ask.traits.without(RequestFlags::MAILED);
-        if let Err(cause) = self.groups.count_fate(&mut ask, fate, &self.pool, cx) {
-            return cx.answer_fails(ask.id, cause);
-        }
-        let server = self.groups.server_of(&ask);
-        self.place_again(ask, bytes.to_vec(), cx);
-        self.dispatch_group(server, cx);
-    }
-
     /// The server can't be reached or is to get nothing more: what waits for it goes elsewhere, or fails.
     pub(super) fn evacuate(&mut self, server: ServerIndex, cx: &mut Context) {
-        let waiting = self.pool.servers[server].waiting.take_all();
+        let machine = &mut self.pool.servers[server];
+        let waiting = machine.waiting.take_all();
+        self.agenda.serve(machine.upstream);
         cx.counters.queue_waiting.sub(waiting.len() as u64);
         for Waiting { ask, bytes } in waiting.into_iter().rev() {
             self.place_again(ask, bytes, cx);
         }
-        self.dispatch_group(server, cx);
     }
 
-    /// What waits for a server none of whose connections takes anything for now goes elsewhere, when another server has room that is
-    /// no backup: one that is only busy is no reason for those.
-    pub(super) fn relieve_queue(&mut self, server: ServerIndex, cx: &mut Context) {
+    /// Draws the consequences of a standing that has become worse.
+    pub(super) fn stand_down(&mut self, server: ServerIndex, cx: &mut Context) {
         let machine = &self.pool.servers[server];
-        if machine.waiting.is_empty() || !machine.is_held() {
-            return;
-        }
-        let group = self.groups[usize::from(machine.upstream)].servers;
-        if group
-            .iter()
-            .any(|other| other != server && self.pool.servers[other].has_room() && !self.view(cx).is_backup(other))
-        {
+        if !machine.standing.keeps_waiting() && !machine.waiting.is_empty() {
             self.evacuate(server, cx);
         }
-    }
-
-    /// Gives out what waits at any server of the same upstream.
-    pub(super) fn dispatch_group(&mut self, server: ServerIndex, cx: &mut Context) {
-        let upstream = usize::from(self.pool.servers[server].upstream);
-        for server in self.groups[upstream].servers.iter() {
-            self.dispatch(server, cx);
-        }
+        retire(server, self.pool, self.agenda, cx);
     }
 }
 

@@ -5,13 +5,16 @@
 //! sent again elsewhere, and their answers on this connection are thrown away. Without this, answers that wait for each other's
 //! clients could also wait in a circle.
 
-use super::Upstreams;
+use super::groups::Groups;
+use super::late::check_queue;
 use super::pool::Pool;
+use super::timers::Then;
 use crate::base::keys::{ConnKey, ServerIndex};
+use crate::base::token::{ShortGeneration, Token};
 use crate::context::Context;
-use crate::ending::UpstreamEnd;
-use crate::request::pending_request::PendingRequest;
-use crate::upstream::connection::UpstreamConn;
+use crate::request::pending_request::{ClientName, LinkId, PendingRequest};
+use crate::upstream::connection::LinkState;
+use crate::upstream::entry::Silence;
 
 /// How long an answer may stand still while others need its connection. A client that reads at all clears the
 /// bytes that stopped it sooner than this.
@@ -26,77 +29,81 @@ pub(super) fn keeps_up(slow: &PendingRequest, other: &PendingRequest) -> bool {
     slow.client != other.client || other.precedes(slow)
 }
 
-impl Upstreams {
-    /// The time of [`Pool::watch_stall`] is up.
-    pub(super) fn check_stall(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.pool.links.at_mut(index);
-        link.reading.due_us = u64::MAX;
-        if !link.reading.paused {
-            return self.check_queue(index, cx);
-        }
-        let due_us = link.reading.paused_us + STALL_US;
-        let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
-        if due_us > cx.now_us {
-            self.pool.arm_stall(index, due_us, cx);
-            return;
-        }
-        let behind = link.entries.iter().skip(1).any(|entry| !entry.cancelled && keeps_up(&front, &entry.ask));
-        let machine = &mut self.pool.servers[link.server];
-        let awaited = machine.waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
-        if !behind && !awaited {
-            self.pool.arm_stall(index, cx.now_us + STALL_US, cx);
-            return;
-        }
-        cx.counters.set_aside.add(u64::from(!link.reading.stalled));
-        (link.reading.yields, link.reading.stalled) = (true, true);
-        machine.refresh(link, cx.now_us);
-        let server = link.server;
-        if behind {
-            self.move_on(index, cx);
-        } else {
-            // Another one may be made in its place.
-            self.dispatch(server, cx);
-        }
-        self.pool.arm_stall(index, cx.now_us + STALL_US, cx);
+/// The time of [`Pool::watch_stall`] is up.
+pub(super) fn check_stall(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Then {
+    let link = pool.links.at_mut(index);
+    link.reading.due_us = u64::MAX;
+    if !link.reading.paused {
+        return check_queue(index, pool, groups, cx);
     }
+    let due_us = link.reading.paused_us + STALL_US;
+    let Some(front) = link.entries.front().map(|entry| entry.ask) else { return Then::Nothing };
+    if due_us > cx.now_us {
+        pool.arm_stall(index, due_us, cx);
+        return Then::Nothing;
+    }
+    let behind = link.entries.iter().skip(1).any(|entry| !entry.cancelled && keeps_up(&front, &entry.ask));
+    let machine = &mut pool.servers[link.server];
+    let awaited = machine.waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
+    if !behind && !awaited {
+        pool.arm_stall(index, cx.now_us + STALL_US, cx);
+        return Then::Nothing;
+    }
+    cx.counters.set_aside.add(u64::from(!link.reading.stalled));
+    (link.reading.yields, link.reading.stalled) = (true, true);
+    machine.refresh(link, cx.now_us);
+    let server = link.server;
+    // Another one may be made in its place.
+    let then = if behind { move_on(index, pool, cx) } else { Then::Dispatch(server) };
+    pool.arm_stall(index, cx.now_us + STALL_US, cx);
+    then
+}
 
-    /// Requests that the slow answer keeps up are sent again elsewhere.
-    fn move_on(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.pool.links.at_mut(index);
-        let server = link.server;
-        let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
-        let moved = link.take_behind(|ask| keeps_up(&front, ask));
-        let count = moved.len() as u64;
-        cx.counters.resends.add(count);
-        self.pool.servers[server].stats.resends.add(count);
-        self.send_elsewhere(moved, cx);
-        self.dispatch_group(server, cx);
-    }
+/// Requests that the slow answer keeps up are sent again elsewhere.
+fn move_on(index: ConnKey, pool: &mut Pool, cx: &Context) -> Then {
+    let link = pool.links.at_mut(index);
+    let server = link.server;
+    let Some(front) = link.entries.front().map(|entry| entry.ask) else { return Then::Nothing };
+    let moved = link.take_behind(|ask| keeps_up(&front, ask));
+    let count = moved.len() as u64;
+    cx.counters.resends.add(count);
+    pool.servers[server].stats.resends.add(count);
+    Then::Move(server, moved)
+}
 
-    /// Requests that leave their connection, oldest first, get in line for another.
-    pub(super) fn send_elsewhere(&mut self, moved: Vec<(PendingRequest, Vec<u8>)>, cx: &mut Context) {
-        for (ask, bytes) in moved.into_iter().rev() {
-            if !self.cancelled.has(&ask) {
-                self.place_again(ask, bytes, cx);
-            }
-        }
+/// Stops or resumes the reading of a connection. Which server may have something for it then.
+pub(super) fn flow(
+    to: LinkId,
+    client: ClientName,
+    pause: bool,
+    pool: &mut Pool,
+    cx: &mut Context,
+) -> Option<ServerIndex> {
+    if !pool.links.holds(to.index, to.generation) {
+        return None;
     }
-
-    /// Puts another connection into the place of one that left the pool, to be made when it is needed.
-    pub(super) fn replace_link(&mut self, server: ServerIndex, position: u32, why: UpstreamEnd, cx: &mut Context) {
-        let mut fresh = UpstreamConn::new(server, position, u64::MAX);
-        let old = self.pool.links.at(self.pool.servers[server].links[position as usize]);
-        fresh.contact.closes = old.contact.closes;
-        fresh.contact.note_close(why);
-        (fresh.contact.due_us, fresh.contact.since_us) = (cx.now_us, cx.now_us);
-        let (fresh, _) = self.pool.links.insert(fresh);
-        self.pool.servers[server].links[position as usize] = fresh;
-        let link = self.pool.links.at_mut(fresh);
-        self.pool.servers[server].refresh(link, cx.now_us);
-        self.pool.publish(server, cx);
-        self.pool.keep_least(server, cx);
-        self.dispatch(server, cx);
+    let link = pool.links.at_mut(to.index);
+    let tunnel = link.state() == LinkState::Tunnel;
+    let is_next = tunnel || link.entries.front().is_some_and(|entry| entry.ask.client == client);
+    if pause && !is_next || !pause && link.reading.paused_by != client {
+        return None;
     }
+    link.reading.set(pause, client);
+    link.wait.silence = Silence::Unread;
+    let server = link.server;
+    if !tunnel {
+        pool.pair(to.index).refresh(cx);
+    }
+    if !pause {
+        let generation = ShortGeneration::of(to.generation);
+        pool.receive_again(Token::Conn { key: to.index, generation }.pack(), cx);
+        return Some(server);
+    }
+    pool.watch_stall(to.index, cx);
+    if !tunnel {
+        pool.grow(server, cx);
+    }
+    None
 }
 
 impl Pool {

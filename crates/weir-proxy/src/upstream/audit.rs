@@ -17,11 +17,14 @@ use crate::request::pending_request::ExchangeId;
 const RECEIVE_BYTES_MAX: usize = 64 * 1024;
 
 impl Upstreams {
-    /// Looks for states that can't be.
+    /// Looks for states that can't be. All requests that are here and whose answers somebody wants, as often as they are.
     ///
     /// # Errors
     /// The first promise that is broken, in words.
-    pub(crate) fn audit(&self, cx: &Context) -> Result<(), String> {
+    pub(crate) fn audit(&self, cx: &Context) -> Result<Vec<ExchangeId>, String> {
+        if self.agenda.is_due() {
+            return Err("something that was to be done was not".to_owned());
+        }
         self.pool.audit_servers()?;
         for index in self.pool.links.keys() {
             let link = self.pool.links.at(index);
@@ -29,22 +32,22 @@ impl Upstreams {
                 .map_err(|text| format!("upstream connection {index}: {text}"))?;
         }
         audit_private(&self.private, &self.pool)?;
-        audit_gauges(&self.pool, &self.private, &self.isolation, cx)
+        audit_gauges(&self.pool, &self.private, &self.isolation, cx)?;
+        Ok(carried(&self.pool, &self.private, &self.isolation))
     }
+}
 
-    /// All requests that are here and whose answers somebody wants, as often as they are.
-    pub(crate) fn carried(&self) -> Vec<ExchangeId> {
-        let mut all = Vec::new();
-        for link in self.pool.links.keys().map(|index| self.pool.links.at(index)) {
-            all.extend(link.entries.iter().filter(|entry| !entry.cancelled).map(|entry| entry.ask.id));
-            all.extend(link.tunnel.peer);
-        }
-        let waiting = self.pool.servers.iter().flat_map(|server| server.waiting.iter());
-        let quarantined = self.isolation.waiting();
-        all.extend(waiting.chain(quarantined).map(|waiting| waiting.ask.id));
-        all.extend(self.private.attempts().map(|approach| approach.waiting.ask.id));
-        all
+/// All requests that are here and whose answers somebody wants, as often as they are.
+fn carried(pool: &Pool, private: &PrivatePools, isolation: &Isolation) -> Vec<ExchangeId> {
+    let mut all = Vec::new();
+    for link in pool.links.keys().map(|index| pool.links.at(index)) {
+        all.extend(link.entries.iter().filter(|entry| !entry.cancelled).map(|entry| entry.ask.id));
+        all.extend(link.tunnel.peer);
     }
+    let waiting = pool.servers.iter().flat_map(|server| server.waiting.iter());
+    all.extend(waiting.chain(isolation.waiting()).map(|waiting| waiting.ask.id));
+    all.extend(private.attempts().map(|approach| approach.waiting.ask.id));
+    all
 }
 
 /// Connections of clients are known to their clients, and only to those.

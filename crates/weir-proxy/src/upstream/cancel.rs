@@ -8,14 +8,20 @@
 //! cancelled in a turn, two for each connection.
 
 use super::Upstreams;
+use super::agenda::Ending;
 use super::isolation::Isolation;
 use super::pool::Pool;
+use super::private_pool::PrivatePools;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
+use crate::ending::UpstreamEnd;
 use crate::request::pending_request::{ClientName, ExchangeId, LinkId, PendingRequest};
 use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::entry::Entry;
 use crate::upstream::queue::{ByRequest, Queue};
+
+/// Time between two looks for connections that wait for an answer that nobody wants.
+const SWEEP_US: u64 = 5_000_000;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -24,9 +30,44 @@ pub(super) struct Cancelled {
     requests: ByRequest<bool>,
     /// Connections that have to end, and their generations.
     doomed: Vec<(ConnKey, u32)>,
+    /// When it was last looked for connections that wait for an answer that nobody wants.
+    swept_us: u64,
 }
 
 impl Cancelled {
+    /// Of nobody yet.
+    pub(super) fn new(now_us: u64) -> Cancelled {
+        Cancelled { swept_us: now_us, ..Cancelled::default() }
+    }
+
+    /// Every [`SWEEP_US`]: ends connections whose server takes as long as forward-timeout for an answer that nobody wants any more: the
+    /// time-out of that request went with its client. Needs no timer, because only a further request would suffer, and that brings a turn.
+    /// Whether it was time.
+    #[inline]
+    pub(super) fn sweep(&mut self, pool: &Pool, cx: &Context) -> bool {
+        let is_due = cx.now_us >= self.swept_us + SWEEP_US;
+        if is_due {
+            self.swept_us = cx.now_us;
+            self.doom_hanging(pool, cx);
+        }
+        is_due
+    }
+
+    #[cold]
+    fn doom_hanging(&mut self, pool: &Pool, cx: &Context) {
+        let hangs = |index: &ConnKey| {
+            let link = pool.links.at(*index);
+            let upstream = usize::from(pool.servers[link.server].upstream);
+            let patience_us = cx.plan.upstreams[upstream].forward_timeout_us;
+            link.entries.front().is_some_and(|front| {
+                front.cancelled && cx.now_us >= front.sent_us.max(link.history.answered_us).saturating_add(patience_us)
+            })
+        };
+        for index in pool.links.keys().filter(hangs) {
+            self.doom(index, pool);
+        }
+    }
+
     /// Whether nothing was cancelled, and no connection has to end.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
@@ -142,21 +183,16 @@ impl Upstreams {
         link: Option<LinkId>,
         cx: &mut Context,
     ) {
-        if self.cancel_approach(id, client, cx) || cancel_waiting(id, &mut self.pool, &mut self.isolation, cx) {
-            return;
+        let Upstreams { pool, groups, health, private, isolation, cancelled, .. } = self;
+        if private.attempt_for(id, client, cx).is_some() {
+            let attempt = private.take_attempt(client.slot(), None, pool, cx);
+            attempt.iter().for_each(|attempt| health.end_trial(&attempt.waiting.ask, pool, groups, cx));
+        } else if !cancel_waiting(id, pool, isolation, cx) {
+            match known_carrier(id, client, link, pool, private, cx) {
+                Some(index) => cancelled.cancel_on(index, id, hard, pool, cx),
+                None => cancelled.look_for(id, hard),
+            }
         }
-        match self.known_carrier(id, client, link, cx) {
-            Some(index) => self.cancelled.cancel_on(index, id, hard, &mut self.pool, cx),
-            None => self.cancelled.look_for(id, hard),
-        }
-    }
-
-    /// The connection that carries a request, where that is known: to its client's side, or because it is the client's own.
-    fn known_carrier(&self, id: ExchangeId, client: ClientName, link: Option<LinkId>, cx: &Context) -> Option<ConnKey> {
-        let named = link.filter(|link| self.pool.links.holds(link.index, link.generation)).map(|link| link.index);
-        let own = if id.worker == cx.worker { self.private.links_of(client.slot()) } else { &[] };
-        let mut all = named.into_iter().chain(own.iter().map(|link| link.index));
-        all.find(|index| carries(self.pool.links.at(*index), id))
     }
 
     /// Finds what was cancelled, and ends the connections that have to. False: there is nothing.
@@ -164,10 +200,27 @@ impl Upstreams {
     pub(crate) fn end_cancelled(&mut self, cx: &mut Context) -> bool {
         let any = !self.cancelled.is_empty();
         if any && !self.cancelled.find_all(&mut self.pool, &mut self.isolation, cx) {
-            self.end_doomed(cx);
+            while let Some(index) = self.cancelled.next_doomed(&self.pool) {
+                self.end(index, Ending::ours(UpstreamEnd::Cancelled), cx);
+            }
         }
         any
     }
+}
+
+/// The connection that carries a request, where that is known: to its client's side, or because it is the client's own.
+fn known_carrier(
+    id: ExchangeId,
+    client: ClientName,
+    link: Option<LinkId>,
+    pool: &Pool,
+    private: &PrivatePools,
+    cx: &Context,
+) -> Option<ConnKey> {
+    let named = link.filter(|link| pool.links.holds(link.index, link.generation)).map(|link| link.index);
+    let own = if id.worker == cx.worker { private.links_of(client.slot()) } else { &[] };
+    let mut all = named.into_iter().chain(own.iter().map(|link| link.index));
+    all.find(|index| carries(pool.links.at(*index), id))
 }
 
 /// Takes a request out that waits for a connection. False: none of this name does.

@@ -2,8 +2,10 @@
 //! that is down looked for every second (stage forward). docs/semantics.md §3, §4.
 
 use super::Upstreams;
+use super::agenda::{Agenda, Ending};
+use super::groups::Groups;
 use super::judge::judge_of;
-use super::loss::{ABRUPT_US, Loss};
+use super::lost::ABRUPT_US;
 use super::orders::NEVER_US;
 use super::pool::{Event, Pool};
 use super::view::View;
@@ -44,7 +46,7 @@ impl Upstreams {
     ) {
         let Some(index) = self.pool.link_of(token) else {
             let worse = self.health.probe_connected(token, result, &mut self.pool, &mut self.groups, cx);
-            return self.follow(worse, cx);
+            return self.act(worse, cx);
         };
         if let Err(tls) = result {
             self.connect_failed(index, tls, cx);
@@ -72,58 +74,8 @@ impl Upstreams {
             self.pool.events.note(position, What::Reachable, cx);
         }
         self.dispatch(position, cx);
-        self.watch_rest(index, cx);
-    }
-
-    /// Looks after a while whether a connection rests for too long.
-    pub(super) fn watch_rest(&mut self, index: ConnKey, cx: &mut Context) {
-        if !self.pool.links.is_occupied(index) || !self.pool.links.at(index).is_ready() {
-            return;
-        }
-        let link = self.pool.links.at(index);
-        let limit_us = self.view(cx).rest_limit_us(index);
-        if limit_us == 0 && link.entries.is_empty() {
-            self.lose_link(index, Loss::Ours, UpstreamEnd::Unneeded, cx);
-            return;
-        }
-        let due_us = match link.entries.is_empty() {
-            true => (cx.now_us - link.rest_us(cx.now_us)).saturating_add(limit_us),
-            false => cx.now_us.saturating_add(limit_us.max(UNUSED_US)),
-        };
-        // One that is kept now may be one too many later.
-        let due_us = due_us.min(cx.now_us + SURPLUS_US);
-        if due_us < link.rest.due_us {
-            self.pool.links.at_mut(index).rest.due_us = due_us;
-            self.pool.arm_link(index, due_us, cx);
-        }
-    }
-
-    /// The time of [`Upstreams::watch_rest`] is up.
-    pub(super) fn check_rest(&mut self, index: ConnKey, cx: &mut Context) {
-        self.pool.links.at_mut(index).rest.due_us = NEVER_US;
-        let link = self.pool.links.at(index);
-        let (server, rest_us) = (link.server, link.rest_us(cx.now_us));
-        let rests = link.entries.is_empty() && link.owner.is_none();
-        if rests && link.is_ready() && link.history.answers == 1 && rest_us >= ABRUPT_US {
-            // It lives on behind its first answer.
-            self.pool.servers[server].learned.lasting.on_kept();
-        }
-        if rests && rest_us >= self.view(cx).rest_limit_us(index) {
-            // Nothing is known against it.
-            self.pool.servers[server].contact.reach = Reach::Proven;
-            self.lose_link(index, Loss::Ours, UpstreamEnd::Idle, cx);
-        } else {
-            self.watch_rest(index, cx);
-        }
-    }
-
-    /// A server has closed a connection on which nothing was asked: when it does so after a while, weir does it first.
-    pub(super) fn note_idle_end(&mut self, server: ServerIndex, rest_us: u64, cx: &mut Context) {
-        if !self.pool.servers[server].learned.idle_limit.on_end(cx.now_us, rest_us) {
-            return;
-        }
-        for position in 0..self.pool.servers[server].links.len() {
-            self.watch_rest(self.pool.servers[server].links[position], cx);
+        if let Some(ending) = watch_rest(index, &mut self.pool, &self.groups, cx) {
+            self.end(index, ending, cx);
         }
     }
 
@@ -143,22 +95,90 @@ impl Upstreams {
         machine.stats.connect_failures.add(1);
         machine.stats.closes.count(why);
         machine.contact.on_failed(failures, machine.ready);
-        if machine.contact.unreachable && self.view(cx).should_evacuate(server) {
-            self.evacuate(server, cx);
+        if machine.contact.unreachable && self.groups.view(&self.pool, cx).should_evacuate(server) {
+            self.placing().evacuate(server, cx);
         }
-        self.tell_unreachable(server, tls, cx);
+        tell_unreachable(server, tls, &mut self.pool, &self.groups, cx);
         self.pool.grow(server, cx);
+        self.work_off(cx);
     }
+}
 
-    /// Has the log say that a server can't be reached, once, by the worker that judges it.
-    pub(super) fn tell_unreachable(&mut self, server: ServerIndex, tls: Option<ServerTlsFailure>, cx: &Context) {
-        let judged = judge_of(server, cx) == cx.worker;
-        let machine = &self.pool.servers[server];
-        let news = judged && machine.contact.unreachable && !machine.contact.told;
-        if news && self.view(cx).ready_elsewhere(server).is_none() {
-            self.pool.servers[server].contact.told = true;
-            self.pool.events.note(server, What::Unreachable(tls), cx);
+/// Looks after a while whether a connection rests for too long. How it ends, if it does so already.
+pub(super) fn watch_rest(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Option<Ending> {
+    if !pool.links.is_occupied(index) || !pool.links.at(index).is_ready() {
+        return None;
+    }
+    let link = pool.links.at(index);
+    let limit_us = groups.view(pool, cx).rest_limit_us(index);
+    if limit_us == 0 && link.entries.is_empty() {
+        return Some(Ending::ours(UpstreamEnd::Unneeded));
+    }
+    let due_us = match link.entries.is_empty() {
+        true => (cx.now_us - link.rest_us(cx.now_us)).saturating_add(limit_us),
+        false => cx.now_us.saturating_add(limit_us.max(UNUSED_US)),
+    };
+    // One that is kept now may be one too many later.
+    let due_us = due_us.min(cx.now_us + SURPLUS_US);
+    if due_us < link.rest.due_us {
+        pool.links.at_mut(index).rest.due_us = due_us;
+        pool.arm_link(index, due_us, cx);
+    }
+    None
+}
+
+/// The time of [`watch_rest`] is up.
+pub(super) fn check_rest(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Option<Ending> {
+    pool.links.at_mut(index).rest.due_us = NEVER_US;
+    let link = pool.links.at(index);
+    let (server, rest_us) = (link.server, link.rest_us(cx.now_us));
+    let rests = link.entries.is_empty() && link.owner.is_none();
+    if rests && link.is_ready() && link.history.answers == 1 && rest_us >= ABRUPT_US {
+        // It lives on behind its first answer.
+        pool.servers[server].learned.lasting.on_kept();
+    }
+    if !rests || rest_us < groups.view(pool, cx).rest_limit_us(index) {
+        return watch_rest(index, pool, groups, cx);
+    }
+    // Nothing is known against it.
+    pool.servers[server].contact.reach = Reach::Proven;
+    Some(Ending::ours(UpstreamEnd::Idle))
+}
+
+/// A server has closed a connection on which nothing was asked: when it does so after a while, weir does it first.
+pub(super) fn note_idle_end(
+    server: ServerIndex,
+    rest_us: u64,
+    pool: &mut Pool,
+    groups: &Groups,
+    agenda: &mut Agenda,
+    cx: &mut Context,
+) {
+    if !pool.servers[server].learned.idle_limit.on_end(cx.now_us, rest_us) {
+        return;
+    }
+    for position in 0..pool.servers[server].links.len() {
+        let index = pool.servers[server].links[position];
+        if let Some(ending) = watch_rest(index, pool, groups, cx) {
+            agenda.end(index, ending, pool);
         }
+    }
+}
+
+/// Has the log say that a server can't be reached, once, by the worker that judges it.
+pub(super) fn tell_unreachable(
+    server: ServerIndex,
+    tls: Option<ServerTlsFailure>,
+    pool: &mut Pool,
+    groups: &Groups,
+    cx: &Context,
+) {
+    let judged = judge_of(server, cx) == cx.worker;
+    let machine = &pool.servers[server];
+    let news = judged && machine.contact.unreachable && !machine.contact.told;
+    if news && groups.view(pool, cx).ready_elsewhere(server).is_none() {
+        pool.servers[server].contact.told = true;
+        pool.events.note(server, What::Unreachable(tls), cx);
     }
 }
 

@@ -7,8 +7,11 @@
 //! unanswered is touched. docs/semantics.md §3.
 
 use super::Upstreams;
-use super::loss::Loss;
+use super::agenda::Ending;
+use super::connect::watch_rest;
+use super::groups::Groups;
 use super::pool::Pool;
+use super::timers::Then;
 use super::view::View;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
@@ -53,44 +56,86 @@ impl UpstreamConn {
     }
 }
 
+/// The first request was put on a connection: looks when its answer would be late.
+pub(super) fn watch_first(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) {
+    let server = pool.links.at(index).server;
+    let view = groups.view(pool, cx);
+    if view.may_vacate(server) {
+        let due_us = cx.now_us + view.patience_us(server);
+        pool.arm_first(index, due_us, cx);
+    }
+}
+
+/// The time of [`watch_first`] is up.
+pub(super) fn check_first(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Then {
+    let now_us = cx.now_us;
+    let link = pool.links.at_mut(index);
+    link.room.due_us = u64::MAX;
+    if link.is_served() || link.entries.is_empty() {
+        return Then::Nothing;
+    }
+    let (server, awaits) = (link.server, link.awaits_first());
+    let waited_us = now_us.saturating_sub(link.next_since_us());
+    let patience_us = groups.view(pool, cx).patience_us(server);
+    let (again_us, then) = match patience_us.saturating_sub(waited_us) {
+        _ if !awaits => (patience_us, Then::Nothing),
+        0 => on_late_first(server, waited_us, pool, groups, cx),
+        left_us => (left_us, Then::Nothing),
+    };
+    pool.arm_first(index, now_us + again_us, cx);
+    then
+}
+
+/// Something has waited for so long for its first answer from a server: others make room, on all workers. After how long it may be
+/// said again.
+pub(super) fn on_late_first(
+    server: ServerIndex,
+    waited_us: u64,
+    pool: &Pool,
+    groups: &Groups,
+    cx: &mut Context,
+) -> (u64, Then) {
+    let tried = pool.hints.places(server).on_late(cx.now_us, waited_us);
+    let patience_us = groups.view(pool, cx).patience_us(server);
+    if tried != Some(Try::Vacate) {
+        return (patience_us.clamp(WAIT_US, AGAIN_US_MAX), Then::Nothing);
+    }
+    cx.tell_all(|| Mail::Vacate { server });
+    (patience_us.min(AGAIN_US_MAX), Then::Vacate(server))
+}
+
+/// A connection has run empty: how it ends, if it has to, to make room for one that waits.
+#[inline]
+pub(super) fn should_leave(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Option<Ending> {
+    let link = pool.links.at(index);
+    let server = link.server;
+    if link.room.leaves {
+        pool.hints.places(server).on_closed(cx.now_us);
+        return Some(Ending::ours(UpstreamEnd::Crowded));
+    }
+    if link.owner.is_some() || !groups.view(pool, cx).is_crowded(server) {
+        return None;
+    }
+    leave_crowded(index, server, pool, groups, cx)
+}
+
+/// The same where connections that rest keep others from their places.
+#[cold]
+fn leave_crowded(
+    index: ConnKey,
+    server: ServerIndex,
+    pool: &mut Pool,
+    groups: &Groups,
+    cx: &mut Context,
+) -> Option<Ending> {
+    let ending = watch_rest(index, pool, groups, cx);
+    let links = &pool.servers[server].links;
+    let awaited = || links.iter().any(|other| pool.links.at(*other).awaits_first());
+    let leaves = !pool.hints.places(server).waits(cx.now_us) && awaited();
+    ending.or(leaves.then_some(Ending::ours(UpstreamEnd::Crowded)))
+}
+
 impl Upstreams {
-    /// The first request was put on a connection: looks when its answer would be late.
-    pub(super) fn watch_first(&mut self, index: ConnKey, cx: &mut Context) {
-        let server = self.pool.links.at(index).server;
-        if self.view(cx).may_vacate(server) {
-            self.pool.arm_first(index, cx.now_us + self.view(cx).patience_us(server), cx);
-        }
-    }
-
-    /// The time of [`Upstreams::watch_first`] is up.
-    pub(super) fn check_first(&mut self, index: ConnKey, cx: &mut Context) {
-        let now_us = cx.now_us;
-        let link = self.pool.links.at_mut(index);
-        link.room.due_us = u64::MAX;
-        if link.is_served() || link.entries.is_empty() {
-            return;
-        }
-        let (server, awaits) = (link.server, link.awaits_first());
-        let waited_us = now_us.saturating_sub(link.next_since_us());
-        let again_us = match self.view(cx).patience_us(server).saturating_sub(waited_us) {
-            _ if !awaits => self.view(cx).patience_us(server),
-            0 => self.on_late_first(server, waited_us, cx),
-            left_us => left_us,
-        };
-        self.pool.arm_first(index, now_us + again_us, cx);
-    }
-
-    /// Something has waited for so long for its first answer from a server: others make room, on all workers. After how long it may be
-    /// said again.
-    pub(super) fn on_late_first(&mut self, server: ServerIndex, waited_us: u64, cx: &mut Context) -> u64 {
-        if self.pool.hints.places(server).on_late(cx.now_us, waited_us) != Some(Try::Vacate) {
-            return self.view(cx).patience_us(server).clamp(WAIT_US, AGAIN_US_MAX);
-        }
-        cx.tell_all(|| Mail::Vacate { server });
-        self.vacate(server, cx);
-        self.view(cx).patience_us(server).min(AGAIN_US_MAX)
-    }
-
     /// Something waits for its first answer from a server, here or at another worker: connections that rest are closed; if there are
     /// none, one that is busy is when it has run empty: that which is likely to be the first.
     pub(crate) fn vacate(&mut self, server: ServerIndex, cx: &mut Context) {
@@ -112,26 +157,9 @@ impl Upstreams {
             // The end of one may have put a request on another.
             if self.pool.links.at(index).is_resting() {
                 self.pool.hints.places(server).on_closed(cx.now_us);
-                self.lose_link(index, Loss::Ours, UpstreamEnd::Crowded, cx);
+                self.end(index, Ending::ours(UpstreamEnd::Crowded), cx);
             }
         }
-    }
-
-    /// A connection has run empty: whether it ends, to make room for one that waits.
-    pub(super) fn should_leave(&mut self, index: ConnKey, cx: &mut Context) -> bool {
-        let link = self.pool.links.at(index);
-        let server = link.server;
-        if link.room.leaves {
-            self.pool.hints.places(server).on_closed(cx.now_us);
-            return true;
-        }
-        if link.owner.is_some() || !self.view(cx).is_crowded(server) {
-            return false;
-        }
-        self.watch_rest(index, cx);
-        let links = &self.pool.servers[server].links;
-        let awaited = || links.iter().any(|other| self.pool.links.at(*other).awaits_first());
-        !self.pool.hints.places(server).waits(cx.now_us) && awaited()
     }
 }
 

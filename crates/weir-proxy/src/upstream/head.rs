@@ -1,14 +1,20 @@
 //! Heads of answers: what they say about their server and about what may follow on the connection, and their way to the client
 //! (stage receive).
 //!
-//! Called while answers are read ([`super::upstream`]). A head that doesn't carry back the identifier of its request is nobody's.
+//! Called while answers are read ([`super::receive`]). A head that doesn't carry back the identifier of its request is nobody's.
 //! RFC 9110 §15.2.
 
 use weir_http::{Fields, ReplyBody, ReplyHead, ReplyParts, Version};
 
 use super::Upstreams;
+use super::agenda::Agenda;
+use super::doubts::on_doubt;
+use super::groups::Groups;
+use super::overlooked::judge_silence;
 use super::pool::{Pair, Pool};
-use super::receive::LARGE_BYTES;
+use super::private_pool::PrivatePools;
+use super::receive::{LARGE_BYTES, Reading};
+use super::tunnels;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
 use crate::cross::answer::AnswerHead;
@@ -18,7 +24,7 @@ use crate::upstream::entry::Silence;
 use crate::upstream::trust::Doubt;
 
 impl Upstreams {
-    /// The head of an answer. False: the connection is gone.
+    /// The head of an answer.
     pub(super) fn on_head(
         &mut self,
         index: ConnKey,
@@ -27,10 +33,10 @@ impl Upstreams {
         input: &[u8],
         to: &mut Replies<'_>,
         cx: &mut Context,
-    ) -> bool {
+    ) -> Reading {
         let from = self.pool.link_id(index, cx);
         let link = self.pool.links.at_mut(index);
-        let Some(ask) = link.entries.front().map(|entry| entry.ask) else { return false };
+        let Some(ask) = link.entries.front().map(|entry| entry.ask) else { return Reading::Break(None) };
         if !fields.oddities().is_empty() {
             self.pool.pair(index).odd_answer(fields.oddities(), cx);
         }
@@ -39,127 +45,132 @@ impl Upstreams {
             self.pool.servers[link.server].stats.statuses.count(head.status);
         }
         if head.status == 101 {
-            return self.on_switch(index, &ask, head, fields, input, to, cx);
+            let Upstreams { pool, groups, private, agenda, .. } = self;
+            let reading = on_switch(index, &ask, head, fields, input, pool, groups, private, agenda, to, cx);
+            self.work_off(cx);
+            return reading;
         }
         if head.status >= 200 {
-            if self.pool.pair(index).is_mismatch(&ask, fields, input, cx) {
-                self.on_doubt(index, Doubt::EchoMismatch, cx);
-                return false;
+            let pair = self.pool.pair(index);
+            if pair.is_mismatch(&ask, fields, input, cx) {
+                return Reading::Break(Some(on_doubt(index, Doubt::EchoMismatch, &mut self.pool, cx)));
             }
-            self.begin_answer(index, &ask, head, cx);
+            let is_copy = || pair.link.entries.front().is_some_and(|entry| entry.is_copy);
+            if head.status >= pair.server.notable_from && !is_copy() {
+                self.on_notable_answer(index, &ask, head.status, cx);
+            }
+            begin_answer(index, head, &mut self.pool, cx);
         } else {
             let count = self.pool.links.at(index).interims();
             self.pool.pair(index).judge_interim(head.status, count, cx);
         }
         let pair = self.pool.pair(index);
-        let Some(entry) = pair.link.entries.front() else { return false };
+        let Some(entry) = pair.link.entries.front() else { return Reading::Break(None) };
         let stray = head.status < 200
             && (entry.behind || pair.is_mismatch(&ask, fields, input, cx) || entry.soon && pair.may_be_late(cx));
         if stray {
             // Whoever can write behind an answer of its own could write this one.
             cx.counters.interim_dropped.add(1);
         } else if !entry.cancelled {
-            self.answer_head(&ask, from, head, fields, input, to, cx);
+            answer_head(&ask, from, head, fields, input, &self.pool, &self.groups, to, cx);
         }
-        true
+        Reading::Continue(())
     }
+}
 
-    /// The head of a 101: the connection is a tunnel from here on. False: it is gone.
-    #[cold]
-    fn on_switch(
-        &mut self,
-        index: ConnKey,
-        ask: &PendingRequest,
-        head: &ReplyHead,
-        fields: &Fields,
-        input: &[u8],
-        to: &mut Replies<'_>,
-        cx: &mut Context,
-    ) -> bool {
-        let from = self.pool.link_id(index, cx);
-        if self.pool.links.at(index).entries.front().is_some_and(|entry| entry.cancelled) {
-            self.become_tunnel(index, ask.id, cx);
-            self.pool.links.at_mut(index).tunnel.peer = None;
-            self.end_tunnel(index, cx);
-            return false;
-        }
-        if self.pool.pair(index).is_mismatch(ask, fields, input, cx) {
-            self.on_doubt(index, Doubt::EchoMismatch, cx);
-            return false;
-        }
-        self.become_tunnel(index, ask.id, cx);
-        self.answer_head(ask, from, head, fields, input, to, cx);
-        true
+/// The head of a 101: the connection is a tunnel from here on.
+#[cold]
+fn on_switch(
+    index: ConnKey,
+    ask: &PendingRequest,
+    head: &ReplyHead,
+    fields: &Fields,
+    input: &[u8],
+    pool: &mut Pool,
+    groups: &Groups,
+    private: &mut PrivatePools,
+    agenda: &mut Agenda,
+    to: &mut Replies<'_>,
+    cx: &mut Context,
+) -> Reading {
+    let from = pool.link_id(index, cx);
+    let is_unwanted = pool.links.at(index).entries.front().is_some_and(|entry| entry.cancelled);
+    if !is_unwanted && pool.pair(index).is_mismatch(ask, fields, input, cx) {
+        return Reading::Break(Some(on_doubt(index, Doubt::EchoMismatch, pool, cx)));
     }
+    tunnels::begin(index, ask.id, pool, private, agenda, cx);
+    if is_unwanted {
+        pool.links.at_mut(index).tunnel.peer = None;
+        tunnels::end(index, pool, cx);
+        return Reading::Break(None);
+    }
+    answer_head(ask, from, head, fields, input, pool, groups, to, cx);
+    Reading::Continue(())
+}
 
-    /// The head of a final answer, which is that of the oldest request: what it says about its server, and about what may be sent
-    /// on the connection behind it.
-    #[inline]
-    fn begin_answer(&mut self, index: ConnKey, ask: &PendingRequest, head: &ReplyHead, cx: &mut Context) {
-        let link = self.pool.links.at(index);
-        let is_copy = || link.entries.front().is_some_and(|entry| entry.is_copy);
-        if head.status >= self.pool.servers[link.server].notable_from && !is_copy() {
-            self.on_notable_answer(index, ask, head.status, cx);
-        }
-        self.pool.pair(index).measure(cx);
-        let link = self.pool.links.at_mut(index);
-        link.reply.begin(cx.now_us);
-        if link.wait.silence != Silence::Short {
-            self.judge_silence(index, cx);
-        }
-        let link = self.pool.links.at(index);
-        if link.history.answers == 0 && link.owner.is_none() {
-            let (server, sent_us) = (link.server, link.next_since_us());
-            self.pool.hints.places(server).on_first_answer(cx.now_us, sent_us);
-        }
-        let link = self.pool.links.at_mut(index);
-        link.reply.old = head.version == Version::Http10;
-        if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) {
-            // The answer is good without the body that it announces; what follows it is not.
-            link.reply.poison = Some(Doubt::ForbiddenBody);
-        }
-        if head.connection_auth && link.owner.is_none() {
-            // The connection now speaks for one client (NTLM, Negotiate): it is nobody else's.
-            link.reply.persist = false;
-        }
-        let large = matches!(head.body, ReplyBody::Length(length) if length > LARGE_BYTES);
-        if link.owner.is_some_and(|owner| owner.once) {
-            link.reply.persist = false;
-        }
-        if large || matches!(head.body, ReplyBody::UntilClose) {
-            self.pool.note_large(index, cx);
-        } else {
-            link.reply.large = false;
-        }
-        let link = self.pool.links.at(index);
-        if link.entries.len() > 1 || link.owner.is_none() && self.pool.servers[link.server].watched {
-            self.pool.watch_late(index, cx);
-        }
+/// The head of a final answer, which is that of the oldest request: what it says about its server, and about what may be sent
+/// on the connection behind it.
+#[inline]
+fn begin_answer(index: ConnKey, head: &ReplyHead, pool: &mut Pool, cx: &mut Context) {
+    pool.pair(index).measure(cx);
+    let link = pool.links.at_mut(index);
+    link.reply.begin(cx.now_us);
+    if link.wait.silence != Silence::Short {
+        judge_silence(index, pool, cx);
     }
+    let link = pool.links.at(index);
+    if link.history.answers == 0 && link.owner.is_none() {
+        let (server, sent_us) = (link.server, link.next_since_us());
+        pool.hints.places(server).on_first_answer(cx.now_us, sent_us);
+    }
+    let link = pool.links.at_mut(index);
+    link.reply.old = head.version == Version::Http10;
+    if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) {
+        // The answer is good without the body that it announces; what follows it is not.
+        link.reply.poison = Some(Doubt::ForbiddenBody);
+    }
+    if head.connection_auth && link.owner.is_none() {
+        // The connection now speaks for one client (NTLM, Negotiate): it is nobody else's.
+        link.reply.persist = false;
+    }
+    let large = matches!(head.body, ReplyBody::Length(length) if length > LARGE_BYTES);
+    if link.owner.is_some_and(|owner| owner.once) {
+        link.reply.persist = false;
+    }
+    if large || matches!(head.body, ReplyBody::UntilClose) {
+        pool.note_large(index, cx);
+    } else {
+        link.reply.large = false;
+    }
+    let link = pool.links.at(index);
+    if link.entries.len() > 1 || link.owner.is_none() && pool.servers[link.server].watched {
+        pool.watch_late(index, cx);
+    }
+}
 
-    /// The head of an answer, to wherever its asker is.
-    fn answer_head(
-        &mut self,
-        ask: &PendingRequest,
-        from: LinkId,
-        head: &ReplyHead,
-        fields: &Fields,
-        input: &[u8],
-        to: &mut Replies<'_>,
-        cx: &mut Context,
-    ) {
-        let is_last = head.status == 101 || head.status >= 200;
-        let binding = if is_last { self.view(cx).binding(ask, self.pool.links.at(from.index).server) } else { None };
-        let binding = binding.as_deref().map(|value| [(&b"Set-Cookie"[..], value)]);
-        let added = binding.as_ref().map_or(&[][..], |field| &field[..]);
-        let head = AnswerHead {
-            parts: ReplyParts::received(input, head, fields).with(added),
-            body: head.body,
-            declared_length: head.declared_length,
-            upgrade: head.upgrade.map(|span| span.of(input)),
-        };
-        to.head(ask.id, from, &head, cx);
-    }
+/// The head of an answer, to wherever its asker is.
+fn answer_head(
+    ask: &PendingRequest,
+    from: LinkId,
+    head: &ReplyHead,
+    fields: &Fields,
+    input: &[u8],
+    pool: &Pool,
+    groups: &Groups,
+    to: &mut Replies<'_>,
+    cx: &mut Context,
+) {
+    let is_last = head.status == 101 || head.status >= 200;
+    let binding = if is_last { groups.view(pool, cx).binding(ask, pool.links.at(from.index).server) } else { None };
+    let binding = binding.as_deref().map(|value| [(&b"Set-Cookie"[..], value)]);
+    let added = binding.as_ref().map_or(&[][..], |field| &field[..]);
+    let head = AnswerHead {
+        parts: ReplyParts::received(input, head, fields).with(added),
+        body: head.body,
+        declared_length: head.declared_length,
+        upgrade: head.upgrade.map(|span| span.of(input)),
+    };
+    to.head(ask.id, from, &head, cx);
 }
 
 impl Pool {

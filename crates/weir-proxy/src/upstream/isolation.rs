@@ -198,6 +198,7 @@ impl Isolation {
     }
 
     /// Whether some may go now. Then ask each upstream for its [`Isolation::next`] until there is none.
+    #[inline]
     pub(super) fn begin(&mut self, cx: &Context) -> bool {
         let is_due = cx.now_us >= self.due_us;
         if is_due {

@@ -9,9 +9,11 @@
 //! keeps its connection from others. What waits for a server all of whose connections have such answers, or large ones, goes to another
 //! server that has room. Slow clients are the business of [`super::aside`].
 
-use super::Upstreams;
 use super::aside::{STALL_US, keeps_up};
+use super::groups::Groups;
 use super::pool::{Pair, Pool};
+use super::timers::Then;
+use super::view::View;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
 use crate::request::pending_request::{PendingRequest, RequestFlags};
@@ -26,76 +28,80 @@ const LATE_US_MAX: u64 = 1_000_000;
 /// An answer that goes on for so long is taken for one without an end.
 const ENDLESS_US: u64 = 1_000_000;
 
-impl Upstreams {
-    /// The time of [`Pool::watch_late`] is up, or that of another timer of the connection.
-    pub(super) fn check_late(&mut self, index: ConnKey, cx: &mut Context) {
-        self.pool.links.at_mut(index).wait.due_us = u64::MAX;
-        if !self.check_silence(index, cx) {
-            return;
-        }
-        let link = self.pool.links.at(index);
-        let server = link.server;
-        let waits = !self.pool.servers[server].waiting.is_empty();
-        if link.entries.len() < 2 - usize::from(waits) || link.state() != LinkState::Ready {
-            return;
-        }
-        let late_us = self.pool.servers[server].late_us();
-        let (due_us, again_us) = (self.pool.links.at(index).late_at_us(late_us), late_us.min(LATE_US_MAX));
-        if due_us > cx.now_us || self.pool.links.at(index).reading.paused {
-            if due_us < u64::MAX {
-                self.pool.arm_late(index, due_us.max(cx.now_us + again_us / 2), cx);
-            }
-            return;
-        }
-        self.pool.mark_late(index, cx);
-        if waits {
-            self.dispatch(server, cx);
-        }
-        let escapes = self.pool.servers[server].learned.usual.watches();
-        if escapes && self.pool.links.at(index).entries.iter().skip(1).any(|entry| entry.is_movable()) {
-            self.pool.arm_late(index, cx.now_us + again_us, cx);
-            self.leave_behind(index, cx);
-        }
+/// The time of [`Pool::watch_late`] is up, or that of another timer of the connection, and its server has overlooked nothing. With it
+/// whether what is behind the oldest request is to leave ([`leave_behind`]).
+pub(super) fn check_late(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> (Then, bool) {
+    let link = pool.links.at(index);
+    let server = link.server;
+    let waits = !pool.servers[server].waiting.is_empty();
+    if link.entries.len() < 2 - usize::from(waits) || link.state() != LinkState::Ready {
+        return (Then::Nothing, false);
     }
-
-    /// The time of [`Pool::watch_queue`] is up.
-    pub(super) fn check_queue(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.pool.links.at(index);
-        if link.state() == LinkState::Ready && (link.reply.large || link.wait.late) {
-            let server = link.server;
-            self.pool.watch_queue(index, cx);
-            self.relieve_queue(server, cx);
+    let late_us = pool.servers[server].late_us();
+    let (due_us, again_us) = (link.late_at_us(late_us), late_us.min(LATE_US_MAX));
+    if due_us > cx.now_us || link.reading.paused {
+        if due_us < u64::MAX {
+            pool.arm_late(index, due_us.max(cx.now_us + again_us / 2), cx);
         }
+        return (Then::Nothing, false);
     }
+    pool.mark_late(index, cx);
+    let escapes = pool.servers[server].learned.usual.watches();
+    let leaves = escapes && pool.links.at(index).entries.iter().skip(1).any(|entry| entry.is_movable());
+    if leaves {
+        pool.arm_late(index, cx.now_us + again_us, cx);
+    }
+    (if waits { Then::Dispatch(server) } else { Then::Nothing }, leaves)
+}
 
-    /// Moves what is behind the oldest request, may leave and has somewhere to go.
-    fn leave_behind(&mut self, index: ConnKey, cx: &mut Context) {
-        let server = self.pool.links.at(index).server;
-        let group = self.groups[usize::from(self.pool.servers[server].upstream)].servers;
-        if !group.iter().any(|other| self.pool.servers[other].has_room()) {
-            return;
+/// The time of [`Pool::watch_queue`] is up: whether what waits for the server goes elsewhere.
+pub(super) fn check_queue(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Then {
+    let link = pool.links.at(index);
+    if link.state() != LinkState::Ready || !link.reply.large && !link.wait.late {
+        return Then::Nothing;
+    }
+    let server = link.server;
+    pool.watch_queue(index, cx);
+    if groups.view(pool, cx).has_relief(server) { Then::Evacuate(server) } else { Then::Nothing }
+}
+
+/// Moves what is behind the oldest request of a connection whose answer is late, may leave and has somewhere to go.
+pub(super) fn leave_behind(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &Context) -> Then {
+    let link = pool.links.at_mut(index);
+    let server = link.server;
+    let machine = &pool.servers[server];
+    let group = groups[usize::from(machine.upstream)].servers;
+    if !group.iter().any(|other| pool.servers[other].has_room()) {
+        return Then::Nothing;
+    }
+    let binds = !machine.standing.accepts_bound() || !machine.has_room();
+    let Some(front) = link.entries.front().map(|entry| entry.ask) else { return Then::Nothing };
+    let endless = link.reply.begun && cx.now_us >= link.reply.begun_us + ENDLESS_US;
+    let usual = &mut pool.servers[server].learned.usual;
+    // What is bound to a server that takes nothing more waits where it is.
+    let stays = |ask: &PendingRequest| binds && ask.traits.has(RequestFlags::BOUND) || !keeps_up(&front, ask);
+    let leaves = |ask: &PendingRequest| !stays(ask) && (endless || usual.may_move());
+    let mut moved = link.take_behind(leaves);
+    for (ask, _) in &mut moved {
+        ask.traits =
+            ask.traits.with(RequestFlags::ALONE, ask.traits.has(RequestFlags::MOVED)).with(RequestFlags::MOVED, true);
+    }
+    let count = moved.len() as u64;
+    cx.counters.escapes.add(count);
+    pool.servers[server].stats.escapes.add(count);
+    Then::Move(server, moved)
+}
+
+impl View<'_> {
+    /// Whether what waits for a server none of whose connections takes anything for now can go elsewhere: another server has room that is
+    /// no backup. One that is only busy is no reason for those.
+    fn has_relief(&self, server: ServerIndex) -> bool {
+        let machine = &self.servers[server];
+        if machine.waiting.is_empty() || !machine.is_held() {
+            return false;
         }
-        let machine = &self.pool.servers[server];
-        let binds = !machine.standing.accepts_bound() || !machine.has_room();
-        let link = self.pool.links.at_mut(index);
-        let Some(front) = link.entries.front().map(|entry| entry.ask) else { return };
-        let endless = link.reply.begun && cx.now_us >= link.reply.begun_us + ENDLESS_US;
-        let usual = &mut self.pool.servers[server].learned.usual;
-        // What is bound to a server that takes nothing more waits where it is.
-        let stays = |ask: &PendingRequest| binds && ask.traits.has(RequestFlags::BOUND) || !keeps_up(&front, ask);
-        let leaves = |ask: &PendingRequest| !stays(ask) && (endless || usual.may_move());
-        let mut moved = link.take_behind(leaves);
-        for (ask, _) in &mut moved {
-            ask.traits = ask
-                .traits
-                .with(RequestFlags::ALONE, ask.traits.has(RequestFlags::MOVED))
-                .with(RequestFlags::MOVED, true);
-        }
-        let count = moved.len() as u64;
-        cx.counters.escapes.add(count);
-        self.pool.servers[server].stats.escapes.add(count);
-        self.send_elsewhere(moved, cx);
-        self.dispatch_group(server, cx);
+        let mut group = self.groups[usize::from(machine.upstream)].servers.iter();
+        group.any(|other| other != server && self.servers[other].has_room() && !self.is_backup(other))
     }
 }
 
@@ -138,7 +144,7 @@ impl Pool {
         }
     }
 
-    /// Has [`Upstreams::check_late`] called by then at the latest.
+    /// Has [`check_late`] called by then at the latest.
     #[inline]
     pub(super) fn arm_late(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
         let link = self.links.at_mut(index);

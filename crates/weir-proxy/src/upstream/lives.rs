@@ -71,10 +71,8 @@ impl Upstreams {
     pub(crate) fn ask_again(&mut self, mut again: Vec<(PendingRequest, Vec<u8>)>, cx: &mut Context) {
         again.sort_by_key(|(ask, _)| ask.serial);
         for (ask, bytes) in again.into_iter().rev() {
-            self.place_again(ask, bytes, cx);
+            self.placing().place_again(ask, bytes, cx);
         }
-        for group in 0..self.groups.len() {
-            self.dispatch_group(self.groups[group].servers.first(), cx);
-        }
+        self.work_off(cx);
     }
 }

@@ -4,7 +4,7 @@
 //! Called when answers were read, and by the driver's answer. docs/pipelining.md.
 
 use super::Upstreams;
-use super::loss::Loss;
+use super::agenda::Ending;
 use super::pool::Pool;
 use crate::action::Action;
 use crate::base::keys::ConnKey;
@@ -29,8 +29,7 @@ impl Upstreams {
         server.positions.locate(link.position, near);
         let costs = link.rest.syncing && link.history.answers >= FAR_ANSWERS_MIN;
         if near == Some(false) && link.entries.is_empty() && (scouted || costs) && server.may_try_nearer(scouted) {
-            self.lose_link(index, Loss::Ours, UpstreamEnd::Far, cx);
-            return;
+            return self.end(index, Ending::ours(UpstreamEnd::Far), cx);
         }
         if near == Some(true) && !link.rest.syncing {
             server.note_near();

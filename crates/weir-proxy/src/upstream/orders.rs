@@ -4,9 +4,10 @@
 //! finished where it is, and what only waits goes elsewhere when there is an elsewhere.
 
 use super::Upstreams;
+use super::agenda::{Agenda, Ending};
 use super::judge::judge_of;
-use super::loss::Loss;
 use super::pool::Pool;
+use super::timers::Then;
 use crate::base::keys::{Key, ServerIndex};
 use crate::context::Context;
 use crate::ending::UpstreamEnd;
@@ -47,32 +48,28 @@ impl Upstreams {
         if order != Order::Disable {
             self.pool.connect_at_once(server, cx);
         }
-        self.stand_down(server, cx);
+        self.act(Then::StandDown(server), cx);
     }
+}
 
-    /// Draws the consequences of a standing that has become worse.
-    pub(super) fn stand_down(&mut self, server: ServerIndex, cx: &mut Context) {
-        if !self.pool.servers[server].standing.keeps_waiting() && !self.pool.servers[server].waiting.is_empty() {
-            self.evacuate(server, cx);
-        }
-        self.retire(server, cx);
+/// Closes the connections of a disabled server that have nothing in flight. What could not go elsewhere is served first.
+#[inline]
+pub(super) fn retire(server: ServerIndex, pool: &mut Pool, agenda: &mut Agenda, cx: &mut Context) {
+    let machine = &pool.servers[server];
+    if !machine.standing.keeps_connections() && machine.waiting.is_empty() {
+        close_idle(server, pool, agenda, cx);
     }
+}
 
-    /// Closes the connections of a disabled server that have nothing in flight. What could not go elsewhere is served first.
-    pub(super) fn retire(&mut self, server: ServerIndex, cx: &mut Context) {
-        let machine = &self.pool.servers[server];
-        if machine.standing.keeps_connections() || !machine.waiting.is_empty() {
-            return;
-        }
-        for position in 0..self.pool.servers[server].links.len() {
-            let index = self.pool.servers[server].links[position];
-            match self.pool.links.at(index).state() {
-                LinkState::Ready if self.pool.links.at(index).entries.is_empty() => {
-                    self.lose_link(index, Loss::Ours, UpstreamEnd::Disabled, cx);
-                }
-                LinkState::Connecting { .. } | LinkState::Down { .. } => self.pool.disconnect(index, false, cx),
-                LinkState::Ready | LinkState::Tunnel => {}
+fn close_idle(server: ServerIndex, pool: &mut Pool, agenda: &mut Agenda, cx: &mut Context) {
+    for position in 0..pool.servers[server].links.len() {
+        let index = pool.servers[server].links[position];
+        match pool.links.at(index).state() {
+            LinkState::Ready if pool.links.at(index).entries.is_empty() => {
+                agenda.end(index, Ending::ours(UpstreamEnd::Disabled), pool);
             }
+            LinkState::Connecting { .. } | LinkState::Down { .. } => pool.disconnect(index, false, cx),
+            LinkState::Ready | LinkState::Tunnel => {}
         }
     }
 }

@@ -7,9 +7,12 @@
 //! ([`Doubt::CutsShort`]) and gets one request at a time; those that still wait behind others are helped without patience. Bound: once
 //! for each oldest request. docs/pipelining.md#what-may-follow-what
 
-use super::Upstreams;
-use super::loss::Loss;
+use super::agenda::Ending;
+use super::cancel::Cancelled;
+use super::doubts::doubt_everywhere;
+use super::groups::Groups;
 use super::pool::Pool;
+use super::send::Outbox;
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::context::Context;
 use crate::ending::UpstreamEnd;
@@ -22,87 +25,89 @@ use crate::upstream::trust::Doubt;
 /// Spreads numbers that are close to each other.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-impl Upstreams {
-    /// Looks whether the server may have overlooked the oldest request of a connection, or when that will be so. False: the connection
-    /// is gone.
-    pub(super) fn check_silence(&mut self, index: ConnKey, cx: &mut Context) -> bool {
-        let link = self.pool.links.at(index);
-        let server = link.server;
-        let Some(since_us) = link.silent_since_us().filter(|_| self.pool.servers[server].learned.usual.watches())
-        else {
-            return true;
-        };
-        let wanted = link.entries.front().is_some_and(|front| !self.cancelled.is_unwanted(front));
-        let (patience_us, at_most_us) = self.pool.servers[server].silence_patience(index, since_us, cx);
-        let nudge_us = since_us.saturating_add(at_most_us);
-        let due_us = match link.wait.silence {
-            _ if !wanted => nudge_us.max(since_us + PATIENCE_US_MAX),
-            Silence::Short => since_us.saturating_add(patience_us),
-            Silence::Long => nudge_us,
-            // Its client may leave.
-            Silence::Nudged(_) | Silence::Unread => cx.now_us + PATIENCE_US_MAX,
-        };
-        if cx.now_us < due_us {
-            self.pool.arm_late(index, due_us, cx);
-        } else if !wanted {
-            // Its server may never say anything again.
-            if self.groups.may_send_again(index, &self.pool, &self.cancelled, cx) {
-                self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled, cx);
-                return false;
-            }
-            self.pool.arm_late(index, cx.now_us + PATIENCE_US_MAX, cx);
-        } else if link.wait.silence == Silence::Short {
-            self.pool.links.at_mut(index).wait.silence = Silence::Long;
-            self.pool.arm_late(index, nudge_us.max(cx.now_us), cx);
-        } else if !self.nudge(index, cx) {
-            self.pool.arm_late(index, cx.now_us + PATIENCE_US_MAX, cx);
+/// Looks whether the server may have overlooked the oldest request of a connection, or when that will be so. How the connection ends, if
+/// it has to.
+pub(super) fn check_silence(
+    index: ConnKey,
+    pool: &mut Pool,
+    groups: &mut Groups,
+    cancelled: &Cancelled,
+    outbox: &mut Outbox,
+    cx: &mut Context,
+) -> Option<Ending> {
+    let link = pool.links.at(index);
+    let server = link.server;
+    let since_us = link.silent_since_us().filter(|_| pool.servers[server].learned.usual.watches())?;
+    let wanted = link.entries.front().is_some_and(|front| !cancelled.is_unwanted(front));
+    let (patience_us, at_most_us) = pool.servers[server].silence_patience(index, since_us, cx);
+    let nudge_us = since_us.saturating_add(at_most_us);
+    let due_us = match link.wait.silence {
+        _ if !wanted => nudge_us.max(since_us + PATIENCE_US_MAX),
+        Silence::Short => since_us.saturating_add(patience_us),
+        Silence::Long => nudge_us,
+        // Its client may leave.
+        Silence::Nudged(_) | Silence::Unread => cx.now_us + PATIENCE_US_MAX,
+    };
+    if cx.now_us < due_us {
+        pool.arm_late(index, due_us, cx);
+    } else if !wanted {
+        // Its server may never say anything again.
+        if groups.may_send_again(index, pool, cancelled, cx) {
+            return Some(Ending::ours(UpstreamEnd::Cancelled));
         }
-        true
+        pool.arm_late(index, cx.now_us + PATIENCE_US_MAX, cx);
+    } else if link.wait.silence == Silence::Short {
+        pool.links.at_mut(index).wait.silence = Silence::Long;
+        pool.arm_late(index, nudge_us.max(cx.now_us), cx);
+    } else if !nudge(index, pool, outbox, cx) {
+        pool.arm_late(index, cx.now_us + PATIENCE_US_MAX, cx);
     }
+    None
+}
 
-    /// Sends the oldest request once more, behind the others. False: it can't be.
-    fn nudge(&mut self, index: ConnKey, cx: &Context) -> bool {
-        let link = self.pool.links.at_mut(index);
-        let server = &self.pool.servers[link.server];
-        let queue_size = cx.plan.upstreams[usize::from(server.upstream)].queue_size as usize;
-        let fits = link.entries.len() < queue_size && !server.is_full();
-        let Some(front) = link.entries.front_mut().filter(|front| fits && front.is_movable()) else { return false };
-        front.doubled = true;
-        let (ask, start, len) = (front.ask, front.start, front.len as usize);
-        let (again, bytes) = (link.log.end(), link.log.copy(start, len));
-        link.log.pending().extend_from_slice(&bytes);
-        (link.wait.nudged, link.wait.silence) = (true, Silence::Nudged(cx.now_us));
-        server.stats.escapes.add(1);
-        cx.counters.escapes.add(1);
-        self.add_entry(index, ask, again, cx);
-        if let Some(copy) = self.pool.links.at_mut(index).entries.back_mut() {
-            (copy.cancelled, copy.is_copy) = (true, true);
-        }
-        true
+/// Sends the oldest request once more, behind the others. False: it can't be.
+fn nudge(index: ConnKey, pool: &mut Pool, outbox: &mut Outbox, cx: &Context) -> bool {
+    let link = pool.links.at_mut(index);
+    let server = &pool.servers[link.server];
+    let queue_size = cx.plan.upstreams[usize::from(server.upstream)].queue_size as usize;
+    let fits = link.entries.len() < queue_size && !server.is_full();
+    let Some(front) = link.entries.front_mut().filter(|front| fits && front.is_movable()) else { return false };
+    front.doubled = true;
+    let (ask, start, len) = (front.ask, front.start, front.len as usize);
+    let (again, bytes) = (link.log.end(), link.log.copy(start, len));
+    link.log.pending().extend_from_slice(&bytes);
+    (link.wait.nudged, link.wait.silence) = (true, Silence::Nudged(cx.now_us));
+    server.stats.escapes.add(1);
+    cx.counters.escapes.add(1);
+    pool.push(index, ask, again, cx);
+    let link = pool.links.at_mut(index);
+    outbox.mark(index, link);
+    if let Some(copy) = link.entries.back_mut() {
+        (copy.cancelled, copy.is_copy) = (true, true);
     }
+    true
+}
 
-    /// An answer begins that was waited for for long.
-    #[cold]
-    pub(super) fn judge_silence(&mut self, index: ConnKey, cx: &mut Context) {
-        let now_us = cx.now_us;
-        let link = self.pool.links.at(index);
-        let server = link.server;
-        let known = self.pool.servers[server].is_cut_short(cx.now_us);
-        let usual = &mut self.pool.servers[server].learned.usual;
-        let late_us = usual.late_us();
-        let proved = match link.wait.silence {
-            _ if known => false,
-            Silence::Nudged(us) => usual.overlook.on_answer(late_us, now_us, now_us - us),
-            Silence::Long => {
-                usual.overlook.on_own_answer();
-                false
-            }
-            Silence::Short | Silence::Unread => false,
-        };
-        if proved {
-            self.pool.doubt_server(server, Some(Doubt::CutsShort), cx);
-            cx.tell_all_doubt(server, Some(Doubt::CutsShort));
+/// An answer begins that was waited for for long.
+#[cold]
+pub(super) fn judge_silence(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
+    let now_us = cx.now_us;
+    let link = pool.links.at(index);
+    let server = link.server;
+    let known = pool.servers[server].is_cut_short(cx.now_us);
+    let usual = &mut pool.servers[server].learned.usual;
+    let late_us = usual.late_us();
+    let proved = match link.wait.silence {
+        _ if known => false,
+        Silence::Nudged(us) => usual.overlook.on_answer(late_us, now_us, now_us - us),
+        Silence::Long => {
+            usual.overlook.on_own_answer();
+            false
         }
+        Silence::Short | Silence::Unread => false,
+    };
+    if proved {
+        doubt_everywhere(server, Some(Doubt::CutsShort), pool, cx);
     }
 }
 

@@ -1,14 +1,17 @@
 //! Which place a request gets: one routine for what is new, what waits, what tries a suspended server and what goes alone (stage
 //! schedule). They differ in which servers and connections come into question, not in how one is found.
 //!
-//! [`Placing`] sees the pool, the upstreams, what belongs to clients and who is isolated; it can have a connection made, but it neither ends
-//! one nor moves a request. Where an idle connection has to end before a request gets a place, because its server may be about to close it
-//! and no other can be made, it says so ([`Placing::stale`]), and whoever asked sees to that. docs/semantics.md §3, §4.
+//! [`Placing`] has what requests wait in and go onto: the pool, the upstreams, what belongs to clients, who is isolated, and what is to be
+//! sent. It puts a request into a line or onto a connection, and can have one made; it neither ends one nor knows what was answered. Where an
+//! idle connection has to end before a request gets a place, because its server may be about to close it and no other can be made, it notes
+//! that in the [`Agenda`], and whoever asked sees to that. docs/semantics.md §3, §4.
 
+use super::agenda::{Agenda, Ending};
 use super::groups::Groups;
 use super::isolation::Isolation;
 use super::pool::Pool;
 use super::private_pool::PrivatePools;
+use super::send::Outbox;
 use super::view::View;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::cause::Cause;
@@ -46,9 +49,10 @@ pub(super) struct Placing<'a> {
     pub(super) pool: &'a mut Pool,
     pub(super) groups: &'a mut Groups,
     pub(super) private: &'a mut PrivatePools,
-    pub(super) isolation: &'a Isolation,
-    /// A connection that was found and is not good for the request, and why it has to end: another one is made in its place.
-    pub(super) stale: Option<(ConnKey, UpstreamEnd)>,
+    pub(super) isolation: &'a mut Isolation,
+    pub(super) outbox: &'a mut Outbox,
+    /// Has a connection that was found and is not good for the request: it has to end, and another one is made in its place.
+    pub(super) agenda: &'a mut Agenda,
 }
 
 impl Placing<'_> {
@@ -67,7 +71,7 @@ impl Placing<'_> {
         }
         if self.groups[usize::from(ask.upstream)].suspended > 0 {
             let place = self.place_trial(ask, cx);
-            if place.is_some() || self.stale.is_some() {
+            if place.is_some() || self.agenda.has_ends() {
                 return place;
             }
         }
@@ -139,7 +143,7 @@ impl Placing<'_> {
                 continue;
             }
             let place = self.trial_place(server, &trial, cx);
-            if self.stale.is_some() {
+            if self.agenda.has_ends() {
                 return None;
             }
             if let Some(place) = place
@@ -169,7 +173,7 @@ impl Placing<'_> {
         {
             return Some(Place::Mail(worker));
         }
-        if self.stale.is_none() && !machine.positions.coming_any() && machine.may_grow(true) {
+        if !self.agenda.has_ends() && !machine.positions.coming_any() && machine.may_grow(true) {
             self.pool.make_connection(server, cx);
         }
         None
@@ -248,7 +252,7 @@ impl Placing<'_> {
         }
         let picked = self.pick(server, ask, cx);
         // The one that is made anew in place of a stale one is waited for.
-        if picked.is_none() && alone && self.stale.is_none() { self.pick_kept(server, ask, cx) } else { picked }
+        if picked.is_none() && alone && !self.agenda.has_ends() { self.pick_kept(server, ask, cx) } else { picked }
     }
 
     /// The position of the connection that takes this request now, if there is one.
@@ -303,7 +307,7 @@ impl Placing<'_> {
         let found = [first].into_iter().chain(idle).find(|position| view.is_fresh(machine.links[*position], ask));
         // Where another one may be made, the request waits for that.
         if found.is_none() && !machine.positions.coming_any() && !machine.may_grow(true) {
-            self.stale = Some((machine.links[first], UpstreamEnd::Rested));
+            self.agenda.end(machine.links[first], Ending::ours(UpstreamEnd::Rested), self.pool);
         }
         found
     }
@@ -343,7 +347,8 @@ impl Placing<'_> {
         }
         if rests && !link.is_rested(cx.now_us) || !self.view(cx).is_fresh(index, ask) {
             let quarantined = ask.traits.has(RequestFlags::QUARANTINED);
-            self.stale = Some((index, if quarantined { UpstreamEnd::Quarantine } else { UpstreamEnd::Rested }));
+            let why = if quarantined { UpstreamEnd::Quarantine } else { UpstreamEnd::Rested };
+            self.agenda.end(index, Ending::ours(why), self.pool);
             return None;
         }
         Some(position)

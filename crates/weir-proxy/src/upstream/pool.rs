@@ -90,6 +90,11 @@ impl Pool {
         Pool { links: Slab::default(), servers: Table::default(), hints, seed, events: Events::default() }
     }
 
+    /// What is worth a line in the log, oldest first. Call until None after each turn.
+    pub(crate) fn take_event(&mut self) -> Option<server_event::Event> {
+        self.events.take()
+    }
+
     /// A connection, and its server.
     #[inline]
     pub(super) fn pair(&mut self, index: ConnKey) -> Pair<'_> {

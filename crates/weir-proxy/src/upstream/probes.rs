@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use super::Upstreams;
+use super::crowded::on_late_first;
 use super::groups::Groups;
 use super::judge::{Health, judge_of};
 use super::pool::Pool;
 use super::suspend::Worse;
+use super::timers::Then;
 use crate::action::Action;
 use crate::base::keys::{Key, ServerIndex};
 use crate::base::output::Out;
@@ -306,6 +307,29 @@ impl Health {
         self.probe_done(server, result, pool, groups, cx)
     }
 
+    /// The pause is over, or the patience with a probe is.
+    pub(super) fn on_timer(&mut self, token: u64, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) -> Then {
+        let Some(server) = self.server_of(token) else { return Then::Nothing };
+        match self.due(server, &pool.servers[server], cx) {
+            Due::Late { begun_us, until_us } => {
+                let (again_us, then) = on_late_first(server, cx.now_us - begun_us, pool, groups, cx);
+                cx.wheel.insert(token, (cx.now_us + again_us).min(until_us));
+                then
+            }
+            Due::Probe => {
+                let patience_us = groups.view(pool, cx).probe_patience_us(server);
+                self.begin_probe(server, &pool.servers[server], patience_us, cx);
+                Then::Nothing
+            }
+            Due::Over(Err(fault)) => self.probe_done(server, Err(fault), pool, groups, cx).into(),
+            Due::Over(Ok(())) => self.note_probe(server, Ok(()), pool, groups, cx).into(),
+            Due::Nothing => {
+                self.pause_prober(server, &pool.servers[server], cx);
+                Then::Nothing
+            }
+        }
+    }
+
     fn probe_done(
         &mut self,
         server: ServerIndex,
@@ -337,29 +361,6 @@ impl Health {
         };
         self.pause_prober(server, &pool.servers[server], cx);
         worse
-    }
-}
-
-impl Upstreams {
-    /// The pause is over, or the patience with a probe is.
-    pub(super) fn probe_timer(&mut self, token: u64, cx: &mut Context) {
-        let Some(server) = self.health.server_of(token) else { return };
-        let Upstreams { health, pool, groups, .. } = self;
-        let worse = match health.due(server, &pool.servers[server], cx) {
-            Due::Late { begun_us, until_us } => {
-                let again_us = self.on_late_first(server, cx.now_us - begun_us, cx);
-                cx.wheel.insert(token, (cx.now_us + again_us).min(until_us));
-                return;
-            }
-            Due::Probe => {
-                let patience_us = groups.view(pool, cx).probe_patience_us(server);
-                return health.begin_probe(server, &pool.servers[server], patience_us, cx);
-            }
-            Due::Over(Err(fault)) => health.probe_done(server, Err(fault), pool, groups, cx),
-            Due::Over(Ok(())) => health.note_probe(server, Ok(()), pool, groups, cx),
-            Due::Nothing => return health.pause_prober(server, &pool.servers[server], cx),
-        };
-        self.follow(worse, cx);
     }
 }
 

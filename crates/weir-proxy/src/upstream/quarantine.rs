@@ -3,8 +3,8 @@
 //! A suspect gets one that has rested, so that its end is evidence. What goes alone and finds no empty connection where no more can be
 //! made has one kept for it. Called by [`super::schedule`], and at the end of the turn.
 
-use super::Upstreams;
 use super::isolation::Next;
+use super::placing::Placing;
 use super::pool::Pool;
 use crate::base::keys::ServerIndex;
 use crate::cause::Cause;
@@ -13,20 +13,17 @@ use crate::retry::poison;
 use crate::upstream::connection::LinkState;
 use crate::upstream::queue::Waiting;
 
-impl Upstreams {
-    /// Sends what is due. At the end of a turn, so that nothing is sent from the midst of other changes.
+impl Placing<'_> {
+    /// Places what is due ([`Isolation::begin`](super::isolation::Isolation::begin)). At the end of a turn, so that nothing is sent from
+    /// the midst of other changes.
     pub(super) fn run_quarantine(&mut self, cx: &mut Context) {
-        if !self.isolation.begin(cx) {
-            return;
-        }
         for upstream in 0..self.groups.len() {
             while let Some(next) = self.isolation.next(upstream, cx) {
                 match next {
                     Next::Refused(ask) => cx.answer_fails(ask.id, Cause::Suspect),
                     Next::Goes(Waiting { ask, bytes }) => {
-                        let server = self.groups.server_of(&ask);
+                        self.agenda.serve(ask.upstream);
                         self.place_second(ask, bytes, cx);
-                        self.dispatch_group(server, cx);
                     }
                 }
             }

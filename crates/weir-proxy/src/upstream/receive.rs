@@ -1,16 +1,27 @@
-//! Answers read and matched to the oldest unanswered request (stage receive).
+//! Answers matched to the oldest unanswered request, and what follows from them (stage receive).
 //!
-//! Connections are made in [`super::connect`] and end in [`super::loss`]. RFC 9112 §9.2, §9.3.
+//! Bodies are watched in [`super::watch`]; connections are made in [`super::connect`] and end in [`super::loss`]. RFC 9112 §9.2, §9.3.
+
+use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use weir_http::Trailers;
 
 use super::Upstreams;
-use super::loss::Loss;
+use super::agenda::Ending;
+use super::aside::flow;
+use super::cancel::Cancelled;
+use super::crowded::should_leave;
+use super::doubts::{on_doubt, on_surplus, on_unasked};
+use super::groups::Groups;
+use super::isolation::Isolation;
+use super::lost::Loss;
+use super::orders::retire;
 use super::pool::{Pool, finish};
-use super::watch::{End, Watch};
+use super::ran_empty::RanEmpty;
+use super::watch::{Held, Receive, held_end};
 use crate::action::Action;
-use crate::base::keys::{ConnKey, ServerIndex};
+use crate::base::keys::ConnKey;
 use crate::base::piece::{Input, Piece};
 use crate::base::token::{ShortGeneration, Token};
 use crate::context::Context;
@@ -22,6 +33,7 @@ use crate::request::pending_request::{LinkId, RequestFlags};
 use crate::upstream::connection::{LinkState, Step, UpstreamConn};
 use crate::upstream::depth::Answers;
 use crate::upstream::entry::Entry;
+use crate::upstream::misframing::BEGINNING;
 use crate::upstream::server::Reach;
 use crate::upstream::trust::Doubt;
 
@@ -63,12 +75,30 @@ impl Before {
     }
 }
 
+/// Whether the reading of a receive goes on. Broken off with how the connection ends, if it is not gone and has to.
+pub(super) type Reading = ControlFlow<Option<Ending>>;
+
+/// The connection ends.
+fn broken(ending: Ending) -> Reading {
+    Reading::Break(Some(ending))
+}
+
+/// What becomes of a connection behind answers.
+enum After {
+    /// It ends.
+    Ends(Ending),
+    /// It may have room for what waits.
+    Open,
+    /// Nobody else's requests go onto it.
+    Apart,
+}
+
 impl Upstreams {
     /// A server sent bytes.
     pub(crate) fn link_received(&mut self, token: u64, input: &Input<'_>, to: &mut Replies<'_>, cx: &mut Context) {
         let Some(index) = self.pool.link_of(token) else {
             let worse = self.health.probe_received(token, input, &mut self.pool, &mut self.groups, cx);
-            return self.follow(worse, cx);
+            return self.act(worse, cx);
         };
         cx.counters.upstream_receives.add(1);
         cx.counters.upstream_bytes_in.add(input.bytes.len() as u64);
@@ -97,20 +127,22 @@ impl Upstreams {
         let before = Before::of(link, cx.now_us);
         let server = link.server;
         let generation = self.pool.links.generation(index);
-        let mut watch = Watch::default();
-        let at = self.read_steps(index, generation, input, &mut watch, to, cx);
+        let mut receive = Receive::new(*input);
+        if let Some(ending) = self.read_steps(index, generation, &mut receive, to, cx) {
+            self.end(index, ending, cx);
+        }
         if !self.pool.links.holds(index, generation) {
             self.dispatch(server, cx);
             return;
         }
-        self.pool.pair(index).keep_print(input, &watch, cx);
+        self.pool.pair(index).keep_print(&receive, cx);
         let now_us = cx.now_us;
         if let Some(odd) = self.pool.links.at_mut(index).take_oddities() {
             self.pool.pair(index).odd_body(odd, cx);
         }
         let link = self.pool.links.at_mut(index);
-        if at < input.bytes.len() && link.state() != LinkState::Tunnel {
-            link.keep_stash(&input.bytes[at..]);
+        if !receive.rest().is_empty() && link.state() != LinkState::Tunnel {
+            link.keep_stash(receive.rest());
         }
         let elapsed_us = now_us - before.since_us;
         let (answers, waits) = (link.history.answers, !link.entries.is_empty());
@@ -118,286 +150,374 @@ impl Upstreams {
             self.outbox.acknowledge(index, &self.pool);
         }
         if answers > before.answers {
-            self.on_answers(index, before, cx);
+            let Upstreams { pool, groups, isolation, ran_empty, agenda, .. } = self;
+            let answer_us = note_answers(index, before, pool, isolation, cx);
+            match look_behind(index, answer_us, pool, groups, ran_empty, cx) {
+                After::Ends(ending) => agenda.end(index, ending, pool),
+                After::Open => self.placing().dispatch(server, cx),
+                After::Apart => return,
+            }
+            retire(server, &mut self.pool, &mut self.agenda, cx);
+            self.work_off(cx);
         }
     }
 
-    /// Goes through the steps of what a server sent until it is used up or the connection is gone. How far it was read; what is
-    /// left belongs to a head that is not complete.
+    /// Goes through what a server sent until it is used up or the connection has to end, which is said.
     #[inline]
     fn read_steps(
         &mut self,
         index: ConnKey,
         generation: u32,
-        input: &Input<'_>,
-        watch: &mut Watch,
+        receive: &mut Receive<'_>,
         to: &mut Replies<'_>,
         cx: &mut Context,
-    ) -> usize {
+    ) -> Option<Ending> {
         let plan = std::sync::Arc::clone(&cx.plan);
         let server = self.pool.links.at(index).server;
         let limits = &plan.upstreams[usize::from(self.pool.servers[server].upstream)].head;
         let mut fields = std::mem::take(&mut self.fields);
-        let mut at = 0;
-        loop {
-            let step = self.pool.links.at_mut(index).step(input.bytes, &mut at, limits, &mut fields);
-            let live = match step {
-                Step::More => break,
+        let ending = loop {
+            let Upstreams { pool, groups, isolation, cancelled, .. } = self;
+            let step = pool.links.at_mut(index).step(receive.input.bytes, &mut receive.at, limits, &mut fields);
+            let reading = match step {
+                Step::More => break None,
                 Step::Skip => {
-                    if self.pool.links.at(index).is_first_blank() {
-                        self.pool.pair(index).glitch(UpstreamGlitch::BlankLine, 1, cx);
+                    if pool.links.at(index).is_first_blank() {
+                        pool.pair(index).glitch(UpstreamGlitch::BlankLine, 1, cx);
                     }
-                    true
+                    Reading::Continue(())
+                }
+                Step::Head(head) if receive.is_misframed(&head, &pool.pair(index), cx) => {
+                    broken(on_doubt(index, Doubt::Misframing, pool, cx))
                 }
                 Step::Head(head) => {
-                    let start = at - head.bytes;
-                    if self.pool.pair(index).is_misframed(input, &head, at, watch, cx) {
-                        self.on_doubt(index, Doubt::Misframing, cx);
-                        break;
-                    }
-                    self.on_head(index, &head, &fields, &input.bytes[start..], to, cx)
+                    let start = receive.at - head.bytes;
+                    self.on_head(index, &head, &fields, &receive.input.bytes[start..], to, cx)
                 }
-                Step::Body { start, end } => self.watch_body(index, input, start..end, watch, to, cx),
-                Step::End => {
-                    let end = self.watch_end(index, &input.bytes[at..], to, cx);
-                    if end == End::Waits {
-                        break;
-                    }
-                    watch.end();
-                    end == End::Known && self.on_end(index, &input.bytes[at..], to, cx)
-                }
-                Step::Doubt(doubt) => {
-                    self.on_doubt(index, doubt, cx);
-                    false
-                }
-                Step::Unasked => {
-                    self.on_unasked(index, &input.bytes[at..], cx);
-                    false
-                }
+                Step::Body { start, end } => match receive.watch_body(index, start..end, pool, cx) {
+                    Some(piece) if piece.is_empty() => Reading::Continue(()),
+                    Some(piece) => on_body(index, piece, pool, groups, cancelled, to, cx),
+                    None => broken(on_doubt(index, Doubt::Misframing, pool, cx)),
+                },
+                Step::End => match receive.end_body(index, pool, cx) {
+                    Held::Nothing => on_end(index, receive.rest(), pool, isolation, to, cx),
+                    // The end comes again.
+                    Held::Body(piece) => on_body(index, Piece::Kept(piece), pool, groups, cancelled, to, cx),
+                    Held::Waits => break None,
+                    Held::Misframed => broken(on_doubt(index, Doubt::Misframing, pool, cx)),
+                },
+                Step::Doubt(doubt) => broken(on_doubt(index, doubt, pool, cx)),
+                Step::Unasked => broken(on_unasked(index, receive.rest(), pool, cx)),
             };
-            if !live || !self.pool.links.holds(index, generation) {
-                break;
+            if let Reading::Break(ending) = reading {
+                break ending;
             }
-        }
+            if !self.pool.links.holds(index, generation) {
+                break None;
+            }
+        };
         self.fields = fields;
-        at
+        ending
     }
 
-    /// Answers were complete within a receive: what that says about the server, and that the connection has room again.
-    #[inline]
-    fn on_answers(&mut self, index: ConnKey, before: Before, cx: &mut Context) {
-        let link = self.pool.links.at(index);
-        let (server, pooled) = (link.server, link.owner.is_none());
-        let answered = (link.history.answers - before.answers) as u32;
-        if before.answers == 0 && pooled {
-            self.pool.locate(index, cx);
-            if self.pool.servers[server].contact.was_down {
-                self.pool.follow_scout(server, cx);
-            }
-        }
-        self.pool.publish_response(server, cx);
+    /// The end of a body waits no longer for what comes behind it, if it does.
+    pub(super) fn end_wait(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
         let link = self.pool.links.at_mut(index);
-        link.contact.backoff.reset();
-        link.release_log();
-        self.isolation.on_life(server);
-        let answer_bytes = std::mem::take(&mut self.pool.links.at_mut(index).reply.received_bytes);
-        let now_us = cx.now_us;
-        let elapsed_us = now_us - before.since_us;
-        let machine = &mut self.pool.servers[server];
-        if machine.contact.reach != Reach::Proven && !machine.mode.private {
-            machine.contact.reach = Reach::Proven;
+        if !link.withheld.bytes.is_empty() && link.is_body_over() {
+            link.withheld.over = true;
+            let rest = link.take_stash();
+            self.read_answers(index, &Input::borrowed(&rest), to, cx);
         }
-        machine.learned.note_answers(answer_bytes, answered);
-        // What waits because all connections are full would stand in line behind this one.
-        let waiting = machine.waiting.len() / machine.made().max(1) as usize;
-        let depth = before.depth + waiting as u32;
-        // How long a server takes that had to be asked twice is not what it usually takes.
-        if !self.pool.links.at(index).wait.nudged {
-            machine.learned.usual.on_answers(elapsed_us, answered);
-            machine.learned.depth.on_answers(&Answers {
-                now_us,
-                elapsed_us,
-                count: answered,
-                depth,
-                first: before.first,
-            });
-        }
-        self.after_answers(index, server, elapsed_us / u64::from(answered), cx);
     }
 
-    /// A connection has room again. `answer_us` is how long an answer took.
-    pub(super) fn after_answers(&mut self, index: ConnKey, server: ServerIndex, answer_us: u64, cx: &mut Context) {
-        let now_us = cx.now_us;
-        let link = self.pool.links.at_mut(index);
-        if link.state() == LinkState::Tunnel {
+    /// What is held back was not followed by more for a while.
+    pub(super) fn check_quote(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
+        self.end_wait(index, to, cx);
+        if !self.pool.links.is_occupied(index) {
             return;
         }
-        if link.owner.is_some() {
-            if link.entries.is_empty() && !self.pool.servers[server].standing.keeps_connections() {
-                self.lose_link(index, Loss::Ours, UpstreamEnd::Disabled, cx);
+        let Upstreams { pool, groups, cancelled, .. } = self;
+        let link = pool.links.at_mut(index);
+        let (len, given) = (link.withheld.bytes.len(), link.withheld.given);
+        if given < len && len < BEGINNING.len() {
+            link.withheld.given = len;
+            let rest = Bytes::copy_from_slice(&link.withheld.bytes[given..]);
+            if let Reading::Break(Some(ending)) = on_body(index, Piece::Kept(rest), pool, groups, cancelled, to, cx) {
+                self.end(index, ending, cx);
             }
-            return;
         }
-        if link.history.pipelined && link.entries.is_empty() && self.pool.servers[server].mode.share_client {
-            // The next request may be another client's. Should the server still owe an answer to this one, it must not get it.
-            self.lose_link(index, Loss::Ours, UpstreamEnd::ShareClient, cx);
-            return;
-        }
-        if self.pool.links.at(index).wait.nudged && self.pool.links.at(index).is_unwanted() {
-            self.lose_link(index, Loss::Ours, UpstreamEnd::Overlooked, cx);
-            return;
-        }
-        if self.pool.links.at(index).entries.is_empty() && self.should_leave(index, cx) {
-            self.lose_link(index, Loss::Ours, UpstreamEnd::Crowded, cx);
-            return self.retire(server, cx);
-        }
-        let link = self.pool.links.at_mut(index);
-        if link.entries.is_empty() {
-            link.rest.until_us = now_us + (REST_ANSWERS * answer_us).min(REST_US_MAX);
-            let single = self.pool.servers[server].is_single();
-            link.rest.unseen |= single;
-            link.rest.wary |= single;
-        }
-        if link.rest.syncing && link.entries.is_empty() {
-            if self.pool.pair(index).is_worn(cx) {
-                self.lose_link(index, Loss::Ours, UpstreamEnd::Glitches, cx);
-                return;
-            }
-            self.ran_empty.note_synced(index, &self.pool);
-            cx.counters.sync_points.add(1);
-            self.pool.locate(index, cx);
-        } else if link.entries.is_empty() && (link.rest.unseen || link.rest.wary) {
-            self.ran_empty.note(index, &self.pool);
-        }
-        let link = self.pool.links.at_mut(index);
-        self.pool.servers[server].refresh(link, cx.now_us);
-        if link.entries.is_empty() && self.pool.servers[server].is_over() {
-            self.lose_link(index, Loss::Ours, UpstreamEnd::Unneeded, cx);
-            return;
-        }
-        self.dispatch(server, cx);
-        self.retire(server, cx);
     }
+}
 
-    pub(super) fn on_body(&mut self, index: ConnKey, piece: Piece<'_>, to: &mut Replies<'_>, cx: &mut Context) -> bool {
-        let link = self.pool.links.at_mut(index);
-        let (id, cancelled) = match (link.state(), link.entries.front()) {
-            (LinkState::Tunnel, _) => (link.tunnel.peer, false),
-            (_, Some(entry)) => (Some(entry.ask.id), entry.cancelled),
-            (_, None) => (None, true),
+/// Answers were complete within a receive: what that says about the server. How long each took.
+#[inline]
+fn note_answers(index: ConnKey, before: Before, pool: &mut Pool, isolation: &mut Isolation, cx: &mut Context) -> u64 {
+    let link = pool.links.at(index);
+    let (server, pooled) = (link.server, link.owner.is_none());
+    let answered = (link.history.answers - before.answers) as u32;
+    if before.answers == 0 && pooled {
+        pool.locate(index, cx);
+        if pool.servers[server].contact.was_down {
+            pool.follow_scout(server, cx);
+        }
+    }
+    pool.publish_response(server, cx);
+    let link = pool.links.at_mut(index);
+    link.contact.backoff.reset();
+    link.release_log();
+    isolation.on_life(server);
+    let answer_bytes = std::mem::take(&mut pool.links.at_mut(index).reply.received_bytes);
+    let now_us = cx.now_us;
+    let elapsed_us = now_us - before.since_us;
+    let machine = &mut pool.servers[server];
+    if machine.contact.reach != Reach::Proven && !machine.mode.private {
+        machine.contact.reach = Reach::Proven;
+    }
+    machine.learned.note_answers(answer_bytes, answered);
+    // What waits because all connections are full would stand in line behind this one.
+    let waiting = machine.waiting.len() / machine.made().max(1) as usize;
+    let depth = before.depth + waiting as u32;
+    // How long a server takes that had to be asked twice is not what it usually takes.
+    if !pool.links.at(index).wait.nudged {
+        machine.learned.usual.on_answers(elapsed_us, answered);
+        machine.learned.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first: before.first });
+    }
+    elapsed_us / u64::from(answered)
+}
+
+/// Answers were complete within a receive, each of which took so long: whether the connection goes on, and takes requests.
+#[inline]
+fn look_behind(
+    index: ConnKey,
+    answer_us: u64,
+    pool: &mut Pool,
+    groups: &Groups,
+    ran_empty: &mut RanEmpty,
+    cx: &mut Context,
+) -> After {
+    let link = pool.links.at(index);
+    let (server, is_empty) = (link.server, link.entries.is_empty());
+    let machine = &pool.servers[server];
+    if link.state() == LinkState::Tunnel {
+        return After::Apart;
+    }
+    if link.owner.is_some() {
+        return match is_empty && !machine.standing.keeps_connections() {
+            true => After::Ends(Ending::ours(UpstreamEnd::Disabled)),
+            false => After::Apart,
         };
-        let Some(id) = id else { return false };
-        link.reply.body_bytes += piece.len() as u64;
-        if link.reply.body_bytes > LARGE_BYTES && !link.reply.large && link.state() == LinkState::Ready {
-            self.pool.note_large(index, cx);
-        }
-        if cancelled {
-            return self.discard(index, piece.len(), cx);
-        }
-        if let Some(Stop { link, client }) = to.piece(id, piece, cx) {
-            cx.forget_resume(link);
-            self.flow_here(link, client, true, cx);
-        }
-        true
     }
-
-    /// So many bytes of an answer that nobody wants: a short rest is read, a long one costs the connection. Where nobody knows how
-    /// long it is, as much is read before it is taken for long, for a second at most. False: the connection is gone.
-    fn discard(&mut self, index: ConnKey, bytes: usize, cx: &mut Context) -> bool {
-        let now_us = cx.now_us;
-        let link = self.pool.links.at_mut(index);
-        link.reply.note_unwanted(bytes, now_us);
-        let short = match link.body_left() {
-            Some(left) => left <= DISCARD_BYTES_MAX,
-            None if link.ends_by_close() => false,
-            None => link.reply.unwanted_bytes <= DISCARD_BYTES_MAX && now_us < link.reply.unwanted_us + DISCARD_US,
-        };
-        if link.state() != LinkState::Tunnel
-            && (short || !self.groups.may_send_again(index, &self.pool, &self.cancelled, cx))
-        {
-            return true;
-        }
-        let doubled = self.pool.links.at(index).entries.front().is_some_and(|entry| entry.doubled);
-        self.lose_link(index, Loss::Ours, if doubled { UpstreamEnd::Cancelled } else { UpstreamEnd::ClientGone }, cx);
-        false
+    if link.history.pipelined && is_empty && machine.mode.share_client {
+        // The next request may be another client's. Should the server still owe an answer to this one, it must not get it.
+        return After::Ends(Ending::ours(UpstreamEnd::ShareClient));
     }
-
-    /// The answer to the request that was the oldest on this connection is complete: counted, and told to whoever asked.
-    pub(super) fn answer_ended(
-        &mut self,
-        index: ConnKey,
-        entry: &Entry,
-        trailers: Trailers<'_>,
-        to: &mut Replies<'_>,
-        cx: &mut Context,
-    ) {
-        let link = self.pool.links.at(index);
-        self.isolation.on_answer(entry, &link.log, cx);
-        let machine = &mut self.pool.servers[link.server];
-        machine.stats.latency.record(cx.now_us.saturating_sub(entry.sent_us));
-        // A cancelled request may have been asked elsewhere: this is not the end of that answer.
-        if !entry.cancelled {
-            to.end(entry.ask.id, trailers, cx);
-        }
+    if link.wait.nudged && link.is_unwanted() {
+        return After::Ends(Ending::ours(UpstreamEnd::Overlooked));
     }
+    if is_empty && let Some(ending) = should_leave(index, pool, groups, cx) {
+        return After::Ends(ending);
+    }
+    let link = pool.links.at_mut(index);
+    if is_empty {
+        link.rest.until_us = cx.now_us + (REST_ANSWERS * answer_us).min(REST_US_MAX);
+        let single = pool.servers[server].is_single();
+        link.rest.unseen |= single;
+        link.rest.wary |= single;
+    }
+    if link.rest.syncing && is_empty {
+        if pool.pair(index).is_worn(cx) {
+            return After::Ends(Ending::ours(UpstreamEnd::Glitches));
+        }
+        ran_empty.note_synced(index, pool);
+        cx.counters.sync_points.add(1);
+        pool.locate(index, cx);
+    } else if is_empty && (link.rest.unseen || link.rest.wary) {
+        ran_empty.note(index, pool);
+    }
+    pool.pair(index).refresh(cx);
+    match is_empty && pool.servers[server].is_over() {
+        true => After::Ends(Ending::ours(UpstreamEnd::Unneeded)),
+        false => After::Open,
+    }
+}
 
-    /// The oldest answer is complete; `rest` is what came behind it.
-    pub(super) fn on_end(&mut self, index: ConnKey, rest: &[u8], to: &mut Replies<'_>, cx: &mut Context) -> bool {
-        let now_us = cx.now_us;
-        let link = self.pool.links.at_mut(index);
-        let trailers = link.trailers().as_bytes().to_vec();
-        if let Some(odd) = link.take_oddities() {
-            self.pool.pair(index).odd_body(odd, cx);
-        }
-        let link = self.pool.links.at_mut(index);
-        let streaming = link.entries.front().is_some_and(|entry| entry.ask.traits.has(RequestFlags::STREAMING));
-        let early = streaming && !link.out.is_complete();
-        link.reply.large = false;
-        let (persist, announced, position, poison) =
-            (link.reply.persist, link.reply.announced, link.position, link.reply.poison);
-        let (old, pooled) = (link.reply.old, link.owner.is_none());
-        let once = link.owner.is_some_and(|owner| owner.once);
-        let since_us = link.next_since_us();
-        let Some(entry) = finish(link, &mut self.pool.servers[link.server], cx) else { return false };
-        let (server, behind) = (link.server, !link.entries.is_empty());
-        link.gate.probation = false;
-        let answers = link.history.answers;
-        let machine = &mut self.pool.servers[server];
-        machine.learned.on_end(answers, persist, announced, pooled);
-        if persist && !old && !early && poison.is_none() && pooled {
-            machine.learned.trust.on_clean_answer(now_us, position);
-        }
-        self.answer_ended(index, &entry, Trailers::kept(&trailers), to, cx);
-        if early {
-            self.on_doubt(index, Doubt::EarlyAnswer, cx);
-            return false;
-        }
-        if let Some(doubt) = poison {
-            let doubt = self.pool.pair(index).name_surplus(rest, doubt, cx);
-            self.end_doubted(index, doubt, cx);
-            return false;
-        }
-        if self.pool.links.at(index).front_is_abandoned() {
-            self.lose_link(index, Loss::Ours, UpstreamEnd::Cancelled, cx);
-            return false;
-        }
-        if !persist || old && behind {
-            // Nobody looks at this connection after the receive.
-            self.pool.servers[server].learned.usual.on_answers(now_us.saturating_sub(since_us), 1);
-            if behind {
-                self.pool.doubt_server(server, Some(Doubt::NotPersistent), cx);
+/// A piece of the body of the oldest answer, or of a tunnel: delivered, or thrown away.
+pub(super) fn on_body(
+    index: ConnKey,
+    piece: Piece<'_>,
+    pool: &mut Pool,
+    groups: &mut Groups,
+    cancelled: &Cancelled,
+    to: &mut Replies<'_>,
+    cx: &mut Context,
+) -> Reading {
+    let link = pool.links.at_mut(index);
+    let (id, unwanted) = match (link.state(), link.entries.front()) {
+        (LinkState::Tunnel, _) => (link.tunnel.peer, false),
+        (_, Some(entry)) => (Some(entry.ask.id), entry.cancelled),
+        (_, None) => (None, true),
+    };
+    let Some(id) = id else { return Reading::Break(None) };
+    link.reply.body_bytes += piece.len() as u64;
+    if link.reply.body_bytes > LARGE_BYTES && !link.reply.large && link.state() == LinkState::Ready {
+        pool.note_large(index, cx);
+    }
+    if unwanted {
+        return discard(index, piece.len(), pool, groups, cancelled, cx);
+    }
+    if let Some(Stop { link, client }) = to.piece(id, piece, cx) {
+        cx.forget_resume(link);
+        flow(link, client, true, pool, cx);
+    }
+    Reading::Continue(())
+}
+
+/// So many bytes of an answer that nobody wants: a short rest is read, a long one costs the connection. Where nobody knows how
+/// long it is, as much is read before it is taken for long, for a second at most.
+fn discard(
+    index: ConnKey,
+    bytes: usize,
+    pool: &mut Pool,
+    groups: &mut Groups,
+    cancelled: &Cancelled,
+    cx: &Context,
+) -> Reading {
+    let now_us = cx.now_us;
+    let link = pool.links.at_mut(index);
+    link.reply.note_unwanted(bytes, now_us);
+    let short = match link.body_left() {
+        Some(left) => left <= DISCARD_BYTES_MAX,
+        None if link.ends_by_close() => false,
+        None => link.reply.unwanted_bytes <= DISCARD_BYTES_MAX && now_us < link.reply.unwanted_us + DISCARD_US,
+    };
+    if link.state() != LinkState::Tunnel && (short || !groups.may_send_again(index, pool, cancelled, cx)) {
+        return Reading::Continue(());
+    }
+    let doubled = pool.links.at(index).entries.front().is_some_and(|entry| entry.doubled);
+    broken(Ending::ours(if doubled { UpstreamEnd::Cancelled } else { UpstreamEnd::ClientGone }))
+}
+
+/// The oldest answer is complete; `rest` is what came behind it.
+fn on_end(
+    index: ConnKey,
+    rest: &[u8],
+    pool: &mut Pool,
+    isolation: &mut Isolation,
+    to: &mut Replies<'_>,
+    cx: &mut Context,
+) -> Reading {
+    let now_us = cx.now_us;
+    let link = pool.links.at_mut(index);
+    let trailers = link.trailers().as_bytes().to_vec();
+    if let Some(odd) = link.take_oddities() {
+        pool.pair(index).odd_body(odd, cx);
+    }
+    let link = pool.links.at_mut(index);
+    let streaming = link.entries.front().is_some_and(|entry| entry.ask.traits.has(RequestFlags::STREAMING));
+    let early = streaming && !link.out.is_complete();
+    link.reply.large = false;
+    let (persist, announced, position, poison) =
+        (link.reply.persist, link.reply.announced, link.position, link.reply.poison);
+    let (old, pooled) = (link.reply.old, link.owner.is_none());
+    let once = link.owner.is_some_and(|owner| owner.once);
+    let since_us = link.next_since_us();
+    let Some(entry) = finish(link, &mut pool.servers[link.server], cx) else { return Reading::Break(None) };
+    let (server, behind) = (link.server, !link.entries.is_empty());
+    link.gate.probation = false;
+    let answers = link.history.answers;
+    let machine = &mut pool.servers[server];
+    machine.learned.on_end(answers, persist, announced, pooled);
+    if persist && !old && !early && poison.is_none() && pooled {
+        machine.learned.trust.on_clean_answer(now_us, position);
+    }
+    answer_ended(index, &entry, Trailers::kept(&trailers), pool, isolation, to, cx);
+    if early {
+        return broken(on_doubt(index, Doubt::EarlyAnswer, pool, cx));
+    }
+    if let Some(doubt) = poison {
+        return broken(on_surplus(index, rest, doubt, pool, cx));
+    }
+    if pool.links.at(index).front_is_abandoned() {
+        return broken(Ending::ours(UpstreamEnd::Cancelled));
+    }
+    if persist && !(old && behind) {
+        return Reading::Continue(());
+    }
+    // Nobody looks at this connection after the receive.
+    pool.servers[server].learned.usual.on_answers(now_us.saturating_sub(since_us), 1);
+    if behind {
+        pool.doubt_server(server, Some(Doubt::NotPersistent), cx);
+    }
+    // That weir won't go on with it says nothing about what the server did behind this answer.
+    broken(match announced {
+        _ if once => Ending::ours(UpstreamEnd::PerRequest),
+        true => Ending { loss: Loss::Announced, why: UpstreamEnd::ServerSaidClose },
+        false => Ending { loss: Loss::Orderly, why: UpstreamEnd::NotReusable },
+    })
+}
+
+/// The answer to the request that was the oldest on this connection is complete: counted, and told to whoever asked.
+pub(super) fn answer_ended(
+    index: ConnKey,
+    entry: &Entry,
+    trailers: Trailers<'_>,
+    pool: &mut Pool,
+    isolation: &mut Isolation,
+    to: &mut Replies<'_>,
+    cx: &mut Context,
+) {
+    let link = pool.links.at(index);
+    isolation.on_answer(entry, &link.log, cx);
+    let machine = &mut pool.servers[link.server];
+    machine.stats.latency.record(cx.now_us.saturating_sub(entry.sent_us));
+    // A cancelled request may have been asked elsewhere: this is not the end of that answer.
+    if !entry.cancelled {
+        to.end(entry.ask.id, trailers, cx);
+    }
+}
+
+/// The answer to the oldest request of a connection ends with that: what was held back of it is delivered. How the connection ends.
+pub(super) fn answer_closed(
+    index: ConnKey,
+    pool: &mut Pool,
+    groups: &mut Groups,
+    isolation: &mut Isolation,
+    cancelled: &Cancelled,
+    to: &mut Replies<'_>,
+    cx: &mut Context,
+) -> Ending {
+    pool.links.at_mut(index).withheld.over = true;
+    match held_end(index, &[], pool, cx) {
+        Held::Nothing | Held::Waits => {}
+        Held::Misframed => return on_doubt(index, Doubt::Misframing, pool, cx),
+        Held::Body(piece) => {
+            let read = on_body(index, Piece::Kept(piece), pool, groups, cancelled, to, cx);
+            if let Reading::Break(Some(ending)) = read {
+                return ending;
             }
-            // That weir won't go on with it says nothing about what the server did behind this answer.
-            let ending = match announced {
-                _ if once => (Loss::Ours, UpstreamEnd::PerRequest),
-                true => (Loss::Announced, UpstreamEnd::ServerSaidClose),
-                false => (Loss::Orderly, UpstreamEnd::NotReusable),
-            };
-            self.lose_link(index, ending.0, ending.1, cx);
-            return false;
         }
-        true
     }
+    let link = pool.links.at_mut(index);
+    link.reply.persist = false;
+    let behind = link.entries.len() > 1;
+    let server = link.server;
+    link.reply.large = false;
+    let since_us = link.next_since_us();
+    if let Some(entry) = finish(link, &mut pool.servers[server], cx) {
+        let (answers, pooled) = (link.history.answers, link.owner.is_none());
+        let learned = &mut pool.servers[server].learned;
+        learned.usual.on_answers(cx.now_us.saturating_sub(since_us), 1);
+        if pooled && answers == 1 {
+            learned.keepalive_limit.on_announced(answers);
+            learned.lasting.on_single();
+        }
+        answer_ended(index, &entry, Trailers::default(), pool, isolation, to, cx);
+    }
+    if behind {
+        pool.doubt_server(server, Some(Doubt::CloseDelimited), cx);
+    }
+    // It does not say that nothing behind it was processed.
+    Ending { loss: Loss::Orderly, why: UpstreamEnd::AnswerEndedByClose }
 }
 
 impl Pool {

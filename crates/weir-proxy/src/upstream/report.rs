@@ -24,10 +24,9 @@ impl Upstreams {
         }
         let mut waiting: Vec<u32> = self.pool.servers.iter().map(|server| server.waiting.len() as u32).collect();
         self.private.attempts().for_each(|approach| waiting[approach.server.index()] += 1);
+        let view = self.groups.view(&self.pool, cx);
         let servers = self.pool.servers.keys().iter().zip(tunnels.into_iter().zip(waiting));
-        servers
-            .map(|(at, (tunnels, waiting))| ServerReport { tunnels, waiting, ..self.view(cx).report_server(at) })
-            .collect()
+        servers.map(|(at, (tunnels, waiting))| ServerReport { tunnels, waiting, ..view.report_server(at) }).collect()
     }
 }
 

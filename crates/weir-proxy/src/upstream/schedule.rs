@@ -1,7 +1,7 @@
 //! Which server and which connection a request goes to (stages schedule and forward).
 
 use super::Upstreams;
-use super::loss::Loss;
+use super::crowded::watch_first;
 use super::placing::{Place, Placing};
 use super::pool::Pool;
 use super::private_pool::Tried;
@@ -10,7 +10,6 @@ use crate::cause::Cause;
 use crate::context::Context;
 use crate::cross::asked::{Asked, Private};
 use crate::cross::mail::{Fate, Mail};
-use crate::ending::UpstreamEnd;
 use crate::observe::access::Placed;
 use crate::request::pending_request::{ClientName, ExchangeId, PendingRequest, RequestFlags};
 use crate::upstream::connection::UpstreamConn;
@@ -29,7 +28,9 @@ impl Upstreams {
     ) -> Asked {
         self.private.begin(ask.client, private);
         let place = if isolated { self.placing().place_suspect(ask) } else { self.place(ask, cx) };
-        self.put(place, *ask, write, cx)
+        let asked = self.placing().put(place, *ask, write, cx);
+        self.work_off(cx);
+        asked
     }
 
     /// The same for one that wants a tunnel.
@@ -43,8 +44,89 @@ impl Upstreams {
         Asked::Here(None)
     }
 
+    /// A request that came by mail: it stays with this worker's connections.
+    pub(crate) fn accept_mailed(&mut self, mut ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
+        ask.traits = ask.traits.with(RequestFlags::MAILED, true);
+        let server = self.groups.server_of(&ask);
+        if ask.traits.has(RequestFlags::TRIAL) {
+            let has_connection = self.placing().pick(server, &ask, cx).is_some();
+            self.work_off(cx);
+            // Another time: a request that must not be noticed doesn't wait for a connection to a server in doubt.
+            ask.traits = if has_connection { ask.traits } else { ask.traits.without(RequestFlags::TRIAL) };
+        }
+        let view = self.groups.view(&self.pool, cx);
+        let machine = &self.pool.servers[server];
+        let unwanted = !machine.standing.keeps_waiting() && !ask.traits.has(RequestFlags::TRIAL);
+        let gone = machine.ready == 0 && !machine.is_full() && !view.may_come_up(server);
+        let returns = gone && !ask.traits.has(RequestFlags::RETURNED);
+        if returns || unwanted && view.has_other(server) {
+            // Its asker did not know yet.
+            ask.traits = ask.traits.with(RequestFlags::RETURNED, gone);
+            if ask.traits.has(RequestFlags::QUARANTINED) {
+                self.isolation.send_home(ask, Fate::Unserved, bytes, cx);
+            } else {
+                self.placing().place_again(ask, bytes.to_vec(), cx);
+            }
+            return self.work_off(cx);
+        }
+        self.pool.publish_response(server, cx);
+        let place = self.placing().place_here(server, &ask, cx);
+        let place = match self.agenda.has_ends() && place == Some(Place::Queue(server)) {
+            false => place.unwrap_or(Place::Refused(Cause::QueueFull)),
+            true => {
+                self.work_off(cx);
+                self.placing().place_in_line(server, &ask, cx)
+            }
+        };
+        match self.placing().put(place, ask, |out| out.extend_from_slice(bytes), cx) {
+            Asked::Here(Some(link)) => cx.assigned(&ask, link),
+            Asked::Refused(cause) => cx.answer_fails(ask.id, cause),
+            Asked::Here(None) | Asked::Elsewhere { .. } => {}
+        }
+        self.work_off(cx);
+    }
+
+    /// What a request gets a place by.
+    #[inline]
+    pub(super) fn placing(&mut self) -> Placing<'_> {
+        let Upstreams { pool, groups, private, isolation, outbox, agenda, .. } = self;
+        Placing { pool, groups, private, isolation, outbox, agenda }
+    }
+
+    /// Chooses the server, then what happens there. Each time round a connection has ended.
+    #[inline]
+    fn place(&mut self, ask: &mut PendingRequest, cx: &mut Context) -> Place {
+        loop {
+            let place = self.placing().place(ask, cx);
+            if !self.agenda.is_due() {
+                return place.unwrap_or(Place::Refused(Cause::NoServer));
+            }
+            self.work_off(cx);
+            match place {
+                Some(Place::Queue(server)) => return self.placing().place_in_line(server, ask, cx),
+                Some(place) => return place,
+                None => {}
+            }
+        }
+    }
+
+    /// Gives waiting requests to connections as far as there is room, and has more made for the others.
+    #[inline]
+    pub(super) fn dispatch(&mut self, server: ServerIndex, cx: &mut Context) {
+        self.placing().dispatch(server, cx);
+        self.work_off(cx);
+    }
+}
+
+impl Placing<'_> {
     /// Serialises a request to where it goes.
-    fn put(&mut self, place: Place, ask: PendingRequest, write: impl FnOnce(&mut Vec<u8>), cx: &mut Context) -> Asked {
+    pub(super) fn put(
+        &mut self,
+        place: Place,
+        ask: PendingRequest,
+        write: impl FnOnce(&mut Vec<u8>),
+        cx: &mut Context,
+    ) -> Asked {
         match place {
             Place::Link(link) => {
                 let log = &mut self.pool.links.at_mut(link).log;
@@ -60,7 +142,7 @@ impl Upstreams {
             }
             Place::Private(server) => {
                 let waiting = Waiting { ask, bytes: serialised(write) };
-                self.private.approach(server, waiting, Tried::default(), &mut self.pool, cx);
+                self.private.approach(server, waiting, Tried::default(), self.pool, cx);
             }
             Place::Mail(worker) => {
                 let post = &mut cx.posts[usize::from(worker)];
@@ -76,116 +158,27 @@ impl Upstreams {
         Asked::Here(None)
     }
 
-    /// A request that came by mail: it stays with this worker's connections.
-    pub(crate) fn accept_mailed(&mut self, mut ask: PendingRequest, bytes: &[u8], cx: &mut Context) {
-        ask.traits = ask.traits.with(RequestFlags::MAILED, true);
-        let server = self.groups.server_of(&ask);
-        if ask.traits.has(RequestFlags::TRIAL) && self.pick(cx, |it, cx| it.pick(server, &ask, cx)).is_none() {
-            // Another time: a request that must not be noticed doesn't wait for a connection to a server in doubt.
-            ask.traits = ask.traits.without(RequestFlags::TRIAL);
-        }
-        let machine = &self.pool.servers[server];
-        let unwanted = !machine.standing.keeps_waiting() && !ask.traits.has(RequestFlags::TRIAL);
-        let gone = machine.ready == 0 && !machine.is_full() && !self.view(cx).may_come_up(server);
-        let returns = gone && !ask.traits.has(RequestFlags::RETURNED);
-        if returns || unwanted && self.view(cx).has_other(server) {
-            // Its asker did not know yet.
-            ask.traits = ask.traits.with(RequestFlags::RETURNED, gone);
-            if ask.traits.has(RequestFlags::QUARANTINED) {
-                self.isolation.send_home(ask, Fate::Unserved, bytes, cx);
-            } else {
-                self.place_again(ask, bytes.to_vec(), cx);
-                self.dispatch_group(server, cx);
-            }
-            return;
-        }
-        self.pool.publish_response(server, cx);
-        let place = self.place_at(server, &ask, cx).unwrap_or(Place::Refused(Cause::QueueFull));
-        match self.put(place, ask, |out| out.extend_from_slice(bytes), cx) {
-            Asked::Here(Some(link)) => cx.assigned(&ask, link),
-            Asked::Refused(cause) => cx.answer_fails(ask.id, cause),
-            Asked::Here(None) | Asked::Elsewhere { .. } => {}
-        }
-    }
-
-    /// What a request gets a place by.
+    /// Notes a request on a connection whose log already has its bytes from `start` on, and has them sent.
     #[inline]
-    fn placing(&mut self) -> Placing<'_> {
-        let Upstreams { pool, groups, private, isolation, .. } = self;
-        Placing { pool, groups, private, isolation, stale: None }
-    }
-
-    /// Chooses the server, then what happens there. Each time round a connection has ended.
-    #[inline]
-    fn place(&mut self, ask: &mut PendingRequest, cx: &mut Context) -> Place {
-        loop {
-            let mut placing = self.placing();
-            let (place, stale) = (placing.place(ask, cx), placing.stale);
-            match (self.end_stale(stale, cx), place) {
-                (true, Some(Place::Queue(server))) => return self.placing().place_in_line(server, ask, cx),
-                (_, Some(place)) => return place,
-                (true, None) => {}
-                (false, None) => return Place::Refused(Cause::NoServer),
-            }
-        }
-    }
-
-    /// The same where the server is known. None: its connections are another worker's, or it is full.
-    fn place_at(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<Place> {
-        let mut placing = self.placing();
-        let (place, stale) = (placing.place_here(server, ask, cx), placing.stale);
-        if self.end_stale(stale, cx) && place == Some(Place::Queue(server)) {
-            return Some(self.placing().place_in_line(server, ask, cx));
-        }
-        place
-    }
-
-    /// What is found so, after which a connection that is not good any more ends.
-    fn pick(
-        &mut self,
-        cx: &mut Context,
-        find: impl FnOnce(&mut Placing<'_>, &mut Context) -> Option<usize>,
-    ) -> Option<usize> {
-        let mut placing = self.placing();
-        let (found, stale) = (find(&mut placing, cx), placing.stale);
-        self.end_stale(stale, cx);
-        found
-    }
-
-    /// Ends a connection that is not good for a request any more, if there is one.
-    #[inline]
-    fn end_stale(&mut self, stale: Option<(ConnKey, UpstreamEnd)>, cx: &mut Context) -> bool {
-        if let Some((index, why)) = stale {
-            self.lose_link(index, Loss::Ours, why, cx);
-        }
-        stale.is_some()
-    }
-
-    /// Notes a request on a connection whose log already has its bytes from `start` on.
-    pub(super) fn push_to_link(&mut self, index: ConnKey, ask: PendingRequest, start: u64, cx: &mut Context) {
-        self.add_entry(index, ask, start, cx);
-        let link = self.pool.links.at(index);
-        if link.entries.len() == 2 || self.pool.servers[link.server].watched {
+    fn push_to_link(&mut self, index: ConnKey, ask: PendingRequest, start: u64, cx: &mut Context) {
+        self.pool.push(index, ask, start, cx);
+        let link = self.pool.links.at_mut(index);
+        self.private.charge(link);
+        self.outbox.mark(index, link);
+        let server = link.server;
+        let (len, first) = (link.entries.len(), link.history.answers == 0 && link.owner.is_none());
+        if len == 2 || self.pool.servers[server].watched {
             self.pool.watch_late(index, cx);
         }
-        let link = self.pool.links.at(index);
-        if link.history.answers == 0 && link.entries.len() == 1 && link.owner.is_none() {
-            self.watch_first(index, cx);
+        if first && len == 1 {
+            watch_first(index, self.pool, self.groups, cx);
         }
         self.groups[usize::from(ask.upstream)].budget.on_sent(ask.tries == 0);
         self.pool.note_placed(ask.id, index, cx);
     }
 
-    /// Counts it, and has its bytes sent.
-    #[inline(always)]
-    pub(super) fn add_entry(&mut self, index: ConnKey, ask: PendingRequest, start: u64, cx: &Context) {
-        self.pool.push(index, ask, start, cx);
-        let link = self.pool.links.at_mut(index);
-        self.private.charge(link);
-        self.outbox.mark(index, link);
-    }
-
-    /// Gives waiting requests to connections as far as there is room, and has more made for the others.
+    /// Gives waiting requests to connections as far as there is room, and has more made for the others; or says which connection is not
+    /// good any more. What waits is given out again when that has ended.
     pub(super) fn dispatch(&mut self, server: ServerIndex, cx: &mut Context) {
         if self.pool.servers[server].kept.is_some() {
             self.pool.end_keeping(server, cx);
@@ -203,7 +196,8 @@ impl Upstreams {
     /// others of its line go on.
     fn dispatch_one(&mut self, server: ServerIndex, alone: bool, cx: &mut Context) -> bool {
         let mut at = 0;
-        loop {
+        // What would be found now may be the one that has to end.
+        while !self.agenda.has_ends() {
             let waiting = self.pool.servers[server].waiting.line(alone);
             at = waiting.next(at).unwrap_or(at);
             let Some(next) = waiting.get(at) else { return false };
@@ -214,8 +208,7 @@ impl Upstreams {
                 return true;
             }
             let quarantined = ask.traits.has(RequestFlags::QUARANTINED);
-            let picked = self.pick(cx, |it, cx| it.pick_waiting(server, &ask, alone, at, cx));
-            let position = match picked {
+            let position = match self.pick_waiting(server, &ask, alone, at, cx) {
                 Some(position) => position,
                 None if quarantined => {
                     at += 1;
@@ -228,6 +221,7 @@ impl Upstreams {
             self.send_waiting(link, waiting, cx);
             return true;
         }
+        false
     }
 
     /// Puts a request that has waited on its connection.

@@ -149,8 +149,7 @@ impl Upstreams {
         cx: &mut Context,
     ) {
         let Some(index) = self.pool.carrier_of_body(id, to) else {
-            self.body_to_waiting(id, client, &piece, end, cx);
-            return;
+            return self.placing().body_to_waiting(id, client, &piece, end, cx);
         };
         let link = self.pool.links.at_mut(index);
         let tunnel = link.state() == LinkState::Tunnel;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_http::Fields;
 
 use super::Upstreams;
+use super::agenda::Agenda;
 use super::cancel::Cancelled;
 use super::groups::Groups;
 use super::isolation::Isolation;
@@ -19,7 +20,6 @@ use super::slow_answer::SlowDetector;
 use crate::base::keys::Key;
 use crate::context::Context;
 use crate::cross::hints::Hints;
-use crate::observe::server_event::Event;
 use crate::observe::server_stats::ServerStats;
 use crate::placement::balance::Measure;
 
@@ -37,11 +37,11 @@ impl Upstreams {
             private: PrivatePools::default(),
             fields: Fields::default(),
             outbox: Outbox::default(),
-            cancelled: Cancelled::default(),
+            cancelled: Cancelled::new(cx.now_us),
+            agenda: Agenda::default(),
             ran_empty: RanEmpty::default(),
             isolation,
             health,
-            swept_us: cx.now_us,
         };
         let mut stats = stats.into_iter();
         for (index, upstream) in plan.upstreams.iter().enumerate() {
@@ -57,14 +57,12 @@ impl Upstreams {
         all
     }
 
-    /// What is worth a line in the log, oldest first. Call until None after each turn.
-    pub(crate) fn take_event(&mut self) -> Option<Event> {
-        self.pool.events.take()
-    }
-
     /// What was put off to the end of the turn.
     pub(crate) fn settle(&mut self, cx: &mut Context) {
-        self.sweep(cx);
+        if self.cancelled.sweep(&self.pool, cx) {
+            self.isolation.sweep(cx);
+            self.groups.refill(cx.now_us);
+        }
         for ran in self.ran_empty.begin_synced() {
             if let Some(server) = self.ran_empty.reopen(ran, &mut self.pool, cx) {
                 self.dispatch(server, cx);
@@ -75,7 +73,10 @@ impl Upstreams {
                 self.dispatch(server, cx);
             }
         }
-        self.run_quarantine(cx);
+        if self.isolation.begin(cx) {
+            self.placing().run_quarantine(cx);
+            self.work_off(cx);
+        }
         self.groups.publish_loads(&self.pool, cx);
     }
 

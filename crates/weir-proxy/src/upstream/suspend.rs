@@ -5,9 +5,11 @@
 //! server and tells the other workers; that a standing has become worse ([`Worse`]) it says to whoever has the requests that wait there.
 
 use super::Upstreams;
+use super::cancel::Cancelled;
 use super::groups::Groups;
 use super::judge::{Health, judge_of};
 use super::pool::Pool;
+use super::timers::Then;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
 use crate::cross::mail::{HealthNews, Mail};
@@ -16,10 +18,17 @@ use crate::request::pending_request::{PendingRequest, RequestFlags};
 use crate::upstream::health::Symptom;
 use crate::upstream::server_state::{Suspension, SuspensionCause};
 
-/// A server whose standing has become worse: what waits there is to leave ([`Upstreams::stand_down`]).
+/// A server whose standing has become worse: what waits there is to leave
+/// ([`Placing::stand_down`](super::placing::Placing::stand_down)).
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Worse(pub(super) ServerIndex);
+
+impl From<Option<Worse>> for Then {
+    fn from(worse: Option<Worse>) -> Then {
+        worse.map_or(Then::Nothing, |Worse(server)| Then::StandDown(server))
+    }
+}
 
 impl Health {
     // ---- what speaks against a server ----
@@ -139,6 +148,13 @@ impl Health {
         }
     }
 
+    /// A trial of a suspended server has come to nothing, if this was one.
+    pub(super) fn end_trial(&mut self, ask: &PendingRequest, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) {
+        if ask.traits.has(RequestFlags::TRIAL) {
+            self.trial_ended(groups.server_of(ask), false, pool, groups, cx);
+        }
+    }
+
     /// Draws the consequence, as the judge.
     fn count_trial(&mut self, server: ServerIndex, good: bool, pool: &mut Pool, groups: &mut Groups, cx: &mut Context) {
         if pool.servers[server].standing.suspension().is_none() {
@@ -205,50 +221,40 @@ impl Upstreams {
     /// Another worker says something of a server.
     pub(crate) fn on_health(&mut self, server: ServerIndex, news: HealthNews, cx: &mut Context) {
         let worse = self.health.on_news(server, news, &mut self.pool, &mut self.groups, cx);
-        self.follow(worse, cx);
-    }
-
-    /// A standing may have become worse.
-    #[inline]
-    pub(super) fn follow(&mut self, worse: Option<Worse>, cx: &mut Context) {
-        if let Some(Worse(server)) = worse {
-            self.stand_down(server, cx);
-        }
+        self.act(worse, cx);
     }
 
     /// The final answer to the oldest request of a connection has a status that health wants to know of.
     #[cold]
     pub(super) fn on_notable_answer(&mut self, index: ConnKey, ask: &PendingRequest, status: u16, cx: &mut Context) {
-        let server = self.pool.links.at(index).server;
-        let Upstreams { health, pool, groups, .. } = self;
+        let Upstreams { health, pool, groups, cancelled, .. } = self;
+        let server = pool.links.at(index).server;
         let (worse, elsewhere) = health.on_notable_answer(server, ask, status, pool, groups, cx);
-        self.follow(worse, cx);
-        if elsewhere {
-            self.ask_elsewhere(index, cx);
-        }
+        let then = if elsewhere { ask_elsewhere(index, pool, groups, cancelled, cx) } else { Then::Nothing };
+        self.act(worse, cx);
+        self.act(then, cx);
     }
+}
 
-    /// The oldest request of a connection is asked at another server, and what comes here is not used, if there is such a server
-    /// and the request may be repeated.
-    fn ask_elsewhere(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.pool.links.at(index);
-        let server = link.server;
-        let Some(entry) = link.entries.front() else { return };
-        let mut ask = entry.ask;
-        if self.cancelled.is_unwanted(entry)
-            || !ask.traits.has(RequestFlags::RETRIABLE)
-            || !self.view(cx).has_other(server)
-        {
-            return;
-        }
-        let bytes = link.log.copy(entry.start, entry.len as usize);
-        if let Some(entry) = self.pool.links.at_mut(index).entries.front_mut() {
-            entry.cancelled = true;
-        }
-        ask.traits = ask.traits.without(RequestFlags::TRIAL);
-        cx.counters.resends.add(1);
-        self.pool.servers[server].stats.resends.add(1);
-        self.place_again(ask, bytes, cx);
-        self.dispatch_group(server, cx);
+/// The oldest request of a connection is asked at another server, and what comes here is not used, if there is such a server
+/// and the request may be repeated.
+fn ask_elsewhere(index: ConnKey, pool: &mut Pool, groups: &Groups, cancelled: &Cancelled, cx: &Context) -> Then {
+    let link = pool.links.at(index);
+    let server = link.server;
+    let Some(entry) = link.entries.front() else { return Then::Nothing };
+    let mut ask = entry.ask;
+    if cancelled.is_unwanted(entry)
+        || !ask.traits.has(RequestFlags::RETRIABLE)
+        || !groups.view(pool, cx).has_other(server)
+    {
+        return Then::Nothing;
     }
+    let bytes = link.log.copy(entry.start, entry.len as usize);
+    if let Some(entry) = pool.links.at_mut(index).entries.front_mut() {
+        entry.cancelled = true;
+    }
+    ask.traits = ask.traits.without(RequestFlags::TRIAL);
+    cx.counters.resends.add(1);
+    pool.servers[server].stats.resends.add(1);
+    Then::Move(server, vec![(ask, bytes)])
 }

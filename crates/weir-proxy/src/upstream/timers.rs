@@ -1,14 +1,39 @@
 //! Timers of connections and probes: one comparison when one comes, and a look at what was meant by it.
 
 use super::Upstreams;
+use super::aside::check_stall;
+use super::connect::check_rest;
 use super::connection::LinkState;
+use super::crowded::check_first;
+use super::late::{check_late, leave_behind};
 use super::orders::NEVER_US;
+use super::overlooked::check_silence;
 use super::pool::Pool;
-use crate::base::keys::ConnKey;
+use super::tunnels;
+use crate::base::keys::{ConnKey, ServerIndex};
 use crate::base::token::Token;
 use crate::context::Context;
 use crate::cross::router::Replies;
 use crate::ending::Timeout;
+use crate::request::pending_request::PendingRequest;
+
+/// What follows for others from a look at a connection, or at a server.
+#[must_use]
+#[derive(Debug)]
+pub(super) enum Then {
+    /// Nothing, or nothing for others.
+    Nothing,
+    /// Something that waits for this server may go now.
+    Dispatch(ServerIndex),
+    /// These requests leave their connection to this server, oldest first, and get in line for another.
+    Move(ServerIndex, Vec<(PendingRequest, Vec<u8>)>),
+    /// What waits for this server goes elsewhere.
+    Evacuate(ServerIndex),
+    /// The standing of this server has become worse: what waits there is to leave.
+    StandDown(ServerIndex),
+    /// Connections to this server make room for one that waits for its first answer.
+    Vacate(ServerIndex),
+}
 
 impl Upstreams {
     /// A timer has come.
@@ -17,8 +42,11 @@ impl Upstreams {
             Some(Token::Conn { key, generation }) if self.pool.links.holds_short(key, generation) => {
                 self.link_timer(key, to, cx);
             }
-            Some(Token::Probe { .. }) => self.probe_timer(token, cx),
-            Some(Token::Retry { key }) => self.retry_approach(key, cx),
+            Some(Token::Probe { .. }) => {
+                let then = self.health.on_timer(token, &mut self.pool, &mut self.groups, cx);
+                self.act(then, cx);
+            }
+            Some(Token::Retry { key }) => self.private.retry(key, &mut self.pool, &mut self.groups, cx),
             _ => {}
         }
     }
@@ -37,33 +65,79 @@ impl Upstreams {
                 self.pool.arm_link(index, deadline_us, cx);
             }
             LinkState::Connecting { deadline_us } => self.pool.arm_link(index, deadline_us, cx),
-            LinkState::Tunnel if self.pool.links.at(index).tunnel.give_up_us <= cx.now_us => self.end_tunnel(index, cx),
+            LinkState::Tunnel if self.pool.links.at(index).tunnel.give_up_us <= cx.now_us => {
+                tunnels::end(index, &mut self.pool, cx);
+            }
             LinkState::Tunnel => {}
-            LinkState::Ready => {
-                let link = self.pool.links.at(index);
-                let (stall, late) = (link.reading.due_us <= cx.now_us, link.wait.due_us <= cx.now_us);
-                let (rest, first) = (link.rest.due_us <= cx.now_us, link.room.due_us <= cx.now_us);
-                let quote = link.withheld.due_us <= cx.now_us;
-                if link.unheard.due_us <= cx.now_us {
-                    self.pool.check_unheard(index, cx);
-                }
-                if stall {
-                    self.check_stall(index, cx);
-                }
-                if quote && self.pool.links.is_occupied(index) {
-                    self.check_quote(index, to, cx);
-                }
-                if late && self.pool.links.is_occupied(index) {
-                    self.check_late(index, cx);
-                }
-                if first && self.pool.links.is_occupied(index) && self.pool.links.at(index).is_ready() {
-                    self.check_first(index, cx);
-                }
-                if rest && self.pool.links.is_occupied(index) && self.pool.links.at(index).is_ready() {
-                    self.check_rest(index, cx);
+            LinkState::Ready => self.look_at(index, to, cx),
+        }
+    }
+
+    /// Looks at all of a connection that is up whose time has come.
+    fn look_at(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
+        let link = self.pool.links.at(index);
+        let (stall, late) = (link.reading.due_us <= cx.now_us, link.wait.due_us <= cx.now_us);
+        let (rest, first) = (link.rest.due_us <= cx.now_us, link.room.due_us <= cx.now_us);
+        let quote = link.withheld.due_us <= cx.now_us;
+        if link.unheard.due_us <= cx.now_us {
+            self.pool.check_unheard(index, cx);
+        }
+        if stall {
+            let then = check_stall(index, &mut self.pool, &self.groups, cx);
+            self.act(then, cx);
+        }
+        if quote && self.pool.links.is_occupied(index) {
+            self.check_quote(index, to, cx);
+        }
+        if late && self.pool.links.is_occupied(index) {
+            self.look_at_wait(index, cx);
+        }
+        if first && self.pool.links.is_occupied(index) && self.pool.links.at(index).is_ready() {
+            let then = check_first(index, &mut self.pool, &self.groups, cx);
+            self.act(then, cx);
+        }
+        if rest
+            && self.pool.links.is_occupied(index)
+            && self.pool.links.at(index).is_ready()
+            && let Some(ending) = check_rest(index, &mut self.pool, &self.groups, cx)
+        {
+            self.end(index, ending, cx);
+        }
+    }
+
+    /// The next answer of a connection may be late.
+    fn look_at_wait(&mut self, index: ConnKey, cx: &mut Context) {
+        let Upstreams { pool, groups, cancelled, outbox, .. } = self;
+        pool.links.at_mut(index).wait.due_us = u64::MAX;
+        if let Some(ending) = check_silence(index, pool, groups, cancelled, outbox, cx) {
+            return self.end(index, ending, cx);
+        }
+        let (then, leaves) = check_late(index, pool, cx);
+        self.act(then, cx);
+        if leaves {
+            let then = leave_behind(index, &mut self.pool, &self.groups, cx);
+            self.act(then, cx);
+        }
+    }
+
+    /// Does what follows for others.
+    pub(super) fn act(&mut self, then: impl Into<Then>, cx: &mut Context) {
+        match then.into() {
+            Then::Nothing => {}
+            Then::Dispatch(server) => self.placing().dispatch(server, cx),
+            Then::Move(server, moved) => {
+                self.agenda.serve(self.pool.servers[server].upstream);
+                for (ask, bytes) in moved.into_iter().rev() {
+                    if !self.cancelled.has(&ask) {
+                        self.placing().place_again(ask, bytes, cx);
+                    }
                 }
             }
+            Then::Evacuate(server) => self.placing().evacuate(server, cx),
+            Then::StandDown(server) => self.placing().stand_down(server, cx),
+            Then::Vacate(server) => self.vacate(server, cx),
         }
+        self.work_off(cx);
     }
 }
 

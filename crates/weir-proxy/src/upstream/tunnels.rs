@@ -5,10 +5,12 @@ use std::sync::Arc;
 use weir_http::Trailers;
 
 use super::Upstreams;
+use super::agenda::Agenda;
 use super::connection::{LinkState, UpstreamConn};
 use super::pool::{Event, Pool, take_requests};
+use super::private_pool::PrivatePools;
 use crate::action::Action;
-use crate::base::keys::{ClientKey, ConnKey};
+use crate::base::keys::{ClientKey, ConnKey, ServerIndex};
 use crate::cause::Cause;
 use crate::context::Context;
 use crate::cross::relay::Relay;
@@ -16,44 +18,69 @@ use crate::cross::router::Replies;
 use crate::ending::UpstreamEnd;
 use crate::request::pending_request::{ExchangeId, LinkId};
 
+/// A connection leaves the pool, joined with one client; another takes its place.
+pub(super) fn begin(
+    index: ConnKey,
+    id: ExchangeId,
+    pool: &mut Pool,
+    private: &mut PrivatePools,
+    agenda: &mut Agenda,
+    cx: &mut Context,
+) {
+    let link = pool.links.at_mut(index);
+    let (server, position, owner) = (link.server, link.position, link.owner);
+    take_requests(link, &mut pool.servers[server], cx);
+    pool.transition(index, Event::Joined(id), cx);
+    match owner {
+        Some(owner) => private.disown(owner, index),
+        None => {
+            replace(server, position, pool, cx);
+            agenda.serve(pool.servers[server].upstream);
+        }
+    }
+}
+
+/// Puts another connection into the place of one that left the pool, to be made when it is needed.
+fn replace(server: ServerIndex, position: u32, pool: &mut Pool, cx: &mut Context) {
+    let mut fresh = UpstreamConn::new(server, position, u64::MAX);
+    let old = pool.links.at(pool.servers[server].links[position as usize]);
+    fresh.contact.closes = old.contact.closes;
+    fresh.contact.note_close(UpstreamEnd::Upgraded);
+    (fresh.contact.due_us, fresh.contact.since_us) = (cx.now_us, cx.now_us);
+    let (fresh, _) = pool.links.insert(fresh);
+    pool.servers[server].links[position as usize] = fresh;
+    pool.pair(fresh).refresh(cx);
+    pool.publish(server, cx);
+    pool.keep_least(server, cx);
+}
+
+/// The server of a tunnel has ended its direction.
+pub(super) fn server_ended(index: ConnKey, pool: &mut Pool, to: &mut Replies<'_>, cx: &mut Context) {
+    let link = pool.links.at_mut(index);
+    link.tunnel.ended = true;
+    let (peer, finished) = (link.tunnel.peer, link.tunnel.finished);
+    if let Some(id) = peer {
+        to.end(id, Trailers::default(), cx);
+    }
+    if finished {
+        end(index, pool, cx);
+    }
+}
+
+/// Ends both sides of a tunnel.
+pub(super) fn end(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
+    let link = pool.links.remove(index);
+    cx.counters.upstream_closes.count(UpstreamEnd::TunnelEnded);
+    pool.servers[link.server].stats.closes.count(UpstreamEnd::TunnelEnded);
+    if let Some(socket) = link.socket {
+        cx.actions.push_back(Action::CloseLink { socket });
+    }
+    if let Some(id) = link.tunnel.peer.filter(|_| !link.tunnel.is_over()) {
+        cx.answer_fails(id, Cause::Truncated);
+    }
+}
+
 impl Upstreams {
-    /// The connection leaves the pool, joined with one client; another takes its place.
-    pub(super) fn become_tunnel(&mut self, index: ConnKey, id: ExchangeId, cx: &mut Context) {
-        let link = self.pool.links.at_mut(index);
-        let (server, position, owner) = (link.server, link.position, link.owner);
-        take_requests(link, &mut self.pool.servers[server], cx);
-        self.pool.transition(index, Event::Joined(id), cx);
-        match owner {
-            Some(owner) => self.private.disown(owner, index),
-            None => self.replace_link(server, position, UpstreamEnd::Upgraded, cx),
-        }
-    }
-
-    pub(super) fn tunnel_link_ended(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
-        let link = self.pool.links.at_mut(index);
-        link.tunnel.ended = true;
-        let (peer, finished) = (link.tunnel.peer, link.tunnel.finished);
-        if let Some(id) = peer {
-            to.end(id, Trailers::default(), cx);
-        }
-        if finished && self.pool.links.is_occupied(index) {
-            self.end_tunnel(index, cx);
-        }
-    }
-
-    /// Ends both sides of a tunnel.
-    pub(super) fn end_tunnel(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.pool.links.remove(index);
-        cx.counters.upstream_closes.count(UpstreamEnd::TunnelEnded);
-        self.pool.servers[link.server].stats.closes.count(UpstreamEnd::TunnelEnded);
-        if let Some(socket) = link.socket {
-            cx.actions.push_back(Action::CloseLink { socket });
-        }
-        if let Some(id) = link.tunnel.peer.filter(|_| !link.tunnel.is_over()) {
-            cx.answer_fails(id, Cause::Truncated);
-        }
-    }
-
     /// Gives a tunnel away, to be moved by the driver, if that has everything that came before and neither side has ended. What was needed
     /// to make it is given up.
     pub(crate) fn release_tunnel(&mut self, client: ClientKey, tunnel: LinkId, cx: &Context) -> Option<Relay> {

@@ -6,7 +6,8 @@
 //! closed window, and is never ended here. Called by [`super::timers`] and by the worker. docs/semantics.md §3.
 
 use super::Upstreams;
-use super::loss::Loss;
+use super::agenda::Ending;
+use super::lost::Loss;
 use super::pool::Pool;
 use crate::action::Action;
 use crate::base::keys::{ConnKey, ServerIndex};
@@ -87,7 +88,7 @@ impl Upstreams {
                 self.forget_resting(server, since_us, cx);
                 cx.tell_all(|| Mail::Unheard { server, since_us });
                 // Nothing of the requests on it accuses them: they did not arrive.
-                self.lose_link(index, Loss::Broken, UpstreamEnd::Unacknowledged, cx);
+                self.end(index, Ending { loss: Loss::Broken, why: UpstreamEnd::Unacknowledged }, cx);
             }
         }
     }
@@ -100,7 +101,7 @@ impl Upstreams {
             let link = self.pool.links.at(index);
             let heard_us = link.history.answered_us.max(link.contact.connected_us);
             if link.state() == LinkState::Ready && link.entries.is_empty() && heard_us < since_us {
-                self.lose_link(index, Loss::Ours, UpstreamEnd::Unacknowledged, cx);
+                self.end(index, Ending::ours(UpstreamEnd::Unacknowledged), cx);
             }
         }
     }

@@ -1,11 +1,10 @@
 //! What a choice looks at: all servers, the connections to them, and what other workers say of theirs.
 //!
 //! Nothing can be changed through it, so whoever has one only asks. Which server a request goes to is decided over it: the first time in
-//! [`super::choose`], after a loss in [`super::again`]. Made for one question ([`Upstreams::view`]), which costs nothing.
+//! [`super::choose`], after a loss in [`super::again`]. Made for one question ([`Groups::view`](super::groups::Groups::view)), which costs nothing.
 
-use super::Upstreams;
 use super::groups::Group;
-use super::loss::ABRUPT_US;
+use super::lost::ABRUPT_US;
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::base::slab::Slab;
 use crate::base::table::Table;
@@ -28,14 +27,6 @@ pub(super) struct View<'a> {
     pub(super) groups: &'a [Group],
     pub(super) hints: &'a Hints,
     pub(super) cx: &'a Context,
-}
-
-impl Upstreams {
-    /// What is there to choose from.
-    #[inline]
-    pub(super) fn view<'a>(&'a self, cx: &'a Context) -> View<'a> {
-        self.groups.view(&self.pool, cx)
-    }
 }
 
 impl View<'_> {

@@ -127,7 +127,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "sent-twice",
         story: "what may not be repeated is sent again after a loss",
-        file: "weir-proxy/src/upstream/loss.rs",
+        file: "weir-proxy/src/upstream/lost.rs",
         right: "} else if !ask.traits.has(RequestFlags::RETRIABLE) {",
         wrong: "} else if !ask.traits.has(RequestFlags::RETRIABLE) && !$ {",
         found_by: "one_worker_keeps",

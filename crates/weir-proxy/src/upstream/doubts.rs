@@ -1,0 +1,131 @@
+//! Doubts: something on a connection can't be, or was not asked for. The server may lose its trust, all workers hear of it, and the
+//! connection ends; how it does is said to whoever reads from it (docs/pipelining.md, docs/semantics.md §3a).
+//!
+//! Doubt ends a connection, and only it: what came before is delivered, nothing after it is used, what waited behind is sent
+//! again if it may be (RFC 9112 §9.2, §9.3.1-2).
+
+use weir_http::{Fields, ReplyContext};
+
+use super::agenda::Ending;
+use super::lost::Loss;
+use super::pool::{Pair, Pool};
+use crate::base::keys::{ConnKey, ServerIndex};
+use crate::context::Context;
+use crate::ending::UpstreamEnd;
+use crate::observe::server_event::What;
+use crate::upstream::trust::Doubt;
+
+/// Something that can't be, on a connection: its server may lose its trust. How it ends.
+pub(super) fn on_doubt(index: ConnKey, doubt: Doubt, pool: &mut Pool, cx: &mut Context) -> Ending {
+    doubt_everywhere(pool.links.at(index).server, Some(doubt), pool, cx);
+    let link = pool.links.at(index);
+    let fresh = link.history.answers == 0;
+    let tries = link.entries.front().map_or(0, |entry| entry.ask.tries);
+    let loss = if matches!(doubt, Doubt::EarlyAnswer | Doubt::Misframing) {
+        Loss::Broken
+    } else if fresh || tries > 0 || doubt == Doubt::EchoMismatch || link.reply.begun {
+        Loss::BadAnswer
+    } else {
+        // It may be the tail of the answer before: the oldest request is asked again, alone on a new connection.
+        Loss::Broken
+    };
+    Ending { loss, why: UpstreamEnd::Doubt(doubt) }
+}
+
+/// Bytes on a connection on which nothing is asked (RFC 9112 §9.2: never an answer). How it ends.
+pub(super) fn on_unasked(index: ConnKey, bytes: &[u8], pool: &mut Pool, cx: &mut Context) -> Ending {
+    let link = pool.links.at(index);
+    let farewell = bytes.starts_with(b"HTTP/1.") && bytes.get(8..12) == Some(b" 408");
+    let blank = bytes.len() <= 4 && bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
+    if farewell || blank {
+        // Some servers say 408 before they close an idle connection; a stray empty line harms nobody.
+        return Ending::ours(UpstreamEnd::IdleClose);
+    }
+    let otherwise = match link.ended_bodyless() {
+        true => Doubt::ForbiddenBody,
+        // Right behind it: what comes later may be a farewell.
+        false if link.ended_measured() && link.history.answered_us == cx.now_us => Doubt::Misframing,
+        false => Doubt::Garbage,
+    };
+    on_surplus(index, bytes, otherwise, pool, cx)
+}
+
+/// Something came behind an answer that nobody asked for: an answer too many, or what these bytes are; `otherwise` if they don't tell.
+/// How the connection ends.
+pub(super) fn on_surplus(index: ConnKey, bytes: &[u8], otherwise: Doubt, pool: &mut Pool, cx: &mut Context) -> Ending {
+    let pair = pool.pair(index);
+    let doubt = pair.name_surplus(bytes, otherwise, cx);
+    doubt_everywhere(pair.link.server, doubt, pool, cx);
+    Ending { loss: Loss::Orderly, why: doubt.map_or(UpstreamEnd::Surplus, UpstreamEnd::Doubt) }
+}
+
+/// Counts a doubt, lets the server's trust know, and the other workers. None is an answer too many.
+pub(super) fn doubt_everywhere(server: ServerIndex, doubt: Option<Doubt>, pool: &mut Pool, cx: &mut Context) {
+    pool.doubt_server(server, doubt, cx);
+    cx.tell_all_doubt(server, doubt);
+}
+
+impl Pool {
+    /// Looks anew at what each connection of a server may take.
+    pub(super) fn refresh_links(&mut self, server: ServerIndex, cx: &Context) {
+        let now_us = cx.now_us;
+        for position in 0..self.servers[server].links.len() {
+            let index = self.servers[server].links[position];
+            let link = self.links.at_mut(index);
+            self.servers[server].refresh(link, now_us);
+        }
+    }
+
+    /// Counts a doubt and lets the server's trust know. None is an answer too many.
+    pub(super) fn doubt_server(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) {
+        let demoted = self.distrust(server, doubt, cx);
+        if demoted {
+            self.events.note(server, doubt.map_or(What::Surplus, What::Demoted), cx);
+        }
+        let stats = &self.servers[server].stats;
+        match doubt {
+            Some(doubt) => {
+                cx.counters.demotions.add(demoted.into());
+                stats.demotions.add(demoted.into());
+                cx.counters.doubt(doubt);
+                stats.doubt(doubt);
+            }
+            None => {
+                cx.counters.surplus.add(1);
+                stats.surplus.add(1);
+            }
+        }
+    }
+
+    /// Lets the server's trust know of a doubt, here or at another worker, which counts it. True when it goes back to depth 1.
+    pub(crate) fn distrust(&mut self, server: ServerIndex, doubt: Option<Doubt>, cx: &mut Context) -> bool {
+        let now_us = cx.now_us;
+        let machine = &mut self.servers[server];
+        let demoted = match doubt {
+            Some(doubt) => machine.learned.trust.on_doubt(now_us, doubt),
+            None => machine.learned.trust.on_surplus(),
+        };
+        self.refresh_links(server, cx);
+        if doubt == Some(Doubt::CutsShort) {
+            self.hurry_silent(server, cx);
+        }
+        demoted
+    }
+}
+
+impl Pair<'_> {
+    /// What bytes are that nobody asked for: an answer too many (None), the beginning of one, or `otherwise`.
+    fn name_surplus(&self, bytes: &[u8], otherwise: Doubt, cx: &Context) -> Option<Doubt> {
+        let Pair { link, server } = self;
+        let plan = &cx.plan.upstreams[usize::from(server.upstream)];
+        match weir_http::parse_reply(bytes, &plan.head, ReplyContext::default(), &mut Fields::default()) {
+            // A farewell is for nobody in particular; a whole answer is somebody's.
+            Ok(Some(head)) if head.status < 200 || head.status >= 400 && !head.persist => Some(Doubt::AnswerToNothing),
+            Ok(Some(_)) => None,
+            Ok(None) if bytes.is_empty() => Some(otherwise),
+            Ok(None) if link.history.pipelined && bytes.starts_with(b"HTTP/1.") => None,
+            Ok(None) => Some(Doubt::AnswerToNothing),
+            Err(_) => Some(otherwise),
+        }
+    }
+}
