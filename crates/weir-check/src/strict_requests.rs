@@ -61,6 +61,8 @@ const ANSWERED_MAX: usize = 64;
 struct Seen {
     /// Another may follow it.
     followed: bool,
+    /// Safe and without a body: it may be sent once more, even behind itself, since the second answer is for nobody.
+    safe: bool,
     /// It was sent once more behind what must not be followed, or is that.
     repeated: bool,
     head: Vec<u8>,
@@ -71,7 +73,7 @@ impl Seen {
     /// for nobody.
     fn is_repeated_by(&self, bytes: &[u8]) -> bool {
         let len = self.head.len().min(bytes.len());
-        self.followed && !self.repeated && self.head[..len] == bytes[..len]
+        self.safe && !self.repeated && self.head[..len] == bytes[..len]
     }
 }
 
@@ -180,8 +182,9 @@ impl StrictRequests {
         if let Some(first) = known.find(|one| closed && one.is_repeated_by(&head)) {
             first.repeated = true;
         }
-        let followed = request.0.may_be_followed() && !last && !closed;
-        self.unanswered.push_back(Seen { followed, repeated: closed, head });
+        let safe = request.0.may_be_followed();
+        let followed = safe && !last && !closed;
+        self.unanswered.push_back(Seen { followed, safe, repeated: closed, head });
         self.unanswered_max = self.unanswered_max.max(self.unanswered.len());
         self.open = Some(request);
         self.offset += end as u64;

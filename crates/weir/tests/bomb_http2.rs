@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::thread::JoinHandle;
 
-use kit::http2::{DATA, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, block, frame};
+use kit::http2::{DATA, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, frame, header_block};
 use kit::tls::certificate;
 use kit::tls_servers::{Front, serving};
 use kit::{
@@ -215,7 +215,7 @@ fn serve_by_hand(far: &mut TcpStream, answer: &impl Fn(usize, u32) -> Vec<u8>) {
 }
 
 fn ok(stream: u32, length: usize, flags: u8) -> Vec<u8> {
-    frame(HEADERS, 4 | flags, stream, &block(&[(":status", "200"), ("content-length", &length.to_string())]))
+    frame(HEADERS, 4 | flags, stream, &header_block(&[(":status", "200"), ("content-length", &length.to_string())]))
 }
 
 fn resets_and_goaways_are_told_by_word(io: Io) {

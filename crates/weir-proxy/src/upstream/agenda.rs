@@ -15,6 +15,7 @@ use crate::base::keys::{ConnKey, ServerIndex};
 use crate::ending::UpstreamEnd;
 
 /// How a connection ends.
+#[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ending {
     /// What that says of the requests on it.

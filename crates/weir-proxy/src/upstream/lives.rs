@@ -73,6 +73,8 @@ impl Upstreams {
         for (ask, bytes) in again.into_iter().rev() {
             self.placing().place_again(ask, bytes, cx);
         }
+        // Requests of clients that are gone have made room, too.
+        (0..self.groups.len() as u16).for_each(|upstream| self.agenda.serve(upstream));
         self.work_off(cx);
     }
 }

@@ -84,6 +84,7 @@ fn broken(ending: Ending) -> Reading {
 }
 
 /// What becomes of a connection behind answers.
+#[must_use]
 enum After {
     /// It ends.
     Ends(Ending),
