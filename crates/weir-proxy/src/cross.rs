@@ -2,8 +2,12 @@
 
 pub(crate) mod answer;
 pub(crate) mod asked;
+pub mod doubt;
 pub mod hints;
+pub(crate) mod lasting;
 pub mod mail;
+pub(crate) mod places;
 pub(crate) mod relay;
 pub(crate) mod retry_copy;
 pub(crate) mod router;
+pub mod standing;

@@ -1,8 +1,8 @@
 //! How connections end, and which deadlines there are: the words of the counters, and what follows from an end.
 
+use crate::cross::doubt::Doubt;
 use crate::observe::access::{Blame, Party};
 use crate::observe::kinds::worded;
-use crate::upstream::trust::Doubt;
 
 worded! {
     /// Why a client's connection ended.

@@ -31,6 +31,7 @@ use crate::context::Context;
 pub use crate::cross::hints::Hints;
 use crate::cross::mail::Post;
 use crate::cross::router::{Replies, Requests};
+use crate::cross::standing::Order;
 use crate::ending::{ServerTlsFailure, UpstreamEnd};
 use crate::forward::lookup::{Errand, News};
 use crate::observe::counters::Counters;
@@ -42,7 +43,7 @@ use crate::plan::{Plan, Protocols, Serves};
 use crate::retry::poison::Suspect;
 pub use crate::upstream::Delivery;
 use crate::upstream::Upstreams;
-use crate::upstream::server_state::{Order, ServerState};
+use crate::upstream::server_state::ServerState;
 
 /// What an engine is made of from outside.
 #[derive(Clone, Debug)]

@@ -51,7 +51,6 @@ mod near;
 mod orders;
 pub(crate) mod overlook;
 mod overlooked;
-pub(crate) mod places;
 mod placing;
 mod pool;
 mod private;

@@ -5,8 +5,8 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use weir_proxy::cross::standing::Order;
 use weir_proxy::forward::lookup::News;
-use weir_proxy::upstream::server_state::Order;
 
 /// Commands that one worker may have before it carries them out.
 const COMMANDS_MAX: usize = 1024;

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::base::keys::{Key, ServerIndex};
+use crate::cross::lasting::Lasting;
+use crate::cross::places::Places;
+use crate::cross::standing::Order;
 use crate::placement::balance::Shared;
-use crate::upstream::keepalive_limit::Lasting;
-use crate::upstream::places::Places;
-use crate::upstream::server_state::Order;
 
 /// Bit of a number of connections: another one can be made, as far as is known.
 const HOPEFUL: u32 = 1 << 31;

@@ -10,10 +10,10 @@ use weir_http::Field;
 use crate::base::keys::{ClientKey, ServerIndex};
 use crate::cause::Cause;
 use crate::cross::answer::KeptHead;
+use crate::cross::doubt::Doubt;
+use crate::cross::standing::Suspension;
 use crate::observe::access::Placed;
 use crate::request::pending_request::{ClientName, ExchangeId, LinkId, PendingRequest};
-use crate::upstream::server_state::Suspension;
-use crate::upstream::trust::Doubt;
 
 /// What has become of a request that comes back to its client's side.
 #[derive(Clone, Copy, Debug)]

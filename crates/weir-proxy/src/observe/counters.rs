@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::cause::Cause;
+use crate::cross::doubt::Doubt;
 use crate::ending::{ClientEnd, ServerTlsFailure, Timeout, TlsFailure, UpstreamEnd};
 use crate::observe::glitch::{ClientGlitch, UpstreamGlitch};
 use crate::observe::kinds::CountByKind;
-use crate::upstream::trust::Doubt;
 
 /// Off only to find out what counting costs: `scripts/icount --cost` compiles weir a second time with it.
 pub(crate) const COUNTING: bool = cfg!(not(weir_uncounted));

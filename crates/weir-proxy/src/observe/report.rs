@@ -7,11 +7,12 @@
 
 use std::sync::Arc;
 
+use crate::cross::doubt::Doubt;
 use crate::ending::UpstreamEnd;
 use crate::observe::accounting::Use;
 use crate::retry::poison::Suspect;
 use crate::upstream::server_state::State;
-use crate::upstream::trust::{Doubt, TrustState};
+use crate::upstream::trust::TrustState;
 
 /// Everything at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,11 +5,11 @@
 
 use std::fmt;
 
+use crate::cross::doubt::Doubt;
+use crate::cross::standing::{Order, SuspensionCause};
 use crate::ending::ServerTlsFailure;
 use crate::plan::{FailoverRule, Plan, UpstreamPlan};
 use crate::upstream::health::Symptom;
-use crate::upstream::server_state::{Order, SuspensionCause};
-use crate::upstream::trust::Doubt;
 
 /// Events of one turn that are kept until they are taken.
 pub const EVENTS_MAX: usize = 64;
@@ -128,9 +128,9 @@ mod tests {
     //! Proves: each event names its server and says what happened. How: examples over two upstreams.
 
     use super::*;
+    use crate::cross::standing::ProbeFault;
     use crate::plan::{HealthPlan, ServerPlan};
     use crate::upstream::health::Codes;
-    use crate::upstream::probe::ProbeFault;
 
     #[test]
     fn lines_name_the_server() {

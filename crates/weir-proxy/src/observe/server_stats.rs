@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
+use crate::cross::doubt::Doubt;
 use crate::ending::UpstreamEnd;
 use crate::observe::counters::{Counter, Kind, Sample, counters};
 use crate::observe::glitch::UpstreamGlitch;
 use crate::observe::histogram::Histogram;
 use crate::observe::kinds::CountByKind;
 use crate::plan::Plan;
-use crate::upstream::trust::Doubt;
 
 /// Lowest status that is counted by itself.
 const STATUS_MIN: u16 = 100;

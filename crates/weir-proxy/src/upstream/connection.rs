@@ -21,6 +21,7 @@ use weir_http::{BodyOddities, BodyPart, Fields, Limits, ReplyContext, ReplyHead,
 pub(crate) use self::parts::{Contact, Gates, History, Outbound, Reading, Rest, Tunnel, Wait};
 pub(crate) use self::reply::{Reply, Withheld};
 use crate::base::keys::ServerIndex;
+use crate::cross::doubt::Doubt;
 use crate::observe::accounting::Account;
 use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
 use crate::retry::poison::CRASH_US;
@@ -29,7 +30,6 @@ use crate::upstream::entry::Entry;
 use crate::upstream::pool::Standing;
 use crate::upstream::private_pool::Owner;
 use crate::upstream::request_log::RequestLog;
-use crate::upstream::trust::Doubt;
 use crate::upstream::unheard::Unheard;
 
 /// A connection that others share has to be empty for so long that an interim answer can only be for the next request.

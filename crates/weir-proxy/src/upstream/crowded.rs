@@ -1,6 +1,6 @@
 //! Servers that answer fewer connections at a time than weir makes: whoever waits for a place gets one (stage schedule).
 //!
-//! A connection whose first answer is late ([`crate::upstream::places`]), also that of a probe, may not have been accepted, because the
+//! A connection whose first answer is late ([`crate::cross::places`]), also that of a probe, may not have been accepted, because the
 //! server has all its threads or processes with others that it keeps, and waits on those for requests. So what rests is closed, on all
 //! workers; where nothing does, one that is busy is as soon as it has run empty. A server where that has helped twice keeps no
 //! connection without a request for longer than a moment. Exact numbers of connections are left alone, and nothing that is
@@ -16,9 +16,9 @@ use super::view::View;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
 use crate::cross::mail::Mail;
+use crate::cross::places::{Try, WAIT_US};
 use crate::ending::UpstreamEnd;
 use crate::upstream::connection::UpstreamConn;
-use crate::upstream::places::{Try, WAIT_US};
 
 /// How late one that waits hears of what was learned with another.
 const AGAIN_US_MAX: u64 = 1_000_000;

@@ -11,9 +11,9 @@ use super::lost::Loss;
 use super::pool::{Pair, Pool};
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
+use crate::cross::doubt::Doubt;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
-use crate::upstream::trust::Doubt;
 
 /// Something that can't be, on a connection: its server may lose its trust. How it ends.
 pub(super) fn on_doubt(index: ConnKey, doubt: Doubt, pool: &mut Pool, cx: &mut Context) -> Ending {

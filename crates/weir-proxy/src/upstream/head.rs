@@ -18,10 +18,10 @@ use super::tunnels;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
 use crate::cross::answer::AnswerHead;
+use crate::cross::doubt::Doubt;
 use crate::cross::router::Replies;
 use crate::request::pending_request::{LinkId, PendingRequest};
 use crate::upstream::entry::Silence;
-use crate::upstream::trust::Doubt;
 
 impl Upstreams {
     /// The head of an answer.

@@ -14,10 +14,10 @@ use crate::base::keys::{Key, ServerIndex};
 use crate::base::table::Table;
 use crate::context::Context;
 use crate::cross::hints::Hints;
+use crate::cross::standing::{Suspension, SuspensionCause};
 use crate::plan::UpstreamPlan;
 use crate::upstream::health::{Symptom, Window, calm_us, pause_us};
 use crate::upstream::server::Server;
-use crate::upstream::server_state::{Suspension, SuspensionCause};
 
 /// How exactly it is known when a client last proved that a server works.
 const PROVED_STEP_US: u64 = 50_000;

@@ -15,11 +15,11 @@ use super::suspend::Worse;
 use super::tunnels;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
+use crate::cross::doubt::Doubt;
 use crate::cross::router::Replies;
 use crate::ending::UpstreamEnd;
 use crate::request::pending_request::{ClientName, LinkId};
 use crate::upstream::connection::LinkState;
-use crate::upstream::trust::Doubt;
 
 impl Upstreams {
     /// A server closed its sending direction. `is_cut`: only the network says so.

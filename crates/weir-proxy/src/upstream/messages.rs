@@ -3,9 +3,9 @@
 use crate::base::keys::ServerIndex;
 use crate::cause::Cause;
 use crate::context::Context;
+use crate::cross::doubt::Doubt;
 use crate::cross::mail::Mail;
 use crate::request::pending_request::{ExchangeId, LinkId, PendingRequest, RequestFlags};
-use crate::upstream::trust::Doubt;
 
 impl Context {
     /// There is no answer, or no rest of it.

@@ -10,10 +10,11 @@ use super::pool::Pool;
 use super::timers::Then;
 use crate::base::keys::{Key, ServerIndex};
 use crate::context::Context;
+use crate::cross::standing::Order;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
 use crate::upstream::connection::LinkState;
-use crate::upstream::server_state::{Order, ServerState};
+use crate::upstream::server_state::ServerState;
 
 /// Due never: a connection that is not to be made.
 pub(super) const NEVER_US: u64 = u64::MAX;

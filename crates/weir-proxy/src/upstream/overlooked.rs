@@ -15,12 +15,12 @@ use super::pool::Pool;
 use super::send::Outbox;
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::context::Context;
+use crate::cross::doubt::Doubt;
 use crate::ending::UpstreamEnd;
 use crate::upstream::connection::UpstreamConn;
 use crate::upstream::entry::Silence;
 use crate::upstream::overlook::PATIENCE_US_MAX;
 use crate::upstream::server::Server;
-use crate::upstream::trust::Doubt;
 
 /// Spreads numbers that are close to each other.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -4,12 +4,10 @@
 //! asks for its end (`Connection: close`), so that it shows what a new client would see. Bounds: [`ANSWER_BYTES_MAX`] of the
 //! answer, [`INTERIM_MAX`] interim ones. docs/semantics.md §6.
 
-use std::fmt;
-
 use sha2::{Digest, Sha256};
 use weir_http::{Fields, Limits, ReplyContext, ReplyPart, ReplyReader};
 
-use crate::ending::ServerTlsFailure;
+use crate::cross::standing::ProbeFault;
 use crate::plan::{BodyCheck, HealthPlan};
 
 /// Bytes of an answer, head and body, that are looked at; a text to be found, or all of a body with a digest, must lie within
@@ -17,54 +15,6 @@ use crate::plan::{BodyCheck, HealthPlan};
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Interim answers that are skipped.
 const INTERIM_MAX: u32 = 32;
-
-/// What a probe can have against a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProbeFault {
-    /// No connection.
-    Connect,
-    /// No TLS on it.
-    Tls(ServerTlsFailure),
-    /// No complete answer in time.
-    Timeout,
-    /// The connection ended before the answer did.
-    Closed,
-    /// Not an HTTP answer, or one beyond the limits.
-    Garbage,
-    /// An unexpected status.
-    Status(u16),
-    /// The body is not what it should be.
-    Body,
-}
-
-impl ProbeFault {
-    /// For status and log.
-    pub fn word(self) -> &'static str {
-        match self {
-            ProbeFault::Connect => "probe-connect",
-            ProbeFault::Tls(why) => why.word(),
-            ProbeFault::Timeout => "probe-timeout",
-            ProbeFault::Closed => "probe-closed",
-            ProbeFault::Garbage => "probe-garbage",
-            ProbeFault::Status(_) => "probe-status",
-            ProbeFault::Body => "probe-body",
-        }
-    }
-}
-
-impl fmt::Display for ProbeFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ProbeFault::Connect => f.write_str("no connection"),
-            ProbeFault::Tls(why) => f.write_str(why.text()),
-            ProbeFault::Timeout => f.write_str("no answer in time"),
-            ProbeFault::Closed => f.write_str("closed before the answer was complete"),
-            ProbeFault::Garbage => f.write_str("not a valid answer"),
-            ProbeFault::Status(status) => write!(f, "status {status}"),
-            ProbeFault::Body => f.write_str("unexpected body"),
-        }
-    }
-}
 
 /// The request of a probe. `name` is the server's, for Host when none is configured.
 pub fn request(plan: &HealthPlan, name: &str) -> Vec<u8> {

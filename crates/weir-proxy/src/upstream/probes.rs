@@ -19,11 +19,12 @@ use crate::base::piece::Input;
 use crate::base::stamp::mix;
 use crate::base::token::{ShortGeneration, Token};
 use crate::context::Context;
+use crate::cross::standing::ProbeFault;
+use crate::cross::standing::SuspensionCause;
 use crate::ending::{ServerTlsFailure, UpstreamEnd};
 use crate::plan::HealthPlan;
-use crate::upstream::probe::{Probe, ProbeFault, Streak, Verdict, request};
+use crate::upstream::probe::{Probe, Streak, Verdict, request};
 use crate::upstream::server::Server;
-use crate::upstream::server_state::SuspensionCause;
 
 /// While the next probe may bring a change, it comes after at most this long.
 const SOON_US: u64 = 1_000_000;

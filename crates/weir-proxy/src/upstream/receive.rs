@@ -26,6 +26,7 @@ use crate::base::piece::{Input, Piece};
 use crate::base::token::{ShortGeneration, Token};
 use crate::context::Context;
 use crate::cross::answer::Stop;
+use crate::cross::doubt::Doubt;
 use crate::cross::router::Replies;
 use crate::ending::UpstreamEnd;
 use crate::observe::glitch::UpstreamGlitch;
@@ -35,7 +36,6 @@ use crate::upstream::depth::Answers;
 use crate::upstream::entry::Entry;
 use crate::upstream::misframing::BEGINNING;
 use crate::upstream::server::Reach;
-use crate::upstream::trust::Doubt;
 
 /// Bytes of an unwanted answer that are read to keep its connection; with more to come the connection is closed.
 const DISCARD_BYTES_MAX: u64 = 256 * 1024;

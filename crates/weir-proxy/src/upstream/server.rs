@@ -16,12 +16,13 @@ use self::learned::Learned;
 use self::positions::Positions;
 pub(crate) use self::reachability::{Reach, Reachability};
 use crate::base::keys::{ConnKey, Key, ServerIndex};
+use crate::cross::standing::Order;
 use crate::observe::server_stats::ServerStats;
 use crate::plan::{PipelineMode, Pool, ServerPlan, Share, UpstreamPlan};
 use crate::request::pending_request::{ClientName, PendingRequest};
 use crate::upstream::connection::{LinkState, UpstreamConn};
 use crate::upstream::lines::Lines;
-use crate::upstream::server_state::{Order, ServerState};
+use crate::upstream::server_state::ServerState;
 
 /// Requests on a pipelined connection without a rest after which it is let run empty (a sync point).
 const SYNC_REQUESTS: u32 = 1000;

@@ -12,73 +12,7 @@
 //!  Disabled        | no           | goes away   | goes on   | closed once nothing is in flight, not made anew
 //! ```
 
-use crate::upstream::probe::ProbeFault;
-
-/// What an operator wants of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Order {
-    /// To serve.
-    #[default]
-    Enable,
-    /// To finish what it has and take nothing new, but for clients that are bound to it.
-    Drain,
-    /// To finish what is in flight and to be left alone then, without connections.
-    Disable,
-}
-
-impl Order {
-    /// All of them, in the order of their discriminants.
-    pub const ALL: [Order; 3] = [Order::Enable, Order::Drain, Order::Disable];
-
-    /// As written on the command line and in the log.
-    pub fn word(self) -> &'static str {
-        match self {
-            Order::Enable => "enable",
-            Order::Drain => "drain",
-            Order::Disable => "disable",
-        }
-    }
-}
-
-/// Why a server is suspended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SuspensionCause {
-    /// It gave as many bad answers as a `failover` rule allows.
-    Answers {
-        /// Which rule of its upstream.
-        rule: u8,
-    },
-    /// As many of its connections were lost as a `failover` rule allows.
-    Losses {
-        /// Which rule of its upstream.
-        rule: u8,
-    },
-    /// As many probes failed as `fall` says.
-    Probe {
-        /// What the last one had against it.
-        fault: ProbeFault,
-    },
-}
-
-impl SuspensionCause {
-    /// For status and log.
-    pub fn word(self) -> &'static str {
-        match self {
-            SuspensionCause::Answers { .. } => "answers",
-            SuspensionCause::Losses { .. } => "losses",
-            SuspensionCause::Probe { fault } => fault.word(),
-        }
-    }
-}
-
-/// What health has found against a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Suspension {
-    /// Why.
-    pub cause: SuspensionCause,
-    /// Since when.
-    pub since_us: u64,
-}
+use crate::cross::standing::{Order, Suspension};
 
 /// What `status` shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,6 +135,7 @@ mod tests {
     //! Proves: what the table in the header says, for every order with and without a suspension. How: all pairs.
 
     use super::*;
+    use crate::cross::standing::SuspensionCause;
 
     const SUSPENSION: Suspension = Suspension { cause: SuspensionCause::Answers { rule: 1 }, since_us: 7 };
 

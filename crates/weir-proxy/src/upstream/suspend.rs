@@ -13,10 +13,10 @@ use super::timers::Then;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
 use crate::cross::mail::{HealthNews, Mail};
+use crate::cross::standing::{Suspension, SuspensionCause};
 use crate::observe::server_event::What;
 use crate::request::pending_request::{PendingRequest, RequestFlags};
 use crate::upstream::health::Symptom;
-use crate::upstream::server_state::{Suspension, SuspensionCause};
 
 /// A server whose standing has become worse: what waits there is to leave
 /// ([`Placing::stand_down`](super::placing::Placing::stand_down)).

@@ -17,7 +17,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::observe::kinds::worded;
+use crate::cross::doubt::Doubt;
 
 /// Clean answers that earn depth.
 pub const CLEAN_ANSWERS_MIN: u32 = 64;
@@ -28,55 +28,6 @@ pub const PENALTY_MAX_US: u64 = 3600 * 1_000_000;
 /// Trusted for this many times the last penalty, the doubling starts anew: 8 minutes of good behaviour forgive one
 /// minute, 8 hours an hour. Shorter, and a server that fails once a day for a moment would still climb to an hour.
 pub const FORGIVEN_AFTER_PENALTIES: u64 = 8;
-
-worded! {
-    /// What makes an upstream connection unusable from this byte on.
-    enum Doubt;
-    /// Bytes after the end of an answer that don't begin a valid answer; a head that is none (docs/hostile.md E17).
-    Garbage: "garbage";
-    /// An answer when no request was unanswered (E2).
-    AnswerToNothing: "answer-to-nothing";
-    /// A body on an answer to HEAD, on 204 or on 304 (E4-E6).
-    ForbiddenBody: "forbidden-body";
-    /// Content-Length together with Transfer-Encoding (E13).
-    BothFramings: "both-framings";
-    /// A Content-Length or chunk size that is invalid, or lengths that conflict (E14, E16).
-    InvalidLength: "invalid-length";
-    /// A transfer coding that weir can't decode (E15).
-    UnknownCoding: "unknown-coding";
-    /// 101 without an Upgrade (E8).
-    UnaskedUpgrade: "unasked-upgrade";
-    /// More than 32 interim answers to one request (E7).
-    InterimFlood: "interim-flood";
-    /// An answer that ended before the body of its request was sent (E9).
-    EarlyAnswer: "early-answer";
-    /// An answer that ends by close while requests wait behind it (E28).
-    CloseDelimited: "close-delimited";
-    /// HTTP/1.0 or `Connection: close` on an answer while requests wait behind it.
-    NotPersistent: "not-persistent";
-    /// The identifier that an answer carries back is not its request's (E20).
-    EchoMismatch: "echo-mismatch";
-    /// Pipelined connections end after a few answers, over and over (E18, E28).
-    CutsShort: "cuts-short";
-    /// A reset within an answer while requests wait behind it: this server does not end connections in order.
-    ResetWithin: "reset-within";
-    /// A body that is longer or shorter than its declared length: another answer's head within it, or garbage right behind it.
-    Misframing: "misframing";
-}
-
-impl Doubt {
-    /// Whether the server stays at depth 1 until an operator clears it, as after an answer too many: answers may have been
-    /// delivered to others, and the next ones would be.
-    pub fn lasts(self) -> bool {
-        self == Doubt::Misframing
-    }
-
-    /// Whether it puts the whole server back to depth 1: it shows a wrong opinion of where answers end or whose they
-    /// are, or that pipelining is no use. The others are what honest servers do when they close; they cost only the connection.
-    pub fn demotes(self) -> bool {
-        !matches!(self, Doubt::EarlyAnswer | Doubt::CloseDelimited | Doubt::NotPersistent)
-    }
-}
 
 /// What `status` shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 //! away, and what arrived at each. docs/semantics.md §3, §5.
 
 use weir_check::upstreams::check_honest;
+use weir_proxy::cross::standing::Order;
 use weir_proxy::placement::balance::{Key, Method, Statistic};
 use weir_proxy::placement::sticky::{Cookie, Sticky};
 use weir_proxy::plan::{Network, PipelineMode, Plan, Pool};
-use weir_proxy::upstream::server_state::Order;
 
 use crate::world::{Do, Door, Seen, World, answer, honest, plan};
 

@@ -2,8 +2,8 @@
 //! later, with no request lost; one with a keep-alive limit is not taken for it. docs/semantics.md §3a, docs/hostile.md E18, E28.
 
 use weir_check::upstreams::check_honest;
+use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::plan::PipelineMode;
-use weir_proxy::upstream::trust::Doubt;
 
 use crate::world::{Do, World, answer, plan};
 

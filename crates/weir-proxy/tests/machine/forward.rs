@@ -688,7 +688,7 @@ fn a_refused_connection_of_a_user_may_try_again() {
 /// An operator's order holds for tunnels too.
 #[test]
 fn a_disabled_forward_proxy() {
-    use weir_proxy::upstream::server_state::Order;
+    use weir_proxy::cross::standing::Order;
     let mut world = world(forward());
     world.nodes[0].engine.order(0, Order::Disable);
     let client = world.client();

@@ -6,11 +6,12 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::rc::Rc;
 
+use weir_proxy::cross::standing::ProbeFault;
+use weir_proxy::cross::standing::{Order, SuspensionCause};
 use weir_proxy::observe::server_event::What;
 use weir_proxy::plan::{AllDown, FailoverRule, HealthPlan, Plan};
 use weir_proxy::upstream::health::{Codes, Symptom};
-use weir_proxy::upstream::probe::ProbeFault;
-use weir_proxy::upstream::server_state::{Order, State, SuspensionCause};
+use weir_proxy::upstream::server_state::State;
 
 use crate::world::{Do, Door, World, answer, honest, plan};
 

@@ -5,8 +5,9 @@
 use weir_check::End;
 use weir_check::upstreams::check_honest;
 use weir_http::http_date;
+use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::plan::{PipelineMode, Plan};
-use weir_proxy::upstream::trust::{Doubt, TrustState};
+use weir_proxy::upstream::trust::TrustState;
 
 use crate::stealing::{are_unharmed, trusted, victims};
 use crate::world::{Client, Cut, Do, Rng, World, honest, plan};

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use weir_check::upstreams::check_honest;
+use weir_proxy::cross::doubt::Doubt;
+use weir_proxy::cross::standing::Order;
 use weir_proxy::placement::sticky::{Cookie, Sticky};
 use weir_proxy::plan::{PipelineMode, Plan};
-use weir_proxy::upstream::server_state::Order;
-use weir_proxy::upstream::trust::Doubt;
 
 use crate::world::{Do, Rng, Seen, World, answer, plan};
 

@@ -2,9 +2,9 @@
 //! points, `share="client"`, `echo`, `nonidempotent`, `pipeline off`, large answers. docs/semantics.md §3, §3a.
 
 use weir_check::upstreams::check_honest;
+use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::plan::{PipelineMode, Plan, Share};
 use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
-use weir_proxy::upstream::trust::Doubt;
 
 use crate::tunnels::SWITCH;
 use crate::world::{Do, Seen, World, answer, honest, plan};

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_check::{Body, End};
+use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::plan::{PipelineMode, Pool, Share};
-use weir_proxy::upstream::trust::Doubt;
 
 use crate::world::{Cut, Do, Door, Rng, Seen, World, answer, plan};
 

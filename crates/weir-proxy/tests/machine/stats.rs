@@ -1,11 +1,13 @@
 //! Proves: what is counted of each server, and what the engine says of its connections when it is asked. docs/semantics.md §7.
 //! That the figures of servers add up to those of the worker is looked at when any test of this binary finishes.
 
+use weir_proxy::cross::doubt::Doubt;
+use weir_proxy::cross::standing::Order;
 use weir_proxy::ending::UpstreamEnd;
 use weir_proxy::observe::report::{ConnectionReport, ConnectionState, ServerReport};
 use weir_proxy::plan::PipelineMode;
-use weir_proxy::upstream::server_state::{Order, State};
-use weir_proxy::upstream::trust::{CLEAN_ANSWERS_MIN, Doubt, PENALTY_MIN_US, TrustState};
+use weir_proxy::upstream::server_state::State;
+use weir_proxy::upstream::trust::{CLEAN_ANSWERS_MIN, PENALTY_MIN_US, TrustState};
 
 use crate::world::{Do, Door, World, answer, honest, plan};
 

@@ -4,8 +4,8 @@
 //! beside. docs/semantics.md §3a; docs/hostile.md E1, E4, E6, E7, E21.
 
 use weir_check::upstreams::{check_honest, honest_answer};
+use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::plan::{PipelineMode, Plan, Pool, Share};
-use weir_proxy::upstream::trust::Doubt;
 
 use crate::world::{Do, World, answer, honest, plan};
 

@@ -414,7 +414,7 @@ fn e28_nothing_unsafe_stands_behind_an_announced_end() {
     check_honest("aaaa0002", world.clients[poster].replies.last().unwrap()).unwrap();
     assert_eq!(world.count(|counters| counters.demotions.get()), 0);
     assert_eq!(
-        world.count(|counters| counters.doubts[weir_proxy::upstream::trust::Doubt::NotPersistent as usize].get()),
+        world.count(|counters| counters.doubts[weir_proxy::cross::doubt::Doubt::NotPersistent as usize].get()),
         0
     );
     assert_eq!(world.times_served("aaaa0002"), 1);

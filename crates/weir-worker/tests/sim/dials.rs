@@ -4,11 +4,11 @@
 //! those of the defaults. What follows from them is checked in `watch.rs`, `book.rs` and `run.rs`.
 
 use weir_io::sim::Rng;
+use weir_proxy::cross::standing::Order;
 use weir_proxy::placement::balance::{Key, Method, Statistic};
 use weir_proxy::placement::sticky::{Cookie, Sticky};
 use weir_proxy::plan::{AllDown, BodyCheck, FailoverRule, HealthPlan, Pool, UpstreamPlan};
 use weir_proxy::upstream::health::{Codes, Symptom};
-use weir_proxy::upstream::server_state::Order;
 
 use super::outage::{How, Outage};
 use super::scenario::Kind;

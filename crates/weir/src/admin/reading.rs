@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weir_proxy::cross::doubt::Doubt;
 use weir_proxy::observe::counters::Totals;
 use weir_proxy::observe::histogram::Snapshot;
 use weir_proxy::observe::report::{ConnectionReport, ServerReport};
 use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
 use weir_proxy::upstream::server_state::State;
-use weir_proxy::upstream::trust::{Doubt, TrustState};
+use weir_proxy::upstream::trust::TrustState;
 use weir_worker::{Handle, View, WorkerReport, enquire};
 
 use super::window::{Counts, Past};

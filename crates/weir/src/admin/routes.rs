@@ -14,7 +14,7 @@ use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use hyper::{Method, Request, Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
-use weir_proxy::upstream::server_state::Order;
+use weir_proxy::cross::standing::Order;
 use weir_worker::Command;
 
 use super::document::Error;

@@ -5,9 +5,9 @@
 use weir_http::{ReplyBody, ReplyError, ReplyHead, ReplyReader};
 
 use super::Step;
+use crate::cross::doubt::Doubt;
 use crate::request::pending_request::RequestFlags;
 use crate::upstream::misframing::Print;
-use crate::upstream::trust::Doubt;
 
 /// Bytes of line ends in front of an answer that are ignored (docs/hostile.md E3).
 const BLANKS_MAX: u8 = 4;

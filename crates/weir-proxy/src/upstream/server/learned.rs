@@ -3,12 +3,13 @@
 //! Each part is a file of its own beside this one's parent; here they are put together, with what is too small for one: how large answers
 //! are, and whether they are held back for want of an acknowledgement. `batch` >= 1.
 
+use crate::cross::lasting::Lasting;
 use crate::placement::balance::Measure;
 use crate::plan::PipelineMode;
 use crate::upstream::depth::Depth;
 use crate::upstream::early_close::EarlyCloseDetector;
 use crate::upstream::idle_limit::IdleLimit;
-use crate::upstream::keepalive_limit::{KeepaliveLimit, Lasting};
+use crate::upstream::keepalive_limit::KeepaliveLimit;
 use crate::upstream::slow_answer::SlowDetector;
 use crate::upstream::trust::Trust;
 

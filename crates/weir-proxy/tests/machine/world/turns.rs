@@ -1,8 +1,8 @@
 //! Time in the world: turns of the engines as the worker's loop makes them, and the only place where actions are done.
 
 use bytes::Bytes;
+use weir_proxy::cross::standing::Order;
 use weir_proxy::engine::{Action, Input};
-use weir_proxy::upstream::server_state::Order;
 
 use super::{CLIENT_SOCKETS, Event, Incoming, TURNS_MAX, World};
 
