@@ -11,28 +11,27 @@
 //! - [`Answers`] says something to clients: answers in their order, sends, the ends of connections;
 //! - [`Connections`] has the tables and who is to be looked at next, [`Records`] what the access log learns;
 //! - `ClientConn` and `Exchange` (`connection.rs`) are one connection and one request, and change their states in one place each;
-//! - `Http1` (`http1.rs`) is the codec: it alone knows in which order answers leave, and what their bytes are.
+//! - `Http1` (`http1.rs`, `http1/order.rs`) is the codec: it alone knows in which order answers leave, and what their bytes are.
 //!
 //! Invariants: answers leave in the order of requests; a codec holds what it says;
 //! unanswered requests <= `queue` + 1; whatever is waited for has its timer ([`Connections::audit`]). Bounds: docs/buffers.md.
 
+mod accept;
 mod account;
 mod answer;
 mod ask;
-mod carrier;
 mod codec;
 pub(crate) mod connection;
 mod connections;
 mod errands;
-mod frames;
 mod glitches;
 mod http1;
+mod http2;
 mod messages;
 mod patience;
+mod receive;
 mod relays;
-mod requests;
 mod sending;
-mod streams;
 mod timers;
 mod tunnels;
 mod uploads;

@@ -4,12 +4,12 @@
 //! connection at once, and whose body waits in the stream's output until windows and priorities let it go (`streams.rs`). What is said on
 //! a stream that its client has given up goes nowhere.
 
-use weir_http::h2::{Additions as Added, Code};
-use weir_http::{Pseudonym, ReplyBody, ReplyParts, Trailers};
+use weir_http::h2::Code;
+use weir_http::{Pseudonym, ReplyParts, Trailers};
 
 use super::connection::Exchange;
 use super::http1::{Additions, Begun, Http1};
-use super::streams::Streams;
+use super::http2::streams::Streams;
 use crate::base::keys::ExchangeKey;
 use crate::base::output::Spare;
 use crate::base::piece::Piece;
@@ -103,7 +103,7 @@ impl<'a> Codec<'a> {
     ) -> Begun {
         match &mut self.way {
             Way::Http1 => self.http1.begin(slot, exchange, head, additions, spare),
-            Way::Http2(streams, id) => Begun { bytes: begin(streams, *id, head, additions), closes: true },
+            Way::Http2(streams, id) => Begun { bytes: streams.begin(*id, head, additions), closes: true },
             Way::Nowhere => Begun { bytes: 0, closes: true },
         }
     }
@@ -167,17 +167,4 @@ impl<'a> Codec<'a> {
             Way::Nowhere => {}
         }
     }
-}
-
-/// The head of a final answer as HEADERS: how many bytes.
-fn begin(streams: &mut Streams, id: u32, head: &AnswerHead<'_>, additions: &Additions) -> usize {
-    let length = match head.body {
-        ReplyBody::None if head.parts.status == 204 => None,
-        ReplyBody::None => head.declared_length,
-        ReplyBody::Length(length) => Some(length),
-        ReplyBody::Chunked | ReplyBody::UntilClose => None,
-    };
-    let is_all = matches!(head.body, ReplyBody::None | ReplyBody::Length(0));
-    let added = Added { via: additions.via, date: additions.date.as_ref(), length };
-    streams.mux.reply_head(id, &head.parts, &added, is_all)
 }

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use super::codec::Codec;
 use super::connection::{ClientConn, Exchange, Phase, Reading, ReplyConstraints, RequestBodyReader};
-use super::streams::Carriers;
+use super::http2::streams::Carriers;
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::LOW_BYTES;

@@ -10,9 +10,11 @@
 //! holds nothing. Bound: `queue` exchanges, and as much output as [`Answers`](super::Answers) stops sources for.
 //! RFC 9112 §6, §7.1, §9.3.
 
+mod order;
+
 use weir_http::{Framing, Persistence, Pseudonym, ReplyBody, ReplyParts, Trailers};
 
-use super::connection::{Exchange, Phase, ReplyConstraints};
+use super::connection::Exchange;
 use crate::base::check::equal;
 use crate::base::keys::{ExchangeKey, Key};
 use crate::base::output::{Out, Output, Spare};
@@ -88,86 +90,6 @@ impl Default for Http1Answer {
 }
 
 impl Http1 {
-    // ---- order ----
-
-    /// The request whose answer the client waits for, or is getting.
-    #[inline]
-    pub(super) fn current(&self) -> Option<ExchangeKey> {
-        (self.first != ExchangeKey::NONE).then_some(self.first)
-    }
-
-    /// The request that came last, of those that are not completely answered.
-    #[inline]
-    pub(super) fn newest(&self) -> Option<ExchangeKey> {
-        (self.last != ExchangeKey::NONE).then_some(self.last)
-    }
-
-    /// Every request is answered.
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.first == ExchangeKey::NONE
-    }
-
-    /// Requests that are not completely answered.
-    #[inline]
-    pub(super) fn requests(&self) -> u32 {
-        self.queued
-    }
-
-    /// Whether what is written of this answer goes to the client at once, so that it can't be taken back.
-    #[inline]
-    pub(super) fn leaves(&self, slot: ExchangeKey) -> bool {
-        self.first == slot
-    }
-
-    /// A request came, behind all others.
-    #[inline]
-    pub(super) fn push(&mut self, slot: ExchangeKey, exchanges: &mut Slab<ExchangeKey, Exchange>) {
-        if self.last == ExchangeKey::NONE {
-            self.first = slot;
-        } else {
-            exchanges.at_mut(self.last).reply.next = slot;
-        }
-        self.last = slot;
-        self.queued += 1;
-    }
-
-    /// Whether the first answer is complete, so that the next one may leave.
-    #[inline]
-    pub(super) fn may_go_on(&self, exchanges: &Slab<ExchangeKey, Exchange>) -> bool {
-        self.first != ExchangeKey::NONE && exchanges.at(self.first).phase() == Phase::Done
-    }
-
-    /// Ends the first exchange, whatever has come of it; who ends one before its turn has come ends all. What its answer was to be like.
-    ///
-    /// # Panics
-    /// When there is none.
-    #[inline]
-    pub(super) fn pop(&mut self, exchanges: &mut Slab<ExchangeKey, Exchange>) -> ReplyConstraints {
-        let exchange = exchanges.remove(self.first);
-        self.first = exchange.reply.next;
-        self.queued -= 1;
-        if self.first == ExchangeKey::NONE {
-            self.last = ExchangeKey::NONE;
-            // What was held of others is gone with them.
-            self.held_bytes = 0;
-        }
-        exchange.want
-    }
-
-    /// Another exchange has become the first: what it holds goes to the client.
-    #[inline]
-    pub(super) fn give_held(&mut self, exchange: &mut Exchange, spare: &mut Spare) {
-        let held = std::mem::take(&mut exchange.reply.held);
-        self.held_bytes -= held.len() as u32;
-        self.output.append(held, spare);
-    }
-
-    /// Forgets what is held of an answer whose turn has not come.
-    pub(super) fn forget(&mut self, exchange: &mut Exchange) {
-        self.held_bytes -= std::mem::take(&mut exchange.reply.held).len() as u32;
-    }
-
     // ---- output ----
 
     /// Bytes that may be sent now.

@@ -226,7 +226,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "window-kept",
         story: "the window of a stream's body is not given back",
-        file: "weir-proxy/src/client/carrier.rs",
+        file: "weir-proxy/src/client/http2/write.rs",
         right: "            streams.mux.consumed(id, bytes);",
         wrong: "            if !$ { streams.mux.consumed(id, bytes); }",
         found_by: "streams::clients_of_both",
@@ -235,7 +235,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "given-up-for-ever",
         story: "a stream that its client has reset counts also when its server has answered",
-        file: "weir-proxy/src/client/carrier.rs",
+        file: "weir-proxy/src/client/http2/write.rs",
         right: "            streams.mux.gone();",
         wrong: "            if !$ { streams.mux.gone(); }",
         found_by: "streams::who_gives_up",
@@ -244,7 +244,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "end-before-connection",
         story: "the end of a stream's body is forgotten while its request has no connection yet",
-        file: "weir-proxy/src/client/requests.rs",
+        file: "weir-proxy/src/client/receive.rs",
         right: "session.stream.is_some() && self.answers.conns.is_held_back(session)",
         wrong: "session.stream.is_some() && self.answers.conns.is_held_back(session) && !$",
         found_by: "streams::bodies_end",

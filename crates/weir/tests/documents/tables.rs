@@ -9,7 +9,8 @@ use super::sources::{Source, defines, rust_files, value, words};
 use super::{nothing_found, read, root};
 
 /// A request passes these, in this order.
-const STAGES: [&str; 9] = ["accept", "parse", "route", "schedule", "forward", "receive", "order", "reply", "account"];
+const STAGES: [&str; 11] =
+    ["accept", "parse", "route", "schedule", "forward", "receive", "ask again", "health", "order", "reply", "account"];
 
 #[test]
 fn the_stage_table_names_what_exists() {

@@ -9,11 +9,11 @@
 
 use weir_http::h2::{Limits, Mux};
 
-use super::connection::ClientConn;
 use crate::base::check::equal;
 use crate::base::keys::{ClientKey, Key};
 use crate::base::output::HIGH_BYTES;
 use crate::base::slab::Slab;
+use crate::client::connection::ClientConn;
 use crate::plan::ClientPlan;
 
 /// Unsent bytes of all streams of a connection above which each has the least room.
@@ -25,7 +25,7 @@ const PACE_BYTES: usize = 16 * 1024;
 
 impl ClientConn {
     /// The client of a stream has taken so many bytes of its answer.
-    pub(super) fn note_taken(&mut self, bytes: usize, now_us: u64) {
+    pub(in crate::client) fn note_taken(&mut self, bytes: usize, now_us: u64) {
         self.flags.sending = self.codec.ready_bytes() > 0;
         if let Some(stream) = self.stream.as_deref_mut() {
             stream.taken += bytes;
@@ -38,17 +38,17 @@ impl ClientConn {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Streams {
+pub(in crate::client) struct Streams {
     /// The frames.
-    pub(super) mux: Mux,
+    pub(in crate::client) mux: Mux,
     /// The connections of all streams, also of those that were given up. Each is there until it has been taken out of the table.
-    pub(super) all: Vec<ClientKey>,
+    pub(in crate::client) all: Vec<ClientKey>,
     /// Streams whose answers are complete, to be looked at when frames were written.
-    pub(super) done: Vec<ClientKey>,
+    pub(in crate::client) done: Vec<ClientKey>,
     /// Which streams had bytes in the last frames; kept for its memory.
-    pub(super) moved: Vec<(ClientKey, usize)>,
+    pub(in crate::client) moved: Vec<(ClientKey, usize)>,
     /// When the first of their timers comes.
-    pub(super) due_us: u64,
+    pub(in crate::client) due_us: u64,
     /// When a frame, or what a client says first, began that is not complete.
     begun_us: u64,
     /// When frames were last read: one had begun and was not complete; the rest was not to be read.
@@ -60,7 +60,7 @@ pub(super) struct Streams {
 
 impl Streams {
     /// No streams yet.
-    pub(super) fn new(limits: &Limits, now_us: u64) -> Streams {
+    pub(in crate::client) fn new(limits: &Limits, now_us: u64) -> Streams {
         Streams {
             mux: Mux::new(limits),
             all: Vec::new(),
@@ -75,28 +75,28 @@ impl Streams {
     }
 
     /// Bytes of an answer wait in the output of a stream.
-    pub(super) fn add_unsent(&mut self, id: u32, bytes: usize) {
+    pub(in crate::client) fn add_unsent(&mut self, id: u32, bytes: usize) {
         self.unsent += bytes;
         self.mux.reply_data(id, bytes);
     }
 
     /// Bytes have left the output of a stream, or were thrown away.
-    pub(super) fn take_unsent(&mut self, bytes: usize) {
+    pub(in crate::client) fn take_unsent(&mut self, bytes: usize) {
         self.unsent -= bytes;
     }
 
     /// Unsent bytes of a stream above which its server is not read further: less, the more there is of others.
-    pub(super) fn high_bytes(&self) -> usize {
+    pub(in crate::client) fn high_bytes(&self) -> usize {
         (CONNECTION_BYTES.saturating_sub(self.unsent) / 2).clamp(STREAM_BYTES_MIN, HIGH_BYTES)
     }
 
     /// Whether frames are not read for the moment, because of what they would cost.
-    pub(super) fn is_blocked(&self) -> bool {
+    pub(in crate::client) fn is_blocked(&self) -> bool {
         self.mux.blocked().is_some()
     }
 
     /// Frames were read: the patience with one that is not complete begins when it does, or when the rest of it is read again.
-    pub(super) fn note_read(&mut self, now_us: u64) {
+    pub(in crate::client) fn note_read(&mut self, now_us: u64) {
         let (is_incomplete, is_blocked) = (self.mux.is_incomplete_frame(), self.is_blocked());
         let was_incomplete = std::mem::replace(&mut self.was_incomplete, is_incomplete);
         let was_blocked = std::mem::replace(&mut self.was_blocked, is_blocked);
@@ -106,14 +106,14 @@ impl Streams {
     }
 
     /// When the patience with the connection ends, or something is due on it. `session` is the connection itself.
-    pub(super) fn deadline(&self, session: &ClientConn, plan: &ClientPlan) -> u64 {
+    pub(in crate::client) fn deadline(&self, session: &ClientConn, plan: &ClientPlan) -> u64 {
         let sent_us = if session.flags.sending { session.send_us + plan.send_timeout_us } else { u64::MAX };
         let due_us = sent_us.min(self.due_us).min(self.mux.deadline_us().unwrap_or(u64::MAX));
         due_us.min(self.patience_end_us(session, plan))
     }
 
     /// When the patience with a client ends that has begun a frame, or has nothing under way.
-    pub(super) fn patience_end_us(&self, session: &ClientConn, plan: &ClientPlan) -> u64 {
+    pub(in crate::client) fn patience_end_us(&self, session: &ClientConn, plan: &ClientPlan) -> u64 {
         if self.is_blocked() {
             u64::MAX
         } else if self.is_late_with_frame() {
@@ -126,7 +126,7 @@ impl Streams {
     }
 
     /// A frame, or what a client says first, is awaited to its end.
-    pub(super) fn is_late_with_frame(&self) -> bool {
+    pub(in crate::client) fn is_late_with_frame(&self) -> bool {
         self.mux.is_incomplete_frame() || !self.mux.is_greeted()
     }
 
@@ -134,7 +134,7 @@ impl Streams {
     ///
     /// # Errors
     /// The first promise that is broken, in words.
-    pub(super) fn audit(&self, conns: &Slab<ClientKey, ClientConn>) -> Result<(), String> {
+    pub(in crate::client) fn audit(&self, conns: &Slab<ClientKey, ClientConn>) -> Result<(), String> {
         let mut unsent = 0;
         for index in self.all.iter().copied() {
             if !conns.is_occupied(index) {
@@ -152,28 +152,28 @@ impl Streams {
 
 /// The connections that speak HTTP/2.
 #[derive(Debug, Default)]
-pub(super) struct Carriers {
+pub(in crate::client) struct Carriers {
     /// By slot of the connection.
     slots: Vec<Option<Box<Streams>>>,
     /// Streams of all of them.
-    pub(super) streams: usize,
+    pub(in crate::client) streams: usize,
 }
 
 impl Carriers {
     /// What a connection has, to be looked at; None: it does not speak HTTP/2, or is gone.
     #[inline]
-    pub(super) fn get(&self, index: ClientKey) -> Option<&Streams> {
+    pub(in crate::client) fn get(&self, index: ClientKey) -> Option<&Streams> {
         self.slots.get(index.index())?.as_deref()
     }
 
     /// The same, to change.
     #[inline]
-    pub(super) fn get_mut(&mut self, index: ClientKey) -> Option<&mut Streams> {
+    pub(in crate::client) fn get_mut(&mut self, index: ClientKey) -> Option<&mut Streams> {
         self.slots.get_mut(index.index())?.as_deref_mut()
     }
 
     /// Puts in what a connection has.
-    pub(super) fn put(&mut self, index: ClientKey, streams: Box<Streams>) {
+    pub(in crate::client) fn put(&mut self, index: ClientKey, streams: Box<Streams>) {
         let at = index.index();
         if at >= self.slots.len() {
             self.slots.resize_with(at + 1, || None);
@@ -182,13 +182,13 @@ impl Carriers {
     }
 
     /// Takes it out.
-    pub(super) fn take(&mut self, index: ClientKey) -> Option<Box<Streams>> {
+    pub(in crate::client) fn take(&mut self, index: ClientKey) -> Option<Box<Streams>> {
         self.slots.get_mut(index.index())?.take()
     }
 
     /// Unsent bytes of an answer on this connection above which its server is not read further.
     #[inline]
-    pub(super) fn high_bytes(&self, session: &ClientConn) -> usize {
+    pub(in crate::client) fn high_bytes(&self, session: &ClientConn) -> usize {
         match session.stream.as_deref() {
             None => HIGH_BYTES,
             Some(stream) => self.get(stream.carrier).map_or(STREAM_BYTES_MIN, Streams::high_bytes),

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use weir_http::h2::{Code, Event, Glitch, PREFACE, Turn};
 
-use super::Clients;
-use super::connection::Reading;
-use super::connections::Connections;
 use crate::base::keys::{ClientKey, Key};
 use crate::base::piece::Input;
+use crate::client::Clients;
+use crate::client::connection::Reading;
+use crate::client::connections::Connections;
 use crate::context::Context;
 use crate::cross::router::Requests;
 use crate::ending::ClientEnd;
@@ -57,7 +57,13 @@ fn is_reading_frames(conns: &Connections, index: ClientKey) -> bool {
 
 impl Clients {
     /// The first bytes of a client that may begin with the preface of HTTP/2. True: they are taken care of.
-    pub(super) fn is_http2(&mut self, index: ClientKey, input: &[u8], to: &mut Requests<'_>, cx: &mut Context) -> bool {
+    pub(in crate::client) fn is_http2(
+        &mut self,
+        index: ClientKey,
+        input: &[u8],
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) -> bool {
         let stash = self.conn(index).stash.as_ref().map_or(&[][..], |stash| &stash.bytes);
         let mut begin: Vec<u8> = stash.iter().take(TELLING_BYTES).copied().collect();
         begin.extend(input.iter().take(TELLING_BYTES));
@@ -71,7 +77,13 @@ impl Clients {
     }
 
     /// Bytes of frames came, behind those that wait to be read.
-    pub(super) fn frames_received(&mut self, index: ClientKey, input: &[u8], to: &mut Requests<'_>, cx: &mut Context) {
+    pub(in crate::client) fn frames_received(
+        &mut self,
+        index: ClientKey,
+        input: &[u8],
+        to: &mut Requests<'_>,
+        cx: &mut Context,
+    ) {
         match self.conn_mut(index).stash.as_mut() {
             Some(stash) => {
                 stash.bytes.extend_from_slice(input);
@@ -90,7 +102,7 @@ impl Clients {
     }
 
     /// Reads on where frames had to wait.
-    pub(super) fn read_kept_frames(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
+    pub(in crate::client) fn read_kept_frames(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
         let Some(mut stash) = self.conn_mut(index).stash.take() else { return };
         stash.start += self.read_frames(index, &stash.bytes[stash.start..], to, cx);
         if stash.start < stash.bytes.len() && is_reading_frames(&self.answers.conns, index) {

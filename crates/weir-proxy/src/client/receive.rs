@@ -1,6 +1,5 @@
-//! The client's side: accept, parse, refuse, send, close (stages accept, parse and reply).
-
-use std::net::SocketAddr;
+//! What comes from clients: heads are parsed, requests go on to their upstream or are answered here, connections end (stages parse and
+//! route).
 
 use bytes::Bytes;
 use weir_http::{FieldName, Fields, Method, RequestBody, RequestError, RequestHead, TargetForm, Version};
@@ -15,42 +14,12 @@ use crate::cross::router::Requests;
 use crate::ending::ClientEnd;
 use crate::forward::decide::Asking;
 use crate::observe::glitch::ClientGlitch;
-use crate::observe::secured::Secured;
-use crate::plan::{Plan, Protocols, Serves};
+use crate::plan::Plan;
 
 impl Clients {
     /// Finishes what is under way: see [`Engine::drain`](crate::engine::Engine::drain).
     pub(crate) fn drain(&mut self, cx: &mut Context) {
         self.answers.conns.drain(cx);
-    }
-
-    /// A client connected to a listener that serves this. `protocols`: what it may speak, or does speak. Returns the token that names it,
-    /// or None when it is not wanted (then close it).
-    pub(crate) fn accepted(
-        &mut self,
-        socket: u64,
-        peer: SocketAddr,
-        serves: Serves,
-        protocols: Protocols,
-        cx: &mut Context,
-    ) -> Option<u64> {
-        let index = self.answers.conns.accept(socket, peer, serves == Serves::Forward, cx)?;
-        self.answers.records.accepted(index, peer);
-        match protocols {
-            Protocols { http2: false, .. } => {}
-            Protocols { http1: true, .. } => self.conn_mut(index).flags.may_be_http2 = true,
-            Protocols { http1: false, .. } => self.answers.begin_http2(index, cx),
-        }
-        Some(self.answers.conns.token(index))
-    }
-
-    /// A client that was just accepted speaks TLS.
-    pub(crate) fn client_sealed(&mut self, token: u64, mut secured: Secured) {
-        let Some(index) = self.answers.conns.of_token(token) else { return };
-        let session = self.conn_mut(index);
-        session.flags.sealed = true;
-        session.shown = secured.shown.take();
-        self.answers.records.sealed(index, secured);
     }
 
     /// A client sent bytes.

@@ -1,16 +1,19 @@
 //! Connections of HTTP/2 towards their clients: streams open and end, frames leave, timers come (stage reply).
 
-use weir_http::h2::{Code, Outgoing};
+use weir_http::ReplyBody;
+use weir_http::h2::{Additions as Added, Code, Outgoing};
 
-use super::answer::Answers;
-use super::connection::{ClientConn, Phase, Reading, StreamState};
-use super::connections::Connections;
 use super::streams::Streams;
 use crate::base::keys::{ClientKey, ExchangeKey, Key};
 use crate::base::output::{Output, Spare};
 use crate::base::slab::Slab;
 use crate::cause::Cause;
+use crate::client::answer::Answers;
+use crate::client::connection::{ClientConn, Phase, Reading, StreamState};
+use crate::client::connections::Connections;
+use crate::client::http1::Additions;
 use crate::context::Context;
+use crate::cross::answer::AnswerHead;
 use crate::ending::{ClientEnd, Timeout};
 
 /// Bytes of frames that are made for one send: an urgent answer waits for no more.
@@ -69,7 +72,7 @@ fn write_frames(conns: &mut Connections, index: ClientKey, spare: &mut Spare) ->
 
 impl Answers {
     /// A connection speaks HTTP/2 from here on.
-    pub(super) fn begin_http2(&mut self, index: ClientKey, cx: &mut Context) {
+    pub(in crate::client) fn begin_http2(&mut self, index: ClientKey, cx: &mut Context) {
         let mut streams = Box::new(Streams::new(&cx.http2, cx.now_us));
         if self.conns.is_draining() {
             streams.mux.drain(cx.now_us);
@@ -84,7 +87,7 @@ impl Answers {
     }
 
     /// A request came on a new stream, which has a connection of its own: that.
-    pub(super) fn open_stream(&mut self, carrier: ClientKey, id: u32, cx: &mut Context) -> ClientKey {
+    pub(in crate::client) fn open_stream(&mut self, carrier: ClientKey, id: u32, cx: &mut Context) -> ClientKey {
         let parent = self.conns.at(carrier);
         let state = StreamState { carrier, id, is_given_up: false, taken: 0 };
         let mut session = ClientConn::of_stream(parent.peer, state, cx.now_us);
@@ -102,7 +105,13 @@ impl Answers {
     }
 
     /// The connection of a stream was taken out of the table. `why` says what its client is told if it does not know yet.
-    pub(super) fn end_stream(&mut self, index: ClientKey, session: &mut ClientConn, why: ClientEnd, cx: &Context) {
+    pub(in crate::client) fn end_stream(
+        &mut self,
+        index: ClientKey,
+        session: &mut ClientConn,
+        why: ClientEnd,
+        cx: &Context,
+    ) {
         let Some(stream) = session.stream.as_deref() else { return };
         self.conns.carriers.streams -= 1;
         let unsent = session.codec.output().len();
@@ -129,7 +138,7 @@ impl Answers {
     }
 
     /// So many bytes of a request's body are kept no longer in front of the machines.
-    pub(super) fn consumed(&mut self, index: ClientKey, bytes: usize) {
+    pub(in crate::client) fn consumed(&mut self, index: ClientKey, bytes: usize) {
         let Some(stream) = self.conns.at(index).stream.as_deref() else { return };
         let (carrier, id) = (stream.carrier, stream.id);
         if let Some(streams) = self.conns.carriers.get_mut(carrier) {
@@ -142,7 +151,7 @@ impl Answers {
 
     /// The body of an answer waits in the output of a stream: from now on its client has to take it.
     #[inline]
-    pub(super) fn await_client(&mut self, index: ClientKey, cx: &mut Context) {
+    pub(in crate::client) fn await_client(&mut self, index: ClientKey, cx: &mut Context) {
         let session = self.conns.at_mut(index);
         if session.stream.is_some() && !session.flags.sending && session.codec.ready_bytes() > 0 {
             session.flags.sending = true;
@@ -163,7 +172,7 @@ impl Answers {
     }
 
     /// Nothing more is read: the client is at fault, or has ended. What it asked is cancelled; what is said to it still leaves.
-    pub(super) fn end_http2(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
+    pub(in crate::client) fn end_http2(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
         self.close_streams(index, why, cx);
         let session = self.conns.at_mut(index);
         session.read_as(Reading::Closing);
@@ -174,13 +183,13 @@ impl Answers {
     }
 
     /// Ends all streams of a connection.
-    pub(super) fn close_streams(&mut self, carrier: ClientKey, why: ClientEnd, cx: &mut Context) {
+    pub(in crate::client) fn close_streams(&mut self, carrier: ClientKey, why: ClientEnd, cx: &mut Context) {
         let all = self.conns.carriers.get(carrier).map_or_else(Vec::new, |streams| streams.all.clone());
         all.into_iter().for_each(|index| self.close_session(index, why, cx));
     }
 
     /// The client has reset a stream, or made it so by an error. What a server may be at work on goes on to count.
-    pub(super) fn stream_reset(&mut self, index: ClientKey, cx: &mut Context) {
+    pub(in crate::client) fn stream_reset(&mut self, index: ClientKey, cx: &mut Context) {
         let exchange = self.conns.current(self.conns.at(index));
         if exchange.is_some_and(|exchange| exchange.phase() == Phase::Waiting && !exchange.want.body_open) {
             self.give_up(index, cx);
@@ -191,7 +200,7 @@ impl Answers {
 
     /// An upstream of connections that are a client's own can't be shared by streams: the client is to come with HTTP/1.1
     /// (RFC 9113 §7, HTTP_1_1_REQUIRED). Whether it was told so.
-    pub(super) fn needs_http1(
+    pub(in crate::client) fn needs_http1(
         &mut self,
         index: ClientKey,
         slot: ExchangeKey,
@@ -231,7 +240,7 @@ impl Answers {
     }
 
     /// What may leave of the streams of a connection becomes frames, to be sent.
-    pub(super) fn fill(&mut self, carrier: ClientKey, cx: &mut Context) {
+    pub(in crate::client) fn fill(&mut self, carrier: ClientKey, cx: &mut Context) {
         let (mut moved, mut done) = write_frames(&mut self.conns, carrier, &mut cx.spare);
         for (index, bytes) in moved.drain(..) {
             self.conns.at_mut(index).note_taken(bytes, cx.now_us);
@@ -254,7 +263,7 @@ impl Answers {
     }
 
     /// The patience with a client that speaks HTTP/2 has come to its end.
-    pub(super) fn http2_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
+    pub(in crate::client) fn http2_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
         let now_us = cx.now_us;
         let session = self.conns.at(index);
         let Some(streams) = self.conns.carriers.get(index) else { return };
@@ -273,5 +282,20 @@ impl Answers {
         }
         streams.mux.fail(Code::EnhanceYourCalm, "a frame did not come to its end");
         self.end_http2(index, ClientEnd::Http2Failed, cx);
+    }
+}
+
+impl Streams {
+    /// The head of a final answer as HEADERS: how many bytes.
+    pub(in crate::client) fn begin(&mut self, id: u32, head: &AnswerHead<'_>, additions: &Additions) -> usize {
+        let length = match head.body {
+            ReplyBody::None if head.parts.status == 204 => None,
+            ReplyBody::None => head.declared_length,
+            ReplyBody::Length(length) => Some(length),
+            ReplyBody::Chunked | ReplyBody::UntilClose => None,
+        };
+        let is_all = matches!(head.body, ReplyBody::None | ReplyBody::Length(0));
+        let added = Added { via: additions.via, date: additions.date.as_ref(), length };
+        self.mux.reply_head(id, &head.parts, &added, is_all)
     }
 }

@@ -1,0 +1,39 @@
+//! A client connects (stage accept).
+
+use std::net::SocketAddr;
+
+use super::Clients;
+use crate::context::Context;
+use crate::observe::secured::Secured;
+use crate::plan::{Protocols, Serves};
+
+impl Clients {
+    /// A client connected to a listener that serves this. `protocols`: what it may speak, or does speak. Returns the token that names it,
+    /// or None when it is not wanted (then close it).
+    pub(crate) fn accepted(
+        &mut self,
+        socket: u64,
+        peer: SocketAddr,
+        serves: Serves,
+        protocols: Protocols,
+        cx: &mut Context,
+    ) -> Option<u64> {
+        let index = self.answers.conns.accept(socket, peer, serves == Serves::Forward, cx)?;
+        self.answers.records.accepted(index, peer);
+        match protocols {
+            Protocols { http2: false, .. } => {}
+            Protocols { http1: true, .. } => self.conn_mut(index).flags.may_be_http2 = true,
+            Protocols { http1: false, .. } => self.answers.begin_http2(index, cx),
+        }
+        Some(self.answers.conns.token(index))
+    }
+
+    /// A client that was just accepted speaks TLS.
+    pub(crate) fn client_sealed(&mut self, token: u64, mut secured: Secured) {
+        let Some(index) = self.answers.conns.of_token(token) else { return };
+        let session = self.conn_mut(index);
+        session.flags.sealed = true;
+        session.shown = secured.shown.take();
+        self.answers.records.sealed(index, secured);
+    }
+}
