@@ -169,7 +169,7 @@ fn ensure(holds: bool, rule: &str) -> Judged<()> {
     if holds { Ok(()) } else { Err(rule.to_owned()) }
 }
 
-/// Four bytes as a number without its first bit (RFC 9113 §4.1).
+/// Up to four bytes as a number (RFC 9113 §4.1).
 fn word(bytes: &[u8]) -> u32 {
     bytes.iter().take(4).fold(0, |sum, byte| sum << 8 | u32::from(*byte))
 }
@@ -201,9 +201,9 @@ impl StrictStreams {
 
     /// The client gives credit to this stream; 0: to the connection.
     pub fn credit(&mut self, stream: u32, bytes: u32) {
-        match self.streams.get_mut(&stream) {
-            Some(stream) => stream.window += i64::from(bytes),
-            None => self.window += i64::from(bytes),
+        match stream {
+            0 => self.window += i64::from(bytes),
+            _ => drop(self.streams.get_mut(&stream).map(|stream| stream.window += i64::from(bytes))),
         }
     }
 

@@ -181,7 +181,11 @@ impl Client {
 
     /// Requests that may be made now.
     pub fn room(&self) -> usize {
-        if self.is_leaving() { 0 } else { (self.streams_max as usize).saturating_sub(self.streams.len()) }
+        if self.is_leaving() {
+            return 0;
+        }
+        let numbers_left = (STREAM_LAST - self.next) / 2 + 1;
+        (self.streams_max as usize).saturating_sub(self.streams.len()).min(numbers_left as usize)
     }
 
     /// Streams without a complete answer.

@@ -1,9 +1,9 @@
 //! Requests and their bodies: HEADERS, CONTINUATION and DATA (RFC 9113 §5.1, §6.1, §6.2, §6.9, §6.10, §8.1).
 //!
 //! A header block is always decoded, whatever becomes of its stream: later ones depend on it. A DATA frame is charged with all its bytes to
-//! both windows when its head has come; the connection's are given back as long as what is kept of all bodies is less than its window, so
-//! that one upload that nobody reads doesn't stop the others. Bounds: [`CONTINUATIONS_MAX`] frames a block, and the head limit in bytes;
-//! what is kept of bodies is at most twice the connection's window.
+//! both windows when its head has come; the connection's are given back when they are worth a frame, whatever is kept, so
+//! that uploads that nobody reads don't stop the others. Bounds: [`CONTINUATIONS_MAX`] frames a block, and the head limit in bytes;
+//! what is kept of bodies is at most a window for each stream.
 
 use super::budget::Cost;
 use super::error::{Code, Failure};
@@ -200,6 +200,10 @@ impl Reading<'_, '_> {
         }
         let Some(stream) = self.mux.streams.find_mut(id) else {
             if self.passes_over(id) {
+                // Behind its end nothing is expected any more.
+                if frame.has(END_STREAM) {
+                    self.mux.recent.remove(id);
+                }
                 return Ok(None);
             }
             return Err(Failure { code: Code::StreamClosed, why: "DATA for a stream that is closed" });

@@ -171,7 +171,7 @@ impl Mux {
         }
         if !stream.received {
             self.recent.add(id);
-            // Where all content that was announced is here only an end without any can follow: no reason to call that off.
+            // Where all content that was announced is here only an end, or trailers, can follow: no reason to call that off.
             if stream.length_left != Some(0) {
                 frame::put_reset(&mut end, id, Code::NoError);
             }

@@ -1,4 +1,4 @@
-//! The table of open streams, and the last few that are closed though the client may not know yet (RFC 9113 §5.1).
+//! The table of open streams, and the last that are closed though the client may not know yet (RFC 9113 §5.1).
 //!
 //! Ids only grow, so the table is a list in their order: a new stream goes to its end, and most leave at its beginning. Bounds: as many
 //! streams as are announced, which the reader keeps; [`RECENT`] closed ones.

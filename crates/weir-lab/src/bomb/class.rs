@@ -257,9 +257,9 @@ impl Class {
             }
         }
         let each_second = Drip { bytes: 1, every_us: 1_000_000 };
-        let of_http1 = [Behaviour::SlowHead, Behaviour::SlowBody, Behaviour::Malformed].contains(&self.behaviour);
-        if self.http2 && (of_http1 || self.drip.is_some()) {
-            return Err("pieces, slow and malformed requests are HTTP/1.1's: leave out --http2".to_owned());
+        let of_http1 = [Behaviour::Hold, Behaviour::SlowHead, Behaviour::SlowBody, Behaviour::Malformed];
+        if self.http2 && (of_http1.contains(&self.behaviour) || self.drip.is_some()) {
+            return Err("hold, pieces, slow and malformed requests are HTTP/1.1's: leave out --http2".to_owned());
         }
         if !self.http2 && self.behaviour == Behaviour::Stalled {
             return Err("what stalls answers is HTTP/2's: add --http2, or take slow-reader".to_owned());

@@ -11,7 +11,8 @@ const CHUNK: usize = 128;
 /// Occupants of type `T`, named by key and generation.
 #[derive(Debug)]
 pub(crate) struct Slab<K, T> {
-    chunks: Vec<Box<[Slot<T>]>>,
+    /// Of a length that is known, so that a place in one needs no check.
+    chunks: Vec<Box<[Slot<T>; CHUNK]>>,
     free: Vec<K>,
     count: usize,
 }
@@ -49,7 +50,8 @@ impl<K: Key, T> Slab<K, T> {
 
     fn grow(&mut self) -> K {
         let first = (self.chunks.len() * CHUNK) as u32;
-        self.chunks.push((0..CHUNK).map(|_| Slot { generation: 0, occupant: None }).collect());
+        let slots: Box<[Slot<T>]> = (0..CHUNK).map(|_| Slot { generation: 0, occupant: None }).collect();
+        self.chunks.extend(slots.try_into());
         self.free.extend((first + 1..first + CHUNK as u32).rev().map(K::new));
         K::new(first)
     }

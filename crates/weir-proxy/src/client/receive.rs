@@ -422,6 +422,7 @@ impl Clients {
         let session = self.conn(index);
         // The end of a stream's body waits like what stands before it.
         let waits = session.stash.is_some() || session.stream.is_some() && self.answers.conns.is_held_back(session);
+        let has_sent_all = session.has_sent_all() && !self.answers.conns.carriers.wants_write(index);
         match session.reading() {
             Reading::Tunnel => self.tunnel_client_ended(index, to, cx),
             Reading::Linger => self.answers.close_session(index, self.conn(index).orderly_end(&cx.plan.client), cx),
@@ -430,12 +431,12 @@ impl Clients {
             // Of a stream it is only the body that ends.
             _ if session.stream.is_some() => {}
             // Who says nothing more opens no window either. What is on its way still leaves.
-            Reading::Frames if session.has_sent_all() => self.answers.close_session(index, ClientEnd::ClientClosed, cx),
+            Reading::Frames if has_sent_all => self.answers.close_session(index, ClientEnd::ClientClosed, cx),
             Reading::Frames => self.answers.end_http2(index, ClientEnd::ClientClosed, cx),
             Reading::Head | Reading::Closing => {
                 let waits = session.stash.is_some() && !session.may_ask(&cx.plan.client);
                 let session = self.conn_mut(index);
-                if session.has_sent_all() {
+                if has_sent_all {
                     self.answers.close_session(index, ClientEnd::ClientClosed, cx);
                 } else if !waits {
                     session.read_as(Reading::Closing);

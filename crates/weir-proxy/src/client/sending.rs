@@ -143,7 +143,7 @@ impl Answers {
         if session.stream.is_some() {
             return self.end_stream(index, &mut session, why, cx);
         }
-        self.conns.carriers.take(index);
+        let why = self.conns.carriers.take(index).and_then(|streams| streams.why).unwrap_or(why);
         cx.counters.client_connections.sub(1);
         if session.reading() == Reading::Tunnel {
             cx.counters.tunnels.sub(1);

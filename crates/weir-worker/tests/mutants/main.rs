@@ -332,8 +332,12 @@ fn share(from: &Path, to: &Path) {
         }
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => share(&entry.path(), &place),
-            // One that is there already is the same.
-            _ => drop(fs::create_dir_all(to).and_then(|()| fs::hard_link(entry.path(), place))),
+            // One that is there already stays: cargo looks whether it fits. Notes of cargo are written in place, libraries anew.
+            _ if place.exists() => {}
+            _ if from.ends_with("deps") => {
+                drop(fs::create_dir_all(to).and_then(|()| fs::hard_link(entry.path(), place)))
+            }
+            _ => drop(fs::create_dir_all(to).and_then(|()| fs::copy(entry.path(), place))),
         }
     }
 }

@@ -88,7 +88,7 @@ impl<D: Driver> Generator<'_, D> {
         }
     }
 
-    /// Gives up requests that have waited too long; the connection goes on.
+    /// Gives up requests that have waited too long; the connection goes on if its server reads.
     pub(super) fn cancel_late(&mut self, index: u32, now_us: u64) {
         let timeout_us = self.plan.timeout_us;
         loop {
@@ -98,6 +98,11 @@ impl<D: Driver> Generator<'_, D> {
                 streams.cancel(asked.stream);
             }
             self.fail(index, &asked, Outcome::TimedOut);
+        }
+        let connection = &self.connections[index as usize];
+        if connection.sending && connection.asked.is_empty() {
+            // Its server reads nothing any more: not even that streams are given up.
+            return self.broken(index, Outcome::TimedOut, Outcome::TimedOut, End::Ours);
         }
         self.go_on_asking(index);
     }

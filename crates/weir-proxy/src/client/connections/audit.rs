@@ -41,7 +41,8 @@ impl Connections {
         let late = (cx.plan.client.requests_queued_max as usize + 4) * RECEIVE_BYTES_MAX;
         for (_, session) in self.all() {
             at_most("bytes unsent for a client", session.unsent(), HIGH_BYTES + late)?;
-            at_most("bytes of a client unparsed", session.stashed(), STASH_BYTES_MAX)?;
+            let window = if session.stream.is_some() { cx.http2.window_bytes as usize } else { 0 };
+            at_most("bytes of a client unparsed", session.stashed(), STASH_BYTES_MAX.max(window))?;
         }
         Ok(())
     }

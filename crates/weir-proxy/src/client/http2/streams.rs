@@ -2,7 +2,7 @@
 //!
 //! A stream is a client connection of its own (`ClientConn` with `stream`) that has no socket: its one request is read, forwarded,
 //! answered and timed by the rules that hold for any request, and only its bytes take another way: heads become frames at once, bodies wait
-//! in the stream's output until windows and priorities let them go. Reading is in `frames.rs`, writing and timers in `carrier.rs`.
+//! in the stream's output until windows and priorities let them go. Reading is in `read.rs`, writing and timers in `write.rs`.
 //! Invariants: each open stream of the machine has its connection as tag, and each of them is in `all`; `unsent` is the sum of their outputs; `due_us` is not later than
 //! any of their timers. Bounds: streams as `http2` of the plan says, those that were given up included; unsent bytes
 //! [`CONNECTION_BYTES`] and one receive for each stream.
@@ -14,6 +14,7 @@ use crate::base::keys::{ClientKey, Key};
 use crate::base::output::HIGH_BYTES;
 use crate::base::slab::Slab;
 use crate::client::connection::ClientConn;
+use crate::ending::ClientEnd;
 use crate::plan::ClientPlan;
 
 /// Unsent bytes of all streams of a connection above which each has the least room.
@@ -49,6 +50,8 @@ pub(in crate::client) struct Streams {
     pub(in crate::client) moved: Vec<(ClientKey, usize)>,
     /// When the first of their timers comes.
     pub(in crate::client) due_us: u64,
+    /// Why the connection ends, when it does not end in order.
+    pub(in crate::client) why: Option<ClientEnd>,
     /// When a frame, or what a client says first, began that is not complete.
     begun_us: u64,
     /// When frames were last read: one had begun and was not complete; the rest was not to be read.
@@ -67,6 +70,7 @@ impl Streams {
             done: Vec::new(),
             moved: Vec::new(),
             due_us: u64::MAX,
+            why: None,
             begun_us: now_us,
             was_incomplete: false,
             was_blocked: false,
@@ -170,6 +174,11 @@ impl Carriers {
     #[inline]
     pub(in crate::client) fn get_mut(&mut self, index: ClientKey) -> Option<&mut Streams> {
         self.slots.get_mut(index.index())?.as_deref_mut()
+    }
+
+    /// Whether frames of a connection wait to be made.
+    pub(in crate::client) fn wants_write(&self, index: ClientKey) -> bool {
+        self.get(index).is_some_and(|streams| streams.mux.wants_write())
     }
 
     /// Puts in what a connection has.

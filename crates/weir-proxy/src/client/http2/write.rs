@@ -174,6 +174,9 @@ impl Answers {
     /// Nothing more is read: the client is at fault, or has ended. What it asked is cancelled; what is said to it still leaves.
     pub(in crate::client) fn end_http2(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
         self.close_streams(index, why, cx);
+        if let Some(streams) = self.conns.carriers.get_mut(index) {
+            streams.why = Some(why);
+        }
         let session = self.conns.at_mut(index);
         session.read_as(Reading::Closing);
         session.stash = None;
@@ -275,10 +278,7 @@ impl Answers {
         let Some(streams) = self.conns.carriers.get_mut(index) else { return };
         if !is_late {
             streams.mux.fail(Code::NoError, ClientEnd::IdleTimeout.word());
-            self.conns.at_mut(index).flags.close = true;
-            self.conns.at_mut(index).read_as(Reading::Closing);
-            self.conns.mark(index);
-            return;
+            return self.end_http2(index, ClientEnd::IdleTimeout, cx);
         }
         streams.mux.fail(Code::EnhanceYourCalm, "a frame did not come to its end");
         self.end_http2(index, ClientEnd::Http2Failed, cx);
