@@ -33,7 +33,7 @@ pub enum Action {
         /// With a reset, because what the client has is not all and nothing else can say so.
         reset: bool,
     },
-    /// Connect to a server; answer with [`Engine::link_started`](crate::engine::Engine::link_started) or [`Engine::link_connected`](crate::engine::Engine::link_connected).
+    /// Connect to a server; answer with [`Engine::upstream_started`](crate::engine::Engine::upstream_started) or [`Engine::upstream_connected`](crate::engine::Engine::upstream_connected).
     Connect {
         /// Names the connection from now on.
         token: u64,
@@ -43,38 +43,38 @@ pub enum Action {
         server: u32,
     },
     /// Send to a server.
-    SendLink {
+    SendUpstream {
         /// The driver's name for the connection.
         socket: u64,
         /// What.
         out: Out,
     },
-    /// Find out which core receives a connection's packets; answer with [`Engine::link_located`](crate::engine::Engine::link_located).
-    LocateLink {
+    /// Find out which core receives a connection's packets; answer with [`Engine::upstream_located`](crate::engine::Engine::upstream_located).
+    LocateUpstream {
         /// Names the connection in the answer.
         token: u64,
         /// The driver's name for the connection.
         socket: u64,
     },
-    /// Find out whether what was sent on a connection was acknowledged; answer with [`Engine::link_examined`](crate::engine::Engine::link_examined).
-    ExamineLink {
+    /// Find out whether what was sent on a connection was acknowledged; answer with [`Engine::upstream_examined`](crate::engine::Engine::upstream_examined).
+    ExamineUpstream {
         /// Names the connection in the answer.
         token: u64,
         /// The driver's name for the connection.
         socket: u64,
     },
     /// Read a server once.
-    ReceiveLink {
+    ReceiveUpstream {
         /// The driver's name for the connection.
         socket: u64,
     },
     /// Acknowledge what a server sent, at once.
-    AcknowledgeLink {
+    AcknowledgeUpstream {
         /// The driver's name for the connection.
         socket: u64,
     },
     /// End the sending direction of a server's connection.
-    ShutdownLink {
+    ShutdownUpstream {
         /// The driver's name for the connection.
         socket: u64,
     },
@@ -93,7 +93,7 @@ pub enum Action {
         client: u64,
     },
     /// End a server's connection.
-    CloseLink {
+    CloseUpstream {
         /// The driver's name for the connection.
         socket: u64,
     },

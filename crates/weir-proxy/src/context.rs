@@ -18,7 +18,7 @@ use crate::cross::mail::{Mail, Post};
 use crate::observe::accounting::Usage;
 use crate::observe::counters::Counters;
 use crate::plan::Plan;
-use crate::request::pending_request::LinkId;
+use crate::request::pending_request::ConnId;
 
 /// See the module.
 #[derive(Debug)]
@@ -130,9 +130,9 @@ impl Context {
     }
 
     /// A source of answers is stopped: what was said before, that it may go on, is not to be heard after that.
-    pub(crate) fn forget_resume(&mut self, link: LinkId) {
+    pub(crate) fn forget_resume(&mut self, conn: ConnId) {
         if self.has_own_mail {
-            let resumes = |mail: &Mail| matches!(mail, Mail::Flow { link: other, pause: false, .. } if *other == link);
+            let resumes = |mail: &Mail| matches!(mail, Mail::Flow { conn: other, pause: false, .. } if *other == conn);
             self.posts[usize::from(self.worker)].mail.retain(|mail| !resumes(mail));
         }
     }

@@ -173,8 +173,8 @@ impl Engine {
     /// Lets the driver move the bytes of a tunnel, if there is one all of whose other bytes it has. False: there is none.
     fn begin_relay(&mut self) -> bool {
         let Engine { clients, upstreams, cx, .. } = self;
-        let Some((client, link)) = clients.next_to_relay(cx) else { return false };
-        if let Some(relay) = upstreams.release_tunnel(client, link, cx) {
+        let Some((client, conn)) = clients.next_to_relay(cx) else { return false };
+        if let Some(relay) = upstreams.release_tunnel(client, conn, cx) {
             clients.begin_relay(client, relay, cx);
         }
         true
@@ -222,7 +222,7 @@ impl Engine {
     // ---- clients ----
 
     /// Client connections.
-    pub fn sessions(&self) -> usize {
+    pub fn clients(&self) -> usize {
         self.clients.conns().len()
     }
 
@@ -299,31 +299,31 @@ impl Engine {
     // ---- servers ----
 
     /// A connect has begun; `socket` is the driver's name for it. False: not wanted any more, close it.
-    pub fn link_started(&mut self, token: u64, socket: u64) -> bool {
-        self.upstreams.link_started(token, socket)
+    pub fn upstream_started(&mut self, token: u64, socket: u64) -> bool {
+        self.upstreams.upstream_started(token, socket)
     }
 
     /// A connect has ended.
-    pub fn link_connected(&mut self, token: u64, ok: bool) {
-        self.upstreams.link_connected(token, if ok { Ok(()) } else { Err(None) }, &mut self.cx);
+    pub fn upstream_connected(&mut self, token: u64, ok: bool) {
+        self.upstreams.upstream_connected(token, if ok { Ok(()) } else { Err(None) }, &mut self.cx);
         self.pass_on();
     }
 
     /// A connect has failed within its TLS handshake. Nothing was asked.
-    pub fn link_tls_refused(&mut self, token: u64, why: ServerTlsFailure) {
-        self.upstreams.link_connected(token, Err(Some(why)), &mut self.cx);
+    pub fn upstream_tls_refused(&mut self, token: u64, why: ServerTlsFailure) {
+        self.upstreams.upstream_connected(token, Err(Some(why)), &mut self.cx);
         self.pass_on();
     }
 
     /// A server sent bytes.
-    pub fn link_received(&mut self, token: u64, input: &Input<'_>) {
-        self.upstreams.link_received(token, input, &mut Replies::new(&mut self.clients), &mut self.cx);
+    pub fn upstream_received(&mut self, token: u64, input: &Input<'_>) {
+        self.upstreams.upstream_received(token, input, &mut Replies::new(&mut self.clients), &mut self.cx);
         self.pass_on();
     }
 
     /// What was sent to a server was taken (`ok`) or not.
-    pub fn link_sent(&mut self, token: u64, ok: bool) {
-        let tunnel = self.upstreams.link_sent(token, ok, &mut self.cx);
+    pub fn upstream_sent(&mut self, token: u64, ok: bool) {
+        let tunnel = self.upstreams.upstream_sent(token, ok, &mut self.cx);
         if let Some(id) = tunnel {
             self.clients.want_relay_of(id, &self.cx);
         }
@@ -331,38 +331,43 @@ impl Engine {
     }
 
     /// A server closed its sending direction.
-    pub fn link_ended(&mut self, token: u64) {
-        self.upstreams.link_ended(token, false, &mut Replies::new(&mut self.clients), &mut self.cx);
+    pub fn upstream_ended(&mut self, token: u64) {
+        self.upstreams.upstream_ended(token, false, &mut Replies::new(&mut self.clients), &mut self.cx);
         self.pass_on();
     }
 
     /// The network says that a server closed its sending direction, but TLS does not: what it sent may have been cut (RFC 9112 §9.8).
-    pub fn link_cut(&mut self, token: u64) {
-        self.upstreams.link_ended(token, true, &mut Replies::new(&mut self.clients), &mut self.cx);
+    pub fn upstream_cut(&mut self, token: u64) {
+        self.upstreams.upstream_ended(token, true, &mut Replies::new(&mut self.clients), &mut self.cx);
         self.pass_on();
     }
 
     /// A server's connection broke.
-    pub fn link_failed(&mut self, token: u64) {
-        self.upstreams.link_failed(token, UpstreamEnd::Reset, &mut Replies::new(&mut self.clients), &mut self.cx);
+    pub fn upstream_failed(&mut self, token: u64) {
+        self.upstreams.upstream_failed(token, UpstreamEnd::Reset, &mut Replies::new(&mut self.clients), &mut self.cx);
         self.pass_on();
     }
 
     /// A server's connection broke because of its TLS.
-    pub fn link_tls_failed(&mut self, token: u64, why: ServerTlsFailure) {
-        self.upstreams.link_failed(token, UpstreamEnd::Tls(why), &mut Replies::new(&mut self.clients), &mut self.cx);
+    pub fn upstream_tls_failed(&mut self, token: u64, why: ServerTlsFailure) {
+        self.upstreams.upstream_failed(
+            token,
+            UpstreamEnd::Tls(why),
+            &mut Replies::new(&mut self.clients),
+            &mut self.cx,
+        );
         self.pass_on();
     }
 
     /// Which core receives a connection's packets: this worker's (near) or another; None: nobody knows.
-    pub fn link_located(&mut self, token: u64, near: Option<bool>) {
-        self.upstreams.link_located(token, near, &mut self.cx);
+    pub fn upstream_located(&mut self, token: u64, near: Option<bool>) {
+        self.upstreams.upstream_located(token, near, &mut self.cx);
         self.pass_on();
     }
 
     /// What has become of what was sent on a connection.
-    pub fn link_examined(&mut self, token: u64, delivery: Delivery) {
-        self.upstreams.link_examined(token, delivery, &mut self.cx);
+    pub fn upstream_examined(&mut self, token: u64, delivery: Delivery) {
+        self.upstreams.upstream_examined(token, delivery, &mut self.cx);
         self.pass_on();
     }
 

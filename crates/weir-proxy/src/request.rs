@@ -1,5 +1,5 @@
 //! A request by itself: what travels with it, which route it takes, whether it may be repeated or followed. Functions of the plan and of
-//! bytes; connections have names here (`LinkId`), and no state.
+//! bytes; connections have names here (`ConnId`), and no state.
 
 pub(crate) mod destination;
 pub(crate) mod line_end;

@@ -25,7 +25,7 @@ struct Bench {
     /// How connects to each server end.
     outcomes: [Result<(), ServerTlsFailure>; 2],
     /// The connection that was asked on last.
-    link: u64,
+    conn: u64,
     /// What each server got.
     at_server: [String; 2],
     server_of: HashMap<u64, usize>,
@@ -69,7 +69,7 @@ impl Bench {
             now_us: 0,
             tokens,
             outcomes,
-            link: 0,
+            conn: 0,
             at_server: Default::default(),
             server_of,
             at_client: String::new(),
@@ -99,20 +99,20 @@ impl Bench {
     fn perform(&mut self, action: Action) {
         match action {
             Action::Connect { token, server, .. } => {
-                let link = 100 + self.tokens.len() as u64;
-                self.tokens.insert(link, token);
-                self.server_of.insert(link, server as usize);
-                assert!(self.engine.link_started(token, link));
+                let conn = 100 + self.tokens.len() as u64;
+                self.tokens.insert(conn, token);
+                self.server_of.insert(conn, server as usize);
+                assert!(self.engine.upstream_started(token, conn));
                 match self.outcomes[server as usize] {
-                    Ok(()) => self.engine.link_connected(token, true),
-                    Err(why) => self.engine.link_tls_refused(token, why),
+                    Ok(()) => self.engine.upstream_connected(token, true),
+                    Err(why) => self.engine.upstream_tls_refused(token, why),
                 }
             }
-            Action::SendLink { socket, out } => {
+            Action::SendUpstream { socket, out } => {
                 let text = String::from_utf8(out.to_vec()).unwrap();
                 self.at_server[self.server_of[&socket]].push_str(&text);
-                self.link = socket;
-                self.engine.link_sent(self.tokens[&socket], true);
+                self.conn = socket;
+                self.engine.upstream_sent(self.tokens[&socket], true);
             }
             Action::SendClient { socket, out } => {
                 self.at_client.push_str(&String::from_utf8(out.to_vec()).unwrap());
@@ -130,7 +130,7 @@ impl Bench {
     }
 
     fn answer(&mut self, bytes: &[u8]) {
-        self.engine.link_received(self.tokens[&self.link], &Input::borrowed(bytes));
+        self.engine.upstream_received(self.tokens[&self.conn], &Input::borrowed(bytes));
         self.turn();
     }
 
@@ -177,11 +177,11 @@ fn an_answer_that_ends_with_its_connection_is_whole_only_when_tls_says_so() {
         let mut bench = Bench::new([Ok(()), Ok(())]);
         bench.ask(GET);
         bench.answer(b"HTTP/1.1 200 OK\r\n\r\nsome of it");
-        let token = bench.tokens[&bench.link];
+        let token = bench.tokens[&bench.conn];
         if is_cut {
-            bench.engine.link_cut(token);
+            bench.engine.upstream_cut(token);
         } else {
-            bench.engine.link_ended(token);
+            bench.engine.upstream_ended(token);
         }
         bench.turn();
         assert_eq!(bench.at_client.ends_with("0\r\n\r\n"), !is_cut, "{}", bench.at_client);
@@ -195,8 +195,8 @@ fn an_answer_that_ends_with_its_connection_is_whole_only_when_tls_says_so() {
     let mut bench = Bench::new([Ok(()), Ok(())]);
     bench.ask(GET);
     bench.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    let token = bench.tokens[&bench.link];
-    bench.engine.link_cut(token);
+    let token = bench.tokens[&bench.conn];
+    bench.engine.upstream_cut(token);
     bench.turn();
     assert!(bench.at_client.ends_with("\r\n\r\nok"));
     assert_eq!((bench.servers[0].closes.get("cut"), bench.servers[0].closes.get("server-closed")), (0, 1));
@@ -206,8 +206,8 @@ fn an_answer_that_ends_with_its_connection_is_whole_only_when_tls_says_so() {
 fn a_connection_that_breaks_in_tls_says_so() {
     let mut bench = Bench::new([Ok(()), Ok(())]);
     bench.ask(GET);
-    let token = bench.tokens[&bench.link];
-    bench.engine.link_tls_failed(token, ServerTlsFailure::Alert);
+    let token = bench.tokens[&bench.conn];
+    bench.engine.upstream_tls_failed(token, ServerTlsFailure::Alert);
     bench.turn();
     assert_eq!(bench.servers[0].closes.get("tls-alert"), 1);
     assert_eq!(bench.counters.upstream_closes.get("tls-alert"), 1);

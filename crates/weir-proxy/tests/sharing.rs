@@ -23,7 +23,7 @@ struct Bench {
     /// Token by socket.
     tokens: HashMap<u64, u64>,
     /// The connection to the server that was made last.
-    link: u64,
+    conn: u64,
     /// What the server got on it since it was asked.
     at_server: String,
     /// What each client got.
@@ -58,7 +58,7 @@ impl Bench {
             now_us: 0,
             sockets: 0,
             tokens: HashMap::new(),
-            link: 0,
+            conn: 0,
             at_server: String::new(),
             at_client: HashMap::new(),
             slow: None,
@@ -90,14 +90,14 @@ impl Bench {
         match action {
             Action::Connect { token, .. } => {
                 self.sockets += 1;
-                self.link = self.sockets;
-                self.tokens.insert(self.link, token);
-                assert!(self.engine.link_started(token, self.link));
-                self.engine.link_connected(token, true);
+                self.conn = self.sockets;
+                self.tokens.insert(self.conn, token);
+                assert!(self.engine.upstream_started(token, self.conn));
+                self.engine.upstream_connected(token, true);
             }
-            Action::SendLink { socket, out } => {
+            Action::SendUpstream { socket, out } => {
                 self.at_server.push_str(&String::from_utf8(out.to_vec()).unwrap());
-                self.engine.link_sent(self.tokens[&socket], true);
+                self.engine.upstream_sent(self.tokens[&socket], true);
             }
             Action::SendClient { socket, out } => {
                 self.at_client.entry(socket).or_default().push_str(&String::from_utf8(out.to_vec()).unwrap());
@@ -130,11 +130,11 @@ impl Bench {
     }
 
     fn answer(&mut self, bytes: &[u8]) {
-        self.answer_on(self.link, bytes);
+        self.answer_on(self.conn, bytes);
     }
 
-    fn answer_on(&mut self, link: u64, bytes: &[u8]) {
-        self.engine.link_received(self.tokens[&link], &Input::borrowed(bytes));
+    fn answer_on(&mut self, conn: u64, bytes: &[u8]) {
+        self.engine.upstream_received(self.tokens[&conn], &Input::borrowed(bytes));
         self.turn();
     }
 
@@ -202,11 +202,11 @@ fn an_answer_on_a_connection_set_aside_does_not_end_the_one_elsewhere() {
     let (slow, mover) = (bench.client(), bench.client());
     bench.ask(slow, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
     bench.ask(mover, "GET /moved HTTP/1.1\r\nHost: a\r\n\r\n");
-    let old = bench.link;
+    let old = bench.conn;
     bench.slow = Some(slow);
     bench.answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     bench.answer(format!("40000\r\n{}\r\n", "y".repeat(0x40000)).as_bytes());
-    while bench.link == old {
+    while bench.conn == old {
         bench.turn();
     }
     assert_eq!(bench.arrived("/moved"), 2);
@@ -215,7 +215,7 @@ fn an_answer_on_a_connection_set_aside_does_not_end_the_one_elsewhere() {
     bench.engine.client_sent(bench.tokens[&slow], None, true);
     bench.turn();
     bench.answer_on(old, b"0\r\n\r\nHTTP/1.1 200 OK\r\n\r\nmoved");
-    bench.engine.link_ended(bench.tokens[&old]);
+    bench.engine.upstream_ended(bench.tokens[&old]);
     bench.turn();
     bench.answer(b"cd");
     assert!(bench.at_client[&mover].ends_with("\r\n\r\nabcd"), "{:?}", bench.at_client[&mover]);

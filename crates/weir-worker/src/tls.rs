@@ -47,25 +47,25 @@ impl<D: Driver> Worker<D> {
         // Nobody asks what was agreed with a server.
         drop(self.driver.take_facts(socket));
         match result.as_ref().err().and_then(server_failure) {
-            Some(why) => self.engine.link_tls_refused(token, why),
-            None => self.engine.link_connected(token, result.is_ok()),
+            Some(why) => self.engine.upstream_tls_refused(token, why),
+            None => self.engine.upstream_connected(token, result.is_ok()),
         }
     }
 
     /// A server has ended its sending direction.
     pub(crate) fn ended(&mut self, token: u64, socket: Socket) {
         if self.driver.is_cut(socket) {
-            self.engine.link_cut(token);
+            self.engine.upstream_cut(token);
         } else {
-            self.engine.link_ended(token);
+            self.engine.upstream_ended(token);
         }
     }
 
     /// A connection to a server has broken.
     pub(crate) fn failed(&mut self, token: u64, error: &io::Error) {
         match server_failure(error) {
-            Some(why) => self.engine.link_tls_failed(token, why),
-            None => self.engine.link_failed(token),
+            Some(why) => self.engine.upstream_tls_failed(token, why),
+            None => self.engine.upstream_failed(token),
         }
     }
 

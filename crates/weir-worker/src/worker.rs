@@ -420,7 +420,7 @@ impl<D: Driver> Worker<D> {
             Event::Sent { payload, result } => {
                 let ok = result.is_ok();
                 if Token::is_upstream(token) {
-                    self.engine.link_sent(token, ok);
+                    self.engine.upstream_sent(token, ok);
                 } else {
                     let spare = if let Payload::Owned(bytes) = payload { Some(bytes) } else { None };
                     self.engine.client_sent(token, spare, ok);
@@ -481,7 +481,7 @@ impl<D: Driver> Worker<D> {
 
     fn feed(&mut self, token: u64, input: &Input<'_>) {
         if Token::is_upstream(token) {
-            self.engine.link_received(token, input);
+            self.engine.upstream_received(token, input);
         } else {
             self.engine.client_received(token, input);
         }
@@ -526,25 +526,25 @@ impl<D: Driver> Worker<D> {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::SendClient { socket, out } | Action::SendLink { socket, out } => {
+            Action::SendClient { socket, out } | Action::SendUpstream { socket, out } => {
                 self.driver.send(unpack(socket), payload(out));
             }
             Action::ReceiveClient { socket, on } => {
                 let how = if on { Receive::Many(OF_CLIENTS) } else { Receive::Off };
                 self.driver.receive(unpack(socket), how);
             }
-            Action::LocateLink { token, socket } => {
+            Action::LocateUpstream { token, socket } => {
                 let receiving = self.driver.receiving_core(unpack(socket));
                 let near = self.core.zip(receiving).map(|(core, receiving)| receiving as usize == core);
-                self.engine.link_located(token, near);
+                self.engine.upstream_located(token, near);
             }
-            Action::ExamineLink { token, socket } => {
+            Action::ExamineUpstream { token, socket } => {
                 let delivery = match self.driver.delivery(unpack(socket)) {
                     weir_io::Delivery::Acknowledged => Delivery::Acknowledged,
                     weir_io::Delivery::Underway => Delivery::Underway,
                     weir_io::Delivery::Unheard => Delivery::Unheard,
                 };
-                self.engine.link_examined(token, delivery);
+                self.engine.upstream_examined(token, delivery);
             }
             Action::Relay { client, server } => self.driver.relay(unpack(client), unpack(server)),
             Action::LookRelay { token, client } => {
@@ -552,22 +552,22 @@ impl<D: Driver> Worker<D> {
                     self.engine.relay_looked(token, moved.a_to_b, moved.b_to_a);
                 }
             }
-            Action::ReceiveLink { socket } => self.driver.receive(unpack(socket), Receive::Once(OF_SERVERS)),
-            Action::AcknowledgeLink { socket } => self.driver.acknowledge(unpack(socket)),
-            Action::ShutdownClient { socket } | Action::ShutdownLink { socket } => {
+            Action::ReceiveUpstream { socket } => self.driver.receive(unpack(socket), Receive::Once(OF_SERVERS)),
+            Action::AcknowledgeUpstream { socket } => self.driver.acknowledge(unpack(socket)),
+            Action::ShutdownClient { socket } | Action::ShutdownUpstream { socket } => {
                 self.driver.shutdown_write(unpack(socket));
             }
             Action::CloseClient { socket, reset: true } => self.driver.reset(unpack(socket)),
-            Action::CloseClient { socket, reset: false } | Action::CloseLink { socket } => {
+            Action::CloseClient { socket, reset: false } | Action::CloseUpstream { socket } => {
                 self.driver.close(unpack(socket));
             }
             Action::Connect { token, address, server } => match self.connect(token, address, server) {
                 Ok(socket) => {
-                    if !self.engine.link_started(token, pack(socket)) {
+                    if !self.engine.upstream_started(token, pack(socket)) {
                         self.driver.close(socket);
                     }
                 }
-                Err(_) => self.engine.link_connected(token, false),
+                Err(_) => self.engine.upstream_connected(token, false),
             },
         }
     }

@@ -95,13 +95,13 @@ impl Harness {
     fn perform(&mut self, action: Action) {
         match action {
             Action::Connect { token, .. } => {
-                assert!(self.engine.link_started(token, token));
-                self.engine.link_connected(token, true);
+                assert!(self.engine.upstream_started(token, token));
+                self.engine.upstream_connected(token, true);
                 self.connected += 1;
             }
-            Action::SendLink { socket, out } => {
+            Action::SendUpstream { socket, out } => {
                 self.asked.push((socket, out.len()));
-                self.engine.link_sent(socket, true);
+                self.engine.upstream_sent(socket, true);
             }
             Action::SendClient { socket, out } => {
                 self.answered += 1;
@@ -110,10 +110,10 @@ impl Harness {
                 self.engine.client_sent(token, spare, true);
             }
             Action::ReceiveClient { .. }
-            | Action::ReceiveLink { .. }
-            | Action::LocateLink { .. }
-            | Action::ExamineLink { .. }
-            | Action::AcknowledgeLink { .. } => {}
+            | Action::ReceiveUpstream { .. }
+            | Action::LocateUpstream { .. }
+            | Action::ExamineUpstream { .. }
+            | Action::AcknowledgeUpstream { .. } => {}
             closing => panic!("nothing should close: {closing:?}"),
         }
     }
@@ -123,9 +123,9 @@ impl Harness {
         self.begin();
         self.engine.client_received(self.clients[0], &Input::borrowed(request));
         self.end();
-        let (link, bytes) = self.asked.pop().expect("the request was forwarded");
+        let (conn, bytes) = self.asked.pop().expect("the request was forwarded");
         self.begin();
-        self.engine.link_received(link, &Input::borrowed(&messages::reply()));
+        self.engine.upstream_received(conn, &Input::borrowed(&messages::reply()));
         self.end();
         bytes
     }
@@ -141,9 +141,9 @@ impl Harness {
         // Requests beyond the depth of the connections are sent when answers make room.
         while self.answered < goal {
             self.begin();
-            for (link, bytes) in std::mem::take(&mut self.asked) {
+            for (conn, bytes) in std::mem::take(&mut self.asked) {
                 let replies = reply.repeat(bytes / forwarded);
-                self.engine.link_received(link, &Input::borrowed(&replies));
+                self.engine.upstream_received(conn, &Input::borrowed(&replies));
             }
             self.end();
         }

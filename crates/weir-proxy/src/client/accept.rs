@@ -31,9 +31,9 @@ impl Clients {
     /// A client that was just accepted speaks TLS.
     pub(crate) fn client_sealed(&mut self, token: u64, mut secured: Secured) {
         let Some(index) = self.answers.conns.of_token(token) else { return };
-        let session = self.conn_mut(index);
-        session.flags.sealed = true;
-        session.shown = secured.shown.take();
+        let conn = self.conn_mut(index);
+        conn.flags.sealed = true;
+        conn.shown = secured.shown.take();
         self.answers.records.sealed(index, secured);
     }
 }

@@ -51,18 +51,18 @@ impl Connections {
     /// Where an exchange stands.
     pub(super) fn standing(&self, slot: ExchangeKey) -> Standing {
         let exchange = self.exchange(slot);
-        Standing { phase: exchange.phase(), is_tunnel: self.at(exchange.session).reading() == Reading::Tunnel }
+        Standing { phase: exchange.phase(), is_tunnel: self.at(exchange.conn).reading() == Reading::Tunnel }
     }
 
     /// What a record has to know when the current exchange of a connection ends.
     pub(super) fn ending(&self, index: ClientKey, slot: ExchangeKey, plan: &ClientPlan) -> Ending {
-        let session = self.at(index);
+        let conn = self.at(index);
         Ending {
             slot,
             standing: self.standing(slot),
-            unsent: session.unsent_first(),
-            glitches: session.glitches,
-            is_last_by_glitches: session.ends_by_glitches(plan) && self.exchange(slot).want.close,
+            unsent: conn.unsent_first(),
+            glitches: conn.glitches,
+            is_last_by_glitches: conn.ends_by_glitches(plan) && self.exchange(slot).want.close,
             received: self.exchange(slot).upload.as_ref().map(|upload| upload.received),
         }
     }

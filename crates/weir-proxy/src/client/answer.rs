@@ -18,7 +18,7 @@ use crate::cross::retry_copy::RetryCopies;
 use crate::ending::ClientEnd;
 use crate::forward::decide::proxy_fields;
 use crate::observe::histogram::Histogram;
-use crate::request::pending_request::{LinkId, PendingRequest, RequestFlags};
+use crate::request::pending_request::{ConnId, PendingRequest, RequestFlags};
 
 /// Media type of the file that tells browsers how to use the proxy.
 const PAC_TYPE: &[u8] = b"application/x-ns-proxy-autoconfig";
@@ -65,7 +65,7 @@ impl Answers {
     /// A request is with another worker.
     pub(super) fn note_away(&mut self, worker: u16, ask: &PendingRequest, bytes: &[u8]) {
         let exchange = self.conns.exchange_mut(ask.id.index);
-        (exchange.asked, exchange.link) = (worker, None);
+        (exchange.asked, exchange.server_conn) = (worker, None);
         if ask.traits.has(RequestFlags::RETRIABLE) && !ask.traits.has(RequestFlags::STREAMING) {
             exchange.kept = Some(self.copies.keep(*ask, bytes));
         }
@@ -74,9 +74,9 @@ impl Answers {
     /// Answers with an error behind everything that was asked before, and closes. `bytes` is what came of the request, from
     /// `since_us` on.
     pub(super) fn refuse(&mut self, index: ClientKey, cause: Cause, bytes: &[u8], since_us: u64, cx: &mut Context) {
-        let session = self.conns.at_mut(index);
-        session.flags.unread = true;
-        session.read_as(Reading::Closing);
+        let conn = self.conns.at_mut(index);
+        conn.flags.unread = true;
+        conn.read_as(Reading::Closing);
         let want = ReplyConstraints { close: true, body_open: true, ..ReplyConstraints::default() };
         let exchange = self.conns.push(index, want, cx);
         self.records.begin_refused(exchange, bytes, since_us);
@@ -87,10 +87,10 @@ impl Answers {
     pub(super) fn invite_body(&mut self, slot: ExchangeKey, cx: &mut Context) {
         let (mut codec, exchange) = self.conns.codec(slot);
         let bytes = codec.invite_body(slot, exchange, &mut cx.spare);
-        let session = exchange.session;
+        let conn = exchange.conn;
         self.records.interim(slot, bytes);
-        self.head_left(session, bytes, cx);
-        self.conns.mark(session);
+        self.head_left(conn, bytes, cx);
+        self.conns.mark(conn);
     }
 
     /// A head of so many bytes was written: on a stream it has become frames at once.
@@ -108,10 +108,10 @@ impl Answers {
         cx.counters.interim.add(1);
         let (mut codec, exchange) = self.conns.codec(slot);
         let bytes = codec.interim(slot, exchange, parts, cx.plan.client.pseudonym(), &mut cx.spare);
-        let session = exchange.session;
+        let conn = exchange.conn;
         self.records.interim(slot, bytes);
-        self.head_left(session, bytes, cx);
-        self.conns.mark(session);
+        self.head_left(conn, bytes, cx);
+        self.conns.mark(conn);
     }
 
     /// The head of the final answer.
@@ -124,19 +124,19 @@ impl Answers {
         let additions = Additions { via: cx.plan.client.pseudonym(), date };
         let (mut codec, exchange) = self.conns.codec(slot);
         exchange.enter(Phase::Answering);
-        exchange.link = source.link();
+        exchange.server_conn = source.conn();
         exchange.await_more(cx.now_us);
         // What was asked behind it is answered before a drain closes the connection.
         exchange.want.close |= draining && codec.newest() == Some(slot);
         let begun = codec.begin(slot, exchange, head, &additions, &mut cx.spare);
-        let (index, leaves) = (exchange.session, codec.leaves(slot));
+        let (index, leaves) = (exchange.conn, codec.leaves(slot));
         // While the client has nothing of it, the request may still be asked again.
         if leaves {
             self.release(slot);
         }
         self.head_left(index, begun.bytes, cx);
         match source {
-            Source::Link(_) => self.records.begun(slot, status, begun.bytes, cx),
+            Source::Server(_) => self.records.begun(slot, status, begun.bytes, cx),
             Source::Here => self.records.made_here(slot, status, begun.bytes, cx),
         }
         if begun.closes {
@@ -147,35 +147,41 @@ impl Answers {
     }
 
     /// 101: from here on the two connections are one tunnel (RFC 9110 §7.8).
-    pub(super) fn answer_switch(&mut self, slot: ExchangeKey, link: LinkId, head: &AnswerHead<'_>, cx: &mut Context) {
+    pub(super) fn answer_switch(
+        &mut self,
+        slot: ExchangeKey,
+        server_conn: ConnId,
+        head: &AnswerHead<'_>,
+        cx: &mut Context,
+    ) {
         let (mut codec, exchange) = self.conns.codec(slot);
         let bytes = codec.switch(slot, exchange, head, cx.plan.client.pseudonym(), &mut cx.spare);
-        self.join_tunnel(slot, link, 101, bytes, cx);
+        self.join_tunnel(slot, server_conn, 101, bytes, cx);
     }
 
     /// The connection that CONNECT wants is there: the two are one tunnel (RFC 9110 §9.3.6).
-    pub(super) fn answer_connect(&mut self, slot: ExchangeKey, link: LinkId, cx: &mut Context) {
+    pub(super) fn answer_connect(&mut self, slot: ExchangeKey, server_conn: ConnId, cx: &mut Context) {
         let (mut codec, exchange) = self.conns.codec(slot);
         let bytes = codec.connected(slot, exchange, &mut cx.spare);
-        self.join_tunnel(slot, link, 200, bytes, cx);
+        self.join_tunnel(slot, server_conn, 200, bytes, cx);
     }
 
     /// A tunnel begins behind the head of its answer, which has so many bytes.
-    fn join_tunnel(&mut self, slot: ExchangeKey, link: LinkId, status: u16, bytes: usize, cx: &mut Context) {
+    fn join_tunnel(&mut self, slot: ExchangeKey, server_conn: ConnId, status: u16, bytes: usize, cx: &mut Context) {
         self.release(slot);
         cx.counters.answer(status);
         cx.counters.tunnels.add(1);
         cx.counters.tunnels_opened.add(1);
         let exchange = self.conns.exchange_mut(slot);
         exchange.enter(Phase::Answering);
-        exchange.link = Some(link);
-        let index = exchange.session;
+        exchange.server_conn = Some(server_conn);
+        let index = exchange.conn;
         self.records.begun(slot, status, bytes, cx);
         let now_us = cx.now_us;
-        let session = self.conns.at_mut(index);
-        session.read_as(Reading::Tunnel);
-        session.since_us = now_us;
-        if session.stash.is_some() || session.flags.ended {
+        let conn = self.conns.at_mut(index);
+        conn.read_as(Reading::Tunnel);
+        conn.since_us = now_us;
+        if conn.stash.is_some() || conn.flags.ended {
             // What came behind the request is for the tunnel.
             self.conns.look_again(index);
         }
@@ -193,15 +199,17 @@ impl Answers {
         let (mut codec, exchange) = self.conns.codec(slot);
         exchange.await_more(cx.now_us);
         codec.body(slot, exchange, piece, &mut cx.spare);
-        let (index, link) = (exchange.session, exchange.link);
+        let (index, server_conn) = (exchange.conn, exchange.server_conn);
         let high_bytes = self.conns.carriers.high_bytes(self.conns.at(index));
-        let session = self.conns.at_mut(index);
-        if session.reading() == Reading::Tunnel {
-            session.since_us = cx.now_us;
+        let conn = self.conns.at_mut(index);
+        if conn.reading() == Reading::Tunnel {
+            conn.since_us = cx.now_us;
         }
         // The first answer must not wait for the later ones, which wait for it.
-        let load = if session.codec.leaves(slot) { session.unsent_first() } else { session.unsent() };
-        let stop = link.filter(|_| load >= high_bytes).map(|link| self.conns.stop_source(index, link, cx));
+        let load = if conn.codec.leaves(slot) { conn.unsent_first() } else { conn.unsent() };
+        let stop = server_conn
+            .filter(|_| load >= high_bytes)
+            .map(|server_conn| self.conns.stop_source(index, server_conn, cx));
         self.await_client(index, cx);
         self.conns.mark(index);
         stop
@@ -214,8 +222,8 @@ impl Answers {
         let (mut codec, exchange) = self.conns.codec(slot);
         exchange.enter(Phase::Done);
         codec.end(slot, exchange, trailers, &mut cx.spare);
-        let (index, body_open) = (exchange.session, exchange.want.body_open);
-        if exchange.link.is_some() {
+        let (index, body_open) = (exchange.conn, exchange.want.body_open);
+        if exchange.server_conn.is_some() {
             self.latency.record(cx.now_us.saturating_sub(exchange.received_us));
         }
         if body_open {
@@ -241,7 +249,7 @@ impl Answers {
         self.records.blame(slot, cause, || self.conns.standing(slot));
         let exchange = self.conns.exchange_mut(slot);
         exchange.want.close |= cause.ends_connection();
-        let proxied = self.conns.at(self.conns.exchange(slot).session).flags.proxied;
+        let proxied = self.conns.at(self.conns.exchange(slot).conn).flags.proxied;
         let proxy_fields = if proxied { proxy_fields(cause, &cx.plan) } else { Vec::new() };
         let seconds = retry_after_s.map(|seconds| seconds.to_string());
         let mut fields = vec![SERVER, TEXT];
@@ -299,9 +307,9 @@ impl Answers {
     /// The request of an exchange got an answer of weir's own, or not all of its answer.
     pub(super) fn count_refusal(&mut self, slot: ExchangeKey, cause: Cause, cx: &mut Context) {
         cx.counters.refusals.count(cause);
-        let session = self.conns.at(self.conns.exchange(slot).session);
-        if session.flags.proxied {
-            cx.usage.refused(session.account(), cause.word());
+        let conn = self.conns.at(self.conns.exchange(slot).conn);
+        if conn.flags.proxied {
+            cx.usage.refused(conn.account(), cause.word());
         }
     }
 
@@ -332,7 +340,7 @@ impl Answers {
         let (mut codec, exchange) = self.conns.codec(slot);
         exchange.enter(Phase::Done);
         codec.cut(exchange);
-        let index = exchange.session;
+        let index = exchange.conn;
         if self.conns.at(index).reading() == Reading::Tunnel {
             self.break_tunnel(index, cx);
             return;
@@ -356,13 +364,13 @@ impl Answers {
         while !closing && self.conns.may_go_on(index) {
             let Some(done) = self.complete(index, cx) else { break };
             closing = done.close;
-            let session = self.conns.at_mut(index);
-            session.flags.reset |= done.cut;
-            let next = session.codec.current();
-            if next.is_none() && session.reading() == Reading::Await {
+            let conn = self.conns.at_mut(index);
+            conn.flags.reset |= done.cut;
+            let next = conn.codec.current();
+            if next.is_none() && conn.reading() == Reading::Await {
                 // An upgrade was refused, or one that waits for its turn may be parsed now. That it waited was not its client's doing.
-                session.read_as(Reading::Head);
-                session.since_us = cx.now_us;
+                conn.read_as(Reading::Head);
+                conn.since_us = cx.now_us;
             }
             if let Some(next) = next.filter(|_| !closing) {
                 let (mut codec, exchange) = self.conns.codec(next);
@@ -375,12 +383,12 @@ impl Answers {
         if closing {
             self.drop_exchanges(index, ClientEnd::Closed, cx);
             let client = self.conns.name(index, cx);
-            let session = self.conns.at_mut(index);
-            session.flags.close = true;
+            let conn = self.conns.at_mut(index);
+            conn.flags.close = true;
             // A body that is being read belonged to one of the requests that were dropped.
-            session.flags.unread |= session.stash.take().is_some() || session.reading() == Reading::Body;
-            session.read_as(Reading::Closing);
-            session.resume_sources(client, cx);
+            conn.flags.unread |= conn.stash.take().is_some() || conn.reading() == Reading::Body;
+            conn.read_as(Reading::Closing);
+            conn.resume_sources(client, cx);
             self.conns.update_receive(index, cx);
         } else {
             self.conns.relieve(index, cx);

@@ -84,9 +84,9 @@ impl Asks {
             answers.fail_exchange_for(slot, Cause::Suspect, Some(left_us.div_ceil(1_000_000) as u32), cx);
             return;
         }
-        let session = answers.conns.exchange(slot).session;
+        let conn = answers.conns.exchange(slot).conn;
         let mut ask = self.begin_asking(answers, slot, upstream, request.traits(), cx);
-        let peer = answers.conns.at(session).peer;
+        let peer = answers.conns.at(conn).peer;
         ask.key = balance_key(upstream, peer, head, fields, bytes, &plan).unwrap_or(0);
         if upstream_plan.echo.is_some() {
             ask.echo = self.stamper.stamp();
@@ -98,7 +98,7 @@ impl Asks {
         let private = private_of(&mut answers.conns, slot, upstream, cx);
         let isolated = verdict != Verdict::Free;
         let echo = ask.echo;
-        let client = answers.conns.at(session);
+        let client = answers.conns.at(conn);
         let from = From { peer, sealed: client.flags.sealed, shown: client.shown.as_deref() };
         let asked = to.ask(&mut ask, isolated, private, |out| request.write(out, from, &echo), cx);
         let is_here = matches!(asked, Asked::Here(Some(_)));
@@ -125,12 +125,12 @@ impl Asks {
         let exchange = answers.conns.exchange_mut(slot);
         exchange.enter(Phase::Waiting);
         (exchange.patience_us, exchange.deadline_us) = (patience_us, deadline_us);
-        let (session, received_us) = (exchange.session, exchange.received_us);
+        let (conn, received_us) = (exchange.conn, exchange.received_us);
         answers.records.forwarded(slot, upstream, cx);
         self.serial += 1;
         PendingRequest {
             id: answers.conns.exchange_id(slot, cx),
-            client: answers.conns.name(session, cx),
+            client: answers.conns.name(conn, cx),
             serial: self.serial,
             upstream: upstream as u16,
             server: 0,
@@ -151,12 +151,9 @@ fn private_of(conns: &mut Connections, slot: ExchangeKey, upstream: usize, cx: &
     if !cx.is_private(upstream as u16) {
         return None;
     }
-    let session = conns.at_mut(conns.exchange(slot).session);
-    session.flags.has_pool = true;
-    Some(Private {
-        destination: session.proxied.as_deref().and_then(ForwardState::destination),
-        account: session.account(),
-    })
+    let conn = conns.at_mut(conns.exchange(slot).conn);
+    conn.flags.has_pool = true;
+    Some(Private { destination: conn.proxied.as_deref().and_then(ForwardState::destination), account: conn.account() })
 }
 
 /// What became of a request on the servers' side.
@@ -164,7 +161,7 @@ fn private_of(conns: &mut Connections, slot: ExchangeKey, upstream: usize, cx: &
 fn on_asked(answers: &mut Answers, ask: &PendingRequest, asked: Asked, cx: &mut Context) {
     match asked {
         Asked::Here(None) => {}
-        Asked::Here(Some(link)) => answers.conns.exchange_mut(ask.id.index).link = Some(link),
+        Asked::Here(Some(server_conn)) => answers.conns.exchange_mut(ask.id.index).server_conn = Some(server_conn),
         Asked::Elsewhere { worker, bytes } => {
             answers.note_away(worker, ask, &cx.posts[usize::from(worker)].bytes[bytes]);
         }
@@ -182,9 +179,9 @@ pub(super) fn send_body(
     cx: &mut Context,
 ) {
     let exchange = conns.exchange(slot);
-    let Some(link) = exchange.link else { return };
-    let client = conns.name(exchange.session, cx);
-    to.body(conns.exchange_id(slot, cx), client, link, piece, end, cx);
+    let Some(server_conn) = exchange.server_conn else { return };
+    let client = conns.name(exchange.conn, cx);
+    to.body(conns.exchange_id(slot, cx), client, server_conn, piece, end, cx);
 }
 
 /// The hash of what the method goes by; None: there is nothing to hash, or no need.

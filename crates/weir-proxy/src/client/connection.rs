@@ -20,7 +20,7 @@ use crate::forward::state::ForwardState;
 use crate::observe::accounting::Account;
 use crate::observe::secured::Shown;
 use crate::plan::{ClientPlan, Plan};
-use crate::request::pending_request::{ClientName, LinkId};
+use crate::request::pending_request::{ClientName, ConnId};
 
 /// Where a client connection is in reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct ClientConn {
     pub since_us: u64,
     /// When the present send was given to the driver.
     pub send_us: u64,
-    /// When the wheel will look at this session.
+    /// When the wheel will look at this connection.
     pub armed_us: u64,
     /// Its answers, and what is to be sent.
     pub(super) codec: Http1,
@@ -79,19 +79,19 @@ pub(crate) struct ClientConn {
     pub flags: Flags,
 }
 
-/// Upstream connections that stopped for a client: nearly always none, so kept out of the session.
+/// Upstream connections that stopped for a client: nearly always none, so kept out of the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Paused {
     /// Their names, each once. Some may have gone on to other clients' answers meanwhile.
-    pub links: Vec<LinkId>,
+    pub server_conns: Vec<ConnId>,
 }
 
-/// Small facts about a session.
+/// Small facts about a connection.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Flags {
     /// A send is with the driver.
     pub sending: bool,
-    /// In the engine's list of sessions with something to send.
+    /// In the engine's list of connections with something to send.
     pub dirty: bool,
     /// Receiving was stopped.
     pub stopped: bool,
@@ -212,8 +212,8 @@ pub(crate) struct RequestBodyReader {
 /// A request and its answer, on the client's side.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    /// Slot of the client's session.
-    pub session: ClientKey,
+    /// Slot of the client's connection.
+    pub conn: ClientKey,
     /// Where its answer stands: see [`Exchange::enter`].
     phase: Phase,
     /// When the head was complete.
@@ -225,7 +225,7 @@ pub(crate) struct Exchange {
     /// What the codec of its connection has of the answer.
     pub(super) reply: Http1Answer,
     /// The upstream connection, once known.
-    pub link: Option<LinkId>,
+    pub server_conn: Option<ConnId>,
     /// Worker that was asked.
     pub asked: u16,
     /// A copy of the request while it is with another worker and may be repeated.
@@ -295,9 +295,9 @@ impl ClientConn {
 
     /// A stream that its client has just opened, of a connection to the same client.
     pub(super) fn of_stream(peer: IpAddr, stream: StreamState, now_us: u64) -> ClientConn {
-        let mut session = ClientConn::new(0, SocketAddr::new(peer, 0), now_us);
-        session.stream = Some(Box::new(stream));
-        session
+        let mut conn = ClientConn::new(0, SocketAddr::new(peer, 0), now_us);
+        conn.stream = Some(Box::new(stream));
+        conn
     }
 
     /// Where it is in reading.
@@ -370,8 +370,8 @@ impl ClientConn {
     /// Upstream connections that were stopped for it may go on. `client`: its name.
     #[inline]
     pub(super) fn resume_sources(&mut self, client: ClientName, cx: &mut Context) {
-        for link in self.paused.take().map_or_else(Vec::new, |paused| paused.links) {
-            cx.post(link.worker, Mail::Flow { link, client, pause: false });
+        for server_conn in self.paused.take().map_or_else(Vec::new, |paused| paused.server_conns) {
+            cx.post(server_conn.worker, Mail::Flow { conn: server_conn, client, pause: false });
         }
     }
 
@@ -421,15 +421,15 @@ impl Phase {
 impl Exchange {
     /// A request that is being read.
     #[inline]
-    pub(super) fn new(session: ClientKey, want: ReplyConstraints, cx: &Context) -> Exchange {
+    pub(super) fn new(conn: ClientKey, want: ReplyConstraints, cx: &Context) -> Exchange {
         Exchange {
-            session,
+            conn,
             phase: Phase::Reading,
             received_us: cx.now_us,
             deadline_us: u64::MAX,
             patience_us: u64::MAX,
             reply: Http1Answer::default(),
-            link: None,
+            server_conn: None,
             asked: cx.worker,
             kept: None,
             upload: None,
@@ -453,7 +453,7 @@ impl Exchange {
 
     /// The worker that has it, or was asked.
     pub(super) fn worker(&self) -> u16 {
-        self.link.map_or(self.asked, |link| link.worker)
+        self.server_conn.map_or(self.asked, |server_conn| server_conn.worker)
     }
 
     /// The wait for its answer, or for the next piece of that, begins now.
@@ -489,9 +489,9 @@ impl RequestBodyReader {
 mod tests {
     use super::*;
 
-    /// The promise of 512 bytes for an idle connection leaves this much for the session itself.
+    /// The promise of 512 bytes for an idle connection leaves this much for the connection itself.
     #[test]
-    fn an_idle_session_is_small() {
+    fn an_idle_connection_is_small() {
         assert!(size_of::<ClientConn>() <= 176, "{}", size_of::<ClientConn>());
     }
 }

@@ -22,7 +22,7 @@ use crate::cross::answer::Stop;
 use crate::cross::mail::Mail;
 use crate::cross::relay::Relay;
 use crate::forward::dns_cache::Client;
-use crate::request::pending_request::{ClientName, ExchangeId, LinkId};
+use crate::request::pending_request::{ClientName, ConnId, ExchangeId};
 
 /// Unparsed bytes of one client above which it is not read.
 const STASH_BYTES_MAX: usize = 64 * 1024;
@@ -83,21 +83,21 @@ impl Connections {
 
     /// The request of a connection whose answer the client waits for, or is getting.
     #[inline]
-    pub(super) fn current(&self, session: &ClientConn) -> Option<&Exchange> {
-        session.codec.current().map(|slot| self.exchanges.at(slot))
+    pub(super) fn current(&self, conn: &ClientConn) -> Option<&Exchange> {
+        conn.codec.current().map(|slot| self.exchanges.at(slot))
     }
 
     /// The request of a connection whose body, or tunnel, is being read. It is the newest: behind it nothing is parsed.
     #[inline]
-    fn inward(&self, session: &ClientConn) -> Option<&Exchange> {
-        let is_read = matches!(session.reading(), Reading::Body | Reading::Tunnel);
-        session.codec.newest().filter(|_| is_read).map(|slot| self.exchanges.at(slot))
+    fn inward(&self, conn: &ClientConn) -> Option<&Exchange> {
+        let is_read = matches!(conn.reading(), Reading::Body | Reading::Tunnel);
+        conn.codec.newest().filter(|_| is_read).map(|slot| self.exchanges.at(slot))
     }
 
     /// Whether what a client sends of a body or a tunnel has to wait for the server's side.
     #[inline]
-    pub(super) fn is_held_back(&self, session: &ClientConn) -> bool {
-        self.inward(session).is_some_and(|exchange| exchange.held_back)
+    pub(super) fn is_held_back(&self, conn: &ClientConn) -> bool {
+        self.inward(conn).is_some_and(|exchange| exchange.held_back)
     }
 
     /// The body that is being read on a connection, and whose it is.
@@ -243,28 +243,28 @@ impl Connections {
             self.mark(index);
             return self.arm(index, cx);
         }
-        let session = self.conns.at_mut(index);
-        if session.reading() == Reading::Tunnel || session.stream.is_some() {
+        let conn = self.conns.at_mut(index);
+        if conn.reading() == Reading::Tunnel || conn.stream.is_some() {
             return;
         }
-        let begun = session.has_begun_request();
-        if session.has_sent_all() && !begun {
+        let begun = conn.has_begun_request();
+        if conn.has_sent_all() && !begun {
             self.arm(index, cx);
-        } else if let Some(last) = session.codec.newest() {
-            session.take_no_more();
+        } else if let Some(last) = conn.codec.newest() {
+            conn.take_no_more();
             self.exchanges.at_mut(last).want.close = true;
         } else if !begun {
-            session.flags.close = true;
+            conn.flags.close = true;
         }
     }
 
     /// Takes nothing more from a connection behind what it asked last, and ends it after that.
     pub(super) fn close_behind(&mut self, index: ClientKey) {
-        let session = self.conns.at_mut(index);
-        if let Some(last) = session.codec.newest() {
+        let conn = self.conns.at_mut(index);
+        if let Some(last) = conn.codec.newest() {
             self.exchanges.at_mut(last).want.close = true;
         } else {
-            session.flags.close = true;
+            conn.flags.close = true;
             self.mark(index);
         }
         self.conns.at_mut(index).take_no_more();
@@ -296,13 +296,13 @@ impl Connections {
     #[inline]
     pub(super) fn codec(&mut self, slot: ExchangeKey) -> (Codec<'_>, &mut Exchange) {
         let exchange = self.exchanges.at_mut(slot);
-        let session = self.conns.at_mut(exchange.session);
-        let codec = match session.stream.as_deref() {
-            None => Codec::http1(&mut session.codec),
+        let conn = self.conns.at_mut(exchange.conn);
+        let codec = match conn.stream.as_deref() {
+            None => Codec::http1(&mut conn.codec),
             Some(stream) => {
                 let carrier = self.carriers.get_mut(stream.carrier);
                 let carrier = carrier.filter(|_| !stream.is_given_up).map(|streams| (streams, stream.id));
-                Codec::stream(&mut session.codec, carrier)
+                Codec::stream(&mut conn.codec, carrier)
             }
         };
         (codec, exchange)
@@ -333,16 +333,16 @@ impl Connections {
     /// A connection may have something to send.
     #[inline]
     pub(super) fn mark(&mut self, index: ClientKey) {
-        let session = self.conns.at_mut(index);
-        if let Some(stream) = session.stream.as_deref() {
-            let (carrier, is_done) = (stream.carrier, session.flags.close);
+        let conn = self.conns.at_mut(index);
+        if let Some(stream) = conn.stream.as_deref() {
+            let (carrier, is_done) = (stream.carrier, conn.flags.close);
             if is_done && let Some(streams) = self.carriers.get_mut(carrier) {
                 streams.done.push(index);
             }
             return self.mark(carrier);
         }
-        if !session.flags.dirty {
-            session.flags.dirty = true;
+        if !conn.flags.dirty {
+            conn.flags.dirty = true;
             self.marked.push(index);
         }
     }
@@ -383,18 +383,18 @@ impl Connections {
         if !self.knows(client) {
             return;
         }
-        let session = self.conns.at_mut(index);
-        if session.reading() == Reading::Await && session.codec.is_empty() {
-            session.read_as(Reading::Head);
+        let conn = self.conns.at_mut(index);
+        if conn.reading() == Reading::Await && conn.codec.is_empty() {
+            conn.read_as(Reading::Head);
             self.look_again(index);
         }
     }
 
     /// The bytes of a tunnel may be the driver's when it has what came before.
     pub(super) fn want_relay(&mut self, index: ClientKey, cx: &Context) {
-        let session = self.conns.at(index);
+        let conn = self.conns.at(index);
         // What has to be opened can't be moved by the driver.
-        if cx.relays && !session.flags.sealed && session.reading() == Reading::Tunnel && session.relay.is_none() {
+        if cx.relays && !conn.flags.sealed && conn.reading() == Reading::Tunnel && conn.relay.is_none() {
             self.to_relay.push((index, self.conns.generation(index)));
         }
     }
@@ -402,14 +402,14 @@ impl Connections {
     /// The next tunnel whose bytes may be the driver's, if its server's connection is this worker's and its client's side is done: all
     /// that came before is with the driver, and nobody has ended. None: there is none.
     #[inline]
-    pub(super) fn next_to_relay(&mut self, cx: &Context) -> Option<(ClientKey, LinkId)> {
+    pub(super) fn next_to_relay(&mut self, cx: &Context) -> Option<(ClientKey, ConnId)> {
         while let Some(client @ (index, _)) = self.to_relay.pop() {
             if self.knows(client)
-                && let Some(link) = self.tunnel_link(index, cx)
+                && let Some(server_conn) = self.tunnel_conn(index, cx)
             {
-                let session = self.conns.at(index);
-                if session.codec.is_sent() && session.stash.is_none() && !session.flags.ended {
-                    return Some((index, link));
+                let conn = self.conns.at(index);
+                if conn.codec.is_sent() && conn.stash.is_none() && !conn.flags.ended {
+                    return Some((index, server_conn));
                 }
             }
         }
@@ -417,22 +417,22 @@ impl Connections {
     }
 
     /// The upstream connection of a client's tunnel, when it is this worker's.
-    pub(crate) fn tunnel_link(&self, index: ClientKey, cx: &Context) -> Option<LinkId> {
-        let session = self.conns.at(index);
-        if session.reading() != Reading::Tunnel {
+    pub(crate) fn tunnel_conn(&self, index: ClientKey, cx: &Context) -> Option<ConnId> {
+        let conn = self.conns.at(index);
+        if conn.reading() != Reading::Tunnel {
             return None;
         }
-        self.current(session)?.link.filter(|link| link.worker == cx.worker)
+        self.current(conn)?.server_conn.filter(|server_conn| server_conn.worker == cx.worker)
     }
 
     /// All tunnels whose bytes the driver moves, with their clients.
     pub(crate) fn relays(&self) -> impl Iterator<Item = (ClientKey, &Relay)> {
-        self.all().filter_map(|(index, session)| Some((index, session.relay.as_deref()?)))
+        self.all().filter_map(|(index, conn)| Some((index, conn.relay.as_deref()?)))
     }
 
     /// The users that clients have shown to be, each as often as it has connections.
     pub(crate) fn users(&self) -> impl Iterator<Item = &str> {
-        self.all().filter_map(|(_, session)| Some(&*session.proxied.as_deref()?.seat.as_ref()?.user().name))
+        self.all().filter_map(|(_, conn)| Some(&*conn.proxied.as_deref()?.seat.as_ref()?.user().name))
     }
 
     // ---- patience ----
@@ -443,13 +443,13 @@ impl Connections {
         let due_us = self.deadline(index, cx);
         let mut index = index;
         loop {
-            let session = self.conns.at_mut(index);
-            if due_us >= session.armed_us {
+            let conn = self.conns.at_mut(index);
+            if due_us >= conn.armed_us {
                 return;
             }
-            session.armed_us = due_us;
+            conn.armed_us = due_us;
             // Streams have no timers in the wheel: their connection has one for all of them.
-            let Some(stream) = session.stream.as_deref() else { break };
+            let Some(stream) = conn.stream.as_deref() else { break };
             index = stream.carrier;
             if let Some(streams) = self.carriers.get_mut(index) {
                 streams.due_us = streams.due_us.min(due_us);
@@ -461,19 +461,19 @@ impl Connections {
     /// When the patience with a connection ends, as things stand.
     #[inline]
     pub(super) fn deadline(&self, index: ClientKey, cx: &Context) -> u64 {
-        let session = self.conns.at(index);
-        if session.reading() == Reading::Frames {
-            return self.carriers.get(index).map_or(u64::MAX, |streams| streams.deadline(session, &cx.plan.client));
+        let conn = self.conns.at(index);
+        if conn.reading() == Reading::Frames {
+            return self.carriers.get(index).map_or(u64::MAX, |streams| streams.deadline(conn, &cx.plan.client));
         }
-        session.deadline(self.current(session), || self.inward(session), self.draining_us, &cx.plan.client)
+        conn.deadline(self.current(conn), || self.inward(conn), self.draining_us, &cx.plan.client)
     }
 
     /// From here on a client waits for its server, whose time may be over sooner than the timer comes that is set: that may be the one
     /// for a send, or that of a request before, which was given more patience.
     #[inline]
     pub(super) fn arm_awaited(&mut self, index: ClientKey, cx: &mut Context) {
-        let session = self.conns.at(index);
-        if self.current(session).is_some_and(|current| current.deadline_us < session.armed_us) {
+        let conn = self.conns.at(index);
+        if self.current(conn).is_some_and(|current| current.deadline_us < conn.armed_us) {
             self.arm(index, cx);
         }
     }
@@ -482,28 +482,28 @@ impl Connections {
 
     /// Stops or resumes reading a client, as its queues demand.
     pub(super) fn update_receive(&mut self, index: ClientKey, cx: &mut Context) {
-        let session = self.conns.at(index);
-        if session.stream.is_some() {
+        let conn = self.conns.at(index);
+        if conn.stream.is_some() {
             // Its window says how much may come.
             return;
         }
-        let stashed = session.stashed();
-        let wanted = match session.reading() {
+        let stashed = conn.stashed();
+        let wanted = match conn.reading() {
             Reading::Frames => stashed == 0,
             Reading::Head | Reading::Await => {
                 stashed < STASH_BYTES_MAX
-                    && (session.reading() == Reading::Await || stashed == 0 || session.may_ask(&cx.plan.client))
+                    && (conn.reading() == Reading::Await || stashed == 0 || conn.may_ask(&cx.plan.client))
             }
-            Reading::Body | Reading::Tunnel => !self.is_held_back(session),
+            Reading::Body | Reading::Tunnel => !self.is_held_back(conn),
             Reading::Closing | Reading::Linger => true,
         };
-        if wanted == session.flags.stopped && !session.flags.ended {
-            let session = self.conns.at_mut(index);
-            let action = Action::ReceiveClient { socket: session.socket, on: wanted };
-            session.flags.stopped = !wanted;
-            if wanted && session.reading() == Reading::Head && session.has_begun_request() {
+        if wanted == conn.flags.stopped && !conn.flags.ended {
+            let conn = self.conns.at_mut(index);
+            let action = Action::ReceiveClient { socket: conn.socket, on: wanted };
+            conn.flags.stopped = !wanted;
+            if wanted && conn.reading() == Reading::Head && conn.has_begun_request() {
                 // The patience with the rest of a head begins only now that it may come.
-                session.since_us = cx.now_us;
+                conn.since_us = cx.now_us;
                 self.arm(index, cx);
             }
             cx.actions.push_back(action);
@@ -511,33 +511,33 @@ impl Connections {
     }
 
     /// An upstream connection must not bring more. It is told each time, because it goes on by itself to answers for other clients.
-    pub(super) fn stop_source(&mut self, index: ClientKey, link: LinkId, cx: &Context) -> Stop {
-        let stopped = &mut self.conns.at_mut(index).paused.get_or_insert_default().links;
-        if !stopped.contains(&link) {
-            stopped.push(link);
+    pub(super) fn stop_source(&mut self, index: ClientKey, server_conn: ConnId, cx: &Context) -> Stop {
+        let stopped = &mut self.conns.at_mut(index).paused.get_or_insert_default().server_conns;
+        if !stopped.contains(&server_conn) {
+            stopped.push(server_conn);
         }
-        Stop { link, client: self.name(index, cx) }
+        Stop { conn: server_conn, client: self.name(index, cx) }
     }
 
     /// Lets sources go on when the client has taken enough, or another answer has become the first.
     pub(super) fn relieve(&mut self, index: ClientKey, cx: &mut Context) {
         let client = self.name(index, cx);
         let low_bytes = LOW_BYTES.min(self.carriers.high_bytes(self.at(index)) / 2);
-        let session = self.conns.at_mut(index);
-        let first = session.codec.current();
+        let conn = self.conns.at_mut(index);
+        let first = conn.codec.current();
         let first_waits = first.is_some_and(|first| self.exchanges.at(first).phase() == Phase::Waiting);
-        if session.unsent() <= low_bytes || session.unsent_first() <= low_bytes && first_waits {
+        if conn.unsent() <= low_bytes || conn.unsent_first() <= low_bytes && first_waits {
             // The first answer may be next on any of them.
-            session.resume_sources(client, cx);
-        } else if session.unsent_first() <= low_bytes
+            conn.resume_sources(client, cx);
+        } else if conn.unsent_first() <= low_bytes
             && let Some(first) = first
         {
-            let source = self.exchanges.at(first).link;
-            if let Some(paused) = session.paused.as_mut()
-                && let Some(position) = paused.links.iter().position(|link| Some(*link) == source)
+            let source = self.exchanges.at(first).server_conn;
+            if let Some(paused) = conn.paused.as_mut()
+                && let Some(position) = paused.server_conns.iter().position(|server_conn| Some(*server_conn) == source)
             {
-                let link = paused.links.swap_remove(position);
-                cx.post(link.worker, Mail::Flow { link, client, pause: false });
+                let server_conn = paused.server_conns.swap_remove(position);
+                cx.post(server_conn.worker, Mail::Flow { conn: server_conn, client, pause: false });
             }
         }
         if let Some(first) = first {
@@ -559,8 +559,8 @@ impl Connections {
         if !matches!(exchange.phase(), Phase::Waiting | Phase::Answering) {
             return;
         }
-        let (worker, link) = (exchange.worker(), exchange.link);
-        let (id, client) = (self.exchange_id(slot, cx), self.name(exchange.session, cx));
-        cx.post(worker, Mail::Cancel { id, hard, client, link });
+        let (worker, server_conn) = (exchange.worker(), exchange.server_conn);
+        let (id, client) = (self.exchange_id(slot, cx), self.name(exchange.conn, cx));
+        cx.post(worker, Mail::Cancel { id, hard, client, conn: server_conn });
     }
 }

@@ -80,10 +80,10 @@ impl Clients {
     /// The body of a request is strange. May end the request.
     #[cold]
     pub(super) fn odd_upload(&mut self, index: ClientKey, odd: BodyOddities, cx: &mut Context) {
-        let session = self.conn_mut(index);
-        session.count_glitch(ClientGlitch::ChunkExtension, odd.extensions.into(), cx);
-        session.count_glitch(ClientGlitch::ChunkCrumbs, odd.crumbs.into(), cx);
-        session.count_glitch(ClientGlitch::TrailerDropped, odd.trailers.into(), cx);
+        let conn = self.conn_mut(index);
+        conn.count_glitch(ClientGlitch::ChunkExtension, odd.extensions.into(), cx);
+        conn.count_glitch(ClientGlitch::ChunkCrumbs, odd.crumbs.into(), cx);
+        conn.count_glitch(ClientGlitch::TrailerDropped, odd.trailers.into(), cx);
         self.answers.conns.limit(index, cx);
         let max = cx.plan.client.glitches_max;
         // The body under way may come to its end, but not go on like this for ever.
@@ -95,11 +95,11 @@ impl Clients {
     /// A head came in many small pieces. What came of it may be a complete request by now.
     #[cold]
     pub(super) fn head_in_pieces(&mut self, index: ClientKey, cx: &mut Context) {
-        let session = self.conn_mut(index);
-        session.count_glitch(ClientGlitch::HeadPieces, 1, cx);
-        if session.reading() == Reading::Head && session.ends_by_glitches(&cx.plan.client) {
-            let since_us = session.since_us;
-            if let Some(stash) = session.stash.take() {
+        let conn = self.conn_mut(index);
+        conn.count_glitch(ClientGlitch::HeadPieces, 1, cx);
+        if conn.reading() == Reading::Head && conn.ends_by_glitches(&cx.plan.client) {
+            let since_us = conn.since_us;
+            if let Some(stash) = conn.stash.take() {
                 return self.answers.refuse(index, Cause::Glitches, &stash.bytes[stash.start..], since_us, cx);
             }
         }

@@ -12,34 +12,34 @@ use crate::cross::answer::{AnswerHead, Source, Stop};
 use crate::cross::retry_copy::RetryCopy;
 use crate::ending::ClientEnd;
 use crate::observe::access::Placed;
-use crate::request::pending_request::{ExchangeId, LinkId, PendingRequest};
+use crate::request::pending_request::{ConnId, ExchangeId, PendingRequest};
 
 impl Answers {
     /// A request is here again.
     pub(crate) fn take_back(&mut self, slot: ExchangeKey, cx: &Context) {
         let exchange = self.conns.exchange_mut(slot);
-        (exchange.asked, exchange.link) = (cx.worker, None);
+        (exchange.asked, exchange.server_conn) = (cx.worker, None);
         self.release(slot);
     }
 
     /// The head of an answer has come.
-    pub(crate) fn on_answer_head(&mut self, id: ExchangeId, from: LinkId, head: &AnswerHead<'_>, cx: &mut Context) {
+    pub(crate) fn on_answer_head(&mut self, id: ExchangeId, from: ConnId, head: &AnswerHead<'_>, cx: &mut Context) {
         let slot = id.index;
         if !self.conns.is_in(id, Phase::Waiting) {
             return;
         }
-        let index = self.conns.exchange(slot).session;
+        let index = self.conns.exchange(slot).conn;
         if self.conns.at(index).is_given_up() {
             if head.parts.status < 200 {
                 return;
             }
             // The server has done what it was asked: nothing is under way any more.
-            return self.close_session(index, ClientEnd::ClientReset, cx);
+            return self.close_conn(index, ClientEnd::ClientReset, cx);
         }
         match (head.parts.status, head.upgrade) {
             (101, Some(_)) => self.answer_switch(slot, from, head, cx),
             (100..200, _) => self.answer_interim(slot, &head.parts, cx),
-            _ => self.answer_begin(slot, Source::Link(from), head, cx),
+            _ => self.answer_begin(slot, Source::Server(from), head, cx),
         }
     }
 
@@ -55,7 +55,7 @@ impl Answers {
         if !self.conns.is_in(id, Phase::Answering) {
             return;
         }
-        let index = self.conns.exchange(id.index).session;
+        let index = self.conns.exchange(id.index).conn;
         if self.conns.at(index).reading() == Reading::Tunnel {
             self.tunnel_answer_ended(index);
         } else {
@@ -78,8 +78,8 @@ impl Answers {
         }
         let phase = self.conns.exchange(slot).phase();
         match phase {
-            Phase::Waiting if self.conns.at(self.conns.exchange(slot).session).is_given_up() => {
-                self.close_session(self.conns.exchange(slot).session, ClientEnd::ClientReset, cx);
+            Phase::Waiting if self.conns.at(self.conns.exchange(slot).conn).is_given_up() => {
+                self.close_conn(self.conns.exchange(slot).conn, ClientEnd::ClientReset, cx);
                 return false;
             }
             Phase::Waiting => {}
@@ -104,9 +104,9 @@ impl Answers {
     }
 
     /// The connection that CONNECT wants is there.
-    pub(crate) fn on_joined(&mut self, id: ExchangeId, link: LinkId, cx: &mut Context) {
+    pub(crate) fn on_joined(&mut self, id: ExchangeId, server_conn: ConnId, cx: &mut Context) {
         if self.conns.holds(id) {
-            self.answer_connect(id.index, link, cx);
+            self.answer_connect(id.index, server_conn, cx);
         }
     }
 
@@ -133,7 +133,7 @@ impl Answers {
             return;
         }
         let now_us = cx.now_us;
-        let index = self.conns.exchange(id.index).session;
+        let index = self.conns.exchange(id.index).conn;
         let is_tunnel = self.conns.at(index).reading() == Reading::Tunnel;
         let exchange = self.conns.exchange_mut(id.index);
         if exchange.upload.is_none() && !is_tunnel {
@@ -145,9 +145,9 @@ impl Answers {
             // While weir does not read it, its rate is not its client's affair.
             upload.begin_window(now_us);
         }
-        let session = self.conns.at_mut(index);
-        session.since_us = now_us;
-        if !pause && (session.stash.is_some() || session.flags.ended) {
+        let conn = self.conns.at_mut(index);
+        conn.since_us = now_us;
+        if !pause && (conn.stash.is_some() || conn.flags.ended) {
             self.conns.look_again(index);
         }
         self.conns.update_receive(index, cx);
@@ -155,9 +155,9 @@ impl Answers {
     }
 
     /// A streaming request has its connection: the rest of its body may come.
-    pub(crate) fn on_assigned(&mut self, id: ExchangeId, link: LinkId, cx: &mut Context) {
+    pub(crate) fn on_assigned(&mut self, id: ExchangeId, server_conn: ConnId, cx: &mut Context) {
         if self.conns.holds(id) {
-            self.conns.exchange_mut(id.index).link = Some(link);
+            self.conns.exchange_mut(id.index).server_conn = Some(server_conn);
             self.on_body_flow(id, false, cx);
         }
     }

@@ -26,27 +26,27 @@ impl Clients {
     pub(crate) fn client_received(&mut self, token: u64, input: &Input<'_>, to: &mut Requests<'_>, cx: &mut Context) {
         let Some(index) = self.answers.conns.of_token(token) else { return };
         cx.counters.client_bytes_in.add(input.bytes.len() as u64);
-        let session = self.conn_mut(index);
-        match session.reading() {
+        let conn = self.conn_mut(index);
+        match conn.reading() {
             // Behind what came with the request, which is passed on soon.
-            Reading::Tunnel if session.stash.is_some() => {
-                session.stash.get_or_insert_default().bytes.extend_from_slice(input.bytes);
+            Reading::Tunnel if conn.stash.is_some() => {
+                conn.stash.get_or_insert_default().bytes.extend_from_slice(input.bytes);
             }
             Reading::Tunnel => self.tunnel_from_client(index, input.piece(0..input.bytes.len()), to, cx),
-            Reading::Closing | Reading::Linger => session.flags.unread = true,
+            Reading::Closing | Reading::Linger => conn.flags.unread = true,
             Reading::Frames => return self.frames_received(index, input.bytes, to, cx),
-            _ if session.flags.may_be_http2 && self.is_http2(index, input.bytes, to, cx) => return,
+            _ if conn.flags.may_be_http2 && self.is_http2(index, input.bytes, to, cx) => return,
             _ if self.conn(index).stash.is_some() => {
-                let session = self.conn_mut(index);
-                let idle = session.reading() == Reading::Head && !session.has_begun_request();
-                let stash = session.stash.get_or_insert_default();
+                let conn = self.conn_mut(index);
+                let idle = conn.reading() == Reading::Head && !conn.has_begun_request();
+                let stash = conn.stash.get_or_insert_default();
                 if stash.start > 0 && stash.start >= stash.bytes.len() / 2 {
                     stash.bytes.drain(..stash.start);
                     stash.start = 0;
                 }
-                let in_pieces = stash.add(input.bytes) && session.reading() == Reading::Head;
-                if idle && session.has_begun_request() {
-                    session.since_us = cx.now_us;
+                let in_pieces = stash.add(input.bytes) && conn.reading() == Reading::Head;
+                if idle && conn.has_begun_request() {
+                    conn.since_us = cx.now_us;
                 }
                 self.parse_stash(index, to, cx);
                 if in_pieces && self.is_there(index) {
@@ -68,15 +68,15 @@ impl Clients {
         if rest.is_empty() || !self.is_there(index) {
             return;
         }
-        let session = self.conn_mut(index);
-        if matches!(session.reading(), Reading::Closing | Reading::Linger) {
-            session.flags.unread = true;
+        let conn = self.conn_mut(index);
+        if matches!(conn.reading(), Reading::Closing | Reading::Linger) {
+            conn.flags.unread = true;
             return;
         }
-        let stash = session.stash.get_or_insert_default();
+        let stash = conn.stash.get_or_insert_default();
         stash.bytes.extend_from_slice(rest);
-        if session.reading() == Reading::Head {
-            session.since_us = cx.now_us;
+        if conn.reading() == Reading::Head {
+            conn.since_us = cx.now_us;
             self.answers.conns.arm(index, cx);
         }
     }
@@ -88,15 +88,13 @@ impl Clients {
         if !self.answers.conns.knows(client) {
             return true;
         }
-        let session = self.conn(index);
-        if session.reading() == Reading::Frames {
+        let conn = self.conn(index);
+        if conn.reading() == Reading::Frames {
             self.read_kept_frames(index, to, cx);
             if self.is_there(index) {
                 self.answers.conns.update_receive(index, cx);
             }
-        } else if session.stash.is_none()
-            && session.flags.ended
-            && matches!(session.reading(), Reading::Tunnel | Reading::Body)
+        } else if conn.stash.is_none() && conn.flags.ended && matches!(conn.reading(), Reading::Tunnel | Reading::Body)
         {
             self.input_ended(index, to, cx);
         } else {
@@ -141,15 +139,15 @@ impl Clients {
     /// Puts back what could not be parsed yet. `progress`: something was, so that a new head begins here.
     fn keep_stash(&mut self, index: ClientKey, stash: Box<ReadBuffer>, progress: bool, cx: &mut Context) {
         let since_us = cx.now_us;
-        let session = self.conn_mut(index);
-        if matches!(session.reading(), Reading::Closing | Reading::Linger) {
-            session.flags.unread = true;
+        let conn = self.conn_mut(index);
+        if matches!(conn.reading(), Reading::Closing | Reading::Linger) {
+            conn.flags.unread = true;
             return;
         }
-        if progress && session.reading() == Reading::Head {
-            session.since_us = since_us;
+        if progress && conn.reading() == Reading::Head {
+            conn.since_us = since_us;
         }
-        session.stash = Some(stash);
+        conn.stash = Some(stash);
         self.answers.conns.arm(index, cx);
     }
 
@@ -177,10 +175,10 @@ impl Clients {
     ) -> usize {
         let mut at = 0;
         while at < input.bytes.len() && self.is_there(index) {
-            let session = self.conn(index);
-            let used = match session.reading() {
-                Reading::Head if session.may_ask(&cx.plan.client) => self.parse_head(index, input, at, to, cx),
-                Reading::Body if !self.answers.conns.is_held_back(session) => {
+            let conn = self.conn(index);
+            let used = match conn.reading() {
+                Reading::Head if conn.may_ask(&cx.plan.client) => self.parse_head(index, input, at, to, cx),
+                Reading::Body if !self.answers.conns.is_held_back(conn) => {
                     self.upload_received(index, input, at, to, cx)
                 }
                 _ => break,
@@ -255,9 +253,9 @@ impl Clients {
         match parsed {
             Ok(None) => 0,
             Ok(Some(head)) if self.must_wait(index, &head, fields, rest, cx) => {
-                let session = self.conn_mut(index);
-                session.read_as(Reading::Await);
-                session.since_us = cx.now_us;
+                let conn = self.conn_mut(index);
+                conn.read_as(Reading::Await);
+                conn.since_us = cx.now_us;
                 self.answers.conns.arm(index, cx);
                 0
             }
@@ -282,13 +280,13 @@ impl Clients {
         bytes: &[u8],
         cx: &mut Context,
     ) -> bool {
-        let session = self.conn(index);
-        match (session.codec.is_empty(), session.flags.proxied) {
+        let conn = self.conn(index);
+        match (conn.codec.is_empty(), conn.flags.proxied) {
             (true, true) => {
                 let (client, token) = (self.answers.conns.local_name(index), self.answers.conns.token(index));
-                let session = self.answers.conns.at_mut(index);
-                let by = Asking { client, token, peer: session.peer };
-                !self.forward.decide(by, session.forward_state(), head, fields, bytes, cx)
+                let conn = self.answers.conns.at_mut(index);
+                let by = Asking { client, token, peer: conn.peer };
+                !self.forward.decide(by, conn.forward_state(), head, fields, bytes, cx)
             }
             (false, true) => true,
             (true, false) => false,
@@ -372,7 +370,7 @@ impl Clients {
         self.answers.answer_local(exchange, local, cx);
     }
 
-    /// Appends an exchange for a request to its session's list.
+    /// Appends an exchange for a request to its connection's list.
     fn add_exchange(
         &mut self,
         index: ClientKey,
@@ -408,9 +406,9 @@ impl Clients {
     /// A client closed its sending direction. What it sent before that and waits is still served.
     pub(crate) fn client_ended(&mut self, token: u64, to: &mut Requests<'_>, cx: &mut Context) {
         let Some(index) = self.answers.conns.of_token(token) else { return };
-        let session = self.conn_mut(index);
-        session.flags.ended = true;
-        if session.stash.is_some() && matches!(session.reading(), Reading::Head | Reading::Body | Reading::Tunnel) {
+        let conn = self.conn_mut(index);
+        conn.flags.ended = true;
+        if conn.stash.is_some() && matches!(conn.reading(), Reading::Head | Reading::Body | Reading::Tunnel) {
             self.parse_stash(index, to, cx);
         } else {
             self.input_ended(index, to, cx);
@@ -419,29 +417,29 @@ impl Clients {
 
     /// Nothing follows what was received: draws the consequences as far as that is parsed.
     pub(super) fn input_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let session = self.conn(index);
+        let conn = self.conn(index);
         // The end of a stream's body waits like what stands before it.
-        let waits = session.stash.is_some() || session.stream.is_some() && self.answers.conns.is_held_back(session);
-        let has_sent_all = session.has_sent_all() && !self.answers.conns.carriers.wants_write(index);
-        match session.reading() {
+        let waits = conn.stash.is_some() || conn.stream.is_some() && self.answers.conns.is_held_back(conn);
+        let has_sent_all = conn.has_sent_all() && !self.answers.conns.carriers.wants_write(index);
+        match conn.reading() {
             Reading::Tunnel => self.tunnel_client_ended(index, to, cx),
-            Reading::Linger => self.answers.close_session(index, self.conn(index).orderly_end(&cx.plan.client), cx),
+            Reading::Linger => self.answers.close_conn(index, self.conn(index).orderly_end(&cx.plan.client), cx),
             Reading::Body if !waits => self.body_ended(index, to, cx),
             Reading::Body | Reading::Await => {}
             // Of a stream it is only the body that ends.
-            _ if session.stream.is_some() => {}
+            _ if conn.stream.is_some() => {}
             // Who says nothing more opens no window either. What is on its way still leaves.
-            Reading::Frames if has_sent_all => self.answers.close_session(index, ClientEnd::ClientClosed, cx),
+            Reading::Frames if has_sent_all => self.answers.close_conn(index, ClientEnd::ClientClosed, cx),
             Reading::Frames => self.answers.end_http2(index, ClientEnd::ClientClosed, cx),
             Reading::Head | Reading::Closing => {
-                let waits = session.stash.is_some() && !session.may_ask(&cx.plan.client);
-                let session = self.conn_mut(index);
+                let waits = conn.stash.is_some() && !conn.may_ask(&cx.plan.client);
+                let conn = self.conn_mut(index);
                 if has_sent_all {
-                    self.answers.close_session(index, ClientEnd::ClientClosed, cx);
+                    self.answers.close_conn(index, ClientEnd::ClientClosed, cx);
                 } else if !waits {
-                    session.read_as(Reading::Closing);
-                    session.stash = None;
-                    session.flags.close = true;
+                    conn.read_as(Reading::Closing);
+                    conn.stash = None;
+                    conn.flags.close = true;
                 }
             }
         }
@@ -450,7 +448,7 @@ impl Clients {
     /// A client's connection broke.
     pub(crate) fn client_failed(&mut self, token: u64, cx: &mut Context) {
         if let Some(index) = self.answers.conns.of_token(token) {
-            self.answers.close_session(index, ClientEnd::ClientReset, cx);
+            self.answers.close_conn(index, ClientEnd::ClientReset, cx);
         }
     }
 }
@@ -465,13 +463,13 @@ fn is_grpc(fields: &Fields, bytes: &[u8]) -> bool {
 
 /// The upstream for a request, or what weir answers by itself. `scratch` is memory for a path.
 pub(super) fn route(
-    session: &ClientConn,
+    conn: &ClientConn,
     head: &RequestHead,
     bytes: &[u8],
     plan: &Plan,
     scratch: &mut Vec<u8>,
 ) -> Result<usize, Local> {
-    let proxied = session.flags.proxied;
+    let proxied = conn.flags.proxied;
     if head.via_loop {
         return Err(Cause::Loop.into());
     }
@@ -487,7 +485,7 @@ pub(super) fn route(
         return Err(Cause::BodyTooLarge.into());
     }
     if proxied {
-        return session.decided(plan);
+        return conn.decided(plan);
     }
     let path = head.path.of(bytes);
     let path = if path.is_empty() { b"/" } else { path };

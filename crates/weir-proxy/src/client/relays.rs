@@ -10,7 +10,7 @@ use crate::base::keys::ClientKey;
 use crate::context::Context;
 use crate::cross::relay::Relay;
 use crate::ending::{ClientEnd, UpstreamEnd};
-use crate::request::pending_request::{ExchangeId, LinkId};
+use crate::request::pending_request::{ConnId, ExchangeId};
 
 impl Relay {
     /// So much it has moved since it began, from the client and to it: how much that is since the last time, which is counted.
@@ -31,7 +31,7 @@ impl Relay {
     pub(super) fn end(&self, cx: &mut Context) {
         self.stats.closes.count(UpstreamEnd::TunnelEnded);
         cx.counters.upstream_closes.count(UpstreamEnd::TunnelEnded);
-        cx.actions.push_back(Action::CloseLink { socket: self.socket });
+        cx.actions.push_back(Action::CloseUpstream { socket: self.socket });
     }
 }
 
@@ -39,38 +39,38 @@ impl Clients {
     /// The same for the client of an exchange, when it is this worker's.
     pub(crate) fn want_relay_of(&mut self, id: ExchangeId, cx: &Context) {
         if id.worker == cx.worker && self.answers.conns.holds(id) {
-            self.answers.conns.want_relay(self.answers.conns.exchange(id.index).session, cx);
+            self.answers.conns.want_relay(self.answers.conns.exchange(id.index).conn, cx);
         }
     }
 
     /// The next tunnel whose bytes may be the driver's, if its server's connection is this worker's and its client's side is done: all
     /// that came before is with the driver, and nobody has ended. None: there is none.
     #[inline]
-    pub(crate) fn next_to_relay(&mut self, cx: &Context) -> Option<(ClientKey, LinkId)> {
+    pub(crate) fn next_to_relay(&mut self, cx: &Context) -> Option<(ClientKey, ConnId)> {
         self.answers.conns.next_to_relay(cx)
     }
 
     /// The driver moves the bytes of a tunnel from now on. What was needed to make it is given up: an idle tunnel is small.
     pub(crate) fn begin_relay(&mut self, index: ClientKey, relay: Relay, cx: &mut Context) {
         let server = relay.socket;
-        let session = self.conn_mut(index);
-        session.relay = Some(Box::new(relay));
-        session.proxied = session.proxied.take().filter(|proxied| proxied.seat.is_some());
-        if let Some(proxied) = &mut session.proxied {
+        let conn = self.conn_mut(index);
+        conn.relay = Some(Box::new(relay));
+        conn.proxied = conn.proxied.take().filter(|proxied| proxied.seat.is_some());
+        if let Some(proxied) = &mut conn.proxied {
             proxied.forget_request();
         }
-        cx.actions.push_back(Action::Relay { client: session.socket, server });
+        cx.actions.push_back(Action::Relay { client: conn.socket, server });
         self.answers.conns.arm(index, cx);
     }
 
     /// Asks how much a client's tunnel has moved.
     pub(super) fn look_at_relay(&mut self, index: ClientKey, cx: &mut Context) {
         let token = self.answers.conns.token(index);
-        let session = self.conn_mut(index);
-        if let Some(relay) = &mut session.relay {
+        let conn = self.conn_mut(index);
+        if let Some(relay) = &mut conn.relay {
             relay.looked_us = cx.now_us;
         }
-        cx.actions.push_back(Action::LookRelay { token, client: session.socket });
+        cx.actions.push_back(Action::LookRelay { token, client: conn.socket });
     }
 
     /// So much a tunnel has moved, from its client and to it, since it is the driver's. One that has moved nothing for too long
@@ -95,7 +95,7 @@ impl Clients {
     ) {
         let Some(index) = self.answers.conns.of_token(token) else { return };
         self.count_relayed(index, from_client, to_client, cx);
-        self.answers.close_session(index, if by_client { ClientEnd::ClientReset } else { ClientEnd::TunnelEnded }, cx);
+        self.answers.close_conn(index, if by_client { ClientEnd::ClientReset } else { ClientEnd::TunnelEnded }, cx);
     }
 
     /// Counts what the driver has moved since the last time. False: nothing.

@@ -17,20 +17,20 @@ impl Answers {
         }
         let Some(index) = self.conns.of_token(token) else { return };
         if !ok {
-            self.close_session(index, ClientEnd::ClientReset, cx);
+            self.close_conn(index, ClientEnd::ClientReset, cx);
             return;
         }
-        let session = self.conns.at_mut(index);
-        session.flags.sending = false;
-        let tunnel = session.reading() == Reading::Tunnel;
-        let taken = std::mem::take(&mut session.inflight);
+        let conn = self.conns.at_mut(index);
+        conn.flags.sending = false;
+        let tunnel = conn.reading() == Reading::Tunnel;
+        let taken = std::mem::take(&mut conn.inflight);
         self.records.delivered(index, taken.into(), cx);
         // Frames are made when there is room: also the last one, which says why a connection ends.
-        if !session.codec.is_sent() || matches!(session.reading(), Reading::Frames | Reading::Closing) {
+        if !conn.codec.is_sent() || matches!(conn.reading(), Reading::Frames | Reading::Closing) {
             self.conns.mark(index);
             self.conns.arm(index, cx);
-        } else if session.codec.is_empty() || session.flags.tunnel_ended {
-            self.session_is_idle(index, cx);
+        } else if conn.codec.is_empty() || conn.flags.tunnel_ended {
+            self.conn_is_idle(index, cx);
         }
         if self.conns.is_there(index) {
             self.conns.relieve(index, cx);
@@ -42,75 +42,75 @@ impl Answers {
     }
 
     /// Everything asked is answered and sent.
-    fn session_is_idle(&mut self, index: ClientKey, cx: &mut Context) {
+    fn conn_is_idle(&mut self, index: ClientKey, cx: &mut Context) {
         let now_us = cx.now_us;
         if self.conns.carriers.get(index).is_some_and(|streams| !streams.all.is_empty()) {
             return;
         }
-        let session = self.conns.at_mut(index);
-        if session.flags.tunnel_ended {
-            if !session.flags.shut {
-                session.flags.shut = true;
-                cx.actions.push_back(Action::ShutdownClient { socket: session.socket });
+        let conn = self.conns.at_mut(index);
+        if conn.flags.tunnel_ended {
+            if !conn.flags.shut {
+                conn.flags.shut = true;
+                cx.actions.push_back(Action::ShutdownClient { socket: conn.socket });
             }
             if self.conns.at(index).flags.ended {
-                self.close_session(index, ClientEnd::TunnelEnded, cx);
+                self.close_conn(index, ClientEnd::TunnelEnded, cx);
             }
             return;
         }
         // What a client sent before it ended its direction and was not parsed yet comes next.
-        let more = session.flags.ended && session.stash.is_some() && !session.flags.close;
-        if more || !session.flags.close && !session.flags.ended {
-            if session.reading() == Reading::Head && !session.has_begun_request() {
-                session.since_us = now_us;
+        let more = conn.flags.ended && conn.stash.is_some() && !conn.flags.close;
+        if more || !conn.flags.close && !conn.flags.ended {
+            if conn.reading() == Reading::Head && !conn.has_begun_request() {
+                conn.since_us = now_us;
                 // The patience with a server may be longer than the one with an idle client.
-                if session.armed_us > now_us.saturating_add(cx.plan.client.idle_timeout_us) {
+                if conn.armed_us > now_us.saturating_add(cx.plan.client.idle_timeout_us) {
                     self.conns.arm(index, cx);
                 }
             }
             return;
         }
-        if session.flags.ended || session.flags.reset || !session.flags.unread {
-            self.close_session(index, self.conns.at(index).orderly_end(&cx.plan.client), cx);
-        } else if session.reading() != Reading::Linger {
-            session.read_as(Reading::Linger);
-            session.since_us = now_us;
-            session.flags.shut = true;
-            cx.actions.push_back(Action::ShutdownClient { socket: session.socket });
+        if conn.flags.ended || conn.flags.reset || !conn.flags.unread {
+            self.close_conn(index, self.conns.at(index).orderly_end(&cx.plan.client), cx);
+        } else if conn.reading() != Reading::Linger {
+            conn.read_as(Reading::Linger);
+            conn.since_us = now_us;
+            conn.flags.shut = true;
+            cx.actions.push_back(Action::ShutdownClient { socket: conn.socket });
             self.conns.update_receive(index, cx);
             self.conns.arm(index, cx);
         }
     }
 
-    /// The send that a session wants, if any.
+    /// The send that a connection wants, if any.
     #[inline]
-    pub(super) fn flush_session(&mut self, index: ClientKey, cx: &mut Context) -> Option<Action> {
+    pub(super) fn flush_conn(&mut self, index: ClientKey, cx: &mut Context) -> Option<Action> {
         if !self.conns.is_there(index) {
             return None;
         }
         let now_us = cx.now_us;
-        let session = self.conns.at_mut(index);
-        session.flags.dirty = false;
-        if session.flags.sending {
+        let conn = self.conns.at_mut(index);
+        conn.flags.dirty = false;
+        if conn.flags.sending {
             return None;
         }
         if self.conns.carriers.get(index).is_some() {
             self.fill(index, cx);
         }
-        let session = self.conns.at_mut(index);
-        let Some(out) = session.codec.take() else {
-            if session.codec.is_empty() || session.flags.tunnel_ended {
-                self.session_is_idle(index, cx);
+        let conn = self.conns.at_mut(index);
+        let Some(out) = conn.codec.take() else {
+            if conn.codec.is_empty() || conn.flags.tunnel_ended {
+                self.conn_is_idle(index, cx);
             }
             return cx.actions.pop_front();
         };
-        session.flags.sending = true;
-        session.send_us = now_us;
-        session.inflight = out.len() as u32;
-        let socket = session.socket;
+        conn.flags.sending = true;
+        conn.send_us = now_us;
+        conn.inflight = out.len() as u32;
+        let socket = conn.socket;
         cx.counters.client_bytes_out.add(out.len() as u64);
         // Large sends get a deadline of their own; a small one is covered by the timer that is set anyway.
-        if !matches!(out, Out::Owned(_)) || session.armed_us == u64::MAX {
+        if !matches!(out, Out::Owned(_)) || conn.armed_us == u64::MAX {
             self.conns.arm(index, cx);
         }
         Some(Action::SendClient { socket, out })
@@ -120,7 +120,7 @@ impl Answers {
     #[inline]
     pub(crate) fn poll_send(&mut self, cx: &mut Context) -> Option<Action> {
         while let Some(index) = self.conns.next_marked() {
-            let action = self.flush_session(index, cx);
+            let action = self.flush_conn(index, cx);
             if action.is_some() {
                 return action;
             }
@@ -129,30 +129,30 @@ impl Answers {
     }
 
     /// Ends a client's connection now. What it asked and was not answered is cancelled.
-    pub(super) fn close_session(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
+    pub(super) fn close_conn(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
         self.close_streams(index, why, cx);
         self.records.closed(index, why, cx);
         self.drop_exchanges(index, why, cx);
         let client = self.conns.name(index, cx);
-        let mut session = self.conns.remove(index);
-        if session.flags.has_pool {
+        let mut conn = self.conns.remove(index);
+        if conn.flags.has_pool {
             cx.post(cx.worker, Mail::Gone { client: index });
         }
-        session.relay.iter().for_each(|relay| relay.end(cx));
-        session.resume_sources(client, cx);
-        if session.stream.is_some() {
-            return self.end_stream(index, &mut session, why, cx);
+        conn.relay.iter().for_each(|relay| relay.end(cx));
+        conn.resume_sources(client, cx);
+        if conn.stream.is_some() {
+            return self.end_stream(index, &mut conn, why, cx);
         }
         let why = self.conns.carriers.take(index).and_then(|streams| streams.why).unwrap_or(why);
         cx.counters.client_connections.sub(1);
-        if session.reading() == Reading::Tunnel {
+        if conn.reading() == Reading::Tunnel {
             cx.counters.tunnels.sub(1);
         }
         cx.counters.client_closes.count(why);
-        cx.actions.push_back(Action::CloseClient { socket: session.socket, reset: session.flags.reset });
+        cx.actions.push_back(Action::CloseClient { socket: conn.socket, reset: conn.flags.reset });
     }
 
-    /// Forgets all exchanges of a session; those under way upstream are told.
+    /// Forgets all exchanges of a connection; those under way upstream are told.
     pub(super) fn drop_exchanges(&mut self, index: ClientKey, why: ClientEnd, cx: &mut Context) {
         while let Some(first) = self.conns.at(index).codec.current() {
             let exchange = self.conns.exchange(first);

@@ -1,4 +1,4 @@
-//! Time-outs: one lazy timer a session and one an upstream connection.
+//! Time-outs: one lazy timer a connection and one an upstream connection.
 //!
 //! A timer in the wheel is never moved. When it fires, the deadline is computed from the state; if that lies ahead the timer
 //! is set again. So a request costs one comparison, not one timer.
@@ -15,16 +15,16 @@ impl Clients {
     /// A timer has come.
     pub(crate) fn on_timer(&mut self, token: u64, cx: &mut Context) {
         if let Some(index) = self.answers.conns.of_token(token) {
-            self.session_timer(index, cx);
+            self.conn_timer(index, cx);
         }
     }
 
-    fn session_timer(&mut self, index: ClientKey, cx: &mut Context) {
-        let session = self.conn(index);
-        if cx.now_us < session.armed_us {
+    fn conn_timer(&mut self, index: ClientKey, cx: &mut Context) {
+        let conn = self.conn(index);
+        if cx.now_us < conn.armed_us {
             return;
         }
-        let is_carrier = session.reading() == Reading::Frames;
+        let is_carrier = conn.reading() == Reading::Frames;
         if is_carrier {
             self.look_at_streams(index, cx);
             if !self.is_there(index) {
@@ -34,7 +34,7 @@ impl Clients {
         let due_us = self.answers.conns.deadline(index, cx);
         self.conn_mut(index).armed_us = u64::MAX;
         if due_us <= cx.now_us {
-            self.session_timed_out(index, cx);
+            self.conn_timed_out(index, cx);
             return;
         }
         self.answers.conns.arm(index, cx);
@@ -47,7 +47,7 @@ impl Clients {
         if streams.due_us <= cx.now_us {
             streams.due_us = u64::MAX;
             let all = streams.all.clone();
-            all.iter().for_each(|index| self.session_timer(*index, cx));
+            all.iter().for_each(|index| self.conn_timer(*index, cx));
             // Of those that were not due, or are due again.
             let due_us =
                 all.iter().filter(|index| self.is_there(**index)).map(|index| self.conn(*index).armed_us).min();
@@ -71,27 +71,27 @@ impl Clients {
         }
     }
 
-    fn session_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
+    fn conn_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
         let now_us = cx.now_us;
-        let session = self.conn(index);
-        if let Some(stream) = session.stream.as_deref()
-            && session.flags.sending
+        let conn = self.conn(index);
+        if let Some(stream) = conn.stream.as_deref()
+            && conn.flags.sending
             && self.answers.conns.carriers.get(stream.carrier).is_some_and(|streams| streams.mux.may_send(stream.id))
         {
             // Others go first: that is not its client's doing, who is judged by what the connection takes.
             self.conn_mut(index).send_us = now_us;
         }
-        let session = self.conn(index);
-        if session.flags.sending && session.send_us + cx.plan.client.send_timeout_us <= now_us {
+        let conn = self.conn(index);
+        if conn.flags.sending && conn.send_us + cx.plan.client.send_timeout_us <= now_us {
             cx.counters.timeouts.count(Timeout::Send);
             // Without a reset the kernel would go on offering what is unsent, and keep it in memory for minutes.
             self.conn_mut(index).flags.reset = true;
-            self.answers.close_session(index, ClientEnd::SendTimeout, cx);
+            self.answers.close_conn(index, ClientEnd::SendTimeout, cx);
             return;
         }
-        if let Some(first) = session.codec.current() {
+        if let Some(first) = conn.codec.current() {
             let exchange = self.answers.conns.exchange(first);
-            if exchange.deadline_us <= now_us && session.awaits_server(exchange) {
+            if exchange.deadline_us <= now_us && conn.awaits_server(exchange) {
                 self.answers.server_timed_out(first, cx);
                 if self.is_there(index) {
                     self.answers.conns.arm(index, cx);
@@ -99,30 +99,28 @@ impl Clients {
                 return;
             }
         }
-        match session.reading() {
-            Reading::Head if session.has_begun_request() => {
+        match conn.reading() {
+            Reading::Head if conn.has_begun_request() => {
                 cx.counters.timeouts.count(Timeout::Head);
-                let session = self.conn_mut(index);
-                let (since_us, stash) = (session.since_us, session.stash.take().unwrap_or_default());
+                let conn = self.conn_mut(index);
+                let (since_us, stash) = (conn.since_us, conn.stash.take().unwrap_or_default());
                 self.answers.refuse(index, Cause::HeadTimeout, &stash.bytes[stash.start..], since_us, cx);
             }
-            Reading::Body if now_us < session.since_us + cx.plan.client.body_timeout_us => self.judge_rate(index, cx),
+            Reading::Body if now_us < conn.since_us + cx.plan.client.body_timeout_us => self.judge_rate(index, cx),
             Reading::Body => {
                 cx.counters.timeouts.count(Timeout::Body);
                 self.answers.upload_failed(index, Cause::BodyTimeout, cx);
             }
-            Reading::Head if self.answers.conns.is_draining() => {
-                self.answers.close_session(index, ClientEnd::Drained, cx)
-            }
+            Reading::Head if self.answers.conns.is_draining() => self.answers.close_conn(index, ClientEnd::Drained, cx),
             Reading::Head => {
                 cx.counters.timeouts.count(Timeout::Idle);
-                self.answers.close_session(index, ClientEnd::IdleTimeout, cx);
+                self.answers.close_conn(index, ClientEnd::IdleTimeout, cx);
             }
             Reading::Tunnel if self.conn(index).relay.is_some() => self.look_at_relay(index, cx),
             Reading::Tunnel => self.answers.tunnel_timed_out(index, cx),
             Reading::Frames => self.answers.http2_timed_out(index, cx),
-            Reading::Linger => self.answers.close_session(index, self.conn(index).orderly_end(&cx.plan.client), cx),
-            Reading::Await if session.codec.is_empty() => {
+            Reading::Linger => self.answers.close_conn(index, self.conn(index).orderly_end(&cx.plan.client), cx),
+            Reading::Await if conn.codec.is_empty() => {
                 cx.counters.timeouts.count(Timeout::Errand);
                 let stash = self.conn_mut(index).stash.take().unwrap_or_default();
                 let since_us = self.conn(index).since_us;

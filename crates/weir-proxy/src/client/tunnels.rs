@@ -21,20 +21,20 @@ impl Clients {
         to: &mut Requests<'_>,
         cx: &mut Context,
     ) {
-        let session = self.conn_mut(index);
-        session.since_us = cx.now_us;
-        let Some(exchange) = session.codec.current() else { return };
+        let conn = self.conn_mut(index);
+        conn.since_us = cx.now_us;
+        let Some(exchange) = conn.codec.current() else { return };
         self.answers.records.body(exchange, piece.len() as u64, false, cx);
         send_body(&self.answers.conns, exchange, piece, false, to, cx);
     }
 
     pub(super) fn tunnel_client_ended(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
-        let session = self.conn(index);
-        let Some(exchange) = session.codec.current() else { return };
-        let over = session.flags.shut;
+        let conn = self.conn(index);
+        let Some(exchange) = conn.codec.current() else { return };
+        let over = conn.flags.shut;
         send_body(&self.answers.conns, exchange, Piece::Borrowed(&[]), true, to, cx);
         if over {
-            self.answers.close_session(index, ClientEnd::TunnelEnded, cx);
+            self.answers.close_conn(index, ClientEnd::TunnelEnded, cx);
         }
     }
 }
@@ -42,13 +42,13 @@ impl Clients {
 impl Answers {
     /// The upstream's side of a tunnel broke: its client gets what there is, then the end.
     pub(super) fn break_tunnel(&mut self, index: ClientKey, cx: &mut Context) {
-        let session = self.conns.at_mut(index);
-        if session.codec.is_sent() && !session.flags.sending {
-            self.close_session(index, ClientEnd::TunnelEnded, cx);
+        let conn = self.conns.at_mut(index);
+        if conn.codec.is_sent() && !conn.flags.sending {
+            self.close_conn(index, ClientEnd::TunnelEnded, cx);
             return;
         }
-        session.read_as(Reading::Closing);
-        session.flags.close = true;
+        conn.read_as(Reading::Closing);
+        conn.flags.close = true;
         cx.counters.tunnels.sub(1);
         self.complete(index, cx);
         self.conns.mark(index);
@@ -57,7 +57,7 @@ impl Answers {
     /// Nothing was said either way for too long.
     pub(super) fn tunnel_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
         cx.counters.timeouts.count(Timeout::Tunnel);
-        self.close_session(index, ClientEnd::TunnelTimeout, cx);
+        self.close_conn(index, ClientEnd::TunnelTimeout, cx);
     }
 
     /// The upstream of a tunnel has closed its direction.

@@ -54,15 +54,15 @@ impl Clients {
         slot.upload = Some(Box::new(upload));
         self.answers.records.has_body(exchange);
         let now_us = cx.now_us;
-        let session = self.conn_mut(index);
-        session.read_as(Reading::Body);
-        session.since_us = now_us;
+        let conn = self.conn_mut(index);
+        conn.read_as(Reading::Body);
+        conn.since_us = now_us;
         let here = bytes.len() > head.bytes;
         if head.expect_continue && !here {
             self.answers.invite_body(exchange, cx);
         }
-        let session = self.conn_mut(index);
-        if session.judge_upload(head.method, head.expect_continue && here, cx) {
+        let conn = self.conn_mut(index);
+        if conn.judge_upload(head.method, head.expect_continue && here, cx) {
             self.answers.conns.limit(index, cx);
         }
     }
@@ -171,8 +171,8 @@ impl Clients {
 
     fn upload_complete(&mut self, index: ClientKey, to: &mut Requests<'_>, cx: &mut Context) {
         let Some((exchange, upload)) = self.answers.conns.take_upload(index) else { return };
-        let session = self.conn_mut(index);
-        session.read_as(if session.flags.close { Reading::Closing } else { Reading::Head });
+        let conn = self.conn_mut(index);
+        conn.read_as(if conn.flags.close { Reading::Closing } else { Reading::Head });
         let close = self.answers.conns.exchange(exchange).want.close;
         self.answers.conns.exchange_mut(exchange).want.body_open = false;
         self.answers.records.body(exchange, upload.received, true, cx);
@@ -231,12 +231,12 @@ impl Answers {
     /// The request was answered before its body was here: what still comes is thrown away, and the connection ends.
     pub(super) fn abandon_upload(&mut self, exchange: ExchangeKey, cx: &mut Context) {
         let slot = self.conns.exchange_mut(exchange);
-        let (index, upload) = (slot.session, slot.upload.take());
+        let (index, upload) = (slot.conn, slot.upload.take());
         slot.held_back = false;
-        let session = self.conns.at_mut(index);
-        session.flags.unread = true;
+        let conn = self.conns.at_mut(index);
+        conn.flags.unread = true;
         if let Some(upload) = upload {
-            session.read_as(Reading::Closing);
+            conn.read_as(Reading::Closing);
             self.records.body(exchange, upload.received, false, cx);
         }
         self.conns.update_receive(index, cx);

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use weir_http::{Field, KeptReply, ReplyBody, ReplyParts};
 
-use crate::request::pending_request::{ClientName, LinkId};
+use crate::request::pending_request::{ClientName, ConnId};
 
 /// The head of an answer, interim or final.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ impl KeptHead {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     /// A server, by this connection, which can be told to stop.
-    Link(LinkId),
+    Server(ConnId),
     /// Weir itself: all of it is there at once.
     Here,
 }
@@ -81,9 +81,9 @@ pub(crate) enum Source {
 impl Source {
     /// The connection that it comes by, if it does.
     #[inline]
-    pub(crate) fn link(self) -> Option<LinkId> {
+    pub(crate) fn conn(self) -> Option<ConnId> {
         match self {
-            Source::Link(link) => Some(link),
+            Source::Server(conn) => Some(conn),
             Source::Here => None,
         }
     }
@@ -93,7 +93,7 @@ impl Source {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {
     /// Which connection.
-    pub link: LinkId,
+    pub conn: ConnId,
     /// Whose answers.
     pub client: ClientName,
 }
@@ -121,9 +121,9 @@ mod tests {
                 upgrade: (status == 101).then_some(b"websocket"),
             };
             let id = ExchangeId { worker: 0, index: ExchangeKey::new(0), generation: 0 };
-            let link = LinkId { worker: 0, index: ConnKey::new(0), generation: 0 };
+            let conn = ConnId { worker: 0, index: ConnKey::new(0), generation: 0 };
             let head = head.keep(&mut post.bytes, &mut post.fields);
-            post.mail.push(Mail::Head { id, link, head });
+            post.mail.push(Mail::Head { id, conn, head });
         }
         post
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cause::Cause;
 use crate::observe::accounting::Account;
 use crate::request::destination::Destination;
-use crate::request::pending_request::LinkId;
+use crate::request::pending_request::ConnId;
 
 /// What is told of a request whose client's connections are its own.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Private {
 #[derive(Debug)]
 pub(crate) enum Asked {
     /// It is here: on this connection, or in a line.
-    Here(Option<LinkId>),
+    Here(Option<ConnId>),
     /// It is in the post for this worker.
     Elsewhere {
         /// Which worker.

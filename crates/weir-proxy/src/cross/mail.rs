@@ -13,7 +13,7 @@ use crate::cross::answer::KeptHead;
 use crate::cross::doubt::Doubt;
 use crate::cross::standing::Suspension;
 use crate::observe::access::Placed;
-use crate::request::pending_request::{ClientName, ExchangeId, LinkId, PendingRequest};
+use crate::request::pending_request::{ClientName, ConnId, ExchangeId, PendingRequest};
 
 /// What has become of a request that comes back to its client's side.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ pub enum Mail {
         /// Who asked.
         client: ClientName,
         /// Its connection.
-        link: LinkId,
+        conn: ConnId,
         /// The piece; may be empty with `end`.
         data: Bytes,
         /// Nothing follows.
@@ -100,13 +100,13 @@ pub enum Mail {
         /// Who asked.
         client: ClientName,
         /// The connection that carries it, as far as its client's side knows.
-        link: Option<LinkId>,
+        conn: Option<ConnId>,
     },
     /// Towards the upstream: stop or go on reading answers for a client. It may cross the end of the answer that it is
     /// about; then it is for nobody, unless the next answer is for the same client.
     Flow {
         /// The connection.
-        link: LinkId,
+        conn: ConnId,
         /// Whose answers, as in [`PendingRequest::client`].
         client: ClientName,
         /// Stop.
@@ -131,14 +131,14 @@ pub enum Mail {
         /// Which request.
         id: ExchangeId,
         /// Its connection.
-        link: LinkId,
+        conn: ConnId,
     },
     /// Towards the client: the streaming request or tunnel has this connection now.
     Assigned {
         /// Which request.
         id: ExchangeId,
         /// Its connection.
-        link: LinkId,
+        conn: ConnId,
     },
     /// Towards the client, when there is an access log: the request was put on a connection.
     Placed {
@@ -152,7 +152,7 @@ pub enum Mail {
         /// Which request.
         id: ExchangeId,
         /// Where it comes from.
-        link: LinkId,
+        conn: ConnId,
         /// What it is.
         head: KeptHead,
     },

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::cross::answer::{AnswerHead, Stop};
 use crate::cross::asked::{Asked, Private};
 use crate::cross::mail::Mail;
-use crate::request::pending_request::{ClientName, ExchangeId, LinkId, PendingRequest};
+use crate::request::pending_request::{ClientName, ConnId, ExchangeId, PendingRequest};
 use crate::retry::poison::Verdict;
 use crate::upstream::Upstreams;
 
@@ -62,16 +62,16 @@ impl<'a> Requests<'a> {
         &mut self,
         id: ExchangeId,
         client: ClientName,
-        link: LinkId,
+        conn: ConnId,
         piece: Piece<'_>,
         end: bool,
         cx: &mut Context,
     ) {
-        if link.worker == cx.worker {
-            self.upstreams.link_body(id, client, link, piece, end, cx);
+        if conn.worker == cx.worker {
+            self.upstreams.conn_body(id, client, conn, piece, end, cx);
         } else {
             let data = piece.into_bytes();
-            cx.post(link.worker, Mail::Body { id, client, link, data, end });
+            cx.post(conn.worker, Mail::Body { id, client, conn, data, end });
         }
     }
 }
@@ -90,13 +90,13 @@ impl<'a> Replies<'a> {
 
     /// The head of an answer.
     #[inline]
-    pub(crate) fn head(&mut self, id: ExchangeId, from: LinkId, head: &AnswerHead<'_>, cx: &mut Context) {
+    pub(crate) fn head(&mut self, id: ExchangeId, from: ConnId, head: &AnswerHead<'_>, cx: &mut Context) {
         if id.worker == cx.worker {
             return self.clients.answers().on_answer_head(id, from, head, cx);
         }
         let post = &mut cx.posts[usize::from(id.worker)];
         let head = head.keep(&mut post.bytes, &mut post.fields);
-        cx.post(id.worker, Mail::Head { id, link: from, head });
+        cx.post(id.worker, Mail::Head { id, conn: from, head });
     }
 
     /// A piece of an answer's body or of a tunnel. Whether its source has to stop: where the client is another worker's, that says so.

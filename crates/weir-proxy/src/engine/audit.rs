@@ -21,7 +21,7 @@ impl Engine {
             return Err(format!("connections have outlived client {client}"));
         }
         let twice = |(client, _): &(_, _)| {
-            clients.conns().tunnel_link(*client, cx).is_some_and(|link| upstreams.pool().is_tunnel(link))
+            clients.conns().tunnel_conn(*client, cx).is_some_and(|conn| upstreams.pool().is_tunnel(conn))
         };
         match clients.conns().relays().find(twice) {
             Some((client, _)) => Err(format!("the tunnel of client {client} is the driver's and the engine's")),

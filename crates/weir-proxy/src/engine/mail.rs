@@ -47,8 +47,8 @@ impl Engine {
 
     /// A piece of an answer that comes from another worker.
     fn deliver_piece(&mut self, id: ExchangeId, piece: Piece<'_>) {
-        if let Some(Stop { link, client }) = self.clients.answers().on_answer_piece(id, piece, &mut self.cx) {
-            self.cx.post(link.worker, Mail::Flow { link, client, pause: true });
+        if let Some(Stop { conn, client }) = self.clients.answers().on_answer_piece(id, piece, &mut self.cx) {
+            self.cx.post(conn.worker, Mail::Flow { conn, client, pause: true });
         }
     }
 
@@ -73,11 +73,11 @@ impl Engine {
                     cx.post(worker, Mail::Ask { ask, bytes });
                 }
             }
-            Mail::Body { id, client, link, data, end } => {
-                upstreams.link_body(id, client, link, Piece::Kept(data), end, cx);
+            Mail::Body { id, client, conn, data, end } => {
+                upstreams.conn_body(id, client, conn, Piece::Kept(data), end, cx);
             }
-            Mail::Cancel { id, hard, client, link } => upstreams.cancel_here(id, client, hard, link, cx),
-            Mail::Flow { link, client, pause } => upstreams.flow_here(link, client, pause, cx),
+            Mail::Cancel { id, hard, client, conn } => upstreams.cancel_here(id, client, hard, conn, cx),
+            Mail::Flow { conn, client, pause } => upstreams.flow_here(conn, client, pause, cx),
             Mail::Gone { client } => upstreams.end_own(client, cx),
             Mail::Doubt { server, doubt } => _ = upstreams.pool_mut().distrust(server, doubt, cx),
             Mail::Unheard { server, since_us } => upstreams.forget_resting(server, since_us, cx),
@@ -87,13 +87,13 @@ impl Engine {
                 upstreams.isolation_mut().on_suspect(&key, deaths, refused_until_us, cx)
             }
             Mail::Acquitted { key } => upstreams.isolation_mut().on_acquitted(&key),
-            Mail::Assigned { id, link } => clients.answers().on_assigned(id, link, cx),
-            Mail::Joined { id, link } => clients.answers().on_joined(id, link, cx),
+            Mail::Assigned { id, conn } => clients.answers().on_assigned(id, conn, cx),
+            Mail::Joined { id, conn } => clients.answers().on_joined(id, conn, cx),
             Mail::Placed { id, placed } => clients.answers().on_placed(id, placed),
             Mail::BodyFlow { id, pause } => clients.answers().on_body_flow(id, pause, cx),
             // When the asker is gone, its cancellation is on the way.
-            Mail::Head { id, link, head } => {
-                clients.answers().on_answer_head(id, link, &head.head(bytes, fields), cx);
+            Mail::Head { id, conn, head } => {
+                clients.answers().on_answer_head(id, conn, &head.head(bytes, fields), cx);
             }
             Mail::Small { id, bytes: range } => self.deliver_piece(id, Piece::Borrowed(&bytes[range])),
             Mail::Large { id, data } => self.deliver_piece(id, Piece::Kept(data)),

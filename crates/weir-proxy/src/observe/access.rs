@@ -103,7 +103,7 @@ pub(crate) struct Access {
     around: Surroundings,
     /// By slot of the exchange.
     records: Vec<Option<Box<Record>>>,
-    /// By slot of the session.
+    /// By slot of the connection.
     clients: Vec<Client>,
     // Records move from table to queue to here as pointers; their memory stays where it is.
     #[allow(clippy::vec_box)]
@@ -143,8 +143,8 @@ impl Access {
     }
 
     /// A client was accepted.
-    pub(crate) fn accepted(&mut self, session: ClientKey, peer: SocketAddr) {
-        let at = session.index();
+    pub(crate) fn accepted(&mut self, conn: ClientKey, peer: SocketAddr) {
+        let at = conn.index();
         if at >= self.clients.len() {
             self.clients.resize_with(at + 1, Client::default);
         }
@@ -168,8 +168,8 @@ impl Access {
     }
 
     /// A client that was accepted speaks TLS.
-    pub(crate) fn sealed(&mut self, session: ClientKey, secured: Secured) {
-        self.clients[session.index()].secured = Some(Box::new(secured));
+    pub(crate) fn sealed(&mut self, conn: ClientKey, secured: Secured) {
+        self.clients[conn.index()].secured = Some(Box::new(secured));
     }
 
     /// Begins the record of an exchange.
@@ -189,65 +189,65 @@ impl Access {
     }
 
     /// The answer is complete; of what the client gets, `stream_bytes` in all are taken or with the driver or wait.
-    pub(crate) fn complete(&mut self, session: ClientKey, slot: ExchangeKey, stream_bytes: u64, now_us: u64) {
+    pub(crate) fn complete(&mut self, conn: ClientKey, slot: ExchangeKey, stream_bytes: u64, now_us: u64) {
         let Some(mut record) = self.records.get_mut(slot.index()).and_then(Option::take) else { return };
-        let client = &mut self.clients[session.index()];
+        let client = &mut self.clients[conn.index()];
         record.bytes_sent = stream_bytes - client.answered;
         record.end_at = stream_bytes;
         client.answered = stream_bytes;
         client.waiting.push_back(record);
-        self.write_delivered(session, now_us);
+        self.write_delivered(conn, now_us);
     }
 
     /// The kernel took so many bytes more.
-    pub(crate) fn delivered(&mut self, session: ClientKey, bytes: u64, now_us: u64) {
-        self.clients[session.index()].delivered += bytes;
-        self.write_delivered(session, now_us);
+    pub(crate) fn delivered(&mut self, conn: ClientKey, bytes: u64, now_us: u64) {
+        self.clients[conn.index()].delivered += bytes;
+        self.write_delivered(conn, now_us);
     }
 
     /// Bytes that the kernel took so far.
-    pub(crate) fn delivered_bytes(&self, session: ClientKey) -> u64 {
-        self.clients[session.index()].delivered
+    pub(crate) fn delivered_bytes(&self, conn: ClientKey) -> u64 {
+        self.clients[conn.index()].delivered
     }
 
-    fn write_delivered(&mut self, session: ClientKey, now_us: u64) {
+    fn write_delivered(&mut self, conn: ClientKey, now_us: u64) {
         loop {
-            let client = &mut self.clients[session.index()];
+            let client = &mut self.clients[conn.index()];
             let delivered = client.delivered;
             let Some(mut record) = client.waiting.pop_front_if(|record| record.end_at <= delivered) else { return };
             record.blame(record.last_because, Stage::Done);
-            self.write(session, record, now_us);
+            self.write(conn, record, now_us);
         }
     }
 
     /// The connection ends: answers that are not with the client will not get there.
-    pub(crate) fn close(&mut self, session: ClientKey, why: Blame, now_us: u64) {
-        while let Some(mut record) = self.clients[session.index()].waiting.pop_front() {
-            let missing = record.end_at.saturating_sub(self.clients[session.index()].delivered);
+    pub(crate) fn close(&mut self, conn: ClientKey, why: Blame, now_us: u64) {
+        while let Some(mut record) = self.clients[conn.index()].waiting.pop_front() {
+            let missing = record.end_at.saturating_sub(self.clients[conn.index()].delivered);
             record.bytes_sent = record.bytes_sent.saturating_sub(missing);
             record.blame(why, Stage::Deliver);
-            self.write(session, record, now_us);
+            self.write(conn, record, now_us);
         }
     }
 
     /// The exchange ends without a complete answer, or in order when it was a tunnel.
-    pub(crate) fn abandon(&mut self, session: ClientKey, slot: ExchangeKey, why: Blame, stage: Stage, now_us: u64) {
+    pub(crate) fn abandon(&mut self, conn: ClientKey, slot: ExchangeKey, why: Blame, stage: Stage, now_us: u64) {
         let Some(mut record) = self.records.get_mut(slot.index()).and_then(Option::take) else { return };
         record.blame(why, stage);
         if record.status == 0 {
             record.status = if record.party == Party::Client { 499 } else { 444 };
         }
-        let client = &mut self.clients[session.index()];
+        let client = &mut self.clients[conn.index()];
         record.bytes_sent = client.delivered.saturating_sub(client.answered);
         client.answered = client.answered.max(client.delivered);
-        self.write(session, record, now_us);
+        self.write(conn, record, now_us);
     }
 
-    fn write(&mut self, session: ClientKey, record: Box<Record>, now_us: u64) {
+    fn write(&mut self, conn: ClientKey, record: Box<Record>, now_us: u64) {
         let around = &mut self.around;
         around.now_us = now_us;
         around.stamp.set((around.unix_us(now_us) / 1_000_000) as i64, around.zone_s);
-        render::line(&mut self.lines, &self.template, &record, &self.clients[session.index()], around);
+        render::line(&mut self.lines, &self.template, &record, &self.clients[conn.index()], around);
         self.count += 1;
         if self.spare.len() < SPARE_RECORDS_MAX && record.text_capacity() <= SPARE_TEXT_BYTES_MAX {
             self.spare.push(record);

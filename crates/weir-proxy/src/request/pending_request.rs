@@ -17,7 +17,7 @@ pub struct ExchangeId {
 
 /// Names one upstream connection by the worker that owns it, its slot and generation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct LinkId {
+pub struct ConnId {
     /// Worker that owns the connection.
     pub worker: u16,
     /// Slot in that worker's table of connections.

@@ -1,6 +1,6 @@
 //! Requests that go again after a loss: counted, bounded, and given another server when there is one (stage schedule).
 //!
-//! Called by [`super::loss`] for what a connection owed, by [`super::connect`] for what waits for a server that can't be
+//! Called by [`super::close`] for what a connection owed, by [`super::connect`] for what waits for a server that can't be
 //! reached, and by mail for what another worker has no connection for. Bounds: `forward-retries`, `retry-budget`.
 //! docs/semantics.md §4.
 

@@ -59,7 +59,7 @@ impl Agenda {
 
     /// A connection has to end.
     pub(super) fn end(&mut self, index: ConnKey, ending: Ending, pool: &Pool) {
-        self.ends.push_back((index, pool.links.generation(index), ending));
+        self.ends.push_back((index, pool.conns.generation(index), ending));
         self.is_due = true;
     }
 
@@ -74,7 +74,7 @@ impl Agenda {
     /// The next connection that has to end and is still there.
     pub(super) fn next_end(&mut self, pool: &Pool) -> Option<(ConnKey, Ending)> {
         while let Some((index, generation, ending)) = self.ends.pop_front() {
-            if pool.links.holds(index, generation) {
+            if pool.conns.holds(index, generation) {
                 return Some((index, ending));
             }
         }
@@ -110,16 +110,16 @@ mod tests {
     #[test]
     fn a_connection_ends_once() {
         let mut pool = Pool::new(Arc::new(Hints::new(1, 1)), 0);
-        let mut add = || pool.links.insert(UpstreamConn::new(ServerIndex::new(0), 0, 0)).0;
+        let mut add = || pool.conns.insert(UpstreamConn::new(ServerIndex::new(0), 0, 0)).0;
         let (first, second) = (add(), add());
         let mut agenda = Agenda::default();
         for index in [first, second, first] {
             agenda.end(index, IDLE, &pool);
         }
         assert_eq!(agenda.next_end(&pool), Some((first, IDLE)));
-        pool.links.renew(first);
+        pool.conns.renew(first);
         assert_eq!(agenda.next_end(&pool), Some((second, IDLE)));
-        pool.links.remove(second);
+        pool.conns.remove(second);
         assert_eq!((agenda.next_end(&pool), agenda.has_ends()), (None, false));
     }
 }

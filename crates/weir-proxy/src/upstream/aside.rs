@@ -12,8 +12,8 @@ use super::timers::Then;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::base::token::{ShortGeneration, Token};
 use crate::context::Context;
-use crate::request::pending_request::{ClientName, LinkId, PendingRequest};
-use crate::upstream::connection::LinkState;
+use crate::request::pending_request::{ClientName, ConnId, PendingRequest};
+use crate::upstream::connection::ConnState;
 use crate::upstream::entry::Silence;
 
 /// How long an answer may stand still while others need its connection. A client that reads at all clears the
@@ -31,28 +31,28 @@ pub(super) fn keeps_up(slow: &PendingRequest, other: &PendingRequest) -> bool {
 
 /// The time of [`Pool::watch_stall`] is up.
 pub(super) fn check_stall(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Then {
-    let link = pool.links.at_mut(index);
-    link.reading.due_us = u64::MAX;
-    if !link.reading.paused {
+    let conn = pool.conns.at_mut(index);
+    conn.reading.due_us = u64::MAX;
+    if !conn.reading.paused {
         return check_queue(index, pool, groups, cx);
     }
-    let due_us = link.reading.paused_us + STALL_US;
-    let Some(front) = link.entries.front().map(|entry| entry.ask) else { return Then::Nothing };
+    let due_us = conn.reading.paused_us + STALL_US;
+    let Some(front) = conn.entries.front().map(|entry| entry.ask) else { return Then::Nothing };
     if due_us > cx.now_us {
         pool.arm_stall(index, due_us, cx);
         return Then::Nothing;
     }
-    let behind = link.entries.iter().skip(1).any(|entry| !entry.cancelled && keeps_up(&front, &entry.ask));
-    let machine = &mut pool.servers[link.server];
+    let behind = conn.entries.iter().skip(1).any(|entry| !entry.cancelled && keeps_up(&front, &entry.ask));
+    let machine = &mut pool.servers[conn.server];
     let awaited = machine.waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
     if !behind && !awaited {
         pool.arm_stall(index, cx.now_us + STALL_US, cx);
         return Then::Nothing;
     }
-    cx.counters.set_aside.add(u64::from(!link.reading.stalled));
-    (link.reading.yields, link.reading.stalled) = (true, true);
-    machine.refresh(link, cx.now_us);
-    let server = link.server;
+    cx.counters.set_aside.add(u64::from(!conn.reading.stalled));
+    (conn.reading.yields, conn.reading.stalled) = (true, true);
+    machine.refresh(conn, cx.now_us);
+    let server = conn.server;
     // Another one may be made in its place.
     let then = if behind { move_on(index, pool, cx) } else { Then::Dispatch(server) };
     pool.arm_stall(index, cx.now_us + STALL_US, cx);
@@ -61,10 +61,10 @@ pub(super) fn check_stall(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: 
 
 /// Requests that the slow answer keeps up are sent again elsewhere.
 fn move_on(index: ConnKey, pool: &mut Pool, cx: &Context) -> Then {
-    let link = pool.links.at_mut(index);
-    let server = link.server;
-    let Some(front) = link.entries.front().map(|entry| entry.ask) else { return Then::Nothing };
-    let moved = link.take_behind(|ask| keeps_up(&front, ask));
+    let conn = pool.conns.at_mut(index);
+    let server = conn.server;
+    let Some(front) = conn.entries.front().map(|entry| entry.ask) else { return Then::Nothing };
+    let moved = conn.take_behind(|ask| keeps_up(&front, ask));
     let count = moved.len() as u64;
     cx.counters.resends.add(count);
     pool.servers[server].stats.resends.add(count);
@@ -73,24 +73,24 @@ fn move_on(index: ConnKey, pool: &mut Pool, cx: &Context) -> Then {
 
 /// Stops or resumes the reading of a connection. Which server may have something for it then.
 pub(super) fn flow(
-    to: LinkId,
+    to: ConnId,
     client: ClientName,
     pause: bool,
     pool: &mut Pool,
     cx: &mut Context,
 ) -> Option<ServerIndex> {
-    if !pool.links.holds(to.index, to.generation) {
+    if !pool.conns.holds(to.index, to.generation) {
         return None;
     }
-    let link = pool.links.at_mut(to.index);
-    let tunnel = link.state() == LinkState::Tunnel;
-    let is_next = tunnel || link.entries.front().is_some_and(|entry| entry.ask.client == client);
-    if pause && !is_next || !pause && link.reading.paused_by != client {
+    let conn = pool.conns.at_mut(to.index);
+    let tunnel = conn.state() == ConnState::Tunnel;
+    let is_next = tunnel || conn.entries.front().is_some_and(|entry| entry.ask.client == client);
+    if pause && !is_next || !pause && conn.reading.paused_by != client {
         return None;
     }
-    link.reading.set(pause, client);
-    link.wait.silence = Silence::Unread;
-    let server = link.server;
+    conn.reading.set(pause, client);
+    conn.wait.silence = Silence::Unread;
+    let server = conn.server;
     if !tunnel {
         pool.pair(to.index).refresh(cx);
     }
@@ -109,9 +109,9 @@ pub(super) fn flow(
 impl Pool {
     /// The reading of a connection was stopped: looks again later whether it still is.
     pub(super) fn watch_stall(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        link.reading.begin_pause(cx.now_us);
-        if link.owner.is_none() && link.reading.due_us == u64::MAX && link.is_ready() {
+        let conn = self.conns.at_mut(index);
+        conn.reading.begin_pause(cx.now_us);
+        if conn.owner.is_none() && conn.reading.due_us == u64::MAX && conn.is_ready() {
             self.arm_stall(index, cx.now_us + STALL_US, cx);
         }
     }
@@ -119,16 +119,16 @@ impl Pool {
     /// Connections whose clients do not read, while requests of others wait, may have others made in their place.
     pub(super) fn yield_paused(&mut self, server: ServerIndex, cx: &Context) {
         for index in self.servers[server].paused() {
-            let link = self.links.at_mut(index);
-            let Some(front) = link.entries.front().map(|entry| entry.ask) else { continue };
+            let conn = self.conns.at_mut(index);
+            let Some(front) = conn.entries.front().map(|entry| entry.ask) else { continue };
             let machine = &mut self.servers[server];
-            link.reading.yields = machine.waiting.iter().take(YIELD_MAX).any(|waiting| keeps_up(&front, &waiting.ask));
-            machine.refresh(link, cx.now_us);
+            conn.reading.yields = machine.waiting.iter().take(YIELD_MAX).any(|waiting| keeps_up(&front, &waiting.ask));
+            machine.refresh(conn, cx.now_us);
         }
     }
 
     pub(super) fn arm_stall(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
-        self.links.at_mut(index).reading.due_us = due_us;
-        self.arm_link(index, due_us, cx);
+        self.conns.at_mut(index).reading.due_us = due_us;
+        self.arm_conn(index, due_us, cx);
     }
 }

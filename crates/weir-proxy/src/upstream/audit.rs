@@ -2,7 +2,7 @@
 //! ([`Engine::audit`](crate::engine::Engine::audit)).
 
 use super::Upstreams;
-use super::connection::{LinkState, UpstreamConn};
+use super::connection::{ConnState, UpstreamConn};
 use super::entry::Entry;
 use super::isolation::Isolation;
 use super::pool::Pool;
@@ -26,9 +26,9 @@ impl Upstreams {
             return Err("something that was to be done was not".to_owned());
         }
         self.pool.audit_servers()?;
-        for index in self.pool.links.keys() {
-            let link = self.pool.links.at(index);
-            audit_link(link, &self.pool.servers[link.server], cx)
+        for index in self.pool.conns.keys() {
+            let conn = self.pool.conns.at(index);
+            audit_conn(conn, &self.pool.servers[conn.server], cx)
                 .map_err(|text| format!("upstream connection {index}: {text}"))?;
         }
         audit_private(&self.private, &self.pool)?;
@@ -40,9 +40,9 @@ impl Upstreams {
 /// All requests that are here and whose answers somebody wants, as often as they are.
 fn carried(pool: &Pool, private: &PrivatePools, isolation: &Isolation) -> Vec<ExchangeId> {
     let mut all = Vec::new();
-    for link in pool.links.keys().map(|index| pool.links.at(index)) {
-        all.extend(link.entries.iter().filter(|entry| !entry.cancelled).map(|entry| entry.ask.id));
-        all.extend(link.tunnel.peer);
+    for conn in pool.conns.keys().map(|index| pool.conns.at(index)) {
+        all.extend(conn.entries.iter().filter(|entry| !entry.cancelled).map(|entry| entry.ask.id));
+        all.extend(conn.tunnel.peer);
     }
     let waiting = pool.servers.iter().flat_map(|server| server.waiting.iter());
     all.extend(waiting.chain(isolation.waiting()).map(|waiting| waiting.ask.id));
@@ -52,9 +52,9 @@ fn carried(pool: &Pool, private: &PrivatePools, isolation: &Isolation) -> Vec<Ex
 
 /// Connections of clients are known to their clients, and only to those.
 fn audit_private(private: &PrivatePools, pool: &Pool) -> Result<(), String> {
-    for index in pool.links.keys() {
-        let (link, name) = (pool.links.at(index), (index, pool.links.generation(index)));
-        let Some(owner) = link.owner.filter(|_| link.state() != LinkState::Tunnel) else { continue };
+    for index in pool.conns.keys() {
+        let (conn, name) = (pool.conns.at(index), (index, pool.conns.generation(index)));
+        let Some(owner) = conn.owner.filter(|_| conn.state() != ConnState::Tunnel) else { continue };
         if !private.knows(owner.client, name) {
             return Err(format!("upstream connection {index} is unknown to its client"));
         }
@@ -80,8 +80,8 @@ impl Pool {
     /// # Errors
     /// The first bound that is passed, in words.
     pub(crate) fn audit_bytes(&self) -> Result<(), String> {
-        for link in self.links.keys().map(|index| self.links.at(index)) {
-            at_most("bytes of a body for a server", link.out.body.len(), HIGH_BYTES + 4 * RECEIVE_BYTES_MAX)?;
+        for conn in self.conns.keys().map(|index| self.conns.at(index)) {
+            at_most("bytes of a body for a server", conn.out.body.len(), HIGH_BYTES + 4 * RECEIVE_BYTES_MAX)?;
         }
         Ok(())
     }
@@ -89,53 +89,53 @@ impl Pool {
     fn audit_servers(&self) -> Result<(), String> {
         for index in self.servers.keys().iter() {
             let server = &self.servers[index];
-            let mine = || self.links.keys().map(|link| self.links.at(link)).filter(|link| link.server == index);
-            let ready = mine().filter(|link| link.is_ready()).count();
-            let asked: usize = mine().map(|link| link.entries.len()).sum();
+            let mine = || self.conns.keys().map(|conn| self.conns.at(conn)).filter(|conn| conn.server == index);
+            let ready = mine().filter(|conn| conn.is_ready()).count();
+            let asked: usize = mine().map(|conn| conn.entries.len()).sum();
             equal("connections that are up", ready, server.ready as usize)?;
             equal("requests on connections", asked, server.inflight as usize)?;
-            let pooled = || mine().filter(|link| link.owner.is_none() && link.state() != LinkState::Tunnel);
-            equal("connections of the pool", pooled().count(), server.links.len())?;
-            let made = pooled().filter(|link| link.is_ready() || link.is_coming()).count() as u32;
+            let pooled = || mine().filter(|conn| conn.owner.is_none() && conn.state() != ConnState::Tunnel);
+            equal("connections of the pool", pooled().count(), server.conns.len())?;
+            let made = pooled().filter(|conn| conn.is_ready() || conn.is_coming()).count() as u32;
             at_most("connections", made as usize, (server.limits.all + STALLED_MAX) as usize)?;
             at_most("requests at a server", asked + server.waiting.len(), server.capacity as usize)?;
-            let placed = |link: &&UpstreamConn| server.positions.is_near(link.position).is_some() && !link.is_ready();
+            let placed = |conn: &&UpstreamConn| server.positions.is_near(conn.position).is_some() && !conn.is_ready();
             equal("places of connections that are not up", pooled().filter(placed).count(), 0)?;
-            let gone = server.links.iter().find(|link| !self.links.is_occupied(**link));
-            gone.map_or(Ok(()), |link| Err(format!("server {index} has lost its connection {link}")))?;
+            let gone = server.conns.iter().find(|conn| !self.conns.is_occupied(**conn));
+            gone.map_or(Ok(()), |conn| Err(format!("server {index} has lost its connection {conn}")))?;
         }
         Ok(())
     }
 }
 
-fn audit_link(link: &UpstreamConn, server: &Server, cx: &Context) -> Result<(), String> {
+fn audit_conn(conn: &UpstreamConn, server: &Server, cx: &Context) -> Result<(), String> {
     let plan = &cx.plan.upstreams[usize::from(server.upstream)];
-    at_most("unanswered requests", link.entries.len(), plan.queue_size as usize)?;
-    if link.state() == LinkState::Tunnel {
+    at_most("unanswered requests", conn.entries.len(), plan.queue_size as usize)?;
+    if conn.state() == ConnState::Tunnel {
         return Ok(());
     }
     let unfollowed = |entry: &Entry| entry.ask.traits.is_unfollowed();
-    if let Some(at) = link.entries.iter().position(unfollowed)
-        && (at + 1 < link.entries.len() && !link.wait.nudged || !link.gate.hold)
+    if let Some(at) = conn.entries.iter().position(unfollowed)
+        && (at + 1 < conn.entries.len() && !conn.wait.nudged || !conn.gate.hold)
     {
-        return Err(format!("request {at} of {} must not be followed", link.entries.len()));
+        return Err(format!("request {at} of {} must not be followed", conn.entries.len()));
     }
     let alone = |entry: &Entry| entry.ask.traits.goes_alone();
-    if let Some(at) = link.entries.iter().position(alone)
-        && link.entries.len() > 1
+    if let Some(at) = conn.entries.iter().position(alone)
+        && conn.entries.len() > 1
     {
-        return Err(format!("request {at} of {} must go alone", link.entries.len()));
+        return Err(format!("request {at} of {} must go alone", conn.entries.len()));
     }
     let mut end = 0;
-    for entry in &link.entries {
+    for entry in &conn.entries {
         if entry.start < end {
             return Err("two requests share bytes of the log".to_owned());
         }
         end = entry.start + u64::from(entry.len);
     }
-    at_most("bytes of the last request", end as usize, link.log.end() as usize)?;
-    if link.entries.is_empty() && link.is_ready() && !link.log.is_empty() {
-        return Err(format!("{} bytes kept of requests that are answered", link.log.len()));
+    at_most("bytes of the last request", end as usize, conn.log.end() as usize)?;
+    if conn.entries.is_empty() && conn.is_ready() && !conn.log.is_empty() {
+        return Err(format!("{} bytes kept of requests that are answered", conn.log.len()));
     }
     Ok(())
 }

@@ -15,8 +15,8 @@ use super::private_pool::PrivatePools;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
 use crate::ending::UpstreamEnd;
-use crate::request::pending_request::{ClientName, ExchangeId, LinkId, PendingRequest};
-use crate::upstream::connection::{LinkState, UpstreamConn};
+use crate::request::pending_request::{ClientName, ConnId, ExchangeId, PendingRequest};
+use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::entry::Entry;
 use crate::upstream::queue::{ByRequest, Queue};
 
@@ -56,14 +56,14 @@ impl Cancelled {
     #[cold]
     fn doom_hanging(&mut self, pool: &Pool, cx: &Context) {
         let hangs = |index: &ConnKey| {
-            let link = pool.links.at(*index);
-            let upstream = usize::from(pool.servers[link.server].upstream);
+            let conn = pool.conns.at(*index);
+            let upstream = usize::from(pool.servers[conn.server].upstream);
             let patience_us = cx.plan.upstreams[upstream].forward_timeout_us;
-            link.entries.front().is_some_and(|front| {
-                front.cancelled && cx.now_us >= front.sent_us.max(link.history.answered_us).saturating_add(patience_us)
+            conn.entries.front().is_some_and(|front| {
+                front.cancelled && cx.now_us >= front.sent_us.max(conn.history.answered_us).saturating_add(patience_us)
             })
         };
-        for index in pool.links.keys().filter(hangs) {
+        for index in pool.conns.keys().filter(hangs) {
             self.doom(index, pool);
         }
     }
@@ -94,14 +94,14 @@ impl Cancelled {
 
     /// A connection has to end, but not now.
     pub(super) fn doom(&mut self, index: ConnKey, pool: &Pool) {
-        self.doomed.push((index, pool.links.generation(index)));
+        self.doomed.push((index, pool.conns.generation(index)));
     }
 
     /// The next connection that has to end and is still there. First all that was cancelled must have been found.
     #[inline]
     pub(super) fn next_doomed(&mut self, pool: &Pool) -> Option<ConnKey> {
         while let Some((index, generation)) = self.doomed.pop() {
-            if pool.links.holds(index, generation) {
+            if pool.conns.holds(index, generation) {
                 return Some(index);
             }
         }
@@ -123,11 +123,11 @@ impl Cancelled {
         // Its connection may have ended meanwhile.
         all.retain(|id, _| !cancel_waiting(*id, pool, isolation, cx));
         let mut hard = Vec::new();
-        for index in pool.links.keys().collect::<Vec<_>>() {
-            let link = pool.links.at_mut(index);
-            let of_tunnel = link.tunnel.peer.into_iter().filter_map(|id| Some((id, *all.get(&id)?)));
+        for index in pool.conns.keys().collect::<Vec<_>>() {
+            let conn = pool.conns.at_mut(index);
+            let of_tunnel = conn.tunnel.peer.into_iter().filter_map(|id| Some((id, *all.get(&id)?)));
             hard.extend(of_tunnel.map(|(id, hard)| (index, id, hard)));
-            for entry in link.entries.iter_mut().filter(|entry| !entry.cancelled) {
+            for entry in conn.entries.iter_mut().filter(|entry| !entry.cancelled) {
                 match all.get(&entry.ask.id) {
                     Some(true) => hard.push((index, entry.ask.id, true)),
                     Some(false) => entry.cancelled = true,
@@ -142,16 +142,16 @@ impl Cancelled {
 
     /// The same for a request on this connection.
     fn cancel_on(&mut self, index: ConnKey, id: ExchangeId, hard: bool, pool: &mut Pool, cx: &mut Context) {
-        let link = pool.links.at_mut(index);
-        if link.state() == LinkState::Tunnel {
+        let conn = pool.conns.at_mut(index);
+        if conn.state() == ConnState::Tunnel {
             self.leave_tunnel(index, pool, cx);
             return;
         }
-        if let Some(entry) = link.entries.iter_mut().find(|entry| entry.ask.id == id && !entry.cancelled) {
+        if let Some(entry) = conn.entries.iter_mut().find(|entry| entry.ask.id == id && !entry.cancelled) {
             entry.cancelled = true;
         }
         // What stands in front is answered first: its clients have nothing to do with this one.
-        let in_front = link.entries.iter().take_while(|entry| entry.ask.id != id);
+        let in_front = conn.entries.iter().take_while(|entry| entry.ask.id != id);
         let wanted = in_front.filter(|entry| !entry.cancelled).count();
         if hard && wanted == 0 {
             self.doom(index, pool);
@@ -161,11 +161,11 @@ impl Cancelled {
     /// The client of a tunnel is gone. When both sides had ended in order, what it said last is still sent.
     pub(super) fn leave_tunnel(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) {
         let patience_us = cx.plan.client.send_timeout_us;
-        let tunnel = &mut pool.links.at_mut(index).tunnel;
+        let tunnel = &mut pool.conns.at_mut(index).tunnel;
         if tunnel.ended && tunnel.wants_finish() {
             tunnel.peer = None;
             tunnel.give_up_us = cx.now_us + patience_us;
-            pool.arm_link(index, cx.now_us + patience_us, cx);
+            pool.arm_conn(index, cx.now_us + patience_us, cx);
         } else {
             self.doom(index, pool);
         }
@@ -173,14 +173,14 @@ impl Cancelled {
 }
 
 impl Upstreams {
-    /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end. `link`: the one that it
+    /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end. `conn`: the one that it
     /// is on, as far as its client's side knows.
     pub(crate) fn cancel_here(
         &mut self,
         id: ExchangeId,
         client: ClientName,
         hard: bool,
-        link: Option<LinkId>,
+        conn: Option<ConnId>,
         cx: &mut Context,
     ) {
         let Upstreams { pool, groups, health, private, isolation, cancelled, .. } = self;
@@ -188,7 +188,7 @@ impl Upstreams {
             let attempt = private.take_attempt(client.slot(), None, pool, cx);
             attempt.iter().for_each(|attempt| health.end_trial(&attempt.waiting.ask, pool, groups, cx));
         } else if !cancel_waiting(id, pool, isolation, cx) {
-            match known_carrier(id, client, link, pool, private, cx) {
+            match known_carrier(id, client, conn, pool, private, cx) {
                 Some(index) => cancelled.cancel_on(index, id, hard, pool, cx),
                 None => cancelled.look_for(id, hard),
             }
@@ -212,15 +212,15 @@ impl Upstreams {
 fn known_carrier(
     id: ExchangeId,
     client: ClientName,
-    link: Option<LinkId>,
+    conn: Option<ConnId>,
     pool: &Pool,
     private: &PrivatePools,
     cx: &Context,
 ) -> Option<ConnKey> {
-    let named = link.filter(|link| pool.links.holds(link.index, link.generation)).map(|link| link.index);
-    let own = if id.worker == cx.worker { private.links_of(client.slot()) } else { &[] };
-    let mut all = named.into_iter().chain(own.iter().map(|link| link.index));
-    all.find(|index| carries(pool.links.at(*index), id))
+    let named = conn.filter(|conn| pool.conns.holds(conn.index, conn.generation)).map(|conn| conn.index);
+    let own = if id.worker == cx.worker { private.conns_of(client.slot()) } else { &[] };
+    let mut all = named.into_iter().chain(own.iter().map(|conn| conn.index));
+    all.find(|index| carries(pool.conns.at(*index), id))
 }
 
 /// Takes a request out that waits for a connection. False: none of this name does.
@@ -236,6 +236,6 @@ pub(super) fn queues<'a>(pool: &'a mut Pool, isolation: &'a mut Isolation) -> im
 }
 
 /// Whether a request is on this connection, or its tunnel is. One that was set aside may have it too, cancelled when it moved.
-fn carries(link: &UpstreamConn, id: ExchangeId) -> bool {
-    link.tunnel.peer == Some(id) || link.entries.iter().any(|entry| entry.ask.id == id && !entry.cancelled)
+fn carries(conn: &UpstreamConn, id: ExchangeId) -> bool {
+    conn.tunnel.peer == Some(id) || conn.entries.iter().any(|entry| entry.ask.id == id && !entry.cancelled)
 }

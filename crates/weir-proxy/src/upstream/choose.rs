@@ -181,9 +181,9 @@ impl Pool {
         let Some(measure) = machine.learned.measure.as_deref_mut().filter(|measure| measure.is_due(now_us)) else {
             return;
         };
-        let links = &self.links;
-        let waiting = machine.links.iter().filter_map(|link| {
-            let entries = &links.at(*link).entries;
+        let conns = &self.conns;
+        let waiting = machine.conns.iter().filter_map(|conn| {
+            let entries = &conns.at(*conn).entries;
             let (oldest, newest) = (entries.front()?, entries.back()?);
             let age_us = |sent_us: u64| now_us.saturating_sub(sent_us);
             Some(((age_us(oldest.sent_us) + age_us(newest.sent_us)) / 2, entries.len() as u32))

@@ -14,7 +14,7 @@ use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::context::Context;
 use crate::ending::{ServerTlsFailure, UpstreamEnd};
 use crate::observe::server_event::What;
-use crate::upstream::connection::{LinkState, UpstreamConn};
+use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::server::{Reach, SURPLUS_US, Server};
 
 /// While a worker has no connection to a server, it tries at least this often, whatever the back-off says: a server that
@@ -27,10 +27,10 @@ const UNUSED_US: u64 = 1_000_000;
 
 impl Upstreams {
     /// A connect has begun; `socket` is the driver's name for it. False: not wanted any more, close it.
-    pub(crate) fn link_started(&mut self, token: u64, socket: u64) -> bool {
-        match self.pool.link_of(token) {
+    pub(crate) fn upstream_started(&mut self, token: u64, socket: u64) -> bool {
+        match self.pool.conn_of(token) {
             Some(index) => {
-                self.pool.links.at_mut(index).socket = Some(socket);
+                self.pool.conns.at_mut(index).socket = Some(socket);
                 true
             }
             None => self.health.probe_started(token, socket),
@@ -38,13 +38,13 @@ impl Upstreams {
     }
 
     /// A connect has ended, or failed; a reason says that it did so within its TLS handshake.
-    pub(crate) fn link_connected(
+    pub(crate) fn upstream_connected(
         &mut self,
         token: u64,
         result: Result<(), Option<ServerTlsFailure>>,
         cx: &mut Context,
     ) {
-        let Some(index) = self.pool.link_of(token) else {
+        let Some(index) = self.pool.conn_of(token) else {
             let worse = self.health.probe_connected(token, result, &mut self.pool, &mut self.groups, cx);
             return self.act(worse, cx);
         };
@@ -52,19 +52,19 @@ impl Upstreams {
             self.connect_failed(index, tls, cx);
             return;
         }
-        if self.pool.links.at(index).owner.is_some() {
+        if self.pool.conns.at(index).owner.is_some() {
             return self.own_connected(index, cx);
         }
-        let link = self.pool.links.at_mut(index);
-        let Some(socket) = link.socket else { return };
-        link.reading.receiving = true;
-        let position = link.server;
-        cx.actions.push_back(Action::ReceiveLink { socket });
+        let conn = self.pool.conns.at_mut(index);
+        let Some(socket) = conn.socket else { return };
+        conn.reading.receiving = true;
+        let position = conn.server;
+        cx.actions.push_back(Action::ReceiveUpstream { socket });
         let server = &mut self.pool.servers[position];
         // A connection that was closed and made again is not a server that was away.
         let revived = server.ready == 0 && server.contact.failures > 0;
         server.contact.on_connected();
-        link.gate.probation |= server.scouts();
+        conn.gate.probation |= server.scouts();
         self.pool.transition(index, Event::Connected, cx);
         if revived {
             self.pool.server_recovered(position, cx);
@@ -80,15 +80,15 @@ impl Upstreams {
     }
 
     pub(super) fn connect_failed(&mut self, index: ConnKey, tls: Option<ServerTlsFailure>, cx: &mut Context) {
-        if self.pool.links.at(index).owner.is_some() {
+        if self.pool.conns.at(index).owner.is_some() {
             return self.own_failed(index, tls, cx);
         }
         cx.counters.upstream_connect_failures.add(1);
         let why = tls.map_or(UpstreamEnd::ConnectFailed, UpstreamEnd::Tls);
-        let link = self.pool.links.at_mut(index);
-        link.contact.note_close(why);
-        let server = link.server;
-        let failures = link.contact.backoff.failures(self.pool.servers[server].contact.connects);
+        let conn = self.pool.conns.at_mut(index);
+        conn.contact.note_close(why);
+        let server = conn.server;
+        let failures = conn.contact.backoff.failures(self.pool.servers[server].contact.connects);
         self.pool.servers[server].contact.reach = Reach::Doubtful;
         self.pool.disconnect(index, false, cx);
         let machine = &mut self.pool.servers[server];
@@ -106,34 +106,34 @@ impl Upstreams {
 
 /// Looks after a while whether a connection rests for too long. How it ends, if it does so already.
 pub(super) fn watch_rest(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Option<Ending> {
-    if !pool.links.is_occupied(index) || !pool.links.at(index).is_ready() {
+    if !pool.conns.is_occupied(index) || !pool.conns.at(index).is_ready() {
         return None;
     }
-    let link = pool.links.at(index);
+    let conn = pool.conns.at(index);
     let limit_us = groups.view(pool, cx).rest_limit_us(index);
-    if limit_us == 0 && link.entries.is_empty() {
+    if limit_us == 0 && conn.entries.is_empty() {
         return Some(Ending::ours(UpstreamEnd::Unneeded));
     }
-    let due_us = match link.entries.is_empty() {
-        true => (cx.now_us - link.rest_us(cx.now_us)).saturating_add(limit_us),
+    let due_us = match conn.entries.is_empty() {
+        true => (cx.now_us - conn.rest_us(cx.now_us)).saturating_add(limit_us),
         false => cx.now_us.saturating_add(limit_us.max(UNUSED_US)),
     };
     // One that is kept now may be one too many later.
     let due_us = due_us.min(cx.now_us + SURPLUS_US);
-    if due_us < link.rest.due_us {
-        pool.links.at_mut(index).rest.due_us = due_us;
-        pool.arm_link(index, due_us, cx);
+    if due_us < conn.rest.due_us {
+        pool.conns.at_mut(index).rest.due_us = due_us;
+        pool.arm_conn(index, due_us, cx);
     }
     None
 }
 
 /// The time of [`watch_rest`] is up.
 pub(super) fn check_rest(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Option<Ending> {
-    pool.links.at_mut(index).rest.due_us = NEVER_US;
-    let link = pool.links.at(index);
-    let (server, rest_us) = (link.server, link.rest_us(cx.now_us));
-    let rests = link.entries.is_empty() && link.owner.is_none();
-    if rests && link.is_ready() && link.history.answers == 1 && rest_us >= ABRUPT_US {
+    pool.conns.at_mut(index).rest.due_us = NEVER_US;
+    let conn = pool.conns.at(index);
+    let (server, rest_us) = (conn.server, conn.rest_us(cx.now_us));
+    let rests = conn.entries.is_empty() && conn.owner.is_none();
+    if rests && conn.is_ready() && conn.history.answers == 1 && rest_us >= ABRUPT_US {
         // It lives on behind its first answer.
         pool.servers[server].learned.lasting.on_kept();
     }
@@ -157,8 +157,8 @@ pub(super) fn note_idle_end(
     if !pool.servers[server].learned.idle_limit.on_end(cx.now_us, rest_us) {
         return;
     }
-    for position in 0..pool.servers[server].links.len() {
-        let index = pool.servers[server].links[position];
+    for position in 0..pool.servers[server].conns.len() {
+        let index = pool.servers[server].conns[position];
         if let Some(ending) = watch_rest(index, pool, groups, cx) {
             agenda.end(index, ending, pool);
         }
@@ -185,8 +185,8 @@ pub(super) fn tell_unreachable(
 impl View<'_> {
     /// How long a connection may rest before it is closed.
     fn rest_limit_us(&self, index: ConnKey) -> u64 {
-        let link = self.links.at(index);
-        let server = link.server;
+        let conn = self.conns.at(index);
+        let server = conn.server;
         let machine = &self.servers[server];
         // One that was made for a trial waits for a request.
         let waits = machine.standing.suspension().is_some();
@@ -196,7 +196,7 @@ impl View<'_> {
             UNUSED_US
         } else if machine.ready <= machine.limits.min && !machine.is_one_shot() {
             NEVER_US
-        } else if link.history.answers == 0 && !machine.learned.lasting.is_kept() && !waits {
+        } else if conn.history.answers == 0 && !machine.learned.lasting.is_kept() && !waits {
             UNUSED_US
         } else {
             SURPLUS_US
@@ -216,8 +216,8 @@ impl Server {
 impl Pool {
     /// A further position of a server, with a connection that is due now.
     pub(super) fn add_position(&mut self, server: ServerIndex, cx: &Context) -> ConnKey {
-        let (index, _) = self.links.insert(UpstreamConn::new(server, 0, cx.now_us));
-        self.links.at_mut(index).position = self.servers[server].add_link(index);
+        let (index, _) = self.conns.insert(UpstreamConn::new(server, 0, cx.now_us));
+        self.conns.at_mut(index).position = self.servers[server].add_conn(index);
         self.transition(index, Event::Due { retry_us: cx.now_us }, cx);
         index
     }
@@ -244,11 +244,11 @@ impl Pool {
 
     /// Begins to make one more connection, when its time has come: in the position without one that may be tried first.
     pub(super) fn make_connection(&mut self, server: ServerIndex, cx: &mut Context) -> ConnKey {
-        let spares = self.servers[server].links.iter().copied().filter(|link| self.links.at(*link).is_spare());
-        let due_us = |link: &ConnKey| self.links.at(*link).contact.due_us;
-        let due = spares.clone().find(|link| due_us(link) <= cx.now_us);
+        let spares = self.servers[server].conns.iter().copied().filter(|conn| self.conns.at(*conn).is_spare());
+        let due_us = |conn: &ConnKey| self.conns.at(*conn).contact.due_us;
+        let due = spares.clone().find(|conn| due_us(conn) <= cx.now_us);
         let index = due.or_else(|| spares.min_by_key(due_us)).unwrap_or_else(|| self.add_position(server, cx));
-        let due_us = self.links.at(index).contact.due_us;
+        let due_us = self.conns.at(index).contact.due_us;
         if due_us <= cx.now_us {
             self.connect(index, cx);
         } else {
@@ -262,13 +262,13 @@ impl Pool {
     fn set_down(&mut self, index: ConnKey, retry_us: u64, cx: &mut Context) {
         self.transition(index, Event::Due { retry_us }, cx);
         if retry_us != NEVER_US {
-            self.arm_link(index, retry_us, cx);
+            self.arm_conn(index, retry_us, cx);
         }
     }
 
     pub(super) fn connect(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        let server = &mut self.servers[link.server];
+        let conn = self.conns.at_mut(index);
+        let server = &mut self.servers[conn.server];
         if !server.standing.keeps_connections() {
             return self.set_down(index, NEVER_US, cx);
         }
@@ -282,35 +282,35 @@ impl Pool {
         let upstream = &cx.plan.upstreams[usize::from(server.upstream)];
         let address = upstream.servers[usize::from(server.index)].address;
         let deadline_us = cx.now_us + upstream.connect_timeout_us;
-        let link = self.links.at_mut(index);
-        link.contact.begin(cx.now_us);
-        let position = link.server.number();
+        let conn = self.conns.at_mut(index);
+        conn.contact.begin(cx.now_us);
+        let position = conn.server.number();
         self.transition(index, Event::Connects { deadline_us }, cx);
-        self.arm_link(index, deadline_us, cx);
+        self.arm_conn(index, deadline_us, cx);
         cx.counters.upstream_connects.add(1);
-        let token = self.link_token(index);
+        let token = self.conn_token(index);
         cx.actions.push_back(Action::Connect { token, address, server: position });
     }
 
     /// Closes the socket if there is one and sets the time of the next try, if there is to be one before a request needs it.
     /// `useless`: nothing was asked on it before the server has ended it, or would have, or it makes room for others.
     pub(super) fn disconnect(&mut self, index: ConnKey, useless: bool, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        if let Some(socket) = link.socket.take() {
-            cx.actions.push_back(Action::CloseLink { socket });
+        let conn = self.conns.at_mut(index);
+        if let Some(socket) = conn.socket.take() {
+            cx.actions.push_back(Action::CloseUpstream { socket });
         }
-        let position = link.server;
+        let position = conn.server;
         let parked = !self.servers[position].standing.keeps_connections();
-        let ahead_of_time = link.contact.is_ahead(cx.now_us);
+        let ahead_of_time = conn.contact.is_ahead(cx.now_us);
         let due_us = if parked {
             cx.now_us
         } else if ahead_of_time {
-            link.contact.due_us
+            conn.contact.due_us
         } else {
-            cx.now_us + link.contact.backoff.next_delay_us(self.seed ^ u64::from(index.number()))
+            cx.now_us + conn.contact.backoff.next_delay_us(self.seed ^ u64::from(index.number()))
         };
         self.transition(index, Event::Gone { due_us }, cx);
-        self.links.renew(index);
+        self.conns.renew(index);
         let server = &self.servers[position];
         let others = server.made();
         let is_kept = server.keeps(others) && (!useless || server.limits.is_exact());
@@ -335,9 +335,9 @@ impl Pool {
         }
         machine.contact.was_down = true;
         let soon_us = cx.now_us + SCOUT_US;
-        let mut coming = machine.links.iter().copied().filter(|link| self.links.at(*link).is_coming());
+        let mut coming = machine.conns.iter().copied().filter(|conn| self.conns.at(*conn).is_coming());
         let Some(first) = coming.next() else { return };
-        if matches!(self.links.at(first).state(), LinkState::Down { retry_us } if retry_us > soon_us) {
+        if matches!(self.conns.at(first).state(), ConnState::Down { retry_us } if retry_us > soon_us) {
             self.set_down(first, soon_us, cx);
         }
     }
@@ -349,11 +349,11 @@ impl Pool {
         if !self.servers[server].standing.keeps_connections() {
             return;
         }
-        for position in 0..self.servers[server].links.len() {
-            let index = self.servers[server].links[position];
-            match self.links.at(index).state() {
-                LinkState::Down { retry_us: NEVER_US } => self.links.at_mut(index).contact.due_us = cx.now_us,
-                LinkState::Down { .. } => self.connect(index, cx),
+        for position in 0..self.servers[server].conns.len() {
+            let index = self.servers[server].conns[position];
+            match self.conns.at(index).state() {
+                ConnState::Down { retry_us: NEVER_US } => self.conns.at_mut(index).contact.due_us = cx.now_us,
+                ConnState::Down { .. } => self.connect(index, cx),
                 _ => {}
             }
         }

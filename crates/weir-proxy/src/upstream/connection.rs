@@ -37,7 +37,7 @@ const CALM_US: u64 = 100_000;
 
 /// Where a connection stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LinkState {
+pub(crate) enum ConnState {
     /// Not connected; a try is due at this time.
     Down {
         /// When to connect; `u64::MAX`: when a request needs it, or an operator says so.
@@ -54,9 +54,9 @@ pub(crate) enum LinkState {
     Tunnel,
 }
 
-impl Default for LinkState {
-    fn default() -> LinkState {
-        LinkState::Down { retry_us: u64::MAX }
+impl Default for ConnState {
+    fn default() -> ConnState {
+        ConnState::Down { retry_us: u64::MAX }
     }
 }
 
@@ -159,13 +159,13 @@ impl UpstreamConn {
 
     /// Where it stands.
     #[inline]
-    pub(crate) fn state(&self) -> LinkState {
+    pub(crate) fn state(&self) -> ConnState {
         self.state.get()
     }
 
     /// Whether it is connected and takes requests.
     pub(crate) fn is_ready(&self) -> bool {
-        self.state() == LinkState::Ready
+        self.state() == ConnState::Ready
     }
 
     /// Whether it was seen empty, and goes on.
@@ -182,15 +182,15 @@ impl UpstreamConn {
     /// Whether it is being made, or due to be by then.
     pub(crate) fn is_coming_by(&self, by_us: u64) -> bool {
         match self.state() {
-            LinkState::Connecting { .. } => true,
-            LinkState::Down { retry_us } => retry_us <= by_us,
+            ConnState::Connecting { .. } => true,
+            ConnState::Down { retry_us } => retry_us <= by_us,
             _ => false,
         }
     }
 
     /// Whether it is not needed now.
     pub(crate) fn is_spare(&self) -> bool {
-        self.state() == LinkState::Down { retry_us: u64::MAX }
+        self.state() == ConnState::Down { retry_us: u64::MAX }
     }
 
     /// How long nothing was asked on it, while that is so.
@@ -212,7 +212,7 @@ impl UpstreamConn {
     pub(crate) fn wants_send(&self) -> bool {
         !self.out.sending
             && self.socket.is_some()
-            && !matches!(self.state(), LinkState::Connecting { .. })
+            && !matches!(self.state(), ConnState::Connecting { .. })
             && (self.log.pending_len() > 0 || !self.out.body.is_empty() || self.tunnel.wants_finish())
     }
 

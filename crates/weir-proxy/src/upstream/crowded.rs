@@ -58,7 +58,7 @@ impl UpstreamConn {
 
 /// The first request was put on a connection: looks when its answer would be late.
 pub(super) fn watch_first(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) {
-    let server = pool.links.at(index).server;
+    let server = pool.conns.at(index).server;
     let view = groups.view(pool, cx);
     if view.may_vacate(server) {
         let due_us = cx.now_us + view.patience_us(server);
@@ -69,13 +69,13 @@ pub(super) fn watch_first(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: 
 /// The time of [`watch_first`] is up.
 pub(super) fn check_first(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Then {
     let now_us = cx.now_us;
-    let link = pool.links.at_mut(index);
-    link.room.due_us = u64::MAX;
-    if link.is_served() || link.entries.is_empty() {
+    let conn = pool.conns.at_mut(index);
+    conn.room.due_us = u64::MAX;
+    if conn.is_served() || conn.entries.is_empty() {
         return Then::Nothing;
     }
-    let (server, awaits) = (link.server, link.awaits_first());
-    let waited_us = now_us.saturating_sub(link.next_since_us());
+    let (server, awaits) = (conn.server, conn.awaits_first());
+    let waited_us = now_us.saturating_sub(conn.next_since_us());
     let patience_us = groups.view(pool, cx).patience_us(server);
     let (again_us, then) = match patience_us.saturating_sub(waited_us) {
         _ if !awaits => (patience_us, Then::Nothing),
@@ -107,13 +107,13 @@ pub(super) fn on_late_first(
 /// A connection has run empty: how it ends, if it has to, to make room for one that waits.
 #[inline]
 pub(super) fn should_leave(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Option<Ending> {
-    let link = pool.links.at(index);
-    let server = link.server;
-    if link.room.leaves {
+    let conn = pool.conns.at(index);
+    let server = conn.server;
+    if conn.room.leaves {
         pool.hints.places(server).on_closed(cx.now_us);
         return Some(Ending::ours(UpstreamEnd::Crowded));
     }
-    if link.owner.is_some() || !groups.view(pool, cx).is_crowded(server) {
+    if conn.owner.is_some() || !groups.view(pool, cx).is_crowded(server) {
         return None;
     }
     leave_crowded(index, server, pool, groups, cx)
@@ -129,8 +129,8 @@ fn leave_crowded(
     cx: &mut Context,
 ) -> Option<Ending> {
     let ending = watch_rest(index, pool, groups, cx);
-    let links = &pool.servers[server].links;
-    let awaited = || links.iter().any(|other| pool.links.at(*other).awaits_first());
+    let conns = &pool.servers[server].conns;
+    let awaited = || conns.iter().any(|other| pool.conns.at(*other).awaits_first());
     let leaves = !pool.hints.places(server).waits(cx.now_us) && awaited();
     ending.or(leaves.then_some(Ending::ours(UpstreamEnd::Crowded)))
 }
@@ -141,21 +141,21 @@ impl Upstreams {
     pub(crate) fn vacate(&mut self, server: ServerIndex, cx: &mut Context) {
         let machine = &self.pool.servers[server];
         let kept = machine.kept;
-        let links = machine.links.iter().map(|index| (*index, self.pool.links.at(*index)));
-        let resting = |link: &UpstreamConn| link.is_resting() && kept != Some(link.position);
-        let resting: Vec<ConnKey> = links.clone().filter(|(_, link)| resting(link)).map(|(index, _)| index).collect();
+        let conns = machine.conns.iter().map(|index| (*index, self.pool.conns.at(*index)));
+        let resting = |conn: &UpstreamConn| conn.is_resting() && kept != Some(conn.position);
+        let resting: Vec<ConnKey> = conns.clone().filter(|(_, conn)| resting(conn)).map(|(index, _)| index).collect();
         if resting.is_empty() {
             let busy =
-                links.filter(|(_, link)| link.is_served() && !link.room.leaves && !link.reply.large && !link.wait.late);
-            if let Some((index, _)) = busy.min_by_key(|(_, link)| link.entries.len()) {
-                let link = self.pool.links.at_mut(index);
-                (link.room.leaves, link.rest.syncing) = (true, true);
-                self.pool.servers[server].refresh(link, cx.now_us);
+                conns.filter(|(_, conn)| conn.is_served() && !conn.room.leaves && !conn.reply.large && !conn.wait.late);
+            if let Some((index, _)) = busy.min_by_key(|(_, conn)| conn.entries.len()) {
+                let conn = self.pool.conns.at_mut(index);
+                (conn.room.leaves, conn.rest.syncing) = (true, true);
+                self.pool.servers[server].refresh(conn, cx.now_us);
             }
         }
         for index in resting {
             // The end of one may have put a request on another.
-            if self.pool.links.at(index).is_resting() {
+            if self.pool.conns.at(index).is_resting() {
                 self.pool.hints.places(server).on_closed(cx.now_us);
                 self.end(index, Ending::ours(UpstreamEnd::Crowded), cx);
             }
@@ -196,7 +196,7 @@ impl View<'_> {
 
 impl Pool {
     fn arm_first(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
-        self.links.at_mut(index).room.due_us = due_us;
-        self.arm_link(index, due_us, cx);
+        self.conns.at_mut(index).room.due_us = due_us;
+        self.arm_conn(index, due_us, cx);
     }
 }

@@ -17,13 +17,13 @@ use crate::observe::server_event::What;
 
 /// Something that can't be, on a connection: its server may lose its trust. How it ends.
 pub(super) fn on_doubt(index: ConnKey, doubt: Doubt, pool: &mut Pool, cx: &mut Context) -> Ending {
-    doubt_everywhere(pool.links.at(index).server, Some(doubt), pool, cx);
-    let link = pool.links.at(index);
-    let fresh = link.history.answers == 0;
-    let tries = link.entries.front().map_or(0, |entry| entry.ask.tries);
+    doubt_everywhere(pool.conns.at(index).server, Some(doubt), pool, cx);
+    let conn = pool.conns.at(index);
+    let fresh = conn.history.answers == 0;
+    let tries = conn.entries.front().map_or(0, |entry| entry.ask.tries);
     let loss = if matches!(doubt, Doubt::EarlyAnswer | Doubt::Misframing) {
         Loss::Broken
-    } else if fresh || tries > 0 || doubt == Doubt::EchoMismatch || link.reply.begun {
+    } else if fresh || tries > 0 || doubt == Doubt::EchoMismatch || conn.reply.begun {
         Loss::BadAnswer
     } else {
         // It may be the tail of the answer before: the oldest request is asked again, alone on a new connection.
@@ -34,17 +34,17 @@ pub(super) fn on_doubt(index: ConnKey, doubt: Doubt, pool: &mut Pool, cx: &mut C
 
 /// Bytes on a connection on which nothing is asked (RFC 9112 §9.2: never an answer). How it ends.
 pub(super) fn on_unasked(index: ConnKey, bytes: &[u8], pool: &mut Pool, cx: &mut Context) -> Ending {
-    let link = pool.links.at(index);
+    let conn = pool.conns.at(index);
     let farewell = bytes.starts_with(b"HTTP/1.") && bytes.get(8..12) == Some(b" 408");
     let blank = bytes.len() <= 4 && bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
     if farewell || blank {
         // Some servers say 408 before they close an idle connection; a stray empty line harms nobody.
         return Ending::ours(UpstreamEnd::IdleClose);
     }
-    let otherwise = match link.ended_bodyless() {
+    let otherwise = match conn.ended_bodyless() {
         true => Doubt::ForbiddenBody,
         // Right behind it: what comes later may be a farewell.
-        false if link.ended_measured() && link.history.answered_us == cx.now_us => Doubt::Misframing,
+        false if conn.ended_measured() && conn.history.answered_us == cx.now_us => Doubt::Misframing,
         false => Doubt::Garbage,
     };
     on_surplus(index, bytes, otherwise, pool, cx)
@@ -55,7 +55,7 @@ pub(super) fn on_unasked(index: ConnKey, bytes: &[u8], pool: &mut Pool, cx: &mut
 pub(super) fn on_surplus(index: ConnKey, bytes: &[u8], otherwise: Doubt, pool: &mut Pool, cx: &mut Context) -> Ending {
     let pair = pool.pair(index);
     let doubt = pair.name_surplus(bytes, otherwise, cx);
-    doubt_everywhere(pair.link.server, doubt, pool, cx);
+    doubt_everywhere(pair.conn.server, doubt, pool, cx);
     Ending { loss: Loss::Orderly, why: doubt.map_or(UpstreamEnd::Surplus, UpstreamEnd::Doubt) }
 }
 
@@ -67,12 +67,12 @@ pub(super) fn doubt_everywhere(server: ServerIndex, doubt: Option<Doubt>, pool: 
 
 impl Pool {
     /// Looks anew at what each connection of a server may take.
-    pub(super) fn refresh_links(&mut self, server: ServerIndex, cx: &Context) {
+    pub(super) fn refresh_conns(&mut self, server: ServerIndex, cx: &Context) {
         let now_us = cx.now_us;
-        for position in 0..self.servers[server].links.len() {
-            let index = self.servers[server].links[position];
-            let link = self.links.at_mut(index);
-            self.servers[server].refresh(link, now_us);
+        for position in 0..self.servers[server].conns.len() {
+            let index = self.servers[server].conns[position];
+            let conn = self.conns.at_mut(index);
+            self.servers[server].refresh(conn, now_us);
         }
     }
 
@@ -105,7 +105,7 @@ impl Pool {
             Some(doubt) => machine.learned.trust.on_doubt(now_us, doubt),
             None => machine.learned.trust.on_surplus(),
         };
-        self.refresh_links(server, cx);
+        self.refresh_conns(server, cx);
         if doubt == Some(Doubt::CutsShort) {
             self.hurry_silent(server, cx);
         }
@@ -116,14 +116,14 @@ impl Pool {
 impl Pair<'_> {
     /// What bytes are that nobody asked for: an answer too many (None), the beginning of one, or `otherwise`.
     fn name_surplus(&self, bytes: &[u8], otherwise: Doubt, cx: &Context) -> Option<Doubt> {
-        let Pair { link, server } = self;
+        let Pair { conn, server } = self;
         let plan = &cx.plan.upstreams[usize::from(server.upstream)];
         match weir_http::parse_reply(bytes, &plan.head, ReplyContext::default(), &mut Fields::default()) {
             // A farewell is for nobody in particular; a whole answer is somebody's.
             Ok(Some(head)) if head.status < 200 || head.status >= 400 && !head.persist => Some(Doubt::AnswerToNothing),
             Ok(Some(_)) => None,
             Ok(None) if bytes.is_empty() => Some(otherwise),
-            Ok(None) if link.history.pipelined && bytes.starts_with(b"HTTP/1.") => None,
+            Ok(None) if conn.history.pipelined && bytes.starts_with(b"HTTP/1.") => None,
             Ok(None) => Some(Doubt::AnswerToNothing),
             Err(_) => Some(otherwise),
         }

@@ -53,20 +53,20 @@ impl Pair<'_> {
     /// Counts a glitch on a connection to a server. Above the limit nothing more is asked on it.
     pub(super) fn glitch(&mut self, glitch: UpstreamGlitch, times: u32, cx: &Context) {
         cx.counters.upstream_glitches[glitch as usize].add(times.into());
-        let Pair { link, server } = self;
+        let Pair { conn, server } = self;
         server.stats.glitches[glitch as usize].add(times.into());
-        link.history.glitches = link.history.glitches.saturating_add(times);
+        conn.history.glitches = conn.history.glitches.saturating_add(times);
         let max = cx.plan.upstreams[usize::from(server.upstream)].glitches_max;
-        if link.is_ready() && !link.rest.syncing && max.is_some_and(|max| link.history.glitches > max) {
+        if conn.is_ready() && !conn.rest.syncing && max.is_some_and(|max| conn.history.glitches > max) {
             // It runs empty as at a sync point, and is closed there.
-            link.rest.syncing = true;
-            server.refresh(link, cx.now_us);
+            conn.rest.syncing = true;
+            server.refresh(conn, cx.now_us);
         }
     }
 
     /// Whether a connection to a server has made more glitches than it may.
     pub(super) fn is_worn(&self, cx: &Context) -> bool {
         let upstream = usize::from(self.server.upstream);
-        cx.plan.upstreams[upstream].glitches_max.is_some_and(|max| self.link.history.glitches > max)
+        cx.plan.upstreams[upstream].glitches_max.is_some_and(|max| self.conn.history.glitches > max)
     }
 }

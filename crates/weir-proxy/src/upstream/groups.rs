@@ -91,7 +91,7 @@ impl Groups {
     /// What is there to choose from.
     #[inline]
     pub(super) fn view<'a>(&'a self, pool: &'a Pool, cx: &'a Context) -> View<'a> {
-        View { links: &pool.links, servers: &pool.servers, groups: &self.groups, hints: &pool.hints, cx }
+        View { conns: &pool.conns, servers: &pool.servers, groups: &self.groups, hints: &pool.hints, cx }
     }
 
     /// The same, and the method of an upstream of several servers.
@@ -102,7 +102,7 @@ impl Groups {
         cx: &'a Context,
     ) -> Option<(&'a mut Balance, View<'a>)> {
         let Groups { groups, balances, .. } = self;
-        let view = View { links: &pool.links, servers: &pool.servers, groups, hints: &pool.hints, cx };
+        let view = View { conns: &pool.conns, servers: &pool.servers, groups, hints: &pool.hints, cx };
         Some((balances[upstream].as_deref_mut()?, view))
     }
 
@@ -125,10 +125,10 @@ impl Groups {
     /// Whether what stands behind the oldest request of a connection may be sent again for the sake of a client that has left: only
     /// as far as the budget of the upstream goes.
     pub(super) fn may_send_again(&mut self, index: ConnKey, pool: &Pool, cancelled: &Cancelled, cx: &Context) -> bool {
-        let link = pool.links.at(index);
-        let upstream = usize::from(pool.servers[link.server].upstream);
-        let sent = |entry: &&Entry| entry.start < link.log.flushed() && !cancelled.is_unwanted(entry);
-        let behind = link.entries.iter().skip(1).filter(sent).count() as u64;
+        let conn = pool.conns.at(index);
+        let upstream = usize::from(pool.servers[conn.server].upstream);
+        let sent = |entry: &&Entry| entry.start < conn.log.flushed() && !cancelled.is_unwanted(entry);
+        let behind = conn.entries.iter().skip(1).filter(sent).count() as u64;
         behind == 0 || self.groups[upstream].budget.has(cx.now_us, behind)
     }
 

@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::cross::answer::AnswerHead;
 use crate::cross::doubt::Doubt;
 use crate::cross::router::Replies;
-use crate::request::pending_request::{LinkId, PendingRequest};
+use crate::request::pending_request::{ConnId, PendingRequest};
 use crate::upstream::entry::Silence;
 
 impl Upstreams {
@@ -34,15 +34,15 @@ impl Upstreams {
         to: &mut Replies<'_>,
         cx: &mut Context,
     ) -> Reading {
-        let from = self.pool.link_id(index, cx);
-        let link = self.pool.links.at_mut(index);
-        let Some(ask) = link.entries.front().map(|entry| entry.ask) else { return Reading::Break(None) };
+        let from = self.pool.conn_id(index, cx);
+        let conn = self.pool.conns.at_mut(index);
+        let Some(ask) = conn.entries.front().map(|entry| entry.ask) else { return Reading::Break(None) };
         if !fields.oddities().is_empty() {
             self.pool.pair(index).odd_answer(fields.oddities(), cx);
         }
-        let link = self.pool.links.at_mut(index);
+        let conn = self.pool.conns.at_mut(index);
         if head.status >= 200 || head.status == 101 {
-            self.pool.servers[link.server].stats.statuses.count(head.status);
+            self.pool.servers[conn.server].stats.statuses.count(head.status);
         }
         if head.status == 101 {
             let Upstreams { pool, groups, private, agenda, .. } = self;
@@ -55,17 +55,17 @@ impl Upstreams {
             if pair.is_mismatch(&ask, fields, input, cx) {
                 return Reading::Break(Some(on_doubt(index, Doubt::EchoMismatch, &mut self.pool, cx)));
             }
-            let is_copy = || pair.link.entries.front().is_some_and(|entry| entry.is_copy);
+            let is_copy = || pair.conn.entries.front().is_some_and(|entry| entry.is_copy);
             if head.status >= pair.server.notable_from && !is_copy() {
                 self.on_notable_answer(index, &ask, head.status, cx);
             }
             begin_answer(index, head, &mut self.pool, cx);
         } else {
-            let count = self.pool.links.at(index).interims();
+            let count = self.pool.conns.at(index).interims();
             self.pool.pair(index).judge_interim(head.status, count, cx);
         }
         let pair = self.pool.pair(index);
-        let Some(entry) = pair.link.entries.front() else { return Reading::Break(None) };
+        let Some(entry) = pair.conn.entries.front() else { return Reading::Break(None) };
         let stray = head.status < 200
             && (entry.behind || pair.is_mismatch(&ask, fields, input, cx) || entry.soon && pair.may_be_late(cx));
         if stray {
@@ -93,14 +93,14 @@ fn on_switch(
     to: &mut Replies<'_>,
     cx: &mut Context,
 ) -> Reading {
-    let from = pool.link_id(index, cx);
-    let is_unwanted = pool.links.at(index).entries.front().is_some_and(|entry| entry.cancelled);
+    let from = pool.conn_id(index, cx);
+    let is_unwanted = pool.conns.at(index).entries.front().is_some_and(|entry| entry.cancelled);
     if !is_unwanted && pool.pair(index).is_mismatch(ask, fields, input, cx) {
         return Reading::Break(Some(on_doubt(index, Doubt::EchoMismatch, pool, cx)));
     }
     tunnels::begin(index, ask.id, pool, private, agenda, cx);
     if is_unwanted {
-        pool.links.at_mut(index).tunnel.peer = None;
+        pool.conns.at_mut(index).tunnel.peer = None;
         tunnels::end(index, pool, cx);
         return Reading::Break(None);
     }
@@ -113,37 +113,37 @@ fn on_switch(
 #[inline]
 fn begin_answer(index: ConnKey, head: &ReplyHead, pool: &mut Pool, cx: &mut Context) {
     pool.pair(index).measure(cx);
-    let link = pool.links.at_mut(index);
-    link.reply.begin(cx.now_us);
-    if link.wait.silence != Silence::Short {
+    let conn = pool.conns.at_mut(index);
+    conn.reply.begin(cx.now_us);
+    if conn.wait.silence != Silence::Short {
         judge_silence(index, pool, cx);
     }
-    let link = pool.links.at(index);
-    if link.history.answers == 0 && link.owner.is_none() {
-        let (server, sent_us) = (link.server, link.next_since_us());
+    let conn = pool.conns.at(index);
+    if conn.history.answers == 0 && conn.owner.is_none() {
+        let (server, sent_us) = (conn.server, conn.next_since_us());
         pool.hints.places(server).on_first_answer(cx.now_us, sent_us);
     }
-    let link = pool.links.at_mut(index);
-    link.reply.old = head.version == Version::Http10;
+    let conn = pool.conns.at_mut(index);
+    conn.reply.old = head.version == Version::Http10;
     if head.status == 204 && head.declared_length.is_some_and(|length| length > 0) {
         // The answer is good without the body that it announces; what follows it is not.
-        link.reply.poison = Some(Doubt::ForbiddenBody);
+        conn.reply.poison = Some(Doubt::ForbiddenBody);
     }
-    if head.connection_auth && link.owner.is_none() {
+    if head.connection_auth && conn.owner.is_none() {
         // The connection now speaks for one client (NTLM, Negotiate): it is nobody else's.
-        link.reply.persist = false;
+        conn.reply.persist = false;
     }
     let large = matches!(head.body, ReplyBody::Length(length) if length > LARGE_BYTES);
-    if link.owner.is_some_and(|owner| owner.once) {
-        link.reply.persist = false;
+    if conn.owner.is_some_and(|owner| owner.once) {
+        conn.reply.persist = false;
     }
     if large || matches!(head.body, ReplyBody::UntilClose) {
         pool.note_large(index, cx);
     } else {
-        link.reply.large = false;
+        conn.reply.large = false;
     }
-    let link = pool.links.at(index);
-    if link.entries.len() > 1 || link.owner.is_none() && pool.servers[link.server].watched {
+    let conn = pool.conns.at(index);
+    if conn.entries.len() > 1 || conn.owner.is_none() && pool.servers[conn.server].watched {
         pool.watch_late(index, cx);
     }
 }
@@ -151,7 +151,7 @@ fn begin_answer(index: ConnKey, head: &ReplyHead, pool: &mut Pool, cx: &mut Cont
 /// The head of an answer, to wherever its asker is.
 fn answer_head(
     ask: &PendingRequest,
-    from: LinkId,
+    from: ConnId,
     head: &ReplyHead,
     fields: &Fields,
     input: &[u8],
@@ -161,7 +161,7 @@ fn answer_head(
     cx: &mut Context,
 ) {
     let is_last = head.status == 101 || head.status >= 200;
-    let binding = if is_last { groups.view(pool, cx).binding(ask, pool.links.at(from.index).server) } else { None };
+    let binding = if is_last { groups.view(pool, cx).binding(ask, pool.conns.at(from.index).server) } else { None };
     let binding = binding.as_deref().map(|value| [(&b"Set-Cookie"[..], value)]);
     let added = binding.as_ref().map_or(&[][..], |field| &field[..]);
     let head = AnswerHead {
@@ -176,11 +176,11 @@ fn answer_head(
 impl Pool {
     /// The answer under way is large: nothing is put behind it.
     pub(super) fn note_large(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        link.reply.large = true;
+        let conn = self.conns.at_mut(index);
+        conn.reply.large = true;
         cx.counters.exclusive.add(1);
-        let server = &mut self.servers[link.server];
-        server.refresh(link, cx.now_us);
+        let server = &mut self.servers[conn.server];
+        server.refresh(conn, cx.now_us);
         self.watch_queue(index, cx);
     }
 }
@@ -190,7 +190,7 @@ impl Pair<'_> {
     #[inline]
     fn measure(&mut self, cx: &Context) {
         if let Some(measure) = self.server.learned.measure.as_deref_mut()
-            && let Some(entry) = self.link.entries.front()
+            && let Some(entry) = self.conn.entries.front()
         {
             measure.record(cx.now_us.saturating_sub(entry.sent_us));
         }

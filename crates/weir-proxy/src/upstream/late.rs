@@ -17,7 +17,7 @@ use super::view::View;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
 use crate::request::pending_request::{PendingRequest, RequestFlags};
-use crate::upstream::connection::{LinkState, UpstreamConn};
+use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::server::Server;
 
 /// An answer is late so long after its beginning, however long its server's answers usually take.
@@ -31,15 +31,15 @@ const ENDLESS_US: u64 = 1_000_000;
 /// The time of [`Pool::watch_late`] is up, or that of another timer of the connection, and its server has overlooked nothing. With it
 /// whether what is behind the oldest request is to leave ([`leave_behind`]).
 pub(super) fn check_late(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> (Then, bool) {
-    let link = pool.links.at(index);
-    let server = link.server;
+    let conn = pool.conns.at(index);
+    let server = conn.server;
     let waits = !pool.servers[server].waiting.is_empty();
-    if link.entries.len() < 2 - usize::from(waits) || link.state() != LinkState::Ready {
+    if conn.entries.len() < 2 - usize::from(waits) || conn.state() != ConnState::Ready {
         return (Then::Nothing, false);
     }
     let late_us = pool.servers[server].late_us();
-    let (due_us, again_us) = (link.late_at_us(late_us), late_us.min(LATE_US_MAX));
-    if due_us > cx.now_us || link.reading.paused {
+    let (due_us, again_us) = (conn.late_at_us(late_us), late_us.min(LATE_US_MAX));
+    if due_us > cx.now_us || conn.reading.paused {
         if due_us < u64::MAX {
             pool.arm_late(index, due_us.max(cx.now_us + again_us / 2), cx);
         }
@@ -47,7 +47,7 @@ pub(super) fn check_late(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> (
     }
     pool.mark_late(index, cx);
     let escapes = pool.servers[server].learned.usual.watches();
-    let leaves = escapes && pool.links.at(index).entries.iter().skip(1).any(|entry| entry.is_movable());
+    let leaves = escapes && pool.conns.at(index).entries.iter().skip(1).any(|entry| entry.is_movable());
     if leaves {
         pool.arm_late(index, cx.now_us + again_us, cx);
     }
@@ -56,32 +56,32 @@ pub(super) fn check_late(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> (
 
 /// The time of [`Pool::watch_queue`] is up: whether what waits for the server goes elsewhere.
 pub(super) fn check_queue(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &mut Context) -> Then {
-    let link = pool.links.at(index);
-    if link.state() != LinkState::Ready || !link.reply.large && !link.wait.late {
+    let conn = pool.conns.at(index);
+    if conn.state() != ConnState::Ready || !conn.reply.large && !conn.wait.late {
         return Then::Nothing;
     }
-    let server = link.server;
+    let server = conn.server;
     pool.watch_queue(index, cx);
     if groups.view(pool, cx).has_relief(server) { Then::Evacuate(server) } else { Then::Nothing }
 }
 
 /// Moves what is behind the oldest request of a connection whose answer is late, may leave and has somewhere to go.
 pub(super) fn leave_behind(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: &Context) -> Then {
-    let link = pool.links.at_mut(index);
-    let server = link.server;
+    let conn = pool.conns.at_mut(index);
+    let server = conn.server;
     let machine = &pool.servers[server];
     let group = groups[usize::from(machine.upstream)].servers;
     if !group.iter().any(|other| pool.servers[other].has_room()) {
         return Then::Nothing;
     }
     let binds = !machine.standing.accepts_bound() || !machine.has_room();
-    let Some(front) = link.entries.front().map(|entry| entry.ask) else { return Then::Nothing };
-    let endless = link.reply.begun && cx.now_us >= link.reply.begun_us + ENDLESS_US;
+    let Some(front) = conn.entries.front().map(|entry| entry.ask) else { return Then::Nothing };
+    let endless = conn.reply.begun && cx.now_us >= conn.reply.begun_us + ENDLESS_US;
     let usual = &mut pool.servers[server].learned.usual;
     // What is bound to a server that takes nothing more waits where it is.
     let stays = |ask: &PendingRequest| binds && ask.traits.has(RequestFlags::BOUND) || !keeps_up(&front, ask);
     let leaves = |ask: &PendingRequest| !stays(ask) && (endless || usual.may_move());
-    let mut moved = link.take_behind(leaves);
+    let mut moved = conn.take_behind(leaves);
     for (ask, _) in &mut moved {
         ask.traits =
             ask.traits.with(RequestFlags::ALONE, ask.traits.has(RequestFlags::MOVED)).with(RequestFlags::MOVED, true);
@@ -108,17 +108,17 @@ impl View<'_> {
 impl Pool {
     /// Nothing more is put behind the answer that is late.
     pub(super) fn mark_late(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        link.wait.late = true;
-        self.servers[link.server].refresh(link, cx.now_us);
+        let conn = self.conns.at_mut(index);
+        conn.wait.late = true;
+        self.servers[conn.server].refresh(conn, cx.now_us);
         self.watch_queue(index, cx);
     }
 
     /// The answer under way has its connection for itself. When the others of its server are as busy, what waits for the server can
     /// wait for long: looks every [`STALL_US`] whether it had better go elsewhere.
     pub(super) fn watch_queue(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at(index);
-        if self.servers[link.server].mode.several && link.reading.due_us == u64::MAX {
+        let conn = self.conns.at(index);
+        if self.servers[conn.server].mode.several && conn.reading.due_us == u64::MAX {
             self.arm_stall(index, cx.now_us + STALL_US, cx);
         }
     }
@@ -126,8 +126,8 @@ impl Pool {
     /// A request was put behind another one, or the answer to that one has begun: looks when that one would be late.
     #[inline]
     pub(super) fn watch_late(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at(index);
-        let due_us = link.late_at_us(self.servers[link.server].late_us());
+        let conn = self.conns.at(index);
+        let due_us = conn.late_at_us(self.servers[conn.server].late_us());
         self.arm_late(index, due_us, cx);
     }
 
@@ -147,10 +147,10 @@ impl Pool {
     /// Has [`check_late`] called by then at the latest.
     #[inline]
     pub(super) fn arm_late(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        if due_us < link.wait.due_us {
-            link.wait.due_us = due_us;
-            self.arm_link(index, due_us, cx);
+        let conn = self.conns.at_mut(index);
+        if due_us < conn.wait.due_us {
+            conn.wait.due_us = due_us;
+            self.arm_conn(index, due_us, cx);
         }
     }
 }
@@ -160,7 +160,7 @@ impl Pair<'_> {
     #[inline]
     pub(super) fn is_overdue(&self, cx: &Context) -> bool {
         let late_us = self.server.learned.usual.late_us().min(LATE_US_MAX);
-        !self.link.entries.is_empty() && cx.now_us >= self.link.late_at_us(late_us)
+        !self.conn.entries.is_empty() && cx.now_us >= self.conn.late_at_us(late_us)
     }
 }
 

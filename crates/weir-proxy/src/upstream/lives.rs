@@ -6,8 +6,8 @@ use crate::base::keys::ConnKey;
 use crate::cause::Cause;
 use crate::context::Context;
 use crate::cross::retry_copy::RetryCopy;
-use crate::request::pending_request::{ClientName, ExchangeId, LinkId, PendingRequest, RequestFlags};
-use crate::upstream::connection::LinkState;
+use crate::request::pending_request::{ClientName, ConnId, ExchangeId, PendingRequest, RequestFlags};
+use crate::upstream::connection::ConnState;
 
 impl Upstreams {
     /// Nobody waits any more for what this worker's clients asked here.
@@ -18,27 +18,27 @@ impl Upstreams {
             cx.counters.queue_waiting.sub((before - server.waiting.len()) as u64);
         }
         self.isolation.forget_clients(worker, cx);
-        let links: Vec<ConnKey> = self.pool.links.keys().collect();
+        let conns: Vec<ConnKey> = self.pool.conns.keys().collect();
         let mut unfinished: Vec<(ExchangeId, ClientName)> = Vec::new();
-        for index in links {
-            let name = LinkId { worker: cx.worker, index, generation: self.pool.links.generation(index) };
-            let link = self.pool.links.at_mut(index);
-            if link.state() == LinkState::Tunnel {
-                if link.tunnel.peer.is_some_and(|peer| peer.worker == worker) {
-                    link.tunnel.peer = None;
+        for index in conns {
+            let name = ConnId { worker: cx.worker, index, generation: self.pool.conns.generation(index) };
+            let conn = self.pool.conns.at_mut(index);
+            if conn.state() == ConnState::Tunnel {
+                if conn.tunnel.peer.is_some_and(|peer| peer.worker == worker) {
+                    conn.tunnel.peer = None;
                     self.cancelled.leave_tunnel(index, &mut self.pool, cx);
                 }
                 continue;
             }
-            link.out.body_paused = link.out.body_paused.filter(|id| id.worker != worker);
-            for entry in link.entries.iter_mut().filter(|entry| entry.ask.id.worker == worker && !entry.cancelled) {
+            conn.out.body_paused = conn.out.body_paused.filter(|id| id.worker != worker);
+            for entry in conn.entries.iter_mut().filter(|entry| entry.ask.id.worker == worker && !entry.cancelled) {
                 if entry.ask.traits.has(RequestFlags::STREAMING) {
                     unfinished.push((entry.ask.id, entry.ask.client));
                 } else {
                     entry.cancelled = true;
                 }
             }
-            let (paused, by) = (link.reading.paused, link.reading.paused_by);
+            let (paused, by) = (conn.reading.paused, conn.reading.paused_by);
             if paused && by.worker() == worker {
                 self.flow_here(name, by, false, cx);
             }

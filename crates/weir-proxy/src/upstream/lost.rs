@@ -1,6 +1,6 @@
 //! A connection that has ended: what its end says about its server, and what becomes of each request that was on it.
 //!
-//! Called by [`super::loss`], which has the rest done. A request fails, goes back to the worker of its client, or has to be placed again;
+//! Called by [`super::close`], which has the rest done. A request fails, goes back to the worker of its client, or has to be placed again;
 //! which of that is decided here, from how the connection ended and how far the request had come. docs/semantics.md §3a, §4.
 
 use std::collections::VecDeque;
@@ -112,42 +112,42 @@ pub(super) struct Lost {
 
 impl Lost {
     /// Takes what a connection has, and notes on it that it ends.
-    pub(super) fn take(link: &mut UpstreamConn, server: &mut Server, ending: Ending, cx: &Context) -> Lost {
+    pub(super) fn take(conn: &mut UpstreamConn, server: &mut Server, ending: Ending, cx: &Context) -> Lost {
         let now_us = cx.now_us;
         let Ending { loss, why } = ending;
         // What weir itself ends, for one client, is no failure of its server.
-        let young = link.history.answers == 0 && now_us.saturating_sub(link.contact.connected_us) < FRUITLESS_US;
+        let young = conn.history.answers == 0 && now_us.saturating_sub(conn.contact.connected_us) < FRUITLESS_US;
         let fruitless = young && loss != Loss::Ours;
-        link.contact.note_close(why);
+        conn.contact.note_close(why);
         if !fruitless {
-            link.contact.backoff.reset();
+            conn.contact.backoff.reset();
         }
-        let (pooled, was_ready) = (link.owner.is_none(), link.is_ready());
+        let (pooled, was_ready) = (conn.owner.is_none(), conn.is_ready());
         let by_server = matches!(loss, Loss::Announced | Loss::Orderly | Loss::Closed | Loss::Died);
         let unsaid = matches!(loss, Loss::Died | Loss::Closed) && was_ready;
-        let rest_us = link.rest_us(now_us);
-        let behind_answer = unsaid && !link.reply.begun && link.history.answers > 0;
-        let front = link.entries.front().filter(|front| front.start < link.log.flushed());
+        let rest_us = conn.rest_us(now_us);
+        let behind_answer = unsaid && !conn.reply.begun && conn.history.answers > 0;
+        let front = conn.entries.front().filter(|front| front.start < conn.log.flushed());
         Lost {
-            server: link.server,
+            server: conn.server,
             loss,
             why,
             pooled,
-            at_rest: unsaid && link.entries.is_empty(),
+            at_rest: unsaid && conn.entries.is_empty(),
             rest_us,
-            abrupt: behind_answer && pooled && (!link.entries.is_empty() || rest_us < ABRUPT_US),
-            pipelined: by_server && was_ready && link.rest.since_sync > 0 && !link.entries.is_empty(),
-            rested: link.history.rested,
-            connected_us: link.contact.connected_us,
-            answers: link.history.answers,
-            answers_alone: link.history.answers_alone,
+            abrupt: behind_answer && pooled && (!conn.entries.is_empty() || rest_us < ABRUPT_US),
+            pipelined: by_server && was_ready && conn.rest.since_sync > 0 && !conn.entries.is_empty(),
+            rested: conn.history.rested,
+            connected_us: conn.contact.connected_us,
+            answers: conn.history.answers,
+            answers_alone: conn.history.answers_alone,
             front_us: front.map(|front| front.sent_us),
-            begun: link.reply.begun,
-            client: link.entries.front().map_or(ClientName::default(), |front| front.ask.client),
-            entries: take_requests(link, server, cx),
-            log: std::mem::take(&mut link.log),
-            body: std::mem::take(&mut link.out.body),
-            body_done: link.out.body_done,
+            begun: conn.reply.begun,
+            client: conn.entries.front().map_or(ClientName::default(), |front| front.ask.client),
+            entries: take_requests(conn, server, cx),
+            log: std::mem::take(&mut conn.log),
+            body: std::mem::take(&mut conn.out.body),
+            body_done: conn.out.body_done,
         }
     }
 
@@ -193,7 +193,7 @@ impl Lost {
         let yields = self.why == UpstreamEnd::Crowded
             || self.why == UpstreamEnd::Idle && groups.view(pool, cx).is_crowded(server);
         pool.disconnect(index, unused || yields, cx);
-        pool.links.at_mut(index).gate.probation = self.loss != Loss::Announced;
+        pool.conns.at_mut(index).gate.probation = self.loss != Loss::Announced;
         if self.at_rest {
             note_idle_end(server, self.rest_us, pool, groups, agenda, cx);
         }

@@ -5,7 +5,7 @@ use crate::cause::Cause;
 use crate::context::Context;
 use crate::cross::doubt::Doubt;
 use crate::cross::mail::Mail;
-use crate::request::pending_request::{ExchangeId, LinkId, PendingRequest, RequestFlags};
+use crate::request::pending_request::{ConnId, ExchangeId, PendingRequest, RequestFlags};
 
 impl Context {
     /// There is no answer, or no rest of it.
@@ -26,9 +26,9 @@ impl Context {
     }
 
     /// Which connection a request is on, if the rest of its body has to follow.
-    pub(super) fn assigned(&mut self, ask: &PendingRequest, link: LinkId) {
+    pub(super) fn assigned(&mut self, ask: &PendingRequest, conn: ConnId) {
         if ask.traits.has(RequestFlags::STREAMING) {
-            self.post(ask.id.worker, Mail::Assigned { id: ask.id, link });
+            self.post(ask.id.worker, Mail::Assigned { id: ask.id, conn });
         }
     }
 }

@@ -10,32 +10,32 @@ use crate::action::Action;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
 use crate::ending::UpstreamEnd;
-use crate::upstream::connection::LinkState;
+use crate::upstream::connection::ConnState;
 
 /// A far connection that answered fewer requests is not worth making anew.
 const FAR_ANSWERS_MIN: u64 = 10_000;
 
 impl Upstreams {
     /// Which core receives a connection's packets: this worker's (near) or another; None: nobody knows.
-    pub(crate) fn link_located(&mut self, token: u64, near: Option<bool>, cx: &mut Context) {
-        let Some(index) = self.pool.link_of(token) else { return };
-        let link = self.pool.links.at_mut(index);
-        if link.state() != LinkState::Ready {
+    pub(crate) fn upstream_located(&mut self, token: u64, near: Option<bool>, cx: &mut Context) {
+        let Some(index) = self.pool.conn_of(token) else { return };
+        let conn = self.pool.conns.at_mut(index);
+        if conn.state() != ConnState::Ready {
             return;
         }
-        let server_index = link.server;
+        let server_index = conn.server;
         let server = &mut self.pool.servers[server_index];
-        let scouted = std::mem::take(&mut link.gate.locating);
-        server.positions.locate(link.position, near);
-        let costs = link.rest.syncing && link.history.answers >= FAR_ANSWERS_MIN;
-        if near == Some(false) && link.entries.is_empty() && (scouted || costs) && server.may_try_nearer(scouted) {
+        let scouted = std::mem::take(&mut conn.gate.locating);
+        server.positions.locate(conn.position, near);
+        let costs = conn.rest.syncing && conn.history.answers >= FAR_ANSWERS_MIN;
+        if near == Some(false) && conn.entries.is_empty() && (scouted || costs) && server.may_try_nearer(scouted) {
             return self.end(index, Ending::ours(UpstreamEnd::Far), cx);
         }
-        if near == Some(true) && !link.rest.syncing {
+        if near == Some(true) && !conn.rest.syncing {
             server.note_near();
         }
         if scouted {
-            server.refresh(link, cx.now_us);
+            server.refresh(conn, cx.now_us);
             self.dispatch(server_index, cx);
         }
     }
@@ -44,12 +44,12 @@ impl Upstreams {
 impl Pool {
     /// Asks which core receives a connection's packets. Only an answer tells: a handshake is the kernel's alone.
     pub(super) fn locate(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.links.at_mut(index);
-        if let Some(socket) = link.socket {
-            let server = &self.servers[link.server];
-            link.gate.locating = server.scouts() && link.history.answers == 1 && link.entries.is_empty();
-            let token = self.link_token(index);
-            cx.actions.push_back(Action::LocateLink { token, socket });
+        let conn = self.conns.at_mut(index);
+        if let Some(socket) = conn.socket {
+            let server = &self.servers[conn.server];
+            conn.gate.locating = server.scouts() && conn.history.answers == 1 && conn.entries.is_empty();
+            let token = self.conn_token(index);
+            cx.actions.push_back(Action::LocateUpstream { token, socket });
         }
     }
 }

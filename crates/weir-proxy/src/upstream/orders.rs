@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::cross::standing::Order;
 use crate::ending::UpstreamEnd;
 use crate::observe::server_event::What;
-use crate::upstream::connection::LinkState;
+use crate::upstream::connection::ConnState;
 use crate::upstream::server_state::ServerState;
 
 /// Due never: a connection that is not to be made.
@@ -26,7 +26,7 @@ impl Upstreams {
         let server = ServerIndex::new(server);
         if let Some(machine) = self.pool.servers.get_mut(server) {
             machine.learned.forgive();
-            self.pool.refresh_links(server, cx);
+            self.pool.refresh_conns(server, cx);
             self.dispatch(server, cx);
         }
     }
@@ -63,14 +63,14 @@ pub(super) fn retire(server: ServerIndex, pool: &mut Pool, agenda: &mut Agenda, 
 }
 
 fn close_idle(server: ServerIndex, pool: &mut Pool, agenda: &mut Agenda, cx: &mut Context) {
-    for position in 0..pool.servers[server].links.len() {
-        let index = pool.servers[server].links[position];
-        match pool.links.at(index).state() {
-            LinkState::Ready if pool.links.at(index).entries.is_empty() => {
+    for position in 0..pool.servers[server].conns.len() {
+        let index = pool.servers[server].conns[position];
+        match pool.conns.at(index).state() {
+            ConnState::Ready if pool.conns.at(index).entries.is_empty() => {
                 agenda.end(index, Ending::ours(UpstreamEnd::Disabled), pool);
             }
-            LinkState::Connecting { .. } | LinkState::Down { .. } => pool.disconnect(index, false, cx),
-            LinkState::Ready | LinkState::Tunnel => {}
+            ConnState::Connecting { .. } | ConnState::Down { .. } => pool.disconnect(index, false, cx),
+            ConnState::Ready | ConnState::Tunnel => {}
         }
     }
 }
@@ -92,12 +92,12 @@ impl Pool {
     /// not be reached is history.
     pub(super) fn connect_at_once(&mut self, server: ServerIndex, cx: &mut Context) {
         let now_us = cx.now_us;
-        for position in 0..self.servers[server].links.len() {
-            let index = self.servers[server].links[position];
-            let link = self.links.at_mut(index);
-            if let LinkState::Down { retry_us } = link.state() {
-                link.contact.backoff.reset();
-                link.contact.due_us = now_us;
+        for position in 0..self.servers[server].conns.len() {
+            let index = self.servers[server].conns[position];
+            let conn = self.conns.at_mut(index);
+            if let ConnState::Down { retry_us } = conn.state() {
+                conn.contact.backoff.reset();
+                conn.contact.due_us = now_us;
                 if retry_us != NEVER_US {
                     self.connect(index, cx);
                 }

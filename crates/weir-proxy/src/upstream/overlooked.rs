@@ -35,13 +35,13 @@ pub(super) fn check_silence(
     outbox: &mut Outbox,
     cx: &mut Context,
 ) -> Option<Ending> {
-    let link = pool.links.at(index);
-    let server = link.server;
-    let since_us = link.silent_since_us().filter(|_| pool.servers[server].learned.usual.watches())?;
-    let wanted = link.entries.front().is_some_and(|front| !cancelled.is_unwanted(front));
+    let conn = pool.conns.at(index);
+    let server = conn.server;
+    let since_us = conn.silent_since_us().filter(|_| pool.servers[server].learned.usual.watches())?;
+    let wanted = conn.entries.front().is_some_and(|front| !cancelled.is_unwanted(front));
     let (patience_us, at_most_us) = pool.servers[server].silence_patience(index, since_us, cx);
     let nudge_us = since_us.saturating_add(at_most_us);
-    let due_us = match link.wait.silence {
+    let due_us = match conn.wait.silence {
         _ if !wanted => nudge_us.max(since_us + PATIENCE_US_MAX),
         Silence::Short => since_us.saturating_add(patience_us),
         Silence::Long => nudge_us,
@@ -56,8 +56,8 @@ pub(super) fn check_silence(
             return Some(Ending::ours(UpstreamEnd::Cancelled));
         }
         pool.arm_late(index, cx.now_us + PATIENCE_US_MAX, cx);
-    } else if link.wait.silence == Silence::Short {
-        pool.links.at_mut(index).wait.silence = Silence::Long;
+    } else if conn.wait.silence == Silence::Short {
+        pool.conns.at_mut(index).wait.silence = Silence::Long;
         pool.arm_late(index, nudge_us.max(cx.now_us), cx);
     } else if !nudge(index, pool, outbox, cx) {
         pool.arm_late(index, cx.now_us + PATIENCE_US_MAX, cx);
@@ -67,22 +67,22 @@ pub(super) fn check_silence(
 
 /// Sends the oldest request once more, behind the others. False: it can't be.
 fn nudge(index: ConnKey, pool: &mut Pool, outbox: &mut Outbox, cx: &Context) -> bool {
-    let link = pool.links.at_mut(index);
-    let server = &pool.servers[link.server];
+    let conn = pool.conns.at_mut(index);
+    let server = &pool.servers[conn.server];
     let queue_size = cx.plan.upstreams[usize::from(server.upstream)].queue_size as usize;
-    let fits = link.entries.len() < queue_size && !server.is_full();
-    let Some(front) = link.entries.front_mut().filter(|front| fits && front.is_movable()) else { return false };
+    let fits = conn.entries.len() < queue_size && !server.is_full();
+    let Some(front) = conn.entries.front_mut().filter(|front| fits && front.is_movable()) else { return false };
     front.doubled = true;
     let (ask, start, len) = (front.ask, front.start, front.len as usize);
-    let (again, bytes) = (link.log.end(), link.log.copy(start, len));
-    link.log.pending().extend_from_slice(&bytes);
-    (link.wait.nudged, link.wait.silence) = (true, Silence::Nudged(cx.now_us));
+    let (again, bytes) = (conn.log.end(), conn.log.copy(start, len));
+    conn.log.pending().extend_from_slice(&bytes);
+    (conn.wait.nudged, conn.wait.silence) = (true, Silence::Nudged(cx.now_us));
     server.stats.escapes.add(1);
     cx.counters.escapes.add(1);
     pool.push(index, ask, again, cx);
-    let link = pool.links.at_mut(index);
-    outbox.mark(index, link);
-    if let Some(copy) = link.entries.back_mut() {
+    let conn = pool.conns.at_mut(index);
+    outbox.mark(index, conn);
+    if let Some(copy) = conn.entries.back_mut() {
         (copy.cancelled, copy.is_copy) = (true, true);
     }
     true
@@ -92,12 +92,12 @@ fn nudge(index: ConnKey, pool: &mut Pool, outbox: &mut Outbox, cx: &Context) -> 
 #[cold]
 pub(super) fn judge_silence(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
     let now_us = cx.now_us;
-    let link = pool.links.at(index);
-    let server = link.server;
+    let conn = pool.conns.at(index);
+    let server = conn.server;
     let known = pool.servers[server].is_cut_short(cx.now_us);
     let usual = &mut pool.servers[server].learned.usual;
     let late_us = usual.late_us();
-    let proved = match link.wait.silence {
+    let proved = match conn.wait.silence {
         _ if known => false,
         Silence::Nudged(us) => usual.overlook.on_answer(late_us, now_us, now_us - us),
         Silence::Long => {
@@ -114,9 +114,9 @@ pub(super) fn judge_silence(index: ConnKey, pool: &mut Pool, cx: &mut Context) {
 impl Pool {
     /// A server is known not to bear pipelining: what may be overlooked is looked at without patience.
     pub(super) fn hurry_silent(&mut self, server: ServerIndex, cx: &mut Context) {
-        for position in 0..self.servers[server].links.len() {
-            let index = self.servers[server].links[position];
-            if self.links.at(index).silent_since_us().is_some() {
+        for position in 0..self.servers[server].conns.len() {
+            let index = self.servers[server].conns[position];
+            if self.conns.at(index).silent_since_us().is_some() {
                 self.arm_late(index, cx.now_us, cx);
             }
         }

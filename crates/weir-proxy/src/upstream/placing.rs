@@ -30,7 +30,7 @@ const CHOICES_MAX: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     /// Onto this connection.
-    Link(ConnKey),
+    Conn(ConnKey),
     /// Into the queue of this server.
     Queue(ServerIndex),
     /// Onto a new connection to this server, which belongs to the client or the request.
@@ -107,10 +107,10 @@ impl Placing<'_> {
 
     /// The client's own connection for a request, if there is one that is good for it.
     fn place_on_own(&mut self, ask: &mut PendingRequest, cx: &Context) -> Option<Place> {
-        let index = self.private.link_for(ask, cx)?;
-        let link = self.pool.links.at(index);
-        let free = link.is_ready() && link.reply.persist && link.entries.is_empty();
-        let machine = &self.pool.servers[link.server];
+        let index = self.private.conn_for(ask, cx)?;
+        let conn = self.pool.conns.at(index);
+        let free = conn.is_ready() && conn.reply.persist && conn.entries.is_empty();
+        let machine = &self.pool.servers[conn.server];
         if !free || !machine.standing.accepts_bound() {
             return None;
         }
@@ -121,7 +121,7 @@ impl Placing<'_> {
         }
         ask.server = machine.index;
         self.private.touch(ask.client.slot(), index);
-        Some(Place::Link(index))
+        Some(Place::Conn(index))
     }
 
     /// The place of a request that is to show whether a suspended server works again, when one is due and this may be it.
@@ -165,7 +165,7 @@ impl Placing<'_> {
             return Some(Place::Private(server));
         }
         if let Some(position) = self.pick(server, trial, cx) {
-            return Some(Place::Link(self.pool.servers[server].links[position]));
+            return Some(Place::Conn(self.pool.servers[server].conns[position]));
         }
         let machine = &self.pool.servers[server];
         if machine.ready == 0
@@ -208,7 +208,7 @@ impl Placing<'_> {
             && !ask.traits.has(RequestFlags::QUARANTINED)
             && let Some(position) = self.pick(server, ask, cx)
         {
-            return Some(Place::Link(self.pool.servers[server].links[position]));
+            return Some(Place::Conn(self.pool.servers[server].conns[position]));
         }
         Some(self.place_in_line(server, ask, cx))
     }
@@ -260,7 +260,7 @@ impl Placing<'_> {
     pub(super) fn pick(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<usize> {
         loop {
             let machine = &self.pool.servers[server];
-            let mut position = machine.pick(ask, |link| self.pool.links.at(link).tail_client())?;
+            let mut position = machine.pick(ask, |conn| self.pool.conns.at(conn).tail_client())?;
             if machine.positions.is_resting(position) && machine.keeps_apart() {
                 if self.may_wait_for_rest(server, ask, cx) {
                     return None;
@@ -268,7 +268,7 @@ impl Placing<'_> {
                 position = self.pool.longest_empty(server).unwrap_or(position);
             }
             let machine = &self.pool.servers[server];
-            let index = machine.links[position];
+            let index = machine.conns[position];
             if ask.traits.goes_alone() {
                 return self.pick_fresh(server, ask, position, cx);
             }
@@ -287,13 +287,13 @@ impl Placing<'_> {
         if !comes || !self.view(cx).is_hopeful(server) {
             return false;
         }
-        let links = || machine.links.iter().map(|index| self.pool.links.at(*index));
-        let several = links().filter(|link| link.is_ready() && link.history.answers > 0).nth(1).is_some();
-        let resting = machine.positions.resting().map(|position| machine.links[position]);
-        let next = resting.map(|index| (self.pool.links.at(index).rest.until_us, index)).min().filter(|_| several);
+        let conns = || machine.conns.iter().map(|index| self.pool.conns.at(*index));
+        let several = conns().filter(|conn| conn.is_ready() && conn.history.answers > 0).nth(1).is_some();
+        let resting = machine.positions.resting().map(|position| machine.conns[position]);
+        let next = resting.map(|index| (self.pool.conns.at(index).rest.until_us, index)).min().filter(|_| several);
         let Some((until_us, index)) = next else { return false };
         if std::mem::replace(&mut self.pool.servers[server].rested_due_us, until_us) != until_us {
-            self.pool.arm_link(index, until_us, cx);
+            self.pool.arm_conn(index, until_us, cx);
         }
         true
     }
@@ -302,12 +302,12 @@ impl Placing<'_> {
     /// its server may be about to close: one of those is made anew.
     fn pick_fresh(&mut self, server: ServerIndex, ask: &PendingRequest, first: usize, cx: &Context) -> Option<usize> {
         let machine = &self.pool.servers[server];
-        let idle = (0..machine.links.len()).filter(|position| machine.positions.is_empty_at(*position));
+        let idle = (0..machine.conns.len()).filter(|position| machine.positions.is_empty_at(*position));
         let view = self.view(cx);
-        let found = [first].into_iter().chain(idle).find(|position| view.is_fresh(machine.links[*position], ask));
+        let found = [first].into_iter().chain(idle).find(|position| view.is_fresh(machine.conns[*position], ask));
         // Where another one may be made, the request waits for that.
         if found.is_none() && !machine.positions.coming_any() && !machine.may_grow(true) {
-            self.agenda.end(machine.links[first], Ending::ours(UpstreamEnd::Rested), self.pool);
+            self.agenda.end(machine.conns[first], Ending::ours(UpstreamEnd::Rested), self.pool);
         }
         found
     }
@@ -318,9 +318,9 @@ impl Placing<'_> {
         let machine = &self.pool.servers[server];
         let Waiting { ask, bytes } = machine.waiting.line(true).get(at)?;
         let (ask, suspect) = (*ask, self.isolation.verdict(ask, bytes, cx) != Verdict::Free);
-        let rested = |position: &usize| self.pool.links.at(machine.links[*position]).is_rested(cx.now_us);
-        let fresh = |position: &usize| self.view(cx).is_fresh(machine.links[*position], &ask);
-        let all = 0..machine.links.len();
+        let rested = |position: &usize| self.pool.conns.at(machine.conns[*position]).is_rested(cx.now_us);
+        let fresh = |position: &usize| self.view(cx).is_fresh(machine.conns[*position], &ask);
+        let all = 0..machine.conns.len();
         let mut idle = all.filter(|position| machine.positions.is_idle(*position)).filter(fresh);
         if let Some(position) = idle.clone().find(rested).or_else(|| idle.next().filter(|_| !suspect)) {
             return Some(position);
@@ -340,12 +340,12 @@ impl Placing<'_> {
     /// The kept connection, once it was seen empty. One that is not good for this request is made anew; `rests`: it has to have rested.
     fn take_kept(&mut self, server: ServerIndex, ask: &PendingRequest, rests: bool, cx: &mut Context) -> Option<usize> {
         let position = self.pool.keep_one(server, cx)?;
-        let index = self.pool.servers[server].links[position];
-        let link = self.pool.links.at(index);
-        if !link.is_vacant() {
+        let index = self.pool.servers[server].conns[position];
+        let conn = self.pool.conns.at(index);
+        if !conn.is_vacant() {
             return None;
         }
-        if rests && !link.is_rested(cx.now_us) || !self.view(cx).is_fresh(index, ask) {
+        if rests && !conn.is_rested(cx.now_us) || !self.view(cx).is_fresh(index, ask) {
             let quarantined = ask.traits.has(RequestFlags::QUARANTINED);
             let why = if quarantined { UpstreamEnd::Quarantine } else { UpstreamEnd::Rested };
             self.agenda.end(index, Ending::ours(why), self.pool);

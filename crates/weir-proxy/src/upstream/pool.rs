@@ -16,22 +16,22 @@ use crate::context::Context;
 use crate::cross::hints::Hints;
 use crate::observe::server_event::{self, EVENTS_MAX, What};
 use crate::request::pending_request::{ExchangeId, PendingRequest};
-use crate::upstream::connection::{LinkState, UpstreamConn};
+use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::entry::Entry;
 use crate::upstream::server::Server;
 
 /// Where a connection stands. Nobody but [`Pool::transition`] gives it another value than the first.
 #[derive(Debug, Default)]
-pub(crate) struct Standing(LinkState);
+pub(crate) struct Standing(ConnState);
 
 impl Standing {
     #[inline]
-    pub(crate) fn get(&self) -> LinkState {
+    pub(crate) fn get(&self) -> ConnState {
         self.0
     }
 
     #[cfg(test)]
-    pub(crate) fn of(state: LinkState) -> Standing {
+    pub(crate) fn of(state: ConnState) -> Standing {
         Standing(state)
     }
 }
@@ -76,7 +76,7 @@ impl Events {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    pub(super) links: Slab<ConnKey, UpstreamConn>,
+    pub(super) conns: Slab<ConnKey, UpstreamConn>,
     pub(super) servers: Table<ServerIndex, Server>,
     pub(super) hints: Arc<Hints>,
     pub(super) seed: u64,
@@ -87,7 +87,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// Without servers.
     pub(super) fn new(hints: Arc<Hints>, seed: u64) -> Pool {
-        Pool { links: Slab::default(), servers: Table::default(), hints, seed, events: Events::default() }
+        Pool { conns: Slab::default(), servers: Table::default(), hints, seed, events: Events::default() }
     }
 
     /// What is worth a line in the log, oldest first. Call until None after each turn.
@@ -98,37 +98,37 @@ impl Pool {
     /// A connection, and its server.
     #[inline]
     pub(super) fn pair(&mut self, index: ConnKey) -> Pair<'_> {
-        let link = self.links.at_mut(index);
-        let server = &mut self.servers[link.server];
-        Pair { link, server }
+        let conn = self.conns.at_mut(index);
+        let server = &mut self.servers[conn.server];
+        Pair { conn, server }
     }
 
     /// Something has happened to a connection.
     pub(super) fn transition(&mut self, index: ConnKey, event: Event, cx: &Context) {
-        let link = self.links.at_mut(index);
-        let at = link.server;
+        let conn = self.conns.at_mut(index);
+        let at = conn.server;
         let server = &mut self.servers[at];
-        let was_ready = link.is_ready();
+        let was_ready = conn.is_ready();
         let state = match event {
-            Event::Due { retry_us } => LinkState::Down { retry_us },
-            Event::Connects { deadline_us } => LinkState::Connecting { deadline_us },
+            Event::Due { retry_us } => ConnState::Down { retry_us },
+            Event::Connects { deadline_us } => ConnState::Connecting { deadline_us },
             Event::Connected => {
-                (link.contact.connected_us, link.contact.since_us) = (cx.now_us, cx.now_us);
-                LinkState::Ready
+                (conn.contact.connected_us, conn.contact.since_us) = (cx.now_us, cx.now_us);
+                ConnState::Ready
             }
             Event::Joined(client) => {
-                link.join(client);
-                LinkState::Tunnel
+                conn.join(client);
+                ConnState::Tunnel
             }
-            Event::Ended => LinkState::default(),
+            Event::Ended => ConnState::default(),
             Event::Gone { due_us } => {
-                link.reset(cx.now_us);
-                link.contact.due_us = due_us;
-                LinkState::default()
+                conn.reset(cx.now_us);
+                conn.contact.due_us = due_us;
+                ConnState::default()
             }
         };
-        link.state = Standing(state);
-        match (was_ready, link.is_ready()) {
+        conn.state = Standing(state);
+        match (was_ready, conn.is_ready()) {
             (false, true) => {
                 server.ready += 1;
                 cx.counters.upstream_connections.add(1);
@@ -141,9 +141,9 @@ impl Pool {
         }
         // What leaves its place says nothing about it any more.
         if !matches!(event, Event::Joined(_) | Event::Ended) {
-            server.refresh(link, cx.now_us);
+            server.refresh(conn, cx.now_us);
         }
-        if was_ready != link.is_ready() || matches!(event, Event::Gone { .. }) {
+        if was_ready != conn.is_ready() || matches!(event, Event::Gone { .. }) {
             self.publish(at, cx);
         }
     }
@@ -162,15 +162,15 @@ impl Pool {
     /// call copies it.
     #[inline(always)]
     pub(super) fn push(&mut self, index: ConnKey, ask: PendingRequest, start: u64, cx: &Context) {
-        let link = self.links.at_mut(index);
-        if !link.entries.is_empty() {
+        let conn = self.conns.at_mut(index);
+        if !conn.entries.is_empty() {
             cx.counters.pipelined.add(1);
         }
-        link.push(ask, start, cx.now_us);
-        let server = &mut self.servers[link.server];
+        conn.push(ask, start, cx.now_us);
+        let server = &mut self.servers[conn.server];
         server.inflight += 1;
         server.stats.requests.add(1);
-        server.refresh(link, cx.now_us);
+        server.refresh(conn, cx.now_us);
         cx.counters.in_flight.add(1);
     }
 }
@@ -178,7 +178,7 @@ impl Pool {
 /// A connection and its server: what can be said of one of them that takes both.
 #[derive(Debug)]
 pub(super) struct Pair<'a> {
-    pub(super) link: &'a mut UpstreamConn,
+    pub(super) conn: &'a mut UpstreamConn,
     pub(super) server: &'a mut Server,
 }
 
@@ -186,14 +186,14 @@ impl Pair<'_> {
     /// Looks anew at what the connection may take. Call after anything about it changed.
     #[inline]
     pub(super) fn refresh(&mut self, cx: &Context) {
-        self.server.refresh(self.link, cx.now_us);
+        self.server.refresh(self.conn, cx.now_us);
     }
 }
 
 /// The answer to the oldest request of a connection to this server is complete: takes the request out.
 #[inline]
-pub(super) fn finish(link: &mut UpstreamConn, server: &mut Server, cx: &Context) -> Option<Entry> {
-    let entry = link.finish_answer(cx.now_us);
+pub(super) fn finish(conn: &mut UpstreamConn, server: &mut Server, cx: &Context) -> Option<Entry> {
+    let entry = conn.finish_answer(cx.now_us);
     let answered = u32::from(entry.is_some());
     server.inflight -= answered;
     cx.counters.in_flight.sub(answered.into());
@@ -201,8 +201,8 @@ pub(super) fn finish(link: &mut UpstreamConn, server: &mut Server, cx: &Context)
 }
 
 /// A connection to this server ends, or becomes a tunnel: takes out what was asked on it.
-pub(super) fn take_requests(link: &mut UpstreamConn, server: &mut Server, cx: &Context) -> VecDeque<Entry> {
-    let entries = std::mem::take(&mut link.entries);
+pub(super) fn take_requests(conn: &mut UpstreamConn, server: &mut Server, cx: &Context) -> VecDeque<Entry> {
+    let entries = std::mem::take(&mut conn.entries);
     server.inflight -= entries.len() as u32;
     cx.counters.in_flight.sub(entries.len() as u64);
     entries

@@ -28,11 +28,11 @@ const AWAY_US: u64 = 1_000_000;
 impl Upstreams {
     /// A connection of one client is established.
     pub(super) fn own_connected(&mut self, index: ConnKey, cx: &mut Context) {
-        let link = self.pool.links.at_mut(index);
-        let (Some(owner), Some(socket)) = (link.owner, link.socket) else { return };
-        link.reading.receiving = true;
-        let server = link.server;
-        cx.actions.push_back(Action::ReceiveLink { socket });
+        let conn = self.pool.conns.at_mut(index);
+        let (Some(owner), Some(socket)) = (conn.owner, conn.socket) else { return };
+        conn.reading.receiving = true;
+        let server = conn.server;
+        cx.actions.push_back(Action::ReceiveUpstream { socket });
         self.pool.transition(index, Event::Connected, cx);
         let machine = &mut self.pool.servers[server];
         let revived = machine.contact.on_private_connected();
@@ -58,7 +58,7 @@ impl Upstreams {
     /// A connect for one client has failed: the next address, another server, or an error.
     pub(super) fn own_failed(&mut self, index: ConnKey, tls: Option<ServerTlsFailure>, cx: &mut Context) {
         cx.counters.upstream_connect_failures.add(1);
-        let stats = &self.pool.servers[self.pool.links.at(index).server].stats;
+        let stats = &self.pool.servers[self.pool.conns.at(index).server].stats;
         stats.connect_failures.add(1);
         stats.closes.count(tls.map_or(UpstreamEnd::ConnectFailed, UpstreamEnd::Tls));
         match self.private.connect_failed(index, &mut self.pool, cx) {
@@ -81,7 +81,7 @@ impl Upstreams {
     /// A client leaves: its connections end with it.
     pub(crate) fn end_own(&mut self, client: ClientKey, cx: &mut Context) {
         for PrivateConn { index, generation, .. } in self.private.leave(client, &mut self.pool, cx) {
-            if self.pool.links.holds(index, generation) {
+            if self.pool.conns.holds(index, generation) {
                 self.end(index, Ending::ours(UpstreamEnd::ClientGone), cx);
             }
         }
@@ -92,11 +92,11 @@ impl PrivatePools {
     /// The connection of a tunnel is established.
     fn begin_tunnel(&self, index: ConnKey, id: ExchangeId, pool: &mut Pool, cx: &mut Context) {
         pool.transition(index, Event::Joined(id), cx);
-        let link = pool.links.at_mut(index);
-        pool.servers[link.server].stats.requests.add(1);
-        self.charge(link);
+        let conn = pool.conns.at_mut(index);
+        pool.servers[conn.server].stats.requests.add(1);
+        self.charge(conn);
         pool.note_placed(id, index, cx);
-        cx.post(id.worker, Mail::Joined { id, link: pool.link_id(index, cx) });
+        cx.post(id.worker, Mail::Joined { id, conn: pool.conn_id(index, cx) });
     }
 
     /// The next round for what a client waits for, if that is due: its slot may be another's by now.

@@ -4,7 +4,7 @@
 //! memory. [`PrivatePools`] owns it for all clients, and makes such connections: where a server has several addresses they are raced
 //! (RFC 8305 §5), and where all servers failed a request they are asked again after a while. What a connection that is made or lost means
 //! for requests is decided in [`super::private`]. Invariants: `parked` is the number of requests that wait for another round; each
-//! connection of a client that is no tunnel is in its `links` or its attempts. Bounds: [`PrivatePool::links`] by the number of upstreams, or
+//! connection of a client that is no tunnel is in its `conns` or its attempts. Bounds: [`PrivatePool::conns`] by the number of upstreams, or
 //! by `destinations`; one request at a time waits. docs/semantics.md §8, §9.
 
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ use crate::plan;
 use crate::request::destination::Destination;
 use crate::request::pending_request::{ClientName, ExchangeId, PendingRequest, RequestFlags};
 use crate::upstream::backoff::Backoff;
-use crate::upstream::connection::{LinkState, UpstreamConn};
+use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::queue::Waiting;
 
 /// How long one address is waited for before the next one is tried beside it (Connection Attempt Delay, RFC 8305 §8).
@@ -36,7 +36,7 @@ const NEXT_ADDRESS_US: u64 = 250_000;
 #[derive(Debug, Default)]
 pub(crate) struct PrivatePool {
     /// Upstream connections that its requests use, the least recently used one first.
-    pub links: Vec<PrivateConn>,
+    pub conns: Vec<PrivateConn>,
     /// The request for which a connection is being made; one at a time.
     pub approach: Option<Box<ConnectAttempt>>,
     /// Where its present request goes, where the upstream doesn't say that.
@@ -98,19 +98,19 @@ pub(crate) struct Tried {
 impl PrivatePool {
     /// Whether nothing is in it.
     fn is_empty(&self) -> bool {
-        self.links.is_empty() && self.approach.is_none()
+        self.conns.is_empty() && self.approach.is_none()
     }
 
     /// Takes a connection out of those that may be used again.
     fn forget(&mut self, index: ConnKey) {
-        self.links.retain(|link| link.index != index);
+        self.conns.retain(|conn| conn.index != index);
     }
 
     /// Notes that a connection is the one that was used last.
     fn touch(&mut self, index: ConnKey) {
-        if let Some(position) = self.links.iter().position(|link| link.index == index) {
-            let link = self.links.remove(position);
-            self.links.push(link);
+        if let Some(position) = self.conns.iter().position(|conn| conn.index == index) {
+            let conn = self.conns.remove(position);
+            self.conns.push(conn);
         }
     }
 }
@@ -166,19 +166,19 @@ impl PrivatePools {
 
     /// The connections of a client, the least recently used one first.
     #[inline]
-    pub(super) fn links_of(&self, client: ClientKey) -> &[PrivateConn] {
-        self.by_client.get(client).map_or(&[], |pool| &pool.links)
+    pub(super) fn conns_of(&self, client: ClientKey) -> &[PrivateConn] {
+        self.by_client.get(client).map_or(&[], |pool| &pool.conns)
     }
 
     /// A client's own connection that leads to where its request goes.
-    pub(super) fn link_for(&self, ask: &PendingRequest, cx: &Context) -> Option<ConnKey> {
+    pub(super) fn conn_for(&self, ask: &PendingRequest, cx: &Context) -> Option<ConnKey> {
         let own = self.by_client.get(ask.client.slot())?;
         let name = match cx.is_anywhere(ask.upstream) {
             true => &*own.destination.as_deref()?.name,
             false => "",
         };
         let is_good = |own: &&PrivateConn| own.upstream == ask.upstream && *own.destination == *name;
-        own.links.iter().find(is_good).map(|link| link.index)
+        own.conns.iter().find(is_good).map(|conn| conn.index)
     }
 
     /// A client's connection is the one that was used last.
@@ -190,11 +190,11 @@ impl PrivatePools {
 
     /// What a connection carries from now on is charged to whom its client's request is.
     #[inline]
-    pub(super) fn charge(&self, link: &mut UpstreamConn) {
-        if let Some(owner) = link.owner
+    pub(super) fn charge(&self, conn: &mut UpstreamConn) {
+        if let Some(owner) = conn.owner
             && let Some(pool) = self.by_client.get(owner.client)
         {
-            link.account = pool.account;
+            conn.account = pool.account;
         }
     }
 
@@ -207,26 +207,26 @@ impl PrivatePools {
         pool: &Pool,
         cx: &Context,
     ) -> Option<(ConnKey, UpstreamEnd)> {
-        let generation = pool.links.generation(index);
+        let generation = pool.conns.generation(index);
         let (mut destination, mut max) = (Box::from(""), usize::MAX);
         let own = self.by_client.get_or_default(client);
         if let Some(forward) = cx.plan.forward.as_ref().filter(|forward| forward.upstream == usize::from(upstream)) {
             destination = own.destination.as_deref().map_or(destination, |to| to.name.clone());
             max = forward.destinations_max as usize;
         }
-        let same = own.links.iter().find(|link| link.upstream == upstream && link.destination == destination);
-        let replaced = same.map(|link| link.index).filter(|link| pool.links.at(*link).entries.is_empty());
-        own.links.push(PrivateConn { index, generation, upstream, destination });
+        let same = own.conns.iter().find(|conn| conn.upstream == upstream && conn.destination == destination);
+        let replaced = same.map(|conn| conn.index).filter(|conn| pool.conns.at(*conn).entries.is_empty());
+        own.conns.push(PrivateConn { index, generation, upstream, destination });
         // The one that is kept now is the last.
-        let oldest = own.links.iter().find(|_| own.links.len() > max).map(|link| link.index);
-        let replaced = replaced.map(|link| (link, UpstreamEnd::Replaced));
-        replaced.or(oldest.map(|link| (link, UpstreamEnd::LeastRecentlyUsed)))
+        let oldest = own.conns.iter().find(|_| own.conns.len() > max).map(|conn| conn.index);
+        let replaced = replaced.map(|conn| (conn, UpstreamEnd::Replaced));
+        replaced.or(oldest.map(|conn| (conn, UpstreamEnd::LeastRecentlyUsed)))
     }
 
     /// A client leaves: its connections, and what was being made for it is given up.
     pub(super) fn leave(&mut self, client: ClientKey, pool: &mut Pool, cx: &mut Context) -> Vec<PrivateConn> {
         self.take_attempt(client, None, pool, cx);
-        self.by_client.take(client).map(|own| own.links).unwrap_or_default()
+        self.by_client.take(client).map(|own| own.conns).unwrap_or_default()
     }
 
     /// Nothing more belongs to a client whose only connection was given away, if that is so.
@@ -245,11 +245,11 @@ impl PrivatePools {
 
     /// Takes a connection of one client out of the table.
     pub(super) fn remove(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) {
-        let link = pool.links.remove(index);
-        if let Some(socket) = link.socket {
-            cx.actions.push_back(Action::CloseLink { socket });
+        let conn = pool.conns.remove(index);
+        if let Some(socket) = conn.socket {
+            cx.actions.push_back(Action::CloseUpstream { socket });
         }
-        if let Some(owner) = link.owner {
+        if let Some(owner) = conn.owner {
             self.disown(owner, index);
         }
     }
@@ -317,24 +317,24 @@ impl PrivatePools {
         let owner = Owner { client, once: upstream.pool == plan::Pool::PerRequest };
         machine.stats.connects.add(1);
         cx.counters.upstream_connects.add(1);
-        let mut link = UpstreamConn::of_owner(server, owner, cx.now_us);
-        link.address = machine.mode.anywhere.then_some(address);
-        let name = pool.links.insert(link);
+        let mut conn = UpstreamConn::of_owner(server, owner, cx.now_us);
+        conn.address = machine.mode.anywhere.then_some(address);
+        let name = pool.conns.insert(conn);
         let index = name.0;
         pool.transition(index, Event::Connects { deadline_us }, cx);
         attempt.attempts.push(name);
         let look_us = if last { deadline_us } else { deadline_us.min(cx.now_us + NEXT_ADDRESS_US) };
-        pool.arm_link(index, look_us, cx);
-        let token = pool.link_token(index);
+        pool.arm_conn(index, look_us, cx);
+        let token = pool.conn_token(index);
         cx.actions.push_back(Action::Connect { token, address, server: server.number() });
         true
     }
 
     /// A connect takes its time: the next address is tried beside it, once.
     pub(super) fn try_next_address(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) {
-        let (link, name) = (pool.links.at(index), (index, pool.links.generation(index)));
-        let late = cx.now_us >= link.contact.since_us + NEXT_ADDRESS_US;
-        let Some(owner) = link.owner.filter(|_| late) else { return };
+        let (conn, name) = (pool.conns.at(index), (index, pool.conns.generation(index)));
+        let late = cx.now_us >= conn.contact.since_us + NEXT_ADDRESS_US;
+        let Some(owner) = conn.owner.filter(|_| late) else { return };
         let is_newest = |attempt: &mut ConnectAttempt| attempt.attempts.last() == Some(&name);
         if self.attempt_of(owner.client).is_some_and(is_newest) {
             self.try_address(owner.client, pool, cx);
@@ -354,9 +354,9 @@ impl PrivatePools {
         self.parked -= u32::from(attempt.retry_us != u64::MAX);
         let why = if winner.is_some() { UpstreamEnd::LostRace } else { UpstreamEnd::Cancelled };
         for (index, generation) in &attempt.attempts {
-            if Some(*index) != winner && pool.links.holds(*index, *generation) {
+            if Some(*index) != winner && pool.conns.holds(*index, *generation) {
                 cx.counters.upstream_closes.count(why);
-                pool.servers[pool.links.at(*index).server].stats.closes.count(why);
+                pool.servers[pool.conns.at(*index).server].stats.closes.count(why);
                 self.remove(*index, pool, cx);
             }
         }
@@ -365,10 +365,10 @@ impl PrivatePools {
 
     /// A connect for one client has failed, and is gone: the next address is tried, if there is one.
     pub(super) fn connect_failed(&mut self, index: ConnKey, pool: &mut Pool, cx: &mut Context) -> Failed {
-        let name = (index, pool.links.generation(index));
-        let link = pool.links.at(index);
-        let (owner, server) = (link.owner, link.server);
-        let timed_out = matches!(link.state(), LinkState::Connecting { deadline_us } if deadline_us <= cx.now_us);
+        let name = (index, pool.conns.generation(index));
+        let conn = pool.conns.at(index);
+        let (owner, server) = (conn.owner, conn.server);
+        let timed_out = matches!(conn.state(), ConnState::Connecting { deadline_us } if deadline_us <= cx.now_us);
         self.remove(index, pool, cx);
         let Some(client) = owner.map(|owner| owner.client) else { return Failed::Waits };
         let Some(attempt) = self.attempt_of(client) else { return Failed::Waits };
@@ -452,7 +452,7 @@ impl PrivatePools {
 
     /// Whether a client knows this connection: as its own, or as one that is made for it.
     pub(super) fn knows(&self, client: ClientKey, name: (ConnKey, u32)) -> bool {
-        let kept = self.links_of(client).iter().any(|link| (link.index, link.generation) == name);
+        let kept = self.conns_of(client).iter().any(|conn| (conn.index, conn.generation) == name);
         let own = self.by_client.get(client);
         kept || own.and_then(|own| own.approach.as_ref()).is_some_and(|one| one.attempts.contains(&name))
     }

@@ -149,7 +149,7 @@ impl Health {
         cx.actions.push_back(Action::Connect { token, address, server: server.number() });
     }
 
-    /// As [`Engine::link_started`](crate::engine::Engine::link_started).
+    /// As [`Engine::upstream_started`](crate::engine::Engine::upstream_started).
     pub(super) fn probe_started(&mut self, token: u64, socket: u64) -> bool {
         let Some(server) = self.server_of(token) else { return false };
         let Some(prober) = self.prober(server).filter(|prober| prober.probe.is_some()) else { return false };
@@ -163,8 +163,8 @@ impl Health {
         let (Some(socket), Some(plan)) = (socket, health_of(machine, cx)) else { return false };
         let servers = &cx.plan.upstreams[usize::from(machine.upstream)].servers;
         let out = Out::Owned(request(plan, &servers[usize::from(machine.index)].name));
-        cx.actions.push_back(Action::SendLink { socket, out });
-        cx.actions.push_back(Action::ReceiveLink { socket });
+        cx.actions.push_back(Action::SendUpstream { socket, out });
+        cx.actions.push_back(Action::ReceiveUpstream { socket });
         true
     }
 
@@ -181,7 +181,7 @@ impl Health {
         let prober = self.prober(server)?;
         let verdict = prober.probe.as_mut().and_then(|probe| probe.feed(input.bytes, health, &upstream.head));
         if let (None, Some(socket)) = (&verdict, prober.socket) {
-            cx.actions.push_back(Action::ReceiveLink { socket });
+            cx.actions.push_back(Action::ReceiveUpstream { socket });
         }
         Some((prober.begun_us, verdict?))
     }
@@ -204,7 +204,7 @@ impl Health {
         let Some(prober) = self.prober(server) else { return false };
         prober.probe = None;
         if let Some(socket) = prober.socket.take() {
-            cx.actions.push_back(Action::CloseLink { socket });
+            cx.actions.push_back(Action::CloseUpstream { socket });
         }
         cx.counters.probe_failures.add(u64::from(result.is_err()));
         machine.stats.probe_failures.add(u64::from(result.is_err()));
@@ -257,7 +257,7 @@ impl Health {
         }
     }
 
-    /// As [`Engine::link_connected`](crate::engine::Engine::link_connected).
+    /// As [`Engine::upstream_connected`](crate::engine::Engine::upstream_connected).
     pub(super) fn probe_connected(
         &mut self,
         token: u64,
@@ -274,7 +274,7 @@ impl Health {
         self.probe_done(server, Err(tls.map_or(ProbeFault::Connect, ProbeFault::Tls)), pool, groups, cx)
     }
 
-    /// As [`Engine::link_received`](crate::engine::Engine::link_received).
+    /// As [`Engine::upstream_received`](crate::engine::Engine::upstream_received).
     pub(super) fn probe_received(
         &mut self,
         token: u64,
@@ -289,8 +289,8 @@ impl Health {
         self.probe_done(server, verdict, pool, groups, cx)
     }
 
-    /// As [`Engine::link_ended`](crate::engine::Engine::link_ended), or with how else it has ended
-    /// [`Engine::link_failed`](crate::engine::Engine::link_failed).
+    /// As [`Engine::upstream_ended`](crate::engine::Engine::upstream_ended), or with how else it has ended
+    /// [`Engine::upstream_failed`](crate::engine::Engine::upstream_failed).
     pub(super) fn probe_ended(
         &mut self,
         token: u64,

@@ -10,7 +10,7 @@ use crate::base::keys::ServerIndex;
 use crate::cause::Cause;
 use crate::context::Context;
 use crate::retry::poison;
-use crate::upstream::connection::LinkState;
+use crate::upstream::connection::ConnState;
 use crate::upstream::queue::Waiting;
 
 impl Placing<'_> {
@@ -43,26 +43,26 @@ impl Pool {
         }
         let soon_us = cx.now_us + poison::CRASH_US;
         let effort = |position: &usize| {
-            let link = self.links.at(self.servers[server].links[*position]);
-            match link.state() {
-                LinkState::Connecting { .. } => Some((0, false, 0)),
-                LinkState::Down { retry_us } if retry_us <= soon_us => Some((0, false, 0)),
-                LinkState::Ready => {
-                    let alone = link.entries.front().is_some_and(|entry| entry.ask.traits.goes_alone());
-                    Some((1, alone || link.reply.large || link.wait.late || link.reading.paused, link.entries.len()))
+            let conn = self.conns.at(self.servers[server].conns[*position]);
+            match conn.state() {
+                ConnState::Connecting { .. } => Some((0, false, 0)),
+                ConnState::Down { retry_us } if retry_us <= soon_us => Some((0, false, 0)),
+                ConnState::Ready => {
+                    let alone = conn.entries.front().is_some_and(|entry| entry.ask.traits.goes_alone());
+                    Some((1, alone || conn.reply.large || conn.wait.late || conn.reading.paused, conn.entries.len()))
                 }
                 _ => None,
             }
         };
         let kept = self.servers[server].kept.map(|position| position as usize);
-        let all = 0..self.servers[server].links.len();
+        let all = 0..self.servers[server].conns.len();
         let chosen = kept
             .filter(|position| effort(position).is_some())
             .or_else(|| all.filter(|at| effort(at).is_some()).min_by_key(effort))?;
         if kept != Some(chosen) {
             self.servers[server].kept = Some(chosen as u32);
             for position in kept.into_iter().chain([chosen]) {
-                let index = self.servers[server].links[position];
+                let index = self.servers[server].conns[position];
                 self.pair(index).refresh(cx);
             }
         }
@@ -76,7 +76,7 @@ impl Pool {
         if machine.waiting.line(true).is_empty()
             && let Some(position) = machine.kept.take()
         {
-            let index = machine.links[position as usize];
+            let index = machine.conns[position as usize];
             self.pair(index).refresh(cx);
         }
     }

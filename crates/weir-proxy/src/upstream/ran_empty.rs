@@ -22,12 +22,12 @@ impl Emptied {
     /// This connection, now.
     #[inline]
     fn of(index: ConnKey, pool: &Pool) -> Emptied {
-        Emptied { index, generation: pool.links.generation(index), answers: pool.links.at(index).history.answers }
+        Emptied { index, generation: pool.conns.generation(index), answers: pool.conns.at(index).history.answers }
     }
 
     #[inline]
     fn is_there(&self, pool: &Pool) -> bool {
-        pool.links.holds(self.index, self.generation)
+        pool.conns.holds(self.index, self.generation)
     }
 }
 
@@ -75,14 +75,14 @@ impl RanEmpty {
         if !ran.is_there(pool) {
             return None;
         }
-        let link = pool.links.at_mut(ran.index);
-        if cx.now_us < link.rest.until_us {
+        let conn = pool.conns.at_mut(ran.index);
+        if cx.now_us < conn.rest.until_us {
             self.synced_before.push(ran);
             return None;
         }
-        link.rest.reopen();
-        let server = link.server;
-        pool.servers[server].refresh(link, cx.now_us);
+        conn.rest.reopen();
+        let server = conn.server;
+        pool.servers[server].refresh(conn, cx.now_us);
         Some(server)
     }
 
@@ -93,22 +93,22 @@ impl RanEmpty {
         if !ran.is_there(pool) {
             return None;
         }
-        let link = pool.links.at_mut(ran.index);
-        if link.history.answers != ran.answers || !link.entries.is_empty() {
+        let conn = pool.conns.at_mut(ran.index);
+        if conn.history.answers != ran.answers || !conn.entries.is_empty() {
             // In use again, and listed anew if it has run empty since.
             return None;
         }
-        let news = std::mem::take(&mut link.rest.unseen);
-        if link.rest.is_wary(cx.now_us) {
+        let news = std::mem::take(&mut conn.rest.unseen);
+        if conn.rest.is_wary(cx.now_us) {
             self.emptied_before.push(ran);
         } else {
-            link.rest.wary = false;
+            conn.rest.wary = false;
         }
-        if !news && link.rest.wary {
+        if !news && conn.rest.wary {
             return None;
         }
-        let server = link.server;
-        pool.servers[server].refresh(link, cx.now_us);
+        let server = conn.server;
+        pool.servers[server].refresh(conn, cx.now_us);
         Some(server)
     }
 
@@ -119,15 +119,15 @@ impl RanEmpty {
             return Some(cx.now_us);
         }
         let there = self.synced_before.iter().filter(|ran| ran.is_there(pool));
-        there.map(|ran| pool.links.at(ran.index).rest.until_us).min()
+        there.map(|ran| pool.conns.at(ran.index).rest.until_us).min()
     }
 
     /// Whether a request waits for a connection of which it is only not known yet whether everything was read.
     fn is_awaited(&self, pool: &Pool) -> bool {
         let awaited = |ran: &Emptied| {
             ran.is_there(pool) && {
-                let link = pool.links.at(ran.index);
-                link.rest.unseen && !pool.servers[link.server].waiting.is_empty()
+                let conn = pool.conns.at(ran.index);
+                conn.rest.unseen && !pool.servers[conn.server].waiting.is_empty()
             }
         };
         self.emptied_before.iter().any(awaited)

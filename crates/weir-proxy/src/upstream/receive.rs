@@ -1,6 +1,6 @@
 //! Answers matched to the oldest unanswered request, and what follows from them (stage receive).
 //!
-//! Bodies are watched in [`super::watch`]; connections are made in [`super::connect`] and end in [`super::loss`]. RFC 9112 §9.2, §9.3.
+//! Bodies are watched in [`super::watch`]; connections are made in [`super::connect`] and end in [`super::close`]. RFC 9112 §9.2, §9.3.
 
 use std::ops::ControlFlow;
 
@@ -30,8 +30,8 @@ use crate::cross::doubt::Doubt;
 use crate::cross::router::Replies;
 use crate::ending::UpstreamEnd;
 use crate::observe::glitch::UpstreamGlitch;
-use crate::request::pending_request::{LinkId, RequestFlags};
-use crate::upstream::connection::{LinkState, Step, UpstreamConn};
+use crate::request::pending_request::{ConnId, RequestFlags};
+use crate::upstream::connection::{ConnState, Step, UpstreamConn};
 use crate::upstream::depth::Answers;
 use crate::upstream::entry::Entry;
 use crate::upstream::misframing::BEGINNING;
@@ -64,13 +64,13 @@ struct Before {
 
 impl Before {
     #[inline]
-    fn of(link: &UpstreamConn, now_us: u64) -> Before {
-        let front = link.entries.front();
+    fn of(conn: &UpstreamConn, now_us: u64) -> Before {
+        let front = conn.entries.front();
         Before {
-            since_us: front.map_or(now_us, |entry| entry.sent_us.max(link.history.answered_us)),
-            first: front.is_some_and(|entry| entry.sent_us >= link.history.answered_us),
-            answers: link.history.answers,
-            depth: link.entries.len() as u32,
+            since_us: front.map_or(now_us, |entry| entry.sent_us.max(conn.history.answered_us)),
+            first: front.is_some_and(|entry| entry.sent_us >= conn.history.answered_us),
+            answers: conn.history.answers,
+            depth: conn.entries.len() as u32,
         }
     }
 }
@@ -96,22 +96,22 @@ enum After {
 
 impl Upstreams {
     /// A server sent bytes.
-    pub(crate) fn link_received(&mut self, token: u64, input: &Input<'_>, to: &mut Replies<'_>, cx: &mut Context) {
-        let Some(index) = self.pool.link_of(token) else {
+    pub(crate) fn upstream_received(&mut self, token: u64, input: &Input<'_>, to: &mut Replies<'_>, cx: &mut Context) {
+        let Some(index) = self.pool.conn_of(token) else {
             let worse = self.health.probe_received(token, input, &mut self.pool, &mut self.groups, cx);
             return self.act(worse, cx);
         };
         cx.counters.upstream_receives.add(1);
         cx.counters.upstream_bytes_in.add(input.bytes.len() as u64);
-        let link = self.pool.links.at_mut(index);
-        link.reading.receiving = false;
-        link.unheard.on_heard(cx.now_us);
-        self.pool.servers[link.server].stats.bytes_in.add(input.bytes.len() as u64);
-        cx.usage.moved(link.account, 0, input.bytes.len() as u64);
-        if link.has_stash() {
-            let server = &self.pool.servers[link.server];
+        let conn = self.pool.conns.at_mut(index);
+        conn.reading.receiving = false;
+        conn.unheard.on_heard(cx.now_us);
+        self.pool.servers[conn.server].stats.bytes_in.add(input.bytes.len() as u64);
+        cx.usage.moved(conn.account, 0, input.bytes.len() as u64);
+        if conn.has_stash() {
+            let server = &self.pool.servers[conn.server];
             let limits = &cx.plan.upstreams[usize::from(server.upstream)].head;
-            if let Some(bytes) = link.complete_stash(input.bytes, limits) {
+            if let Some(bytes) = conn.complete_stash(input.bytes, limits) {
                 let bytes = Bytes::from(bytes);
                 self.read_answers(index, &Input::shared(&bytes), to, cx);
             }
@@ -123,30 +123,30 @@ impl Upstreams {
 
     /// Reads what a server sent, from where the last complete head ended, and sees to what follows from it.
     pub(super) fn read_answers(&mut self, index: ConnKey, input: &Input<'_>, to: &mut Replies<'_>, cx: &mut Context) {
-        let link = self.pool.links.at_mut(index);
-        link.reply.received_bytes += input.bytes.len() as u64;
-        let before = Before::of(link, cx.now_us);
-        let server = link.server;
-        let generation = self.pool.links.generation(index);
+        let conn = self.pool.conns.at_mut(index);
+        conn.reply.received_bytes += input.bytes.len() as u64;
+        let before = Before::of(conn, cx.now_us);
+        let server = conn.server;
+        let generation = self.pool.conns.generation(index);
         let mut receive = Receive::new(*input);
         if let Some(ending) = self.read_steps(index, generation, &mut receive, to, cx) {
             self.end(index, ending, cx);
         }
-        if !self.pool.links.holds(index, generation) {
+        if !self.pool.conns.holds(index, generation) {
             self.dispatch(server, cx);
             return;
         }
         self.pool.pair(index).keep_print(&receive, cx);
         let now_us = cx.now_us;
-        if let Some(odd) = self.pool.links.at_mut(index).take_oddities() {
+        if let Some(odd) = self.pool.conns.at_mut(index).take_oddities() {
             self.pool.pair(index).odd_body(odd, cx);
         }
-        let link = self.pool.links.at_mut(index);
-        if !receive.rest().is_empty() && link.state() != LinkState::Tunnel {
-            link.keep_stash(receive.rest());
+        let conn = self.pool.conns.at_mut(index);
+        if !receive.rest().is_empty() && conn.state() != ConnState::Tunnel {
+            conn.keep_stash(receive.rest());
         }
         let elapsed_us = now_us - before.since_us;
-        let (answers, waits) = (link.history.answers, !link.entries.is_empty());
+        let (answers, waits) = (conn.history.answers, !conn.entries.is_empty());
         if before.depth > 1 && self.pool.servers[server].learned.holds_back(elapsed_us, now_us) && waits {
             self.outbox.acknowledge(index, &self.pool);
         }
@@ -174,16 +174,16 @@ impl Upstreams {
         cx: &mut Context,
     ) -> Option<Ending> {
         let plan = std::sync::Arc::clone(&cx.plan);
-        let server = self.pool.links.at(index).server;
+        let server = self.pool.conns.at(index).server;
         let limits = &plan.upstreams[usize::from(self.pool.servers[server].upstream)].head;
         let mut fields = std::mem::take(&mut self.fields);
         let ending = loop {
             let Upstreams { pool, groups, isolation, cancelled, .. } = self;
-            let step = pool.links.at_mut(index).step(receive.input.bytes, &mut receive.at, limits, &mut fields);
+            let step = pool.conns.at_mut(index).step(receive.input.bytes, &mut receive.at, limits, &mut fields);
             let reading = match step {
                 Step::More => break None,
                 Step::Skip => {
-                    if pool.links.at(index).is_first_blank() {
+                    if pool.conns.at(index).is_first_blank() {
                         pool.pair(index).glitch(UpstreamGlitch::BlankLine, 1, cx);
                     }
                     Reading::Continue(())
@@ -213,7 +213,7 @@ impl Upstreams {
             if let Reading::Break(ending) = reading {
                 break ending;
             }
-            if !self.pool.links.holds(index, generation) {
+            if !self.pool.conns.holds(index, generation) {
                 break None;
             }
         };
@@ -223,10 +223,10 @@ impl Upstreams {
 
     /// The end of a body waits no longer for what comes behind it, if it does.
     pub(super) fn end_wait(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
-        let link = self.pool.links.at_mut(index);
-        if !link.withheld.bytes.is_empty() && link.is_body_over() {
-            link.withheld.over = true;
-            let rest = link.take_stash();
+        let conn = self.pool.conns.at_mut(index);
+        if !conn.withheld.bytes.is_empty() && conn.is_body_over() {
+            conn.withheld.over = true;
+            let rest = conn.take_stash();
             self.read_answers(index, &Input::borrowed(&rest), to, cx);
         }
     }
@@ -234,15 +234,15 @@ impl Upstreams {
     /// What is held back was not followed by more for a while.
     pub(super) fn check_quote(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
         self.end_wait(index, to, cx);
-        if !self.pool.links.is_occupied(index) {
+        if !self.pool.conns.is_occupied(index) {
             return;
         }
         let Upstreams { pool, groups, cancelled, .. } = self;
-        let link = pool.links.at_mut(index);
-        let (len, given) = (link.withheld.bytes.len(), link.withheld.given);
+        let conn = pool.conns.at_mut(index);
+        let (len, given) = (conn.withheld.bytes.len(), conn.withheld.given);
         if given < len && len < BEGINNING.len() {
-            link.withheld.given = len;
-            let rest = Bytes::copy_from_slice(&link.withheld.bytes[given..]);
+            conn.withheld.given = len;
+            let rest = Bytes::copy_from_slice(&conn.withheld.bytes[given..]);
             if let Reading::Break(Some(ending)) = on_body(index, Piece::Kept(rest), pool, groups, cancelled, to, cx) {
                 self.end(index, ending, cx);
             }
@@ -253,9 +253,9 @@ impl Upstreams {
 /// Answers were complete within a receive: what that says about the server. How long each took.
 #[inline]
 fn note_answers(index: ConnKey, before: Before, pool: &mut Pool, isolation: &mut Isolation, cx: &mut Context) -> u64 {
-    let link = pool.links.at(index);
-    let (server, pooled) = (link.server, link.owner.is_none());
-    let answered = (link.history.answers - before.answers) as u32;
+    let conn = pool.conns.at(index);
+    let (server, pooled) = (conn.server, conn.owner.is_none());
+    let answered = (conn.history.answers - before.answers) as u32;
     if before.answers == 0 && pooled {
         pool.locate(index, cx);
         if pool.servers[server].contact.was_down {
@@ -263,11 +263,11 @@ fn note_answers(index: ConnKey, before: Before, pool: &mut Pool, isolation: &mut
         }
     }
     pool.publish_response(server, cx);
-    let link = pool.links.at_mut(index);
-    link.contact.backoff.reset();
-    link.release_log();
+    let conn = pool.conns.at_mut(index);
+    conn.contact.backoff.reset();
+    conn.release_log();
     isolation.on_life(server);
-    let answer_bytes = std::mem::take(&mut pool.links.at_mut(index).reply.received_bytes);
+    let answer_bytes = std::mem::take(&mut pool.conns.at_mut(index).reply.received_bytes);
     let now_us = cx.now_us;
     let elapsed_us = now_us - before.since_us;
     let machine = &mut pool.servers[server];
@@ -279,7 +279,7 @@ fn note_answers(index: ConnKey, before: Before, pool: &mut Pool, isolation: &mut
     let waiting = machine.waiting.len() / machine.made().max(1) as usize;
     let depth = before.depth + waiting as u32;
     // How long a server takes that had to be asked twice is not what it usually takes.
-    if !pool.links.at(index).wait.nudged {
+    if !pool.conns.at(index).wait.nudged {
         machine.learned.usual.on_answers(elapsed_us, answered);
         machine.learned.depth.on_answers(&Answers { now_us, elapsed_us, count: answered, depth, first: before.first });
     }
@@ -296,43 +296,43 @@ fn look_behind(
     ran_empty: &mut RanEmpty,
     cx: &mut Context,
 ) -> After {
-    let link = pool.links.at(index);
-    let (server, is_empty) = (link.server, link.entries.is_empty());
+    let conn = pool.conns.at(index);
+    let (server, is_empty) = (conn.server, conn.entries.is_empty());
     let machine = &pool.servers[server];
-    if link.state() == LinkState::Tunnel {
+    if conn.state() == ConnState::Tunnel {
         return After::Apart;
     }
-    if link.owner.is_some() {
+    if conn.owner.is_some() {
         return match is_empty && !machine.standing.keeps_connections() {
             true => After::Ends(Ending::ours(UpstreamEnd::Disabled)),
             false => After::Apart,
         };
     }
-    if link.history.pipelined && is_empty && machine.mode.share_client {
+    if conn.history.pipelined && is_empty && machine.mode.share_client {
         // The next request may be another client's. Should the server still owe an answer to this one, it must not get it.
         return After::Ends(Ending::ours(UpstreamEnd::ShareClient));
     }
-    if link.wait.nudged && link.is_unwanted() {
+    if conn.wait.nudged && conn.is_unwanted() {
         return After::Ends(Ending::ours(UpstreamEnd::Overlooked));
     }
     if is_empty && let Some(ending) = should_leave(index, pool, groups, cx) {
         return After::Ends(ending);
     }
-    let link = pool.links.at_mut(index);
+    let conn = pool.conns.at_mut(index);
     if is_empty {
-        link.rest.until_us = cx.now_us + (REST_ANSWERS * answer_us).min(REST_US_MAX);
+        conn.rest.until_us = cx.now_us + (REST_ANSWERS * answer_us).min(REST_US_MAX);
         let single = pool.servers[server].is_single();
-        link.rest.unseen |= single;
-        link.rest.wary |= single;
+        conn.rest.unseen |= single;
+        conn.rest.wary |= single;
     }
-    if link.rest.syncing && is_empty {
+    if conn.rest.syncing && is_empty {
         if pool.pair(index).is_worn(cx) {
             return After::Ends(Ending::ours(UpstreamEnd::Glitches));
         }
         ran_empty.note_synced(index, pool);
         cx.counters.sync_points.add(1);
         pool.locate(index, cx);
-    } else if is_empty && (link.rest.unseen || link.rest.wary) {
+    } else if is_empty && (conn.rest.unseen || conn.rest.wary) {
         ran_empty.note(index, pool);
     }
     pool.pair(index).refresh(cx);
@@ -352,23 +352,23 @@ pub(super) fn on_body(
     to: &mut Replies<'_>,
     cx: &mut Context,
 ) -> Reading {
-    let link = pool.links.at_mut(index);
-    let (id, unwanted) = match (link.state(), link.entries.front()) {
-        (LinkState::Tunnel, _) => (link.tunnel.peer, false),
+    let conn = pool.conns.at_mut(index);
+    let (id, unwanted) = match (conn.state(), conn.entries.front()) {
+        (ConnState::Tunnel, _) => (conn.tunnel.peer, false),
         (_, Some(entry)) => (Some(entry.ask.id), entry.cancelled),
         (_, None) => (None, true),
     };
     let Some(id) = id else { return Reading::Break(None) };
-    link.reply.body_bytes += piece.len() as u64;
-    if link.reply.body_bytes > LARGE_BYTES && !link.reply.large && link.state() == LinkState::Ready {
+    conn.reply.body_bytes += piece.len() as u64;
+    if conn.reply.body_bytes > LARGE_BYTES && !conn.reply.large && conn.state() == ConnState::Ready {
         pool.note_large(index, cx);
     }
     if unwanted {
         return discard(index, piece.len(), pool, groups, cancelled, cx);
     }
-    if let Some(Stop { link, client }) = to.piece(id, piece, cx) {
-        cx.forget_resume(link);
-        flow(link, client, true, pool, cx);
+    if let Some(Stop { conn, client }) = to.piece(id, piece, cx) {
+        cx.forget_resume(conn);
+        flow(conn, client, true, pool, cx);
     }
     Reading::Continue(())
 }
@@ -384,17 +384,17 @@ fn discard(
     cx: &Context,
 ) -> Reading {
     let now_us = cx.now_us;
-    let link = pool.links.at_mut(index);
-    link.reply.note_unwanted(bytes, now_us);
-    let short = match link.body_left() {
+    let conn = pool.conns.at_mut(index);
+    conn.reply.note_unwanted(bytes, now_us);
+    let short = match conn.body_left() {
         Some(left) => left <= DISCARD_BYTES_MAX,
-        None if link.ends_by_close() => false,
-        None => link.reply.unwanted_bytes <= DISCARD_BYTES_MAX && now_us < link.reply.unwanted_us + DISCARD_US,
+        None if conn.ends_by_close() => false,
+        None => conn.reply.unwanted_bytes <= DISCARD_BYTES_MAX && now_us < conn.reply.unwanted_us + DISCARD_US,
     };
-    if link.state() != LinkState::Tunnel && (short || !groups.may_send_again(index, pool, cancelled, cx)) {
+    if conn.state() != ConnState::Tunnel && (short || !groups.may_send_again(index, pool, cancelled, cx)) {
         return Reading::Continue(());
     }
-    let doubled = pool.links.at(index).entries.front().is_some_and(|entry| entry.doubled);
+    let doubled = pool.conns.at(index).entries.front().is_some_and(|entry| entry.doubled);
     broken(Ending::ours(if doubled { UpstreamEnd::Cancelled } else { UpstreamEnd::ClientGone }))
 }
 
@@ -408,24 +408,24 @@ fn on_end(
     cx: &mut Context,
 ) -> Reading {
     let now_us = cx.now_us;
-    let link = pool.links.at_mut(index);
-    let trailers = link.trailers().as_bytes().to_vec();
-    if let Some(odd) = link.take_oddities() {
+    let conn = pool.conns.at_mut(index);
+    let trailers = conn.trailers().as_bytes().to_vec();
+    if let Some(odd) = conn.take_oddities() {
         pool.pair(index).odd_body(odd, cx);
     }
-    let link = pool.links.at_mut(index);
-    let streaming = link.entries.front().is_some_and(|entry| entry.ask.traits.has(RequestFlags::STREAMING));
-    let early = streaming && !link.out.is_complete();
-    link.reply.large = false;
+    let conn = pool.conns.at_mut(index);
+    let streaming = conn.entries.front().is_some_and(|entry| entry.ask.traits.has(RequestFlags::STREAMING));
+    let early = streaming && !conn.out.is_complete();
+    conn.reply.large = false;
     let (persist, announced, position, poison) =
-        (link.reply.persist, link.reply.announced, link.position, link.reply.poison);
-    let (old, pooled) = (link.reply.old, link.owner.is_none());
-    let once = link.owner.is_some_and(|owner| owner.once);
-    let since_us = link.next_since_us();
-    let Some(entry) = finish(link, &mut pool.servers[link.server], cx) else { return Reading::Break(None) };
-    let (server, behind) = (link.server, !link.entries.is_empty());
-    link.gate.probation = false;
-    let answers = link.history.answers;
+        (conn.reply.persist, conn.reply.announced, conn.position, conn.reply.poison);
+    let (old, pooled) = (conn.reply.old, conn.owner.is_none());
+    let once = conn.owner.is_some_and(|owner| owner.once);
+    let since_us = conn.next_since_us();
+    let Some(entry) = finish(conn, &mut pool.servers[conn.server], cx) else { return Reading::Break(None) };
+    let (server, behind) = (conn.server, !conn.entries.is_empty());
+    conn.gate.probation = false;
+    let answers = conn.history.answers;
     let machine = &mut pool.servers[server];
     machine.learned.on_end(answers, persist, announced, pooled);
     if persist && !old && !early && poison.is_none() && pooled {
@@ -438,7 +438,7 @@ fn on_end(
     if let Some(doubt) = poison {
         return broken(on_surplus(index, rest, doubt, pool, cx));
     }
-    if pool.links.at(index).front_is_abandoned() {
+    if pool.conns.at(index).front_is_abandoned() {
         return broken(Ending::ours(UpstreamEnd::Cancelled));
     }
     if persist && !(old && behind) {
@@ -467,9 +467,9 @@ pub(super) fn answer_ended(
     to: &mut Replies<'_>,
     cx: &mut Context,
 ) {
-    let link = pool.links.at(index);
-    isolation.on_answer(entry, &link.log, cx);
-    let machine = &mut pool.servers[link.server];
+    let conn = pool.conns.at(index);
+    isolation.on_answer(entry, &conn.log, cx);
+    let machine = &mut pool.servers[conn.server];
     machine.stats.latency.record(cx.now_us.saturating_sub(entry.sent_us));
     // A cancelled request may have been asked elsewhere: this is not the end of that answer.
     if !entry.cancelled {
@@ -487,7 +487,7 @@ pub(super) fn answer_closed(
     to: &mut Replies<'_>,
     cx: &mut Context,
 ) -> Ending {
-    pool.links.at_mut(index).withheld.over = true;
+    pool.conns.at_mut(index).withheld.over = true;
     match held_end(index, &[], pool, cx) {
         Held::Nothing | Held::Waits => {}
         Held::Misframed => return on_doubt(index, Doubt::Misframing, pool, cx),
@@ -498,14 +498,14 @@ pub(super) fn answer_closed(
             }
         }
     }
-    let link = pool.links.at_mut(index);
-    link.reply.persist = false;
-    let behind = link.entries.len() > 1;
-    let server = link.server;
-    link.reply.large = false;
-    let since_us = link.next_since_us();
-    if let Some(entry) = finish(link, &mut pool.servers[server], cx) {
-        let (answers, pooled) = (link.history.answers, link.owner.is_none());
+    let conn = pool.conns.at_mut(index);
+    conn.reply.persist = false;
+    let behind = conn.entries.len() > 1;
+    let server = conn.server;
+    conn.reply.large = false;
+    let since_us = conn.next_since_us();
+    if let Some(entry) = finish(conn, &mut pool.servers[server], cx) {
+        let (answers, pooled) = (conn.history.answers, conn.owner.is_none());
         let learned = &mut pool.servers[server].learned;
         learned.usual.on_answers(cx.now_us.saturating_sub(since_us), 1);
         if pooled && answers == 1 {
@@ -523,22 +523,22 @@ pub(super) fn answer_closed(
 
 impl Pool {
     #[inline]
-    pub(super) fn link_id(&self, index: ConnKey, cx: &Context) -> LinkId {
-        LinkId { worker: cx.worker, index, generation: self.links.generation(index) }
+    pub(super) fn conn_id(&self, index: ConnKey, cx: &Context) -> ConnId {
+        ConnId { worker: cx.worker, index, generation: self.conns.generation(index) }
     }
 
     /// Names an upstream connection towards the worker and the timers.
     #[inline]
-    pub(super) fn link_token(&self, index: ConnKey) -> u64 {
-        let generation = ShortGeneration::of(self.links.generation(index));
+    pub(super) fn conn_token(&self, index: ConnKey) -> u64 {
+        let generation = ShortGeneration::of(self.conns.generation(index));
         Token::Conn { key: index, generation }.pack()
     }
 
     /// The upstream connection that a token names, if it is still there.
     #[inline]
-    pub(super) fn link_of(&self, token: u64) -> Option<ConnKey> {
+    pub(super) fn conn_of(&self, token: u64) -> Option<ConnKey> {
         match Token::unpack(token)? {
-            Token::Conn { key, generation } => self.links.holds_short(key, generation).then_some(key),
+            Token::Conn { key, generation } => self.conns.holds_short(key, generation).then_some(key),
             _ => None,
         }
     }
@@ -546,11 +546,11 @@ impl Pool {
     /// Reads on unless the client of the answer under way has enough.
     #[inline]
     pub(super) fn receive_again(&mut self, token: u64, cx: &mut Context) {
-        let Some(index) = self.link_of(token) else { return };
-        let link = self.links.at_mut(index);
-        if let Some(socket) = link.socket.filter(|_| !link.reading.paused && !link.reading.receiving) {
-            link.reading.receiving = true;
-            cx.actions.push_back(Action::ReceiveLink { socket });
+        let Some(index) = self.conn_of(token) else { return };
+        let conn = self.conns.at_mut(index);
+        if let Some(socket) = conn.socket.filter(|_| !conn.reading.paused && !conn.reading.receiving) {
+            conn.reading.receiving = true;
+            cx.actions.push_back(Action::ReceiveUpstream { socket });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Servers and the connections to them describe themselves for status and metrics.
 
 use super::Upstreams;
-use super::connection::{LinkState, UpstreamConn};
+use super::connection::{ConnState, UpstreamConn};
 use super::entry::Entry;
 use super::orders::NEVER_US;
 use super::pool::Pool;
@@ -18,9 +18,9 @@ impl Upstreams {
     /// All servers, in the order of the plan. `relays`: tunnels by server whose bytes the driver moves. Visits every connection once.
     pub(crate) fn report(&self, relays: Vec<u32>, cx: &Context) -> Vec<ServerReport> {
         let mut tunnels = relays;
-        for index in self.pool.links.keys() {
-            let link = self.pool.links.at(index);
-            tunnels[link.server.index()] += u32::from(link.state() == LinkState::Tunnel);
+        for index in self.pool.conns.keys() {
+            let conn = self.pool.conns.at(index);
+            tunnels[conn.server.index()] += u32::from(conn.state() == ConnState::Tunnel);
         }
         let mut waiting: Vec<u32> = self.pool.servers.iter().map(|server| server.waiting.len() as u32).collect();
         self.private.attempts().for_each(|approach| waiting[approach.server.index()] += 1);
@@ -38,25 +38,25 @@ impl Pool {
 
     /// To whom connections are charged.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = Account> {
-        self.links.keys().map(|index| self.links.at(index).account)
+        self.conns.keys().map(|index| self.conns.at(index).account)
     }
 }
 
-fn connection_state(link: &UpstreamConn, enabled: bool) -> ConnectionState {
-    match link.state() {
-        LinkState::Down { retry_us: NEVER_US } if enabled => ConnectionState::Spare,
-        LinkState::Down { retry_us: NEVER_US } => ConnectionState::Parked,
-        LinkState::Down { .. } => ConnectionState::Down,
-        LinkState::Connecting { .. } => ConnectionState::Connecting,
-        _ if !link.reply.persist => ConnectionState::Ending,
-        _ if link.reading.paused => ConnectionState::Paused,
-        _ if link.reply.large => ConnectionState::Exclusive,
-        _ if link.wait.late => ConnectionState::Late,
-        _ if link.rest.syncing => ConnectionState::Syncing,
-        _ if link.gate.probation => ConnectionState::Probation,
-        _ if link.gate.hold => ConnectionState::Held,
-        _ if link.gate.full => ConnectionState::Full,
-        _ if !link.entries.is_empty() => ConnectionState::Busy,
+fn connection_state(conn: &UpstreamConn, enabled: bool) -> ConnectionState {
+    match conn.state() {
+        ConnState::Down { retry_us: NEVER_US } if enabled => ConnectionState::Spare,
+        ConnState::Down { retry_us: NEVER_US } => ConnectionState::Parked,
+        ConnState::Down { .. } => ConnectionState::Down,
+        ConnState::Connecting { .. } => ConnectionState::Connecting,
+        _ if !conn.reply.persist => ConnectionState::Ending,
+        _ if conn.reading.paused => ConnectionState::Paused,
+        _ if conn.reply.large => ConnectionState::Exclusive,
+        _ if conn.wait.late => ConnectionState::Late,
+        _ if conn.rest.syncing => ConnectionState::Syncing,
+        _ if conn.gate.probation => ConnectionState::Probation,
+        _ if conn.gate.hold => ConnectionState::Held,
+        _ if conn.gate.full => ConnectionState::Full,
+        _ if !conn.entries.is_empty() => ConnectionState::Busy,
         _ => ConnectionState::Idle,
     }
 }
@@ -75,7 +75,7 @@ impl View<'_> {
             _ => 0,
         };
         let pipelined = !server.mode.pipeline_off && trust == TrustState::Trusted;
-        let links = server.links.iter().map(|index| self.links.at(*index));
+        let conns = server.conns.iter().map(|index| self.conns.at(*index));
         ServerReport {
             standing,
             suspended_us,
@@ -91,28 +91,28 @@ impl View<'_> {
             penalty_us,
             penalty_for: server.learned.trust.penalty_for(self.cx.now_us),
             depth: if pipelined { server.learned.depth() } else { 1 },
-            connections: links.map(|link| self.report_connection(at, server, link)).collect(),
+            connections: conns.map(|conn| self.report_connection(at, server, conn)).collect(),
         }
     }
 
-    fn report_connection(&self, at: ServerIndex, server: &Server, link: &UpstreamConn) -> ConnectionReport {
-        let given = link.entries.partition_point(|entry: &Entry| entry.start < link.log.flushed());
-        let retry_us = match link.state() {
-            LinkState::Down { retry_us } if retry_us != NEVER_US => retry_us.saturating_sub(self.cx.now_us),
+    fn report_connection(&self, at: ServerIndex, server: &Server, conn: &UpstreamConn) -> ConnectionReport {
+        let given = conn.entries.partition_point(|entry: &Entry| entry.start < conn.log.flushed());
+        let retry_us = match conn.state() {
+            ConnState::Down { retry_us } if retry_us != NEVER_US => retry_us.saturating_sub(self.cx.now_us),
             _ => 0,
         };
         ConnectionReport {
-            number: self.connection_number(at, link.position),
-            state: connection_state(link, server.standing.keeps_connections()),
-            since_us: self.cx.now_us.saturating_sub(link.contact.since_us),
+            number: self.connection_number(at, conn.position),
+            state: connection_state(conn, server.standing.keeps_connections()),
+            since_us: self.cx.now_us.saturating_sub(conn.contact.since_us),
             retry_us,
             in_flight: given as u32,
-            queued: (link.entries.len() - given) as u32,
-            answers: link.history.answers,
-            closes: link.contact.closes,
-            closed_why: link.contact.closed_why,
-            glitches: link.history.glitches,
-            near: server.positions.is_near(link.position),
+            queued: (conn.entries.len() - given) as u32,
+            answers: conn.history.answers,
+            closes: conn.contact.closes,
+            closed_why: conn.contact.closed_why,
+            glitches: conn.history.glitches,
+            near: server.positions.is_near(conn.position),
         }
     }
 

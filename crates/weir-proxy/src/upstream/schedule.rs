@@ -79,7 +79,7 @@ impl Upstreams {
             }
         };
         match self.placing().put(place, ask, |out| out.extend_from_slice(bytes), cx) {
-            Asked::Here(Some(link)) => cx.assigned(&ask, link),
+            Asked::Here(Some(conn)) => cx.assigned(&ask, conn),
             Asked::Refused(cause) => cx.answer_fails(ask.id, cause),
             Asked::Here(None) | Asked::Elsewhere { .. } => {}
         }
@@ -128,12 +128,12 @@ impl Placing<'_> {
         cx: &mut Context,
     ) -> Asked {
         match place {
-            Place::Link(link) => {
-                let log = &mut self.pool.links.at_mut(link).log;
+            Place::Conn(conn) => {
+                let log = &mut self.pool.conns.at_mut(conn).log;
                 let start = log.end();
                 write(log.pending());
-                self.push_to_link(link, ask, start, cx);
-                return Asked::Here(Some(self.pool.link_id(link, cx)));
+                self.push_to_conn(conn, ask, start, cx);
+                return Asked::Here(Some(self.pool.conn_id(conn, cx)));
             }
             Place::Queue(server) => {
                 self.pool.servers[server].waiting.push_back(Waiting { ask, bytes: serialised(write) });
@@ -160,13 +160,13 @@ impl Placing<'_> {
 
     /// Notes a request on a connection whose log already has its bytes from `start` on, and has them sent.
     #[inline]
-    fn push_to_link(&mut self, index: ConnKey, ask: PendingRequest, start: u64, cx: &mut Context) {
+    fn push_to_conn(&mut self, index: ConnKey, ask: PendingRequest, start: u64, cx: &mut Context) {
         self.pool.push(index, ask, start, cx);
-        let link = self.pool.links.at_mut(index);
-        self.private.charge(link);
-        self.outbox.mark(index, link);
-        let server = link.server;
-        let (len, first) = (link.entries.len(), link.history.answers == 0 && link.owner.is_none());
+        let conn = self.pool.conns.at_mut(index);
+        self.private.charge(conn);
+        self.outbox.mark(index, conn);
+        let server = conn.server;
+        let (len, first) = (conn.entries.len(), conn.history.answers == 0 && conn.owner.is_none());
         if len == 2 || self.pool.servers[server].watched {
             self.pool.watch_late(index, cx);
         }
@@ -216,9 +216,9 @@ impl Placing<'_> {
                 }
                 None => return false,
             };
-            let link = self.pool.servers[server].links[position];
+            let conn = self.pool.servers[server].conns[position];
             let Some(waiting) = self.pool.take_waiting(server, alone, at, cx) else { return false };
-            self.send_waiting(link, waiting, cx);
+            self.send_waiting(conn, waiting, cx);
             return true;
         }
         false
@@ -227,11 +227,11 @@ impl Placing<'_> {
     /// Puts a request that has waited on its connection.
     pub(super) fn send_waiting(&mut self, index: ConnKey, waiting: Waiting, cx: &mut Context) {
         let Waiting { ask, bytes } = waiting;
-        let log = &mut self.pool.links.at_mut(index).log;
+        let log = &mut self.pool.conns.at_mut(index).log;
         let start = log.end();
         log.pending().extend_from_slice(&bytes);
-        self.push_to_link(index, ask, start, cx);
-        cx.assigned(&ask, self.pool.link_id(index, cx));
+        self.push_to_conn(index, ask, start, cx);
+        cx.assigned(&ask, self.pool.conn_id(index, cx));
     }
 }
 
@@ -257,15 +257,15 @@ impl Pool {
         if !cx.logs {
             return;
         }
-        let link = self.links.at(index);
+        let conn = self.conns.at(index);
         let placed = Placed {
-            link: self.link_id(index, cx),
-            server: link.server.number(),
+            conn: self.conn_id(index, cx),
+            server: conn.server.number(),
             sent_us: cx.now_us,
-            connected_us: link.contact.connected_us,
-            address: link.address,
+            connected_us: conn.contact.connected_us,
+            address: conn.address,
             // A tunnel has no request on its connection.
-            before: (link.history.answers + link.entries.len() as u64).saturating_sub(1),
+            before: (conn.history.answers + conn.entries.len() as u64).saturating_sub(1),
         };
         cx.post(id.worker, Mail::Placed { id, placed });
     }
@@ -273,7 +273,7 @@ impl Pool {
     /// Of the connections that rest the one that has been empty for longest.
     pub(super) fn longest_empty(&self, server: ServerIndex) -> Option<usize> {
         let machine = &self.servers[server];
-        machine.positions.resting().min_by_key(|position| self.links.at(machine.links[*position]).history.answered_us)
+        machine.positions.resting().min_by_key(|position| self.conns.at(machine.conns[*position]).history.answered_us)
     }
 }
 

@@ -4,14 +4,14 @@ use bytes::Bytes;
 
 use super::Upstreams;
 use super::cancel::Cancelled;
-use super::connection::{LinkState, UpstreamConn};
+use super::connection::{ConnState, UpstreamConn};
 use super::pool::Pool;
 use crate::action::Action;
 use crate::base::keys::ConnKey;
 use crate::base::output::{HIGH_BYTES, LOW_BYTES, Out};
 use crate::base::piece::Piece;
 use crate::context::Context;
-use crate::request::pending_request::{ClientName, ExchangeId, LinkId};
+use crate::request::pending_request::{ClientName, ConnId, ExchangeId};
 
 /// Which connections have something to send, and what else is to be done for them when the turn ends. A connection is in `dirty` once, and
 /// its mark says so.
@@ -25,9 +25,9 @@ pub(super) struct Outbox {
 impl Outbox {
     /// A connection has something to send.
     #[inline]
-    pub(super) fn mark(&mut self, index: ConnKey, link: &mut UpstreamConn) {
-        if !link.out.dirty {
-            link.out.dirty = true;
+    pub(super) fn mark(&mut self, index: ConnKey, conn: &mut UpstreamConn) {
+        if !conn.out.dirty {
+            conn.out.dirty = true;
             self.dirty.push(index);
         }
     }
@@ -35,7 +35,7 @@ impl Outbox {
     /// A server may hold the next answer back until what came on a connection is acknowledged.
     #[inline]
     pub(super) fn acknowledge(&mut self, index: ConnKey, pool: &Pool) {
-        self.to_acknowledge.push((index, pool.links.generation(index), pool.links.at(index).log.flushed()));
+        self.to_acknowledge.push((index, pool.conns.generation(index), pool.conns.at(index).log.flushed()));
     }
 
     /// The next send, or what else is to be done for what was received.
@@ -60,49 +60,49 @@ impl Outbox {
 /// The send that a connection wants, if any. A tunnel that both sides have ended is over with that.
 #[inline]
 fn flush(index: ConnKey, pool: &mut Pool, cancelled: &mut Cancelled, cx: &mut Context) -> Option<Action> {
-    if !pool.links.is_occupied(index) {
+    if !pool.conns.is_occupied(index) {
         return None;
     }
-    let link = pool.links.at_mut(index);
-    link.out.dirty = false;
-    if !link.wants_send() {
+    let conn = pool.conns.at_mut(index);
+    conn.out.dirty = false;
+    if !conn.wants_send() {
         return None;
     }
-    let socket = link.socket?;
-    let out = match (link.log.flush(), link.out.body.take()) {
+    let socket = conn.socket?;
+    let out = match (conn.log.flush(), conn.out.body.take()) {
         (Some(log), None) => Out::Shared(log),
         (Some(log), Some(body)) => Out::Vectored(join(log, body)),
         (None, Some(body)) => body,
         (None, None) => {
-            link.tunnel.finished = true;
-            if link.tunnel.ended {
+            conn.tunnel.finished = true;
+            if conn.tunnel.ended {
                 cancelled.doom(index, pool);
             }
-            return Some(Action::ShutdownLink { socket });
+            return Some(Action::ShutdownUpstream { socket });
         }
     };
-    link.out.sending = true;
+    conn.out.sending = true;
     cx.counters.upstream_sends.add(1);
     cx.counters.upstream_bytes_out.add(out.len() as u64);
-    pool.servers[link.server].stats.bytes_out.add(out.len() as u64);
-    cx.usage.moved(link.account, out.len() as u64, 0);
-    if link.unheard.on_sent(cx.now_us) {
-        let due_us = link.unheard.due_us;
-        pool.arm_link(index, due_us, cx);
+    pool.servers[conn.server].stats.bytes_out.add(out.len() as u64);
+    cx.usage.moved(conn.account, out.len() as u64, 0);
+    if conn.unheard.on_sent(cx.now_us) {
+        let due_us = conn.unheard.due_us;
+        pool.arm_conn(index, due_us, cx);
     }
-    Some(Action::SendLink { socket, out })
+    Some(Action::SendUpstream { socket, out })
 }
 
 /// For a server that holds the next answer back until the last one is acknowledged: the kernel lets the acknowledgement
 /// wait for a send, so without one in this turn it is asked for.
 fn acknowledge(pool: &Pool, (index, generation, flushed): (ConnKey, u32, u64)) -> Option<Action> {
-    if !pool.links.holds(index, generation) {
+    if !pool.conns.holds(index, generation) {
         return None;
     }
-    let link = pool.links.at(index);
-    let socket = link.socket?;
-    let waits = !link.entries.is_empty() && link.log.flushed() == flushed;
-    waits.then_some(Action::AcknowledgeLink { socket })
+    let conn = pool.conns.at(index);
+    let socket = conn.socket?;
+    let waits = !conn.entries.is_empty() && conn.log.flushed() == flushed;
+    waits.then_some(Action::AcknowledgeUpstream { socket })
 }
 
 impl Upstreams {
@@ -113,37 +113,37 @@ impl Upstreams {
     }
 
     /// What was sent to a server was taken (`ok`) or not. Whose tunnel it is, if it is one.
-    pub(crate) fn link_sent(&mut self, token: u64, ok: bool, cx: &mut Context) -> Option<ExchangeId> {
-        let index = self.pool.link_of(token)?;
-        let link = self.pool.links.at_mut(index);
+    pub(crate) fn upstream_sent(&mut self, token: u64, ok: bool, cx: &mut Context) -> Option<ExchangeId> {
+        let index = self.pool.conn_of(token)?;
+        let conn = self.pool.conns.at_mut(index);
         if !ok {
             // Read first: answers that are already here are delivered, then the receive tells the end.
-            link.reply.persist = false;
-            if link.state() != LinkState::Tunnel {
-                let server = &mut self.pool.servers[link.server];
-                server.refresh(link, cx.now_us);
+            conn.reply.persist = false;
+            if conn.state() != ConnState::Tunnel {
+                let server = &mut self.pool.servers[conn.server];
+                server.refresh(conn, cx.now_us);
             }
             return None;
         }
-        link.out.sending = false;
-        let again = link.wants_send();
-        if link.unsent() <= LOW_BYTES
-            && let Some(id) = link.out.body_paused.take()
+        conn.out.sending = false;
+        let again = conn.wants_send();
+        if conn.unsent() <= LOW_BYTES
+            && let Some(id) = conn.out.body_paused.take()
         {
             cx.body_flow(id, false);
         }
         if again {
-            self.outbox.mark(index, link);
+            self.outbox.mark(index, conn);
         }
-        link.tunnel.peer
+        conn.tunnel.peer
     }
 
     /// A piece of a request body or tunnel for a connection of this worker.
-    pub(crate) fn link_body(
+    pub(crate) fn conn_body(
         &mut self,
         id: ExchangeId,
         client: ClientName,
-        to: LinkId,
+        to: ConnId,
         piece: Piece<'_>,
         end: bool,
         cx: &mut Context,
@@ -151,19 +151,19 @@ impl Upstreams {
         let Some(index) = self.pool.carrier_of_body(id, to) else {
             return self.placing().body_to_waiting(id, client, &piece, end, cx);
         };
-        let link = self.pool.links.at_mut(index);
-        let tunnel = link.state() == LinkState::Tunnel;
-        piece.push_to(&mut link.out.body, &mut cx.spare);
+        let conn = self.pool.conns.at_mut(index);
+        let tunnel = conn.state() == ConnState::Tunnel;
+        piece.push_to(&mut conn.out.body, &mut cx.spare);
         if end && tunnel {
-            link.tunnel.finish = true;
+            conn.tunnel.finish = true;
         } else if end {
-            link.out.body_done = true;
+            conn.out.body_done = true;
         }
-        if link.unsent() >= HIGH_BYTES && link.out.body_paused.is_none() && !end {
-            link.out.body_paused = Some(id);
+        if conn.unsent() >= HIGH_BYTES && conn.out.body_paused.is_none() && !end {
+            conn.out.body_paused = Some(id);
             cx.body_flow(id, true);
         }
-        self.outbox.mark(index, link);
+        self.outbox.mark(index, conn);
     }
 }
 
@@ -180,14 +180,14 @@ fn join(log: Bytes, body: Out) -> Vec<Bytes> {
 
 impl Pool {
     /// The connection that the body of a request goes to: the one that its sender knows, or the one that it has moved to.
-    fn carrier_of_body(&self, id: ExchangeId, to: LinkId) -> Option<ConnKey> {
-        let carries = |link: &UpstreamConn| match link.state() {
-            LinkState::Tunnel => link.tunnel.peer == Some(id),
-            _ => link.entries.back().is_some_and(|entry| entry.ask.id == id),
+    fn carrier_of_body(&self, id: ExchangeId, to: ConnId) -> Option<ConnKey> {
+        let carries = |conn: &UpstreamConn| match conn.state() {
+            ConnState::Tunnel => conn.tunnel.peer == Some(id),
+            _ => conn.entries.back().is_some_and(|entry| entry.ask.id == id),
         };
-        if self.links.holds(to.index, to.generation) {
-            return carries(self.links.at(to.index)).then_some(to.index);
+        if self.conns.holds(to.index, to.generation) {
+            return carries(self.conns.at(to.index)).then_some(to.index);
         }
-        self.links.keys().find(|index| carries(self.links.at(*index)))
+        self.conns.keys().find(|index| carries(self.conns.at(*index)))
     }
 }

@@ -20,7 +20,7 @@ use crate::cross::standing::Order;
 use crate::observe::server_stats::ServerStats;
 use crate::plan::{PipelineMode, Pool, ServerPlan, Share, UpstreamPlan};
 use crate::request::pending_request::{ClientName, PendingRequest};
-use crate::upstream::connection::{LinkState, UpstreamConn};
+use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::lines::Lines;
 use crate::upstream::server_state::ServerState;
 
@@ -102,7 +102,7 @@ pub(crate) struct Mode {
     pub share_client: bool,
 }
 
-/// What requests are scheduled by. `inflight` + `waiting` <= `capacity`; `ready` <= the number of `links`, or it is private.
+/// What requests are scheduled by. `inflight` + `waiting` <= `capacity`; `ready` <= the number of `conns`, or it is private.
 #[derive(Debug)]
 pub(crate) struct Server {
     /// Index of the upstream in the plan.
@@ -118,7 +118,7 @@ pub(crate) struct Server {
     /// What is counted of it.
     pub stats: Arc<ServerStats>,
     /// Slots of this worker's connections, by position.
-    pub links: Vec<ConnKey>,
+    pub conns: Vec<ConnKey>,
     /// What these may take.
     pub positions: Positions,
     /// Position of the connection that is kept for what goes alone and waits here, where no more can be made: nothing else is
@@ -172,7 +172,7 @@ impl Server {
             limits,
             capacity: if pool.is_private() { u32::MAX } else { limits.capacity(queue_size) },
             stats,
-            links: Vec::new(),
+            conns: Vec::new(),
             positions: Positions::default(),
             kept: None,
             far_tries: FAR_TRIES,
@@ -190,9 +190,9 @@ impl Server {
     }
 
     /// Gives the connection in this slot a position.
-    pub(crate) fn add_link(&mut self, index: ConnKey) -> u32 {
-        self.links.push(index);
-        let count = self.links.len();
+    pub(crate) fn add_conn(&mut self, index: ConnKey) -> u32 {
+        self.conns.push(index);
+        let count = self.conns.len();
         self.positions.grow(count);
         count as u32 - 1
     }
@@ -205,12 +205,12 @@ impl Server {
 
     /// Connections whose clients do not read, and that hold up nobody who waits here as far as is known.
     pub(crate) fn paused(&self) -> Vec<ConnKey> {
-        self.positions.paused.members().map(|position| self.links[position]).collect()
+        self.positions.paused.members().map(|position| self.conns[position]).collect()
     }
 
     /// Connections with an answer under way that may turn out to be late.
     pub(crate) fn pending(&self) -> Vec<ConnKey> {
-        self.positions.pending.members().map(|position| self.links[position]).collect()
+        self.positions.pending.members().map(|position| self.conns[position]).collect()
     }
 
     /// Whether the client of any connection does not read, while requests wait that may be held up.
@@ -294,64 +294,64 @@ impl Server {
     }
 
     /// Recomputes what a connection may take. Call after anything about it changed.
-    pub(crate) fn refresh(&mut self, link: &mut UpstreamConn, now_us: u64) {
-        if link.owner.is_some() {
+    pub(crate) fn refresh(&mut self, conn: &mut UpstreamConn, now_us: u64) {
+        if conn.owner.is_some() {
             return;
         }
-        let position = link.position as usize;
-        let empty = link.entries.is_empty();
+        let position = conn.position as usize;
+        let empty = conn.entries.is_empty();
         // One that is empty has outlived what was learned from others.
-        let total = link.history.answers + link.entries.len() as u64;
-        let spent = !empty && (link.wait.nudged || total >= self.learned.keepalive_limit.limit());
-        let kept = self.kept == Some(link.position);
-        let up = link.state() == LinkState::Ready && link.reply.persist && !spent && !link.gate.locating && !kept;
-        let idle = up && empty && !link.rest.syncing && !link.rest.unseen;
-        let resting = idle && link.rest.is_wary(now_us);
-        link.gate.fill(link.entries.len() as u32, self.learned.depth());
-        if up && !empty && !link.rest.syncing {
-            link.rest.syncing = self.must_sync(link, now_us);
+        let total = conn.history.answers + conn.entries.len() as u64;
+        let spent = !empty && (conn.wait.nudged || total >= self.learned.keepalive_limit.limit());
+        let kept = self.kept == Some(conn.position);
+        let up = conn.state() == ConnState::Ready && conn.reply.persist && !spent && !conn.gate.locating && !kept;
+        let idle = up && empty && !conn.rest.syncing && !conn.rest.unseen;
+        let resting = idle && conn.rest.is_wary(now_us);
+        conn.gate.fill(conn.entries.len() as u32, self.learned.depth());
+        if up && !empty && !conn.rest.syncing {
+            conn.rest.syncing = self.must_sync(conn, now_us);
         }
         let open = up
-            && !link.rest.syncing
-            && !link.gate.hold
-            && !link.reply.large
-            && !link.wait.late
-            && !link.reading.paused
-            && !(empty && (resting || link.rest.unseen))
-            && (empty || (!link.gate.probation && self.may_follow(link)));
-        let alone = link.entries.front().is_some_and(|entry| entry.ask.traits.goes_alone());
-        let yields = alone || link.reply.large || link.wait.late || link.reading.paused && link.reading.yields;
-        let ready = link.state() == LinkState::Ready;
-        let soon = link.is_coming_by(now_us + SOON_US);
+            && !conn.rest.syncing
+            && !conn.gate.hold
+            && !conn.reply.large
+            && !conn.wait.late
+            && !conn.reading.paused
+            && !(empty && (resting || conn.rest.unseen))
+            && (empty || (!conn.gate.probation && self.may_follow(conn)));
+        let alone = conn.entries.front().is_some_and(|entry| entry.ask.traits.goes_alone());
+        let yields = alone || conn.reply.large || conn.wait.late || conn.reading.paused && conn.reading.yields;
+        let ready = conn.state() == ConnState::Ready;
+        let soon = conn.is_coming_by(now_us + SOON_US);
         let positions = &mut self.positions;
         positions.idle.set(position, idle && !resting);
         positions.resting.set(position, resting);
-        positions.unseen.set(position, up && empty && link.rest.unseen);
-        positions.held.set(position, ready && (yields || !link.reply.persist || spent && !empty));
-        positions.paused.set(position, ready && link.reading.paused && !link.reading.yields);
-        positions.pending.set(position, ready && !empty && !alone && !link.reply.large && !link.wait.late);
-        positions.stalled.set(position, ready && link.reading.paused && link.reading.stalled);
-        positions.sharing.set(position, ready && !empty && !yields && !link.reading.paused);
+        positions.unseen.set(position, up && empty && conn.rest.unseen);
+        positions.held.set(position, ready && (yields || !conn.reply.persist || spent && !empty));
+        positions.paused.set(position, ready && conn.reading.paused && !conn.reading.yields);
+        positions.pending.set(position, ready && !empty && !alone && !conn.reply.large && !conn.wait.late);
+        positions.stalled.set(position, ready && conn.reading.paused && conn.reading.stalled);
+        positions.sharing.set(position, ready && !empty && !yields && !conn.reading.paused);
         positions.coming.set(position, soon);
-        positions.delayed.set(position, link.is_coming() && !soon);
+        positions.delayed.set(position, conn.is_coming() && !soon);
         if !ready {
             // The next one may arrive elsewhere.
-            positions.locate(link.position, None);
+            positions.locate(conn.position, None);
         }
         positions.open.set(position, open);
     }
 
     /// Whether a connection has had so many requests without a rest, or for so long, that it is let run empty.
-    fn must_sync(&self, link: &UpstreamConn, now_us: u64) -> bool {
-        let long = link.history.pipelined && now_us.saturating_sub(link.rest.unrested_us) >= SYNC_US;
-        let alone = self.is_single() && link.rest.since_sync == 0;
+    fn must_sync(&self, conn: &UpstreamConn, now_us: u64) -> bool {
+        let long = conn.history.pipelined && now_us.saturating_sub(conn.rest.unrested_us) >= SYNC_US;
+        let alone = self.is_single() && conn.rest.since_sync == 0;
         let most = if alone { SYNC_REQUESTS_ALONE } else { SYNC_REQUESTS };
-        long || link.rest.unrested >= most
+        long || conn.rest.unrested >= most
     }
 
     /// Whether another request may be sent behind what is unanswered on this connection.
-    fn may_follow(&self, link: &UpstreamConn) -> bool {
-        !self.mode.pipeline_off && !link.gate.full && self.learned.trust.may_pipeline()
+    fn may_follow(&self, conn: &UpstreamConn) -> bool {
+        !self.mode.pipeline_off && !conn.gate.full && self.learned.trust.may_pipeline()
     }
 
     /// Whether a connection has one request at a time, or those of one client: what it is asked next must not be taken for the
@@ -411,8 +411,8 @@ impl Server {
 
     /// With `share="client"`: behind requests of the same client, else on a connection of its own.
     fn pick_for_client(&self, client: ClientName, client_of: impl Fn(ConnKey) -> Option<ClientName>) -> Option<usize> {
-        let same = (0..self.links.len())
-            .find(|position| self.positions.open.has(*position) && client_of(self.links[*position]) == Some(client));
+        let same = (0..self.conns.len())
+            .find(|position| self.positions.open.has(*position) && client_of(self.conns[*position]) == Some(client));
         same.or_else(|| self.positions.empty().filter(|_| self.may_begin()))
     }
 }
@@ -433,11 +433,11 @@ mod tests {
     #[test]
     fn what_has_outlived_the_limit_is_used() {
         let mut machine = server(PipelineMode::Adaptive);
-        let mut link = UpstreamConn::new(ServerIndex::new(0), 0, 0);
-        link.position = machine.add_link(ConnKey::new(0));
-        (link.state, link.history.answers) = (Standing::of(LinkState::Ready), 29);
+        let mut conn = UpstreamConn::new(ServerIndex::new(0), 0, 0);
+        conn.position = machine.add_conn(ConnKey::new(0));
+        (conn.state, conn.history.answers) = (Standing::of(ConnState::Ready), 29);
         (0..3).for_each(|_| machine.learned.keepalive_limit.on_announced(7));
-        machine.refresh(&mut link, 0);
+        machine.refresh(&mut conn, 0);
         assert!(machine.positions.is_empty_at(0));
     }
 

@@ -114,9 +114,9 @@ impl Pool {
         }
         self.servers.push(machine);
         for _ in 0..limits.min {
-            let link = self.add_position(server, cx);
+            let conn = self.add_position(server, cx);
             // One that is disabled parks its connections when they come to be made.
-            self.arm_link(link, cx.now_us, cx);
+            self.arm_conn(conn, cx.now_us, cx);
         }
         self.publish(server, cx);
     }

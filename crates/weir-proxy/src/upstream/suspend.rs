@@ -228,7 +228,7 @@ impl Upstreams {
     #[cold]
     pub(super) fn on_notable_answer(&mut self, index: ConnKey, ask: &PendingRequest, status: u16, cx: &mut Context) {
         let Upstreams { health, pool, groups, cancelled, .. } = self;
-        let server = pool.links.at(index).server;
+        let server = pool.conns.at(index).server;
         let (worse, elsewhere) = health.on_notable_answer(server, ask, status, pool, groups, cx);
         let then = if elsewhere { ask_elsewhere(index, pool, groups, cancelled, cx) } else { Then::Nothing };
         self.act(worse, cx);
@@ -239,9 +239,9 @@ impl Upstreams {
 /// The oldest request of a connection is asked at another server, and what comes here is not used, if there is such a server
 /// and the request may be repeated.
 fn ask_elsewhere(index: ConnKey, pool: &mut Pool, groups: &Groups, cancelled: &Cancelled, cx: &Context) -> Then {
-    let link = pool.links.at(index);
-    let server = link.server;
-    let Some(entry) = link.entries.front() else { return Then::Nothing };
+    let conn = pool.conns.at(index);
+    let server = conn.server;
+    let Some(entry) = conn.entries.front() else { return Then::Nothing };
     let mut ask = entry.ask;
     if cancelled.is_unwanted(entry)
         || !ask.traits.has(RequestFlags::RETRIABLE)
@@ -249,8 +249,8 @@ fn ask_elsewhere(index: ConnKey, pool: &mut Pool, groups: &Groups, cancelled: &C
     {
         return Then::Nothing;
     }
-    let bytes = link.log.copy(entry.start, entry.len as usize);
-    if let Some(entry) = pool.links.at_mut(index).entries.front_mut() {
+    let bytes = conn.log.copy(entry.start, entry.len as usize);
+    if let Some(entry) = pool.conns.at_mut(index).entries.front_mut() {
         entry.cancelled = true;
     }
     ask.traits = ask.traits.without(RequestFlags::TRIAL);

@@ -3,7 +3,7 @@
 use super::Upstreams;
 use super::aside::check_stall;
 use super::connect::check_rest;
-use super::connection::LinkState;
+use super::connection::ConnState;
 use super::crowded::check_first;
 use super::late::{check_late, leave_behind};
 use super::orders::NEVER_US;
@@ -39,8 +39,8 @@ impl Upstreams {
     /// A timer has come.
     pub(crate) fn on_timer(&mut self, token: u64, to: &mut Replies<'_>, cx: &mut Context) {
         match Token::unpack(token) {
-            Some(Token::Conn { key, generation }) if self.pool.links.holds_short(key, generation) => {
-                self.link_timer(key, to, cx);
+            Some(Token::Conn { key, generation }) if self.pool.conns.holds_short(key, generation) => {
+                self.conn_timer(key, to, cx);
             }
             Some(Token::Probe { .. }) => {
                 let then = self.health.on_timer(token, &mut self.pool, &mut self.groups, cx);
@@ -51,54 +51,54 @@ impl Upstreams {
         }
     }
 
-    fn link_timer(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
-        match self.pool.links.at(index).state() {
-            LinkState::Down { retry_us: NEVER_US } => {}
-            LinkState::Down { retry_us } if retry_us <= cx.now_us => self.pool.connect(index, cx),
-            LinkState::Down { retry_us } => self.pool.arm_link(index, retry_us, cx),
-            LinkState::Connecting { deadline_us } if deadline_us <= cx.now_us => {
+    fn conn_timer(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
+        match self.pool.conns.at(index).state() {
+            ConnState::Down { retry_us: NEVER_US } => {}
+            ConnState::Down { retry_us } if retry_us <= cx.now_us => self.pool.connect(index, cx),
+            ConnState::Down { retry_us } => self.pool.arm_conn(index, retry_us, cx),
+            ConnState::Connecting { deadline_us } if deadline_us <= cx.now_us => {
                 cx.counters.timeouts.count(Timeout::Connect);
                 self.connect_failed(index, None, cx);
             }
-            LinkState::Connecting { deadline_us } if self.pool.links.at(index).owner.is_some() => {
+            ConnState::Connecting { deadline_us } if self.pool.conns.at(index).owner.is_some() => {
                 self.private.try_next_address(index, &mut self.pool, cx);
-                self.pool.arm_link(index, deadline_us, cx);
+                self.pool.arm_conn(index, deadline_us, cx);
             }
-            LinkState::Connecting { deadline_us } => self.pool.arm_link(index, deadline_us, cx),
-            LinkState::Tunnel if self.pool.links.at(index).tunnel.give_up_us <= cx.now_us => {
+            ConnState::Connecting { deadline_us } => self.pool.arm_conn(index, deadline_us, cx),
+            ConnState::Tunnel if self.pool.conns.at(index).tunnel.give_up_us <= cx.now_us => {
                 tunnels::end(index, &mut self.pool, cx);
             }
-            LinkState::Tunnel => {}
-            LinkState::Ready => self.look_at(index, to, cx),
+            ConnState::Tunnel => {}
+            ConnState::Ready => self.look_at(index, to, cx),
         }
     }
 
     /// Looks at all of a connection that is up whose time has come.
     fn look_at(&mut self, index: ConnKey, to: &mut Replies<'_>, cx: &mut Context) {
-        let link = self.pool.links.at(index);
-        let (stall, late) = (link.reading.due_us <= cx.now_us, link.wait.due_us <= cx.now_us);
-        let (rest, first) = (link.rest.due_us <= cx.now_us, link.room.due_us <= cx.now_us);
-        let quote = link.withheld.due_us <= cx.now_us;
-        if link.unheard.due_us <= cx.now_us {
+        let conn = self.pool.conns.at(index);
+        let (stall, late) = (conn.reading.due_us <= cx.now_us, conn.wait.due_us <= cx.now_us);
+        let (rest, first) = (conn.rest.due_us <= cx.now_us, conn.room.due_us <= cx.now_us);
+        let quote = conn.withheld.due_us <= cx.now_us;
+        if conn.unheard.due_us <= cx.now_us {
             self.pool.check_unheard(index, cx);
         }
         if stall {
             let then = check_stall(index, &mut self.pool, &self.groups, cx);
             self.act(then, cx);
         }
-        if quote && self.pool.links.is_occupied(index) {
+        if quote && self.pool.conns.is_occupied(index) {
             self.check_quote(index, to, cx);
         }
-        if late && self.pool.links.is_occupied(index) {
+        if late && self.pool.conns.is_occupied(index) {
             self.look_at_wait(index, cx);
         }
-        if first && self.pool.links.is_occupied(index) && self.pool.links.at(index).is_ready() {
+        if first && self.pool.conns.is_occupied(index) && self.pool.conns.at(index).is_ready() {
             let then = check_first(index, &mut self.pool, &self.groups, cx);
             self.act(then, cx);
         }
         if rest
-            && self.pool.links.is_occupied(index)
-            && self.pool.links.at(index).is_ready()
+            && self.pool.conns.is_occupied(index)
+            && self.pool.conns.at(index).is_ready()
             && let Some(ending) = check_rest(index, &mut self.pool, &self.groups, cx)
         {
             self.end(index, ending, cx);
@@ -108,7 +108,7 @@ impl Upstreams {
     /// The next answer of a connection may be late.
     fn look_at_wait(&mut self, index: ConnKey, cx: &mut Context) {
         let Upstreams { pool, groups, cancelled, outbox, .. } = self;
-        pool.links.at_mut(index).wait.due_us = u64::MAX;
+        pool.conns.at_mut(index).wait.due_us = u64::MAX;
         if let Some(ending) = check_silence(index, pool, groups, cancelled, outbox, cx) {
             return self.end(index, ending, cx);
         }
@@ -143,7 +143,7 @@ impl Upstreams {
 
 impl Pool {
     #[inline]
-    pub(super) fn arm_link(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
-        cx.wheel.insert(self.link_token(index), due_us);
+    pub(super) fn arm_conn(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
+        cx.wheel.insert(self.conn_token(index), due_us);
     }
 }

@@ -14,7 +14,7 @@ use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
 use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
-use crate::upstream::connection::{LinkState, UpstreamConn};
+use crate::upstream::connection::{ConnState, UpstreamConn};
 
 /// How long nothing must have been heard. With [`AGAIN_US`] and the next connect a safe request is answered within 3 s.
 const UNHEARD_US: u64 = 2_500_000;
@@ -77,12 +77,12 @@ impl UpstreamConn {
 
 impl Upstreams {
     /// What has become of what was sent on a connection.
-    pub(crate) fn link_examined(&mut self, token: u64, delivery: Delivery, cx: &mut Context) {
-        let Some(index) = self.pool.link_of(token) else { return };
-        let link = self.pool.links.at_mut(index);
-        let (server, since_us) = (link.server, link.lost_since_us());
+    pub(crate) fn upstream_examined(&mut self, token: u64, delivery: Delivery, cx: &mut Context) {
+        let Some(index) = self.pool.conn_of(token) else { return };
+        let conn = self.pool.conns.at_mut(index);
+        let (server, since_us) = (conn.server, conn.lost_since_us());
         match delivery {
-            Delivery::Acknowledged => link.unheard.since_us = u64::MAX,
+            Delivery::Acknowledged => conn.unheard.since_us = u64::MAX,
             Delivery::Underway => self.pool.arm_unheard(index, cx.now_us + AGAIN_US, cx),
             Delivery::Unheard => {
                 self.forget_resting(server, since_us, cx);
@@ -96,11 +96,11 @@ impl Upstreams {
     /// What forgot one connection has forgotten others: those that rest, and on which nothing was heard since, are closed before a
     /// request finds out. Those that are kept are made anew.
     pub(crate) fn forget_resting(&mut self, server: ServerIndex, since_us: u64, cx: &mut Context) {
-        for position in 0..self.pool.servers[server].links.len() {
-            let index = self.pool.servers[server].links[position];
-            let link = self.pool.links.at(index);
-            let heard_us = link.history.answered_us.max(link.contact.connected_us);
-            if link.state() == LinkState::Ready && link.entries.is_empty() && heard_us < since_us {
+        for position in 0..self.pool.servers[server].conns.len() {
+            let index = self.pool.servers[server].conns[position];
+            let conn = self.pool.conns.at(index);
+            let heard_us = conn.history.answered_us.max(conn.contact.connected_us);
+            if conn.state() == ConnState::Ready && conn.entries.is_empty() && heard_us < since_us {
                 self.end(index, Ending::ours(UpstreamEnd::Unacknowledged), cx);
             }
         }
@@ -111,23 +111,23 @@ impl Pool {
     /// The time of [`Unheard::on_sent`] is up.
     pub(super) fn check_unheard(&mut self, index: ConnKey, cx: &mut Context) {
         let now_us = cx.now_us;
-        let link = self.links.at_mut(index);
-        link.unheard.due_us = u64::MAX;
-        let due_us = link.unheard.since_us.saturating_add(UNHEARD_US);
+        let conn = self.conns.at_mut(index);
+        conn.unheard.due_us = u64::MAX;
+        let due_us = conn.unheard.since_us.saturating_add(UNHEARD_US);
         if due_us == u64::MAX {
             return;
         }
         if due_us > now_us {
             self.arm_unheard(index, due_us, cx);
-        } else if let Some(socket) = link.socket {
-            let token = self.link_token(index);
-            cx.actions.push_back(Action::ExamineLink { token, socket });
+        } else if let Some(socket) = conn.socket {
+            let token = self.conn_token(index);
+            cx.actions.push_back(Action::ExamineUpstream { token, socket });
         }
     }
 
     fn arm_unheard(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
-        self.links.at_mut(index).unheard.due_us = due_us;
-        self.arm_link(index, due_us, cx);
+        self.conns.at_mut(index).unheard.due_us = due_us;
+        self.arm_conn(index, due_us, cx);
     }
 }
 
@@ -140,23 +140,23 @@ mod tests {
     use crate::request::pending_request::{ExchangeId, RequestFlags};
     use crate::upstream::queue::tests::request;
 
-    fn send(link: &mut UpstreamConn, now_us: u64) {
+    fn send(conn: &mut UpstreamConn, now_us: u64) {
         let id = ExchangeId { worker: 0, index: ExchangeKey::new(0), generation: 0 };
-        link.push(request(id, RequestFlags::PIPELINABLE, 0).ask, 0, now_us);
-        link.unheard.on_sent(now_us);
+        conn.push(request(id, RequestFlags::PIPELINABLE, 0).ask, 0, now_us);
+        conn.unheard.on_sent(now_us);
     }
 
     #[test]
     fn what_is_lost_is_dated_by_the_first_that_can_not_have_arrived() {
-        let mut link = UpstreamConn::new(ServerIndex::new(0), 0, 0);
-        send(&mut link, 1_000);
-        send(&mut link, 1_200);
-        assert_eq!(link.lost_since_us(), 1_000, "nothing was heard since");
-        link.unheard.on_heard(1_500);
-        send(&mut link, 2_000);
-        send(&mut link, 3_000);
-        assert_eq!(link.lost_since_us(), 2_000, "those before may have arrived");
-        link.unheard.on_heard(4_000);
-        assert_eq!(link.lost_since_us(), 4_000, "all may have");
+        let mut conn = UpstreamConn::new(ServerIndex::new(0), 0, 0);
+        send(&mut conn, 1_000);
+        send(&mut conn, 1_200);
+        assert_eq!(conn.lost_since_us(), 1_000, "nothing was heard since");
+        conn.unheard.on_heard(1_500);
+        send(&mut conn, 2_000);
+        send(&mut conn, 3_000);
+        assert_eq!(conn.lost_since_us(), 2_000, "those before may have arrived");
+        conn.unheard.on_heard(4_000);
+        assert_eq!(conn.lost_since_us(), 4_000, "all may have");
     }
 }

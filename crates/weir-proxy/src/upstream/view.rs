@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::cross::hints::Hints;
 use crate::plan::AllDown;
 use crate::request::pending_request::{PendingRequest, RequestFlags};
-use crate::upstream::connection::{LinkState, UpstreamConn};
+use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::server::Server;
 
 /// A connect under way for less than this is waited for rather than using a backup.
@@ -22,7 +22,7 @@ const COMING_US: u64 = 50_000;
 /// See the module.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View<'a> {
-    pub(super) links: &'a Slab<ConnKey, UpstreamConn>,
+    pub(super) conns: &'a Slab<ConnKey, UpstreamConn>,
     pub(super) servers: &'a Table<ServerIndex, Server>,
     pub(super) groups: &'a [Group],
     pub(super) hints: &'a Hints,
@@ -117,23 +117,23 @@ impl View<'_> {
     pub(super) fn is_coming(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
         let patience_us = self.cx.plan.upstreams[usize::from(machine.upstream)].connect_timeout_us;
-        let young = |link: &ConnKey| match self.links.at(*link).state() {
-            LinkState::Connecting { deadline_us } => self.cx.now_us + patience_us < deadline_us + COMING_US,
-            LinkState::Down { retry_us } => retry_us <= self.cx.now_us,
+        let young = |conn: &ConnKey| match self.conns.at(*conn).state() {
+            ConnState::Connecting { deadline_us } => self.cx.now_us + patience_us < deadline_us + COMING_US,
+            ConnState::Down { retry_us } => retry_us <= self.cx.now_us,
             _ => false,
         };
-        machine.contact.failures == 0 && !machine.is_full() && machine.links.iter().any(young)
+        machine.contact.failures == 0 && !machine.is_full() && machine.conns.iter().any(young)
     }
 
     /// Whether a connection to a server can be made where none is up, as far as is known: no connect is overdue.
     #[inline]
     pub(super) fn is_hopeful(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
-        let is_overdue = |link: &ConnKey| {
-            let link = self.links.at(*link);
-            matches!(link.state(), LinkState::Connecting { .. }) && self.cx.now_us >= link.contact.since_us + COMING_US
+        let is_overdue = |conn: &ConnKey| {
+            let conn = self.conns.at(*conn);
+            matches!(conn.state(), ConnState::Connecting { .. }) && self.cx.now_us >= conn.contact.since_us + COMING_US
         };
-        machine.is_hopeful() && !machine.links.iter().any(is_overdue)
+        machine.is_hopeful() && !machine.conns.iter().any(is_overdue)
     }
 
     /// Another worker that has a connection to a server, or can have one as far as it knows.
@@ -166,13 +166,13 @@ impl View<'_> {
         if ask.traits.has(RequestFlags::RETRIABLE) {
             return true;
         }
-        let link = self.links.at(index);
-        let machine = &self.servers[link.server];
-        let rest_us = link.rest_us(self.cx.now_us);
+        let conn = self.conns.at(index);
+        let machine = &self.servers[conn.server];
+        let rest_us = conn.rest_us(self.cx.now_us);
         // Of late this server ended a connection behind an answer without a word.
         let abrupt = machine.learned.keepalive_limit.is_abrupt(self.cx.now_us);
-        let lives = link.history.answers == 0
-            || !abrupt && (rest_us >= ABRUPT_US || machine.learned.keepalive_limit.is_outlived(link.history.answers));
+        let lives = conn.history.answers == 0
+            || !abrupt && (rest_us >= ABRUPT_US || machine.learned.keepalive_limit.is_outlived(conn.history.answers));
         lives && machine.learned.idle_limit.is_fresh(self.cx.now_us, rest_us)
     }
 

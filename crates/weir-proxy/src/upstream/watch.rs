@@ -68,7 +68,7 @@ impl<'a> Receive<'a> {
         let Receive { input, at, .. } = *self;
         self.head = Some(at - head.bytes..at);
         let ReplyBody::Length(length) = head.body else { return false };
-        if pair.link.entries.len() < 2 {
+        if pair.conn.entries.len() < 2 {
             return false;
         }
         let here = input.bytes.len() - at;
@@ -99,11 +99,11 @@ impl<'a> Receive<'a> {
         pool: &mut Pool,
         cx: &mut Context,
     ) -> Option<Piece<'a>> {
-        let link = pool.links.at(index);
-        if !link.withheld.bytes.is_empty() {
+        let conn = pool.conns.at(index);
+        if !conn.withheld.bytes.is_empty() {
             return self.watch_behind(index, range, pool, cx);
         }
-        if link.entries.len() < 2 || range.end <= self.searched || !link.is_framed() {
+        if conn.entries.len() < 2 || range.end <= self.searched || !conn.is_framed() {
             return Some(self.input.piece(range));
         }
         let found = pool.sift(index, &self.input, range.start, range, self, cx)?;
@@ -119,7 +119,7 @@ impl<'a> Receive<'a> {
         pool: &mut Pool,
         cx: &mut Context,
     ) -> Option<Piece<'a>> {
-        let (mut held, given) = pool.links.at_mut(index).withheld.take();
+        let (mut held, given) = pool.conns.at_mut(index).withheld.take();
         held.extend_from_slice(&self.input.bytes[range]);
         let held = Bytes::from(held);
         let found = pool.sift(index, &Input::shared(&held), 0, given..held.len(), self, cx)?;
@@ -140,7 +140,7 @@ impl<'a> Receive<'a> {
 /// A body is complete; `rest` is what came behind it.
 #[inline]
 pub(super) fn held_end(index: ConnKey, rest: &[u8], pool: &mut Pool, cx: &mut Context) -> Held {
-    match pool.links.at(index).withheld.bytes.is_empty() {
+    match pool.conns.at(index).withheld.bytes.is_empty() {
         true => Held::Nothing,
         false => pool.judge_withheld(index, rest, cx),
     }
@@ -163,7 +163,7 @@ impl Pool {
                 Quote::None => return Some(range),
                 Quote::Partial(at) => {
                     let (end, given) = (&text.bytes[at..range.end], range.start.saturating_sub(at));
-                    self.links.at_mut(index).withheld.hold(end, given);
+                    self.conns.at_mut(index).withheld.hold(end, given);
                     if end.len() < BEGINNING.len() && given < end.len() {
                         self.arm_quote(index, cx.now_us + WAIT_SHORT_US, cx);
                     }
@@ -179,14 +179,14 @@ impl Pool {
 
     /// What was held back of a body that is complete now; `rest` is what came behind it.
     fn judge_withheld(&mut self, index: ConnKey, rest: &[u8], cx: &mut Context) -> Held {
-        let link = self.links.at_mut(index);
-        let (held, given) = link.withheld.take();
+        let conn = self.conns.at_mut(index);
+        let (held, given) = conn.withheld.take();
         let text = [&held, rest].concat();
-        let waits = !link.withheld.over && link.is_followed();
+        let waits = !conn.withheld.over && conn.is_followed();
         match judge_end(&text, held.len()) {
             Verdict::Head => Held::Misframed,
             Verdict::Unknown if waits => {
-                (link.withheld.bytes, link.withheld.given) = (held, given);
+                (conn.withheld.bytes, conn.withheld.given) = (held, given);
                 let wait_us = if text.len() < BEGINNING.len() { WAIT_SHORT_US } else { WAIT_US };
                 self.arm_quote(index, cx.now_us + wait_us, cx);
                 Held::Waits
@@ -200,8 +200,8 @@ impl Pool {
     }
 
     fn arm_quote(&mut self, index: ConnKey, due_us: u64, cx: &mut Context) {
-        self.links.at_mut(index).withheld.due_us = due_us;
-        self.arm_link(index, due_us, cx);
+        self.conns.at_mut(index).withheld.due_us = due_us;
+        self.arm_conn(index, due_us, cx);
     }
 }
 
@@ -211,16 +211,16 @@ impl Pair<'_> {
     pub(super) fn keep_print(&mut self, receive: &Receive<'_>, cx: &Context) {
         let now_us = cx.now_us;
         let Receive { input, head, .. } = receive;
-        let link = &mut *self.link;
-        if let Some(head) = head.clone().filter(|_| link.reply.begun && link.owner.is_none()) {
-            link.reply.print = Some((Print::of(&input.bytes[head]), now_us));
+        let conn = &mut *self.conn;
+        if let Some(head) = head.clone().filter(|_| conn.reply.begun && conn.owner.is_none()) {
+            conn.reply.print = Some((Print::of(&input.bytes[head]), now_us));
         }
     }
 
     /// Whether a head in the body of an answer is of the same server and moment.
     fn is_own(&self, found: &[u8], receive: &Receive<'_>, whole: bool, cx: &Context) -> bool {
         let here = receive.head.clone().map(|head| (Print::of(&receive.input.bytes[head]), cx.now_us));
-        let Some((own, since_us)) = here.or(self.link.reply.print) else { return false };
+        let Some((own, since_us)) = here.or(self.conn.reply.print) else { return false };
         let age_s = cx.now_us.saturating_sub(since_us) / 1_000_000;
         let now_s = u64::try_from(cx.wall_s()).unwrap_or_default();
         own.is_like(&Print::of(found), age_s, now_s, whole)

@@ -224,7 +224,7 @@ impl Client {
 
 enum Event {
     Connected(usize, bool),
-    LinkSent(usize, bool),
+    UpstreamSent(usize, bool),
     ClientSent(usize, Option<Vec<u8>>),
 }
 
@@ -524,7 +524,7 @@ impl World {
         }
         self.settle();
         for node in &self.nodes {
-            assert_eq!((node.engine.sessions(), node.engine.exchanges()), (0, 0), "sessions and exchanges left");
+            assert_eq!((node.engine.clients(), node.engine.exchanges()), (0, 0), "sessions and exchanges left");
         }
         assert_eq!(self.count(|counters| counters.client_connections.get()), 0, "client_connections");
         assert_eq!(self.count(|counters| counters.tunnels.get()), 0, "tunnels");

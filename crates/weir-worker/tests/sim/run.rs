@@ -393,7 +393,7 @@ impl Run {
     fn check_at_rest(&self) {
         self.await_probes();
         for (index, node) in self.nodes.borrow().iter().enumerate() {
-            let (sessions, exchanges) = (node.engine().sessions(), node.engine().exchanges());
+            let (sessions, exchanges) = (node.engine().clients(), node.engine().exchanges());
             if (sessions, exchanges) != (0, 0) {
                 self.fail(&format!("worker {index} holds {sessions} clients and {exchanges} requests after all left"));
             }

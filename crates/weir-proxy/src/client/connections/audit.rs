@@ -20,12 +20,12 @@ impl Connections {
     /// The first promise that is broken, in words.
     pub(crate) fn audit(&self, carried: &[ExchangeId], cx: &Context) -> Result<(), String> {
         let mut exchanges = 0;
-        for (index, session) in self.all() {
+        for (index, conn) in self.all() {
             if let Some(streams) = self.carriers.get(index) {
                 streams.audit(&self.conns).map_err(|text| format!("client {index}: {text}"))?;
             }
-            exchanges += session.codec.requests() as usize;
-            self.audit_session(index, session, cx).map_err(|text| format!("client {index}: {text}"))?;
+            exchanges += conn.codec.requests() as usize;
+            self.audit_conn(index, conn, cx).map_err(|text| format!("client {index}: {text}"))?;
         }
         equal("requests of all clients", exchanges, self.exchanges())?;
         self.audit_carriers(carried, cx)?;
@@ -39,10 +39,10 @@ impl Connections {
     pub(crate) fn audit_bytes(&self, cx: &Context) -> Result<(), String> {
         // Each request of a client may be answered by another connection, which stops one receive late.
         let late = (cx.plan.client.requests_queued_max as usize + 4) * RECEIVE_BYTES_MAX;
-        for (_, session) in self.all() {
-            at_most("bytes unsent for a client", session.unsent(), HIGH_BYTES + late)?;
-            let window = if session.stream.is_some() { cx.http2.window_bytes as usize } else { 0 };
-            at_most("bytes of a client unparsed", session.stashed(), STASH_BYTES_MAX.max(window))?;
+        for (_, conn) in self.all() {
+            at_most("bytes unsent for a client", conn.unsent(), HIGH_BYTES + late)?;
+            let window = if conn.stream.is_some() { cx.http2.window_bytes as usize } else { 0 };
+            at_most("bytes of a client unparsed", conn.stashed(), STASH_BYTES_MAX.max(window))?;
         }
         Ok(())
     }
@@ -55,15 +55,15 @@ impl Connections {
         for slot in self.exchanges.keys() {
             let exchange = self.exchanges.at(slot);
             let (phase, count) = (exchange.phase(), counts[slot.index()]);
-            let session = self.conns.at(exchange.session);
-            let unseen = phase == Phase::Waiting || phase == Phase::Answering && !session.codec.leaves(slot);
+            let conn = self.conns.at(exchange.conn);
+            let unseen = phase == Phase::Waiting || phase == Phase::Answering && !conn.codec.leaves(slot);
             if exchange.kept.is_some() && !(unseen && exchange.asked != cx.worker) {
                 return Err(format!(
                     "request {slot} ({phase:?}) is kept although no other worker has it or its client has seen some of the answer"
                 ));
             }
             // A tunnel whose server has ended both directions goes on until its client has everything.
-            let awaited = phase == Phase::Waiting || phase == Phase::Answering && session.reading() != Reading::Tunnel;
+            let awaited = phase == Phase::Waiting || phase == Phase::Answering && conn.reading() != Reading::Tunnel;
             let least = usize::from(awaited && cx.workers == 1);
             if count > 1 || count < least {
                 return Err(format!("request {slot} ({phase:?}) is at {count} places"));
@@ -72,31 +72,31 @@ impl Connections {
         Ok(())
     }
 
-    fn audit_session(&self, index: ClientKey, session: &ClientConn, cx: &Context) -> Result<(), String> {
+    fn audit_conn(&self, index: ClientKey, conn: &ClientConn, cx: &Context) -> Result<(), String> {
         let mut bodies = 0;
-        session.codec.audit(&self.exchanges, |exchange| {
+        conn.codec.audit(&self.exchanges, |exchange| {
             bodies += usize::from(exchange.upload.is_some());
-            equal("its request belongs to client", exchange.session.index(), index.index())
+            equal("its request belongs to client", exchange.conn.index(), index.index())
         })?;
-        let is_read = session.reading() == Reading::Body;
+        let is_read = conn.reading() == Reading::Body;
         equal("bodies that are being read", bodies, usize::from(is_read))?;
-        if is_read && self.inward(session).is_none_or(|exchange| exchange.upload.is_none()) {
+        if is_read && self.inward(conn).is_none_or(|exchange| exchange.upload.is_none()) {
             return Err("the body that is being read is not the newest request's".to_owned());
         }
         // A refusal stands behind as many requests as there may be.
         at_most(
             "unanswered requests",
-            session.codec.requests() as usize,
+            conn.codec.requests() as usize,
             cx.plan.client.requests_queued_max as usize + 1,
         )?;
-        self.audit_patience(index, session, cx)
+        self.audit_patience(index, conn, cx)
     }
 
     /// Every wait has its timer. A small send has none of its own: the one that is set anyway covers it.
-    fn audit_patience(&self, index: ClientKey, session: &ClientConn, cx: &Context) -> Result<(), String> {
+    fn audit_patience(&self, index: ClientKey, conn: &ClientConn, cx: &Context) -> Result<(), String> {
         let due_us = self.deadline(index, cx);
-        if due_us < session.armed_us && !session.flags.sending {
-            return Err(format!("its patience ends at {due_us} us, its timer comes at {} us", session.armed_us));
+        if due_us < conn.armed_us && !conn.flags.sending {
+            return Err(format!("its patience ends at {due_us} us, its timer comes at {} us", conn.armed_us));
         }
         Ok(())
     }

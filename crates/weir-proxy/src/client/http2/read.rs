@@ -47,8 +47,8 @@ fn glitch_of(glitch: Glitch) -> ClientGlitch {
 fn count_glitches(conns: &mut Connections, index: ClientKey, cx: &Context) {
     let Some(streams) = conns.carriers.get_mut(index) else { return };
     let glitches = streams.mux.take_glitches();
-    let session = conns.at_mut(index);
-    glitches.iter().for_each(|(glitch, times)| session.count_glitch(glitch_of(glitch), times.into(), cx));
+    let conn = conns.at_mut(index);
+    glitches.iter().for_each(|(glitch, times)| conn.count_glitch(glitch_of(glitch), times.into(), cx));
 }
 
 fn is_reading_frames(conns: &Connections, index: ClientKey) -> bool {
@@ -143,8 +143,8 @@ impl Clients {
         streams.note_read(cx.now_us);
         let wants_write = streams.mux.wants_write();
         count_glitches(&mut self.answers.conns, index, cx);
-        let session = self.conn(index);
-        if session.ends_by_glitches(&cx.plan.client)
+        let conn = self.conn(index);
+        if conn.ends_by_glitches(&cx.plan.client)
             && let Some(streams) = self.answers.conns.carriers.get_mut(index)
         {
             streams.mux.fail(Code::EnhanceYourCalm, "too many glitches");
@@ -190,16 +190,16 @@ impl Clients {
         to: &mut Requests<'_>,
         cx: &mut Context,
     ) {
-        let session = self.conn_mut(index);
-        if session.reading() != Reading::Body {
+        let conn = self.conn_mut(index);
+        if conn.reading() != Reading::Body {
             if let Some(streams) = self.answers.conns.carriers.get_mut(carrier) {
                 streams.mux.consumed(id, bytes.len());
                 streams.mux.ignore_body(id);
             }
             return;
         }
-        session.flags.ended |= end;
-        if let Some(stash) = session.stash.as_mut() {
+        conn.flags.ended |= end;
+        if let Some(stash) = conn.stash.as_mut() {
             // Behind what the servers' side can't take yet. The window bounds it.
             stash.bytes.extend_from_slice(bytes);
             return;
@@ -208,9 +208,9 @@ impl Clients {
         if !self.is_there(index) || self.conn(index).reading() != Reading::Body {
             return;
         }
-        let session = self.conn_mut(index);
+        let conn = self.conn_mut(index);
         if used < bytes.len() {
-            session.stash.get_or_insert_default().bytes.extend_from_slice(&bytes[used..]);
+            conn.stash.get_or_insert_default().bytes.extend_from_slice(&bytes[used..]);
         } else if end {
             self.input_ended(index, to, cx);
         }

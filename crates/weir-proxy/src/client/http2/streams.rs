@@ -109,21 +109,21 @@ impl Streams {
         }
     }
 
-    /// When the patience with the connection ends, or something is due on it. `session` is the connection itself.
-    pub(in crate::client) fn deadline(&self, session: &ClientConn, plan: &ClientPlan) -> u64 {
-        let sent_us = if session.flags.sending { session.send_us + plan.send_timeout_us } else { u64::MAX };
+    /// When the patience with the connection ends, or something is due on it. `conn` is the connection itself.
+    pub(in crate::client) fn deadline(&self, conn: &ClientConn, plan: &ClientPlan) -> u64 {
+        let sent_us = if conn.flags.sending { conn.send_us + plan.send_timeout_us } else { u64::MAX };
         let due_us = sent_us.min(self.due_us).min(self.mux.deadline_us().unwrap_or(u64::MAX));
-        due_us.min(self.patience_end_us(session, plan))
+        due_us.min(self.patience_end_us(conn, plan))
     }
 
     /// When the patience with a client ends that has begun a frame, or has nothing under way.
-    pub(in crate::client) fn patience_end_us(&self, session: &ClientConn, plan: &ClientPlan) -> u64 {
+    pub(in crate::client) fn patience_end_us(&self, conn: &ClientConn, plan: &ClientPlan) -> u64 {
         if self.is_blocked() {
             u64::MAX
         } else if self.is_late_with_frame() {
             self.begun_us + plan.head_timeout_us
-        } else if self.all.is_empty() && !session.flags.sending {
-            session.since_us + plan.idle_timeout_us
+        } else if self.all.is_empty() && !conn.flags.sending {
+            conn.since_us + plan.idle_timeout_us
         } else {
             u64::MAX
         }
@@ -144,10 +144,10 @@ impl Streams {
             if !conns.is_occupied(index) {
                 return Err(format!("its stream {index} is gone"));
             }
-            let session = conns.at(index);
-            unsent += session.codec.ready_bytes();
-            if session.armed_us < self.due_us {
-                return Err(format!("its stream {index} has a timer at {} us, before all", session.armed_us));
+            let conn = conns.at(index);
+            unsent += conn.codec.ready_bytes();
+            if conn.armed_us < self.due_us {
+                return Err(format!("its stream {index} has a timer at {} us, before all", conn.armed_us));
             }
         }
         equal("bytes unsent of streams", self.unsent, unsent)
@@ -197,8 +197,8 @@ impl Carriers {
 
     /// Unsent bytes of an answer on this connection above which its server is not read further.
     #[inline]
-    pub(in crate::client) fn high_bytes(&self, session: &ClientConn) -> usize {
-        match session.stream.as_deref() {
+    pub(in crate::client) fn high_bytes(&self, conn: &ClientConn) -> usize {
+        match conn.stream.as_deref() {
             None => HIGH_BYTES,
             Some(stream) => self.get(stream.carrier).map_or(STREAM_BYTES_MIN, Streams::high_bytes),
         }

@@ -60,11 +60,11 @@ fn write_frames(conns: &mut Connections, index: ClientKey, spare: &mut Spare) ->
     }
     let Frames { output, moved, done, .. } = frames;
     moved.iter().for_each(|(_, bytes)| streams.take_unsent(*bytes));
-    let session = conns.at_mut(index);
-    *session.codec.output() = output;
+    let conn = conns.at_mut(index);
+    *conn.codec.output() = output;
     if streams.mux.is_finished() {
         // What is on its way from the client would have the end of the last answer thrown away.
-        (session.flags.close, session.flags.unread) = (true, true);
+        (conn.flags.close, conn.flags.unread) = (true, true);
     }
     conns.carriers.put(index, streams);
     (moved, done)
@@ -78,9 +78,9 @@ impl Answers {
             streams.mux.drain(cx.now_us);
         }
         self.conns.carriers.put(index, streams);
-        let session = self.conns.at_mut(index);
-        session.read_as(Reading::Frames);
-        session.since_us = cx.now_us;
+        let conn = self.conns.at_mut(index);
+        conn.read_as(Reading::Frames);
+        conn.since_us = cx.now_us;
         cx.counters.http2_connections.add(1);
         self.conns.mark(index);
         self.conns.arm(index, cx);
@@ -90,10 +90,10 @@ impl Answers {
     pub(in crate::client) fn open_stream(&mut self, carrier: ClientKey, id: u32, cx: &mut Context) -> ClientKey {
         let parent = self.conns.at(carrier);
         let state = StreamState { carrier, id, is_given_up: false, taken: 0 };
-        let mut session = ClientConn::of_stream(parent.peer, state, cx.now_us);
-        session.flags.sealed = parent.flags.sealed;
-        session.shown.clone_from(&parent.shown);
-        let (index, _) = self.conns.conns.insert(session);
+        let mut conn = ClientConn::of_stream(parent.peer, state, cx.now_us);
+        conn.flags.sealed = parent.flags.sealed;
+        conn.shown.clone_from(&parent.shown);
+        let (index, _) = self.conns.conns.insert(conn);
         self.conns.carriers.streams += 1;
         if let Some(streams) = self.conns.carriers.get_mut(carrier) {
             streams.mux.set_tag(id, index.number().into());
@@ -108,13 +108,13 @@ impl Answers {
     pub(in crate::client) fn end_stream(
         &mut self,
         index: ClientKey,
-        session: &mut ClientConn,
+        conn: &mut ClientConn,
         why: ClientEnd,
         cx: &Context,
     ) {
-        let Some(stream) = session.stream.as_deref() else { return };
+        let Some(stream) = conn.stream.as_deref() else { return };
         self.conns.carriers.streams -= 1;
-        let unsent = session.codec.output().len();
+        let unsent = conn.codec.output().len();
         let Some(streams) = self.conns.carriers.get_mut(stream.carrier) else { return };
         streams.all.retain(|other| *other != index);
         streams.take_unsent(unsent);
@@ -126,7 +126,7 @@ impl Answers {
         }
         let is_idle = streams.all.is_empty();
         let carrier = self.conns.at_mut(stream.carrier);
-        carrier.glitches = carrier.glitches.saturating_add(session.glitches);
+        carrier.glitches = carrier.glitches.saturating_add(conn.glitches);
         if is_idle {
             carrier.since_us = cx.now_us;
         }
@@ -152,10 +152,10 @@ impl Answers {
     /// The body of an answer waits in the output of a stream: from now on its client has to take it.
     #[inline]
     pub(in crate::client) fn await_client(&mut self, index: ClientKey, cx: &mut Context) {
-        let session = self.conns.at_mut(index);
-        if session.stream.is_some() && !session.flags.sending && session.codec.ready_bytes() > 0 {
-            session.flags.sending = true;
-            session.send_us = cx.now_us;
+        let conn = self.conns.at_mut(index);
+        if conn.stream.is_some() && !conn.flags.sending && conn.codec.ready_bytes() > 0 {
+            conn.flags.sending = true;
+            conn.send_us = cx.now_us;
             self.conns.arm(index, cx);
         }
     }
@@ -165,10 +165,10 @@ impl Answers {
         if !self.conns.is_there(index) {
             return false;
         }
-        let session = self.conns.at(index);
-        let Some(stream) = session.stream.as_deref().filter(|stream| stream.carrier == carrier) else { return false };
+        let conn = self.conns.at(index);
+        let Some(stream) = conn.stream.as_deref().filter(|stream| stream.carrier == carrier) else { return false };
         let is_open = self.conns.carriers.get(carrier).is_some_and(|streams| streams.mux.tag(stream.id).is_some());
-        session.flags.close && session.codec.is_empty() && (stream.is_given_up || !is_open)
+        conn.flags.close && conn.codec.is_empty() && (stream.is_given_up || !is_open)
     }
 
     /// Nothing more is read: the client is at fault, or has ended. What it asked is cancelled; what is said to it still leaves.
@@ -177,18 +177,18 @@ impl Answers {
         if let Some(streams) = self.conns.carriers.get_mut(index) {
             streams.why = Some(why);
         }
-        let session = self.conns.at_mut(index);
-        session.read_as(Reading::Closing);
-        session.stash = None;
-        session.flags.close = true;
-        session.flags.unread |= why == ClientEnd::Http2Failed;
+        let conn = self.conns.at_mut(index);
+        conn.read_as(Reading::Closing);
+        conn.stash = None;
+        conn.flags.close = true;
+        conn.flags.unread |= why == ClientEnd::Http2Failed;
         self.conns.mark(index);
     }
 
     /// Ends all streams of a connection.
     pub(in crate::client) fn close_streams(&mut self, carrier: ClientKey, why: ClientEnd, cx: &mut Context) {
         let all = self.conns.carriers.get(carrier).map_or_else(Vec::new, |streams| streams.all.clone());
-        all.into_iter().for_each(|index| self.close_session(index, why, cx));
+        all.into_iter().for_each(|index| self.close_conn(index, why, cx));
     }
 
     /// The client has reset a stream, or made it so by an error. What a server may be at work on goes on to count.
@@ -197,7 +197,7 @@ impl Answers {
         if exchange.is_some_and(|exchange| exchange.phase() == Phase::Waiting && !exchange.want.body_open) {
             self.give_up(index, cx);
         } else {
-            self.close_session(index, ClientEnd::ClientReset, cx);
+            self.close_conn(index, ClientEnd::ClientReset, cx);
         }
     }
 
@@ -220,7 +220,7 @@ impl Answers {
         }
         self.count_refusal(slot, Cause::NeedsHttp1, cx);
         self.records.blame(slot, Cause::NeedsHttp1, || self.conns.standing(slot));
-        self.close_session(index, ClientEnd::Closed, cx);
+        self.close_conn(index, ClientEnd::Closed, cx);
         true
     }
 
@@ -232,9 +232,9 @@ impl Answers {
             // Nobody asks for it again.
             self.release(slot);
         }
-        let session = self.conns.at_mut(index);
-        session.resume_sources(client, cx);
-        let Some(stream) = session.stream.as_deref_mut() else { return };
+        let conn = self.conns.at_mut(index);
+        conn.resume_sources(client, cx);
+        let Some(stream) = conn.stream.as_deref_mut() else { return };
         stream.is_given_up = true;
         let carrier = stream.carrier;
         if let Some(streams) = self.conns.carriers.get_mut(carrier) {
@@ -254,7 +254,7 @@ impl Answers {
         for index in done.drain(..) {
             if self.is_over(index, carrier) {
                 let why = self.conns.at(index).orderly_end(&cx.plan.client);
-                self.close_session(index, why, cx);
+                self.close_conn(index, why, cx);
             }
         }
         if let Some(streams) = self.conns.carriers.get_mut(carrier) {
@@ -268,9 +268,9 @@ impl Answers {
     /// The patience with a client that speaks HTTP/2 has come to its end.
     pub(in crate::client) fn http2_timed_out(&mut self, index: ClientKey, cx: &mut Context) {
         let now_us = cx.now_us;
-        let session = self.conns.at(index);
+        let conn = self.conns.at(index);
         let Some(streams) = self.conns.carriers.get(index) else { return };
-        if streams.patience_end_us(session, &cx.plan.client) > now_us {
+        if streams.patience_end_us(conn, &cx.plan.client) > now_us {
             return;
         }
         let is_late = streams.is_late_with_frame();

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use weir_http::{Fields, RequestHead, Version};
 
-use crate::request::pending_request::LinkId;
+use crate::request::pending_request::ConnId;
 
 /// Bytes of a request line that are kept; the default of `line-limit`, so that usually all of it is.
 pub const LINE_BYTES_MAX: usize = 8 * 1024;
@@ -97,7 +97,7 @@ impl Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     /// The connection.
-    pub link: LinkId,
+    pub conn: ConnId,
     /// Index of its server in every engine.
     pub server: u32,
     /// When the request was put on it.

@@ -204,7 +204,7 @@ fn value(pen: &mut Pen<'_>, name: Name, record: &Record, client: &Client, around
         },
         Name::UpstreamConnection => connection(pen, record),
         Name::UpstreamReuse => pen.number_or_absent(placed.map(|placed| placed.before)),
-        Name::UpstreamWorker => pen.number_or_absent(placed.map(|placed| u64::from(placed.link.worker))),
+        Name::UpstreamWorker => pen.number_or_absent(placed.map(|placed| u64::from(placed.conn.worker))),
         Name::Worker => pen.number(u64::from(around.worker)),
         Name::Tries => pen.number(u64::from(record.tries)),
         Name::Glitches => pen.number(u64::from(record.glitches)),
@@ -269,10 +269,10 @@ fn iso_msec(pen: &mut Pen<'_>, around: &Surroundings) {
 fn connection(pen: &mut Pen<'_>, record: &Record) {
     let Some(placed) = &record.placed else { return pen.absent() };
     pen.quote();
-    pen.number(u64::from(placed.link.worker));
+    pen.number(u64::from(placed.conn.worker));
     pen.out.push(b':');
-    pen.number(u64::from(placed.link.index.number()));
+    pen.number(u64::from(placed.conn.index.number()));
     pen.out.push(b':');
-    pen.number(u64::from(placed.link.generation));
+    pen.number(u64::from(placed.conn.generation));
     pen.quote();
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::base::keys::{ClientKey, ConnKey, ExchangeKey, Key};
 use crate::ending::ClientEnd;
 use crate::plan::{ServerPlan, UpstreamPlan};
-use crate::request::pending_request::LinkId;
+use crate::request::pending_request::ConnId;
 
 /// 2026-11-21T21:40:56Z, when the monotonic clock shows 10 s.
 const OFFSET_US: i64 = 1_795_297_256_000_000 - 10_000_000;
@@ -66,8 +66,8 @@ fn answered(access: &mut Access) {
     record.forwarded_us = Some(9_000_100);
     record.first_sent_us = Some(9_000_300);
     record.first_connected_us = Some(9_000_250);
-    let link = LinkId { worker: 1, index: ConnKey::new(7), generation: 2 };
-    record.placed = Some(Placed { link, server: 0, sent_us: 9_100_300, connected_us: 1, before: 41, address: None });
+    let conn = ConnId { worker: 1, index: ConnKey::new(7), generation: 2 };
+    record.placed = Some(Placed { conn, server: 0, sent_us: 9_100_300, connected_us: 1, before: 41, address: None });
     record.tries = 2;
     record.begun_us = Some(9_200_300);
     record.ended_us = Some(9_300_000);

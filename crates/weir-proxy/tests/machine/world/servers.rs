@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    pub(super) fn send_link(&mut self, number: usize, out: &Out) {
+    pub(super) fn send_conn(&mut self, number: usize, out: &Out) {
         let conn = &mut self.conns[number];
         assert!(conn.is_open() && !conn.sending, "conn {number}: a send that is not allowed");
         assert!(!out.is_empty());
@@ -180,7 +180,7 @@ impl World {
             if ok && self.conns[number].delivery != Delivery::Unheard {
                 self.arrive(number, &out.to_vec());
             }
-            self.nodes[node].events.push_back(Event::LinkSent(number, ok));
+            self.nodes[node].events.push_back(Event::UpstreamSent(number, ok));
         }
     }
 
@@ -188,7 +188,7 @@ impl World {
     pub fn swallow(&mut self, number: usize) {
         let conn = &mut self.conns[number];
         if std::mem::take(&mut conn.deaf_send) {
-            self.nodes[conn.node].events.push_back(Event::LinkSent(number, true));
+            self.nodes[conn.node].events.push_back(Event::UpstreamSent(number, true));
         }
     }
 
@@ -225,7 +225,7 @@ impl World {
         if self.raw {
             self.conns[number].judge.upgraded();
         }
-        if !self.nodes[node].engine.link_started(token, number as u64) {
+        if !self.nodes[node].engine.upstream_started(token, number as u64) {
             self.conns[number].closed = true;
             return;
         }

@@ -130,14 +130,14 @@ impl World {
                 let conn = &mut self.conns[conn];
                 if !conn.closed {
                     conn.connected = ok;
-                    engine.link_connected(conn.token, ok);
+                    engine.upstream_connected(conn.token, ok);
                 }
             }
-            Event::LinkSent(conn, ok) => {
+            Event::UpstreamSent(conn, ok) => {
                 let conn = &mut self.conns[conn];
                 conn.sending = !ok;
                 if !conn.closed {
-                    engine.link_sent(conn.token, ok);
+                    engine.upstream_sent(conn.token, ok);
                 }
             }
             Event::ClientSent(client, spare) => {
@@ -182,11 +182,11 @@ impl World {
         conn.receiving = false;
         match conn.incoming.pop_front() {
             Some(Incoming::Bytes(bytes)) if self.shared => {
-                engine.link_received(conn.token, &Input::shared(&Bytes::from(bytes)));
+                engine.upstream_received(conn.token, &Input::shared(&Bytes::from(bytes)));
             }
-            Some(Incoming::Bytes(bytes)) => engine.link_received(conn.token, &Input::borrowed(&bytes)),
-            Some(Incoming::Fin) => engine.link_ended(conn.token),
-            Some(Incoming::Rst) => engine.link_failed(conn.token),
+            Some(Incoming::Bytes(bytes)) => engine.upstream_received(conn.token, &Input::borrowed(&bytes)),
+            Some(Incoming::Fin) => engine.upstream_ended(conn.token),
+            Some(Incoming::Rst) => engine.upstream_failed(conn.token),
             None => {}
         }
     }
@@ -244,30 +244,30 @@ impl World {
                 self.client_end(number);
             }
             Action::Connect { token, address, .. } => self.connect(node, token, address),
-            Action::SendLink { socket, out } => self.send_link(socket as usize, &out),
+            Action::SendUpstream { socket, out } => self.send_conn(socket as usize, &out),
             Action::Relay { client, server } => self.relays.push(((client - CLIENT_SOCKETS) as usize, server as usize)),
             Action::LookRelay { token, .. } => self.nodes[node].engine.relay_looked(token, self.moved.0, self.moved.1),
-            Action::LocateLink { token, socket } => {
+            Action::LocateUpstream { token, socket } => {
                 let near = self.near.map(|near| near(socket as usize));
-                self.nodes[node].engine.link_located(token, near);
+                self.nodes[node].engine.upstream_located(token, near);
             }
-            Action::ExamineLink { token, socket } => {
+            Action::ExamineUpstream { token, socket } => {
                 let conn = &mut self.conns[socket as usize];
                 conn.examined += 1;
-                self.nodes[node].engine.link_examined(token, conn.delivery);
+                self.nodes[node].engine.upstream_examined(token, conn.delivery);
             }
-            Action::AcknowledgeLink { socket } => self.conns[socket as usize].acknowledged += 1,
-            Action::ReceiveLink { socket } => {
+            Action::AcknowledgeUpstream { socket } => self.conns[socket as usize].acknowledged += 1,
+            Action::ReceiveUpstream { socket } => {
                 let conn = &mut self.conns[socket as usize];
                 assert!(!conn.closed && !conn.receiving, "conn {socket}: receive armed twice");
                 conn.receiving = true;
             }
-            Action::ShutdownLink { socket } => {
+            Action::ShutdownUpstream { socket } => {
                 let conn = &mut self.conns[socket as usize];
                 assert!(!conn.sending && !conn.closed, "conn {socket}: its end overtakes a send");
                 conn.fin = true;
             }
-            Action::CloseLink { socket } => {
+            Action::CloseUpstream { socket } => {
                 let conn = &mut self.conns[socket as usize];
                 assert!(!conn.closed, "conn {socket}: closed twice");
                 conn.closed = true;

@@ -18,46 +18,46 @@ use crate::context::Context;
 use crate::cross::doubt::Doubt;
 use crate::cross::router::Replies;
 use crate::ending::UpstreamEnd;
-use crate::request::pending_request::{ClientName, LinkId};
-use crate::upstream::connection::LinkState;
+use crate::request::pending_request::{ClientName, ConnId};
+use crate::upstream::connection::ConnState;
 
 impl Upstreams {
     /// A server closed its sending direction. `is_cut`: only the network says so.
-    pub(crate) fn link_ended(&mut self, token: u64, is_cut: bool, to: &mut Replies<'_>, cx: &mut Context) {
-        let Some(index) = self.pool.link_of(token) else {
+    pub(crate) fn upstream_ended(&mut self, token: u64, is_cut: bool, to: &mut Replies<'_>, cx: &mut Context) {
+        let Some(index) = self.pool.conn_of(token) else {
             let broken = is_cut.then_some(UpstreamEnd::Cut);
             let worse = self.health.probe_ended(token, broken, &mut self.pool, &mut self.groups, cx);
             return self.act(worse, cx);
         };
         self.end_wait(index, to, cx);
-        let Some(index) = self.pool.link_of(token) else { return };
-        let link = self.pool.links.at(index);
-        let ending = if link.state() == LinkState::Tunnel {
+        let Some(index) = self.pool.conn_of(token) else { return };
+        let conn = self.pool.conns.at(index);
+        let ending = if conn.state() == ConnState::Tunnel {
             return tunnels::server_ended(index, &mut self.pool, to, cx);
-        } else if link.ends_by_close() && is_cut {
+        } else if conn.ends_by_close() && is_cut {
             // Many servers never say it: it is no sign that one has died.
             Ending { loss: Loss::Orderly, why: UpstreamEnd::Cut }
-        } else if link.ends_by_close() {
+        } else if conn.ends_by_close() {
             let Upstreams { pool, groups, isolation, cancelled, .. } = self;
             answer_closed(index, pool, groups, isolation, cancelled, to, cx)
         } else {
-            let between = !link.reply.begun && !link.has_stash() && link.history.answers > 0;
+            let between = !conn.reply.begun && !conn.has_stash() && conn.history.answers > 0;
             Ending { loss: if between { Loss::Closed } else { Loss::Died }, why: UpstreamEnd::ServerClosed }
         };
         self.end(index, ending, cx);
     }
 
     /// A server's connection broke.
-    pub(crate) fn link_failed(&mut self, token: u64, why: UpstreamEnd, to: &mut Replies<'_>, cx: &mut Context) {
-        let Some(index) = self.pool.link_of(token) else {
+    pub(crate) fn upstream_failed(&mut self, token: u64, why: UpstreamEnd, to: &mut Replies<'_>, cx: &mut Context) {
+        let Some(index) = self.pool.conn_of(token) else {
             let worse = self.health.probe_ended(token, Some(why), &mut self.pool, &mut self.groups, cx);
             return self.act(worse, cx);
         };
         self.end_wait(index, to, cx);
-        let Some(index) = self.pool.link_of(token) else { return };
-        let link = self.pool.links.at(index);
-        let (server, under_way) = (link.server, link.reply.begun || link.has_stash());
-        if under_way && link.is_ready() && link.entries.len() > 1 {
+        let Some(index) = self.pool.conn_of(token) else { return };
+        let conn = self.pool.conns.at(index);
+        let (server, under_way) = (conn.server, conn.reply.begun || conn.has_stash());
+        if under_way && conn.is_ready() && conn.entries.len() > 1 {
             doubt_everywhere(server, Some(Doubt::ResetWithin), &mut self.pool, cx);
         }
         self.end(index, Ending { loss: Loss::Died, why }, cx);
@@ -92,12 +92,12 @@ impl Upstreams {
     /// A connection ends. What follows for others is noted.
     fn lose(&mut self, index: ConnKey, ending: Ending, cx: &mut Context) {
         let Upstreams { pool, groups, private, isolation, health, cancelled, agenda, .. } = self;
-        let link = pool.links.at_mut(index);
-        if link.state() == LinkState::Tunnel {
+        let conn = pool.conns.at_mut(index);
+        if conn.state() == ConnState::Tunnel {
             return tunnels::end(index, pool, cx);
         }
-        let server = link.server;
-        let mut lost = Lost::take(link, &mut pool.servers[server], ending, cx);
+        let server = conn.server;
+        let mut lost = Lost::take(conn, &mut pool.servers[server], ending, cx);
         cx.counters.upstream_closes.count(ending.why);
         pool.servers[server].stats.closes.count(ending.why);
         pool.transition(index, Event::Ended, cx);
@@ -128,7 +128,7 @@ impl Upstreams {
     }
 
     /// Stops or resumes the reading of a connection of this worker.
-    pub(crate) fn flow_here(&mut self, to: LinkId, client: ClientName, pause: bool, cx: &mut Context) {
+    pub(crate) fn flow_here(&mut self, to: ConnId, client: ClientName, pause: bool, cx: &mut Context) {
         if let Some(server) = flow(to, client, pause, &mut self.pool, cx) {
             self.dispatch(server, cx);
         }
