@@ -8,6 +8,7 @@
 
 mod check;
 mod compile;
+mod difference;
 mod expand;
 mod file;
 mod foreign;
@@ -105,6 +106,11 @@ impl Tree {
     /// As KDL that reads back to the same plan.
     pub fn to_kdl(&self) -> String {
         print::kdl(&self.document)
+    }
+
+    /// What is different in `other`, a line for each block or option. Empty: nothing.
+    pub fn difference(&self, other: &Tree) -> Vec<String> {
+        difference::lines(&self.document, &other.document)
     }
 
     /// As JSON (indented, with a final line end) that reads back to the same plan.

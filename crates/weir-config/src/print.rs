@@ -58,7 +58,8 @@ fn option_node(option: &Chosen) -> String {
     format!("{} {}", option.row.name, values(option)).trim_end().to_owned()
 }
 
-fn values(option: &Chosen) -> String {
+/// The values of an option, as they are written.
+pub(crate) fn values(option: &Chosen) -> String {
     option.settings.iter().map(value).collect::<Vec<_>>().join(" ")
 }
 

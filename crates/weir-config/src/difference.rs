@@ -1,0 +1,158 @@
+//! What is different between two checked trees, a line for each block or option, in the words of the configuration: for whoever reloads.
+//!
+//! A block that may repeat is known by what stands directly behind its word, too (`server "10.0.0.1:9090"`); where that is there twice (routes),
+//! a block that is different is one that goes and one that comes. Defaults are compared as if they were written.
+
+use std::fmt::Write as _;
+
+use crate::check::{Checked, Chosen};
+use crate::print::values;
+use crate::schema::Row;
+
+/// Values that are nobody's business but the file's.
+const SECRETS: [&str; 1] = ["secret"];
+
+/// From the first to the second.
+pub(crate) fn lines(old: &Checked, new: &Checked) -> Vec<String> {
+    let mut lines = Vec::new();
+    blocks(old, new, "", "", &mut lines);
+    lines
+}
+
+/// `outside` names the blocks around, `here` this one.
+fn blocks(old: &Checked, new: &Checked, outside: &str, here: &str, lines: &mut Vec<String>) {
+    for row in old.block.positional.iter().chain(old.block.options) {
+        let [before, after] = [old, new].map(|checked| checked.options.iter().find(|chosen| chosen.row.name == row.name));
+        let [before, after] = [before, after].map(|chosen| chosen.map_or_else(|| "none".to_owned(), shown));
+        if is_different(old, new, row) {
+            lines.push(format!("{outside}~ {here}{} {before} -> {after}", row.name));
+        }
+    }
+    let inside = format!("{outside}{}", here.trim_end().to_owned() + if here.is_empty() { "" } else { ": " });
+    for block in old.block.blocks {
+        let [before, after] = [old, new].map(|checked| checked.all(block.name).collect::<Vec<_>>());
+        let count = |among: &[&Checked], one: &Checked| among.iter().filter(|other| key(other) == key(one)).count();
+        let is_pair = |one: &Checked| count(&before, one) == 1 && count(&after, one) == 1;
+        let is_kept = |one: &Checked, among: &[&Checked]| is_pair(one) || among.iter().any(|other| is_same(one, other));
+        for gone in before.iter().filter(|one| !is_kept(one, &after)) {
+            lines.push(format!("{inside}- {}", written(gone)));
+        }
+        for one in &after {
+            match before.iter().find(|other| is_pair(one) && key(other) == key(one)) {
+                Some(other) => blocks(other, one, &inside, &format!("{} ", key(one)), lines),
+                None if is_kept(one, &before) => {}
+                None => lines.push(format!("{inside}+ {}", written(one))),
+            }
+        }
+    }
+}
+
+fn is_different(old: &Checked, new: &Checked, row: &Row) -> bool {
+    let [before, after] = [old, new].map(|checked| checked.options.iter().find(|chosen| chosen.row.name == row.name));
+    before.map(values) != after.map(values)
+}
+
+/// Whether they say the same.
+fn is_same(one: &Checked, other: &Checked) -> bool {
+    let of = |checked: &Checked| {
+        let mut text = heading(checked);
+        checked.options.iter().for_each(|chosen| text.extend(["\n", chosen.row.name, "\n", &values(chosen)]));
+        text
+    };
+    of(one) == of(other)
+        && one.blocks.len() == other.blocks.len()
+        && one.blocks.iter().zip(&other.blocks).all(|(one, other)| is_same(one, other))
+}
+
+/// Whether anything of a block was written.
+fn is_written(checked: &Checked) -> bool {
+    checked.options.iter().any(|chosen| chosen.span.is_some()) || checked.blocks.iter().any(is_written)
+}
+
+/// By what a block is known: its word, and what stands directly behind it where it may stand more than once.
+fn key(checked: &Checked) -> String {
+    if checked.block.repeats { heading(checked) } else { checked.block.name.to_owned() }
+}
+
+/// The word of a block and what stands directly behind it.
+fn heading(checked: &Checked) -> String {
+    let named_by = if checked.block.by_word { "" } else { checked.block.name };
+    let positional = |chosen: &&Chosen| checked.block.positional.iter().any(|row| row.name == chosen.row.name);
+    let words = checked.options.iter().filter(positional).map(values);
+    std::iter::once(named_by.to_owned()).chain(words).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// A block on one line, as far as it was written.
+fn written(checked: &Checked) -> String {
+    let mut out = heading(checked);
+    let positional = |chosen: &Chosen| checked.block.positional.iter().any(|row| row.name == chosen.row.name);
+    let named = checked.options.iter().filter(|chosen| chosen.span.is_some() && !positional(chosen));
+    let (mut inside, is_short) = (Vec::new(), checked.blocks.is_empty());
+    for chosen in named {
+        if is_short && chosen.settings.len() == 1 {
+            let _ = write!(out, " {}={}", chosen.row.name, shown(chosen));
+        } else {
+            inside.push(format!("{} {}", chosen.row.name, shown(chosen)));
+        }
+    }
+    inside.extend(checked.blocks.iter().filter(|block| is_written(block)).map(written));
+    if !inside.is_empty() {
+        let _ = write!(out, " {{ {} }}", inside.join("; "));
+    }
+    out
+}
+
+fn shown(chosen: &Chosen) -> String {
+    if SECRETS.contains(&chosen.row.name) { "***".to_owned() } else { values(chosen) }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: each kind of change is one line that says what and where, and no change is none. How: pairs of texts.
+
+    use crate::parse;
+
+    /// The lines between two texts of which each has this beginning.
+    fn between(old: &str, new: &str) -> Vec<String> {
+        let [old, new] = [old, new].map(|text| parse(text, "weir.kdl").unwrap_or_else(|errors| panic!("{errors}")).tree);
+        old.difference(&new)
+    }
+
+    #[test]
+    fn each_change_is_a_line() {
+        let text = |more: &str, servers: &str, routes: &str| {
+            format!("listen \"127.0.0.1:8080\"\n{more}\nupstream \"app\" {{ {servers} }}\n{routes}\n")
+        };
+        let (a, b, all) = ("server \"127.0.0.1:1\"", "server \"127.0.0.1:2\" weight=80", "route { proxy \"app\" }");
+        let base = text("", a, all);
+        assert_eq!(between(&base, &base), Vec::<String>::new());
+        for (new, expected) in [
+            (text("workers 3", a, all), "~ workers auto -> 3"),
+            (text("", &format!("{a}; {b}"), all), "upstream \"app\": + server \"127.0.0.1:2\" weight=80"),
+            (text("", "server \"127.0.0.1:1\" weight=80", all), "upstream \"app\": ~ server \"127.0.0.1:1\" weight 50 -> 80"),
+            (text("client { head-timeout \"1s\" }", a, all), "~ client head-timeout 10s -> 1s"),
+            (text("", &format!("{a}; queue-size 7"), all), "~ upstream \"app\" queue-size 1000 -> 7"),
+            (text("listen \"127.0.0.1:8081\"", a, all), "+ listen \"127.0.0.1:8081\""),
+            (text("upstream \"b\" { server \"127.0.0.1:3\"; }", a, all), "+ upstream \"b\" { server \"127.0.0.1:3\" }"),
+        ] {
+            assert_eq!(between(&base, &new).iter().map(|line| line.replace('"', "")).collect::<Vec<_>>(), [expected.replace('"', "")]);
+            let back = between(&new, &base);
+            assert_eq!(back.len(), 1, "{back:?}");
+        }
+    }
+
+    #[test]
+    fn routes_come_and_go_and_secrets_stay() {
+        let text = |route: &str, secret: &str| {
+            format!(
+                "listen \"127.0.0.1:8080\"\nupstream \"app\" {{ server \"127.0.0.1:1\"; server \"127.0.0.1:2\"; sticky cookie=\"c\" secret=\"{secret}\" }}\n\
+                 route path=\"/a\" {{ proxy \"app\" }}\n{route}\n"
+            )
+        };
+        let lines = between(&text("route { proxy \"app\" }", "one"), &text("route host=\"b\" { proxy \"app\" }", "two"));
+        assert!(lines.iter().any(|line| line.starts_with("- route")), "{lines:?}");
+        assert!(lines.iter().any(|line| line.starts_with("+ route") && line.contains("host=\"b\"")), "{lines:?}");
+        assert!(lines.iter().any(|line| line.ends_with("secret *** -> ***")), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.contains("one") || line.contains("two")), "{lines:?}");
+    }
+}
