@@ -55,6 +55,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         client: document.all("client").next().map_or_else(ClientPlan::default, |client| compiler.client(client)),
         access_log: document.all("access-log").next().and_then(|log| compiler.access_log(log)),
         forward,
+        ..Plan::default()
     };
     plan.client.judged = plan.tells_certificates();
     let io = match document.word("io") {
@@ -351,8 +352,8 @@ impl Compiler<'_> {
         let backup = block.flag("backup");
         match (self.world.resolve)(name) {
             Ok(Some(address)) => {
-                let name = name.to_owned();
-                Some(ServerPlan { name, address, connections_min, connections, connections_max, weight, backup })
+                let plan = ServerPlan::new(name, address);
+                Some(ServerPlan { connections_min, connections, connections_max, weight, backup, ..plan })
             }
             Ok(None) => {
                 self.push(Problem::new("unresolvable", &block.place("address"), format!("`{name}` has no address")));

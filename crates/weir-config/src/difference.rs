@@ -22,7 +22,8 @@ pub(crate) fn lines(old: &Checked, new: &Checked) -> Vec<String> {
 /// `outside` names the blocks around, `here` this one.
 fn blocks(old: &Checked, new: &Checked, outside: &str, here: &str, lines: &mut Vec<String>) {
     for row in old.block.positional.iter().chain(old.block.options) {
-        let [before, after] = [old, new].map(|checked| checked.options.iter().find(|chosen| chosen.row.name == row.name));
+        let [before, after] =
+            [old, new].map(|checked| checked.options.iter().find(|chosen| chosen.row.name == row.name));
         let [before, after] = [before, after].map(|chosen| chosen.map_or_else(|| "none".to_owned(), shown));
         if is_different(old, new, row) {
             lines.push(format!("{outside}~ {here}{} {before} -> {after}", row.name));
@@ -114,7 +115,8 @@ mod tests {
 
     /// The lines between two texts of which each has this beginning.
     fn between(old: &str, new: &str) -> Vec<String> {
-        let [old, new] = [old, new].map(|text| parse(text, "weir.kdl").unwrap_or_else(|errors| panic!("{errors}")).tree);
+        let [old, new] =
+            [old, new].map(|text| parse(text, "weir.kdl").unwrap_or_else(|errors| panic!("{errors}")).tree);
         old.difference(&new)
     }
 
@@ -129,13 +131,19 @@ mod tests {
         for (new, expected) in [
             (text("workers 3", a, all), "~ workers auto -> 3"),
             (text("", &format!("{a}; {b}"), all), "upstream \"app\": + server \"127.0.0.1:2\" weight=80"),
-            (text("", "server \"127.0.0.1:1\" weight=80", all), "upstream \"app\": ~ server \"127.0.0.1:1\" weight 50 -> 80"),
+            (
+                text("", "server \"127.0.0.1:1\" weight=80", all),
+                "upstream \"app\": ~ server \"127.0.0.1:1\" weight 50 -> 80",
+            ),
             (text("client { head-timeout \"1s\" }", a, all), "~ client head-timeout 10s -> 1s"),
             (text("", &format!("{a}; queue-size 7"), all), "~ upstream \"app\" queue-size 1000 -> 7"),
             (text("listen \"127.0.0.1:8081\"", a, all), "+ listen \"127.0.0.1:8081\""),
             (text("upstream \"b\" { server \"127.0.0.1:3\"; }", a, all), "+ upstream \"b\" { server \"127.0.0.1:3\" }"),
         ] {
-            assert_eq!(between(&base, &new).iter().map(|line| line.replace('"', "")).collect::<Vec<_>>(), [expected.replace('"', "")]);
+            assert_eq!(
+                between(&base, &new).iter().map(|line| line.replace('"', "")).collect::<Vec<_>>(),
+                [expected.replace('"', "")]
+            );
             let back = between(&new, &base);
             assert_eq!(back.len(), 1, "{back:?}");
         }
@@ -149,7 +157,8 @@ mod tests {
                  route path=\"/a\" {{ proxy \"app\" }}\n{route}\n"
             )
         };
-        let lines = between(&text("route { proxy \"app\" }", "one"), &text("route host=\"b\" { proxy \"app\" }", "two"));
+        let lines =
+            between(&text("route { proxy \"app\" }", "one"), &text("route host=\"b\" { proxy \"app\" }", "two"));
         assert!(lines.iter().any(|line| line.starts_with("- route")), "{lines:?}");
         assert!(lines.iter().any(|line| line.starts_with("+ route") && line.contains("host=\"b\"")), "{lines:?}");
         assert!(lines.iter().any(|line| line.ends_with("secret *** -> ***")), "{lines:?}");

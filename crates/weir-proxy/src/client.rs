@@ -73,6 +73,11 @@ impl Clients {
         &self.answers.conns
     }
 
+    /// Another plan is in force.
+    pub(crate) fn adopt(&mut self, cx: &Context) {
+        self.answers.records.adopt(&cx.plan);
+    }
+
     /// A connection.
     ///
     /// # Panics

@@ -89,6 +89,12 @@ impl Context {
         }
     }
 
+    /// The plan is another one: what is known of it without looking.
+    pub(crate) fn plan_changed(&mut self) {
+        self.http2 = Arc::new(self.plan.client.http2.limits(&self.plan.client.head));
+        self.has_private = self.plan.upstreams.iter().any(|upstream| upstream.pool.is_private());
+    }
+
     /// What the clock on the wall shows: its microseconds since 1970 less the engine's time.
     pub(crate) fn set_wall(&mut self, offset_us: i64) {
         self.clock.offset_us = offset_us;

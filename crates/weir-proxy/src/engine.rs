@@ -93,7 +93,7 @@ impl Engine {
         cx.relays = parts.relays;
         let mut clients = Clients::new(parts.latency, parts.secret, &cx);
         cx.logs = clients.records().are_kept();
-        let upstreams = Upstreams::new(parts.hints, parts.servers, parts.seed, &mut cx);
+        let upstreams = Upstreams::new(parts.hints, &parts.servers, parts.seed, &mut cx);
         let strangers = vec![false; usize::from(parts.workers)];
         Engine { cx, clients, upstreams, own_post: Post::default(), expired: Vec::new(), life: 0, strangers }
     }
@@ -164,20 +164,10 @@ impl Engine {
                 if action.is_some() {
                     return action;
                 }
-            } else if !self.begin_relay() {
+            } else if !begin_relay(clients, upstreams, cx) {
                 return None;
             }
         }
-    }
-
-    /// Lets the driver move the bytes of a tunnel, if there is one all of whose other bytes it has. False: there is none.
-    fn begin_relay(&mut self) -> bool {
-        let Engine { clients, upstreams, cx, .. } = self;
-        let Some((client, conn)) = clients.next_to_relay(cx) else { return false };
-        if let Some(relay) = upstreams.release_tunnel(client, conn, cx) {
-            clients.begin_relay(client, relay, cx);
-        }
-        true
     }
 
     /// What is worth a line in the log, oldest first. Call until None after each turn.
@@ -387,6 +377,17 @@ impl Engine {
         self.pass_on();
     }
 
+    /// From now on this plan is in force: a successor of the one that is ([`Plan::merged`], or the step before it, [`Plan::widened`]),
+    /// whose access log goes to the same place. `servers` has one for each of its slots, those of before included. Tell every worker of
+    /// the step before any of the successor.
+    pub fn adopt(&mut self, plan: Arc<Plan>, servers: &[Arc<ServerStats>]) {
+        let old = std::mem::replace(&mut self.cx.plan, plan);
+        self.cx.plan_changed();
+        self.clients.adopt(&self.cx);
+        self.upstreams.adopt(&old, servers, &mut self.cx);
+        self.pass_on();
+    }
+
     /// Whether a server takes new requests as far as this worker knows, and why not.
     pub fn standing(&self, server: u32) -> Option<&ServerState> {
         self.upstreams.pool().standing(server)
@@ -407,4 +408,13 @@ impl Engine {
     pub fn forgive_suspects(&mut self) {
         self.upstreams.isolation_mut().forgive();
     }
+}
+
+/// Lets the driver move the bytes of a tunnel, if there is one all of whose other bytes it has. False: there is none.
+fn begin_relay(clients: &mut Clients, upstreams: &mut Upstreams, cx: &mut Context) -> bool {
+    let Some((client, conn)) = clients.next_to_relay(cx) else { return false };
+    if let Some(relay) = upstreams.release_tunnel(client, conn, cx) {
+        clients.begin_relay(client, relay, cx);
+    }
+    true
 }

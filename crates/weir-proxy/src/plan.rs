@@ -2,6 +2,9 @@
 //!
 //! All times are microseconds, all sizes bytes. Defaults are those of the documentation; `Default` gives them.
 
+mod merge;
+mod slots;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -15,9 +18,10 @@ use crate::placement::sticky::Sticky;
 use crate::request::nonidempotent::Rules;
 use crate::request::route::RouteTable;
 use crate::upstream::health::{Codes, Symptom};
+pub use merge::{Full, SERVERS_SPARE};
 
 /// Everything a worker needs to know.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Plan {
     /// Addresses to accept clients on.
     pub listeners: Vec<ListenerPlan>,
@@ -31,6 +35,8 @@ pub struct Plan {
     pub access_log: Option<AccessPlan>,
     /// What clients of listeners that serve [`Serves::Forward`] may do; None: there are no such listeners.
     pub forward: Option<ForwardPlan>,
+    /// By slot: index of the upstream, and of the server in it. Empty, the default: upstream after upstream ([`Plan::places`]).
+    pub slots: Vec<(u16, u16)>,
 }
 
 /// One address that clients connect to.
@@ -156,7 +162,7 @@ pub enum Serves {
 }
 
 /// A forward proxy: requests in absolute-form, and CONNECT.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ForwardPlan {
     /// Index in [`Plan::upstreams`] of the one that stands for all destinations. It has one server, whose address is not used, and
     /// no route leads to it.
@@ -492,8 +498,14 @@ pub struct ServerPlan {
     pub connections_max: u32,
     /// Share of requests relative to the other servers, 1-100. Default 50.
     pub weight: u32,
+    /// What an operator ordered instead of `weight`, 1-100. None, the default: nothing.
+    pub weight_ordered: Option<u32>,
     /// Used only when no other server can be. Default false.
     pub backup: bool,
+    /// Its upstream has it no more in the configuration: it gets nothing new. Default false.
+    pub retired: bool,
+    /// The configuration has its upstream no more: no route leads there, what was routed before is finished. Default false.
+    pub orphaned: bool,
 }
 
 /// One second.
@@ -579,7 +591,10 @@ impl ServerPlan {
             connections: 32,
             connections_max: 1024,
             weight: 50,
+            weight_ordered: None,
             backup: false,
+            retired: false,
+            orphaned: false,
         }
     }
 }

@@ -18,6 +18,7 @@
 //! unanswered requests; connections of the pool <= `connections`, or `connections-max` while some are held; unanswered and waiting requests
 //! of a server <= its capacity ([`Upstreams::audit`]). Bounds: docs/buffers.md.
 
+mod adopt;
 mod again;
 mod agenda;
 mod aside;

@@ -3,16 +3,20 @@
 //! Bound: [`COMMANDS_MAX`] commands that were not carried out; as much news as the worker has errands open.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_proxy::cross::standing::Order;
 use weir_proxy::forward::lookup::News;
+use weir_proxy::observe::server_stats::ServerStats;
+use weir_proxy::plan::Plan;
+
+use crate::start::ServerSeals;
 
 /// Commands that one worker may have before it carries them out.
 const COMMANDS_MAX: usize = 1024;
 
 /// What an operator wants of running workers. Each of them must be told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Command {
     /// An order for a server, named by its index over all upstreams of the plan.
     Order {
@@ -28,6 +32,19 @@ pub enum Command {
     },
     /// Forget which requests were in flight when servers died: none is a suspect any more.
     Forgive,
+    /// From now on this plan is in force.
+    Adopt(Arc<Adoption>),
+}
+
+/// A plan that takes the place of the one in force ([`weir_proxy::engine::Engine::adopt`]).
+#[derive(Debug)]
+pub struct Adoption {
+    /// The successor, or the step before it.
+    pub plan: Arc<Plan>,
+    /// By worker: what it counts of each server, by slot.
+    pub servers: Vec<Vec<Arc<ServerStats>>>,
+    /// What makes connections to servers speak TLS.
+    pub server_seals: ServerSeals,
 }
 
 /// A worker still has too many commands to carry out.

@@ -14,7 +14,7 @@ mod tls;
 mod watchdog;
 mod worker;
 
-pub use control::{Busy, Command, Control};
+pub use control::{Adoption, Busy, Command, Control};
 pub use doing::{Doing, Step};
 pub use enquiry::{Enquiry, WorkerReport, enquire};
 pub use errands::{ERRANDS_MAX, Errands};

@@ -14,7 +14,7 @@ use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::histogram::Histogram;
 use weir_proxy::observe::server_event::Event;
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::Plan;
+use weir_proxy::plan::{Plan, SERVERS_SPARE};
 use weir_tls::Seal;
 
 use crate::control::{Busy, Command, Control};
@@ -124,6 +124,8 @@ impl View {
 pub struct Handle {
     controls: Vec<(Arc<Control>, Arc<dyn Waker>)>,
     views: Vec<View>,
+    /// Held while all are told one thing.
+    telling: Arc<Mutex<()>>,
 }
 
 impl fmt::Debug for Handle {
@@ -135,7 +137,7 @@ impl fmt::Debug for Handle {
 impl Handle {
     /// Of workers that don't run: what they would count into, and nobody who answers.
     pub fn of_views(plan: &Plan, workers: usize) -> Handle {
-        Handle { controls: Vec::new(), views: (0..workers).map(|_| View::new(plan)).collect() }
+        Handle { views: (0..workers).map(|_| View::new(plan)).collect(), ..Handle::default() }
     }
 
     /// What can be read of each worker.
@@ -148,19 +150,29 @@ impl Handle {
         self.controls.iter().any(|(control, _)| control.is_ending())
     }
 
-    /// Tells all workers; what is read of them afterwards shows it. Call it from one thread only.
+    /// Tells all workers; what is read of them afterwards shows it.
     ///
     /// # Errors
     /// [`Busy`]: none was told.
-    pub fn command(&self, command: Command) -> Result<(), Busy> {
+    pub fn command(&self, command: &Command) -> Result<(), Busy> {
+        let _one = self.telling.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !self.controls.iter().all(|(control, _)| control.has_room()) {
             return Err(Busy);
         }
         for (control, waker) in &self.controls {
-            control.command(command)?;
+            control.command(command.clone())?;
             waker.wake();
         }
         Ok(())
+    }
+
+    /// Counts for servers as well that were added: by worker, by slot.
+    pub fn with_servers(&self, servers: &[Vec<Arc<ServerStats>>]) -> Handle {
+        let mut handle = self.clone();
+        for (view, servers) in handle.views.iter_mut().zip(servers) {
+            view.servers.clone_from(servers);
+        }
+        handle
     }
 
     /// Tells a worker what has become of an errand of its; exactly once for each.
@@ -191,12 +203,11 @@ pub struct Running {
 pub fn start(setup: &Setup) -> Result<Running, StartError> {
     let workers = setup.workers.max(1);
     let (sockets, addresses) = bind(&setup.plan, workers)?;
-    let servers = setup.plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
-    let hints = Arc::new(Hints::new(servers, usize::from(workers)));
+    let hints = Arc::new(Hints::new(setup.plan.servers() + SERVERS_SPARE, usize::from(workers)));
     let cores = if setup.pin { available_cores() } else { Vec::new() };
     let views: Vec<View> = (0..workers).map(|_| View::new(&setup.plan)).collect();
     let (log, mut sinks) = access_log(&setup.plan, &views)?;
-    let handle = Handle { controls: Vec::new(), views };
+    let handle = Handle { views, ..Handle::default() };
     let (events, told) = mpsc::sync_channel(EVENTS_MAX);
     let events_told = Mutex::new(told);
     let mut running = Running { threads: Vec::new(), handle, numbers: Vec::new(), addresses, log, events: events_told };

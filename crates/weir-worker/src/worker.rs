@@ -16,7 +16,7 @@ use weir_proxy::observe::server_event::Event as ServerEvent;
 use weir_proxy::plan::{Protocols, Serves};
 use weir_tls::Sealed;
 
-use crate::control::{COMMANDS, Command, Control, DRAIN, NEWS, STOP};
+use crate::control::{Adoption, COMMANDS, Command, Control, DRAIN, NEWS, STOP};
 use crate::doing::{Doing, Step};
 use crate::enquiry::{Enquiry, WorkerReport};
 use crate::errands::{Errands, Open};
@@ -225,11 +225,20 @@ impl<D: Driver> Worker<D> {
                     Command::Order { server, order } => worker.engine.order(server, order),
                     Command::Clear { server } => worker.engine.clear_surplus(server),
                     Command::Forgive => worker.engine.forgive_suspects(),
+                    Command::Adopt(adoption) => worker.adopt(&adoption),
                 }
             }
             worker.engine.settle();
             worker.act();
         });
+    }
+
+    /// Another plan is in force, also for machines that are made anew later.
+    fn adopt(&mut self, adoption: &Adoption) {
+        self.parts.plan = Arc::clone(&adoption.plan);
+        self.parts.servers.clone_from(&adoption.servers[usize::from(self.parts.worker)]);
+        self.server_seals.clone_from(&adoption.server_seals);
+        self.engine.adopt(Arc::clone(&adoption.plan), &self.parts.servers);
     }
 
     /// Tells the machines what has become of their errands, if anything has. Those of an earlier life are for nobody.

@@ -28,6 +28,7 @@ use weir_config::AdminChoice;
 use weir_proxy::plan::Plan;
 use weir_worker::Handle;
 
+use crate::reload::Desk;
 use crate::run;
 use place::Place;
 use reading::{MARK, Reader, TICK};
@@ -92,7 +93,13 @@ impl Doors {
 ///
 /// # Errors
 /// The operating system's.
-pub(crate) fn start(doors: Doors, plan: Arc<Plan>, handle: Handle, facts: Facts) -> io::Result<Option<Admin>> {
+pub(crate) fn start(
+    doors: Doors,
+    plan: Arc<Plan>,
+    handle: Handle,
+    facts: Facts,
+    desk: Desk,
+) -> io::Result<Option<Admin>> {
     let facts =
         Facts { pid: std::process::id(), metrics: doors.metrics_address().map(|address| address.to_string()), ..facts };
     if doors.admin.is_none() && doors.metrics.is_none() {
@@ -103,7 +110,7 @@ pub(crate) fn start(doors: Doors, plan: Arc<Plan>, handle: Handle, facts: Facts)
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
     let started = Instant::now();
     let thread = std::thread::Builder::new().name("weir-admin".to_owned()).spawn(move || {
-        let routes = Routes::new(Reader::new(plan, handle), facts, started);
+        let routes = Routes::new(Reader::new(plan, handle), facts, desk, started);
         LocalSet::new().block_on(&runtime, work(listener, doors.metrics, &routes, ended));
     })?;
     Ok(Some(Admin { place, end: Some(end), thread: Some(thread) }))

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use weir_config::TlsFiles;
-use weir_proxy::plan::{CertificatePlan, ListenerPlan, Plan, TlsPlan};
+use weir_proxy::plan::{CertificatePlan, ListenerPlan, Plan, TlsPlan, UpstreamPlan};
 use weir_tls::{
     ClientTrust, Files, Materials, Pair, Roots, Staple, Terms, TicketKeys, Trust, Wanted, WantedOfClients, provider,
 };
@@ -238,9 +238,38 @@ pub(crate) struct Certificates {
 /// The thread that looks at files. Ends with its drop.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// Dropped: the end.
-    end: Option<Sender<()>>,
+    newcomers: Newcomers,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Where files are added that the thread looks at, too, until that ends.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Newcomers(Arc<Mutex<Option<Sender<Servers>>>>);
+
+impl Newcomers {
+    /// What makes connections to the servers of a plan speak TLS, from this slot on.
+    ///
+    /// # Errors
+    /// A file is bad: the text is complete.
+    pub(crate) fn seals(&self, plan: &Plan, first: usize) -> Result<ServerSeals, String> {
+        let mut seals = ServerSeals::new();
+        let mut all = Vec::new();
+        for (upstream, server) in (first..plan.servers()).filter_map(|slot| plan.server(slot)) {
+            let Some(tls) = &upstream.tls else {
+                seals.push(None);
+                continue;
+            };
+            let alone = UpstreamPlan { servers: vec![server.clone()], ..upstream.clone() };
+            let servers = Servers::open(&alone, tls).map_err(|text| format!("weir: {text}\n"))?;
+            seals.extend(servers.seals());
+            all.push(servers);
+        }
+        if let Some(sender) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            // It ends only with its owner.
+            all.into_iter().for_each(|servers| drop(sender.send(servers)));
+        }
+        Ok(seals)
+    }
 }
 
 /// Reads the certificates of all listeners, and what connections to servers need.
@@ -351,21 +380,29 @@ impl Certificates {
         Arc::clone(&self.board)
     }
 
-    /// Starts the thread, if there is anything to look at.
+    /// Starts the thread.
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn start(mut self) -> io::Result<Option<Watch>> {
-        if self.listeners.is_empty() && self.upstreams.is_empty() {
-            return Ok(None);
-        }
-        let (end, ended) = channel::<()>();
+    pub(crate) fn start(mut self) -> io::Result<Watch> {
+        let (sender, added) = channel::<Servers>();
         let thread = std::thread::Builder::new().name("weir-tls".to_owned()).spawn(move || {
-            while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                self.look(now(), &mut |line| tell(line));
+            loop {
+                // With nothing to look at it sleeps.
+                let has_files = !self.listeners.is_empty() || !self.upstreams.is_empty();
+                let next = if has_files { added.recv_timeout(LOOK_EVERY) } else { added.recv().map_err(Into::into) };
+                match next {
+                    Ok(servers) => {
+                        self.upstreams.push(servers);
+                        self.board.write(&self.listeners, &self.upstreams);
+                    }
+                    Err(RecvTimeoutError::Timeout) => self.look(now(), &mut |line| tell(line)),
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
             }
         })?;
-        Ok(Some(Watch { end: Some(end), thread: Some(thread) }))
+        let newcomers = Newcomers(Arc::new(Mutex::new(Some(sender))));
+        Ok(Watch { newcomers, thread: Some(thread) })
     }
 
     fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) {
@@ -379,9 +416,16 @@ impl Certificates {
     }
 }
 
+impl Watch {
+    /// Where to add files.
+    pub(crate) fn newcomers(&self) -> Newcomers {
+        self.newcomers.clone()
+    }
+}
+
 impl Drop for Watch {
     fn drop(&mut self) {
-        drop(self.end.take());
+        drop(self.newcomers.0.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let Some(thread) = self.thread.take() {
             // Its panic would be told on standard error.
             let _ = thread.join();

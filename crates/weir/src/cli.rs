@@ -35,6 +35,8 @@ pub(crate) enum Verb {
     Check(CheckArgs),
     /// Show how a running weir is doing
     Status(crate::status::StatusArgs),
+    /// Have a running weir read its configuration anew
+    Reload(crate::server::ReloadArgs),
     /// Drain, disable or enable a server of a running weir, or trust it again
     Server(crate::server::ServerArgs),
     /// Run a reverse proxy without a configuration file
@@ -103,7 +105,8 @@ pub(crate) enum Io {
 /// `weir run`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-SIGTERM or SIGQUIT lets requests finish for up to 30 s, then ends; a second one, or SIGINT, ends at once.
+SIGTERM or SIGQUIT lets requests finish for up to 30 s, then ends; a second one, or SIGINT, ends at once. SIGHUP reads the \
+configuration anew, as `weir reload`.
 
 Example:
   weir run -c /etc/weir/weir.kdl --workers 4")]

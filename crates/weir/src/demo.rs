@@ -12,11 +12,14 @@ use weir_config::{AdminChoice, Reverse, parse};
 use weir_lab::certificate::{Certificate, KeyKind};
 use weir_lab::live::{Live, Source, show};
 use weir_lab::origin::{OriginOptions, spawn};
+use weir_proxy::plan::SERVERS_SPARE;
 use weir_worker::{Running, Sealing, Setup, StartError};
 
 use crate::admin::{Doors, Facts};
+use crate::certificates::Newcomers;
 use crate::cli::Io;
 use crate::failure::Failure;
+use crate::reload::{Fixed, Reloader, Workers};
 use crate::{admin, machine, run, terminal};
 
 /// What ends it.
@@ -109,6 +112,7 @@ fn start(
     let config = parse(&flags.to_kdl(), "(the demo)").map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
     let seal = if *tls { Some(sealing(*listen)?) } else { None };
     let workers = u16::try_from(workers).unwrap_or(u16::MAX);
+    let fixed = Fixed::of(&config);
     let plan = Arc::new(config.plan);
     let setup = Setup {
         plan: Arc::clone(&plan),
@@ -127,7 +131,11 @@ fn start(
     })?;
     let choice = std::env::var("WEIR_ADMIN").ok().and_then(|text| AdminChoice::read(&text).ok()).unwrap_or_default();
     let doors = Doors::open(&choice, None).map_err(|error| run::failed("admin", &error))?;
-    let admin = admin::start(doors, plan, running.handle(), Facts::of(probe, &running));
+    let reloader = Reloader::new(Arc::clone(&plan), run::servers(&running));
+    let desk = reloader.desk();
+    let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, Vec::new(), Newcomers::default());
+    reloader.start(config.tree, fixed, None, workers).map_err(|error| run::failed("reloads", &error))?;
+    let admin = admin::start(doors, plan, running.handle(), Facts::of(probe, &running), desk);
     let admin = admin.map_err(|error| run::failed("admin", &error))?;
     Ok((running, admin))
 }

@@ -34,6 +34,16 @@ impl Failure {
         }
     }
 
+    /// What another process says that it is, by its exit code.
+    pub(crate) fn of(code: u8, text: String) -> Failure {
+        match code {
+            2 => Failure::Usage(text),
+            77 => Failure::Privilege(text),
+            78 => Failure::Configuration(text),
+            _ => Failure::Running(text),
+        }
+    }
+
     /// A listener that could not be bound; the text of the error names address and cause.
     pub(crate) fn binding(error: &io::Error) -> Failure {
         match error.kind() {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use weir_proxy::observe::server_event::Event;
 use weir_proxy::plan::Plan;
 
+use crate::reload::Desk;
 use crate::terminal::tell;
 
 /// Lines in one second: a hundred servers that fail together are news, a thousand lines are noise.
@@ -16,6 +17,8 @@ const LINES_MAX: u32 = 20;
 /// Prints events.
 pub(crate) struct Journal {
     plan: Arc<Plan>,
+    /// Of what is in force: see [`Desk::news`].
+    number: u64,
     /// Beginning of the current second.
     second: Instant,
     lines: u32,
@@ -25,7 +28,14 @@ pub(crate) struct Journal {
 
 impl Journal {
     pub(crate) fn new(plan: Arc<Plan>) -> Journal {
-        Journal { plan, second: Instant::now(), lines: 0, dropped: 0 }
+        Journal { plan, number: 0, second: Instant::now(), lines: 0, dropped: 0 }
+    }
+
+    /// Knows of servers that were added since.
+    pub(crate) fn follow(&mut self, desk: &Desk) {
+        if let Some(current) = desk.news(self.number) {
+            (self.plan, self.number) = (current.plan, current.number);
+        }
     }
 
     /// Prints what has happened, as far as the bound allows.

@@ -13,9 +13,11 @@ mod forward;
 mod journal;
 mod machine;
 mod names;
+mod notify;
 mod origin;
 mod passwd;
 mod probe;
+mod reload;
 mod reverse;
 mod run;
 mod secure;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Check(arguments) => check::check(&arguments),
         Verb::Status(arguments) => status::status(&arguments),
+        Verb::Reload(arguments) => server::reload(&arguments),
         Verb::Server(arguments) => server::server(&arguments),
         Verb::Reverse(arguments) => reverse::reverse(arguments),
         Verb::Forward(arguments) => forward::forward(*arguments),

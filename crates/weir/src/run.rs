@@ -1,12 +1,13 @@
 //! `weir run`, and what `weir reverse` shares with it: starts the workers, waits for signals, ends the workers.
 //!
 //! SIGTERM and SIGQUIT drain: nothing new is accepted, what was asked is answered, for at most [`DRAIN_MAX`]. A second one, or
-//! SIGINT at any time, ends at once. SIGUSR1 opens the access log anew. SIGHUP and SIGUSR2, which mean reload and upgrade to
-//! other servers, are answered with a line that says that weir can't do that. All of it happens on the main thread; workers are
-//! told through their control.
+//! SIGINT at any time, ends at once. SIGUSR1 opens the access log anew. SIGHUP reads the configuration anew, on a thread of its own
+//! ([`crate::reload`]). SIGUSR2, which means upgrade to other servers, is answered with a line that says that weir can't do that. Workers
+//! are told through their control; the service manager by `notify`.
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
@@ -15,12 +16,16 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use weir_config::{AdminChoice, Config, Experts, find_path, load};
 use weir_http::Pseudonym;
+use weir_proxy::observe::server_stats::ServerStats;
+use weir_proxy::plan::SERVERS_SPARE;
 use weir_worker::{Running, Setup, StartError, Watchdog};
 
 use crate::admin::{Doors, Facts};
 use crate::cli::{EngineArgs, Io, RunArgs};
 use crate::failure::Failure;
 use crate::journal::Journal;
+use crate::notify;
+use crate::reload::{Answer, Desk, Fixed, Job, Read, Reloader, Workers};
 use crate::terminal::tell;
 use crate::{admin, certificates, machine, side};
 
@@ -45,21 +50,36 @@ const SIGNALS: [i32; 6] = [SIGTERM, SIGQUIT, SIGINT, SIGUSR1, SIGHUP, SIGUSR2];
 /// # Errors
 /// What is wrong with the configuration, or what [`serve`] says.
 pub(crate) fn run(arguments: &RunArgs) -> Result<(), Failure> {
-    let mut config = find_path(arguments.config.config.as_deref()).and_then(|path| load(&path, EXPERTS))?;
-    let EngineArgs { workers, io, admin, metrics } = &arguments.engine;
+    let path = find_path(arguments.config.config.as_deref())?;
+    // The working directory stays what it is, but its name may go.
+    let path = std::path::absolute(&path).unwrap_or(path);
+    let config = read(&path, &arguments.engine)?;
+    let engine = arguments.engine.clone();
+    serve_from(config, Some(Box::new(move || read(&path, &engine))))
+}
+
+/// The configuration as it is in its file now, with what the command line says over it.
+fn read(path: &Path, engine: &EngineArgs) -> Result<Config, Failure> {
+    let mut config = load(path, EXPERTS)?;
+    let EngineArgs { workers, io, admin, metrics } = engine;
     config.workers = workers.or(config.workers);
     config.io = io.map_or(config.io, Into::into);
     // The command line has been checked already.
     config.admin = admin.as_ref().and_then(|text| AdminChoice::read(text).ok()).unwrap_or(config.admin);
     config.metrics = metrics.or(config.metrics);
-    serve(config)
+    Ok(config)
 }
 
-/// Runs a configuration until a signal ends it.
+/// Runs a configuration that is in no file until a signal ends it.
 ///
 /// # Errors
 /// A listener that can't be bound, a driver that doesn't work here, a worker that failed.
-pub(crate) fn serve(mut config: Config) -> Result<(), Failure> {
+pub(crate) fn serve(config: Config) -> Result<(), Failure> {
+    serve_from(config, None)
+}
+
+/// The same; `again` reads the configuration anew.
+fn serve_from(mut config: Config, again: Option<Read>) -> Result<(), Failure> {
     // Before anything else, so that a signal during the start is not lost.
     let signals = watch_signals(&SIGNALS).map_err(|error| failed("signals", &error))?;
     machine::raise_descriptors();
@@ -73,6 +93,7 @@ pub(crate) fn serve(mut config: Config) -> Result<(), Failure> {
     }
     let client = &mut config.plan.client;
     client.head.pseudonym = client.via_name.unwrap_or_else(random_name);
+    let fixed = Fixed::of(&config);
     let doors = Doors::open(&config.admin, config.metrics).map_err(|error| Failure::binding(&error))?;
     let workers = config.workers.unwrap_or_else(machine::workers);
     let plan = Arc::new(config.plan);
@@ -108,16 +129,29 @@ pub(crate) fn serve(mut config: Config) -> Result<(), Failure> {
         failed("can't start the thread for names and passwords", &error)
     })?;
     let facts = Facts { certificates: certificates.board(), ..Facts::of(&probe, &running) };
-    let _certificates = certificates.start().map_err(|error| {
+    let seals = certificates.server_seals();
+    let certificates = certificates.start().map_err(|error| {
         running.stop();
         failed("can't start the thread for certificates", &error)
     })?;
+    let reloader = Reloader::new(Arc::clone(&plan), servers(&running));
+    let desk = reloader.desk();
+    let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, seals, certificates.newcomers());
+    reloader.start(config.tree, fixed, again, workers).map_err(|error| {
+        running.stop();
+        failed("can't start the thread for reloads", &error)
+    })?;
     // Without it the proxy runs as well; its socket goes when this function ends.
-    let _admin = admin::start(doors, plan, running.handle(), facts).unwrap_or_else(|error| {
+    let _admin = admin::start(doors, plan, running.handle(), facts, desk.clone()).unwrap_or_else(|error| {
         tell(format_args!("no admin socket and no metrics: {error}"));
         None
     });
-    supervise(running, &signals, Journal::new(setup.plan))
+    supervise(running, &signals, Journal::new(setup.plan), &desk)
+}
+
+/// What the workers count of each server.
+pub(crate) fn servers(running: &Running) -> Vec<Vec<Arc<ServerStats>>> {
+    running.views().iter().map(|view| view.servers.clone()).collect()
 }
 
 /// These signals as messages.
@@ -206,7 +240,9 @@ impl Bugs {
 }
 
 /// Waits for the end, by signal or by failure.
-fn supervise(running: Running, signals: &Receiver<i32>, mut journal: Journal) -> Result<(), Failure> {
+fn supervise(running: Running, signals: &Receiver<i32>, mut journal: Journal, desk: &Desk) -> Result<(), Failure> {
+    notify::ready();
+    let mut reload: Option<u64> = None;
     let mut deadline: Option<Instant> = None;
     let mut ending = false;
     let mut bugs = Bugs::new(&running);
@@ -221,15 +257,28 @@ fn supervise(running: Running, signals: &Receiver<i32>, mut journal: Journal) ->
         }
         bugs.look(&running);
         scheduling.look();
+        journal.follow(desk);
         journal.write(running.events().into_iter());
+        if reload.is_some_and(|number| desk.answer(number) != Answer::Open) {
+            reload = None;
+            notify::ready();
+        }
         match signals.recv_timeout(LOOK_EVERY) {
             Ok(SIGTERM | SIGQUIT) if !ending => {
                 ending = true;
                 deadline = Some(Instant::now() + DRAIN_MAX);
+                notify::stopping();
                 running.drain();
             }
             Ok(SIGUSR1) => running.reopen_log(),
-            Ok(SIGHUP) => tell("SIGHUP: a running weir can't read its configuration anew yet; it goes on as before"),
+            Ok(SIGHUP) => {
+                notify::reloading();
+                reload = desk.ask(Job::Reload);
+                if reload.is_none() {
+                    tell("SIGHUP: too many reloads wait already");
+                    notify::ready();
+                }
+            }
             Ok(SIGUSR2) => tell("SIGUSR2: a running weir can't hand over to a new one yet; it goes on as before"),
             Ok(_) => {
                 ending = true;

@@ -1,10 +1,11 @@
-//! `weir server`: drains, disables and enables a server of a running weir, and lets it earn trust again.
+//! `weir server`: drains, disables and enables a server of a running weir, gives it another weight, and lets it earn trust again. And
+//! `weir reload`, which is asked of it in the same way.
 
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 
-use crate::admin::document::{ServerStatus, Status};
+use crate::admin::document::{JobStatus, ServerStatus, Status};
 use crate::client::{Client, server_path};
 use crate::failure::Failure;
 use crate::status::PlaceArgs;
@@ -47,6 +48,20 @@ pub(crate) enum Order {
     /// Let it serve again
     #[command(after_help = "Example:\n  weir server enable app 10.0.0.1:9090")]
     Enable(Which),
+    /// Give it another share of the requests than the configuration says
+    #[command(after_help = "\
+Holds until the configuration says another weight, or `configured` is ordered. `weir status` shows both.
+
+Example:
+  weir server weight app 10.0.0.1:9090 5")]
+    Weight {
+        /// Which server.
+        #[command(flatten)]
+        server: Which,
+        /// 1 to 100, or `configured`
+        #[arg(value_parser = weight)]
+        weight: String,
+    },
     /// Trust it again after it sent an answer too many, or declared more than it sent, because it has been mended
     #[command(after_help = "Example:\n  weir server clear app 10.0.0.1:9090")]
     Clear(Which),
@@ -75,6 +90,10 @@ pub(crate) fn server(arguments: &ServerArgs) -> Result<(), Failure> {
         Order::Disable(server) => (server, "disable", None),
         Order::Enable(server) => (server, "enable", None),
         Order::Clear(server) => (server, "clear", None),
+        Order::Weight { server, weight } => {
+            let path = server_path(&server.upstream, &server.server);
+            return job(&client, &format!("{path}/weight/{weight}"));
+        }
         Order::Forgive => {
             client.post::<Status>("/v1/suspects/forgive")?;
             return Ok(());
@@ -86,6 +105,56 @@ pub(crate) fn server(arguments: &ServerArgs) -> Result<(), Failure> {
         Some(seconds) => wait_until_empty(&client, &path, Duration::from_secs(u64::from(seconds))),
         None => Ok(()),
     }
+}
+
+/// `weir reload`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The file is read and checked whole; wrong: code 78, and what was in force stays so. What is not different is not touched: no \
+connection, no trust, no count, no order.
+
+Example:
+  weir reload --dry-run && weir reload")]
+pub(crate) struct ReloadArgs {
+    /// Where the admin socket is.
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// Print what would be different, a line each, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Does the verb `reload`.
+///
+/// # Errors
+/// Nobody answers, or the configuration is wrong, or a running weir can't do it.
+pub(crate) fn reload(arguments: &ReloadArgs) -> Result<(), Failure> {
+    let client = Client::new(arguments.place.admin.as_deref());
+    job(&client, if arguments.dry_run { "/v1/reload/dry-run" } else { "/v1/reload" })
+}
+
+/// Has a job done, and waits for it: a file may name many servers, whose names are asked for.
+fn job(client: &Client, path: &str) -> Result<(), Failure> {
+    let mut job = client.post::<JobStatus>(path)?;
+    let path = format!("/v1/jobs/{}", job.number);
+    while !job.done {
+        std::thread::sleep(PAUSE);
+        (job, _) = client.get::<JobStatus>(&path)?;
+    }
+    match job.code {
+        0 => {
+            crate::terminal::print(&job.text);
+            Ok(())
+        }
+        code => Err(Failure::of(code, job.text)),
+    }
+}
+
+/// What stands behind `weight`.
+fn weight(text: &str) -> Result<String, String> {
+    let is_weight = text.parse::<u32>().is_ok_and(|weight| (1..=100).contains(&weight));
+    let known = is_weight || text == "configured";
+    if known { Ok(text.to_owned()) } else { Err("expected 1 to 100, or `configured`".to_owned()) }
 }
 
 fn wait_until_empty(client: &Client, path: &str, patience: Duration) -> Result<(), Failure> {

@@ -1,7 +1,8 @@
-//! A list that is indexed by keys of one type, and runs of such keys.
+//! A list that is indexed by keys of one type, and runs and groups of such keys.
 
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
+use std::sync::Arc;
 
 use super::keys::Key;
 
@@ -89,20 +90,47 @@ impl<K: Key> Run<K> {
         Run { first, count: count as u32 }
     }
 
-    /// The first one.
-    pub(crate) fn first(self) -> K {
-        self.first
-    }
-
-    /// How many there are.
-    pub(crate) fn len(self) -> usize {
-        self.count as usize
-    }
-
     /// All of them, ascending.
     pub(crate) fn iter(self) -> impl DoubleEndedIterator<Item = K> + Clone {
         let first = self.first.number();
         (first..first + self.count).map(K::new)
+    }
+}
+
+/// Keys of rows that belong together, in an order of their own. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Members<K>(Arc<[K]>);
+
+impl<K: Key> Members<K> {
+    /// This one alone.
+    pub(crate) fn new(first: K) -> Members<K> {
+        Members([first].into())
+    }
+
+    /// One more, behind all others.
+    pub(crate) fn push(&mut self, key: K) {
+        self.0 = self.0.iter().copied().chain([key]).collect();
+    }
+
+    /// The first one.
+    pub(crate) fn first(&self) -> K {
+        self.0[0]
+    }
+
+    /// The one in this place.
+    #[inline]
+    pub(crate) fn at(&self, place: usize) -> K {
+        self.0[place]
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = K> + Clone {
+        self.0.iter().copied()
     }
 }
 
@@ -122,8 +150,11 @@ mod tests {
         assert_eq!(table.keys().iter().map(|key| table[key]).collect::<String>(), "abc");
         let behind = Run::new(ServerIndex::new(0) + 1, 2);
         assert_eq!(behind.iter().map(Key::number).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!((behind.first().number(), behind.len()), (1, 2));
-        table[behind.first()] = 'x';
+        let mut members = Members::new(ServerIndex::new(2));
+        members.push(ServerIndex::new(0));
+        assert_eq!(members.iter().map(|key| table[key]).collect::<String>(), "ca");
+        assert_eq!((members.len(), members.first(), members.at(1)), (2, ServerIndex::new(2), ServerIndex::new(0)));
+        table[ServerIndex::new(1)] = 'x';
         assert_eq!((table.get(ServerIndex::new(1)), table.get(ServerIndex::new(3))), (Some(&'x'), None));
     }
 }

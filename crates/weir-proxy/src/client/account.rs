@@ -99,6 +99,13 @@ impl Records {
         Records { access: Access::new(plan, worker) }
     }
 
+    /// Another plan is in force, with a log if there was one before.
+    pub(super) fn adopt(&mut self, plan: &Arc<Plan>) {
+        if let Some(access) = &mut self.access {
+            access.adopt(plan);
+        }
+    }
+
     /// Gives out the lines of the access log since the last call and how many they are, if there are any.
     pub(crate) fn take_lines(&mut self, to: impl FnOnce(&[u8], u64)) {
         if let Some(access) = &mut self.access {

@@ -33,7 +33,7 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// For so many servers (of all upstreams together) and workers.
+    /// For so many servers (of all upstreams together, those that may come included) and workers.
     pub fn new(servers: usize, workers: usize) -> Hints {
         Hints {
             ready: (0..servers * workers).map(|_| AtomicU32::new(0)).collect(),
@@ -46,6 +46,11 @@ impl Hints {
             shared: Shared::new(servers, workers),
             workers,
         }
+    }
+
+    /// How many servers it has room for.
+    pub fn servers(&self) -> usize {
+        self.orders.len()
     }
 
     /// Connections of a worker to a server that are up.

@@ -65,7 +65,7 @@ worded! {
 }
 
 /// The compiled rules. The default has none.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Policy {
     rules: Vec<Compiled>,
     own: Vec<SocketAddr>,

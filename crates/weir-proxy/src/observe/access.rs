@@ -99,7 +99,10 @@ impl Surroundings {
 /// The access log of one worker.
 #[derive(Debug)]
 pub(crate) struct Access {
-    template: Template,
+    /// What lines say: those of records under way, the one in force last.
+    templates: VecDeque<Template>,
+    /// The number of the first of them.
+    oldest: u32,
     around: Surroundings,
     /// By slot of the exchange.
     records: Vec<Option<Box<Record>>>,
@@ -116,7 +119,6 @@ impl Access {
     /// None when no log is configured.
     pub(crate) fn new(plan: &Arc<Plan>, worker: u16) -> Option<Box<Access>> {
         let template = plan.access_log.as_ref()?.template.clone();
-        let servers = plan.upstreams.iter().flat_map(|upstream| &upstream.servers);
         let around = Surroundings {
             now_us: 0,
             offset_us: 0,
@@ -124,10 +126,11 @@ impl Access {
             stamp: Stamp::default(),
             worker,
             plan: Arc::clone(plan),
-            servers: servers.map(|server| server.address.to_string()).collect(),
+            servers: addresses(plan),
         };
         Some(Box::new(Access {
-            template,
+            templates: VecDeque::from([template]),
+            oldest: 0,
             around,
             records: Vec::new(),
             clients: Vec::new(),
@@ -135,6 +138,26 @@ impl Access {
             lines: Vec::new(),
             count: 0,
         }))
+    }
+
+    /// Another plan with a log is in force. What is under way is written as it was begun.
+    pub(crate) fn adopt(&mut self, plan: &Arc<Plan>) {
+        self.around.plan = Arc::clone(plan);
+        self.around.servers = addresses(plan);
+        let Some(AccessPlan { template, .. }) = &plan.access_log else { return };
+        if self.templates.back() != Some(template) {
+            self.templates.push_back(template.clone());
+        }
+        let waiting = self.clients.iter().flat_map(|client| &client.waiting);
+        let begun = self.records.iter().flatten().chain(waiting).map(|record| record.template());
+        let oldest = begun.min().unwrap_or(u32::MAX).min(self.newest());
+        self.templates.drain(..(oldest - self.oldest) as usize);
+        self.oldest = oldest;
+    }
+
+    /// The number of the template that is in force.
+    fn newest(&self) -> u32 {
+        self.oldest + self.templates.len() as u32 - 1
     }
 
     /// What the clock on the wall shows.
@@ -179,8 +202,9 @@ impl Access {
             self.records.resize_with(at + 1, || None);
         }
         let mut record = self.spare.pop().unwrap_or_default();
-        record.reset(received_us);
-        (self.records[at].insert(record), &self.template.fields)
+        record.reset(received_us, self.newest());
+        let fields = self.templates.back().map_or(&[][..], |template| &template.fields);
+        (self.records[at].insert(record), fields)
     }
 
     /// The record of an exchange.
@@ -247,7 +271,8 @@ impl Access {
         let around = &mut self.around;
         around.now_us = now_us;
         around.stamp.set((around.unix_us(now_us) / 1_000_000) as i64, around.zone_s);
-        render::line(&mut self.lines, &self.template, &record, &self.clients[conn.index()], around);
+        let template = &self.templates[(record.template() - self.oldest) as usize];
+        render::line(&mut self.lines, template, &record, &self.clients[conn.index()], around);
         self.count += 1;
         if self.spare.len() < SPARE_RECORDS_MAX && record.text_capacity() <= SPARE_TEXT_BYTES_MAX {
             self.spare.push(record);
@@ -263,6 +288,12 @@ impl Access {
             self.lines.shrink_to(LINES_BYTES_KEPT);
         }
     }
+}
+
+/// Addresses of all servers, by slot.
+fn addresses(plan: &Plan) -> Vec<String> {
+    let servers = (0..plan.servers()).filter_map(|slot| plan.server(slot));
+    servers.map(|(_, server)| server.address.to_string()).collect()
 }
 
 fn write_address(out: &mut String, address: IpAddr) {

@@ -45,14 +45,7 @@ pub enum What {
 impl Event {
     /// The upstream and the name of the server; None when the plan has no such server.
     pub fn place(self, plan: &Plan) -> Option<(&UpstreamPlan, &str)> {
-        let mut index = self.server as usize;
-        for upstream in &plan.upstreams {
-            match upstream.servers.get(index) {
-                Some(server) => return Some((upstream, &server.name)),
-                None => index -= upstream.servers.len(),
-            }
-        }
-        None
+        plan.server(self.server as usize).map(|(upstream, server)| (upstream, server.name.as_str()))
     }
 
     /// One line for people: `server app 10.0.0.1:9090 suspended: 10 answers 5xx within 10 s`.

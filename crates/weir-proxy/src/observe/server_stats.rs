@@ -100,9 +100,9 @@ impl Statuses {
 }
 
 impl ServerStats {
-    /// One for each server of a plan, upstream after upstream: the order of servers everywhere in weir.
+    /// One for each slot of a plan: the order of servers everywhere in weir.
     pub fn for_plan(plan: &Plan) -> Vec<Arc<ServerStats>> {
-        plan.upstreams.iter().flat_map(|upstream| &upstream.servers).map(|_| Arc::default()).collect()
+        (0..plan.servers()).map(|_| Arc::default()).collect()
     }
 
     /// Counts a doubt. Only the owner may call it.

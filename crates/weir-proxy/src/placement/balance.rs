@@ -22,7 +22,7 @@ use predict::Trend;
 use ratio::Ratio;
 pub use shared::Shared;
 
-use crate::plan::UpstreamPlan;
+use crate::plan::{ServerPlan, UpstreamPlan};
 
 /// Weights that follow something are computed this often, when there is traffic.
 pub const TICK_US: u64 = 50_000;
@@ -158,7 +158,8 @@ impl Balance {
     /// For the servers of this upstream. Each worker begins at another one.
     pub fn new(plan: &UpstreamPlan, worker: u16, seed: u64) -> Balance {
         let servers = plan.servers.len();
-        let configured: Vec<i64> = plan.servers.iter().map(|one| i64::from(one.weight.max(1)) * WEIGHT_UNIT).collect();
+        let configured: Vec<i64> =
+            plan.servers.iter().map(|one| i64::from(one.weight_now().max(1)) * WEIGHT_UNIT).collect();
         let least = || Least::new(servers, seed ^ u64::from(worker) << 32);
         let ratio = || Ratio::new(&configured, worker);
         let picker = match &plan.balance {
@@ -184,6 +185,11 @@ impl Balance {
             due_us: if follows { 0 } else { u64::MAX },
             turn: u64::MAX,
         }
+    }
+
+    /// Whether one server of the configuration is for every method what another one is.
+    pub(crate) fn is_same(one: &ServerPlan, other: &ServerPlan) -> bool {
+        (&one.name, one.weight_now(), one.backup) == (&other.name, other.weight_now(), other.backup)
     }
 
     /// Whether [`Balance::reweigh`] is due.

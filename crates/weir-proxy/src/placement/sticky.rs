@@ -50,9 +50,9 @@ pub struct Sticky {
     name: String,
     /// A session whose server can't be used goes to another one and is bound to that. Default true.
     pub allow_failover: bool,
-    /// By server.
-    stamps: Vec<Stamp>,
-    cookies: Vec<Bytes>,
+    /// By server; None: no session is bound to it.
+    stamps: Vec<Option<Stamp>>,
+    cookies: Vec<Option<Bytes>>,
 }
 
 impl Sticky {
@@ -61,19 +61,30 @@ impl Sticky {
         let key = SECRET_KEYS.map(|key| siphash(key, secret.as_bytes()));
         let stamp = |server: &&str| hex(siphash(key, &[upstream.as_bytes(), b"\0", server.as_bytes()].concat()));
         let stamps: Vec<Stamp> = servers.iter().map(stamp).collect();
-        let cookies = stamps.iter().map(|stamp| Bytes::from(cookie.value(stamp))).collect();
+        let cookies = stamps.iter().map(|stamp| Some(Bytes::from(cookie.value(stamp)))).collect();
+        let stamps = stamps.into_iter().map(Some).collect();
         Sticky { name: cookie.name.clone(), allow_failover, stamps, cookies }
+    }
+
+    /// The same for servers in another order: which one of these has each place. None: nobody, no session is bound there.
+    pub(crate) fn ordered(&self, order: &[Option<usize>]) -> Sticky {
+        Sticky {
+            name: self.name.clone(),
+            allow_failover: self.allow_failover,
+            stamps: order.iter().map(|from| from.and_then(|from| self.stamps[from])).collect(),
+            cookies: order.iter().map(|from| from.and_then(|from| self.cookies[from].clone())).collect(),
+        }
     }
 
     /// The server to which the request's cookie binds it: the first of that name which names one. `input` is what was parsed.
     pub fn server(&self, fields: &Fields, input: &[u8]) -> Option<u16> {
-        let known = |value: &[u8]| self.stamps.iter().position(|stamp| stamp[..] == *value);
+        let known = |value: &[u8]| self.stamps.iter().position(|stamp| stamp.is_some_and(|stamp| stamp[..] == *value));
         cookie::values(fields, input, self.name.as_bytes()).find_map(known).map(|at| at as u16)
     }
 
     /// The value of Set-Cookie that binds a session to a server; None for a server that is not there.
     pub fn cookie(&self, server: u16) -> Option<&Bytes> {
-        self.cookies.get(usize::from(server))
+        self.cookies.get(usize::from(server))?.as_ref()
     }
 }
 
@@ -125,7 +136,7 @@ mod tests {
     }
 
     fn value(sticky: &Sticky, server: u16) -> String {
-        String::from_utf8_lossy(&sticky.stamps[usize::from(server)]).into_owned()
+        String::from_utf8_lossy(&sticky.stamps[usize::from(server)].unwrap()).into_owned()
     }
 
     #[test]

@@ -99,6 +99,13 @@ impl RouteTable {
         self.any.entries.is_empty() && !self.has_hosts()
     }
 
+    /// Replaces each target by what stands in its place in this list.
+    pub fn retarget(&mut self, targets: &[usize]) {
+        let groups = self.exact.iter_mut().chain(&mut self.suffixes).map(|(_, group)| group).chain([&mut self.any]);
+        groups.flat_map(|group| &mut group.entries).for_each(|entry| entry.target = targets[entry.target]);
+        self.only = self.only.map(|target| targets[target]);
+    }
+
     /// The target of the most specific route, or None.
     ///
     /// `host` is the authority (any case, maybe with a port), `path` the path and query as received; an asterisk or an

@@ -138,25 +138,25 @@ impl View<'_> {
     /// The first of these servers that takes requests, here or, unless the order is strict, after all that do so here, at another
     /// worker; else the same one, and if that may keep nothing, one that may come up; a suspended one rather than to wait.
     fn second_place_among(&self, ask: &PendingRequest, order: &[usize], strictly: bool) -> Result<Second, Cause> {
-        let (first, old) = (self.groups[usize::from(ask.upstream)].servers.first(), usize::from(ask.server));
+        let (members, old) = (&self.groups[usize::from(ask.upstream)].servers, usize::from(ask.server));
         let here = |index: usize| Second { server: index as u16, worker: None };
         let at_once = if strictly { 1 } else { order.len().max(1) };
         if let Some(found) = order.chunks(at_once).find_map(|some| self.second_up(ask, some)) {
             return Ok(found);
         }
-        let machine = &self.servers[first + old];
+        let machine = &self.servers[members.at(old)];
         let stays = machine.standing.keeps_waiting();
         let same = if stays { self.same_elsewhere(ask) } else { None };
-        let is_up = self.able_elsewhere(first + old).is_some();
+        let is_up = self.able_elsewhere(members.at(old)).is_some();
         if is_up && let Some(found) = same {
             return Ok(found);
         }
         let order = order.iter().copied();
-        if !stays && let Some(index) = order.clone().find(|index| self.may_await(first + *index)) {
-            return Ok(here(index));
+        if !stays && let Some(found) = self.second_awaited(ask, order.clone()) {
+            return Ok(found);
         }
         if machine.ready == 0
-            && !self.is_hopeful(first + old)
+            && !self.is_hopeful(members.at(old))
             && let Some(found) = self.second_burdened(ask, order)
         {
             return Ok(found);
@@ -164,8 +164,24 @@ impl View<'_> {
         if let Some(found) = same {
             return Ok(found);
         }
-        let may_wait = machine.limits.shared > 0 && (machine.ready > 0 || self.may_come_up(first + old));
+        let may_wait = machine.limits.shared > 0 && (machine.ready > 0 || self.may_come_up(members.at(old)));
         if may_wait { Ok(here(old)) } else { Err(self.why_not(ask.upstream)) }
+    }
+
+    /// The first of these servers that takes requests and may come up, here or at the worker that owns its connections.
+    fn second_awaited(&self, ask: &PendingRequest, mut among: impl Iterator<Item = usize> + Clone) -> Option<Second> {
+        let members = &self.groups[usize::from(ask.upstream)].servers;
+        if let Some(index) = among.clone().find(|index| self.may_await(members.at(*index))) {
+            return Some(Second { server: index as u16, worker: None });
+        }
+        if !self.may_cross(ask) {
+            return None;
+        }
+        among.find_map(|index| {
+            let server = members.at(index);
+            let worker = self.owner_elsewhere(server).filter(|_| self.servers[server].standing.takes_new())?;
+            Some(Second { server: index as u16, worker: Some(worker) })
+        })
     }
 
     /// The same server for a session that is bound to it: on this worker's connections, or on another's.
@@ -192,34 +208,35 @@ impl View<'_> {
 
     /// The first of these servers that takes requests on connections of this worker, or of another.
     fn second_up(&self, ask: &PendingRequest, among: &[usize]) -> Option<Second> {
-        let first = self.groups[usize::from(ask.upstream)].servers.first();
-        let mut here = among.iter().copied().filter(|index| self.may_take(first + *index));
-        let free =
-            here.clone().find(|index| !self.servers[first + *index].is_held() && !self.is_backup(first + *index));
+        let members = &self.groups[usize::from(ask.upstream)].servers;
+        let mut here = among.iter().copied().filter(|index| self.may_take(members.at(*index)));
+        let free = here
+            .clone()
+            .find(|index| !self.servers[members.at(*index)].is_held() && !self.is_backup(members.at(*index)));
         if let Some(index) = free.or_else(|| here.next()) {
             return Some(Second { server: index as u16, worker: None });
         }
         if !self.may_cross(ask) {
             return None;
         }
-        let takes = |index: &&usize| self.servers[first + **index].standing.takes_new();
+        let takes = |index: &&usize| self.servers[members.at(**index)].standing.takes_new();
         among.iter().filter(takes).find_map(|index| {
-            let worker = self.able_elsewhere(first + *index)?;
+            let worker = self.able_elsewhere(members.at(*index))?;
             Some(Second { server: *index as u16, worker: Some(worker) })
         })
     }
 
     /// A suspended one of these servers, where such may have what nobody else can take: on connections of this worker, or of another.
     fn second_burdened(&self, ask: &PendingRequest, mut among: impl Iterator<Item = usize> + Clone) -> Option<Second> {
-        let first = self.groups[usize::from(ask.upstream)].servers.first();
-        if let Some(index) = among.clone().find(|index| self.may_be_burdened(first + *index)) {
+        let members = &self.groups[usize::from(ask.upstream)].servers;
+        if let Some(index) = among.clone().find(|index| self.may_be_burdened(members.at(*index))) {
             return Some(Second { server: index as u16, worker: None });
         }
         if !self.may_cross(ask) {
             return None;
         }
         among.find_map(|index| {
-            let worker = self.ready_elsewhere(first + index).filter(|_| self.is_last_resort(first + index))?;
+            let worker = self.ready_elsewhere(members.at(index)).filter(|_| self.is_last_resort(members.at(index)))?;
             Some(Second { server: index as u16, worker: Some(worker) })
         })
     }

@@ -10,6 +10,7 @@ use super::groups::Groups;
 use super::pool::Pool;
 use super::view::View;
 use crate::base::keys::ServerIndex;
+use crate::base::table::Members;
 use crate::context::Context;
 use crate::placement::balance::{Balance, Finding, Statistic};
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
@@ -50,9 +51,9 @@ impl Groups {
             && self.balances[upstream].as_ref().is_some_and(|balance| !balance.may_roam())
             && let Some((balance, view)) = self.choice(upstream, pool, cx)
         {
-            let first = view.groups[upstream].servers.first();
+            let servers = &view.groups[upstream].servers;
             let failed = ask.tries > 0 || ask.traits.has(RequestFlags::MOVED);
-            balance.order_behind(key, failed.then_some(old), |at| view.is_up(first + at), order);
+            balance.order_behind(key, failed.then_some(old), |at| view.is_up(servers.at(at)), order);
             return true;
         }
         let servers = &cx.plan.upstreams[upstream].servers;
@@ -69,7 +70,7 @@ impl Groups {
         cx: &'a Context,
     ) -> Option<(&'a mut Balance, View<'a>)> {
         if self.balances[upstream].as_ref()?.is_due(cx.now_us) {
-            let servers = self[upstream].servers;
+            let servers = self[upstream].servers.clone();
             servers.iter().for_each(|server| pool.publish_response(server, cx));
         }
         let (balance, view) = self.view_and_balance(upstream, pool, cx)?;
@@ -90,25 +91,28 @@ impl View<'_> {
     /// configuration wants them tried; those that may come up, here or at the worker that owns them.
     fn choose_by(&self, balance: &mut Balance, ask: &PendingRequest, key: Option<u64>) -> Option<usize> {
         let group = &self.groups[usize::from(ask.upstream)];
-        let (first, suspended) = (group.servers.first(), group.suspended > 0);
+        let (members, suspended) = (&group.servers, group.suspended > 0);
         let last_resort = |server| suspended && self.is_last_resort(server);
-        let chosen = self.choose_now(balance, false, first, ask, key);
+        let chosen = self.choose_now(balance, false, members, ask, key);
         if chosen.is_some() {
             return chosen;
         }
         if balance.has_backups() {
-            let chosen = balance
-                .pick(false, key, |at| self.servers[first + at].standing.takes_new() && self.is_coming(first + at));
-            let chosen = chosen.or_else(|| self.choose_now(balance, true, first, ask, key));
+            let chosen = balance.pick(false, key, |at| {
+                self.servers[members.at(at)].standing.takes_new() && self.is_coming(members.at(at))
+            });
+            let chosen = chosen.or_else(|| self.choose_now(balance, true, members, ask, key));
             if chosen.is_some() {
                 return chosen;
             }
         }
-        pick_either(balance, key, |at| self.servers[first + at].contact.failures == 0 && self.may_await(first + at))
-            .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.is_reachable(first + at)))
-            .or_else(|| pick_either(balance, key, |at| self.may_await(first + at)))
-            .or_else(|| pick_either(balance, key, |at| last_resort(first + at) && self.may_be_awaited(first + at)))
-            .or_else(|| pick_either(balance, key, |at| self.owner_may_await(first + at)))
+        pick_either(balance, key, |at| {
+            self.servers[members.at(at)].contact.failures == 0 && self.may_await(members.at(at))
+        })
+        .or_else(|| pick_either(balance, key, |at| last_resort(members.at(at)) && self.is_reachable(members.at(at))))
+        .or_else(|| pick_either(balance, key, |at| self.may_await(members.at(at))))
+        .or_else(|| pick_either(balance, key, |at| last_resort(members.at(at)) && self.may_be_awaited(members.at(at))))
+        .or_else(|| pick_either(balance, key, |at| self.owner_may_await(members.at(at))))
     }
 
     /// Among those that can take it now.
@@ -116,33 +120,35 @@ impl View<'_> {
         &self,
         balance: &mut Balance,
         backup: bool,
-        first: ServerIndex,
+        members: &Members<ServerIndex>,
         ask: &PendingRequest,
         key: Option<u64>,
     ) -> Option<usize> {
         if !balance.may_roam() {
-            return balance.pick(backup, key, |at| self.is_up(first + at));
+            return balance.pick(backup, key, |at| self.is_up(members.at(at)));
         }
-        let idle = |at: usize| self.servers[first + at].positions.has_empty() && self.is_up(first + at);
+        let idle = |at: usize| self.servers[members.at(at)].positions.has_empty() && self.is_up(members.at(at));
         let alone = !ask.traits.has(RequestFlags::PIPELINABLE);
         let found = if alone { balance.pick(backup, key, idle) } else { None };
         found
-            .or_else(|| balance.pick(backup, key, |at| !self.servers[first + at].is_held() && self.is_up(first + at)))
-            .or_else(|| balance.pick(backup, key, |at| self.is_up(first + at)))
+            .or_else(|| {
+                balance.pick(backup, key, |at| !self.servers[members.at(at)].is_held() && self.is_up(members.at(at)))
+            })
+            .or_else(|| balance.pick(backup, key, |at| self.is_up(members.at(at))))
     }
 
     /// Gives the method what it needs to know.
     fn prepare(&self, balance: &mut Balance, upstream: usize) {
-        let (servers, cx) = (self.groups[upstream].servers, self.cx);
+        let (servers, cx) = (&self.groups[upstream].servers, self.cx);
         let worker = usize::from(cx.worker);
         if balance.is_due(cx.now_us) {
             let by = cx.plan.upstreams[upstream].balance.statistic();
-            balance.reweigh(cx.now_us, |at| self.finding(servers.first() + at, by));
+            balance.reweigh(cx.now_us, |at| self.finding(servers.at(at), by));
         }
         let turn = cx.counters.turns.get();
         if balance.wants_loads(turn) {
             balance.begin(turn, |at| {
-                let server = servers.first() + at;
+                let server = servers.at(at);
                 self.servers[server].load() + self.hints.shared().load_of_others(server, worker)
             });
         }

@@ -315,7 +315,10 @@ impl Pool {
         let others = server.made();
         let is_kept = server.keeps(others) && (!useless || server.limits.is_exact());
         // Somebody has to find out when it is there again.
-        let is_scout = others == 0 && server.contact.reach == Reach::Doubtful && server.limits.shared > 0;
+        let is_scout = others == 0
+            && server.contact.reach == Reach::Doubtful
+            && server.limits.shared > 0
+            && !server.contact.retired;
         if parked || !is_kept && !is_scout {
             return;
         }

@@ -2,8 +2,8 @@
 //!
 //! [`Groups`] owns the methods of balancing and the budgets of repetition, by upstream. It looks at the pool and at what other workers say
 //! ([`View`]) and changes nothing there, except that what is measured of servers is published when a method is about to look at it. Which
-//! server a request goes to first is in [`super::choose`], and after a loss in [`super::again`]. Invariants: servers of an upstream follow
-//! each other in the table; `suspended` <= their number; an upstream of a single server has no method.
+//! server a request goes to first is in [`super::choose`], and after a loss in [`super::again`]. Invariants: servers of an upstream have
+//! the order that they have in the plan; `suspended` <= their number; an upstream of a single server has no method.
 
 use std::ops::{Index, IndexMut};
 
@@ -11,7 +11,7 @@ use super::cancel::Cancelled;
 use super::pool::Pool;
 use super::view::View;
 use crate::base::keys::{ConnKey, ServerIndex};
-use crate::base::table::Run;
+use crate::base::table::Members;
 use crate::cause::Cause;
 use crate::context::Context;
 use crate::cross::mail::{Fate, Repetition};
@@ -24,7 +24,7 @@ use crate::upstream::entry::Entry;
 /// The servers of one upstream.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub(super) servers: Run<ServerIndex>,
+    pub(super) servers: Members<ServerIndex>,
     /// How many of them health has suspended.
     pub(super) suspended: u32,
     pub(super) budget: Budget,
@@ -34,7 +34,7 @@ impl Group {
     /// The server with this index in the upstream.
     #[inline]
     pub(super) fn server(&self, index: u16) -> ServerIndex {
-        self.servers.first() + usize::from(index)
+        self.servers.at(usize::from(index))
     }
 }
 
@@ -67,14 +67,42 @@ impl IndexMut<usize> for Groups {
 }
 
 impl Groups {
-    /// One more upstream, whose servers begin with this one.
+    /// One more upstream, whose first server this is; the others follow by [`Groups::add_server`].
     pub(super) fn add(&mut self, plan: &UpstreamPlan, first: ServerIndex, seed: u64, cx: &Context) {
         let several = plan.servers.len() > 1;
         let balance = several.then(|| Box::new(Balance::new(plan, cx.worker, seed)));
         self.shares_loads |= cx.workers > 1 && balance.as_ref().is_some_and(|balance| balance.uses_loads());
         let budget = Budget::new(plan.retry_budget_percent, cx.now_us);
-        self.groups.push(Group { servers: Run::new(first, plan.servers.len()), suspended: 0, budget });
+        self.groups.push(Group { servers: Members::new(first), suspended: 0, budget });
         self.balances.push(balance);
+    }
+
+    /// One more server of an upstream.
+    pub(super) fn add_server(&mut self, upstream: usize, server: ServerIndex) {
+        self.groups[upstream].servers.push(server);
+    }
+
+    /// An upstream has other options, or other servers: what is chosen by is made anew if it depends on those.
+    pub(super) fn adopt(
+        &mut self,
+        upstream: usize,
+        before: &UpstreamPlan,
+        now: &UpstreamPlan,
+        seed: u64,
+        cx: &Context,
+    ) {
+        let same = before.balance == now.balance
+            && before.slow_start_us == now.slow_start_us
+            && before.servers.len() == now.servers.len()
+            && before.servers.iter().zip(&now.servers).all(|(old, new)| Balance::is_same(old, new));
+        if !same && now.servers.len() > 1 {
+            let balance = Balance::new(now, cx.worker, seed);
+            self.shares_loads |= cx.workers > 1 && balance.uses_loads();
+            self.balances[upstream] = Some(Box::new(balance));
+        }
+        if before.retry_budget_percent != now.retry_budget_percent {
+            self.groups[upstream].budget = Budget::new(now.retry_budget_percent, cx.now_us);
+        }
     }
 
     /// How many there are.

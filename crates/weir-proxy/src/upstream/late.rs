@@ -70,7 +70,7 @@ pub(super) fn leave_behind(index: ConnKey, pool: &mut Pool, groups: &Groups, cx:
     let conn = pool.conns.at_mut(index);
     let server = conn.server;
     let machine = &pool.servers[server];
-    let group = groups[usize::from(machine.upstream)].servers;
+    let group = &groups[usize::from(machine.upstream)].servers;
     if !group.iter().any(|other| pool.servers[other].has_room()) {
         return Then::Nothing;
     }

@@ -126,7 +126,7 @@ impl Placing<'_> {
 
     /// The place of a request that is to show whether a suspended server works again, when one is due and this may be it.
     fn place_trial(&mut self, ask: &mut PendingRequest, cx: &mut Context) -> Option<Place> {
-        let group = self.groups[usize::from(ask.upstream)].servers;
+        let group = self.groups[usize::from(ask.upstream)].servers.clone();
         let trial = PendingRequest {
             traits: ask.traits.with(RequestFlags::TRIAL, true).with(RequestFlags::ALONE, true),
             ..*ask

@@ -143,7 +143,7 @@ impl PrivatePools {
     ) {
         let Some(ask) = self.attempt_of(client).map(|attempt| attempt.waiting.ask) else { return };
         health.end_trial(&ask, pool, groups, cx);
-        let servers = groups[usize::from(ask.upstream)].servers;
+        let servers = &groups[usize::from(ask.upstream)].servers;
         match self.unreached(client, server, servers, pool, cx) {
             Unreached::Over(id) => cx.answer_fails(id, Cause::NoServer),
             Unreached::Now => self.ask_servers_again(client, pool, groups, cx),

@@ -16,7 +16,7 @@ use crate::action::Action;
 use crate::base::keys::{ClientKey, ConnKey, Key, ServerIndex};
 use crate::base::piece::Piece;
 use crate::base::side_table::SideTable;
-use crate::base::table::Run;
+use crate::base::table::Members;
 use crate::base::token::Token;
 use crate::context::Context;
 use crate::cross::asked::Private;
@@ -390,7 +390,7 @@ impl PrivatePools {
         &mut self,
         client: ClientKey,
         server: ServerIndex,
-        servers: Run<ServerIndex>,
+        servers: &Members<ServerIndex>,
         pool: &mut Pool,
         cx: &mut Context,
     ) -> Unreached {

@@ -118,8 +118,8 @@ impl Health {
                 Due::Late { begun_us, until_us: begun_us + timeout_us }
             }
             Some(_) => Due::Over(Err(ProbeFault::Timeout)),
-            // Left alone by order: nothing is learnt about it.
-            None if !machine.standing.keeps_connections() => Due::Nothing,
+            // Left alone by order, or no more in the configuration: nothing is learnt about it.
+            None if !machine.standing.keeps_connections() || machine.contact.retired => Due::Nothing,
             None if plan.is_some_and(|plan| self.is_proved(server, machine, plan, cx)) => {
                 cx.counters.probes_skipped.add(1);
                 Due::Over(Ok(()))
@@ -247,13 +247,11 @@ impl Health {
 }
 
 impl Health {
-    /// Begins to probe the servers that this worker judges.
-    pub(super) fn begin(&mut self, pool: &Pool, cx: &mut Context) {
+    /// Begins to probe a server, if this worker judges it.
+    pub(super) fn begin(&mut self, server: ServerIndex, pool: &Pool, cx: &mut Context) {
         let plan = Arc::clone(&cx.plan);
-        for server in pool.servers.keys().iter() {
-            if let Some(health) = &plan.upstreams[usize::from(pool.servers[server].upstream)].health {
-                self.begin_probing(server, health, cx);
-            }
+        if let Some(health) = &plan.upstreams[usize::from(pool.servers[server].upstream)].health {
+            self.begin_probing(server, health, cx);
         }
     }
 

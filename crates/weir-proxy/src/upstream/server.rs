@@ -18,6 +18,7 @@ pub(crate) use self::reachability::{Reach, Reachability};
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::cross::standing::Order;
 use crate::observe::server_stats::ServerStats;
+use crate::placement::balance::{Measure, Statistic};
 use crate::plan::{PipelineMode, Pool, ServerPlan, Share, UpstreamPlan};
 use crate::request::pending_request::{ClientName, PendingRequest};
 use crate::upstream::connection::{ConnState, UpstreamConn};
@@ -259,6 +260,13 @@ impl Server {
         let coming = self.positions.coming.count() + self.positions.unseen.count();
         let (for_alone, for_shared) = (alone.min(coming), shared.div_ceil(each));
         alone > coming && self.may_grow(true) || for_shared > coming - for_alone && shared > 0 && self.may_grow(false)
+    }
+
+    /// Its response times are to be known by this, if by any; one that is known already stays.
+    pub(super) fn measure_by(&mut self, statistic: Option<Statistic>) {
+        if self.learned.measure.is_none() {
+            self.learned.measure = statistic.map(|by| Box::new(Measure::new(by)));
+        }
     }
 
     /// It takes requests again after it had been out of use.

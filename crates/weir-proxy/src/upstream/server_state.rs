@@ -10,6 +10,7 @@
 //!  Suspended       | no           | goes away   | goes on   | kept
 //!  Draining        | bound only   | stays       | goes on   | kept
 //!  Disabled        | no           | goes away   | goes on   | closed once nothing is in flight, not made anew
+//!  Leaving         | no           | goes away   | goes on   | closed once nothing is in flight, not made anew
 //! ```
 
 use crate::cross::standing::{Order, Suspension};
@@ -25,6 +26,8 @@ pub enum State {
     Draining,
     /// By order of an operator: left alone.
     Disabled,
+    /// The configuration has it no more: finishes what it has.
+    Leaving,
 }
 
 impl State {
@@ -35,25 +38,28 @@ impl State {
             State::Suspended(_) => "suspended",
             State::Draining => "draining",
             State::Disabled => "disabled",
+            State::Leaving => "leaving",
         }
     }
 }
 
 /// The standing of one server.
 ///
-/// Invariant: `active` if and only if the order is [`Order::Enable`] and there is no suspension.
+/// Invariant: `active` if and only if the order is [`Order::Enable`], there is no suspension, and the configuration has it.
 #[derive(Debug, Clone)]
 pub struct ServerState {
     /// All that placing a request has to look at.
     active: bool,
     order: Order,
     suspension: Option<Suspension>,
+    /// The configuration has it no more.
+    retired: bool,
 }
 
 impl ServerState {
     /// By this order, with nothing against the server.
     pub fn new(order: Order) -> ServerState {
-        ServerState { active: order == Order::Enable, order, suspension: None }
+        ServerState { active: order == Order::Enable, order, suspension: None, retired: false }
     }
 
     /// Whether it takes requests of anybody.
@@ -64,12 +70,12 @@ impl ServerState {
 
     /// Whether it takes requests of clients that are bound to it (sticky sessions): also while it is draining.
     pub fn accepts_bound(&self) -> bool {
-        self.order != Order::Disable && self.suspension.is_none()
+        self.keeps_connections() && self.suspension.is_none()
     }
 
     /// Whether a request may go to it although it is suspended: no order stands against it.
     pub fn may_be_tried(&self) -> bool {
-        self.order == Order::Enable && self.suspension.is_some()
+        self.order == Order::Enable && self.suspension.is_some() && !self.retired
     }
 
     /// Whether what waits for it may go on waiting.
@@ -80,7 +86,7 @@ impl ServerState {
     /// Whether its connections are kept, and replaced when they close.
     #[inline]
     pub fn keeps_connections(&self) -> bool {
-        self.order != Order::Disable
+        self.order != Order::Disable && !self.retired
     }
 
     /// The order that holds.
@@ -96,6 +102,7 @@ impl ServerState {
     /// In one word for people; an order hides a suspension.
     pub fn state(&self) -> State {
         match (self.order, self.suspension) {
+            _ if self.retired => State::Leaving,
             (Order::Drain, _) => State::Draining,
             (Order::Disable, _) => State::Disabled,
             (Order::Enable, Some(suspension)) => State::Suspended(suspension),
@@ -106,6 +113,13 @@ impl ServerState {
     /// From now on this order holds. False: it did already.
     pub fn order(&mut self, order: Order) -> bool {
         let news = std::mem::replace(&mut self.order, order) != order;
+        self.update();
+        news
+    }
+
+    /// Whether the configuration has it no more. False: so it was already.
+    pub fn retire(&mut self, retired: bool) -> bool {
+        let news = std::mem::replace(&mut self.retired, retired) != retired;
         self.update();
         news
     }
@@ -126,7 +140,7 @@ impl ServerState {
     }
 
     fn update(&mut self) {
-        self.active = self.order == Order::Enable && self.suspension.is_none();
+        self.active = self.order == Order::Enable && self.suspension.is_none() && !self.retired;
     }
 }
 
@@ -165,6 +179,15 @@ mod tests {
                         Order::Disable => State::Disabled,
                     };
                     assert_eq!(standing.state(), expected);
+                    assert!(standing.retire(true) && !standing.retire(true));
+                    assert_eq!(standing.state(), State::Leaving);
+                    assert!(!standing.takes_new() && !standing.accepts_bound() && !standing.may_be_tried());
+                    assert!(!standing.keeps_waiting() && !standing.keeps_connections());
+                    assert!(standing.retire(false));
+                    assert_eq!(
+                        (standing.state(), standing.takes_new()),
+                        (expected, second == Order::Enable && !suspended)
+                    );
                     assert_eq!(standing.resume(), suspended);
                     assert_eq!(standing.takes_new(), second == Order::Enable);
                 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_http::Fields;
 
 use super::Upstreams;
+use super::adopt::add_servers;
 use super::agenda::Agenda;
 use super::cancel::Cancelled;
 use super::groups::Groups;
@@ -21,14 +22,12 @@ use crate::base::keys::Key;
 use crate::context::Context;
 use crate::cross::hints::Hints;
 use crate::observe::server_stats::ServerStats;
-use crate::placement::balance::Measure;
 
 impl Upstreams {
-    /// All servers of the plan, each of which counts into the next one of `stats`, with the connections that are kept to them due to be made.
-    pub(crate) fn new(hints: Arc<Hints>, stats: Vec<Arc<ServerStats>>, seed: u64, cx: &mut Context) -> Upstreams {
+    /// All servers of the plan, each of which counts into the one of `stats` at its slot, with the connections that are kept to them due to be made.
+    pub(crate) fn new(hints: Arc<Hints>, stats: &[Arc<ServerStats>], seed: u64, cx: &mut Context) -> Upstreams {
         let plan = Arc::clone(&cx.plan);
-        let servers = plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
-        let isolation = Isolation::new(servers, Arc::clone(&hints));
+        let isolation = Isolation::new(hints.servers(), Arc::clone(&hints));
         let health = Health::new(Arc::clone(&hints), seed);
         let pool = Pool::new(hints, seed);
         let mut all = Upstreams {
@@ -43,17 +42,7 @@ impl Upstreams {
             isolation,
             health,
         };
-        let mut stats = stats.into_iter();
-        for (index, upstream) in plan.upstreams.iter().enumerate() {
-            let first = all.pool.servers.next();
-            for position in 0..upstream.servers.len() {
-                all.pool.add_server(index, position, stats.next().unwrap_or_default(), cx);
-                all.health.add_server(upstream);
-            }
-            all.groups.add(upstream, first, all.pool.seed, cx);
-            all.isolation.add_upstream(first);
-        }
-        all.health.begin(&all.pool, cx);
+        add_servers(&mut all, &plan, stats, cx);
         all
     }
 
@@ -89,7 +78,7 @@ impl Upstreams {
 
 impl Pool {
     /// A server with the connections that are kept to it.
-    fn add_server(&mut self, upstream: usize, index: usize, stats: Arc<ServerStats>, cx: &mut Context) {
+    pub(super) fn add_server(&mut self, upstream: usize, index: usize, stats: Arc<ServerStats>, cx: &mut Context) {
         let plan = &cx.plan.upstreams[upstream];
         let server = self.servers.next();
         let (limits, total) = match plan.pool.is_private() {
@@ -105,17 +94,20 @@ impl Pool {
         machine.learned.usual = SlowDetector::new(plan.escape);
         machine.learned.lasting = self.hints.lasting[server.index()].clone();
         machine.notable_from = plan.notable_from();
-        if plan.servers.len() > 1 {
-            machine.learned.measure = plan.balance.statistic().map(|by| Box::new(Measure::new(by)));
+        machine.measure_by(plan.balance.statistic().filter(|_| plan.servers.len() > 1));
+        machine.standing.retire(plan.servers[index].retired);
+        if plan.is_retired() {
+            machine.limits.min = 0;
+            machine.contact.retired = true;
         }
+        let kept = if machine.standing.keeps_connections() { machine.limits.min } else { 0 };
         if plan.servers[index].connections_min == 0 {
             // Nobody finds out before a request needs it.
             machine.contact.reach = Reach::Proven;
         }
         self.servers.push(machine);
-        for _ in 0..limits.min {
+        for _ in 0..kept {
             let conn = self.add_position(server, cx);
-            // One that is disabled parks its connections when they come to be made.
             self.arm_conn(conn, cx.now_us, cx);
         }
         self.publish(server, cx);

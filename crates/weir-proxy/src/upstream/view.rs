@@ -62,7 +62,7 @@ impl View<'_> {
 
     /// Whether one of this worker's connections to another server of the upstream may have a request of this one.
     pub(super) fn has_other(&self, server: ServerIndex) -> bool {
-        let group = self.groups[usize::from(self.servers[server].upstream)].servers;
+        let group = &self.groups[usize::from(self.servers[server].upstream)].servers;
         group.iter().any(|other| other != server && self.may_take(other))
     }
 
@@ -178,7 +178,7 @@ impl View<'_> {
 
     /// Whether what waits for a server without connections has somewhere to go, or nothing to wait for.
     pub(super) fn should_evacuate(&self, server: ServerIndex) -> bool {
-        let group = self.groups[usize::from(self.servers[server].upstream)].servers;
+        let group = &self.groups[usize::from(self.servers[server].upstream)].servers;
         let is_up = |other: ServerIndex| {
             let elsewhere = self.servers[other].standing.takes_new() && self.able_elsewhere(other).is_some();
             other != server && self.may_take(other) || elsewhere
@@ -202,7 +202,7 @@ impl View<'_> {
 
     /// What is the matter when no server of an upstream takes a request: those that may are full; none that is up may; none is up.
     pub(super) fn why_not(&self, upstream: u16) -> Cause {
-        let servers = self.groups[usize::from(upstream)].servers;
+        let servers = &self.groups[usize::from(upstream)].servers;
         let takes = |server: ServerIndex| self.servers[server].standing.takes_new() || self.is_last_resort(server);
         let up = |server: ServerIndex| {
             let machine = &self.servers[server];

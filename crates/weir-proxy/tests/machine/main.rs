@@ -24,6 +24,7 @@ mod pipelining;
 mod pools;
 mod pressure;
 mod random;
+mod reload;
 mod requests;
 mod resting;
 mod splits;

@@ -30,6 +30,8 @@ use weir_proxy::request::route::{HostMatch, Route, RouteTable};
 const PORT: u16 = 9000;
 /// Turns without progress in time after which a test is stuck.
 const TURNS_MAX: usize = 200_000;
+/// Servers that may be added.
+const SPARE: usize = 64;
 /// Names of client sockets begin here, those of upstream connections at 0.
 const CLIENT_SOCKETS: u64 = 1 << 32;
 
@@ -327,7 +329,7 @@ impl World {
     pub fn new(plan: Plan, workers: u16, seed: u64) -> World {
         let plan = Arc::new(plan);
         let servers: usize = plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
-        let hints = Arc::new(Hints::new(servers, usize::from(workers)));
+        let hints = Arc::new(Hints::new(servers + SPARE, usize::from(workers)));
         let now_us = 5_000_000;
         let nodes = (0..workers)
             .map(|worker| {
@@ -486,7 +488,8 @@ impl World {
             ),
         ];
         for (number, (all, of_server)) in pairs.into_iter().enumerate() {
-            let sum: u64 = (0..self.servers.len()).map(|server| self.count_of(server, of_server)).sum();
+            let slots = self.nodes[0].parts.plan.servers();
+            let sum: u64 = (0..slots).map(|slot| self.count_of(slot, of_server)).sum();
             assert_eq!(sum, self.count(all), "pair {number}");
         }
         let reports: Vec<_> = self.nodes.iter().map(|node| node.engine.report()).collect();

@@ -30,6 +30,7 @@ pub(crate) struct Status {
     pub(crate) certificates: Vec<Certificate>,
     /// Other files that TLS needs, each once.
     pub(crate) tls_files: Vec<TlsFile>,
+    pub(crate) reload: Reload,
     pub(crate) window_seconds: u64,
     pub(crate) clients: Clients,
     pub(crate) workers: Vec<Worker>,
@@ -39,6 +40,37 @@ pub(crate) struct Status {
     pub(crate) usage: Option<Usage>,
     /// Every counter, added up over the workers; one with labels is an object.
     pub(crate) totals: BTreeMap<String, serde_json::Value>,
+}
+
+/// How the configuration came to be in force.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Reload {
+    /// Configurations that were in force so far, the present one included.
+    pub(crate) generation: u64,
+    /// Whether the last reload went well; None: there was none.
+    pub(crate) ok: Option<bool>,
+    /// When it was, seconds since 1970.
+    pub(crate) at_seconds: Option<f64>,
+    /// What was wrong.
+    pub(crate) error: Option<String>,
+    /// Requests at servers that are no more in the configuration, and tunnels to them.
+    pub(crate) leaving: u64,
+}
+
+/// A job of the thread that reloads: `POST /v1/reload`, `/v1/reload/dry-run`, `/v1/servers/UPSTREAM/SERVER/weight/N`, and
+/// `GET /v1/jobs/NUMBER`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct JobStatus {
+    pub(crate) version: u32,
+    pub(crate) number: u64,
+    /// Whether it is done, in which case there are the others.
+    pub(crate) done: bool,
+    /// The exit code that it is for a verb; 0: well.
+    pub(crate) code: u8,
+    /// Lines for whoever asked.
+    pub(crate) text: String,
 }
 
 /// A certificate that is in force.
@@ -164,7 +196,10 @@ pub(crate) struct Upstream {
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) address: String,
+    /// The one that counts.
     pub(crate) weight: u32,
+    /// The one of the configuration.
+    pub(crate) weight_configured: u32,
     /// `up`, `down` (no connection), `suspended`, `draining`, `disabled`, or `unknown` when no worker answers.
     pub(crate) state: String,
     pub(crate) why: Option<String>,
@@ -184,6 +219,19 @@ pub(crate) struct Server {
     pub(crate) totals: BTreeMap<String, serde_json::Value>,
     pub(crate) window: Window,
     pub(crate) last_problem: Option<Problem>,
+}
+
+impl Server {
+    /// Its weight for people: with that of the configuration where another one was ordered.
+    pub(crate) fn weight_shown(&self) -> String {
+        let Server { weight, weight_configured, .. } = self;
+        // A weir of before knows no other one.
+        if [*weight, 0].contains(weight_configured) {
+            weight.to_string()
+        } else {
+            format!("{weight} ({weight_configured})")
+        }
+    }
 }
 
 /// Connections of a server.

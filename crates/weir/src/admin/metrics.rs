@@ -17,6 +17,7 @@ use weir_worker::WorkerReport;
 use super::exposition::{Exposition, Format, Label, Seconds, Type};
 use super::reading::{Now, Reading, ServerReading};
 use super::status::{Facts, gauge, state, up};
+use crate::reload::Told;
 
 /// Counts that say more of each worker than of their sum.
 const OF_WORKERS: [&str; 5] = ["turns", "mail_sent", "mail_received", "mail_delayed", "rebirths"];
@@ -27,9 +28,17 @@ const BOUNDS: std::ops::RangeInclusive<u32> = 6..=25;
 const STATES: [&str; 6] = ["up", "down", "suspended", "draining", "disabled", "unknown"];
 
 /// The whole text.
-pub(crate) fn metrics(reading: &Reading, plan: &Plan, facts: &Facts, uptime: Duration, format: Format) -> String {
+pub(crate) fn metrics(
+    reading: &Reading,
+    plan: &Plan,
+    facts: &Facts,
+    told: &Told,
+    uptime: Duration,
+    format: Format,
+) -> String {
     let mut text = Exposition::new(format);
     process(&mut text, reading, plan, facts, uptime);
+    reloads(&mut text, reading, told);
     clients(&mut text, reading);
     certificates(&mut text, facts);
     workers(&mut text, reading);
@@ -51,6 +60,25 @@ fn process(text: &mut Exposition, reading: &Reading, plan: &Plan, facts: &Facts,
     text.sample(&[], Seconds(micros(uptime)));
     text.family("ready", Type::Gauge, "Whether weir should get traffic: as /readyz.");
     text.sample(&[], u8::from(reading.unready(plan).is_none()));
+}
+
+fn reloads(text: &mut Exposition, reading: &Reading, told: &Told) {
+    text.family(
+        "config_generation",
+        Type::Gauge,
+        "Configurations that were in force so far, the present one included.",
+    );
+    text.sample(&[], told.generation);
+    let help = "Whether the last reload went well: 0 when what was in force before it is so still. 1 before the first.";
+    text.family("config_reload_success", Type::Gauge, help);
+    text.sample(&[], u8::from(told.last.as_ref().is_none_or(|last| last.error.is_none())));
+    if let Some(last) = &told.last {
+        text.family("config_reload_time_seconds", Type::Gauge, "When the last reload was, in seconds since 1970.");
+        text.sample(&[], Seconds(last.at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros)));
+    }
+    let help = "Requests at servers that are no more in the configuration, and tunnels to them.";
+    text.family("config_leaving", Type::Gauge, help);
+    text.sample(&[], reading.leaving);
 }
 
 fn certificates(text: &mut Exposition, facts: &Facts) {
@@ -175,7 +203,7 @@ fn accept_queues<'a>(
 
 fn upstreams(text: &mut Exposition, reading: &Reading, plan: &Plan) {
     text.family("upstream_usable_servers", Type::Gauge, "Servers of the upstream that can take requests.");
-    for (number, upstream) in plan.upstreams.iter().enumerate() {
+    for (number, upstream) in plan.upstreams.iter().enumerate().filter(|(_, upstream)| !upstream.is_retired()) {
         let usable = reading.servers.iter().filter(|server| server.upstream == number && server.is_usable()).count();
         text.sample(&[("upstream", &upstream.name)], usable);
     }

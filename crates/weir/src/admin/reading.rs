@@ -20,6 +20,7 @@ use weir_proxy::upstream::trust::TrustState;
 use weir_worker::{Handle, View, WorkerReport, enquire};
 
 use super::window::{Counts, Past};
+use crate::reload::Desk;
 
 /// How long a worker may take to tell.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -42,8 +43,10 @@ pub(crate) struct Reading {
     pub(crate) latency: Snapshot,
     /// By worker.
     pub(crate) workers: Vec<WorkerReading>,
-    /// In the order of the plan, upstream after upstream.
+    /// Those that the configuration has, by slot.
     pub(crate) servers: Vec<ServerReading>,
+    /// Requests at servers that it has no more, and tunnels to them.
+    pub(crate) leaving: u64,
     /// All of weir, lately.
     pub(crate) lately: Lately,
 }
@@ -73,6 +76,8 @@ pub(crate) struct Lately {
 /// One server, over all workers.
 #[derive(Debug)]
 pub(crate) struct ServerReading {
+    /// Its number over all upstreams.
+    pub(crate) slot: usize,
     /// Index of its upstream.
     pub(crate) upstream: usize,
     /// Index in its upstream.
@@ -128,6 +133,8 @@ pub(crate) struct Now {
 #[derive(Debug)]
 pub(crate) struct Reader {
     plan: Arc<Plan>,
+    /// Of what is in force: see [`Desk::news`].
+    number: u64,
     handle: Handle,
     last: Option<Arc<Reading>>,
     all: Past,
@@ -137,10 +144,26 @@ pub(crate) struct Reader {
 impl Reader {
     /// Of workers that have just been started.
     pub(crate) fn new(plan: Arc<Plan>, handle: Handle) -> Reader {
-        let count = plan.upstreams.iter().map(|upstream| upstream.servers.len()).sum();
         let now = Instant::now();
-        let servers = (0..count).map(|_| Past::new(now)).collect();
-        Reader { plan, handle, last: None, all: Past::new(now), servers }
+        let servers = (0..plan.servers()).map(|_| Past::new(now)).collect();
+        Reader { plan, number: 0, handle, last: None, all: Past::new(now), servers }
+    }
+
+    /// Something else is in force than what is known by this reader.
+    pub(crate) fn follow(&mut self, desk: &Desk) {
+        let Some(current) = desk.news(self.number) else { return };
+        self.number = current.number;
+        self.plan = current.plan;
+        self.handle = self.handle.with_servers(&current.servers);
+        let now = Instant::now();
+        for at in self.servers.len()..self.plan.servers() {
+            // One that took a name over has counts already, which are not of the present.
+            let (totals, latency) = of_server(self.handle.views(), at);
+            let mut past = Past::new(now);
+            past.begin(Counts::of(&totals), latency);
+            self.servers.push(past);
+        }
+        self.last = None;
     }
 
     /// The configuration.
@@ -205,12 +228,16 @@ impl Reader {
         let workers: Vec<_> =
             views.iter().zip(reports).map(|(view, report)| WorkerReading { view: view.clone(), report }).collect();
         let mut servers = Vec::new();
-        for (upstream, plan) in self.plan.upstreams.iter().enumerate() {
-            for index in 0..plan.servers.len() {
-                servers.push(self.server(servers.len(), upstream, index, at, &workers));
+        let mut leaving = 0;
+        for (slot, (upstream, index)) in self.plan.places().into_iter().enumerate() {
+            let server = self.server(slot, usize::from(upstream), usize::from(index), at, &workers);
+            if self.plan.is_retired(slot) {
+                leaving += server.now.as_ref().map_or(0, |now| u64::from(now.unanswered + now.waiting + now.tunnels));
+            } else {
+                servers.push(server);
             }
         }
-        Reading { at, draining: self.handle.is_ending(), totals, latency, workers, servers, lately }
+        Reading { at, draining: self.handle.is_ending(), totals, latency, workers, servers, leaving, lately }
     }
 
     fn server(
@@ -242,7 +269,7 @@ impl Reader {
             }
         }
         connections.sort_by_key(|(_, connection)| connection.number);
-        ServerReading { upstream, index, totals, statuses, latency, lately, now: merged, connections }
+        ServerReading { slot: at, upstream, index, totals, statuses, latency, lately, now: merged, connections }
     }
 }
 
@@ -329,6 +356,7 @@ fn badness(state: &State) -> u8 {
         State::Suspended(_) => 1,
         State::Draining => 2,
         State::Disabled => 3,
+        State::Leaving => 4,
     }
 }
 
@@ -361,7 +389,9 @@ impl Reading {
             return Some(("draining", String::new()));
         }
         let dead = |(number, plan): &(usize, &UpstreamPlan)| {
-            plan.required && !self.servers.iter().any(|server| server.upstream == *number && server.is_usable())
+            plan.required
+                && !plan.is_retired()
+                && !self.servers.iter().any(|server| server.upstream == *number && server.is_usable())
         };
         let (_, upstream) = plan.upstreams.iter().enumerate().find(dead)?;
         Some(("no-server", upstream.name.clone()))

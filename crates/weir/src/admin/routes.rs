@@ -3,7 +3,7 @@
 //! The admin socket may do everything; the metrics listener only what harms nobody. Refusals are JSON with a word for
 //! programs and a sentence for people.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,12 +17,12 @@ use serde::Serialize;
 use weir_proxy::cross::standing::Order;
 use weir_worker::Command;
 
-use super::document::Error;
+use super::document::{Error, JobStatus, VERSION};
 use super::exposition::Format;
 use super::metrics::metrics;
 use super::reading::{Reader, Reading};
 use super::status::{Facts, server_status, status};
-use crate::names::meant;
+use crate::reload::{self, Desk, Job};
 
 /// A body that is there in whole.
 pub(crate) type Body = Full<Bytes>;
@@ -43,6 +43,7 @@ pub(crate) enum Door {
 pub(crate) struct Routes {
     reader: RefCell<Reader>,
     facts: Facts,
+    desk: Desk,
     started: Instant,
 }
 
@@ -61,18 +62,25 @@ fn refusal(status: StatusCode, word: &'static str, message: impl Into<String>) -
 
 impl Routes {
     /// For workers that have just been started.
-    pub(crate) fn new(reader: Reader, facts: Facts, started: Instant) -> Rc<Routes> {
-        Rc::new(Routes { reader: RefCell::new(reader), facts, started })
+    pub(crate) fn new(reader: Reader, facts: Facts, desk: Desk, started: Instant) -> Rc<Routes> {
+        Rc::new(Routes { reader: RefCell::new(reader), facts, desk, started })
     }
 
     /// Time passes.
     pub(crate) fn tick(&self) {
-        self.reader.borrow_mut().tick();
+        self.reader().tick();
     }
 
     /// A second begins.
     pub(crate) fn mark(&self) {
-        self.reader.borrow_mut().mark();
+        self.reader().mark();
+    }
+
+    /// The reader, which knows what is in force.
+    fn reader(&self) -> RefMut<'_, Reader> {
+        let mut reader = self.reader.borrow_mut();
+        reader.follow(&self.desk);
+        reader
     }
 
     /// Answers a request.
@@ -103,25 +111,31 @@ impl Routes {
                     Err(refusal(StatusCode::NOT_FOUND, "unknown-order", message))
                 }
             },
-            (Door::Admin, ["v1", "suspects", "forgive"]) if method != Method::POST => Err(wrong_method("POST")),
-            (Door::Admin, ["v1", "suspects", "forgive"]) => {
-                self.tell(Command::Forgive)?;
-                Ok(self.status())
+            (Door::Admin, ["v1", "servers", upstream, server, "weight", weight]) => {
+                post(method, || self.weigh(upstream, server, weight))
             }
+            (Door::Admin, ["v1", "reload"]) => post(method, || self.job(Job::Reload)),
+            (Door::Admin, ["v1", "reload", "dry-run"]) => post(method, || self.job(Job::DryRun)),
+            (Door::Admin, ["v1", "jobs", number]) => read(method, || self.outcome(number)),
+            (Door::Admin, ["v1", "suspects", "forgive"]) => post(method, || {
+                self.tell(&Command::Forgive)?;
+                Ok(self.status())
+            }),
             _ => Err(refusal(StatusCode::NOT_FOUND, "not-found", known(door))),
         }
     }
 
     /// The owner gets what is now; for all others the workers are not disturbed each time.
     fn reading(&self, door: Door) -> Arc<Reading> {
-        let mut reader = self.reader.borrow_mut();
+        let mut reader = self.reader();
         if door == Door::Admin { reader.read() } else { reader.recent() }
     }
 
     fn metrics(&self, door: Door, accept: &str) -> Answer {
         let reading = self.reading(door);
         let format = Format::accepted(accept);
-        let body = metrics(&reading, self.reader.borrow().plan(), &self.facts, self.started.elapsed(), format);
+        let told = self.desk.told();
+        let body = metrics(&reading, self.reader.borrow().plan(), &self.facts, &told, self.started.elapsed(), format);
         answer(StatusCode::OK, format.content_type(), body)
     }
 
@@ -137,23 +151,60 @@ impl Routes {
 
     fn status(&self) -> Answer {
         let reading = self.reading(Door::Admin);
-        json(StatusCode::OK, &status(&reading, self.reader.borrow().plan(), &self.facts, self.started.elapsed()))
+        let told = self.desk.told();
+        json(StatusCode::OK, &status(&reading, self.reader.borrow().plan(), &self.facts, &told, self.started.elapsed()))
     }
 
     fn server(&self, upstream: &str, server: &str) -> Outcome {
-        let at = self.find(upstream, server)?;
+        let slot = self.find(upstream, server)?;
         let reading = self.reading(Door::Admin);
-        Ok(json(StatusCode::OK, &server_status(&reading.servers[at], self.reader.borrow().plan())))
+        let found = reading.servers.iter().find(|server| server.slot == slot);
+        let gone = || refusal(StatusCode::NOT_FOUND, "unknown-server", "the configuration has just lost it");
+        Ok(json(StatusCode::OK, &server_status(found.ok_or_else(gone)?, self.reader.borrow().plan())))
+    }
+
+    /// Puts a job on the desk, and answers with its number.
+    fn job(&self, job: Job) -> Outcome {
+        let number = self.desk.ask(job).ok_or_else(|| {
+            let message = "too many reloads and weights wait already; try again";
+            refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
+        })?;
+        Ok(json(StatusCode::OK, &JobStatus { version: VERSION, number, ..JobStatus::default() }))
+    }
+
+    fn outcome(&self, number: &str) -> Outcome {
+        let number = number.parse().unwrap_or(0);
+        let status = JobStatus { version: VERSION, number, ..JobStatus::default() };
+        match self.desk.answer(number) {
+            reload::Answer::Open => Ok(json(StatusCode::OK, &status)),
+            reload::Answer::Done(reload::Outcome { code, text }) => {
+                Ok(json(StatusCode::OK, &JobStatus { done: true, code, text, ..status }))
+            }
+            reload::Answer::Unknown => Err(refusal(StatusCode::NOT_FOUND, "unknown-job", "nobody knows this job")),
+        }
+    }
+
+    fn weigh(&self, upstream: &str, server: &str, weight: &str) -> Outcome {
+        self.find(upstream, server)?;
+        let weight = match weight.parse() {
+            Ok(weight @ 1..=100) => Some(weight),
+            _ if weight == "configured" => None,
+            _ => {
+                let message = format!("a weight is 1 to 100, or `configured`, not `{weight}`");
+                return Err(refusal(StatusCode::NOT_FOUND, "bad-weight", message));
+            }
+        };
+        self.job(Job::Weigh { upstream: upstream.to_owned(), server: server.to_owned(), weight })
     }
 
     /// Tells the workers, and answers with how the server stands then.
     fn order(&self, upstream: &str, server: &str, command: fn(u32) -> Command) -> Outcome {
         let at = self.find(upstream, server)?;
-        self.tell(command(at as u32))?;
+        self.tell(&command(at as u32))?;
         self.server(upstream, server)
     }
 
-    fn tell(&self, command: Command) -> Result<(), Refusal> {
+    fn tell(&self, command: &Command) -> Result<(), Refusal> {
         let told = self.reader.borrow().handle().command(command);
         told.map_err(|weir_worker::Busy| {
             let message = "the workers still have too many orders to carry out; try again";
@@ -163,18 +214,8 @@ impl Routes {
 
     /// The index of a server over all upstreams.
     fn find(&self, upstream: &str, server: &str) -> Result<usize, Refusal> {
-        let reader = self.reader.borrow();
-        let upstreams = &reader.plan().upstreams;
-        let number = upstreams.iter().position(|plan| plan.name == upstream).ok_or_else(|| {
-            let message = meant("upstream", upstream, upstreams.iter().map(|plan| plan.name.as_str()));
-            refusal(StatusCode::NOT_FOUND, "unknown-upstream", message)
-        })?;
-        let servers = &upstreams[number].servers;
-        let index = servers.iter().position(|plan| plan.name == server).ok_or_else(|| {
-            let message = meant("server", server, servers.iter().map(|plan| plan.name.as_str()));
-            refusal(StatusCode::NOT_FOUND, "unknown-server", message)
-        })?;
-        Ok(upstreams[..number].iter().map(|plan| plan.servers.len()).sum::<usize>() + index)
+        let found = reload::slot(self.reader().plan(), upstream, server);
+        found.map_err(|(word, message)| refusal(StatusCode::NOT_FOUND, word, message))
     }
 }
 
@@ -192,6 +233,10 @@ fn read(method: &Method, answer: impl FnOnce() -> Outcome) -> Outcome {
     if method == Method::GET || method == Method::HEAD { answer() } else { Err(wrong_method("GET")) }
 }
 
+fn post(method: &Method, answer: impl FnOnce() -> Outcome) -> Outcome {
+    if method == Method::POST { answer() } else { Err(wrong_method("POST")) }
+}
+
 fn wrong_method(allowed: &'static str) -> Refusal {
     refusal(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", allowed)
 }
@@ -200,7 +245,8 @@ fn known(door: Door) -> &'static str {
     match door {
         Door::Metrics => "here are: /metrics, /healthz, /readyz",
         Door::Admin => {
-            "here are: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, /enable or /clear for POST, \
+            "here are: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, /enable, /clear or /weight/N for POST, \
+             /v1/reload and /v1/reload/dry-run for POST, /v1/jobs/NUMBER, \
              /v1/suspects/forgive for POST, /metrics, /healthz, /readyz"
         }
     }

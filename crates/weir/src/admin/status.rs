@@ -13,10 +13,11 @@ use weir_proxy::upstream::server_state::State;
 use weir_worker::WorkerReport;
 
 use super::document::{
-    Certificate, Clients, Connections, Latency, Problem, Row, Server, ServerStatus, Status, Suspect, TlsFile, Upstream,
-    VERSION, Window, Worker,
+    Certificate, Clients, Connections, Latency, Problem, Reload, Row, Server, ServerStatus, Status, Suspect, TlsFile,
+    Upstream, VERSION, Window, Worker,
 };
 use crate::certificates::{Board, FileShown, Shown};
+use crate::reload::Told;
 
 use super::reading::{Lately, Now, Reading, ServerReading, WorkerReading};
 use super::usage;
@@ -52,7 +53,7 @@ impl Facts {
 }
 
 /// Everything.
-pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, uptime: Duration) -> Status {
+pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told, uptime: Duration) -> Status {
     let unready = reading.unready(plan);
     let upstream = |(number, plan): (usize, &weir_proxy::plan::UpstreamPlan)| Upstream {
         name: plan.name.clone(),
@@ -73,14 +74,32 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, uptime: Dura
         metrics: facts.metrics.clone(),
         certificates: certificates(facts),
         tls_files: facts.certificates.files().into_iter().map(tls_file).collect(),
+        reload: reload(told, reading.leaving),
         window_seconds: WINDOW.as_secs(),
         clients: clients(reading),
         workers: reading.workers.iter().enumerate().map(worker).collect(),
-        upstreams: plan.upstreams.iter().enumerate().map(upstream).collect(),
+        upstreams: plan.upstreams.iter().enumerate().filter(|(_, plan)| !plan.is_retired()).map(upstream).collect(),
         suspects: suspects(reading, plan),
         usage: usage::usage(reports(reading).filter_map(|report| report.machines.usage.as_ref())),
         totals: totals(&reading.totals),
     }
+}
+
+/// How the configuration came to be in force.
+fn reload(told: &Told, leaving: u64) -> Reload {
+    let last = told.last.as_ref();
+    Reload {
+        generation: told.generation,
+        ok: last.map(|last| last.error.is_none()),
+        at_seconds: last.map(|last| seconds_of(last.at)),
+        error: last.and_then(|last| last.error.clone()),
+        leaving,
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds_of(at: SystemTime) -> f64 {
+    seconds(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 
 fn certificates(facts: &Facts) -> Vec<Certificate> {
@@ -186,7 +205,8 @@ fn server(reading: &ServerReading, plan: &weir_proxy::plan::ServerPlan) -> Serve
     Server {
         name: plan.name.clone(),
         address: plan.address.to_string(),
-        weight: plan.weight,
+        weight: plan.weight_now(),
+        weight_configured: plan.weight,
         state: state.to_owned(),
         why,
         usable: reading.is_usable(),
@@ -227,6 +247,8 @@ pub(crate) fn state(reading: &ServerReading) -> (&'static str, Option<String>) {
         State::Suspended(suspension) => ("suspended", Some(suspension.cause.word().to_owned())),
         State::Draining => ("draining", Some("ordered".to_owned())),
         State::Disabled => ("disabled", Some("ordered".to_owned())),
+        // For the moment between two looks at what is in force.
+        State::Leaving => ("disabled", Some("no more in the configuration".to_owned())),
         State::Active if !now.reachable => {
             let why = last_problem(reading).map(|problem| problem.word);
             ("down", Some(why.unwrap_or_else(|| "not connected yet".to_owned())))

@@ -78,6 +78,12 @@ impl Past {
         Past { notes: VecDeque::new(), noted: now, counts: Counts::default(), latency: Snapshot::default(), marks }
     }
 
+    /// What was counted before it began.
+    pub(crate) fn begin(&mut self, counts: Counts, latency: Snapshot) {
+        self.marks.iter_mut().for_each(|(_, answers)| *answers = counts.answers());
+        (self.counts, self.latency) = (counts, latency);
+    }
+
     /// Marks a second.
     pub(crate) fn mark(&mut self, now: Instant, counts: Counts) {
         self.marks.push_back((now, counts.answers()));

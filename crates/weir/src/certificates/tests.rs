@@ -185,5 +185,5 @@ fn what_is_bad_at_the_start_is_a_bad_configuration() {
         assert!(check(TlsFiles::Authorities(Some(&one.1))).unwrap_err().contains("has no certificate in PEM"));
     }
     let none = open(&Plan::default()).unwrap();
-    assert!(none.seals().is_empty() && none.start().unwrap().is_none());
+    assert!(none.seals().is_empty() && none.start().is_ok());
 }

@@ -91,7 +91,7 @@ fn beside(connections: &document::Connections) -> String {
 
 fn requests(server: &document::Server) -> String {
     let (busy, waiting, room) = (server.in_flight, server.waiting, server.capacity);
-    format!("{busy} unanswered, {waiting} waiting, room for {}; weight {}", count(room), server.weight)
+    format!("{busy} unanswered, {waiting} waiting, room for {}; weight {}", count(room), server.weight_shown())
 }
 
 fn latency(latency: &document::Latency) -> String {

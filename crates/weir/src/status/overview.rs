@@ -98,6 +98,18 @@ fn head(status: &Status, look: Look) -> String {
     out += &shown.join("  ");
     out.push('\n');
     out += &super::tls::lines(status, look);
+    if status.reload.ok == Some(false) {
+        let error = status.reload.error.as_deref().unwrap_or_default();
+        let first = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+        let text = format!("the last reload failed, what was in force before is so still: {first}");
+        out += &Tone::Bad.paint(&text, look.colour);
+        out.push('\n');
+    }
+    if status.reload.leaving > 0 {
+        let text = format!("{} requests at servers that were removed", count(status.reload.leaving));
+        out += &Tone::Odd.paint(&text, look.colour);
+        out.push('\n');
+    }
     for worker in status.workers.iter().filter(|worker| !worker.responsive) {
         let (what, tone) = match (worker.ended, status.state.as_str()) {
             (true, "draining") => ("has ended", Tone::Plain),
@@ -152,7 +164,7 @@ fn row(server: &Server) -> Row {
     let cells = vec![
         server.name.as_str().into(),
         Cell { text: server.state.clone(), tone: tone(&server.state) },
-        server.weight.to_string().into(),
+        server.weight_shown().into(),
         rate(window.requests_per_second_now).into(),
         rate(window.requests_per_second).into(),
         count(server.in_flight).into(),

@@ -232,6 +232,13 @@ impl Weir {
         String::from_utf8(output.stdout).expect("text")
     }
 
+    /// Writes its configuration anew: this in place of what [`Weir::start`] was given.
+    pub fn rewrite(&self, rest: &str) {
+        let text = fs::read_to_string(self.config_file()).expect("it is there");
+        let head = text.split_inclusive('\n').take_while(|line| !line.starts_with("listen ")).collect::<String>();
+        fs::write(self.config_file(), format!("{head}listen \"{}\"\n{rest}", self.address)).expect("it can be written");
+    }
+
     /// Where its configuration lies.
     pub fn config_file(&self) -> PathBuf {
         self.scratch.path("weir.kdl")

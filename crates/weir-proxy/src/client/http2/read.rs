@@ -116,7 +116,8 @@ impl Clients {
 
     /// Reads frames. Returns the bytes used: fewer than there are when reading is blocked, or over.
     fn read_frames(&mut self, index: ClientKey, bytes: &[u8], to: &mut Requests<'_>, cx: &mut Context) -> usize {
-        let limits = Arc::clone(&cx.http2);
+        let Some(streams) = self.answers.conns.carriers.get(index) else { return 0 };
+        let limits = Arc::clone(&streams.limits);
         let mut turn = Turn::new(bytes, cx.now_us, &limits);
         let mut heads = std::mem::take(&mut self.heads);
         while let Some(streams) = self.answers.conns.carriers.get_mut(index) {

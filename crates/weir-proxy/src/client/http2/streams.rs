@@ -7,6 +7,8 @@
 //! any of their timers. Bounds: streams as `http2` of the plan says, those that were given up included; unsent bytes
 //! [`CONNECTION_BYTES`] and one receive for each stream.
 
+use std::sync::Arc;
+
 use weir_http::h2::{Limits, Mux};
 
 use crate::base::check::equal;
@@ -42,6 +44,8 @@ impl ClientConn {
 pub(in crate::client) struct Streams {
     /// The frames.
     pub(in crate::client) mux: Mux,
+    /// What it keeps to for as long as it lives: its client was told.
+    pub(in crate::client) limits: Arc<Limits>,
     /// The connections of all streams, also of those that were given up. Each is there until it has been taken out of the table.
     pub(in crate::client) all: Vec<ClientKey>,
     /// Streams whose answers are complete, to be looked at when frames were written.
@@ -63,9 +67,10 @@ pub(in crate::client) struct Streams {
 
 impl Streams {
     /// No streams yet.
-    pub(in crate::client) fn new(limits: &Limits, now_us: u64) -> Streams {
+    pub(in crate::client) fn new(limits: Arc<Limits>, now_us: u64) -> Streams {
         Streams {
-            mux: Mux::new(limits),
+            mux: Mux::new(&limits),
+            limits,
             all: Vec::new(),
             done: Vec::new(),
             moved: Vec::new(),

@@ -1,5 +1,7 @@
 //! Connections of HTTP/2 towards their clients: streams open and end, frames leave, timers come (stage reply).
 
+use std::sync::Arc;
+
 use weir_http::ReplyBody;
 use weir_http::h2::{Additions as Added, Code, Outgoing};
 
@@ -73,7 +75,7 @@ fn write_frames(conns: &mut Connections, index: ClientKey, spare: &mut Spare) ->
 impl Answers {
     /// A connection speaks HTTP/2 from here on.
     pub(in crate::client) fn begin_http2(&mut self, index: ClientKey, cx: &mut Context) {
-        let mut streams = Box::new(Streams::new(&cx.http2, cx.now_us));
+        let mut streams = Box::new(Streams::new(Arc::clone(&cx.http2), cx.now_us));
         if self.conns.is_draining() {
             streams.mux.drain(cx.now_us);
         }

@@ -89,7 +89,7 @@ pub(super) fn merged(rules: Vec<Rule>) -> Vec<Rule> {
 }
 
 /// A rule that can be asked.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Compiled {
     allow: bool,
     names: Option<NameSet>,

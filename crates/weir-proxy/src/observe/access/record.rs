@@ -110,6 +110,15 @@ pub struct Placed {
     pub address: Option<SocketAddr>,
 }
 
+/// Fields of a request, in its text.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The number of the template that names them.
+    template: u32,
+    /// As that names them; empty when absent.
+    values: Vec<Range<u32>>,
+}
+
 /// One exchange. All times are microseconds; None has not happened.
 #[derive(Debug, Default)]
 pub struct Record {
@@ -121,8 +130,7 @@ pub struct Record {
     pub(super) version: Option<Version>,
     host: Range<u32>,
     user: Range<u32>,
-    /// As [`super::Template`] names them; empty when absent.
-    fields: Vec<Range<u32>>,
+    fields: Kept,
     pub(crate) received_us: u64,
     /// A body was announced.
     pub(crate) has_body: bool,
@@ -155,11 +163,17 @@ pub struct Record {
 }
 
 impl Record {
-    /// Makes a used record as good as new; it keeps its memory.
-    pub(crate) fn reset(&mut self, received_us: u64) {
+    /// The number of the template of its line.
+    pub(super) fn template(&self) -> u32 {
+        self.fields.template
+    }
+
+    /// Makes a used record as good as new, for a line by the template of this number; it keeps its memory.
+    pub(super) fn reset(&mut self, received_us: u64, template: u32) {
         let (mut text, mut fields) = (std::mem::take(&mut self.text), std::mem::take(&mut self.fields));
         text.clear();
-        fields.clear();
+        fields.values.clear();
+        fields.template = template;
         *self = Record { text, fields, received_us, ..Record::default() };
     }
 
@@ -176,7 +190,7 @@ impl Record {
         for name in names {
             let value = fields.get(bytes, name.as_bytes()).unwrap_or_default();
             let kept = self.keep(value, VALUE_BYTES_MAX);
-            self.fields.push(kept);
+            self.fields.values.push(kept);
         }
         self.request_bytes = head.bytes as u64;
     }
@@ -229,7 +243,10 @@ impl Record {
 
     /// A field of the request; empty when absent.
     pub(super) fn field(&self, place: u16) -> &[u8] {
-        self.fields.get(usize::from(place)).map_or(&[], |range| &self.text[range.start as usize..range.end as usize])
+        self.fields
+            .values
+            .get(usize::from(place))
+            .map_or(&[], |range| &self.text[range.start as usize..range.end as usize])
     }
 
     /// Notes why it ends before its time; the first reason is the one that counts.
@@ -259,7 +276,7 @@ mod tests {
         let mut fields = Fields::default();
         let head = weir_http::parse_request(bytes, &weir_http::Limits::default(), &mut fields).unwrap().unwrap();
         let mut record = Record::default();
-        record.reset(7);
+        record.reset(7, 0);
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         record.keep_request(bytes, &head, &fields, &names);
         record

@@ -32,6 +32,8 @@ pub(crate) struct Reachability {
     pub was_down: bool,
     /// The log says that it can't be reached.
     pub told: bool,
+    /// Its upstream is no more in the configuration: nobody finds out when it can be reached again.
+    pub retired: bool,
     /// Until when one with private connections is not chosen while another server can be: a connect has failed.
     pub away_until_us: u64,
 }
@@ -46,6 +48,7 @@ impl Default for Reachability {
             unreachable: false,
             was_down: false,
             told: false,
+            retired: false,
             away_until_us: 0,
         }
     }

@@ -1,8 +1,11 @@
 //! Time in the world: turns of the engines as the worker's loop makes them, and the only place where actions are done.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use weir_proxy::cross::standing::Order;
 use weir_proxy::engine::{Action, Input};
+use weir_proxy::plan::Plan;
 
 use super::{CLIENT_SOCKETS, Event, Incoming, TURNS_MAX, World};
 
@@ -31,6 +34,32 @@ impl World {
     }
 
     /// One turn of everything.
+    /// Another configuration takes the place of the one in force, on all engines, as the binary has it.
+    pub fn reload(&mut self, wanted: Plan) {
+        let (wide, next) = self.successor(wanted);
+        for plan in [wide, next] {
+            (0..self.nodes.len()).for_each(|node| self.adopt(node, &plan));
+        }
+    }
+
+    /// What comes after the plan in force, with the step before it.
+    pub fn successor(&self, wanted: Plan) -> (Arc<Plan>, Arc<Plan>) {
+        let old = &self.nodes[0].parts.plan;
+        let next = old.merged(wanted, self.nodes[0].parts.hints.servers()).expect("room");
+        (Arc::new(old.widened(&next)), Arc::new(next))
+    }
+
+    /// An engine takes another plan into force.
+    pub fn adopt(&mut self, node: usize, plan: &Arc<Plan>) {
+        let machine = &mut self.nodes[node];
+        machine.parts.plan = Arc::clone(plan);
+        machine.parts.servers.resize_with(plan.servers(), Arc::default);
+        machine.engine.begin_turn(self.now_us);
+        machine.engine.adopt(Arc::clone(plan), &machine.parts.servers);
+        machine.engine.settle();
+        self.act(node);
+    }
+
     pub fn settle_once(&mut self) {
         self.play();
         for node in 0..self.nodes.len() {

@@ -12,6 +12,7 @@ use weir_proxy::plan::{ServerPlan, UpstreamPlan};
 
 use super::*;
 use crate::admin::reading::Reader;
+use crate::reload::Told;
 
 /// A reading of servers whose workers don't run; names need escaping.
 fn reading(servers: usize) -> (Arc<Plan>, Arc<Reading>) {
@@ -38,7 +39,8 @@ fn reading(servers: usize) -> (Arc<Plan>, Arc<Reading>) {
 
 fn text(servers: usize, format: Format) -> String {
     let (plan, reading) = reading(servers);
-    metrics(&reading, &plan, &Facts::default(), Duration::from_millis(1500), format)
+    let told = Told { generation: 1, last: None };
+    metrics(&reading, &plan, &Facts::default(), &told, Duration::from_millis(1500), format)
 }
 
 /// Name, labels and value of a sample line.
@@ -123,7 +125,8 @@ fn bounds_are_exact() {
 fn ten_thousand_series() {
     let (plan, reading) = reading(130);
     let start = Instant::now();
-    let text = metrics(&reading, &plan, &Facts::default(), Duration::ZERO, Format::OpenMetrics);
+    let told = Told { generation: 1, last: None };
+    let text = metrics(&reading, &plan, &Facts::default(), &told, Duration::ZERO, Format::OpenMetrics);
     let took = start.elapsed();
     let series = text.lines().filter(|line| !line.starts_with('#')).count();
     println!("{series} series, {} bytes: written in {took:?}", text.len());

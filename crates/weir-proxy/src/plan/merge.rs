@@ -1,0 +1,154 @@
+//! The successor of a plan that is in use: what another configuration says, with everybody who is in both in the same place.
+//!
+//! An upstream is known by its name, a server by its name, its address and how many connections it may have. Who is in both
+//! configurations keeps index and slot, and with them all that is known, counted and under way; who is new comes behind all others; who
+//! is missing stays as a tombstone (`retired`), which gets nothing new and takes its place again when it comes back. Some options of an
+//! upstream are part of what its connections and its requests are: with others of those it is a new one that takes the name over
+//! ([`UpstreamPlan::fits`]). Pure. Bound: the caller's number of slots, for what was ever there. docs/semantics.md §13.
+
+use std::fmt;
+
+use super::{Plan, ServerPlan, UpstreamPlan};
+
+/// Servers that may be added while weir runs, over all upstreams.
+pub const SERVERS_SPARE: usize = 1024;
+
+/// There is no room for so many servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full {
+    /// Slots there are.
+    pub slots: usize,
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "since its start this weir has had as many servers as it has room for ({})", self.slots)
+    }
+}
+
+impl Plan {
+    /// What `wanted`, which was just compiled, says, with everybody in their place. Listeners and the access log are those of `wanted`:
+    /// whether a running worker can do with them is the caller's affair.
+    ///
+    /// # Errors
+    /// [`Full`]: more than `slots_max` servers, those that are gone included.
+    pub fn merged(&self, mut wanted: Plan, slots_max: usize) -> Result<Plan, Full> {
+        let full = Full { slots: slots_max };
+        let plans = std::mem::take(&mut wanted.upstreams);
+        let mut next = Plan {
+            upstreams: self.upstreams.iter().map(UpstreamPlan::retired).collect(),
+            slots: self.places(),
+            ..wanted
+        };
+        let mut targets = Vec::new();
+        for plan in plans {
+            let known = |old: &UpstreamPlan| old.name == plan.name && old.fits(&plan);
+            let living = self.upstreams.iter().position(|old| !old.is_retired() && known(old));
+            let at = living.or_else(|| self.upstreams.iter().position(known)).unwrap_or(next.upstreams.len());
+            let old = self.upstreams.get(at).map_or(&[][..], |old| &old.servers);
+            let namesake = self.upstreams.iter().find(|old| !old.is_retired() && old.name == plan.name);
+            let plan = plan.following(old, namesake);
+            let added = old.len()..plan.servers.len();
+            if added.end > usize::from(u16::MAX) || at >= usize::from(u16::MAX) {
+                return Err(full);
+            }
+            next.slots.extend(added.map(|index| (at as u16, index as u16)));
+            targets.push(at);
+            if at < next.upstreams.len() {
+                next.upstreams[at] = plan;
+            } else {
+                next.upstreams.push(plan);
+            }
+        }
+        if next.slots.len() > slots_max {
+            return Err(full);
+        }
+        next.routes.retarget(&targets);
+        if let Some(forward) = &mut next.forward {
+            forward.upstream = targets[forward.upstream];
+        }
+        // Nobody else has heard of a name that is chosen at random.
+        next.client.head.pseudonym = next.client.via_name.unwrap_or(self.client.head.pseudonym);
+        Ok(next)
+    }
+
+    /// The same with the upstreams and servers of its successor, to which nothing leads yet, and without taking any away: what each worker
+    /// has to know before the first of them has the successor itself, because they tell each other of servers by their slots.
+    pub fn widened(&self, next: &Plan) -> Plan {
+        let mut wide = Plan { upstreams: next.upstreams.clone(), slots: next.slots.clone(), ..self.clone() };
+        for (old, plan) in self.upstreams.iter().zip(&mut wide.upstreams) {
+            let was_retired = old.is_retired();
+            plan.servers.iter_mut().for_each(|server| server.orphaned &= was_retired);
+            plan.sticky.clone_from(&old.sticky);
+            for (old, server) in old.servers.iter().zip(&mut plan.servers) {
+                server.retired &= old.retired;
+            }
+        }
+        wide
+    }
+
+    /// The same with another weight of a server, or with that of the configuration again.
+    pub fn weighted(&self, slot: usize, weight: Option<u32>) -> Plan {
+        let mut next = Plan { slots: self.places(), ..self.clone() };
+        if let Some((upstream, index)) = next.slots.get(slot) {
+            next.upstreams[usize::from(*upstream)].servers[usize::from(*index)].weight_ordered = weight;
+        }
+        next
+    }
+}
+
+impl UpstreamPlan {
+    /// The same, no more in the configuration.
+    fn retired(&self) -> UpstreamPlan {
+        let mut plan = self.clone();
+        plan.servers.iter_mut().for_each(|server| server.orphaned = true);
+        plan
+    }
+
+    /// Whether one with other options can take the place of this one while requests are under way: nothing is different that is part of
+    /// what a connection, a queue or a judgement is.
+    pub fn fits(&self, other: &UpstreamPlan) -> bool {
+        self.pool == other.pool
+            && self.tls == other.tls
+            && self.pipeline == other.pipeline
+            && self.share == other.share
+            && self.echo == other.echo
+            && self.escape == other.escape
+            && self.queue_size == other.queue_size
+            && self.failover == other.failover
+            && self.health == other.health
+            && self.balance.statistic() == other.balance.statistic()
+    }
+
+    /// This one, with its servers where those of `old` are that are the same. `namesake` had the name until now.
+    fn following(mut self, old: &[ServerPlan], namesake: Option<&UpstreamPlan>) -> UpstreamPlan {
+        let mut servers: Vec<ServerPlan> =
+            old.iter().map(|old| ServerPlan { retired: true, orphaned: false, ..old.clone() }).collect();
+        let mut order: Vec<Option<usize>> = vec![None; old.len()];
+        for (index, mut server) in self.servers.into_iter().enumerate() {
+            let before = namesake.and_then(|plan| plan.present().find(|one| one.name == server.name));
+            let before = before.filter(|one| one.weight == server.weight);
+            server.weight_ordered = before.and_then(|one| one.weight_ordered);
+            let Some(at) = old.iter().position(|old| old.is_same(&server)) else {
+                servers.push(server);
+                order.push(Some(index));
+                continue;
+            };
+            servers[at] = server;
+            order[at] = Some(index);
+        }
+        self.sticky = self.sticky.map(|sticky| sticky.ordered(&order));
+        UpstreamPlan { servers, ..self }
+    }
+}
+
+impl ServerPlan {
+    /// Whether it is the same server, whose connections may stay.
+    fn is_same(&self, other: &ServerPlan) -> bool {
+        let numbers = |one: &ServerPlan| (one.connections_min, one.connections, one.connections_max);
+        self.name == other.name && self.address == other.address && numbers(self) == numbers(other)
+    }
+}
+
+#[cfg(test)]
+mod tests;

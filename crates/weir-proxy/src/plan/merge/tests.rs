@@ -1,0 +1,171 @@
+//! Proves: a successor says what was wanted, leaves who stays in place, never numbers anybody anew, keeps an ordered weight until the
+//! configuration changes it, and knows its bound; each step between two plans is one that workers can take one after another. How: random
+//! chains of configurations, each beside the one before.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::placement::sticky::{Cookie, Sticky};
+use crate::plan::Pool;
+use crate::request::route::{HostMatch, Route, RouteTable};
+
+/// A few upstreams of a few names, each with a few servers of a few names and weights, and a route to each.
+fn plan() -> impl Strategy<Value = Plan> {
+    let server = (0u8..6, 1u32..4, 1u32..3);
+    let upstream = (prop::collection::vec(server, 1..5), any::<bool>());
+    prop::collection::btree_map(0u8..5, upstream, 0..4).prop_map(|upstreams| {
+        let upstreams: Vec<_> =
+            upstreams.into_iter().map(|(name, (servers, shared))| upstream_of(name, &servers, shared)).collect();
+        let route = |(target, plan): (usize, &UpstreamPlan)| Route {
+            host: HostMatch::Exact(plan.name.clone()),
+            path: "/".to_owned(),
+            methods: None,
+            target,
+        };
+        let routes = RouteTable::new(upstreams.iter().enumerate().map(route).collect());
+        Plan { upstreams, routes, ..Plan::default() }
+    })
+}
+
+fn upstream_of(name: u8, servers: &[(u8, u32, u32)], shared: bool) -> UpstreamPlan {
+    let mut plans: Vec<ServerPlan> = Vec::new();
+    for (name, weight, connections) in servers {
+        let name = format!("s{name}");
+        if plans.iter().all(|plan| plan.name != name) {
+            let plan = ServerPlan::new(&name, ([127, 0, 0, 1], 80).into());
+            plans.push(ServerPlan { weight: *weight, connections: *connections, ..plan });
+        }
+    }
+    let name = format!("u{name}");
+    let names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
+    let sticky = Some(Sticky::new(&Cookie::new("c"), true, "", &name, &names));
+    let pool = if shared { Pool::Shared } else { Pool::Pipelined };
+    UpstreamPlan { sticky, servers: plans, pool, name, ..UpstreamPlan::default() }
+}
+
+/// Who is where: slot, names.
+fn living(plan: &Plan) -> Vec<(usize, String, String)> {
+    let named = |slot| {
+        let (upstream, server) = plan.server(slot).expect("a slot");
+        (slot, upstream.name.clone(), server.name.clone())
+    };
+    (0..plan.servers()).filter(|slot| !plan.is_retired(*slot)).map(named).collect()
+}
+
+/// Name and kind of an upstream, its servers, and the cookie of each.
+type Said = (String, Pool, Vec<(ServerPlan, Option<Vec<u8>>)>);
+
+/// The servers of each upstream that is there, in the order of their names, and the cookie of each.
+fn said(plan: &Plan) -> Vec<Said> {
+    let mut all: Vec<_> = plan
+        .upstreams
+        .iter()
+        .filter(|upstream| !upstream.is_retired())
+        .map(|upstream| {
+            let cookie = |at: usize| {
+                upstream.sticky.as_ref().and_then(|sticky| sticky.cookie(at as u16)).map(|text| text.to_vec())
+            };
+            let servers = upstream.servers.iter().enumerate().filter(|(_, server)| !server.retired);
+            let mut servers: Vec<_> = servers.map(|(at, server)| (server.clone(), cookie(at))).collect();
+            servers.sort_by(|a, b| a.0.name.cmp(&b.0.name));
+            (upstream.name.clone(), upstream.pool, servers)
+        })
+        .collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    all
+}
+
+fn target(plan: &Plan, name: &str) -> Option<String> {
+    let found = plan.routes.find(name.as_bytes(), b"/", b"GET", &mut Vec::new()).expect("a path");
+    found.map(|at| {
+        assert!(!plan.upstreams[at].is_retired(), "a route leads to what is gone");
+        plan.upstreams[at].name.clone()
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_successor_says_what_was_wanted(chain in prop::collection::vec(plan(), 2..8)) {
+        let mut chain = chain.into_iter();
+        let mut now = chain.next().expect("a first one");
+        for wanted in chain {
+            let next = now.merged(wanted.clone(), usize::MAX).expect("room");
+            prop_assert_eq!(said(&next), said(&wanted));
+            for name in 0..5 {
+                let name = format!("u{name}");
+                prop_assert_eq!(target(&next, &name), target(&wanted, &name));
+            }
+            // Nobody is numbered anew.
+            prop_assert!(next.places().starts_with(&now.places()));
+            for slot in 0..now.servers() {
+                let [before, after] = [&now, &next].map(|plan| plan.server(slot).expect("a slot"));
+                prop_assert_eq!((&before.0.name, &before.1.name), (&after.0.name, &after.1.name));
+            }
+            // Who is in both unchanged stays; a name is there once.
+            let (before, after) = (living(&now), living(&next));
+            for (slot, upstream, server) in &after {
+                let same = after.iter().filter(|(_, u, s)| (u, s) == (upstream, server)).count();
+                prop_assert_eq!(same, 1);
+                let plans = |plan: &Plan| plan.upstreams.iter().find(|one| !one.is_retired() && one.name == *upstream).cloned();
+                let (old, new) = (plans(&now), plans(&next).expect("it is there"));
+                let stays = old.is_some_and(|old| {
+                    let of = |plan: &UpstreamPlan| plan.present().find(|one| one.name == *server).cloned();
+                    old.fits(&new) && of(&old).is_some_and(|one| one.is_same(&of(&new).expect("it is there")))
+                });
+                prop_assert_eq!(stays, before.contains(&(*slot, upstream.clone(), server.clone())));
+            }
+            now = next;
+        }
+    }
+
+    /// Between the two nobody is missing whom either knows, and nothing leads to whom only the second has.
+    #[test]
+    fn the_step_between_has_all_of_both(first in plan(), wanted in plan()) {
+        let next = first.merged(wanted, usize::MAX).expect("room");
+        let wide = first.widened(&next);
+        prop_assert_eq!(wide.places(), next.places());
+        for slot in 0..wide.servers() {
+            let gone = next.is_retired(slot) && (slot >= first.servers() || first.is_retired(slot));
+            prop_assert_eq!(wide.is_retired(slot), gone);
+        }
+        for name in 0..5 {
+            let name = format!("u{name}");
+            prop_assert_eq!(target(&wide, &name), target(&first, &name));
+        }
+    }
+
+    /// Nothing changes where nothing is different.
+    #[test]
+    fn the_same_again_is_the_same(first in plan()) {
+        let next = first.merged(first.clone(), first.servers()).expect("room");
+        prop_assert_eq!(next.places(), first.places());
+        prop_assert_eq!(living(&next), living(&first));
+    }
+}
+
+#[test]
+fn a_weight_that_was_ordered_stays_until_it_is_written_anew() {
+    let plan =
+        |weight| Plan { upstreams: vec![upstream_of(1, &[(1, weight, 1), (2, 1, 1)], false)], ..Plan::default() };
+    let ordered = plan(2).weighted(0, Some(70));
+    let same = ordered.merged(plan(2), 2).unwrap();
+    assert_eq!((same.upstreams[0].servers[0].weight_now(), same.upstreams[0].servers[1].weight_now()), (70, 1));
+    let mut other = plan(2);
+    other.upstreams[0].queue_size = 7;
+    let other = ordered.merged(other, 4).unwrap();
+    assert_eq!(
+        (other.server(2).unwrap().1.weight_now(), other.predecessor(2), other.predecessor(3)),
+        (70, Some(0), Some(1))
+    );
+    assert_eq!(same.weighted(0, None).upstreams[0].servers[0].weight_now(), 2);
+    assert_eq!(same.merged(plan(3), 2).unwrap().upstreams[0].servers[0].weight_now(), 3);
+}
+
+#[test]
+fn what_is_gone_counts_until_it_comes_back() {
+    let plan = |server| Plan { upstreams: vec![upstream_of(1, &[(server, 1, 1)], false)], ..Plan::default() };
+    let second = plan(1).merged(plan(2), 2).unwrap();
+    let third = second.merged(plan(1), 2).unwrap();
+    assert_eq!(living(&third), [(0, "u1".to_owned(), "s1".to_owned())]);
+    assert_eq!(third.merged(plan(3), 2).unwrap_err(), Full { slots: 2 });
+}

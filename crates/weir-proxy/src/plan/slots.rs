@@ -1,0 +1,79 @@
+//! Which number a server has over all upstreams: its slot, which it keeps for as long as the process lives.
+//!
+//! A plan that was just compiled numbers them upstream after upstream. A successor ([`Plan::merged`]) leaves everybody where they are and
+//! appends, so that what is shared by all workers, counted or under way never has to be numbered anew.
+
+use super::{Plan, ServerPlan, UpstreamPlan};
+
+impl Plan {
+    /// By slot: index of the upstream, and of the server in it.
+    pub fn places(&self) -> Vec<(u16, u16)> {
+        if !self.slots.is_empty() {
+            return self.slots.clone();
+        }
+        let of = |(upstream, plan): (usize, &UpstreamPlan)| (0..plan.servers.len()).map(move |at| (upstream, at));
+        self.upstreams.iter().enumerate().flat_map(of).map(|(upstream, at)| (upstream as u16, at as u16)).collect()
+    }
+
+    /// Slots that are taken.
+    pub fn servers(&self) -> usize {
+        if self.slots.is_empty() {
+            self.upstreams.iter().map(|plan| plan.servers.len()).sum()
+        } else {
+            self.slots.len()
+        }
+    }
+
+    /// The server in a slot, and its upstream; None when there is none.
+    pub fn server(&self, slot: usize) -> Option<(&UpstreamPlan, &ServerPlan)> {
+        let (upstream, index) = self.place(slot)?;
+        let plan = self.upstreams.get(upstream)?;
+        Some((plan, plan.servers.get(index)?))
+    }
+
+    fn place(&self, slot: usize) -> Option<(usize, usize)> {
+        if let Some((upstream, index)) = self.slots.get(slot) {
+            return Some((usize::from(*upstream), usize::from(*index)));
+        }
+        let mut index = slot;
+        for (upstream, plan) in self.upstreams.iter().enumerate().filter(|_| self.slots.is_empty()) {
+            if index < plan.servers.len() {
+                return Some((upstream, index));
+            }
+            index -= plan.servers.len();
+        }
+        None
+    }
+
+    /// The last slot before this one whose server had the same name, in an upstream of the same name.
+    pub fn predecessor(&self, slot: usize) -> Option<usize> {
+        let name = |slot| self.server(slot).map(|(upstream, server)| (&upstream.name, &server.name));
+        let wanted = name(slot)?;
+        // Those of a configuration that was just compiled have different names.
+        (0..slot).rev().filter(|_| !self.slots.is_empty()).find(|before| name(*before) == Some(wanted))
+    }
+
+    /// Whether the configuration has no server in a slot any more.
+    pub fn is_retired(&self, slot: usize) -> bool {
+        self.server(slot).is_none_or(|(upstream, server)| upstream.is_retired() || server.retired)
+    }
+}
+
+impl UpstreamPlan {
+    /// Whether the configuration has it no more: no route leads here, what was routed before is finished.
+    pub fn is_retired(&self) -> bool {
+        self.servers.first().is_some_and(|server| server.orphaned)
+    }
+
+    /// Its servers that the configuration has.
+    pub fn present(&self) -> impl Iterator<Item = &ServerPlan> {
+        self.servers.iter().filter(|server| !server.retired)
+    }
+}
+
+impl ServerPlan {
+    /// The weight that counts: what was ordered, or else what the configuration says.
+    pub fn weight_now(&self) -> u32 {
+        self.weight_ordered.unwrap_or(self.weight)
+    }
+}

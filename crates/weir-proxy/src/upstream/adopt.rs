@@ -1,0 +1,86 @@
+//! Another plan takes the place of the one in force, between two turns (`weir reload`, docs/semantics.md §13).
+//!
+//! The caller has put the successor into the context ([`Plan::merged`](crate::plan::Plan::merged)): everybody who was there has the same
+//! place. Here those who are new get their machines, and those who are different or gone hear of it; nobody else is touched. A server
+//! that is gone is left like one that is disabled: what is in flight is finished, what waits goes elsewhere, its connections are closed. An
+//! upstream that is gone goes on with what was routed to it, repetitions included, and lets its connections rest until they are closed:
+//! no route leads to it any more.
+
+use std::sync::Arc;
+
+use super::Upstreams;
+use super::server::Limits;
+use super::timers::Then;
+use crate::base::keys::{Key, ServerIndex};
+use crate::context::Context;
+use crate::observe::server_stats::ServerStats;
+use crate::plan::{Plan, UpstreamPlan};
+
+impl Upstreams {
+    /// The plan of the context has come after `old`. Each server that is new counts into the one of `stats` at its slot.
+    pub(crate) fn adopt(&mut self, old: &Plan, stats: &[Arc<ServerStats>], cx: &mut Context) {
+        let plan = Arc::clone(&cx.plan);
+        add_servers(self, &plan, stats, cx);
+        for (upstream, (before, now)) in old.upstreams.iter().zip(&plan.upstreams).enumerate() {
+            self.groups.adopt(upstream, before, now, self.pool.seed, cx);
+        }
+        let places = plan.places();
+        for (slot, (upstream, index)) in places.iter().enumerate().take(old.servers()) {
+            let (upstream, index) = (usize::from(*upstream), usize::from(*index));
+            let Some(before) = old.upstreams.get(upstream) else { continue };
+            let now = &plan.upstreams[upstream];
+            adopt_server(self, ServerIndex::new(slot as u32), [before, now], index, cx);
+        }
+    }
+}
+
+/// Machines for all servers of the plan that have none.
+pub(super) fn add_servers(all: &mut Upstreams, plan: &Plan, stats: &[Arc<ServerStats>], cx: &mut Context) {
+    let known = all.pool.servers.len();
+    for (slot, (upstream, index)) in plan.places().into_iter().enumerate().skip(known) {
+        let (upstream, index) = (usize::from(upstream), usize::from(index));
+        let server = all.pool.servers.next();
+        if let Some(before) = plan.predecessor(slot) {
+            // What was ordered of the name holds for whoever has it.
+            let order = all.pool.hints.order(ServerIndex::new(before as u32));
+            all.pool.hints.set_order(server, order);
+        }
+        all.pool.add_server(upstream, index, stats.get(slot).cloned().unwrap_or_default(), cx);
+        all.health.add_server(&plan.upstreams[upstream]);
+        if upstream == all.groups.len() {
+            all.groups.add(&plan.upstreams[upstream], server, all.pool.seed, cx);
+            all.isolation.add_upstream(server);
+        } else {
+            all.groups.add_server(upstream, server);
+        }
+        all.health.begin(server, &all.pool, cx);
+    }
+}
+
+/// A server was there before: what is different of it and its upstream.
+fn adopt_server(
+    all: &mut Upstreams,
+    server: ServerIndex,
+    [before, now]: [&UpstreamPlan; 2],
+    index: usize,
+    cx: &mut Context,
+) {
+    let machine = &mut all.pool.servers[server];
+    machine.mode.several |= now.servers.len() > 1;
+    machine.measure_by(now.balance.statistic().filter(|_| now.servers.len() > 1));
+    let gone = now.servers[index].retired;
+    let private = machine.mode.private;
+    if !private && before.is_retired() != now.is_retired() {
+        let usual = Limits::of(&now.servers[index], server, cx.worker, cx.workers);
+        machine.limits.min = if now.is_retired() { 0 } else { usual.min };
+        machine.contact.retired = now.is_retired();
+    }
+    let machine = &mut all.pool.servers[server];
+    let is_new = before.servers[index].retired && !gone || before.is_retired() && !now.is_retired();
+    if machine.standing.retire(gone) && gone {
+        all.act(Then::StandDown(server), cx);
+    }
+    if is_new {
+        all.pool.connect_at_once(server, cx);
+    }
+}

@@ -1,0 +1,332 @@
+//! Another configuration while weir runs: `weir reload`, SIGHUP, and `weir server weight` (docs/semantics.md §13).
+//!
+//! One thread does one job after another: reads and checks the file whole, compares it with what is in force, asks [`restart`] whether a
+//! running weir can do it, and has [`hand_over`] tell the workers. Whatever goes wrong leaves in force what was. `run` (signals) and the
+//! control thread put jobs on the [`Desk`] and look there for what came of them; nobody waits for this thread. Bounds: [`JOBS_MAX`] jobs
+//! that wait, [`OUTCOMES_MAX`] outcomes that are remembered.
+
+mod hand_over;
+mod restart;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use weir_config::{Config, Tree};
+use weir_proxy::observe::server_stats::ServerStats;
+use weir_proxy::plan::Plan;
+
+use crate::failure::Failure;
+use crate::names::meant;
+use crate::terminal::tell;
+pub(crate) use hand_over::Workers;
+pub(crate) use restart::Fixed;
+
+/// Jobs that wait; further ones are refused.
+const JOBS_MAX: usize = 16;
+/// Outcomes that are remembered for whoever asks.
+const OUTCOMES_MAX: usize = 64;
+/// Lines of a difference that go to the log.
+const LINES_MAX: usize = 50;
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// Read the configuration anew and take it into force.
+    Reload,
+    /// Say what would be different.
+    DryRun,
+    /// Give a server another weight, 1-100; None: that of the configuration.
+    Weigh {
+        /// Its upstream.
+        upstream: String,
+        /// Its name.
+        server: String,
+        /// Which one.
+        weight: Option<u32>,
+    },
+}
+
+/// What came of a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// The exit code that it is for whoever asked ([`Failure::code`]); 0: it was done.
+    pub(crate) code: u8,
+    /// For standard output or standard error: lines, or nothing.
+    pub(crate) text: String,
+}
+
+/// What is in force.
+#[derive(Debug, Clone)]
+pub(crate) struct Current {
+    /// Differs after each change.
+    pub(crate) number: u64,
+    pub(crate) plan: Arc<Plan>,
+    /// By worker, by slot: what is counted of servers.
+    pub(crate) servers: Vec<Vec<Arc<ServerStats>>>,
+}
+
+/// How the last reload went.
+#[derive(Debug, Clone)]
+pub(crate) struct Last {
+    pub(crate) at: SystemTime,
+    /// What was wrong; None: it was done.
+    pub(crate) error: Option<String>,
+}
+
+/// What is told of reloads.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
+    /// Configurations that were in force since the start: 1 is the first.
+    pub(crate) generation: u64,
+    /// None: there was no reload.
+    pub(crate) last: Option<Last>,
+}
+
+#[derive(Debug)]
+struct State {
+    current: Current,
+    told: Told,
+    asked: u64,
+    outcomes: VecDeque<(u64, Outcome)>,
+}
+
+/// Where jobs are put, and what came of them is found.
+#[derive(Debug, Clone)]
+pub(crate) struct Desk {
+    state: Arc<Mutex<State>>,
+    jobs: SyncSender<(u64, Job)>,
+}
+
+/// What has become of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It waits, or is being done.
+    Open,
+    /// This came of it.
+    Done(Outcome),
+    /// Nobody knows it (any more).
+    Unknown,
+}
+
+/// Reads the configuration anew.
+pub(crate) type Read = Box<dyn Fn() -> Result<Config, Failure> + Send>;
+
+/// What the thread begins with.
+pub(crate) struct Reloader {
+    desk: Desk,
+    jobs: Receiver<(u64, Job)>,
+}
+
+impl Desk {
+    /// Puts a job there. Its number is for [`Desk::answer`]; None: there are too many.
+    pub(crate) fn ask(&self, job: Job) -> Option<u64> {
+        let mut state = self.lock();
+        let number = state.asked + 1;
+        self.jobs.try_send((number, job)).ok()?;
+        state.asked = number;
+        Some(number)
+    }
+
+    /// What has become of a job.
+    pub(crate) fn answer(&self, number: u64) -> Answer {
+        let state = self.lock();
+        let found = state.outcomes.iter().find(|(of, _)| *of == number);
+        let is_older = state.outcomes.back().is_some_and(|(newest, _)| number <= *newest);
+        match found {
+            Some((_, outcome)) => Answer::Done(outcome.clone()),
+            None if number == 0 || number > state.asked || is_older => Answer::Unknown,
+            None => Answer::Open,
+        }
+    }
+
+    /// What is in force, if that is not what the caller knows by this number.
+    pub(crate) fn news(&self, number: u64) -> Option<Current> {
+        let state = self.lock();
+        (state.current.number != number).then(|| state.current.clone())
+    }
+
+    /// What is told of reloads.
+    pub(crate) fn told(&self) -> Told {
+        self.lock().told.clone()
+    }
+
+    fn set_current(&self, plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>) {
+        let current = &mut self.lock().current;
+        *current = Current { number: current.number + 1, plan, servers };
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reloader {
+    /// For workers that run by this plan, and count into these.
+    pub(crate) fn new(plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>) -> Reloader {
+        let (sender, jobs) = sync_channel(JOBS_MAX);
+        let told = Told { generation: 1, last: None };
+        let current = Current { number: 0, plan, servers };
+        let state = State { current, told, asked: 0, outcomes: VecDeque::new() };
+        Reloader { desk: Desk { state: Arc::new(Mutex::new(state)), jobs: sender }, jobs }
+    }
+
+    /// Where to put jobs.
+    pub(crate) fn desk(&self) -> Desk {
+        self.desk.clone()
+    }
+
+    /// Starts the thread, which lives as long as the process. `tree` is what is in force, `read` None where that does not come from a
+    /// file.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn start(self, tree: Tree, fixed: Fixed, read: Option<Read>, workers: Workers) -> io::Result<()> {
+        let Reloader { desk, jobs } = self;
+        let mut clerk = Clerk { desk, tree, fixed, read, workers };
+        std::thread::Builder::new().name("weir-reload".to_owned()).spawn(move || {
+            for (number, job) in jobs {
+                clerk.work(number, &job);
+            }
+        })?;
+        Ok(())
+    }
+}
+
+/// The thread.
+struct Clerk {
+    desk: Desk,
+    tree: Tree,
+    fixed: Fixed,
+    read: Option<Read>,
+    workers: Workers,
+}
+
+impl Clerk {
+    fn work(&mut self, number: u64, job: &Job) {
+        let done = match job {
+            Job::Reload => self.reload(),
+            Job::DryRun => self.look().map(|(_, lines)| text(&lines)),
+            Job::Weigh { upstream, server, weight } => self.weigh(upstream, server, *weight),
+        };
+        let outcome = match done {
+            Ok(text) => Outcome { code: 0, text },
+            Err(failure) => Outcome { code: failure.code(), text: failure.to_string() },
+        };
+        let mut state = self.desk.lock();
+        if *job == Job::Reload {
+            let error = (outcome.code != 0).then(|| outcome.text.clone());
+            state.told.generation += u64::from(error.is_none());
+            state.told.last = Some(Last { at: SystemTime::now(), error });
+        }
+        state.outcomes.push_back((number, outcome));
+        if state.outcomes.len() > OUTCOMES_MAX {
+            state.outcomes.pop_front();
+        }
+    }
+
+    /// The configuration as it is now, and what is different in it, if it can take the place of the one in force.
+    fn look(&self) -> Result<(Config, Vec<String>), Failure> {
+        let Some(read) = &self.read else {
+            let text = "weir: this weir runs without a configuration file; there is nothing to read anew\n";
+            return Err(Failure::Running(text.to_owned()));
+        };
+        let config = read()?;
+        let plan = self.plan();
+        let refused = self.fixed.refused(&config, &plan);
+        if !refused.is_empty() {
+            return Err(Failure::Configuration(restart::report(&refused)));
+        }
+        let mut lines = self.tree.difference(&config.tree);
+        lines.extend(moved(&plan, &config.plan));
+        // Whether there is room for it.
+        self.workers.merged(&plan, config.plan.clone())?;
+        Ok((config, lines))
+    }
+
+    fn reload(&mut self) -> Result<String, Failure> {
+        let done = self.look().and_then(|(config, lines)| self.apply(config).map(|()| lines));
+        match &done {
+            Ok(lines) => {
+                tell(format_args!("reloaded: {} changes", lines.len()));
+                lines.iter().take(LINES_MAX).for_each(tell);
+                if lines.len() > LINES_MAX {
+                    tell(format_args!("and {} more", lines.len() - LINES_MAX));
+                }
+            }
+            Err(failure) => {
+                tell("not reloaded, what was in force stays so:");
+                failure.to_string().lines().for_each(tell);
+            }
+        }
+        done.map(|_| String::new())
+    }
+
+    fn apply(&mut self, mut config: Config) -> Result<(), Failure> {
+        if let Some(forward) = &mut config.plan.forward {
+            let failed = |error| Failure::Running(format!("weir: can't list the addresses of this machine: {error}\n"));
+            forward.policy.add_local(&weir_io::local_addresses().map_err(failed)?);
+        }
+        let next = self.workers.merged(&self.plan(), config.plan)?;
+        self.workers.hand_over(&self.desk, next)?;
+        self.tree = config.tree;
+        Ok(())
+    }
+
+    fn weigh(&mut self, upstream: &str, server: &str, weight: Option<u32>) -> Result<String, Failure> {
+        let plan = self.plan();
+        let failed = |text: String| Failure::Running(format!("weir: {text}\n"));
+        let slot = slot(&plan, upstream, server).map_err(|(_, message)| failed(message))?;
+        self.workers.hand_over(&self.desk, plan.weighted(slot, weight))?;
+        let said = weight.map_or_else(|| "as configured".to_owned(), |weight| weight.to_string());
+        tell(format_args!("server {upstream} {server} weight {said} by order"));
+        Ok(String::new())
+    }
+
+    fn plan(&self) -> Arc<Plan> {
+        Arc::clone(&self.desk.lock().current.plan)
+    }
+}
+
+/// The slot of a server that the configuration has.
+///
+/// # Errors
+/// There is none: a word for it, and what was probably meant.
+pub(crate) fn slot(plan: &Plan, upstream: &str, server: &str) -> Result<usize, (&'static str, String)> {
+    let upstreams = || plan.upstreams.iter().filter(|plan| !plan.is_retired());
+    let Some(found) = upstreams().find(|plan| plan.name == upstream) else {
+        return Err(("unknown-upstream", meant("upstream", upstream, upstreams().map(|plan| plan.name.as_str()))));
+    };
+    let is_it = |slot: &usize| {
+        let (of, one) = plan.server(*slot).unwrap_or((found, &found.servers[0]));
+        std::ptr::eq(of, found) && one.name == server && !one.retired
+    };
+    let slot = (0..plan.servers()).find(is_it);
+    slot.ok_or_else(|| ("unknown-server", meant("server", server, found.present().map(|plan| plan.name.as_str()))))
+}
+
+/// Servers whose names mean other addresses now.
+fn moved(old: &Plan, new: &Plan) -> Vec<String> {
+    let mut lines = Vec::new();
+    for plan in &new.upstreams {
+        let Some(before) = old.upstreams.iter().find(|old| !old.is_retired() && old.name == plan.name) else {
+            continue;
+        };
+        for server in &plan.servers {
+            if let Some(other) = before.present().find(|one| one.name == server.name && one.address != server.address) {
+                let (name, upstream) = (&server.name, &plan.name);
+                lines.push(format!(
+                    "upstream \"{upstream}\": ~ server \"{name}\" resolves to {} -> {}",
+                    other.address, server.address
+                ));
+            }
+        }
+    }
+    lines
+}
+
+fn text(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}

@@ -1,0 +1,85 @@
+//! Telling all workers of another plan, in two steps: first each learns who is new, then what leads to them, so that no mail between
+//! workers speaks of somebody whom its reader does not know.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_proxy::observe::server_stats::ServerStats;
+use weir_proxy::plan::Plan;
+use weir_worker::{Adoption, Command, Handle, ServerSeals, enquire};
+
+use super::Desk;
+use crate::certificates::Newcomers;
+use crate::failure::Failure;
+
+/// How long a worker may take to come to it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The workers, and what they were told besides the plan.
+pub(crate) struct Workers {
+    handle: Handle,
+    /// Servers that there is room for, those that are gone included.
+    slots_max: usize,
+    seals: ServerSeals,
+    newcomers: Newcomers,
+}
+
+impl Workers {
+    /// Of a weir that has just been started with room for so many servers.
+    pub(crate) fn new(handle: Handle, slots_max: usize, seals: ServerSeals, newcomers: Newcomers) -> Workers {
+        Workers { handle, slots_max, seals, newcomers }
+    }
+
+    /// What comes after a plan.
+    pub(super) fn merged(&self, plan: &Plan, wanted: Plan) -> Result<Plan, Failure> {
+        let needs_restart = |full| Failure::Configuration(format!("weir: {full}\n  help: restart weir\n"));
+        plan.merged(wanted, self.slots_max).map_err(needs_restart)
+    }
+
+    /// Has all workers take a plan into force. What is on the desk then is what they have, or will have as soon as they come to it.
+    pub(super) fn hand_over(&mut self, desk: &Desk, next: Plan) -> Result<(), Failure> {
+        let current = desk.lock().current.clone();
+        let (old, servers) = (&current.plan, counted(&current.servers, &current.plan, &next));
+        let seals = self.newcomers.seals(&next, old.servers()).map_err(Failure::Configuration)?;
+        self.seals.resize(old.servers(), None);
+        self.seals.extend(seals);
+        if next.servers() > old.servers()
+            || next.upstreams.iter().zip(&old.upstreams).any(|(new, old)| old.is_retired() && !new.is_retired())
+        {
+            self.tell(desk, Arc::new(old.widened(&next)), &servers)?;
+        }
+        self.tell(desk, Arc::new(next), &servers)
+    }
+
+    /// One step: returns when all workers have taken it.
+    fn tell(&self, desk: &Desk, plan: Arc<Plan>, servers: &[Vec<Arc<ServerStats>>]) -> Result<(), Failure> {
+        let failed = |why: &str| Failure::Running(format!("weir: {why}\n"));
+        if self.handle.is_ending() {
+            return Err(failed("this weir is ending"));
+        }
+        let server_seals = self.seals.clone();
+        let adoption = Adoption { plan: Arc::clone(&plan), servers: servers.to_vec(), server_seals };
+        let told = self.handle.command(&Command::Adopt(Arc::new(adoption)));
+        told.map_err(|weir_worker::Busy| failed("the workers still have too many orders to carry out; try again"))?;
+        desk.set_current(plan, servers.to_vec());
+        let enquiries: Vec<_> = self.handle.views().iter().map(|view| Arc::clone(&view.enquiry)).collect();
+        let silent = enquire(&enquiries, PATIENCE).iter().position(Option::is_none);
+        silent.map_or(Ok(()), |worker| {
+            let text = format!("worker {worker} did not come to it within {} s; try again", PATIENCE.as_secs());
+            Err(failed(&text))
+        })
+    }
+}
+
+/// What each worker counts of each server of the next plan. One that takes the name of another over goes on with its counts.
+fn counted(now: &[Vec<Arc<ServerStats>>], old: &Plan, next: &Plan) -> Vec<Vec<Arc<ServerStats>>> {
+    let mut all = now.to_vec();
+    for slot in old.servers()..next.servers() {
+        let before = next.predecessor(slot);
+        for servers in &mut all {
+            let stats = before.and_then(|before| servers.get(before)).cloned().unwrap_or_default();
+            servers.push(stats);
+        }
+    }
+    all
+}

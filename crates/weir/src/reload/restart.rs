@@ -1,0 +1,101 @@
+//! What a running weir can't change: each with the reason, for whoever wrote it into the configuration.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use weir_config::{AdminChoice, Config, IoChoice};
+use weir_proxy::plan::{ForwardPlan, ListenerPlan, Plan};
+
+/// What was chosen once for the life of the process, outside of the plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fixed {
+    workers: Option<u32>,
+    io: IoChoice,
+    admin: AdminChoice,
+    metrics: Option<SocketAddr>,
+}
+
+/// Something that needs a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refused {
+    what: String,
+    why: &'static str,
+}
+
+impl Fixed {
+    /// What a configuration says of it.
+    pub(crate) fn of(config: &Config) -> Fixed {
+        let Config { workers, io, admin, metrics, .. } = config;
+        Fixed { workers: *workers, io: *io, admin: admin.clone(), metrics: *metrics }
+    }
+
+    /// What is different in a configuration, or from the plan in force, and needs a restart.
+    pub(super) fn refused(&self, config: &Config, plan: &Plan) -> Vec<Refused> {
+        let new = Fixed::of(config);
+        let mut all = Vec::new();
+        let mut check = |same: bool, what: &str, why| {
+            if !same {
+                all.push(Refused { what: format!("`{what}`"), why });
+            }
+        };
+        check(self.workers == new.workers, "workers", "threads and what they share are made at the start");
+        check(self.io == new.io, "io", "the driver is chosen at the start");
+        check(self.admin == new.admin, "admin", "the socket is opened at the start");
+        check(self.metrics == new.metrics, "metrics", "the listener is opened at the start");
+        let log = |plan: &Plan| plan.access_log.as_ref().map(|log| log.destination.clone());
+        let why = "whether there is a log, and where it goes, is decided at the start; its format can change";
+        check(log(plan) == log(&config.plan), "access-log destination", why);
+        all.extend(listeners(&plan.listeners, &config.plan.listeners));
+        all.extend(forward(plan.forward.as_ref(), config.plan.forward.as_ref()));
+        let pool = |plan: &Plan| plan.forward.as_ref().map(|forward| plan.upstreams[forward.upstream].pool);
+        if all.iter().all(|refused| refused.what != "`forward`") && pool(plan) != pool(&config.plan) {
+            all.push(Refused { what: "`forward pool`".to_owned(), why: "its connections are made for one kind" });
+        }
+        all
+    }
+}
+
+fn listeners(old: &[ListenerPlan], new: &[ListenerPlan]) -> Vec<Refused> {
+    let mut all = Vec::new();
+    let why = "sockets are bound, and their TLS is set up, at the start; what is in certificate files is read again by itself";
+    for gone in old.iter().filter(|one| new.iter().all(|other| other.address != one.address)) {
+        all.push(Refused { what: format!("`listen \"{}\"`, which is gone,", gone.address), why });
+    }
+    for one in new {
+        match old.iter().find(|other| other.address == one.address) {
+            None => all.push(Refused { what: format!("`listen \"{}\"`, which is new,", one.address), why }),
+            Some(other) if other != one => all.push(Refused { what: format!("`listen \"{}\"`", one.address), why }),
+            Some(_) => {}
+        }
+    }
+    if all.is_empty() && old.iter().zip(new).any(|(one, other)| one != other) {
+        all.push(Refused { what: "the order of `listen`".to_owned(), why });
+    }
+    all
+}
+
+fn forward(old: Option<&ForwardPlan>, new: Option<&ForwardPlan>) -> Vec<Refused> {
+    let refused = |what: &str, why| vec![Refused { what: format!("`{what}`"), why }];
+    let (Some(old), Some(new)) = (old, new) else {
+        let same = old.is_none() && new.is_none();
+        return if same { Vec::new() } else { refused("forward", "what resolves names is made at the start") };
+    };
+    let mut all = Vec::new();
+    if old.users != new.users {
+        all.extend(refused("forward users", "the file is opened at the start; what is in it is read again by itself"));
+    }
+    if old.resolvers != new.resolvers {
+        all.extend(refused("forward resolver", "what resolves names is made at the start"));
+    }
+    all
+}
+
+/// For people.
+pub(super) fn report(all: &[Refused]) -> String {
+    let mut text = String::new();
+    for Refused { what, why } in all {
+        let _ = writeln!(text, "weir: {what} needs a restart: {why}");
+    }
+    text.push_str("  help: restart weir, or take that back; nothing of this configuration is in force\n");
+    text
+}
