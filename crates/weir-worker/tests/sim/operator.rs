@@ -1,10 +1,13 @@
-//! An operator, who tells every worker what is to become of a server.
+//! An operator, who tells every worker what is to become of a server: by an order, or by a configuration that has it no more.
 
 use std::sync::Arc;
 
 use weir_io::Waker;
 use weir_io::sim::{Actor, Conn, Net};
-use weir_worker::{Command, Control};
+use weir_proxy::cross::standing::Order;
+use weir_proxy::observe::server_stats::ServerStats;
+use weir_proxy::plan::Plan;
+use weir_worker::{Adoption, Command, Control};
 
 use super::dials::Ordered;
 
@@ -13,6 +16,38 @@ pub struct Operator {
     pub orders: Vec<Ordered>,
     /// Of each worker.
     pub controls: Vec<(Arc<Control>, Arc<dyn Waker>)>,
+    /// In force.
+    pub plan: Arc<Plan>,
+    /// What each worker counts of each server.
+    pub servers: Vec<Vec<Arc<ServerStats>>>,
+}
+
+impl Operator {
+    /// Has the configuration have a server, or not; how much it says of the others is different each time. False: it was so already, or the
+    /// upstream would be without servers.
+    fn reload(&mut self, server: u32, retired: bool, at_us: u64) -> bool {
+        let mut plan = Plan::clone(&self.plan);
+        let Some((upstream, index)) = plan.places().get(server as usize).copied() else { return false };
+        let servers = &mut plan.upstreams[usize::from(upstream)].servers;
+        let others = servers.iter().enumerate().any(|(at, other)| at != usize::from(index) && !other.retired);
+        if servers[usize::from(index)].retired == retired || retired && !others {
+            return false;
+        }
+        servers[usize::from(index)].retired = retired;
+        servers.iter_mut().for_each(|server| server.weight_ordered = Some(1 + (at_us % 100) as u32));
+        self.plan = Arc::new(plan);
+        let adoption =
+            Adoption { plan: Arc::clone(&self.plan), servers: self.servers.clone(), server_seals: Vec::new() };
+        self.tell(&Command::Adopt(Arc::new(adoption)));
+        true
+    }
+
+    fn tell(&self, command: &Command) {
+        for (control, waker) in &self.controls {
+            control.command(command.clone()).expect("it carries them out at once");
+            waker.wake();
+        }
+    }
 }
 
 impl Actor for Operator {
@@ -21,10 +56,18 @@ impl Actor for Operator {
     }
 
     fn on_timer(&mut self, _: &mut Net<'_>, index: u64) {
-        let Ordered { server, order, .. } = self.orders[index as usize];
-        for (control, waker) in &self.controls {
-            control.command(Command::Order { server, order }).expect("it carries them out at once");
-            waker.wake();
+        let Ordered { server, order, at_us } = self.orders[index as usize];
+        let by_file = !at_us.is_multiple_of(2);
+        let done = match order {
+            // Whichever way it was taken out of use.
+            Order::Enable => {
+                self.reload(server, false, at_us);
+                false
+            }
+            Order::Drain | Order::Disable => by_file && self.reload(server, true, at_us),
+        };
+        if !done {
+            self.tell(&Command::Order { server, order });
         }
     }
 

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_io::sim::{Actor, Faults, Ledger, Rng, SimWorld};
 
@@ -100,7 +101,9 @@ impl Run {
         let nodes = nodes(&world, &scenario.plan, scenario.workers, scenario.posts_max, scenario.seed);
         if !scenario.orders.is_empty() {
             let controls = nodes.iter().map(Node::control).collect();
-            world.actor(Operator { orders: scenario.orders.clone(), controls });
+            let servers = nodes.iter().map(|node| node.servers().to_vec()).collect();
+            let plan = Arc::clone(&scenario.plan);
+            world.actor(Operator { orders: scenario.orders.clone(), controls, plan, servers });
         }
         let watch = RefCell::new(Watch::new(&scenario));
         let run = Run {
