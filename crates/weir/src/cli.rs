@@ -37,7 +37,7 @@ pub(crate) enum Verb {
     Status(crate::status::StatusArgs),
     /// Have a running weir read its configuration anew
     Reload(crate::server::ReloadArgs),
-    /// Drain, disable or enable a server of a running weir, or trust it again
+    /// Drain, disable or enable a server of a running weir, weigh it, or trust it again
     Server(crate::server::ServerArgs),
     /// Run a reverse proxy without a configuration file
     Reverse(ReverseArgs),

@@ -69,6 +69,7 @@ fn help_texts_are_as_stored() {
         "status",
         "status server",
         "server",
+        "reload",
         "server drain",
         "reverse",
         "forward",
