@@ -29,6 +29,7 @@ on_both_drivers!(
     bytes_both_ways_through_a_tunnel,
     clients_of_one_connection_and_requests_of_their_own,
     the_short_form_trusts_the_system,
+    servers_come_by_a_reload,
 );
 
 /// An upstream `app` of these servers that are spoken TLS to, and the route to it.
@@ -416,6 +417,32 @@ fn clients_of_one_connection_and_requests_of_their_own(io: Io) {
         eventually("it is told", || total(&weir, "upstream_tls_failures", "tls-expired") > 0);
         weir.stop();
     }
+    server.kill();
+}
+
+/// A weir that began without any TLS speaks it to whom a reload brings, and one server more is spoken to like the first.
+fn servers_come_by_a_reload(io: Io) {
+    let (server, scratch) = (Server::start(Honest), Scratch::new());
+    let ca = ca(&scratch, "ca");
+    let files = signed(&scratch, &ca, "leaf", "IP:127.0.0.1", 9);
+    let fronts = [(); 2].map(|()| Front::start(server.address, serving(&files, None)));
+    let [one, other] = [&fronts[0], &fronts[1]].map(|front| front.address);
+    let weir = Weir::start(
+        io,
+        2,
+        &format!("upstream \"app\" {{ server \"{}\"; }}\nroute {{ proxy \"app\" }}\n", server.address),
+    );
+    is_served(weir.address);
+    assert_eq!(total(&weir, "upstream_tls_handshakes", ""), 0);
+    for servers in [&[one][..], &[one, other], &[other]] {
+        weir.rewrite(&app(&by(&ca), servers, ""));
+        weir.answer(&["reload"]);
+        (0..20).for_each(|_| is_served(weir.address));
+    }
+    fronts.iter().for_each(|front| front.wait(1));
+    assert!(total(&weir, "upstream_tls_handshakes", "") >= 2);
+    assert_eq!(failures(&weir), 0);
+    weir.stop();
     server.kill();
 }
 
