@@ -5,6 +5,7 @@
 
 mod glitches;
 mod imports;
+mod items;
 mod log;
 mod markdown;
 mod names;

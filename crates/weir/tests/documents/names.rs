@@ -1,7 +1,10 @@
 //! What documents name in backticks exists, and links lead somewhere.
 
+use std::collections::BTreeSet;
+
+use super::items::has_item;
 use super::markdown::{links, quoted};
-use super::sources::{all_words, rust_files, words};
+use super::sources::{Source, all_words, rust_files, words};
 use super::{DOCUMENTS, nothing_found, read, root};
 
 /// Looks like a file of the repository.
@@ -24,6 +27,34 @@ fn is_name(word: &str) -> bool {
 /// Fields of HTTP are written like types.
 const FIELDS: &[&str] = &["Forwarded", "Proxy", "Connection"];
 
+/// What is wrong with a name: `Type::item` belongs to a type of that name, of all others each word is somewhere.
+fn missing(word: &str, files: &[Source], known: &BTreeSet<String>) -> Option<String> {
+    if let Some((owner, item)) = word.split_once("::")
+        && owner.starts_with(|c: char| c.is_ascii_uppercase())
+    {
+        let exists = files.iter().any(|file| has_item(file, owner, item));
+        return (!exists).then(|| format!("no {owner} has the item of `{word}`"));
+    }
+    let spaced = word.replace("::", " ");
+    let part = words(&spaced).find(|part| !known.contains(*part))?;
+    Some(format!("{part} of `{word}` is nowhere in the sources"))
+}
+
+#[test]
+fn a_wrong_name_is_found() {
+    let files = rust_files();
+    let known = all_words(&files);
+    for right in ["Engine::order", "Action::Relay", "RequestFlags::TRIAL", "Driver::turn", "HeadScan"] {
+        assert_eq!(missing(right, &files, &known), None, "{right}");
+    }
+    // Each of their words is in the sources, but not as an item of that type.
+    for wrong in ["Engine::place_again", "Action::TRIAL", "Driver::conns", "UpstreamConn::history", "Relay::Action"] {
+        assert!(missing(wrong, &files, &known).is_some(), "{wrong}");
+    }
+    let nobody = ["No", "body", "Knows"].concat();
+    assert!(missing(&nobody, &files, &known).is_some());
+}
+
 #[test]
 fn documents_name_what_exists() {
     let files = rust_files();
@@ -42,9 +73,7 @@ fn documents_name_what_exists() {
                     findings.push(format!("{document}: the file {word} does not exist"));
                 }
             } else if is_name(word) && !FIELDS.contains(&word) {
-                for missing in words(&word.replace("::", " ")).filter(|part| !known.contains(*part)) {
-                    findings.push(format!("{document}: {missing} of `{word}` is nowhere in the sources"));
-                }
+                findings.extend(missing(word, &files, &known).map(|why| format!("{document}: {why}")));
             }
         }
     }

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use super::items::has_item;
 use super::markdown::{quoted, tables_of};
 use super::options::option_defaults;
-use super::sources::{Source, defines, rust_files, value, words};
+use super::sources::{Source, defines, rust_files, value};
 use super::{nothing_found, read, root};
 
 /// A request passes these, in this order.
@@ -48,11 +49,28 @@ fn check_cell(stage: &str, cell: &str, files: &[Source], findings: &mut Vec<Stri
         }
     }
     for symbol in &symbols {
-        let (owner, name) = symbol.split_once("::").unwrap_or((symbol, symbol));
-        let found = |file: &&Source| defines(&file.text, name) && words(&file.text).any(|word| word == owner);
+        let found = |file: &&Source| match symbol.split_once("::") {
+            Some((owner, item)) => has_item(file, owner, item),
+            None => defines(&file.text, symbol),
+        };
         if !named.iter().any(found) {
             findings.push(format!("{stage}: {symbol} is not defined in {paths:?}"));
         }
+    }
+}
+
+#[test]
+fn a_wrong_symbol_of_a_stage_is_found() {
+    let files = rust_files();
+    let findings = |symbol: &str| {
+        let mut findings = Vec::new();
+        check_cell("x", &format!("`weir-proxy/src/client/answer.rs` `{symbol}`"), &files, &mut findings);
+        findings
+    };
+    assert_eq!(findings("Answers::advance"), [""; 0]);
+    // Words of that file, but not what belongs to that type there: of nobody, of another type, in another file.
+    for wrong in ["Answers::AnswerHead", "Context::advance", "Answers::flush_session"] {
+        assert_eq!(findings(wrong).len(), 1, "{wrong}");
     }
 }
 
