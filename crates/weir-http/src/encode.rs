@@ -222,9 +222,12 @@ fn put_connection(out: &mut Vec<u8>, edits: &RequestEdits<'_>) {
 /// Via for a message of this version that we received. Lines that are there already stay: a new one behind them is
 /// the same as appending to the last (RFC 9110 §5.3).
 pub(crate) fn put_via(out: &mut Vec<u8>, version: Version, us: Pseudonym) {
-    out.extend_from_slice(b"Via: ");
-    out.extend_from_slice(version.number());
-    out.push(b' ');
+    // Texts of known length are copied without a call; `Version::number` has any length.
+    match version {
+        Version::Http10 => out.extend_from_slice(b"Via: 1.0 "),
+        Version::Http11 => out.extend_from_slice(b"Via: 1.1 "),
+        Version::Http2 => out.extend_from_slice(b"Via: 2 "),
+    }
     out.extend_from_slice(us.as_bytes());
     out.extend_from_slice(b"\r\n");
 }
@@ -257,18 +260,8 @@ pub(crate) fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 /// Without `std::fmt`, whose machinery costs several times the digits.
-pub(crate) fn put_decimal(out: &mut Vec<u8>, mut value: u64) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
+pub(crate) fn put_decimal(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 fn put_address(out: &mut Vec<u8>, address: IpAddr) {
