@@ -11,7 +11,7 @@ use weir_proxy::plan::{Protocols, Serves};
 
 use crate::messages;
 
-/// Connections that are kept to the server.
+/// Connections that are kept, to all servers together.
 const CONNECTIONS: usize = 32;
 /// Time between two turns, microseconds.
 const TURN_US: u64 = 50;
@@ -27,9 +27,9 @@ struct Harness {
     connected: usize,
 }
 
-/// `count` requests from so many clients, with an access log of this format, or `off`.
-pub(crate) fn run(clients: usize, request: &[u8], log: &str, count: u64) {
-    let mut harness = Harness::new(clients, log);
+/// `count` requests from so many clients to so many servers, with an access log of this format, or `off`.
+pub(crate) fn run(clients: usize, servers: usize, request: &[u8], log: &str, count: u64) {
+    let mut harness = Harness::new(clients, servers, log);
     // What is forwarded is longer than what came; its exact length is learnt from a first request.
     let forwarded = harness.forwarded_bytes(request);
     let reply = messages::reply();
@@ -39,14 +39,14 @@ pub(crate) fn run(clients: usize, request: &[u8], log: &str, count: u64) {
 }
 
 impl Harness {
-    fn new(clients: usize, log: &str) -> Harness {
+    fn new(clients: usize, servers: usize, log: &str) -> Harness {
         let parts = Parts {
-            plan: Arc::new(messages::plan(CONNECTIONS, log)),
+            plan: Arc::new(messages::plan(servers, CONNECTIONS, log)),
             worker: 0,
             workers: 1,
             seed: 1,
             secret: [1, 2],
-            hints: Arc::new(Hints::new(1, 1)),
+            hints: Arc::new(Hints::new(servers, 1)),
             counters: Arc::default(),
             latency: Arc::default(),
             servers: Vec::new(),

@@ -33,27 +33,32 @@ const WORKLOADS: &[Workload] = &[
     Workload {
         name: "engine-1",
         title: "a request through the machines, one at a time",
-        work: |n| engine::run(1, &messages::minimal(), "off", n),
+        work: |n| engine::run(1, 1, &messages::minimal(), "off", n),
     },
     Workload {
         name: "engine-64",
         title: "a request through the machines, 64 clients in each turn",
-        work: |n| engine::run(64, &messages::minimal(), "off", n),
+        work: |n| engine::run(64, 1, &messages::minimal(), "off", n),
+    },
+    Workload {
+        name: "engine-servers-64",
+        title: "the same with four servers to choose from",
+        work: |n| engine::run(64, 4, &messages::minimal(), "off", n),
     },
     Workload {
         name: "engine-browser-64",
         title: "a browser's request, 64 clients in each turn",
-        work: |n| engine::run(64, &messages::browser(), "off", n),
+        work: |n| engine::run(64, 1, &messages::browser(), "off", n),
     },
     Workload {
         name: "engine-browser-64-combined",
         title: "the same with a line in the access log",
-        work: |n| engine::run(64, &messages::browser(), "combined", n),
+        work: |n| engine::run(64, 1, &messages::browser(), "combined", n),
     },
     Workload {
         name: "engine-browser-64-json",
         title: "the same with a line of JSON",
-        work: |n| engine::run(64, &messages::browser(), "json", n),
+        work: |n| engine::run(64, 1, &messages::browser(), "json", n),
     },
     Workload {
         name: "sim-direct",

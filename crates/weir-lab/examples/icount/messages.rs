@@ -45,10 +45,12 @@ pub(crate) fn reply() -> Vec<u8> {
     format!("{}ok\n", reply_head()).into_bytes()
 }
 
-/// A configuration with one server to which so many connections are kept, and an access log of this format, or `off`.
-pub(crate) fn plan(connections: usize, log: &str) -> weir_proxy::plan::Plan {
+/// A configuration with so many servers to which so many connections in all are kept, and an access log of this format, or `off`.
+pub(crate) fn plan(servers: usize, connections: usize, log: &str) -> weir_proxy::plan::Plan {
     let log = if log == "off" { String::new() } else { format!("access-log \"-\" format=\"{log}\";") };
-    let server = format!("server \"10.0.0.2:80\" connections-min={connections}");
-    let text = format!("listen \"10.0.0.1:80\"; upstream \"app\" {{ {server}; }}; route {{ proxy \"app\"; }}");
+    let each = connections / servers;
+    let servers: String =
+        (2..servers + 2).map(|n| format!("server \"10.0.0.{n}:80\" connections-min={each}; ")).collect();
+    let text = format!("listen \"10.0.0.1:80\"; upstream \"app\" {{ {servers}}}; route {{ proxy \"app\"; }}");
     weir_config::parse(&format!("{log}{text}"), "icount").expect("a good configuration").plan
 }

@@ -67,7 +67,7 @@ pub(crate) fn run(proxied: bool, count: u64) {
     world.actor(Server { address: server, reply: messages::reply() });
     let mut worker = proxied.then(|| {
         let parts = Parts {
-            plan: Arc::new(messages::plan(1, "off")),
+            plan: Arc::new(messages::plan(1, 1, "off")),
             worker: 0,
             workers: 1,
             seed: 1,
