@@ -115,9 +115,10 @@ impl Hints {
         until_us << 16 | u64::from(worker)
     }
 
-    /// Takes the trial that is due: one worker gets true, and the next one comes at `next_us` if no verdict does before.
-    pub(crate) fn take_trial(&self, server: ServerIndex, due_us: u64, next_us: u64) -> bool {
+    /// Takes the trial if it is due: one worker gets true, and the next one comes at `next_us` if no verdict does before.
+    pub(crate) fn take_trial(&self, server: ServerIndex, now_us: u64, next_us: u64) -> bool {
         let trial = &self.trials_us[server.index()];
-        trial.compare_exchange(due_us, next_us, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        let due_us = trial.load(Ordering::Relaxed);
+        due_us <= now_us && trial.compare_exchange(due_us, next_us, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }

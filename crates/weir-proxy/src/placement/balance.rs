@@ -1,8 +1,9 @@
 //! Which server of an upstream gets the next request.
 //!
-//! The engine keeps one [`Balance`] an upstream of several servers (a single one is not asked) and tells it which servers
-//! may be chosen now. Each method is a file: [`ratio`], [`dynamic`] and [`predict`] (weights that follow the response time,
-//! known from [`measure`]), [`least`], [`hash`]; what workers tell each other is in [`shared`]. Cost: one or two passes over
+//! The servers' side keeps one [`Balance`] an upstream of several servers (a single one is not asked) and tells it among which servers,
+//! none of which is better than another, to choose ([`Balance::choose`], which changes nothing), and then that one was taken
+//! ([`Balance::took`]). Each method is a file: [`ratio`], [`dynamic`] and [`predict`] (weights that follow the response time,
+//! known from [`measure`]), [`least`], [`hash`]; what workers tell each other is in [`shared`]. Cost: two or three passes over
 //! the servers, nothing allocated; weights are computed every [`TICK_US`]. docs/semantics.md §5, docs/balancing.md.
 
 mod dynamic;
@@ -160,7 +161,7 @@ impl Balance {
         let servers = plan.servers.len();
         let configured: Vec<i64> =
             plan.servers.iter().map(|one| i64::from(one.weight_now().max(1)) * WEIGHT_UNIT).collect();
-        let least = || Least::new(servers, seed ^ u64::from(worker) << 32);
+        let least = || Least::new(seed ^ u64::from(worker) << 32);
         let ratio = || Ratio::new(&configured, worker);
         let picker = match &plan.balance {
             Method::Ratio => Picker::Ratio(ratio()),
@@ -234,29 +235,41 @@ impl Balance {
         !matches!(self.picker, Picker::Hash(..))
     }
 
-    /// Chooses among those that are usable, either of the backups or of the others; None when none of them is.
+    /// Chooses among these servers, which are in the order of the plan; None when there are none.
     #[inline]
-    pub fn pick(&mut self, backup: bool, key: Option<u64>, usable: impl Fn(usize) -> bool) -> Option<usize> {
-        let backups = &self.backups;
-        let usable = |at: usize| backups[at] == backup && usable(at);
-        let (weights, loads) = (&self.weights, &mut self.loads);
-        let chosen = match (&mut self.picker, key) {
-            (Picker::Ratio(ratio), _) => return ratio.pick(weights, usable),
+    pub fn choose(&self, key: Option<u64>, among: &[usize]) -> Option<usize> {
+        let (weights, loads, servers) = (&self.weights, &self.loads, among.iter().copied());
+        match (&self.picker, key) {
+            (Picker::Ratio(ratio), _) => ratio.next(weights, servers),
             (Picker::Dynamic(ratio, dynamic), _) => {
-                let bound = dynamic.bound(loads);
-                ratio
-                    .pick(weights, |at| usable(at) && bound.has_room(loads[at], dynamic.weight(at)))
-                    .or_else(|| ratio.pick(weights, usable))
+                let has_room = dynamic.has_room(loads);
+                ratio.next(weights, servers.clone().filter(|at| has_room(*at))).or_else(|| ratio.next(weights, servers))
             }
-            (Picker::Hash(hash, _), Some(key)) => hash.pick(key, weights, loads, usable),
-            (Picker::Least(least) | Picker::Hash(_, least), _) => least.pick(weights, loads, usable),
-        }?;
-        loads[chosen] = loads[chosen].saturating_add(1);
-        Some(chosen)
+            (Picker::Hash(hash, _), Some(key)) => hash.pick(key, weights, loads, servers),
+            (Picker::Least(least) | Picker::Hash(_, least), _) => least.next(weights, loads, among),
+        }
     }
 
-    /// With `hash`: the servers in the order of a key, those with enough to do after all others, backups last. `failed` is not
-    /// among them, and the order begins behind it.
+    /// A request goes to the one that was [chosen](Balance::choose) among these.
+    #[inline]
+    pub fn took(&mut self, key: Option<u64>, among: &[usize], chosen: usize) {
+        let (weights, servers) = (&self.weights, among.iter().copied());
+        match (&mut self.picker, key) {
+            (Picker::Ratio(ratio), _) => return ratio.took(weights, servers, chosen),
+            (Picker::Dynamic(ratio, dynamic), _) => {
+                let has_room = dynamic.has_room(&self.loads);
+                // One without room is chosen only where none has any.
+                let all = !has_room(chosen);
+                ratio.took(weights, servers.filter(|at| all || has_room(*at)), chosen);
+            }
+            (Picker::Hash(..), Some(_)) => {}
+            (Picker::Least(least) | Picker::Hash(_, least), _) => least.took(among.len()),
+        }
+        self.note(chosen);
+    }
+
+    /// With `hash`: the servers in the order of a key, those with enough to do after all others. `failed` is not among them, and the
+    /// order begins behind it.
     pub fn order_behind(
         &self,
         key: u64,
@@ -266,13 +279,18 @@ impl Balance {
     ) {
         if let Picker::Hash(hash, _) = &self.picker {
             hash.order_behind(key, failed, &self.weights, &self.loads, usable, order);
-            order.sort_by_key(|at| self.backups[*at]);
         }
     }
 
-    /// Notes a request that went to a server by another way than [`Balance::pick`].
+    /// A request goes to a server that was chosen otherwise.
     pub fn note(&mut self, at: usize) {
         self.loads[at] = self.loads[at].saturating_add(1);
+    }
+
+    /// Whether a server is a backup.
+    #[inline]
+    pub fn is_backup(&self, at: usize) -> bool {
+        self.backups[at]
     }
 
     /// Whether there are backups at all.

@@ -1,206 +1,359 @@
-//! Which server a request goes to: what the balancing method needs to know, and in which order servers come into question
-//! (stage schedule).
+//! Where a request goes: which server, and by whom (stage schedule).
 //!
-//! Servers that can take it now come first, among them those whose queues have no request behind which nothing may be sent;
-//! backups come after all others. The method chooses among equals. docs/semantics.md §3, §5.
+//! Pure: a [`View`] and a request in, a [`Placement`] out. Each server that comes into question has a [`Rank`], and the lowest is taken.
+//! Who is first among equals is said by the balancing method for a request that has just come, by the order behind the server where it was
+//! for one that goes again. These and the one that tries a suspended server differ in their [`Purpose`], and in nothing else. What a choice
+//! has for a consequence is left to whoever asked: whose turn it was ([`super::balancing`]), which connection it goes onto
+//! ([`super::placing`]). A request in quarantine goes again when its turn has come. docs/semantics.md §3, §4, §5, docs/balancing.md.
 
-use bytes::Bytes;
-
-use super::groups::Groups;
-use super::pool::Pool;
-use super::view::View;
+use super::view::{Prospect, View};
 use crate::base::keys::ServerIndex;
-use crate::base::table::Members;
-use crate::context::Context;
-use crate::placement::balance::{Balance, Finding, Statistic};
+use crate::cause::Cause;
+use crate::placement::balance::Balance;
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
+use crate::upstream::health::TRIAL_CHOICE_US;
+use crate::upstream::server::Reach;
 
-impl Groups {
-    /// The server for this request, as an index in its upstream; None when none comes into question.
-    pub(super) fn choose(&mut self, ask: &PendingRequest, pool: &mut Pool, cx: &Context) -> Option<u16> {
-        let upstream = usize::from(ask.upstream);
-        if ask.bound != NOBODY {
-            let is_usable = self.view(pool, cx).is_bound_usable(ask);
-            if is_usable || ask.traits.has(RequestFlags::BOUND) {
-                return is_usable.then_some(ask.bound);
-            }
-        }
-        if self.balances[upstream].is_none() {
-            let only = self[upstream].servers.first();
-            return self.view(pool, cx).is_only_usable(only).then_some(0);
-        }
-        let (balance, view) = self.choice(upstream, pool, cx)?;
-        view.choose_by(balance, ask, key_of(ask)).map(|index| index as u16)
-    }
+/// Why a request looks for a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It has just come.
+    New,
+    /// It can't be answered, or wait any longer, where it was: another server, or else that one.
+    Again,
+    /// It is to show whether a suspended server works, which is not one before this one in the plan.
+    Trial { from: u16 },
+}
 
-    /// Where a request may go again, as indexes in its upstream, the best first, backups last. True: the order matters more than
-    /// which worker has the connections.
-    ///
-    /// With a key, what it needs is at the next server in the order of that key; and still at its own, if nothing speaks against
-    /// that one.
-    pub(super) fn order_again(
-        &mut self,
-        ask: &PendingRequest,
-        order: &mut Vec<usize>,
-        pool: &mut Pool,
-        cx: &Context,
-    ) -> bool {
-        let (upstream, old) = (usize::from(ask.upstream), usize::from(ask.server));
-        order.clear();
-        if let Some(key) = key_of(ask)
-            && self.balances[upstream].as_ref().is_some_and(|balance| !balance.may_roam())
-            && let Some((balance, view)) = self.choice(upstream, pool, cx)
-        {
-            let servers = &view.groups[upstream].servers;
-            let failed = ask.tries > 0 || ask.traits.has(RequestFlags::MOVED);
-            balance.order_behind(key, failed.then_some(old), |at| view.is_up(servers.at(at)), order);
-            return true;
-        }
-        let servers = &cx.plan.upstreams[upstream].servers;
-        order.extend((1..servers.len()).map(|step| (old + step) % servers.len()));
-        order.sort_by_key(|index| servers[*index].backup);
-        false
-    }
+/// By whom a server gets a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// A connection of this worker, or its queue.
+    Here,
+    /// A connection that is made for the client or the request.
+    Private,
+    /// The connections of this worker.
+    Worker(u16),
+}
 
-    /// The method of an upstream of several servers, which knows all that it needs to, and what it chooses from.
-    fn choice<'a>(
-        &'a mut self,
-        upstream: usize,
-        pool: &'a mut Pool,
-        cx: &'a Context,
-    ) -> Option<(&'a mut Balance, View<'a>)> {
-        if self.balances[upstream].as_ref()?.is_due(cx.now_us) {
-            let servers = self[upstream].servers.clone();
-            servers.iter().for_each(|server| pool.publish_response(server, cx));
-        }
-        let (balance, view) = self.view_and_balance(upstream, pool, cx)?;
-        view.prepare(balance, upstream);
-        Some((balance, view))
-    }
+/// How good a place at a server is. The better one is less.
+///
+/// A backup comes after everybody else of its tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    tier: Tier,
+    backup: bool,
+    how: How,
+}
+
+/// What a server can do for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Tier {
+    /// It has the client's session, or is tried: nobody else comes into question.
+    Only,
+    /// It takes it now.
+    Now,
+    /// It had it before, can't be reached from here, and takes it now at another worker.
+    SameElsewhere,
+    /// It is expected to take it soon: it has not failed; or it may come up, and where the request was it may not wait.
+    Soon,
+    /// It had it before, and can be reached.
+    Same,
+    /// It is suspended, but would take it, and the configuration wants that.
+    LastResort,
+    /// It has failed, and may come up.
+    Later,
+    /// It is suspended, and may come up.
+    LastResortLater,
+    /// It may come up at the worker that owns its connections.
+    Owner,
+    /// It had it before, and may come up.
+    SameLater,
+}
+
+/// How well it can do so, unless a key decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum How {
+    /// Nothing is unanswered on some connection, for a request that goes alone.
+    Idle,
+    /// As well as any.
+    Free,
+    /// All its connections are held by others for now.
+    Held,
+    /// By another worker, for a request that is at this one because of its connections.
+    Elsewhere,
+    /// Its connection is about to be there, sooner than a backup is needed.
+    Coming,
+}
+
+/// A server for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Placement {
+    pub(super) rank: Rank,
+    /// Its index in the upstream.
+    pub(super) server: u16,
+    pub(super) way: Way,
+}
+
+/// What is the same for all servers in one choice.
+struct Terms<'a> {
+    ask: &'a PendingRequest,
+    method: Option<&'a Balance>,
+    /// It goes again.
+    again: bool,
+    /// A key decides among all of a tier.
+    by_key: bool,
+    /// It may not wait at the server where it was.
+    leaves: bool,
 }
 
 impl View<'_> {
-    /// Whether the only server of an upstream can have a request.
+    /// The best place for a request. `method`: who is first among equals, of an upstream of several servers. `order` is room for the
+    /// servers in question: afterwards it has those that were as good as the one that is taken, in the order of the plan, if the request
+    /// is new.
+    ///
+    /// # Errors
+    /// Why no server may have it.
     #[inline]
-    fn is_only_usable(&self, server: ServerIndex) -> bool {
-        self.servers[server].standing.takes_new()
-            || self.is_last_resort(server) && (self.is_reachable(server) || self.may_be_awaited(server))
+    pub(super) fn choose(
+        &self,
+        ask: &PendingRequest,
+        purpose: Purpose,
+        method: Option<&Balance>,
+        order: &mut Vec<usize>,
+    ) -> Result<Placement, Cause> {
+        let found = match purpose {
+            Purpose::New => self.place_new(ask, method, order),
+            Purpose::Again if self.stays_bound(ask) => {
+                self.place_same(ask, true).map(|place| Placement { rank: Rank::only(), ..place })
+            }
+            Purpose::Again => self.place_again(ask, method, order),
+            Purpose::Trial { from } => self.place_trial(ask, from),
+        };
+        found.ok_or_else(|| self.refusal(ask))
     }
 
-    /// Those that can take it now, then backups that can; those that will be able at once; suspended ones, where the
-    /// configuration wants them tried; those that may come up, here or at the worker that owns them.
-    fn choose_by(&self, balance: &mut Balance, ask: &PendingRequest, key: Option<u64>) -> Option<usize> {
-        let group = &self.groups[usize::from(ask.upstream)];
-        let (members, suspended) = (&group.servers, group.suspended > 0);
-        let last_resort = |server| suspended && self.is_last_resort(server);
-        let chosen = self.choose_now(balance, false, members, ask, key);
-        if chosen.is_some() {
-            return chosen;
-        }
-        if balance.has_backups() {
-            let chosen = balance.pick(false, key, |at| {
-                self.servers[members.at(at)].standing.takes_new() && self.is_coming(members.at(at))
-            });
-            let chosen = chosen.or_else(|| self.choose_now(balance, true, members, ask, key));
-            if chosen.is_some() {
-                return chosen;
+    // ---- a request that has just come ----
+
+    #[inline]
+    fn place_new(&self, ask: &PendingRequest, method: Option<&Balance>, equals: &mut Vec<usize>) -> Option<Placement> {
+        let servers = &self.groups[usize::from(ask.upstream)].servers;
+        if ask.bound != NOBODY {
+            let is_usable = self.is_bound_usable(ask);
+            if is_usable || ask.traits.has(RequestFlags::BOUND) {
+                let way = if is_usable { self.way(servers.at(usize::from(ask.bound)), ask) } else { None };
+                return Some(Placement { rank: Rank::only(), server: ask.bound, way: way? });
             }
         }
-        pick_either(balance, key, |at| {
-            self.servers[members.at(at)].contact.failures == 0 && self.may_await(members.at(at))
-        })
-        .or_else(|| pick_either(balance, key, |at| last_resort(members.at(at)) && self.is_reachable(members.at(at))))
-        .or_else(|| pick_either(balance, key, |at| self.may_await(members.at(at))))
-        .or_else(|| pick_either(balance, key, |at| last_resort(members.at(at)) && self.may_be_awaited(members.at(at))))
-        .or_else(|| pick_either(balance, key, |at| self.owner_may_await(members.at(at))))
-    }
-
-    /// Among those that can take it now.
-    fn choose_now(
-        &self,
-        balance: &mut Balance,
-        backup: bool,
-        members: &Members<ServerIndex>,
-        ask: &PendingRequest,
-        key: Option<u64>,
-    ) -> Option<usize> {
-        if !balance.may_roam() {
-            return balance.pick(backup, key, |at| self.is_up(members.at(at)));
+        let terms = Terms { ask, method, again: false, by_key: is_by_key(ask, method), leaves: false };
+        let Some(balance) = method else {
+            let (rank, _) = self.rank(0, servers.first(), &terms)?;
+            return Some(Placement { rank, server: 0, way: self.way(servers.first(), ask)? });
+        };
+        equals.clear();
+        let mut best = None;
+        for (at, server) in servers.iter().enumerate() {
+            let Some((rank, _)) = self.rank(at, server, &terms) else { continue };
+            if best.is_none_or(|best| rank < best) {
+                equals.clear();
+                best = Some(rank);
+            }
+            if best == Some(rank) {
+                equals.push(at);
+            }
         }
-        let idle = |at: usize| self.servers[members.at(at)].positions.has_empty() && self.is_up(members.at(at));
-        let alone = !ask.traits.has(RequestFlags::PIPELINABLE);
-        let found = if alone { balance.pick(backup, key, idle) } else { None };
-        found
-            .or_else(|| {
-                balance.pick(backup, key, |at| !self.servers[members.at(at)].is_held() && self.is_up(members.at(at)))
-            })
-            .or_else(|| balance.pick(backup, key, |at| self.is_up(members.at(at))))
+        let (rank, chosen) = (best?, balance.choose(key_of(ask), equals)?);
+        Some(Placement { rank, server: chosen as u16, way: self.way(servers.at(chosen), ask)? })
     }
 
-    /// Gives the method what it needs to know.
-    fn prepare(&self, balance: &mut Balance, upstream: usize) {
-        let (servers, cx) = (&self.groups[upstream].servers, self.cx);
-        let worker = usize::from(cx.worker);
-        if balance.is_due(cx.now_us) {
-            let by = cx.plan.upstreams[upstream].balance.statistic();
-            balance.reweigh(cx.now_us, |at| self.finding(servers.at(at), by));
-        }
-        let turn = cx.counters.turns.get();
-        if balance.wants_loads(turn) {
-            balance.begin(turn, |at| {
-                let server = servers.at(at);
-                self.servers[server].load() + self.hints.shared().load_of_others(server, worker)
-            });
-        }
-    }
-
-    fn finding(&self, server: ServerIndex, by: Option<Statistic>) -> Finding {
-        let response_us = by.and_then(|by| self.hints.shared().response_us(server, by, self.cx.now_us));
-        let elsewhere_us = self.hints.shared().recovered_us(server);
-        Finding { recovered_us: self.servers[server].recovered_us.max(elsewhere_us), response_us }
-    }
-
-    /// The cookie that binds the session of a request to the server that answers it, unless it is bound to that already.
+    /// By whom a server gets a request that has just come, or came by mail. None: by nobody.
     #[inline]
-    pub(super) fn binding(&self, ask: &PendingRequest, server: ServerIndex) -> Option<Bytes> {
-        let sticky = self.cx.plan.upstreams[usize::from(ask.upstream)].sticky.as_ref()?;
-        let answers = self.servers[server].index;
-        if ask.bound == answers { None } else { sticky.cookie(answers).cloned() }
+    pub(super) fn way(&self, server: ServerIndex, ask: &PendingRequest) -> Option<Way> {
+        let machine = &self.servers[server];
+        if machine.mode.private {
+            return Some(Way::Private);
+        }
+        let mailed = ask.traits.has(RequestFlags::MAILED);
+        if machine.ready == 0
+            && machine.limits.shared > 0
+            && !mailed
+            && let Some(worker) = self.lender(server)
+        {
+            return Some(Way::Worker(worker));
+        }
+        if !machine.is_full() {
+            return Some(Way::Here);
+        }
+        let other = if mailed { None } else { self.able_elsewhere(server).or_else(|| self.owner_elsewhere(server)) };
+        other.map(Way::Worker)
+    }
+
+    /// Whose connections are used until this worker has one of its own again.
+    fn lender(&self, server: ServerIndex) -> Option<u16> {
+        let machine = &self.servers[server];
+        let hopeful = self.is_hopeful(server);
+        // A connection that ends with each answer is made where it is needed.
+        if machine.is_one_shot() && (hopeful || machine.contact.reach == Reach::Unknown) {
+            return None;
+        }
+        if hopeful { self.ready_elsewhere(server) } else { self.able_elsewhere(server) }
+    }
+
+    // ---- one that goes again ----
+
+    /// To another server, in the order behind the one where it was; or to that.
+    fn place_again(&self, ask: &PendingRequest, method: Option<&Balance>, order: &mut Vec<usize>) -> Option<Placement> {
+        let (servers, old) = (&self.groups[usize::from(ask.upstream)].servers, usize::from(ask.server));
+        let leaves = !self.servers[servers.at(old)].standing.keeps_waiting();
+        let terms = Terms { ask, method, again: true, by_key: is_by_key(ask, method), leaves };
+        order.clear();
+        match (method, key_of(ask)) {
+            // With a key, what it needs is at the next server in the order of that key; and still at its own, if nothing speaks against
+            // that one.
+            (Some(balance), Some(key)) if terms.by_key => {
+                let failed = ask.tries > 0 || ask.traits.has(RequestFlags::MOVED);
+                balance.order_behind(key, failed.then_some(old), |at| self.is_up(servers.at(at)), order);
+            }
+            _ => order.extend((1..servers.len()).map(|step| (old + step) % servers.len())),
+        }
+        let others = order.iter().filter_map(|at| {
+            let (rank, prospect) = self.rank(*at, servers.at(*at), &terms)?;
+            Some(Placement { rank, server: *at as u16, way: prospect.way()? })
+        });
+        // Of equals the first.
+        others.chain(self.place_same(ask, false)).min_by_key(|place| place.rank)
+    }
+
+    /// The server where a request was: on this worker's connections, or on another's, if it can't be reached from here. `bound`: its
+    /// session is there.
+    fn place_same(&self, ask: &PendingRequest, bound: bool) -> Option<Placement> {
+        let server = self.server_index(ask);
+        let machine = &self.servers[server];
+        let stays = machine.standing.keeps_waiting();
+        if bound && !stays {
+            return None;
+        }
+        let owned = machine.limits.shared > 0;
+        let crosses = stays && self.may_cross(ask) && (!owned || machine.contact.unreachable);
+        let (able, owner) = match crosses {
+            true => (self.able_elsewhere(server), self.owner_elsewhere(server)),
+            false => (None, None),
+        };
+        let comes = owned && self.may_come_up(server);
+        let (tier, way) = match (able, owner) {
+            (Some(worker), _) => (Tier::SameElsewhere, Way::Worker(worker)),
+            _ if machine.ready > 0 || comes && self.is_hopeful(server) => (Tier::Same, Way::Here),
+            (None, Some(worker)) => (Tier::Owner, Way::Worker(worker)),
+            (None, None) if comes => (Tier::SameLater, Way::Here),
+            (None, None) => return None,
+        };
+        Some(Placement { rank: Rank { tier, backup: false, how: How::Free }, server: ask.server, way })
+    }
+
+    /// Whether a request that goes again stays with the server to which it is bound. One that lost two connections there is
+    /// better asked elsewhere, if it may be.
+    fn stays_bound(&self, ask: &PendingRequest) -> bool {
+        let tied =
+            ask.traits.has(RequestFlags::BOUND) || ask.tries < 2 && ask.bound != NOBODY && self.is_bound_usable(ask);
+        tied && ask.bound == ask.server
+    }
+
+    /// Whether a request may go to another worker: not when the rest of its body arrives here, where it would be too late.
+    fn may_cross(&self, ask: &PendingRequest) -> bool {
+        !ask.traits.has(RequestFlags::STREAMING) || ask.id.worker == self.cx.worker
+    }
+
+    // ---- one that tries a suspended server ----
+
+    /// The first server from this one on whose trial is due and may be this request.
+    fn place_trial(&self, ask: &PendingRequest, from: u16) -> Option<Placement> {
+        let servers = &self.groups[usize::from(ask.upstream)].servers;
+        (usize::from(from)..servers.len()).find_map(|at| {
+            let server = servers.at(at);
+            let machine = &self.servers[server];
+            let bound_elsewhere = ask.bound != NOBODY && ask.bound != machine.index;
+            let overdue_us = self.cx.now_us.checked_sub(self.hints.trial_us(server))?;
+            if bound_elsewhere || !machine.standing.may_be_tried() || !may_be_trial(ask.traits, overdue_us) {
+                return None;
+            }
+            let other = if machine.ready == 0 { self.ready_elsewhere(server) } else { None };
+            let way = if machine.mode.private { Way::Private } else { other.map_or(Way::Here, Way::Worker) };
+            Some(Placement { rank: Rank::only(), server: at as u16, way })
+        })
+    }
+
+    // ---- what a server can do ----
+
+    /// How good a server is for a request that is not there yet, and how soon. None: it may not have it.
+    #[inline]
+    fn rank(&self, at: usize, server: ServerIndex, terms: &Terms<'_>) -> Option<(Rank, Prospect)> {
+        let machine = &self.servers[server];
+        let takes = machine.standing.takes_new();
+        if !takes && !self.is_last_resort(server) {
+            return None;
+        }
+        let prospect = self.prospect(server, self.may_cross(terms.ask));
+        let backup = terms.method.is_some_and(|method| method.is_backup(at));
+        let tier = match prospect {
+            Prospect::Never => return None,
+            Prospect::Here | Prospect::Elsewhere(_) if takes => Tier::Now,
+            Prospect::Here | Prospect::Elsewhere(_) => Tier::LastResort,
+            _ if terms.again && takes && terms.leaves => Tier::Soon,
+            _ if terms.again => return None,
+            _ if !takes => Tier::LastResortLater,
+            Prospect::Owner(_) => Tier::Owner,
+            Prospect::Later if !backup && self.precedes_backups(server, terms) => {
+                return Some((Rank { tier: Tier::Now, backup, how: How::Coming }, prospect));
+            }
+            Prospect::Later if machine.contact.failures == 0 => Tier::Soon,
+            Prospect::Later => Tier::Later,
+        };
+        let how = match prospect {
+            _ if terms.by_key => How::Free,
+            Prospect::Elsewhere(_) | Prospect::Owner(_) if terms.again => How::Elsewhere,
+            _ if tier != Tier::Now => How::Free,
+            _ if !terms.again && terms.ask.traits.goes_alone() && machine.positions.has_empty() => How::Idle,
+            _ if machine.is_held() => How::Held,
+            _ => How::Free,
+        };
+        Some((Rank { tier, backup, how }, prospect))
+    }
+
+    /// Whether a server is about to be there, and spares a backup.
+    fn precedes_backups(&self, server: ServerIndex, terms: &Terms<'_>) -> bool {
+        terms.method.is_some_and(Balance::has_backups) && self.is_coming(server)
     }
 }
 
-fn key_of(ask: &PendingRequest) -> Option<u64> {
+impl Placement {
+    /// Whether nobody else came into question.
+    pub(super) fn is_only(&self) -> bool {
+        self.rank.tier == Tier::Only
+    }
+}
+
+impl Rank {
+    fn only() -> Rank {
+        Rank { tier: Tier::Only, backup: false, how: How::Free }
+    }
+}
+
+/// What a request is hashed by, if it is.
+pub(super) fn key_of(ask: &PendingRequest) -> Option<u64> {
     (ask.key != 0).then_some(ask.key)
 }
 
-/// Among all that are usable, backups last.
-fn pick_either(balance: &mut Balance, key: Option<u64>, usable: impl Fn(usize) -> bool) -> Option<usize> {
-    balance.pick(false, key, &usable).or_else(|| balance.pick(true, key, &usable))
+/// Whether the key of a request says where it goes.
+fn is_by_key(ask: &PendingRequest, method: Option<&Balance>) -> bool {
+    ask.key != 0 && method.is_some_and(|method| !method.may_roam())
 }
 
-impl Pool {
-    /// Lets all workers know how long a server takes for this one's requests.
-    #[inline]
-    pub(super) fn publish_response(&mut self, server: ServerIndex, cx: &Context) {
-        let now_us = cx.now_us;
-        let machine = &mut self.servers[server];
-        let Some(measure) = machine.learned.measure.as_deref_mut().filter(|measure| measure.is_due(now_us)) else {
-            return;
-        };
-        let conns = &self.conns;
-        let waiting = machine.conns.iter().filter_map(|conn| {
-            let entries = &conns.at(*conn).entries;
-            let (oldest, newest) = (entries.front()?, entries.back()?);
-            let age_us = |sent_us: u64| now_us.saturating_sub(sent_us);
-            Some(((age_us(oldest.sent_us) + age_us(newest.sent_us)) / 2, entries.len() as u32))
-        });
-        let (response_us, samples) = measure.read(now_us, waiting);
-        self.hints.shared().set_response(server, usize::from(cx.worker), response_us, samples, now_us);
-    }
-
-    /// A server takes requests again after it had been away: its slow start begins, on all workers.
-    pub(super) fn server_recovered(&mut self, server: ServerIndex, cx: &Context) {
-        self.servers[server].recovered(cx.now_us);
-        self.hints.shared().set_recovered(server, cx.now_us);
-    }
+/// Whether a request is fit for a trial that has been due for so long.
+fn may_be_trial(traits: RequestFlags, overdue_us: u64) -> bool {
+    let safe = traits.has(RequestFlags::PIPELINABLE) && traits.has(RequestFlags::RETRIABLE);
+    let whole = !traits.has(RequestFlags::STREAMING) && !traits.has(RequestFlags::UPGRADE);
+    safe || whole && overdue_us >= TRIAL_CHOICE_US
 }
+
+#[cfg(test)]
+mod tests;

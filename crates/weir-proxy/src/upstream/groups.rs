@@ -1,8 +1,8 @@
 //! The upstreams: which servers belong together, how one of them is chosen, and how often their requests may go again.
 //!
 //! [`Groups`] owns the methods of balancing and the budgets of repetition, by upstream. It looks at the pool and at what other workers say
-//! ([`View`]) and changes nothing there, except that what is measured of servers is published when a method is about to look at it. Which
-//! server a request goes to first is in [`super::choose`], and after a loss in [`super::again`]. Invariants: servers of an upstream have
+//! ([`View`]) and changes nothing there, except that what is measured of servers is published when a method is about to look at it
+//! ([`super::balancing`]). Which server a request goes to is in [`super::choose`]. Invariants: servers of an upstream have
 //! the order that they have in the plan; `suspended` <= their number; an upstream of a single server has no method.
 
 use std::ops::{Index, IndexMut};
@@ -41,10 +41,10 @@ impl Group {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    groups: Vec<Group>,
+    pub(super) groups: Vec<Group>,
     /// Which server is next; None for a single one. Apart, because a choice looks at everything else.
     pub(super) balances: Vec<Option<Box<Balance>>>,
-    /// Servers in the order in which one request looks for a second one; kept for its memory.
+    /// Servers among which one request chooses; kept for its memory.
     pub(super) order: Vec<usize>,
     /// Some upstream is balanced by what all workers have at its servers.
     shares_loads: bool,
@@ -119,19 +119,7 @@ impl Groups {
     /// What is there to choose from.
     #[inline]
     pub(super) fn view<'a>(&'a self, pool: &'a Pool, cx: &'a Context) -> View<'a> {
-        View { conns: &pool.conns, servers: &pool.servers, groups: &self.groups, hints: &pool.hints, cx }
-    }
-
-    /// The same, and the method of an upstream of several servers.
-    pub(super) fn view_and_balance<'a>(
-        &'a mut self,
-        upstream: usize,
-        pool: &'a Pool,
-        cx: &'a Context,
-    ) -> Option<(&'a mut Balance, View<'a>)> {
-        let Groups { groups, balances, .. } = self;
-        let view = View { conns: &pool.conns, servers: &pool.servers, groups, hints: &pool.hints, cx };
-        Some((balances[upstream].as_deref_mut()?, view))
+        pool.view(&self.groups, cx)
     }
 
     /// Lets the other workers know how much this one has at each server.

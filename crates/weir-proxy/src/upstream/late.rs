@@ -11,7 +11,7 @@
 
 use super::aside::{STALL_US, keeps_up};
 use super::groups::Groups;
-use super::pool::{Pair, Pool};
+use super::pool::Pool;
 use super::timers::Then;
 use super::view::View;
 use crate::base::keys::{ConnKey, ServerIndex};
@@ -93,6 +93,14 @@ pub(super) fn leave_behind(index: ConnKey, pool: &mut Pool, groups: &Groups, cx:
 }
 
 impl View<'_> {
+    /// Whether the next answer of a connection is late, which nobody has seen while nothing was to be put behind it.
+    #[inline]
+    pub(super) fn is_overdue(&self, index: ConnKey) -> bool {
+        let conn = self.conns.at(index);
+        let late_us = self.servers[conn.server].learned.usual.late_us().min(LATE_US_MAX);
+        !conn.entries.is_empty() && self.cx.now_us >= conn.late_at_us(late_us)
+    }
+
     /// Whether what waits for a server none of whose connections takes anything for now can go elsewhere: another server has room that is
     /// no backup. One that is only busy is no reason for those.
     fn has_relief(&self, server: ServerIndex) -> bool {
@@ -152,15 +160,6 @@ impl Pool {
             conn.wait.due_us = due_us;
             self.arm_conn(index, due_us, cx);
         }
-    }
-}
-
-impl Pair<'_> {
-    /// Whether the next answer of a connection is late, which nobody has seen while nothing was to be put behind it.
-    #[inline]
-    pub(super) fn is_overdue(&self, cx: &Context) -> bool {
-        let late_us = self.server.learned.usual.late_us().min(LATE_US_MAX);
-        !self.conn.entries.is_empty() && cx.now_us >= self.conn.late_at_us(late_us)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Which place a request gets: one routine for what is new, what waits, what tries a suspended server and what goes alone (stage
-//! schedule). They differ in which servers and connections come into question, not in how one is found.
+//! Puts requests in the places that were chosen for them: what is new, what waits, what tries a suspended server and what goes alone (stage
+//! schedule). Where that is is said by [`super::choose`] and [`super::pick`], which change nothing; what has to be done for it is done here.
 //!
 //! [`Placing`] has what requests wait in and go onto: the pool, the upstreams, what belongs to clients, who is isolated, and what is to be
 //! sent. It puts a request into a line or onto a connection, and can have one made; it neither ends one nor knows what was answered. Where an
@@ -7,8 +7,10 @@
 //! that in the [`Agenda`], and whoever asked sees to that. docs/semantics.md §3, §4.
 
 use super::agenda::{Agenda, Ending};
+use super::choose::{Purpose, Way};
 use super::groups::Groups;
 use super::isolation::Isolation;
+use super::pick::Pick;
 use super::pool::Pool;
 use super::private_pool::PrivatePools;
 use super::send::Outbox;
@@ -19,12 +21,9 @@ use crate::context::Context;
 use crate::ending::UpstreamEnd;
 use crate::request::pending_request::{NOBODY, PendingRequest, RequestFlags};
 use crate::retry::poison::Verdict;
-use crate::upstream::health::{TRIAL_CHOICE_US, TRIAL_PATIENCE_US};
+use crate::upstream::health::TRIAL_PATIENCE_US;
 use crate::upstream::queue::Waiting;
 use crate::upstream::server::Reach;
-
-/// How often a server is chosen while other workers' connections go away under the choice.
-const CHOICES_MAX: usize = 4;
 
 /// Where a request goes now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,26 +74,12 @@ impl Placing<'_> {
                 return place;
             }
         }
-        for _ in 0..CHOICES_MAX {
-            let Some(index) = self.groups.choose(ask, self.pool, cx) else {
-                return Some(Place::Refused(self.view(cx).refusal(ask)));
-            };
-            ask.server = index;
-            let server = self.groups.server_of(ask);
-            let place = self.place_here(server, ask, cx);
-            if place.is_some() {
-                return place;
-            }
-            let view = self.view(cx);
-            if let Some(worker) = view.able_elsewhere(server).or_else(|| view.owner_elsewhere(server)) {
-                return Some(Place::Mail(worker));
-            }
-            if self.pool.servers[server].is_full() {
-                break;
-            }
-            // Another worker lost its last connection since it was asked for one: choose again, knowing that.
-        }
-        Some(Place::Refused(self.view(cx).why_not(ask.upstream)))
+        let chosen = match self.groups.choose(ask, Purpose::New, self.pool, cx) {
+            Ok(chosen) => chosen,
+            Err(cause) => return Some(Place::Refused(cause)),
+        };
+        ask.server = chosen.server;
+        Some(self.place_at(self.groups.server_of(ask), chosen.way, ask, cx))
     }
 
     /// Servers have died of requests like this one: the next turn of the quarantine is for it.
@@ -126,32 +111,24 @@ impl Placing<'_> {
 
     /// The place of a request that is to show whether a suspended server works again, when one is due and this may be it.
     fn place_trial(&mut self, ask: &mut PendingRequest, cx: &mut Context) -> Option<Place> {
-        let group = self.groups[usize::from(ask.upstream)].servers.clone();
         let trial = PendingRequest {
             traits: ask.traits.with(RequestFlags::TRIAL, true).with(RequestFlags::ALONE, true),
             ..*ask
         };
-        for server in group.iter() {
-            let (standing, index) = (&self.pool.servers[server].standing, self.pool.servers[server].index);
-            let due_us = self.pool.hints.trial_us(server);
-            let bound_elsewhere = ask.bound != NOBODY && ask.bound != index;
-            if bound_elsewhere
-                || !standing.may_be_tried()
-                || !may_be_trial(ask.traits, cx.now_us.saturating_sub(due_us))
-                || cx.now_us < due_us
-            {
-                continue;
-            }
-            let place = self.trial_place(server, &trial, cx);
+        let mut from = 0;
+        while let Ok(chosen) = self.view(cx).choose(&trial, Purpose::Trial { from }, None, &mut Vec::new()) {
+            let server = self.groups[usize::from(ask.upstream)].server(chosen.server);
+            from = chosen.server + 1;
+            let place = self.trial_place(server, chosen.way, &trial, cx);
             if self.agenda.has_ends() {
                 return None;
             }
             if let Some(place) = place
-                && self.pool.hints.take_trial(server, due_us, cx.now_us + TRIAL_PATIENCE_US)
+                && self.pool.hints.take_trial(server, cx.now_us, cx.now_us + TRIAL_PATIENCE_US)
             {
                 cx.counters.trials.add(1);
                 self.pool.servers[server].stats.trials.add(1);
-                *ask = PendingRequest { server: index, ..trial };
+                *ask = PendingRequest { server: chosen.server, ..trial };
                 return Some(place);
             }
         }
@@ -160,57 +137,60 @@ impl Placing<'_> {
 
     /// A connection with nothing else on it, here or at another worker. None: not yet; one is made if need be, because a request
     /// that must not be noticed doesn't wait for it.
-    fn trial_place(&mut self, server: ServerIndex, trial: &PendingRequest, cx: &mut Context) -> Option<Place> {
-        if self.pool.servers[server].mode.private {
-            return Some(Place::Private(server));
+    fn trial_place(
+        &mut self,
+        server: ServerIndex,
+        way: Way,
+        trial: &PendingRequest,
+        cx: &mut Context,
+    ) -> Option<Place> {
+        match way {
+            Way::Private => return Some(Place::Private(server)),
+            Way::Worker(worker) => return Some(Place::Mail(worker)),
+            Way::Here => {}
         }
         if let Some(position) = self.pick(server, trial, cx) {
             return Some(Place::Conn(self.pool.servers[server].conns[position]));
         }
         let machine = &self.pool.servers[server];
-        if machine.ready == 0
-            && let Some(worker) = self.view(cx).ready_elsewhere(server)
-        {
-            return Some(Place::Mail(worker));
-        }
         if !self.agenda.has_ends() && !machine.positions.coming_any() && machine.may_grow(true) {
             self.pool.make_connection(server, cx);
         }
         None
     }
 
-    /// What this worker's own connections to a server can do for a request; None: ask another worker.
+    /// Where at a server a request goes that gets there by this way.
     #[inline]
-    pub(super) fn place_here(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<Place> {
-        let machine = &self.pool.servers[server];
-        if machine.mode.private {
-            return Some(Place::Private(server));
-        }
-        if machine.limits.shared == 0 {
-            return None;
-        }
-        if machine.ready == 0 && !ask.traits.has(RequestFlags::MAILED) {
-            let hopeful = self.view(cx).is_hopeful(server);
-            let elsewhere =
-                if hopeful { self.view(cx).ready_elsewhere(server) } else { self.view(cx).able_elsewhere(server) };
-            // A connection that ends with each answer is made where it is needed.
-            let own = machine.is_one_shot() && (hopeful || machine.contact.reach == Reach::Unknown);
-            if let Some(other) = elsewhere.filter(|_| !own) {
-                self.prepare_own(server, other, cx);
-                return None;
+    fn place_at(&mut self, server: ServerIndex, way: Way, ask: &PendingRequest, cx: &mut Context) -> Place {
+        match way {
+            Way::Here => self.place_here(server, ask, cx),
+            Way::Private => Place::Private(server),
+            Way::Worker(worker) => {
+                self.prepare_own(server, worker, cx);
+                Place::Mail(worker)
             }
         }
-        if machine.is_full() {
-            return None;
+    }
+
+    /// What came by mail goes onto this worker's own connections to a server, or nowhere.
+    pub(super) fn place_mailed(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Place {
+        match self.view(cx).way(server, ask) {
+            Some(way) => self.place_at(server, way, ask, cx),
+            None => Place::Refused(Cause::QueueFull),
         }
+    }
+
+    /// Onto a connection of this worker, or in line for one.
+    #[inline]
+    fn place_here(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Place {
         // What is in quarantine needs a connection of its own kind.
-        if machine.waiting.line(ask.traits.goes_alone()).is_empty()
+        if self.pool.servers[server].waiting.line(ask.traits.goes_alone()).is_empty()
             && !ask.traits.has(RequestFlags::QUARANTINED)
             && let Some(position) = self.pick(server, ask, cx)
         {
-            return Some(Place::Conn(self.pool.servers[server].conns[position]));
+            return Place::Conn(self.pool.servers[server].conns[position]);
         }
-        Some(self.place_in_line(server, ask, cx))
+        self.place_in_line(server, ask, cx)
     }
 
     /// In the queue of a server, if it may come up.
@@ -226,9 +206,11 @@ impl Placing<'_> {
     /// connections for more than one answer, or if the other one has used up half of its part.
     fn prepare_own(&mut self, server: ServerIndex, other: u16, cx: &mut Context) {
         let machine = &self.pool.servers[server];
+        if machine.limits.shared == 0 || machine.made() > 0 {
+            return;
+        }
         let busy = self.pool.hints.ready(server, usize::from(other)) >= machine.limits.all / 2;
-        if machine.made() == 0
-            && (machine.learned.lasting.is_kept() || busy && !machine.is_one_shot())
+        if (machine.learned.lasting.is_kept() || busy && !machine.is_one_shot())
             && machine.contact.reach != Reach::Doubtful
             && machine.may_grow(false)
         {
@@ -255,77 +237,35 @@ impl Placing<'_> {
         if picked.is_none() && alone && !self.agenda.has_ends() { self.pick_kept(server, ask, cx) } else { picked }
     }
 
-    /// The position of the connection that takes this request now, if there is one.
+    /// The position of the connection that takes this request now, if there is one; what has to be done first is done, or noted.
     #[inline]
     pub(super) fn pick(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Option<usize> {
         loop {
-            let machine = &self.pool.servers[server];
-            let mut position = machine.pick(ask, |conn| self.pool.conns.at(conn).tail_client())?;
-            if machine.positions.is_resting(position) && machine.keeps_apart() {
-                if self.may_wait_for_rest(server, ask, cx) {
+            match self.view(cx).pick(server, ask) {
+                Pick::At(position) => return Some(position),
+                Pick::Late(index) => self.pool.mark_late(index, cx),
+                Pick::Rests(index, until_us) => {
+                    if std::mem::replace(&mut self.pool.servers[server].rested_due_us, until_us) != until_us {
+                        self.pool.arm_conn(index, until_us, cx);
+                    }
                     return None;
                 }
-                position = self.pool.longest_empty(server).unwrap_or(position);
+                Pick::Stale(index) => {
+                    self.agenda.end(index, Ending::ours(UpstreamEnd::Rested), self.pool);
+                    return None;
+                }
+                Pick::Nothing => return None,
             }
-            let machine = &self.pool.servers[server];
-            let index = machine.conns[position];
-            if ask.traits.goes_alone() {
-                return self.pick_fresh(server, ask, position, cx);
-            }
-            if !self.pool.pair(index).is_overdue(cx) {
-                return Some(position);
-            }
-            self.pool.mark_late(index, cx);
         }
     }
 
-    /// Where clients are kept apart and all empty connections rest: whether the request waits for another one to be made, or for the end
-    /// of a rest, whichever comes first. Not where nobody knows that the server works on more than one connection at a time.
-    fn may_wait_for_rest(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> bool {
-        let machine = &self.pool.servers[server];
-        let comes = machine.positions.is_coming() || machine.may_grow(ask.traits.goes_alone());
-        if !comes || !self.view(cx).is_hopeful(server) {
-            return false;
-        }
-        let conns = || machine.conns.iter().map(|index| self.pool.conns.at(*index));
-        let several = conns().filter(|conn| conn.is_ready() && conn.history.answers > 0).nth(1).is_some();
-        let resting = machine.positions.resting().map(|position| machine.conns[position]);
-        let next = resting.map(|index| (self.pool.conns.at(index).rest.until_us, index)).min().filter(|_| several);
-        let Some((until_us, index)) = next else { return false };
-        if std::mem::replace(&mut self.pool.servers[server].rested_due_us, until_us) != until_us {
-            self.pool.arm_conn(index, until_us, cx);
-        }
-        true
-    }
-
-    /// An idle connection for a request that goes alone, `first` if that is good. What can't be sent again is not put on one that
-    /// its server may be about to close: one of those is made anew.
-    fn pick_fresh(&mut self, server: ServerIndex, ask: &PendingRequest, first: usize, cx: &Context) -> Option<usize> {
-        let machine = &self.pool.servers[server];
-        let idle = (0..machine.conns.len()).filter(|position| machine.positions.is_empty_at(*position));
-        let view = self.view(cx);
-        let found = [first].into_iter().chain(idle).find(|position| view.is_fresh(machine.conns[*position], ask));
-        // Where another one may be made, the request waits for that.
-        if found.is_none() && !machine.positions.coming_any() && !machine.may_grow(true) {
-            self.agenda.end(machine.conns[first], Ending::ours(UpstreamEnd::Rested), self.pool);
-        }
-        found
-    }
-
-    /// The connection for the request in quarantine that waits at a place in a server's line: an idle one that has rested. A suspect
-    /// gets no other, so that its end is evidence: one is made anew for it. None: one is kept for it until it is good.
+    /// The connection for the request in quarantine that waits at a place in a server's line. A suspect gets one that is made anew for it
+    /// if need be. None: one is kept for it until it is good.
     fn pick_quarantined(&mut self, server: ServerIndex, at: usize, cx: &mut Context) -> Option<usize> {
-        let machine = &self.pool.servers[server];
-        let Waiting { ask, bytes } = machine.waiting.line(true).get(at)?;
+        let Waiting { ask, bytes } = self.pool.servers[server].waiting.line(true).get(at)?;
         let (ask, suspect) = (*ask, self.isolation.verdict(ask, bytes, cx) != Verdict::Free);
-        let rested = |position: &usize| self.pool.conns.at(machine.conns[*position]).is_rested(cx.now_us);
-        let fresh = |position: &usize| self.view(cx).is_fresh(machine.conns[*position], &ask);
-        let all = 0..machine.conns.len();
-        let mut idle = all.filter(|position| machine.positions.is_idle(*position)).filter(fresh);
-        if let Some(position) = idle.clone().find(rested).or_else(|| idle.next().filter(|_| !suspect)) {
-            return Some(position);
-        }
-        self.take_kept(server, &ask, suspect, cx)
+        let found = self.view(cx).pick_quarantined(server, &ask, suspect);
+        found.or_else(|| self.take_kept(server, &ask, suspect, cx))
     }
 
     /// The connection that is kept for what goes alone and waits in vain, where no more can be made: once it is empty.
@@ -353,11 +293,4 @@ impl Placing<'_> {
         }
         Some(position)
     }
-}
-
-/// Whether a request is fit for a trial that has been due for so long.
-fn may_be_trial(traits: RequestFlags, overdue_us: u64) -> bool {
-    let safe = traits.has(RequestFlags::PIPELINABLE) && traits.has(RequestFlags::RETRIABLE);
-    let whole = !traits.has(RequestFlags::STREAMING) && !traits.has(RequestFlags::UPGRADE);
-    safe || whole && overdue_us >= TRIAL_CHOICE_US
 }

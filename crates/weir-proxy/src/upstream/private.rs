@@ -7,6 +7,7 @@
 
 use super::Upstreams;
 use super::agenda::Ending;
+use super::choose::Purpose;
 use super::connect::tell_unreachable;
 use super::groups::Groups;
 use super::judge::Health;
@@ -122,12 +123,12 @@ impl PrivatePools {
         groups: &mut Groups,
         cx: &mut Context,
     ) {
-        match groups.choose(&waiting.ask, pool, cx) {
-            Some(server) => {
-                waiting.ask.server = server;
+        match groups.choose(&waiting.ask, Purpose::New, pool, cx) {
+            Ok(chosen) => {
+                waiting.ask.server = chosen.server;
                 self.approach(groups.server_of(&waiting.ask), waiting, tried, pool, cx);
             }
-            None => cx.answer_fails(waiting.ask.id, groups.view(pool, cx).refusal(&waiting.ask)),
+            Err(cause) => cx.answer_fails(waiting.ask.id, cause),
         }
     }
 

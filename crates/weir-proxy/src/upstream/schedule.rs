@@ -11,8 +11,7 @@ use crate::context::Context;
 use crate::cross::asked::{Asked, Private};
 use crate::cross::mail::{Fate, Mail};
 use crate::observe::access::Placed;
-use crate::request::pending_request::{ClientName, ExchangeId, PendingRequest, RequestFlags};
-use crate::upstream::connection::UpstreamConn;
+use crate::request::pending_request::{ExchangeId, PendingRequest, RequestFlags};
 use crate::upstream::queue::Waiting;
 
 impl Upstreams {
@@ -70,14 +69,11 @@ impl Upstreams {
             return self.work_off(cx);
         }
         self.pool.publish_response(server, cx);
-        let place = self.placing().place_here(server, &ask, cx);
-        let place = match self.agenda.has_ends() && place == Some(Place::Queue(server)) {
-            false => place.unwrap_or(Place::Refused(Cause::QueueFull)),
-            true => {
-                self.work_off(cx);
-                self.placing().place_in_line(server, &ask, cx)
-            }
-        };
+        let mut place = self.placing().place_mailed(server, &ask, cx);
+        if self.agenda.has_ends() && place == Place::Queue(server) {
+            self.work_off(cx);
+            place = self.placing().place_in_line(server, &ask, cx);
+        }
         match self.placing().put(place, ask, |out| out.extend_from_slice(bytes), cx) {
             Asked::Here(Some(conn)) => cx.assigned(&ask, conn),
             Asked::Refused(cause) => cx.answer_fails(ask.id, cause),
@@ -268,18 +264,5 @@ impl Pool {
             before: (conn.history.answers + conn.entries.len() as u64).saturating_sub(1),
         };
         cx.post(id.worker, Mail::Placed { id, placed });
-    }
-
-    /// Of the connections that rest the one that has been empty for longest.
-    pub(super) fn longest_empty(&self, server: ServerIndex) -> Option<usize> {
-        let machine = &self.servers[server];
-        machine.positions.resting().min_by_key(|position| self.conns.at(machine.conns[*position]).history.answered_us)
-    }
-}
-
-impl UpstreamConn {
-    /// The client of the last request on a connection.
-    pub(super) fn tail_client(&self) -> Option<ClientName> {
-        self.entries.back().map(|entry| entry.ask.client)
     }
 }

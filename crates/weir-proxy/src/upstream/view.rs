@@ -1,10 +1,11 @@
 //! What a choice looks at: all servers, the connections to them, and what other workers say of theirs.
 //!
-//! Nothing can be changed through it, so whoever has one only asks. Which server a request goes to is decided over it: the first time in
-//! [`super::choose`], after a loss in [`super::again`]. Made for one question ([`Groups::view`](super::groups::Groups::view)), which costs nothing.
+//! Nothing can be changed through it, so whoever has one only asks. Which server a request goes to is decided over it in [`super::choose`],
+//! and which of that server's connections in [`super::pick`]. What both go by is one fact: how soon a server could have a request, and by
+//! whom ([`Prospect`]). Made for one question ([`Groups::view`](super::groups::Groups::view)), which costs nothing.
 
+use super::choose::Way;
 use super::groups::Group;
-use super::lost::ABRUPT_US;
 use crate::base::keys::{ConnKey, Key, ServerIndex};
 use crate::base::slab::Slab;
 use crate::base::table::Table;
@@ -29,41 +30,76 @@ pub(super) struct View<'a> {
     pub(super) cx: &'a Context,
 }
 
+/// How soon a server could have a request, and by whom, whatever is to be said against it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Prospect {
+    /// Now, on connections of this worker: one is up, or can be made as far as is known, and there is room.
+    Here,
+    /// Now, on connections of this one.
+    Elsewhere(u16),
+    /// When this worker's next connect succeeds.
+    Later,
+    /// When one succeeds of this worker, which owns all connections.
+    Owner(u16),
+    /// Not as far as is known.
+    Never,
+}
+
+impl Prospect {
+    /// Whether it would be served now.
+    pub(super) fn is_now(self) -> bool {
+        matches!(self, Prospect::Here | Prospect::Elsewhere(_))
+    }
+
+    /// By whom.
+    pub(super) fn way(self) -> Option<Way> {
+        match self {
+            Prospect::Here | Prospect::Later => Some(Way::Here),
+            Prospect::Elsewhere(worker) | Prospect::Owner(worker) => Some(Way::Worker(worker)),
+            Prospect::Never => None,
+        }
+    }
+}
+
 impl View<'_> {
     /// The server that a request is for.
     pub(super) fn server_index(&self, ask: &PendingRequest) -> ServerIndex {
         self.groups[usize::from(ask.upstream)].server(ask.server)
     }
 
+    /// How soon a server could have a request, which goes to another worker only if it may (`cross`).
+    #[inline]
+    pub(super) fn prospect(&self, server: ServerIndex, cross: bool) -> Prospect {
+        let machine = &self.servers[server];
+        let here = match machine.mode.private {
+            true => self.cx.now_us >= machine.contact.away_until_us,
+            false => (machine.ready > 0 || self.is_hopeful(server)) && !machine.is_full(),
+        };
+        if here {
+            Prospect::Here
+        } else if let Some(worker) = self.able_elsewhere(server).filter(|_| cross) {
+            Prospect::Elsewhere(worker)
+        } else if self.may_come_up(server) {
+            Prospect::Later
+        } else if let Some(worker) = self.owner_elsewhere(server).filter(|_| cross) {
+            Prospect::Owner(worker)
+        } else {
+            Prospect::Never
+        }
+    }
+
     /// Whether a request for this server would be served now.
-    #[inline]
     pub(super) fn is_up(&self, server: ServerIndex) -> bool {
-        self.servers[server].standing.takes_new() && self.is_reachable(server)
-    }
-
-    /// Whether a connection to this server is up, or can be made as far as is known, and not all are full.
-    #[inline]
-    pub(super) fn is_reachable(&self, server: ServerIndex) -> bool {
-        let here = &self.servers[server];
-        if here.mode.private {
-            return self.cx.now_us >= here.contact.away_until_us;
-        }
-        (here.ready > 0 || self.is_hopeful(server)) && !here.is_full() || self.able_elsewhere(server).is_some()
-    }
-
-    /// Whether one of this worker's own connections to a server may have a request of another server.
-    pub(super) fn may_take(&self, server: ServerIndex) -> bool {
-        let here = &self.servers[server];
-        if here.mode.private {
-            return here.standing.takes_new() && self.cx.now_us >= here.contact.away_until_us;
-        }
-        here.standing.takes_new() && (here.ready > 0 || self.is_hopeful(server)) && !here.is_full()
+        self.servers[server].standing.takes_new() && self.prospect(server, true).is_now()
     }
 
     /// Whether one of this worker's connections to another server of the upstream may have a request of this one.
     pub(super) fn has_other(&self, server: ServerIndex) -> bool {
         let group = &self.groups[usize::from(self.servers[server].upstream)].servers;
-        group.iter().any(|other| other != server && self.may_take(other))
+        let takes = |other: ServerIndex| {
+            self.servers[other].standing.takes_new() && self.prospect(other, false) == Prospect::Here
+        };
+        group.iter().any(|other| other != server && takes(other))
     }
 
     /// Whether requests go to this suspended server for want of a better one.
@@ -82,9 +118,11 @@ impl View<'_> {
     pub(super) fn is_bound_usable(&self, ask: &PendingRequest) -> bool {
         let server = self.groups[usize::from(ask.upstream)].server(ask.bound);
         self.servers[server].standing.accepts_bound()
-            && (self.is_reachable(server)
-                || self.is_coming(server)
-                || ask.traits.has(RequestFlags::BOUND) && self.may_be_awaited(server))
+            && match self.prospect(server, true) {
+                Prospect::Here | Prospect::Elsewhere(_) => true,
+                Prospect::Later | Prospect::Owner(_) => ask.traits.has(RequestFlags::BOUND) || self.is_coming(server),
+                Prospect::Never => false,
+            }
     }
 
     /// Whether a request may wait for this server's next connect.
@@ -96,21 +134,6 @@ impl View<'_> {
         }
         let retries = self.cx.plan.upstreams[usize::from(machine.upstream)].connect_retries;
         machine.standing.keeps_connections() && !machine.is_full() && machine.contact.failures < retries.max(1)
-    }
-
-    /// Whether a request of anybody may wait for this server's next connect.
-    pub(super) fn may_await(&self, server: ServerIndex) -> bool {
-        self.servers[server].standing.takes_new() && self.may_come_up(server)
-    }
-
-    /// Whether a request may wait at the worker that owns the connections to this server, of which this one has none.
-    pub(super) fn owner_may_await(&self, server: ServerIndex) -> bool {
-        self.servers[server].standing.takes_new() && self.owner_elsewhere(server).is_some()
-    }
-
-    /// Whether a request may wait for this server's next connect, here or at the worker that owns its connections.
-    pub(super) fn may_be_awaited(&self, server: ServerIndex) -> bool {
-        self.may_come_up(server) || self.owner_elsewhere(server).is_some()
     }
 
     /// Whether a server that has not failed is being connected to and can be expected at once.
@@ -160,30 +183,15 @@ impl View<'_> {
         (machine.limits.shared == 0 && !machine.mode.private && owner != self.cx.worker).then_some(owner)
     }
 
-    /// Whether a request may go onto this idle connection: what can't be sent again goes onto none that its server may be about to
-    /// end.
-    pub(super) fn is_fresh(&self, index: ConnKey, ask: &PendingRequest) -> bool {
-        if ask.traits.has(RequestFlags::RETRIABLE) {
-            return true;
-        }
-        let conn = self.conns.at(index);
-        let machine = &self.servers[conn.server];
-        let rest_us = conn.rest_us(self.cx.now_us);
-        // Of late this server ended a connection behind an answer without a word.
-        let abrupt = machine.learned.keepalive_limit.is_abrupt(self.cx.now_us);
-        let lives = conn.history.answers == 0
-            || !abrupt && (rest_us >= ABRUPT_US || machine.learned.keepalive_limit.is_outlived(conn.history.answers));
-        lives && machine.learned.idle_limit.is_fresh(self.cx.now_us, rest_us)
-    }
-
     /// Whether what waits for a server without connections has somewhere to go, or nothing to wait for.
     pub(super) fn should_evacuate(&self, server: ServerIndex) -> bool {
         let group = &self.groups[usize::from(self.servers[server].upstream)].servers;
-        let is_up = |other: ServerIndex| {
-            let elsewhere = self.servers[other].standing.takes_new() && self.able_elsewhere(other).is_some();
-            other != server && self.may_take(other) || elsewhere
+        let is_up = |other: ServerIndex| match self.prospect(other, true) {
+            Prospect::Here => other != server,
+            prospect => prospect.is_now(),
         };
-        !self.servers[server].waiting.is_empty() && (!self.may_come_up(server) || group.iter().any(is_up))
+        let takes = |other: &ServerIndex| self.servers[*other].standing.takes_new();
+        !self.servers[server].waiting.is_empty() && (!self.may_come_up(server) || group.iter().filter(takes).any(is_up))
     }
 
     /// Why no server takes a request.

@@ -172,6 +172,24 @@ fn a_retry_prefers_others_to_the_backup() {
     world.finish();
 }
 
+/// Also when the other server is up at another worker only, and the backup at this one.
+#[test]
+fn a_retry_crosses_workers_before_it_takes_a_backup() {
+    let mut plan = weighted(&[50, 50, 50], 1);
+    plan.upstreams[0].servers[2].backup = true;
+    let mut world = World::started(plan, 2, 1);
+    world.servers[0].serve = Box::new(|_| Some(vec![Do::Rst]));
+    let client = world.client_of(0);
+    let counts = during(&mut world, |world| {
+        for n in 0..20 {
+            world.get(client, &format!("{n:08}"));
+            world.run_for(10_000);
+        }
+    });
+    assert_eq!((counts[1], counts[2]), (20, 0), "{counts:?}");
+    world.finish();
+}
+
 /// After it was away, a server's share grows from a tenth to the whole over `slow-start`, on workers with and without
 /// connections of their own to it; connections that are made anew in between begin nothing.
 #[test]

@@ -83,15 +83,12 @@ impl Dynamic {
         }
     }
 
-    /// What bounds the load of each server.
-    pub(super) fn bound(&self, loads: &[u32]) -> Bound {
+    /// Which servers with these loads may have one more.
+    pub(super) fn has_room(&self, loads: &[u32]) -> impl Fn(usize) -> bool {
         let percent = if self.trend.is_some() { TREND_LOAD_PERCENT } else { LOAD_PERCENT };
-        Bound { load: loads.iter().map(|load| u64::from(*load)).sum(), weight: self.sum, percent }
-    }
-
-    /// A server's weight without regard to response times.
-    pub(super) fn weight(&self, at: usize) -> i64 {
-        self.before[at]
+        let bound = Bound { load: loads.iter().map(|load| u64::from(*load)).sum(), weight: self.sum, percent };
+        // By its weight without regard to response times.
+        move |at| bound.has_room(loads[at], self.before[at])
     }
 }
 

@@ -30,23 +30,21 @@ impl Rendezvous {
         Rendezvous { seeds: names.map(hash_key).collect() }
     }
 
-    /// The key's server among those that are usable, or the next one in its order when that has enough to do.
+    /// The key's server among these, or the next one in its order when that has enough to do; None when there are none.
     pub(super) fn pick(
         &self,
         key: u64,
         weights: &[i64],
         loads: &[u32],
-        usable: impl Fn(usize) -> bool,
+        among: impl Iterator<Item = usize> + Clone,
     ) -> Option<usize> {
         let mut bound = Bound { load: 0, weight: 0, percent: LOAD_PERCENT };
-        let all = (0..weights.len()).filter(|at| usable(*at)).inspect(|at| bound.add(loads[*at], weights[*at]));
-        let best = self.highest(key, weights, all)?;
+        let best = self.highest(key, weights, among.clone().inspect(|at| bound.add(loads[*at], weights[*at])))?;
         let has_room = |at: usize| bound.has_room(loads[at], weights[at]);
         if has_room(best) {
             return Some(best);
         }
-        let others = (0..weights.len()).filter(|at| usable(*at) && has_room(*at));
-        self.highest(key, weights, others).or(Some(best))
+        self.highest(key, weights, among.filter(|at| has_room(*at))).or(Some(best))
     }
 
     /// All servers in the key's order, those after the others that have more than their share of what is usable. Without the one
@@ -114,8 +112,8 @@ mod tests {
         let (hash, weights, loads) = (servers(10), [50; 10], [0; 10]);
         let mut moved = 0;
         for n in 0..100_000 {
-            let before = hash.pick(key(n), &weights, &loads, |_| true).unwrap();
-            let after = hash.pick(key(n), &weights, &loads, |at| at != 3).unwrap();
+            let before = hash.pick(key(n), &weights, &loads, 0..10).unwrap();
+            let after = hash.pick(key(n), &weights, &loads, (0..10).filter(|at| *at != 3)).unwrap();
             assert!(before == after || before == 3, "a key moved that need not");
             moved += u32::from(before != after);
         }
@@ -126,7 +124,7 @@ mod tests {
     fn shares_follow_the_weights() {
         let (hash, weights) = (servers(3), [70, 20, 10]);
         let mut picks = [0u32; 3];
-        (0..100_000).for_each(|n| picks[hash.pick(key(n), &weights, &[0; 3], |_| true).unwrap()] += 1);
+        (0..100_000).for_each(|n| picks[hash.pick(key(n), &weights, &[0; 3], 0..3).unwrap()] += 1);
         for (picks, weight) in picks.iter().zip(weights) {
             assert!(picks.abs_diff(weight as u32 * 1000) < 1000, "{picks} of 100,000 for {weight}");
         }
@@ -136,14 +134,14 @@ mod tests {
     #[test]
     fn the_choice_is_for_ever() {
         let hash = servers(5);
-        let picks: Vec<_> = (0..12).map(|n| hash.pick(key(n), &[1; 5], &[0; 5], |_| true).unwrap()).collect();
+        let picks: Vec<_> = (0..12).map(|n| hash.pick(key(n), &[1; 5], &[0; 5], 0..5).unwrap()).collect();
         assert_eq!(picks, [2, 4, 4, 2, 0, 0, 4, 2, 2, 4, 2, 4]);
     }
 
     #[test]
     fn nobody_is_usable() {
-        assert_eq!(servers(3).pick(1, &[1; 3], &[0; 3], |_| false), None);
-        assert_eq!(servers(0).pick(1, &[], &[], |_| true), None);
+        assert_eq!(servers(3).pick(1, &[1; 3], &[0; 3], 0..0), None);
+        assert_eq!(servers(0).pick(1, &[], &[], 0..0), None);
         let mut order = Vec::new();
         servers(3).order_behind(1, Some(0), &[1; 3], &[0; 3], |_| false, &mut order);
         assert_eq!(order.len(), 2, "they may come up");
@@ -156,7 +154,7 @@ mod tests {
             let hash = servers(weights.len());
             let mut loads = vec![0u32; weights.len()];
             for _ in 0..count {
-                let chosen = hash.pick(key, &weights, &loads, |_| true).unwrap();
+                let chosen = hash.pick(key, &weights, &loads, 0..weights.len()).unwrap();
                 loads[chosen] += 1;
             }
             let sum: i64 = weights.iter().sum();
@@ -178,7 +176,7 @@ mod tests {
             };
             let mut loads = vec![0; count];
             let order = behind(None, &weights, &loads);
-            prop_assert_eq!(Some(order[0]), hash.pick(key, &weights, &loads, |_| true));
+            prop_assert_eq!(Some(order[0]), hash.pick(key, &weights, &loads, 0..weights.len()));
             for at in 0..count {
                 prop_assert_eq!(behind(Some(order[at]), &weights, &loads)[0], order[(at + 1) % count]);
             }
@@ -194,8 +192,8 @@ mod tests {
             let (before, mut after) = ([50; 6], [50; 6]);
             after[2] = weight;
             for key in keys {
-                let old = hash.pick(key, &before, &[0; 6], |_| true);
-                let new = hash.pick(key, &after, &[0; 6], |_| true);
+                let old = hash.pick(key, &before, &[0; 6], 0..6);
+                let new = hash.pick(key, &after, &[0; 6], 0..6);
                 let fine = if weight < 50 { old == Some(2) } else { new == Some(2) };
                 prop_assert!(old == new || fine);
             }

@@ -6,45 +6,45 @@
 
 use crate::base::stamp::mix;
 
-/// The chance, and room for the candidates.
+/// The chance: where its sequence has got to.
 #[derive(Debug, Clone)]
 pub(super) struct Least {
     state: u64,
-    candidates: Vec<u32>,
 }
 
 impl Least {
-    /// For so many servers; `seed` differs between workers.
-    pub(super) fn new(servers: usize, seed: u64) -> Least {
-        Least { state: mix(seed), candidates: Vec::with_capacity(servers) }
+    /// `seed` differs between workers.
+    pub(super) fn new(seed: u64) -> Least {
+        Least { state: mix(seed) }
     }
 
-    /// One of those that are usable; None when nobody is.
-    pub(super) fn pick(&mut self, weights: &[i64], loads: &[u32], usable: impl Fn(usize) -> bool) -> Option<usize> {
-        self.candidates.clear();
-        self.candidates.extend((0..weights.len()).filter(|at| usable(*at)).map(|at| at as u32));
-        let first = self.draw(weights, None)?;
-        let Some(second) = self.draw(weights, Some(first)) else { return Some(first) };
+    /// One of these; None when there are none.
+    pub(super) fn next(&self, weights: &[i64], loads: &[u32], among: &[usize]) -> Option<usize> {
+        let first = draw(self.state, weights, among.iter().copied())?;
+        let others = among.iter().copied().filter(|at| *at != first);
+        let Some(second) = draw(self.state.wrapping_add(1), weights, others) else { return Some(first) };
         // Equal loads leave it to chance, which knows the weights.
         let cost = |at: usize, other: usize| i64::from(loads[at]) * weights[other];
         Some(if cost(second, first) < cost(first, second) { second } else { first })
     }
 
-    /// A candidate other than `not`, each as likely as its weight says.
-    fn draw(&mut self, weights: &[i64], not: Option<usize>) -> Option<usize> {
-        let others = || self.candidates.iter().map(|at| *at as usize).filter(|at| Some(*at) != not);
-        let sum: i64 = others().map(|at| weights[at]).sum();
-        if sum <= 0 {
-            return None;
-        }
-        let mut rest = (mix(self.state) % sum as u64) as i64;
-        let chosen = others().find(|at| {
-            rest -= weights[*at];
-            rest < 0
-        });
-        self.state = self.state.wrapping_add(1);
-        chosen
+    /// One of so many was chosen: chance goes on by as many steps as it has drawn.
+    pub(super) fn took(&mut self, count: usize) {
+        self.state = self.state.wrapping_add(count.min(2) as u64);
     }
+}
+
+/// One of these, each as likely as its weight says; None when there are none.
+fn draw(state: u64, weights: &[i64], mut among: impl Iterator<Item = usize> + Clone) -> Option<usize> {
+    let sum: i64 = among.clone().map(|at| weights[at]).sum();
+    if sum <= 0 {
+        return None;
+    }
+    let mut rest = (mix(state) % sum as u64) as i64;
+    among.find(|at| {
+        rest -= weights[*at];
+        rest < 0
+    })
 }
 
 #[cfg(test)]
@@ -54,12 +54,20 @@ mod tests {
 
     use super::*;
 
+    impl Least {
+        fn pick(&mut self, weights: &[i64], loads: &[u32], among: &[usize]) -> Option<usize> {
+            let chosen = self.next(weights, loads, among);
+            self.took(among.len());
+            chosen
+        }
+    }
+
     #[test]
     fn idle_servers_share_by_weight() {
         let weights = [70, 20, 10];
-        let mut least = Least::new(3, 1);
+        let mut least = Least::new(1);
         let mut picks = [0u32; 3];
-        (0..100_000).for_each(|_| picks[least.pick(&weights, &[0; 3], |_| true).unwrap()] += 1);
+        (0..100_000).for_each(|_| picks[least.pick(&weights, &[0; 3], &[0, 1, 2]).unwrap()] += 1);
         for (picks, weight) in picks.iter().zip(weights) {
             assert!(picks.abs_diff(weight as u32 * 1000) < 1000, "{picks} of 100,000 for {weight}");
         }
@@ -68,9 +76,9 @@ mod tests {
     #[test]
     fn load_evens_out_by_weight() {
         let (weights, mut loads) = ([60, 30, 10], [300, 0, 0]);
-        let mut least = Least::new(3, 2);
+        let mut least = Least::new(2);
         for _ in 0..700 {
-            let chosen = least.pick(&weights, &loads, |_| true).unwrap();
+            let chosen = least.pick(&weights, &loads, &[0, 1, 2]).unwrap();
             loads[chosen] += 1;
         }
         assert!(loads.iter().zip([600, 300, 100]).all(|(load, fair)| load.abs_diff(fair) <= fair / 10), "{loads:?}");
@@ -78,11 +86,11 @@ mod tests {
 
     #[test]
     fn only_usable_ones() {
-        let mut least = Least::new(4, 3);
+        let mut least = Least::new(3);
         for _ in 0..1000 {
-            assert!(matches!(least.pick(&[1, 9, 1, 9], &[0, 5, 0, 0], |at| at < 2), Some(0 | 1)));
-            assert_eq!(least.pick(&[1, 9, 1, 9], &[9, 9, 9, 0], |at| at == 2), Some(2));
+            assert!(matches!(least.pick(&[1, 9, 1, 9], &[0, 5, 0, 0], &[0, 1]), Some(0 | 1)));
+            assert_eq!(least.pick(&[1, 9, 1, 9], &[9, 9, 9, 0], &[2]), Some(2));
         }
-        assert_eq!(least.pick(&[1, 1, 1, 1], &[0; 4], |_| false), None);
+        assert_eq!(least.pick(&[1, 1, 1, 1], &[0; 4], &[]), None);
     }
 }

@@ -16,31 +16,41 @@ impl Ratio {
     /// Nobody is owed anything, but for a head start: workers that begin together begin with different servers.
     pub(super) fn new(weights: &[i64], worker: u16) -> Ratio {
         let mut ratio = Ratio { credits: vec![0; weights.len()] };
-        (0..worker).for_each(|_| {
-            ratio.pick(weights, |_| true);
-        });
+        let all = 0..weights.len();
+        for _ in 0..worker {
+            if let Some(first) = ratio.next(weights, all.clone()) {
+                ratio.took(weights, all.clone(), first);
+            }
+        }
         ratio
     }
 
-    /// Whose turn it is among those that are usable; None when nobody is.
+    /// Whose turn it is among these; None when there are none.
     ///
-    /// While the same servers are usable and the weights stay, each gets exactly its weight of picks in every run of as many
-    /// picks as the sum of their weights. An unusable server neither gains nor pays: when it comes back it goes on where it
+    /// While the same servers are usable and the weights stay, each gets exactly its weight of turns in every run of as many
+    /// turns as the sum of their weights. An unusable server neither gains nor pays: when it comes back it goes on where it
     /// was, without a burst to catch up.
     #[inline]
-    pub(super) fn pick(&mut self, weights: &[i64], usable: impl Fn(usize) -> bool) -> Option<usize> {
+    pub(super) fn next(&self, weights: &[i64], among: impl Iterator<Item = usize>) -> Option<usize> {
         let mut best: Option<(usize, i64)> = None;
-        let mut sum = 0;
-        for (at, (credit, weight)) in self.credits.iter_mut().zip(weights).enumerate().filter(|(at, _)| usable(*at)) {
-            *credit += weight;
-            sum += weight;
-            if best.is_none_or(|(_, most)| *credit > most) {
-                best = Some((at, *credit));
+        for at in among {
+            let credit = self.credits[at] + weights[at];
+            if best.is_none_or(|(_, most)| credit > most) {
+                best = Some((at, credit));
             }
         }
-        let (chosen, _) = best?;
+        best.map(|(at, _)| at)
+    }
+
+    /// `chosen` of these had its turn.
+    #[inline]
+    pub(super) fn took(&mut self, weights: &[i64], among: impl Iterator<Item = usize>, chosen: usize) {
+        let mut sum = 0;
+        for at in among {
+            self.credits[at] += weights[at];
+            sum += weights[at];
+        }
         self.credits[chosen] -= sum;
-        Some(chosen)
     }
 }
 
@@ -52,6 +62,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    impl Ratio {
+        /// The next turn of those that are usable.
+        fn pick(&mut self, weights: &[i64], usable: impl Fn(usize) -> bool) -> Option<usize> {
+            let among = (0..weights.len()).filter(|at| usable(*at));
+            let chosen = self.next(weights, among.clone())?;
+            self.took(weights, among, chosen);
+            Some(chosen)
+        }
+    }
 
     #[test]
     fn weights_interleave_smoothly() {

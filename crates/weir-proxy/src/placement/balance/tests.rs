@@ -14,6 +14,17 @@ fn plan(weights: &[u32], balance: Method) -> UpstreamPlan {
     UpstreamPlan { servers: weights.iter().enumerate().map(server).collect(), balance, ..UpstreamPlan::default() }
 }
 
+impl Balance {
+    /// Chooses among the backups, or the others, that are usable.
+    pub(super) fn pick(&mut self, backup: bool, key: Option<u64>, usable: impl Fn(usize) -> bool) -> Option<usize> {
+        let fits = |at: &usize| self.is_backup(*at) == backup && usable(*at);
+        let among: Vec<usize> = (0..self.backups.len()).filter(fits).collect();
+        let chosen = self.choose(key, &among)?;
+        self.took(key, &among, chosen);
+        Some(chosen)
+    }
+}
+
 fn methods() -> [Method; 5] {
     let predict = Method::Predict { by: Statistic::Avg, past_us: 30 * SECOND_US, ahead_us: 15 * SECOND_US };
     [Method::Ratio, Method::Dynamic(Statistic::Avg), predict, Method::Least, Method::Hash(Key::Uri)]

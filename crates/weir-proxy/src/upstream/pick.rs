@@ -1,0 +1,116 @@
+//! Which connection of a server takes a request (stage schedule).
+//!
+//! Pure: a [`View`] and a request in, a [`Pick`] out. Where something has to be done first (a connection is marked, ends, or is waited for)
+//! it says so, and [`super::placing`] does it, at one place. docs/pipelining.md#what-may-follow-what
+
+use super::lost::ABRUPT_US;
+use super::view::View;
+use crate::base::keys::{ConnKey, ServerIndex};
+use crate::request::pending_request::{ClientName, PendingRequest, RequestFlags};
+use crate::upstream::connection::UpstreamConn;
+
+/// What a server's connections do for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pick {
+    /// The one at this position takes it.
+    At(usize),
+    /// This one would take it, but the answer under way there is late and nobody has seen that: it is to be marked, and another one looked
+    /// for.
+    Late(ConnKey),
+    /// None, until the rest of this one is over at that time, or another one is made.
+    Rests(ConnKey, u64),
+    /// None, until this one has ended and is made anew: its server may be about to end it.
+    Stale(ConnKey),
+    /// None for now.
+    Nothing,
+}
+
+impl View<'_> {
+    /// The connection that takes this request now, if there is one.
+    #[inline]
+    pub(super) fn pick(&self, server: ServerIndex, ask: &PendingRequest) -> Pick {
+        let machine = &self.servers[server];
+        let tail = |conn: ConnKey| self.conns.at(conn).tail_client();
+        let Some(mut position) = machine.pick(ask, tail) else { return Pick::Nothing };
+        if machine.positions.is_resting(position) && machine.keeps_apart() {
+            if let Some((index, until_us)) = self.rest_to_await(server, ask) {
+                return Pick::Rests(index, until_us);
+            }
+            position = self.longest_empty(server).unwrap_or(position);
+        }
+        if ask.traits.goes_alone() {
+            return self.pick_fresh(server, ask, position);
+        }
+        let index = machine.conns[position];
+        if self.is_overdue(index) { Pick::Late(index) } else { Pick::At(position) }
+    }
+
+    /// Where clients are kept apart and all empty connections rest: which of them is waited for, when another one is made that may be there
+    /// sooner. None where nobody knows that the server works on more than one connection at a time.
+    fn rest_to_await(&self, server: ServerIndex, ask: &PendingRequest) -> Option<(ConnKey, u64)> {
+        let machine = &self.servers[server];
+        let comes = machine.positions.is_coming() || machine.may_grow(ask.traits.goes_alone());
+        if !comes || !self.is_hopeful(server) {
+            return None;
+        }
+        let conns = || machine.conns.iter().map(|index| self.conns.at(*index));
+        // Two at least have answered.
+        conns().filter(|conn| conn.is_ready() && conn.history.answers > 0).nth(1)?;
+        let resting = machine.positions.resting().map(|position| machine.conns[position]);
+        let (until_us, index) = resting.map(|index| (self.conns.at(index).rest.until_us, index)).min()?;
+        Some((index, until_us))
+    }
+
+    /// Of the connections that rest the one that has been empty for longest.
+    fn longest_empty(&self, server: ServerIndex) -> Option<usize> {
+        let machine = &self.servers[server];
+        machine.positions.resting().min_by_key(|position| self.conns.at(machine.conns[*position]).history.answered_us)
+    }
+
+    /// An idle connection for a request that goes alone, `first` if that is good. What can't be sent again is not put on one that
+    /// its server may be about to close: one of those is made anew.
+    fn pick_fresh(&self, server: ServerIndex, ask: &PendingRequest, first: usize) -> Pick {
+        let machine = &self.servers[server];
+        let idle = (0..machine.conns.len()).filter(|position| machine.positions.is_empty_at(*position));
+        let mut all = [first].into_iter().chain(idle);
+        match all.find(|position| self.is_fresh(machine.conns[*position], ask)) {
+            Some(position) => Pick::At(position),
+            // Where another one may be made, the request waits for that.
+            None if machine.positions.coming_any() || machine.may_grow(true) => Pick::Nothing,
+            None => Pick::Stale(machine.conns[first]),
+        }
+    }
+
+    /// An idle connection for a request in quarantine: one that has rested, for a suspect no other, so that its end is evidence.
+    pub(super) fn pick_quarantined(&self, server: ServerIndex, ask: &PendingRequest, suspect: bool) -> Option<usize> {
+        let machine = &self.servers[server];
+        let rested = |position: &usize| self.conns.at(machine.conns[*position]).is_rested(self.cx.now_us);
+        let fresh = |position: &usize| self.is_fresh(machine.conns[*position], ask);
+        let all = 0..machine.conns.len();
+        let mut idle = all.filter(|position| machine.positions.is_idle(*position)).filter(fresh);
+        idle.clone().find(rested).or_else(|| idle.next().filter(|_| !suspect))
+    }
+
+    /// Whether a request may go onto this idle connection: what can't be sent again goes onto none that its server may be about to
+    /// end.
+    pub(super) fn is_fresh(&self, index: ConnKey, ask: &PendingRequest) -> bool {
+        if ask.traits.has(RequestFlags::RETRIABLE) {
+            return true;
+        }
+        let conn = self.conns.at(index);
+        let machine = &self.servers[conn.server];
+        let rest_us = conn.rest_us(self.cx.now_us);
+        // Of late this server ended a connection behind an answer without a word.
+        let abrupt = machine.learned.keepalive_limit.is_abrupt(self.cx.now_us);
+        let lives = conn.history.answers == 0
+            || !abrupt && (rest_us >= ABRUPT_US || machine.learned.keepalive_limit.is_outlived(conn.history.answers));
+        lives && machine.learned.idle_limit.is_fresh(self.cx.now_us, rest_us)
+    }
+}
+
+impl UpstreamConn {
+    /// The client of the last request on a connection.
+    fn tail_client(&self) -> Option<ClientName> {
+        self.entries.back().map(|entry| entry.ask.client)
+    }
+}
