@@ -177,7 +177,7 @@ impl<D: Driver> Driver for Sealed<D> {
             at <= from || self.pass(completion, &mut told)
         });
         into.append(&mut told);
-        self.work_on_handshakes(into);
+        self.work_on_handshakes(into.len() > before, into);
         self.expire(into);
         Ok(())
     }

@@ -12,8 +12,8 @@
 //! [`CLOSE_US`]; nothing is relayed.
 //!
 //! Bounds: [`HANDSHAKES_MAX`] unfinished handshakes with clients, each with [`HANDSHAKE_BYTES_MAX`] received and not used and the time
-//! that its listener allows; those with servers have [`FLIGHT_BYTES_MAX`] and the time that the caller allows; [`WORK_US`] of work
-//! on handshakes in a turn; an open session holds [`REST_BYTES_MAX`] received and not used, and while it sends the records of one
+//! that its listener allows; those with servers have [`FLIGHT_BYTES_MAX`] and the time that the caller allows; one step of
+//! one in a turn; an open session holds [`REST_BYTES_MAX`] received and not used, and while it sends the records of one
 //! payload.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -36,9 +36,6 @@ pub const HANDSHAKE_BYTES_MAX: usize = 18 * 1024;
 pub const FLIGHT_BYTES_MAX: usize = 72 * 1024;
 /// Bytes of an open connection that were received and not used: one record of the longest kind is 18,437 (RFC 5246 §6.2.3).
 pub(crate) const REST_BYTES_MAX: usize = 20 * 1024;
-/// Time that handshakes take in a turn, microseconds; established connections go on after it, the rest is for the next turn.
-/// One step of a handshake may go over it: it is done in one piece.
-pub const WORK_US: u64 = 500;
 /// How long a closed connection may take to send its last bytes, microseconds.
 pub const CLOSE_US: u64 = 1_000_000;
 
@@ -59,8 +56,10 @@ pub struct Sealed<D> {
     /// Tokens of all listeners.
     pub(crate) tokens: Vec<(Socket, Token)>,
     pub(crate) listeners: Vec<Listener>,
-    /// Handshakes that have something to work on, oldest first.
+    /// Handshakes that have something to work on: those with servers, then the others, oldest first.
     pub(crate) work: VecDeque<Socket>,
+    /// The last turn left the step out that it could have made of them.
+    pub(crate) put_off: bool,
     /// Open sessions that have something to hand out.
     pub(crate) ready: Vec<Socket>,
     /// Sends that failed before the driver saw them.
@@ -91,6 +90,7 @@ impl<D: Driver> Sealed<D> {
             tokens: Vec::new(),
             listeners: Vec::new(),
             work: VecDeque::new(),
+            put_off: false,
             ready: Vec::new(),
             failed: Vec::new(),
             deadlines: BTreeSet::new(),

@@ -10,5 +10,6 @@ mod rustls;
 mod servers;
 mod serving;
 mod staple;
+mod steps;
 mod subject;
 mod wire;

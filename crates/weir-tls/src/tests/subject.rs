@@ -1,4 +1,4 @@
-//! A simulated driver whose listeners are sealed in paper, while its own connects are plain: tests write the records of clients
+//! A driver, the simulated one mostly, whose listeners are sealed in paper, while its own connects are plain: tests write the records of clients
 //! byte by byte.
 
 use std::sync::Arc;
@@ -15,12 +15,14 @@ use crate::sealed::Sealed;
 pub(super) const FLIGHT: usize = 700;
 
 #[derive(Default)]
-pub(super) struct Served(SimSubject);
+pub(super) struct ServedOn<S>(pub(super) S);
 
-impl Subject for Served {
-    type Driver = Sealed<SimDriver>;
+pub(super) type Served = ServedOn<SimSubject>;
 
-    fn driver(&self, options: Options) -> Sealed<SimDriver> {
+impl<S: Subject> Subject for ServedOn<S> {
+    type Driver = Sealed<S::Driver>;
+
+    fn driver(&self, options: Options) -> Sealed<S::Driver> {
         let mut driver = Sealed::new(self.0.driver(options));
         driver.listens = Some(Arc::new(Papers(FLIGHT)));
         driver
@@ -34,7 +36,7 @@ impl Subject for Served {
         RECORD_BYTES_MAX as u32
     }
 
-    fn pipes_in_use(&self, driver: &Sealed<SimDriver>) -> usize {
+    fn pipes_in_use(&self, driver: &Sealed<S::Driver>) -> usize {
         self.0.pipes_in_use(driver.inner())
     }
 
@@ -117,7 +119,7 @@ pub(super) fn failures(tally: Option<Tally>) -> Vec<(&'static str, u64)> {
 }
 
 /// A client that is connected and says nothing yet.
-pub(super) fn knock(bench: &mut Bench<'_, Served>) -> Socket {
+pub(super) fn knock<S: Subject>(bench: &mut Bench<'_, S>) -> Socket {
     let near = bench.connect(bench.address);
     bench.until("a connect", |bench| bench.of(near).connected.is_some());
     bench.receive(near, Receive::Many(Class::Large));
