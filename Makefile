@@ -5,7 +5,8 @@
 #   make sim SEEDS=2000   the simulation with many seeds (FIRST=fresh: with some that nobody has tried), and what hostile rows were played
 #   make bench            measures against nginx and HAProxy; QUICK=1 takes under 5 minutes; BENCH="--only NAME" picks;
 #                         EXPERIMENT=NAME runs another experiment, `weir bench list` shows them
-#   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers
+#   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers, and certificates
+#                         exchanged EXCHANGES times
 #   make icount           instructions for each operation (valgrind); ICOUNT=--cost shows what counting costs
 #   make fuzz             fuzz targets for FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
 #   make fmt lint setup   one step of the above
@@ -23,6 +24,7 @@ FIRST ?= 0
 EXPERIMENT ?= targets
 
 CHAOS_SECONDS ?= 60
+EXCHANGES ?= 10000
 # Most tests wait for sockets and programs more than they compute.
 TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 
@@ -51,6 +53,7 @@ bench: setup
 
 chaos: setup
 	WEIR_CHAOS_SECONDS=$(CHAOS_SECONDS) $(CARGO) test --locked --package weir --test e2e_chaos -- --test-threads 1
+	WEIR_EXCHANGES=$(EXCHANGES) $(CARGO) test --locked --package weir --test e2e_tls exchanges_at -- --test-threads 1
 
 icount: setup
 	@scripts/icount $(ICOUNT)

@@ -1,5 +1,5 @@
-//! The certificates of a running weir: read before it starts, looked at again every [`LOOK_EVERY`] on a thread of their own, exchanged
-//! without touching a connection. docs/semantics.md §10.
+//! The certificates of a running weir: read before it starts, looked at again every [`LOOK_EVERY`] and at each reload on a thread of their
+//! own, exchanged without touching a connection. docs/semantics.md §10.
 //!
 //! `run::serve` opens them before anything is listened on and starts the thread when the workers run; status and metrics read the
 //! [`Board`]. A file that has become bad leaves the certificate in force that was read before it. Bound: two looks at
@@ -238,15 +238,39 @@ pub(crate) struct Certificates {
 /// The thread that looks at files. Ends with its drop.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    newcomers: Newcomers,
+    watcher: Watcher,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where files are added that the thread looks at, too, until that ends.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Newcomers(Arc<Mutex<Option<Sender<Servers>>>>);
+/// What the thread is told to do besides.
+#[derive(Debug)]
+enum Wish {
+    /// To look at these files, too.
+    Add(Servers),
+    /// To look at all files now, and to drop this when it has.
+    Look(Sender<()>),
+}
 
-impl Newcomers {
+/// Where the thread is told, until it ends.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Watcher(Arc<Mutex<Option<Sender<Wish>>>>);
+
+impl Watcher {
+    /// Has all files looked at now; returns when what is new in them is in force.
+    pub(crate) fn look(&self) {
+        let (done, ended) = channel();
+        self.tell(Wish::Look(done));
+        // Nothing is ever sent, it ends.
+        let _ = ended.recv();
+    }
+
+    fn tell(&self, wish: Wish) {
+        if let Some(sender) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            // It ends only with its owner.
+            let _ = sender.send(wish);
+        }
+    }
+
     /// What makes connections to the servers of a plan speak TLS, from this slot on.
     ///
     /// # Errors
@@ -264,10 +288,7 @@ impl Newcomers {
             seals.extend(servers.seals());
             all.push(servers);
         }
-        if let Some(sender) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            // It ends only with its owner.
-            all.into_iter().for_each(|servers| drop(sender.send(servers)));
-        }
+        all.into_iter().for_each(|servers| self.tell(Wish::Add(servers)));
         Ok(seals)
     }
 }
@@ -385,24 +406,28 @@ impl Certificates {
     /// # Errors
     /// The operating system's.
     pub(crate) fn start(mut self) -> io::Result<Watch> {
-        let (sender, added) = channel::<Servers>();
+        let (sender, wishes) = channel();
         let thread = std::thread::Builder::new().name("weir-tls".to_owned()).spawn(move || {
             loop {
                 // With nothing to look at it sleeps.
                 let has_files = !self.listeners.is_empty() || !self.upstreams.is_empty();
-                let next = if has_files { added.recv_timeout(LOOK_EVERY) } else { added.recv().map_err(Into::into) };
+                let next = if has_files { wishes.recv_timeout(LOOK_EVERY) } else { wishes.recv().map_err(Into::into) };
                 match next {
-                    Ok(servers) => {
+                    Ok(Wish::Add(servers)) => {
                         self.upstreams.push(servers);
                         self.board.write(&self.listeners, &self.upstreams);
+                    }
+                    Ok(Wish::Look(done)) => {
+                        self.look(now(), &mut |line| tell(line));
+                        drop(done);
                     }
                     Err(RecvTimeoutError::Timeout) => self.look(now(), &mut |line| tell(line)),
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
         })?;
-        let newcomers = Newcomers(Arc::new(Mutex::new(Some(sender))));
-        Ok(Watch { newcomers, thread: Some(thread) })
+        let watcher = Watcher(Arc::new(Mutex::new(Some(sender))));
+        Ok(Watch { watcher, thread: Some(thread) })
     }
 
     fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) {
@@ -417,15 +442,15 @@ impl Certificates {
 }
 
 impl Watch {
-    /// Where to add files.
-    pub(crate) fn newcomers(&self) -> Newcomers {
-        self.newcomers.clone()
+    /// Where to tell it what to do.
+    pub(crate) fn watcher(&self) -> Watcher {
+        self.watcher.clone()
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        drop(self.newcomers.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.watcher.0.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let Some(thread) = self.thread.take() {
             // Its panic would be told on standard error.
             let _ = thread.join();

@@ -16,7 +16,7 @@ use weir_proxy::plan::SERVERS_SPARE;
 use weir_worker::{Running, Sealing, Setup, StartError};
 
 use crate::admin::{Doors, Facts};
-use crate::certificates::Newcomers;
+use crate::certificates::Watcher;
 use crate::cli::Io;
 use crate::failure::Failure;
 use crate::reload::{Fixed, Reloader, Workers};
@@ -133,7 +133,7 @@ fn start(
     let doors = Doors::open(&choice, None).map_err(|error| run::failed("admin", &error))?;
     let reloader = Reloader::new(Arc::clone(&plan), run::servers(&running));
     let desk = reloader.desk();
-    let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, Vec::new(), Newcomers::default());
+    let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, Vec::new(), Watcher::default());
     reloader.start(config.tree, fixed, None, workers).map_err(|error| run::failed("reloads", &error))?;
     let admin = admin::start(doors, plan, running.handle(), Facts::of(probe, &running), desk);
     let admin = admin.map_err(|error| run::failed("admin", &error))?;

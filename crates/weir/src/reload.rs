@@ -247,6 +247,8 @@ impl Clerk {
     }
 
     fn reload(&mut self) -> Result<String, Failure> {
+        // Whatever comes of the configuration: they would be looked at soon anyway.
+        self.workers.look_at_files();
         let done = self.look().and_then(|(config, lines)| self.apply(config).map(|()| lines));
         match &done {
             Ok(lines) => {

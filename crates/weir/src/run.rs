@@ -136,7 +136,7 @@ fn serve_from(mut config: Config, again: Option<Read>) -> Result<(), Failure> {
     })?;
     let reloader = Reloader::new(Arc::clone(&plan), servers(&running));
     let desk = reloader.desk();
-    let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, seals, certificates.newcomers());
+    let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, seals, certificates.watcher());
     reloader.start(config.tree, fixed, again, workers).map_err(|error| {
         running.stop();
         failed("can't start the thread for reloads", &error)

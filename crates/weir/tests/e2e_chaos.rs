@@ -11,7 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use kit::{Client, Io, Link, Nginx, Random, Server, Weir, eventually, free_port, nonce, on_both_drivers, run};
+use kit::{
+    Client, Io, Link, Nginx, Random, Server, Stopping, Weir, eventually, free_port, nonce, on_both_drivers, run,
+};
 use weir_check::upstreams::check_honest;
 use weir_check::{Request, Rules};
 
@@ -180,15 +182,6 @@ fn honest(link: &mut Link, request: &Request) -> Result<(), kit::Gone> {
 fn posts(requests: &[(usize, Request)]) -> Vec<String> {
     let posts = requests.iter().map(|(_, request)| request).filter(|request| request.method == "POST");
     posts.map(|request| request.nonce().to_owned()).collect()
-}
-
-/// Stops the clients when it goes, also with a failure, which would wait for them without end.
-struct Stopping<'a>(&'a AtomicBool);
-
-impl Drop for Stopping<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Asks until told to stop. Each reply is the answer to its request, or for a POST perhaps a 502.

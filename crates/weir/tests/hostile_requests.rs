@@ -8,7 +8,7 @@ mod kit;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kit::{Client, Honest, Io, Random, Server, Weir, app, nonce, on_both_drivers};
+use kit::{Client, Honest, Io, Random, Server, Stopping, Weir, app, nonce, on_both_drivers};
 use weir_check::Request;
 use weir_check::requests::{HostileRequest, Observed, catalogue, of_letter};
 use weir_check::upstreams::check_honest;
@@ -63,7 +63,7 @@ fn play(io: Io, letter: &str) {
                 })
             })
             .collect();
-        let end = End(&over);
+        let end = Stopping(&over);
         for row in &rows {
             for cuts in cuts(row, &mut random) {
                 one(&server, &weir, row, &cuts);
@@ -76,15 +76,6 @@ fn play(io: Io, letter: &str) {
     let log = server.finish();
     let smuggled = log.requests.iter().any(|(_, request)| request.target.contains("smuggled"));
     assert!(!smuggled || letter == "A6", "a body was taken for a request");
-}
-
-/// Ends the victims, also when a row fails.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Pipelined requests, each of which gets its own answer.

@@ -9,7 +9,7 @@ use weir_proxy::plan::Plan;
 use weir_worker::{Adoption, Command, Handle, ServerSeals, enquire};
 
 use super::Desk;
-use crate::certificates::Newcomers;
+use crate::certificates::Watcher;
 use crate::failure::Failure;
 
 /// How long a worker may take to come to it.
@@ -21,13 +21,18 @@ pub(crate) struct Workers {
     /// Servers that there is room for, those that are gone included.
     slots_max: usize,
     seals: ServerSeals,
-    newcomers: Newcomers,
+    watcher: Watcher,
 }
 
 impl Workers {
     /// Of a weir that has just been started with room for so many servers.
-    pub(crate) fn new(handle: Handle, slots_max: usize, seals: ServerSeals, newcomers: Newcomers) -> Workers {
-        Workers { handle, slots_max, seals, newcomers }
+    pub(crate) fn new(handle: Handle, slots_max: usize, seals: ServerSeals, watcher: Watcher) -> Workers {
+        Workers { handle, slots_max, seals, watcher }
+    }
+
+    /// Has the files of certificates looked at; returns when what is new in them is in force.
+    pub(super) fn look_at_files(&self) {
+        self.watcher.look();
     }
 
     /// What comes after a plan.
@@ -40,7 +45,7 @@ impl Workers {
     pub(super) fn hand_over(&mut self, desk: &Desk, next: Plan) -> Result<(), Failure> {
         let current = desk.lock().current.clone();
         let (old, servers) = (&current.plan, counted(&current.servers, &current.plan, &next));
-        let seals = self.newcomers.seals(&next, old.servers()).map_err(Failure::Configuration)?;
+        let seals = self.watcher.seals(&next, old.servers()).map_err(Failure::Configuration)?;
         self.seals.resize(old.servers(), None);
         self.seals.extend(seals);
         if next.servers() > old.servers()

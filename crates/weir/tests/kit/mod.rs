@@ -99,6 +99,15 @@ pub fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
 }
 
+/// Stops other threads of a test when it goes, also with a failure, which would wait for them without end.
+pub struct Stopping<'a>(pub &'a std::sync::atomic::AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 /// Repeats `check` until it is true.
 ///
 /// # Panics
