@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use weir_http::h2::Limits;
+use weir_http::h2::{Limits, WindowPool};
 
 use crate::action::Action;
 use crate::base::output::Spare;
@@ -17,7 +17,7 @@ use crate::base::timer_wheel::Wheel;
 use crate::cross::mail::{Mail, Post};
 use crate::observe::accounting::Usage;
 use crate::observe::counters::Counters;
-use crate::plan::Plan;
+use crate::plan::{ClientPlan, Http2Plan, Plan};
 use crate::request::pending_request::ConnId;
 
 /// See the module.
@@ -73,7 +73,7 @@ impl Context {
             now_us,
             worker,
             workers,
-            http2: Arc::new(plan.client.http2.limits(&plan.client.head)),
+            http2: http2_limits(&plan.client, &Arc::default()),
             has_private: plan.upstreams.iter().any(|upstream| upstream.pool.is_private()),
             plan,
             counters,
@@ -91,7 +91,8 @@ impl Context {
 
     /// The plan is another one: what is known of it without looking.
     pub(crate) fn plan_changed(&mut self) {
-        self.http2 = Arc::new(self.plan.client.http2.limits(&self.plan.client.head));
+        // What windows have grown by stays taken.
+        self.http2 = http2_limits(&self.plan.client, &self.http2.growth);
         self.has_private = self.plan.upstreams.iter().any(|upstream| upstream.pool.is_private());
     }
 
@@ -156,4 +157,11 @@ impl Context {
         let me = self.worker;
         (0..self.workers).filter(|worker| *worker != me).for_each(|worker| self.post(worker, mail()));
     }
+}
+
+/// What connections of HTTP/2 have to keep to. `growth`: what windows of this worker may grow by.
+fn http2_limits(plan: &ClientPlan, growth: &Arc<WindowPool>) -> Arc<Limits> {
+    let Http2Plan { streams_max, window_bytes, connection_window_bytes } = plan.http2;
+    let (head, growth) = (plan.head.clone(), Arc::clone(growth));
+    Arc::new(Limits { head, growth, streams_max, window_bytes, connection_window_bytes, ..Limits::default() })
 }

@@ -274,14 +274,6 @@ impl Default for Http2Plan {
     }
 }
 
-impl Http2Plan {
-    /// With the limits of heads: what the machine of a connection has to keep to.
-    pub(crate) fn limits(&self, head: &weir_http::Limits) -> Limits {
-        let Http2Plan { streams_max, window_bytes, connection_window_bytes } = *self;
-        Limits { head: head.clone(), streams_max, window_bytes, connection_window_bytes, ..Limits::default() }
-    }
-}
-
 /// Bits in front of the IPv4 address in a mapped one (RFC 4291 §2.5.5.2).
 const MAPPED_BITS: u32 = 96;
 

@@ -180,6 +180,7 @@ pub fn connection(data: &[u8]) {
         window_bytes: 16_384,
         connection_window_bytes: 65_536,
         requests_max: 5,
+        growth: Arc::default(),
     };
     let input = [&PREFACE[..], data].concat();
     for limits in [Limits::default(), tight] {

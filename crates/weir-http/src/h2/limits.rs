@@ -1,6 +1,10 @@
-//! What one HTTP/2 connection may cost: the few numbers that may be chosen, with their ranges.
+//! What one HTTP/2 connection may cost: the few numbers that may be chosen, with their ranges, and what it shares with others.
 //!
 //! All other bounds are constants beside the code that enforces them: `budget.rs`, `receive.rs`, `mux.rs`.
+
+use std::sync::Arc;
+
+use super::growth::WindowPool;
 
 /// Limits of a connection. What is announced to the client is fixed when a [`Mux`](super::Mux) is made; the rest may change between turns.
 #[derive(Clone, Debug)]
@@ -16,6 +20,8 @@ pub struct Limits {
     pub connection_window_bytes: u32,
     /// Requests on one connection in all; then it is drained. Default 10,000.
     pub requests_max: u32,
+    /// What windows of uploads may grow by, shared with the other connections of a worker. Default 256 MiB.
+    pub growth: Arc<WindowPool>,
 }
 
 impl Default for Limits {
@@ -26,6 +32,7 @@ impl Default for Limits {
             window_bytes: 65_536,
             connection_window_bytes: 1 << 20,
             requests_max: 10_000,
+            growth: Arc::default(),
         }
     }
 }

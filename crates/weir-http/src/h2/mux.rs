@@ -9,6 +9,7 @@ use super::error::{Code, Failure};
 use super::event::Blocked;
 use super::frame::{self, Kind, Setting};
 use super::glitch::{Glitch, Glitches};
+use super::growth::Growth;
 use super::hpack::Decoder;
 use super::limits::Limits;
 use super::priority::Priority;
@@ -58,12 +59,12 @@ pub struct Mux {
 /// Windows of what the client sends.
 #[derive(Debug)]
 pub(super) struct Receiving {
-    /// What the client may send yet on the connection.
+    /// What the client may send yet on the connection: more than `window_full` for a while after a window that had grown is gone.
     pub(super) window: i64,
-    /// Of it: received and not given back.
-    pub(super) owed: u32,
-    /// Full size of the connection's window.
+    /// Full size of the connection's window, with what streams have grown by.
     pub(super) window_full: u32,
+    /// What they have grown by.
+    pub(super) growth: Growth,
     /// Full size of a stream's window, as announced.
     pub(super) stream_full: u32,
     /// What a new stream begins with: the default until the client has acknowledged our settings.
@@ -124,8 +125,8 @@ impl Mux {
             written: 0,
             receiving: Receiving {
                 window: i64::from(window_full),
-                owed: 0,
                 window_full,
+                growth: Growth::new(&limits.growth),
                 stream_full,
                 stream_initial: WINDOW_INITIAL,
             },
@@ -311,7 +312,10 @@ impl Mux {
 
     /// Takes a stream out of the table.
     pub(super) fn forget(&mut self, id: u32) -> Option<Stream> {
-        self.streams.remove(id)
+        let stream = self.streams.remove(id)?;
+        self.receiving.growth.give_back(stream.grown);
+        self.receiving.window_full -= stream.grown;
+        Some(stream)
     }
 
     pub(super) fn glitch(&mut self, kind: Glitch) {
@@ -320,15 +324,29 @@ impl Mux {
 
     // ---- windows ----
 
-    /// Gives `bytes` of a stream's window back to the client, when they are worth a frame.
+    /// Gives `bytes` of a stream's window back to the client, when they are worth a frame, or more than that when it may grow.
     pub(super) fn credit(&mut self, id: u32, bytes: u32) {
-        let full = self.receiving.stream_full;
+        let receiving = &mut self.receiving;
         let Some(stream) = self.streams.find_mut(id) else { return };
         stream.owed += bytes;
-        if !stream.received && !stream.ignored && stream.owed >= full.div_ceil(2) {
-            let owed = std::mem::take(&mut stream.owed);
-            stream.window += i64::from(owed);
-            frame::put_window_update(&mut self.out, id, owed);
+        if stream.received || stream.ignored {
+            return;
+        }
+        let (full, mut more) = (receiving.stream_full + stream.grown, 0);
+        if stream.has_used_up(full) {
+            more = receiving.growth.grow(full);
+        }
+        if more > 0 {
+            // The same for the connection: no other stream has less because of it.
+            stream.grown += more;
+            receiving.window_full += more;
+            receiving.window += i64::from(more);
+            frame::put_window_update(&mut self.out, 0, more);
+        }
+        if more > 0 || stream.owed >= full.div_ceil(2) {
+            let increment = std::mem::take(&mut stream.owed) + more;
+            stream.window += i64::from(increment);
+            frame::put_window_update(&mut self.out, id, increment);
         }
     }
 
@@ -336,10 +354,10 @@ impl Mux {
     /// for those that go on.
     pub(super) fn give_back_connection(&mut self) {
         let receiving = &mut self.receiving;
-        if receiving.owed >= receiving.window_full / 2 {
-            let owed = std::mem::take(&mut receiving.owed);
-            receiving.window += i64::from(owed);
-            frame::put_window_update(&mut self.out, 0, owed);
+        let owed = i64::from(receiving.window_full) - receiving.window;
+        if owed >= i64::from(receiving.window_full / 2) {
+            receiving.window += owed;
+            frame::put_window_update(&mut self.out, 0, owed as u32);
         }
     }
 

@@ -3,7 +3,7 @@
 //! A header block is always decoded, whatever becomes of its stream: later ones depend on it. A DATA frame is charged with all its bytes to
 //! both windows when its head has come; the connection's are given back when they are worth a frame, whatever is kept, so
 //! that uploads that nobody reads don't stop the others. Bounds: [`CONTINUATIONS_MAX`] frames a block, and the head limit in bytes;
-//! what is kept of bodies is at most a window for each stream.
+//! what is kept of bodies is at most a window for each stream, which may have grown (`growth.rs`).
 
 use super::budget::Cost;
 use super::error::{Code, Failure};
@@ -187,7 +187,6 @@ impl Reading<'_, '_> {
         if self.mux.receiving.window < 0 {
             return Err(Failure { code: Code::FlowControlError, why: "more DATA than the connection's window" });
         }
-        self.mux.receiving.owed += bytes;
         self.mux.give_back_connection();
         if bytes == 0 && frame.has(PADDED) {
             return Err(Failure {
@@ -269,7 +268,7 @@ impl Reading<'_, '_> {
         self.mux.reader.left -= available as u32;
         self.mux.reader.data = Data::Body(padding.min(self.mux.reader.left));
         let told = if stream.ignored { 0 } else { body as u32 };
-        stream.held += told;
+        stream.hold(told);
         let tag = stream.tag;
         if self.mux.reader.left == 0 {
             self.end_frame();

@@ -84,6 +84,14 @@ impl Mux {
         }
     }
 
+    /// From now on the request's body is passed on as it comes; what is [consumed](Mux::consumed) has left but for `on_way` bytes at most. When a
+    /// whole window has left and was consumed at once, the window grows.
+    pub fn pass_body_on(&mut self, stream: u32, on_way: usize) {
+        if let Some(open) = self.streams.find_mut(stream) {
+            (open.passed_on, open.prompt) = (Some(on_way as u32), 0);
+        }
+    }
+
     /// The rest of the request's body is thrown away: no events. What was told counts as consumed.
     pub fn ignore_body(&mut self, stream: u32) {
         let Some(open) = self.streams.find_mut(stream) else { return };

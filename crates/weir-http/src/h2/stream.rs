@@ -30,6 +30,12 @@ pub(super) struct Stream {
     pub(super) owed: u32,
     /// Bytes of body that the caller keeps.
     pub(super) held: u32,
+    /// Bytes by which its window has grown.
+    pub(super) grown: u32,
+    /// The request's body is passed on as it comes, and of that so many bytes may be on their way at once.
+    pub(super) passed_on: Option<u32>,
+    /// Bytes of such a body that have come since something of it had to wait, or that are more than those that let its window grow.
+    pub(super) prompt: u32,
     /// Bytes that Content-Length has announced and that have not come.
     pub(super) length_left: Option<u64>,
     /// What the client takes, beyond the initial window that it has announced for all, less what was sent.
@@ -68,12 +74,31 @@ impl Stream {
             window,
             owed: 0,
             held: 0,
+            grown: 0,
+            passed_on: None,
+            prompt: 0,
             length_left: None,
             credit: 0,
             queued: 0,
             sent: 0,
             trailers: None,
         }
+    }
+
+    /// So many bytes of its body are told to the caller, and its from now on.
+    pub(super) fn hold(&mut self, bytes: u32) {
+        self.prompt = if self.held == 0 { self.prompt.saturating_add(bytes) } else { 0 };
+        self.held += bytes;
+    }
+
+    /// Whether a whole window of its body, of `full` bytes, has come and gone, and nothing of it had to wait. If so the next begins.
+    pub(super) fn has_used_up(&mut self, full: u32) -> bool {
+        let Some(on_way) = self.passed_on.filter(|_| self.held == 0) else { return false };
+        let is_used_up = self.prompt >= full.saturating_add(on_way);
+        if is_used_up {
+            self.prompt -= full;
+        }
+        is_used_up
     }
 }
 

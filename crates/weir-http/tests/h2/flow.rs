@@ -1,9 +1,11 @@
 //! Proves: no window is ever overrun either way, and what leaves first is what is wanted first (RFC 9113 §6.9, RFC 9218 §10). How: scripts.
 
-use weir_http::h2::frame::{ACK, END_STREAM, Kind, PADDED};
-use weir_http::h2::{Glitch, Limits};
+use std::sync::Arc;
 
-use crate::kit::{GET, POST, Server, data, frame, headers, setting, window};
+use weir_http::h2::frame::{ACK, END_STREAM, Kind, PADDED};
+use weir_http::h2::{Glitch, Limits, WindowPool};
+
+use crate::kit::{GET, POST, Server, data, frame, headers, reset, setting, window};
 
 /// Requests with these priorities, each with an answer of so many bytes waiting; heads have left.
 fn waiting(answers: &[(&str, usize)]) -> Server {
@@ -213,4 +215,142 @@ fn announced_windows_count_from_the_acknowledgement() {
         let rest = window_bytes as usize % 16_384 + 1;
         assert_eq!(server.feed(&data(3, 0, &vec![b'x'; rest])), ["reset 3 flow-control-error"]);
     }
+}
+
+/// A server whose windows grow out of a pool of so many bytes, with uploads on these streams that are passed on.
+fn passing_on(pool: u64, streams: &[u32]) -> Server {
+    let growth = Arc::new(WindowPool::new(pool));
+    let mut server = Server::with(Limits { growth, ..Limits::default() });
+    for stream in streams {
+        server.feed(&headers(*stream, 0, POST));
+        server.mux.pass_body_on(*stream, 0);
+    }
+    server
+}
+
+#[test]
+fn windows_that_are_used_up_at_once_grow() {
+    let mut server = passing_on(1 << 28, &[1]);
+    assert_eq!(server.feed(&pieces(1, 3)).len(), 3);
+    assert_eq!(server.sent(), ["window 1 32768"]);
+    server.feed(&pieces(1, 1));
+    assert_eq!(server.sent(), ["window 0 65536", "window 1 98304"], "what has come and as much again");
+    let mut grown = Vec::new();
+    for _ in 0..200 {
+        server.feed(&pieces(1, 1));
+        // Half a window is given back and no more, or it grows.
+        grown.extend(server.sent().into_iter().filter(|words| words.starts_with("window 0")));
+    }
+    let half = |full: u32| format!("window 0 {}", full / 2);
+    let steps = ["window 0 131072".to_owned(), "window 0 262144".to_owned(), "window 0 524288".to_owned()];
+    assert!(steps.iter().all(|step| grown.contains(step)), "{grown:?}");
+    assert_eq!(grown.last(), Some(&half((1 << 20) + (1 << 20) - 65_536)), "the connection's has grown as much");
+    assert_eq!(server.limits.growth.left(), (1 << 28) - (1 << 20) + 65_536);
+    // One that is not passed on, or of which something waits, stays as it is.
+    server.feed(&headers(3, 0, POST));
+    server.consumes = false;
+    for _ in 0..4 {
+        server.feed(&pieces(3, 1));
+        server.mux.consumed(3, 16_383);
+    }
+    server.mux.pass_body_on(3, 0);
+    for _ in 0..40 {
+        server.feed(&pieces(3, 1));
+        server.mux.consumed(3, 16_384);
+    }
+    assert!(server.sent().iter().filter(|words| words.starts_with("window 3")).all(|words| words.len() <= 14));
+    assert_eq!(server.limits.growth.left(), (1 << 28) - (1 << 20) + 65_536);
+    // All of it comes back with the stream.
+    server.mux.reset(1, weir_http::h2::Code::Cancel);
+    assert_eq!(server.limits.growth.left(), 1 << 28);
+}
+
+/// Whatever becomes of streams and connections, what a window has grown by comes back, and the connection's shrinks as bytes come.
+#[test]
+fn what_has_grown_comes_back() {
+    let used_up = |server: &mut Server, stream: u32| {
+        for _ in 0..64 {
+            server.feed(&pieces(stream, 1));
+            server.sent();
+        }
+    };
+    let full = (1 << 20) - 65_536;
+    for end in 0..5 {
+        let mut server = passing_on(1 << 21, &[1, 3]);
+        used_up(&mut server, 1);
+        used_up(&mut server, 3);
+        assert_eq!(server.limits.growth.left(), (1 << 21) - 2 * full);
+        match end {
+            0 => server.mux.reset(1, weir_http::h2::Code::Cancel),
+            1 => drop(server.feed(&reset(1, weir_http::h2::Code::Cancel))),
+            2 => drop(server.feed(&window(1, 0))),
+            3 => {
+                server.feed(&data(1, END_STREAM, b""));
+                server.answer(1, 0);
+                server.sent();
+            }
+            _ => {
+                server.answer(1, 9);
+                server.sent();
+            }
+        }
+        assert_eq!(server.limits.growth.left(), (1 << 21) - full, "{end}");
+        // The connection may have as much less on its way again.
+        let mut given = 0i64;
+        for _ in 0..400 {
+            server.feed(&pieces(3, 1));
+            for words in server.sent() {
+                given += words.strip_prefix("window 0 ").map_or(0, |bytes| bytes.parse::<i64>().unwrap());
+            }
+        }
+        let came = 400 * 16_384;
+        assert!(given <= came && given > came - i64::from(full as u32) - (1 << 20), "{given} of {came}");
+        let pool = Arc::clone(&server.limits.growth);
+        drop(server);
+        assert_eq!(pool.left(), 1 << 21, "{end}");
+    }
+}
+
+/// What lies with the proxy has not been taken by a server.
+#[test]
+fn what_may_be_on_its_way_does_not_count() {
+    let mut server = passing_on(1 << 28, &[]);
+    server.feed(&headers(1, 0, POST));
+    server.mux.pass_body_on(1, 131_072);
+    let grown = |server: &mut Server, frames: usize| {
+        (0..frames).position(|_| {
+            server.feed(&pieces(1, 1));
+            server.sent().iter().any(|words| *words == "window 0 65536" || words == "window 0 131072")
+        })
+    };
+    assert_eq!(grown(&mut server, 100), Some(11), "both together");
+    assert_eq!(grown(&mut server, 100), Some(7), "the next window");
+    // Something has to wait: all begins anew.
+    server.consumes = false;
+    assert_eq!(grown(&mut server, 2), None);
+    server.mux.consumed(1, 32_768);
+    server.consumes = true;
+    assert_eq!(grown(&mut server, 23), None);
+}
+
+#[test]
+fn no_window_grows_out_of_an_empty_pool() {
+    let mut server = passing_on(65_535, &[1]);
+    for _ in 0..100 {
+        server.feed(&pieces(1, 1));
+        assert!(!server.sent().contains(&"window 0 65536".to_owned()));
+    }
+    assert_eq!(server.limits.growth.left(), 65_535);
+    // So much for all streams of a connection: nine have half a MiB, and none has more.
+    let streams: Vec<u32> = (0..9).map(|at| 1 + 2 * at).collect();
+    let mut server = passing_on(1 << 28, &streams);
+    for round in 0..64 {
+        for stream in &streams {
+            server.feed(&pieces(*stream, 1));
+            assert!(server.sent().len() <= 3, "{round}");
+        }
+    }
+    let grown = (1 << 28) - server.limits.growth.left();
+    assert_eq!(grown, 9 * ((1 << 19) - 65_536));
+    assert!(grown + (1 << 19) > 4 << 20);
 }

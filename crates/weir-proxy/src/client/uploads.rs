@@ -163,6 +163,7 @@ impl Clients {
         let Some(request) = upload.request.take() else { return };
         let framing = upload.framing.left().map_or(Framing::Chunked, |left| Framing::Length(left + body.len() as u64));
         self.answers.conns.exchange_mut(exchange).held_back = true;
+        self.answers.passes_body_on(index);
         self.forward_kept(exchange, &request, &body, framing, true, to, cx);
         if self.is_there(index) {
             self.answers.conns.update_receive(index, cx);

@@ -30,6 +30,7 @@ mod resting;
 mod splits;
 mod stats;
 mod stealing;
+mod streams;
 mod suspects;
 mod truth;
 mod tunnels;

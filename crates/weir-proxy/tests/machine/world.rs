@@ -198,6 +198,8 @@ pub struct Client {
     sending: Option<Out>,
     /// Bytes behind a 101.
     pub tunnel: Vec<u8>,
+    /// What one that speaks HTTP/2 has got and no test has taken.
+    pub frames: Option<Vec<u8>>,
     /// All bytes that weir has handed over.
     pub taken: u64,
 }
@@ -549,7 +551,11 @@ impl World {
     /// Clients that have all their answers have as many bytes as their lines say.
     fn judge_delivered(&self) {
         let quiet = |client: &&Client| {
-            !client.gone && client.current().is_none() && client.interim().is_empty() && client.tunnel.is_empty()
+            client.frames.is_none()
+                && !client.gone
+                && client.current().is_none()
+                && client.interim().is_empty()
+                && client.tunnel.is_empty()
         };
         for client in self.clients.iter().filter(quiet).filter(|_| self.says_line()) {
             let port = client.port.to_string();

@@ -7,7 +7,7 @@ use weir_http::h2::{Additions as Added, Code, Outgoing};
 
 use super::streams::Streams;
 use crate::base::keys::{ClientKey, ExchangeKey, Key};
-use crate::base::output::{Output, Spare};
+use crate::base::output::{HIGH_BYTES, Output, Spare};
 use crate::base::slab::Slab;
 use crate::cause::Cause;
 use crate::client::answer::Answers;
@@ -148,6 +148,15 @@ impl Answers {
             if streams.mux.wants_write() {
                 self.conns.mark(carrier);
             }
+        }
+    }
+
+    /// A request's body is passed on as it comes from now on: of a stream, its window may grow.
+    pub(in crate::client) fn passes_body_on(&mut self, index: ClientKey) {
+        let Some(stream) = self.conns.at(index).stream.as_deref() else { return };
+        let (carrier, id) = (stream.carrier, stream.id);
+        if let Some(streams) = self.conns.carriers.get_mut(carrier) {
+            streams.mux.pass_body_on(id, HIGH_BYTES);
         }
     }
 

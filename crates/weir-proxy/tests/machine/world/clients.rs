@@ -5,18 +5,30 @@ use std::net::SocketAddr;
 
 use weir_check::StrictReplies;
 use weir_proxy::base::output::Out;
+use weir_proxy::plan::Protocols;
 
 use super::{CLIENT_SOCKETS, Client, Cut, Event, Incoming, World, pieces};
 
 impl World {
     /// A new client of an engine.
     pub fn client_of(&mut self, node: usize) -> usize {
+        self.client_with(node, Protocols::default())
+    }
+
+    /// The same of one that speaks HTTP/2 alone: what it gets is in [`Client::frames`].
+    pub fn client_of_http2(&mut self, node: usize) -> usize {
+        let client = self.client_with(node, Protocols { http1: false, http2: true });
+        self.clients[client].frames = Some(Vec::new());
+        client
+    }
+
+    fn client_with(&mut self, node: usize, protocols: Protocols) -> usize {
         let number = self.clients.len();
         let port = 10_000 + number as u16;
         let peer = SocketAddr::new(self.peer, port);
         let token = self.nodes[node]
             .engine
-            .accepted(CLIENT_SOCKETS + number as u64, peer, self.serves, weir_proxy::plan::Protocols::default())
+            .accepted(CLIENT_SOCKETS + number as u64, peer, self.serves, protocols)
             .expect("accepted");
         self.clients.push(Client {
             node,
@@ -34,6 +46,7 @@ impl World {
             stalled: false,
             sending: None,
             tunnel: Vec::new(),
+            frames: None,
             taken: 0,
         });
         number
@@ -112,7 +125,9 @@ impl World {
         let machine = &mut self.clients[client];
         let bytes = out.to_vec();
         machine.taken += bytes.len() as u64;
-        if !machine.gone {
+        if let Some(frames) = &mut machine.frames {
+            frames.extend_from_slice(&bytes);
+        } else if !machine.gone {
             machine.judge.feed(&bytes).unwrap_or_else(|fault| panic!("client {client}: {fault:?}"));
         }
         machine.replies.extend(std::iter::from_fn(|| machine.judge.poll_reply()));
