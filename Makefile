@@ -8,7 +8,7 @@
 #   make chaos            servers are killed, paused and replaced under load for CHAOS_SECONDS, on both drivers, and certificates
 #                         exchanged EXCHANGES times
 #   make icount           instructions for each operation (valgrind); ICOUNT=--cost shows what counting costs
-#   make fuzz             fuzz targets for FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
+#   make fuzz             fuzz targets for FUZZ_SECONDS each (needs cargo-fuzz)
 #   make fmt lint setup   one step of the above
 
 CARGO ?= cargo

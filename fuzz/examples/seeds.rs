@@ -11,6 +11,7 @@ fn main() -> io::Result<()> {
     write("chunked", corpus::chunked().into_iter().map(|case| case.input).filter(|input| input.len() <= 4096))?;
     write("h2", h2::seeds().into_iter())?;
     write("h2_answers", h2::answer_seeds().into_iter())?;
+    write("h2_request", h2::list_seeds().into_iter())?;
     write("hpack", h2::block_seeds().into_iter())?;
     write("config", configurations()?.into_iter())
 }

@@ -8,7 +8,7 @@ use crate::h2::client::{self, Client, Windows};
 use crate::h2::frame::{self, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, Kind};
 use crate::h2::hpack::{Decoder, encode};
 use crate::h2::{Additions, Blocked, Event, Heads, Limits, Mux, Outgoing, PREFACE, Turn};
-use crate::{Fields, ReplyParts, Trailers, parse_request};
+use crate::{Fields, Framing, ReplyParts, RequestBody, RequestEdits, Trailers, encode_request, parse_request};
 
 /// Body of each answer in bytes: more than a frame, less than a window.
 const ANSWER_BYTES: usize = 20_000;
@@ -218,12 +218,41 @@ fn has_reset(mut data: &[u8]) -> bool {
     false
 }
 
-/// Header blocks, each behind a byte that says how long it is: what is read reads the same when written anew.
-pub fn blocks(data: &[u8]) {
-    let (mut decoder, mut again, mut rest) = (Decoder::default(), Decoder::default(), data);
-    while let Some((&length, behind)) = rest.split_first() {
+/// Names and values.
+pub type List = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Header blocks, each behind a byte that says how long it is.
+fn split_blocks(data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = data;
+    std::iter::from_fn(move || {
+        let (&length, behind) = rest.split_first()?;
         let (block, behind) = behind.split_at(behind.len().min(usize::from(length)));
         rest = behind;
+        Some(block)
+    })
+}
+
+/// Header blocks of one connection beside `theirs`, an independent decoder: what we read it reads alike. We refuse more, never less.
+pub fn blocks_beside(data: &[u8], mut theirs: impl FnMut(&[u8]) -> Option<List>) {
+    let mut ours = Decoder::default();
+    for block in split_blocks(data) {
+        let mut list = List::new();
+        let take = |name: &[u8], value: &[u8]| {
+            list.push((name.to_vec(), value.to_vec()));
+            list.len() < 1_000
+        };
+        // Behind a fault the tables may differ, and nobody reads on. A block without fields is one that others don't take.
+        if ours.decode(block, &mut Vec::new(), take).is_err() || list.is_empty() {
+            return;
+        }
+        assert_eq!(theirs(block), Some(list), "{}", block.escape_ascii());
+    }
+}
+
+/// Header blocks: what is read reads the same when written anew.
+pub fn blocks(data: &[u8]) {
+    let (mut decoder, mut again) = (Decoder::default(), Decoder::default());
+    for block in split_blocks(data) {
         let (mut list, mut bytes) = (Vec::new(), 0);
         let take = |name: &[u8], value: &[u8]| {
             bytes += name.len() + value.len() + 32;
@@ -246,6 +275,101 @@ pub fn blocks(data: &[u8]) {
         assert_eq!(found, list);
         assert_eq!(again.memory(), 0);
     }
+}
+
+/// A field as it is, without Huffman code and in its case (RFC 7541 §6.2.2).
+pub fn literal(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    block.push(0);
+    for text in [name, value] {
+        let mut rest = text.len();
+        if rest < 127 {
+            block.push(rest as u8);
+        } else {
+            block.push(127);
+            rest -= 127;
+            while rest > 127 {
+                block.push(rest as u8 | 0x80);
+                rest >>= 7;
+            }
+            block.push(rest as u8);
+        }
+        block.extend_from_slice(text);
+    }
+}
+
+/// A header list out of bytes: fields end with 0xff, their names with 0xfe.
+pub fn list(data: &[u8]) -> List {
+    let fields = data.split(|byte| *byte == 0xff);
+    let parts = fields.map(|field| {
+        let end = field.iter().position(|byte| *byte == 0xfe).unwrap_or(field.len());
+        (field[..end].to_vec(), field.get(end + 1..).unwrap_or_default().to_vec())
+    });
+    parts.collect()
+}
+
+/// A request with this header list as it leaves to a server, with a body as long as it says; None: it is not forwarded, or not so.
+pub fn forwarded(list: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<u8>> {
+    let mut block = Vec::new();
+    list.iter().for_each(|(name, value)| literal(&mut block, name, value));
+    if block.len() > FRAME_BYTES_MAX as usize {
+        return None;
+    }
+    let mut input = PREFACE.to_vec();
+    frame::put_settings(&mut input, &[]);
+    frame::put_head(&mut input, Kind::Headers, frame::END_HEADERS, 1, block.len());
+    input.extend(block);
+    let (limits, mut heads) = (Limits::default(), Heads::default());
+    let (mut mux, mut turn) = (Mux::new(&limits), Turn::new(&input, 0, &limits));
+    let Ok(Some(Event::Request { request, .. })) = mux.read(&mut turn, &mut heads) else { return None };
+    let (head, text) = (request.head, request.text);
+    let (framing, bytes) = match head.body {
+        RequestBody::Open => (Framing::None, 0),
+        RequestBody::Length(length) if length < 1_000 => (Framing::Length(length), length as usize),
+        _ => return None,
+    };
+    let edits = RequestEdits {
+        judges_clients: false,
+        path: head.path.of(text),
+        host: head.authority.of(text),
+        framing,
+        close: false,
+        upgrade: None,
+        te_trailers: head.te_trailers,
+        via: None,
+        underscores: false,
+        forwarded: None,
+        extra: &[],
+    };
+    let mut out = Vec::new();
+    encode_request(&mut out, text, &head, request.fields, &edits);
+    out.resize(out.len() + bytes, b'x');
+    Some(out)
+}
+
+/// Seeds of [`list`]: heads as they are and as they must not be.
+pub fn list_seeds() -> Vec<Vec<u8>> {
+    let start = ":method GET|:scheme http|:path /a?b=c|:authority a.test";
+    let more = [
+        "",
+        "|cookie a=1|cookie b=2|te trailers|accept */*",
+        "|host a.test|content-length 3|x-a b",
+        "|host b.test",
+        "|transfer-encoding chunked",
+        "|connection x|x y",
+        "|Upper x",
+        "|x-a b\r\nx-b: c",
+        "|x-a:b c",
+        "|content-length 3|content-length 4",
+        "|:path /b",
+        "|via 1.1 a|expect 100-continue|max-forwards 1",
+    ];
+    let bytes = |text: String| {
+        let fields = text.split('|').map(|field| field.replacen(' ', "\u{1}", 1).into_bytes());
+        let fields: Vec<Vec<u8>> = fields.collect();
+        let list = fields.join(&0xff);
+        list.into_iter().map(|byte| if byte == 1 { 0xfe } else { byte }).collect()
+    };
+    more.into_iter().map(|more| bytes(format!("{start}{more}"))).collect()
 }
 
 /// What a client was told, pieces of a body put together.

@@ -5,6 +5,8 @@ use weir_http::h2::hpack::{Decoder, encode};
 use weir_http::h2::{Additions, Code, Event, Glitch, Glitches, Heads, Limits, Mux, Outgoing, PREFACE, Turn};
 use weir_http::{Pseudonym, ReplyParts, Trailers};
 
+pub(crate) use weir_http::fuzzing::h2::literal;
+
 /// A frame as it is sent.
 pub(crate) fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let head = FrameHead { length: payload.len() as u32, kind, flags, stream };
@@ -18,26 +20,6 @@ pub(crate) fn block(fields: &[(&str, &str)]) -> Vec<u8> {
         literal(&mut block, name.as_bytes(), value.as_bytes());
     }
     block
-}
-
-/// A field as it is, without Huffman code and in its case.
-pub(crate) fn literal(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    block.push(0);
-    for text in [name, value] {
-        let mut rest = text.len();
-        if rest < 127 {
-            block.push(rest as u8);
-        } else {
-            block.push(127);
-            rest -= 127;
-            while rest > 127 {
-                block.push(rest as u8 | 0x80);
-                rest >>= 7;
-            }
-            block.push(rest as u8);
-        }
-        block.extend_from_slice(text);
-    }
 }
 
 pub(crate) const GET: &[(&str, &str)] = &[(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "a")];
