@@ -178,6 +178,26 @@ impl Setting {
         }
     }
 
+    /// Whether it may have this value, whoever says so.
+    ///
+    /// # Errors
+    /// The sender is at fault and the connection over (RFC 9113 §6.5.2, RFC 9218 §2.1).
+    pub(super) fn check(self, value: u32) -> Result<(), Failure> {
+        let fault = |code, why| Err(Failure { code, why });
+        match self {
+            Setting::EnablePush | Setting::NoRfc7540Priorities if value > 1 => {
+                fault(Code::ProtocolError, "a setting is neither 0 nor 1")
+            }
+            Setting::MaxFrameSize if !(16_384..=16_777_215).contains(&value) => {
+                fault(Code::ProtocolError, "SETTINGS_MAX_FRAME_SIZE is out of range")
+            }
+            Setting::InitialWindowSize if value > 0x7fff_ffff => {
+                fault(Code::FlowControlError, "SETTINGS make a window too large")
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn number(self) -> u16 {
         match self {
             Setting::HeaderTableSize => 1,
@@ -190,6 +210,32 @@ impl Setting {
             Setting::Unknown(number) => number,
         }
     }
+}
+
+/// The part of a header block in the payload of HEADERS, and whether the stream depends on itself in the priority of RFC 7540 that may stand
+/// before it (RFC 9113 §6.2).
+pub(super) fn fragment<'a>(frame: &FrameHead, payload: &'a [u8]) -> Result<(&'a [u8], bool), Failure> {
+    let (mut rest, mut padding, mut odd) = (payload, 0, false);
+    let short = Failure { code: Code::FrameSizeError, why: "HEADERS are too short" };
+    if frame.has(PADDED) {
+        let (&length, behind) = rest.split_first().ok_or(short)?;
+        (rest, padding) = (behind, usize::from(length));
+    }
+    if frame.has(PRIORITY) {
+        let (parent, behind) = rest.split_first_chunk().ok_or(short)?;
+        odd = number31(*parent) == frame.stream;
+        rest = behind.get(1..).ok_or(short)?;
+    }
+    let length = rest.len().checked_sub(padding);
+    let length = length.ok_or(Failure { code: Code::ProtocolError, why: "more padding than there is frame" })?;
+    Ok((&rest[..length], odd))
+}
+
+/// Whether so many bytes of a body, the last ones if `end`, fit what is `left` of its Content-Length, which is less then (RFC 9113 §8.1.1).
+pub(super) fn fits_length(left: &mut u64, bytes: u64, end: bool) -> bool {
+    let fits = bytes <= *left && (!end || bytes == *left);
+    *left = left.saturating_sub(bytes);
+    fits
 }
 
 /// The settings of a payload in order. Its length is a multiple of six.

@@ -122,20 +122,14 @@ impl Reading<'_, '_> {
     /// RFC 9113 §6.5.
     fn take_settings(&mut self, payload: &[u8]) -> Result<(), Failure> {
         self.chatter(Cost::Large)?;
-        let protocol = |why| Err(Failure { code: Code::ProtocolError, why });
         for (setting, value) in frame::settings(payload) {
+            setting.check(value)?;
             match setting {
                 Setting::HeaderTableSize => {
                     self.mux.sending.table_changed |= value != self.mux.sending.table_bytes;
                     self.mux.sending.table_bytes = value;
                 }
                 Setting::InitialWindowSize => self.move_windows(i64::from(value))?,
-                Setting::EnablePush | Setting::NoRfc7540Priorities if value > 1 => {
-                    return protocol("a setting is neither 0 nor 1");
-                }
-                Setting::MaxFrameSize if !(16_384..=16_777_215).contains(&value) => {
-                    return protocol("SETTINGS_MAX_FRAME_SIZE is out of range");
-                }
                 _ => {}
             }
         }
@@ -146,7 +140,7 @@ impl Reading<'_, '_> {
     /// RFC 9113 §6.9.2: windows of all streams move, and may become negative.
     fn move_windows(&mut self, initial: i64) -> Result<(), Failure> {
         let overflows = |stream: &Stream| initial + stream.credit > WINDOW_MAX;
-        if initial > WINDOW_MAX || self.mux.streams.iter().any(overflows) {
+        if self.mux.streams.iter().any(overflows) {
             return Err(Failure { code: Code::FlowControlError, why: "SETTINGS make a window too large" });
         }
         if initial < self.mux.sending.stream_initial && !self.mux.streams.is_empty() {

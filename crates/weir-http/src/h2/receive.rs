@@ -8,7 +8,7 @@
 use super::budget::Cost;
 use super::error::{Code, Failure};
 use super::event::Turn;
-use super::frame::{self, END_HEADERS, END_STREAM, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, Kind, PADDED, PRIORITY};
+use super::frame::{self, END_HEADERS, END_STREAM, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, Kind, PADDED};
 use super::glitch::Glitch;
 use super::heads::{Heads, Outcome};
 use super::hpack::HpackError;
@@ -38,7 +38,7 @@ impl Reading<'_, '_> {
         if frame.stream.is_multiple_of(2) {
             return Err(Failure { code: Code::ProtocolError, why: "a client's stream has an even number" });
         }
-        let (bytes, odd_priority) = fragment(&frame, payload)?;
+        let (bytes, odd_priority) = frame::fragment(&frame, payload)?;
         let (stream, end_stream) = (frame.stream, frame.has(END_STREAM));
         if frame.has(END_HEADERS) {
             return self.take_block(&Block { bytes, stream, end_stream, odd_priority });
@@ -229,9 +229,7 @@ impl Reading<'_, '_> {
         self.mux.reader.data = Data::Dropped;
         let Some(stream) = self.mux.streams.find_mut(id) else { return Ok(None) };
         if let Some(left) = &mut stream.length_left {
-            let fits = bytes <= *left && (!end || bytes == *left);
-            *left = left.saturating_sub(bytes);
-            if !fits {
+            if !frame::fits_length(left, bytes, end) {
                 return self.stream_error(id, Code::ProtocolError);
             }
         }
@@ -290,24 +288,6 @@ impl Reading<'_, '_> {
         let tag = stream.tag;
         (!stream.ignored).then_some(Step::Data { stream: id, tag, from, to, end: true })
     }
-}
-
-/// The block in the payload of HEADERS, and whether the stream depends on itself in the priority of RFC 7540 that may stand before it.
-fn fragment<'a>(frame: &FrameHead, payload: &'a [u8]) -> Result<(&'a [u8], bool), Failure> {
-    let (mut rest, mut padding, mut odd) = (payload, 0, false);
-    let short = Failure { code: Code::FrameSizeError, why: "HEADERS are too short" };
-    if frame.has(PADDED) {
-        let (&length, behind) = rest.split_first().ok_or(short)?;
-        (rest, padding) = (behind, usize::from(length));
-    }
-    if frame.has(PRIORITY) {
-        let (parent, behind) = rest.split_first_chunk().ok_or(short)?;
-        odd = frame::number31(*parent) == frame.stream;
-        rest = behind.get(1..).ok_or(short)?;
-    }
-    let length = rest.len().checked_sub(padding);
-    let length = length.ok_or(Failure { code: Code::ProtocolError, why: "more padding than there is frame" })?;
-    Ok((&rest[..length], odd))
 }
 
 /// What is announced of a body: nothing may come of none.

@@ -438,3 +438,32 @@ fn with_our_own_server_everything_comes_back_whole() {
         assert_eq!((client.open_streams(), server.mux.open(), bodies.len()), (0, 0, 0));
     }
 }
+
+/// What no server may say, also where a generator of requests could live with it.
+#[test]
+fn answers_are_judged_as_strictly_as_requests() {
+    let head = |fields: &[(&str, &str)], flags: u8| headers(1, flags, fields);
+    let with = |length: &'static str| head(&[(":status", "200"), ("content-length", length)], 0);
+    let malformed = "given up 1 protocol-error";
+    for (what, method, frames, last) in [
+        ("a length with a sign", "GET", with("+3"), malformed),
+        ("no length", "GET", with(""), malformed),
+        ("a length that is too large", "GET", with("18446744073709551616"), malformed),
+        ("a switch of protocols", "GET", head(&[(":status", "101")], 0), malformed),
+        ("a body for HEAD", "HEAD", [with("3"), data(1, END_STREAM, b"abc")].concat(), malformed),
+        ("an end for HEAD", "HEAD", [with("3"), data(1, END_STREAM, b"")].concat(), "data 1 0 end"),
+        ("204 with a body", "GET", [head(&[(":status", "204")], 0), data(1, 0, b"x")].concat(), malformed),
+        ("304 with a body", "GET", [head(&[(":status", "304")], 0), data(1, 0, b"x")].concat(), malformed),
+        ("push", "GET", setting(2, 1), "failed protocol-error"),
+        ("push by 2", "GET", setting(2, 2), "failed protocol-error"),
+        ("small frames", "GET", setting(5, 16_383), "failed protocol-error"),
+        ("large frames", "GET", setting(5, 1 << 24), "failed protocol-error"),
+        ("priorities by 2", "GET", setting(9, 2), "failed protocol-error"),
+        ("a window that is too large", "GET", setting(4, 1 << 31), "failed flow-control-error"),
+    ] {
+        let mut client = Client::new(Windows::OPEN);
+        feed(&mut client, &greeting());
+        ask(&mut client, method, &content(0));
+        assert_eq!(feed(&mut client, &frames).last().map(String::as_str), Some(last), "{what}");
+    }
+}

@@ -7,7 +7,7 @@
 
 use super::{Client, Event, Stream};
 use crate::h2::error::{Code, Failure};
-use crate::h2::frame::{self, ACK, END_HEADERS, END_STREAM, FrameHead, HEAD_BYTES, Kind, PADDED, PRIORITY, Setting};
+use crate::h2::frame::{self, ACK, END_HEADERS, END_STREAM, FrameHead, HEAD_BYTES, Kind, PADDED, Setting};
 use crate::h2::mux::WINDOW_MAX;
 
 /// Most bytes of a header block.
@@ -184,7 +184,12 @@ impl Client {
     /// RFC 9113 §6.5.
     fn take_settings(&mut self, payload: &[u8]) -> Result<(), Failure> {
         for (setting, value) in frame::settings(payload) {
+            setting.check(value)?;
             match setting {
+                // RFC 9113 §6.5.2: a server that says so is at fault.
+                Setting::EnablePush if value != 0 => {
+                    return fault(Code::ProtocolError, "a server wants to be pushed to");
+                }
                 Setting::MaxConcurrentStreams => self.streams_max = value,
                 Setting::HeaderTableSize => {
                     self.table_changed |= value != self.table_bytes;
@@ -193,7 +198,7 @@ impl Client {
                 Setting::InitialWindowSize => {
                     let initial = i64::from(value);
                     let overflows = |stream: &Stream| initial + stream.credit > WINDOW_MAX;
-                    if initial > WINDOW_MAX || self.streams.iter().any(overflows) {
+                    if self.streams.iter().any(overflows) {
                         return fault(Code::FlowControlError, "SETTINGS make a window too large");
                     }
                     self.room_initial = initial;
@@ -250,7 +255,7 @@ impl Client {
     /// A HEADERS or CONTINUATION frame is complete.
     fn take_fragment(&mut self, frame: &FrameHead, payload: &[u8]) -> Result<Option<Event<'static>>, Failure> {
         if frame.kind == Kind::Headers {
-            let fragment = fragment(frame, payload)?;
+            let (fragment, _) = frame::fragment(frame, payload)?;
             if frame.has(END_HEADERS) {
                 return self.take_block(frame.stream, frame.has(END_STREAM), fragment);
             }
@@ -282,14 +287,16 @@ impl Client {
             self.end(id);
             return Ok(Some(Event::Data { stream: id, bytes: &[], end: true }));
         }
-        let Some(status) = head.status.filter(|status| !head.is_malformed && (!end || *status >= 200)) else {
+        // RFC 9113 §8.6: there is no switch of protocols.
+        let is_status = |status: &u16| !head.is_malformed && *status != 101 && (!end || *status >= 200);
+        let Some(status) = head.status.filter(is_status) else {
             return Ok(Some(self.stream_error(id, Code::ProtocolError)));
         };
         if status >= 200 {
             stream.has_head = true;
-            // RFC 9110 §8.6: what these say of a length is that of another answer.
-            let has_body = !stream.is_head && status != 304;
-            stream.length_left = head.length.filter(|_| has_body);
+            // RFC 9110 §6.4.1, §8.6: these have no content, and what they say of a length is that of another answer.
+            let has_body = !stream.is_head && !matches!(status, 204 | 304);
+            stream.length_left = if has_body { head.length } else { Some(0) };
             if end && stream.length_left.is_some_and(|left| left > 0) {
                 return Ok(Some(self.stream_error(id, Code::ProtocolError)));
             }
@@ -313,7 +320,7 @@ impl Client {
                     head.status = status;
                 }
                 b"content-length" => {
-                    let length = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                    let length = parse_decimal(value);
                     head.is_malformed |= length.is_none() || head.length.is_some_and(|other| Some(other) != length);
                     head.length = length;
                 }
@@ -363,8 +370,7 @@ impl Client {
         let Some(stream) = self.find(frame.stream) else { return Part::Progress };
         let mut fits = stream.has_head;
         if let Some(left) = &mut stream.length_left {
-            fits &= bytes <= *left && (!frame.has(END_STREAM) || bytes == *left);
-            *left = left.saturating_sub(bytes);
+            fits &= frame::fits_length(left, bytes, frame.has(END_STREAM));
         }
         if fits { Part::Progress } else { Part::Event(self.stream_error(frame.stream, Code::ProtocolError)) }
     }
@@ -408,27 +414,17 @@ impl Client {
     }
 }
 
-/// The part of a header block in the payload of HEADERS (RFC 9113 §6.2).
-fn fragment<'a>(frame: &FrameHead, payload: &'a [u8]) -> Result<&'a [u8], Failure> {
-    let short = Failure { code: Code::FrameSizeError, why: "HEADERS are too short" };
-    let (mut rest, mut padding) = (payload, 0);
-    if frame.has(PADDED) {
-        let (&length, behind) = rest.split_first().ok_or(short)?;
-        (rest, padding) = (behind, usize::from(length));
-    }
-    if frame.has(PRIORITY) {
-        rest = rest.get(5..).ok_or(short)?;
-    }
-    let length = rest.len().checked_sub(padding);
-    let length = length.ok_or(Failure { code: Code::ProtocolError, why: "more padding than there is frame" })?;
-    Ok(&rest[..length])
-}
-
 /// Three digits, 100 to 999.
 fn parse_status(value: &[u8]) -> Option<u16> {
     let digits: &[u8; 3] = value.try_into().ok()?;
     let is_number = digits.iter().all(u8::is_ascii_digit) && digits[0] != b'0';
     is_number.then(|| digits.iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0')))
+}
+
+/// Digits and nothing else (RFC 9110 §8.6); None also for a number that is too large.
+fn parse_decimal(value: &[u8]) -> Option<u64> {
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()
 }
 
 fn has_upper_case(name: &[u8]) -> bool {
