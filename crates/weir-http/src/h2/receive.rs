@@ -129,7 +129,7 @@ impl Reading<'_, '_> {
         }
         self.mux.budget.request();
         if self.mux.opened >= self.turn.limits.requests_max {
-            self.mux.leave();
+            self.mux.drain(self.turn.now_us);
         }
         if self.mux.streams.len() as u32 >= self.mux.streams_max {
             self.mux.glitch(Glitch::Refused);
