@@ -198,8 +198,11 @@ impl Answers {
 
     /// Ends all streams of a connection.
     pub(in crate::client) fn close_streams(&mut self, carrier: ClientKey, why: ClientEnd, cx: &mut Context) {
-        let all = self.conns.carriers.get(carrier).map_or_else(Vec::new, |streams| streams.all.clone());
-        all.into_iter().for_each(|index| self.close_conn(index, why, cx));
+        // Each takes itself out of the list.
+        let first = |conns: &Connections| conns.carriers.get(carrier)?.all.first().copied();
+        while let Some(index) = first(&self.conns) {
+            self.close_conn(index, why, cx);
+        }
     }
 
     /// The client has reset a stream, or made it so by an error. What a server may be at work on goes on to count.
