@@ -198,6 +198,11 @@ impl Mux {
         self.is_incomplete() && !self.reader.is_in_data()
     }
 
+    /// Frames and header blocks that have come to their ends, to tell whether one that is incomplete is the same as before; it wraps.
+    pub fn frames_completed(&self) -> u32 {
+        self.reader.completed()
+    }
+
     /// Bytes of this stream would leave now, were it not for more urgent or older ones.
     pub fn may_send(&self, stream: u32) -> bool {
         self.streams.find(stream).is_some_and(|open| self.is_ready(open))

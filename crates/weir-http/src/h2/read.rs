@@ -31,6 +31,8 @@ pub(super) struct Reader {
     fresh: bool,
     /// DATA: what becomes of it.
     pub(super) data: Data,
+    /// Frames that have begun, those of a header block counted once; it wraps.
+    begun: u32,
     /// The client's settings have begun to come.
     greeted: bool,
     /// A header block that is not complete.
@@ -78,6 +80,7 @@ impl Default for Reader {
             left: 0,
             fresh: false,
             data: Data::Dropped,
+            begun: 0,
             greeted: false,
             open_block: None,
         }
@@ -87,6 +90,12 @@ impl Default for Reader {
 impl Reader {
     pub(super) fn is_incomplete(&self) -> bool {
         self.phase != Phase::Head || self.have > 0 || self.open_block.is_some() || !self.greeted
+    }
+
+    /// Frames and header blocks that are complete; it wraps.
+    pub(super) fn completed(&self) -> u32 {
+        let is_open = self.phase == Phase::Payload || self.open_block.is_some();
+        self.begun.wrapping_sub(u32::from(is_open))
     }
 
     pub(super) fn is_greeted(&self) -> bool {
@@ -220,6 +229,9 @@ impl<'a> Reading<'_, 'a> {
         let frame = FrameHead::parse(&reader.head);
         frame.check()?;
         reader.may_come(&frame)?;
+        if frame.kind != Kind::Continuation {
+            reader.begun = reader.begun.wrapping_add(1);
+        }
         (reader.phase, reader.have) = (Phase::Payload, 0);
         (reader.frame, reader.left, reader.fresh) = (frame, frame.length, true);
         Ok(Made::Progress)

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use weir_check::StrictStreams;
-use weir_check::streams::kind::{DATA, HEADERS, RST_STREAM, SETTINGS};
+use weir_check::streams::kind::{DATA, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE};
 use weir_check::streams::{ACK, END_HEADERS, END_STREAM, PREFACE, Seen, frame, header_block};
+use weir_proxy::plan::Plan;
 
-use crate::world::World;
+use crate::world::{Do, World};
 
 /// A window as it is announced, and the largest one.
 const WINDOW: i64 = 65_536;
@@ -58,6 +59,15 @@ impl Streams {
         let list = [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", path)];
         world.send(self.number, &frame(HEADERS, END_HEADERS, stream, &header_block(&list)));
         stream
+    }
+
+    /// The bytes of a request without a body, to be sent, and its stream.
+    fn get(&mut self, path: &str) -> (Vec<u8>, u32) {
+        let stream = self.next;
+        self.next += 2;
+        self.judge.ask(stream, "GET");
+        let list = [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", path)];
+        (frame(HEADERS, END_HEADERS | END_STREAM, stream, &header_block(&list)), stream)
     }
 
     /// Sends so much of a body, in frames, if the windows allow it. Whether they did.
@@ -166,4 +176,64 @@ fn a_body_that_has_to_wait_keeps_its_window() {
         assert!(client.full(stream) <= WINDOW, "{} bytes", client.full(stream));
     }
     // What was swallowed is lost to the judges.
+}
+
+/// Frames that come cut, each read ending within another one, are not one frame that never ends; one that does not end is.
+#[test]
+fn the_patience_is_with_one_frame() {
+    let mut world = World::simple(4);
+    let mut client = Streams::new(&mut world);
+    let patience_us = Plan::default().client.head_timeout_us;
+    let mut rest = Vec::new();
+    for number in 0..20 {
+        let (bytes, _) = client.get(&nonce(number));
+        let half = bytes.len() / 2;
+        world.send(client.number, &[&rest[..], &bytes[..half]].concat());
+        rest = bytes[half..].to_vec();
+        world.run_for(patience_us / 2);
+        client.settle(&mut world);
+    }
+    let answers = |client: &Streams| client.seen.iter().filter(|seen| matches!(seen, Seen::Reply(..))).count();
+    assert_eq!(answers(&client), 19);
+    assert!(!client.seen.iter().any(|seen| matches!(seen, Seen::Goaway(..))));
+    // Byte by byte it is the same frame.
+    for byte in rest[..rest.len() - 1].chunks(1).take(10) {
+        world.send(client.number, byte);
+        world.run_for(patience_us / 8);
+    }
+    client.settle(&mut world);
+    assert_eq!(client.seen.last(), Some(&Seen::Goaway(37, 11)));
+    world.finish();
+}
+
+/// CVE-2019-9517: windows wide open, and a socket that nobody reads: a hundred large answers stay with their servers.
+#[test]
+fn who_opens_windows_and_reads_nothing_has_little_kept() {
+    const LARGE: usize = 2_000_000;
+    let mut world = World::simple(50);
+    world.serve(|seen| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n");
+        let mut script = vec![Do::Answer(head.into_bytes())];
+        script.extend((0..LARGE / 20_000).map(|_| Do::Bytes(vec![b'x'; 20_000])));
+        seen.complete.then_some(script)
+    });
+    let mut client = Streams::new(&mut world);
+    // All windows as large as they can be.
+    let credit = 0x7fff_ffffu32 - 65_535;
+    let settings = frame(SETTINGS, 0, 0, &[&[0, 4][..], &0x7fff_ffffu32.to_be_bytes()].concat());
+    world.send(client.number, &[settings, frame(WINDOW_UPDATE, 0, 0, &credit.to_be_bytes())].concat());
+    client.judge.set(Some(0x7fff_ffff));
+    client.judge.credit(0, credit);
+    client.settle(&mut world);
+    world.stall(client.number, true);
+    for number in 0..100 {
+        let (bytes, _) = client.get(&nonce(number));
+        world.send(client.number, &bytes);
+    }
+    world.settle();
+    let sent = world.count(|counters| counters.upstream_bytes_in.get());
+    // What streams may have together, and for each one that is answered its least and a receive.
+    assert!(sent > 1_000_000 && sent < 1_048_576 + 50 * (16_384 + 65_536 + 200), "{sent} bytes");
+    world.reset(client.number);
+    world.stall(client.number, false);
 }

@@ -61,6 +61,8 @@ pub(in crate::client) struct Streams {
     /// When frames were last read: one had begun and was not complete; the rest was not to be read.
     was_incomplete: bool,
     was_blocked: bool,
+    /// Frames that were complete then.
+    completed: u32,
     /// Bytes of answers that wait in streams.
     unsent: usize,
 }
@@ -79,6 +81,7 @@ impl Streams {
             begun_us: now_us,
             was_incomplete: false,
             was_blocked: false,
+            completed: 0,
             unsent: 0,
         }
     }
@@ -104,12 +107,15 @@ impl Streams {
         self.mux.blocked().is_some()
     }
 
-    /// Frames were read: the patience with one that is not complete begins when it does, or when the rest of it is read again.
+    /// Frames were read: the patience with one that is not complete begins when it does, or when the rest of it is read again. That reads
+    /// end within frames makes them no longer: another frame is another patience.
     pub(in crate::client) fn note_read(&mut self, now_us: u64) {
         let (is_incomplete, is_blocked) = (self.mux.is_incomplete_frame(), self.is_blocked());
         let was_incomplete = std::mem::replace(&mut self.was_incomplete, is_incomplete);
         let was_blocked = std::mem::replace(&mut self.was_blocked, is_blocked);
-        if is_incomplete && (!was_incomplete || was_blocked) {
+        let completed = self.mux.frames_completed();
+        let is_another = std::mem::replace(&mut self.completed, completed) != completed;
+        if is_incomplete && (!was_incomplete || was_blocked || is_another) {
             self.begun_us = now_us;
         }
     }
