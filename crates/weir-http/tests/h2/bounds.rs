@@ -145,11 +145,12 @@ fn rapid_reset_at_once() {
 /// What a client does to its newest stream.
 type Deed = fn(u32) -> Vec<u8>;
 
-/// CVE-2025-8671: six ways to make a server reset a stream, ten times at most.
+/// CVE-2019-9514, CVE-2025-8671: ways to make a server reset a stream, ten times at most.
 #[test]
 fn made_to_reset() {
     let (get, post) = (headers, headers);
-    let ways: [(&str, Deed); 7] = [
+    let ways: [(&str, Deed); 8] = [
+        ("a request that is none", |id| headers(id + 2, END_STREAM, &GET[1..])),
         ("window update of 0", |id| window(id, 0)),
         ("window too large", |id| window(id, 0x7fff_ffff)),
         ("PRIORITY of four bytes", |id| frame(Kind::Priority, 0, id, &[0; 4])),
@@ -251,6 +252,49 @@ fn header_bomb() {
         assert_eq!(server.feed(&frame(Kind::Headers, END_HEADERS | END_STREAM, 1 + 2 * at, &list)).len(), 1);
     }
     assert!(server.mux.memory() <= 100 * 128 + 8192 + 1024, "{}", server.mux.memory());
+}
+
+/// CVE-2019-9516, CVE-2026-47774: fields that are nothing on the wire, and crumbs of a cookie, cost what the list counts for them.
+#[test]
+fn fields_of_next_to_nothing() {
+    // The first field of a list, and what repeats it.
+    let kept = |value: &str| [&[0x60][..], &coded(&[("cookie", value)])[2..]].concat();
+    let again = vec![0x80 | 62];
+    for (name, first, more, count) in [
+        ("empty names", Vec::new(), vec![0, 0, 0], 5_000),
+        ("large crumbs", kept(&"~".repeat(3_000)), again.clone(), 5_000),
+        ("empty crumbs", kept(""), again, 15_000),
+    ] {
+        let send = |server: &mut Server, stream: u32, count: usize| {
+            let list = [&block(GET)[..], &first, &more.repeat(count)].concat();
+            server.feed(&frame(Kind::Headers, END_HEADERS | END_STREAM, stream, &list))
+        };
+        let mut server = Server::new();
+        assert_eq!(send(&mut server, 1, count), ["failed enhance-your-calm"], "{name}");
+        assert!(server.heads.memory() < 4 * 32_768, "{name}: {}", server.heads.memory());
+        // Few of them, over and over: refused, malformed or a request, and nothing is kept.
+        let mut server = Server::new();
+        for at in 0..8 {
+            send(&mut server, 1 + 2 * at, 40);
+            assert!(server.mux.memory() <= 8 * 128 + 8192 + 4096 + 1024, "{name}: {}", server.mux.memory());
+            assert!(server.heads.memory() < 4 * 32_768, "{name}: {}", server.heads.memory());
+        }
+    }
+}
+
+/// RUSTSEC-2026-0258: a body byte by byte that nobody takes. A frame costs what it brings, and the window ends it.
+#[test]
+fn tiny_data() {
+    let mut server = Server::new();
+    server.consumes = false;
+    server.feed(&headers(1, 0, POST));
+    let before = server.mux.memory();
+    let tiny = data(1, 0, b"x").repeat(1024);
+    for _ in 0..64 {
+        assert_eq!(server.feed(&tiny).len(), 1024);
+        assert!(server.mux.memory() <= before && server.sent().is_empty());
+    }
+    assert_eq!(server.feed(&data(1, 0, b"x")), ["reset 1 flow-control-error"]);
 }
 
 /// CVE-2019-9511: one-byte windows make many frames, but no memory and no more work than frames.
