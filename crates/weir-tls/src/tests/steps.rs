@@ -86,7 +86,7 @@ fn others_are_told_before_a_step_and_steps_are_made_all_the_same() {
         let told = |bench: &mut Bench<'_, Served>| {
             bench.seen.values().map(|seen| seen.pieces + seen.sent.len()).sum::<usize>()
         };
-        let (mut turns, mut sends, mut waited, mut was_told_alone) = (0, bench.of(near).sent.len(), 0, false);
+        let (mut turns, mut sends, mut was_told_alone) = (0, bench.of(near).sent.len(), false);
         while bench.accepted.len() < CLIENTS {
             if busy && bench.of(near).sent.len() == sends {
                 bench.driver.send(near, Payload::Owned(client.data(b"x")));
@@ -98,12 +98,11 @@ fn others_are_told_before_a_step_and_steps_are_made_all_the_same() {
             assert!(steps <= 1, "{steps} steps in one turn");
             assert!(steps == 0 || !told || was_told_alone, "a step before others were told");
             was_told_alone = told && steps == 0;
-            waited = waited.max(bench.driver.work.len());
             turns += 1;
             assert!(turns <= 4 * CLIENTS, "handshakes stand still");
         }
         let heard = bench.of(far).received.len();
-        assert!(heard > CLIENTS / 4 && waited > 1 || !busy, "{heard} bytes beside {waited} handshakes that waited");
+        assert!(heard > CLIENTS / 4 || !busy, "{heard} bytes beside the flood");
         finish(bench);
     }
 }
