@@ -228,10 +228,10 @@ impl Reading<'_, '_> {
         let bytes = u64::from(self.mux.reader.left - padding);
         self.mux.reader.data = Data::Dropped;
         let Some(stream) = self.mux.streams.find_mut(id) else { return Ok(None) };
-        if let Some(left) = &mut stream.length_left {
-            if !frame::fits_length(left, bytes, end) {
-                return self.stream_error(id, Code::ProtocolError);
-            }
+        if let Some(left) = &mut stream.length_left
+            && !frame::fits_length(left, bytes, end)
+        {
+            return self.stream_error(id, Code::ProtocolError);
         }
         self.mux.reader.data = Data::Body(padding);
         Ok(None)
