@@ -156,7 +156,7 @@ fn a_body_that_has_to_wait_keeps_its_window() {
     }
     assert!(sent < 500_000, "{sent} bytes");
     assert_eq!(client.windows[&stuck], 0);
-    let credit = |seen: &Seen| matches!(seen, Seen::Credit(0, bytes) if *bytes as i64 == WINDOW);
+    let credit = |seen: &Seen| matches!(seen, Seen::Credit(0, bytes) if i64::from(*bytes) == WINDOW);
     assert!(!client.seen.iter().any(credit), "{:?}", client.seen);
     client.reset(&mut world, stuck);
     world.servers[0].deaf = false;
