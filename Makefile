@@ -1,6 +1,6 @@
 # What people type. Each target installs what it needs, then does one thing.
 #
-#   make demo             origin and proxy on 127.0.0.1:8080 with live figures; DEMO_SECONDS=n ends it by itself
+#   make demo             origin, proxy on 127.0.0.1:8080 and clients, with a live page; DEMO_SECONDS=n ends it by itself
 #   make test             formatting, lints, all tests, licences
 #   make sim SEEDS=2000   the simulation with many seeds (FIRST=fresh: with some that nobody has tried), and what hostile rows were played
 #   make bench            measures against nginx and HAProxy; QUICK=1 takes under 5 minutes; BENCH="--only NAME" picks;

@@ -64,7 +64,7 @@ pub(crate) const DOCUMENT: Block = Block {
             "metrics",
             Kind::Or("off", &Kind::Text("ADDRESS:PORT", texts::listen_address)),
             Default::Is("off"),
-            "Where `/metrics` (OpenMetrics), `/healthz` and `/readyz` are served to anybody who can connect.",
+            "Where the live page (`/`), `/metrics` (OpenMetrics), `/healthz` and `/readyz` are served to anybody who can connect.",
         ),
     ],
     blocks: &[LISTEN, CLIENT, ACCESS_LOG, UPSTREAM, ROUTE, forward::FORWARD],

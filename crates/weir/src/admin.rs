@@ -5,7 +5,10 @@
 
 pub(crate) mod document;
 mod exposition;
+mod history;
+mod live;
 mod metrics;
+mod page;
 pub(crate) mod place;
 mod reading;
 mod routes;
@@ -84,7 +87,7 @@ impl Doors {
     }
 
     /// Where metrics are served, with the real port where 0 was asked.
-    fn metrics_address(&self) -> Option<SocketAddr> {
+    pub(crate) fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 }
@@ -149,6 +152,13 @@ async fn work(
         }
     });
     let _ = ended.await;
+}
+
+impl Admin {
+    /// Whether there is a socket for `weir status`.
+    pub(crate) fn has_socket(&self) -> bool {
+        self.place.is_some()
+    }
 }
 
 impl Drop for Admin {

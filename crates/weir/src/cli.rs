@@ -78,7 +78,7 @@ pub(crate) struct EngineArgs {
     /// $XDG_RUNTIME_DIR/weir/admin.sock]
     #[arg(long, value_name = "PATH", env = "WEIR_ADMIN", hide_env_values = true, value_parser = admin)]
     pub(crate) admin: Option<String>,
-    /// Serve /metrics, /healthz and /readyz there [default: off]
+    /// Serve the live page (/), /metrics, /healthz and /readyz there [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<SocketAddr>,
 }

@@ -1,4 +1,6 @@
-//! `weir demo`: the test origin, the proxy in front of it, and live figures, in one process.
+//! `weir demo`: the test origin, the proxy in front of it, clients that load it, and live figures, in one process.
+
+mod load;
 
 use std::io::{self, IsTerminal as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use weir_config::{AdminChoice, Reverse, parse};
+use weir_config::{AdminChoice, parse};
 use weir_lab::certificate::{Certificate, KeyKind};
 use weir_lab::live::{Live, Source, show};
 use weir_lab::origin::{OriginOptions, spawn};
@@ -21,6 +23,7 @@ use crate::cli::Io;
 use crate::failure::Failure;
 use crate::reload::{Fixed, Reloader, Workers};
 use crate::{admin, machine, run, terminal};
+use load::{Comparison, Load, WAYS};
 
 /// What ends it.
 const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGQUIT, SIGHUP];
@@ -35,13 +38,23 @@ const DRAIN_MAX: Duration = Duration::from_secs(2);
 /// `weir demo`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Clients ask as fast as they get answers, 15 seconds long through an upstream that is pipelined (/), then as long through one \
+that sends one request at a time on a connection (/one-at-a-time). Both have the same server and as many connections. The page \
+shows it as it happens; the end says what each cost.
+
 Example:
   weir demo --listen 127.0.0.1:8081 --seconds 10
-  weir demo --tls")]
+  weir demo --clients 0 --tls")]
 pub(crate) struct DemoArgs {
     /// Address to accept clients on
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
+    /// Address of the page that shows it, and of metrics; port 0 is any free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    metrics: SocketAddr,
+    /// How many clients ask; 0: none but you
+    #[arg(long, value_name = "N", default_value = "256", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    clients: u32,
     /// End after this many seconds; 0 means on Ctrl-C
     #[arg(long, value_name = "N", default_value = "0")]
     seconds: u64,
@@ -72,44 +85,71 @@ pub(crate) fn demo(arguments: &DemoArgs) -> Result<(), Failure> {
         io: run::io_choice(arguments.io.into()),
     };
     let origin = spawn(options).map_err(|error| run::failed("origin", &error))?;
-    let (proxy, admin) = start(arguments, origin.local_addr(), workers, &probe)?;
-    let status = if admin.is_some() { "  status  weir status --watch\n" } else { "" };
+    let (proxy, admin, page) = start(arguments, origin.local_addr(), workers, &probe)?;
     let address = proxy.addresses().first().copied().unwrap_or(arguments.listen);
-    // The certificate is its own: nobody knows it.
-    let (scheme, unchecked) = if arguments.tls { ("https", "-k --http2 ") } else { ("http", "") };
-    let bomb =
-        if arguments.tls { "weir bomb --insecure --http2 --streams 10 -c64 -d10s" } else { "wrk -t2 -c64 -d10s" };
+    let shown = introduction(arguments, address, page, admin.as_ref().is_some_and(admin::Admin::has_socket));
     terminal::print(&format!(
-        "weir demo: a test origin on {}, and weir in front of it on {address}
-weir demo: {probe}; {workers} workers
-
-  try     curl {unchecked}-i {scheme}://{address}/
-  browse  {scheme}://{address}/
-  load    {bomb} {scheme}://{address}/
-{status}  end     Ctrl-C
-
-",
+        "{shown}weir demo: {probe}; {workers} workers; a test origin on {}\n\n",
         origin.local_addr()
     ));
+    let wrong = |why| Failure::Running(format!("weir demo: {why}\n"));
+    let mut load = Load::start(arguments.clients, address, arguments.tls, run::io_choice(arguments.io.into()));
+    let load = load.as_mut().map_err(|why| wrong(std::mem::take(why)))?;
     let deadline = (arguments.seconds > 0).then(|| Instant::now() + Duration::from_secs(arguments.seconds));
-    let requests = watch(&proxy, &signals, deadline);
+    let (requests, comparison) = watch(&proxy, load, &signals, deadline);
+    load.end();
     drop(admin);
     finish(proxy)?;
     origin.stop().map_err(|error| run::failed("origin", &error))?;
-    terminal::print(&format!("weir demo: {requests} requests served\n"));
+    terminal::print(&format!("{}weir demo: {requests} requests served\n", comparison.lines().unwrap_or_default()));
     Ok(())
 }
 
-/// The proxy with default settings, and its control plane.
+/// What there is to look at and to try.
+fn introduction(arguments: &DemoArgs, address: SocketAddr, page: Option<SocketAddr>, has_socket: bool) -> String {
+    let page = page.map_or_else(String::new, |page| format!("  look    http://{page}/\n"));
+    let status = if has_socket { "  status  weir status --watch\n" } else { "" };
+    // The certificate is its own: nobody knows it.
+    let (scheme, unchecked) = if arguments.tls { ("https", "-k --http2 ") } else { ("http", "") };
+    let bomb =
+        if arguments.tls { "weir bomb --insecure --http2 --streams 10 -c64 -d10s" } else { "weir bomb -c64 -d10s" };
+    let load = if arguments.clients == 0 { format!("  load    {bomb} {scheme}://{address}/\n") } else { String::new() };
+    let clients = match arguments.clients {
+        0 => String::new(),
+        clients => format!(
+            "{clients} clients ask it, pipelined and one request at a time in turn\n  (--clients 0: none but you)\n"
+        ),
+    };
+    let what = format!("weir demo: weir on {address}, in front of a test origin\n");
+    let clients = if clients.is_empty() { clients } else { format!("weir demo: {clients}") };
+    format!(
+        "{page}\n{what}{clients}\n  try     curl {unchecked}-i {scheme}://{address}/\n  browse  {scheme}://{address}/page\n\
+         {load}{status}  end     Ctrl-C\n\n"
+    )
+}
+
+/// One server, twice: with all defaults, and with one request at a time on a connection.
+fn configuration(arguments: &DemoArgs, to: SocketAddr) -> String {
+    let [(pipelined, _), (single, path)] = WAYS;
+    let DemoArgs { listen, metrics, .. } = arguments;
+    format!(
+        "listen \"{listen}\"\nmetrics \"{metrics}\"\n\
+         upstream \"{pipelined}\" {{ server \"{to}\"; }}\n\
+         upstream \"{single}\" {{ pool \"shared\"; server \"{to}\"; }}\n\
+         route {{ proxy \"{pipelined}\"; }}\nroute path=\"{path}\" {{ proxy \"{single}\"; }}\n"
+    )
+}
+
+/// The proxy, its control plane, and where its page is.
 fn start(
     arguments: &DemoArgs,
     to: SocketAddr,
     workers: u32,
     probe: &weir_io::Probe,
-) -> Result<(Running, Option<admin::Admin>), Failure> {
+) -> Result<(Running, Option<admin::Admin>, Option<SocketAddr>), Failure> {
     let DemoArgs { listen, tls, .. } = arguments;
-    let flags = Reverse { listen: vec![listen.to_string()], to: vec![to.to_string()], ..Reverse::default() };
-    let config = parse(&flags.to_kdl(), "(the demo)").map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
+    let config = parse(&configuration(arguments, to), "(the demo)")
+        .map_err(|errors| Failure::Usage(terminal::render(&errors)))?;
     let seal = if *tls { Some(sealing(*listen)?) } else { None };
     let workers = u16::try_from(workers).unwrap_or(u16::MAX);
     let fixed = Fixed::of(&config);
@@ -130,14 +170,15 @@ fn start(
         StartError::Driver(error) => run::failed("can't start a worker", &error),
     })?;
     let choice = std::env::var("WEIR_ADMIN").ok().and_then(|text| AdminChoice::read(&text).ok()).unwrap_or_default();
-    let doors = Doors::open(&choice, None).map_err(|error| run::failed("admin", &error))?;
+    let doors = Doors::open(&choice, config.metrics).map_err(|error| run::failed("admin", &error))?;
+    let page = doors.metrics_address();
     let reloader = Reloader::new(Arc::clone(&plan), run::servers(&running));
     let desk = reloader.desk();
     let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, Vec::new(), Watcher::default());
     reloader.start(config.tree, fixed, None, workers).map_err(|error| run::failed("reloads", &error))?;
     let admin = admin::start(doors, plan, running.handle(), Facts::of(probe, &running), desk);
     let admin = admin.map_err(|error| run::failed("admin", &error))?;
-    Ok((running, admin))
+    Ok((running, admin, page))
 }
 
 /// A certificate of its own for the one listener.
@@ -147,28 +188,39 @@ fn sealing(listen: SocketAddr) -> Result<Sealing, Failure> {
     Ok(Sealing { seal, handshake_timeout_us: HANDSHAKE_US })
 }
 
-/// Shows figures until a signal or the deadline; gives the number of requests.
-fn watch(proxy: &Running, signals: &std::sync::mpsc::Receiver<i32>, deadline: Option<Instant>) -> u64 {
+/// Shows figures until a signal or the deadline; gives the number of requests, and what the ways cost.
+fn watch(
+    proxy: &Running,
+    load: &Load,
+    signals: &std::sync::mpsc::Receiver<i32>,
+    deadline: Option<Instant>,
+) -> (u64, Comparison) {
     let is_terminal = io::stdout().is_terminal();
     let of_view =
         |view: &weir_worker::View| Source { counters: Arc::clone(&view.counters), latency: Arc::clone(&view.latency) };
     let mut live = Live::new(proxy.views().iter().map(of_view).collect(), "weir-");
+    let mut comparison = Comparison::default();
     while !proxy.is_finished() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
         let left = deadline.map_or(LOOK_EVERY, |deadline| deadline.saturating_duration_since(Instant::now()));
         match signals.recv_timeout(LOOK_EVERY.min(left)) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(_) | Err(RecvTimeoutError::Disconnected) => break,
         }
+        let figures = live.look();
+        let way = load.turn().map_or_else(String::new, |(_, way)| format!("{:<13} ", WAYS[way].0));
+        if let Some(turn) = load.turn() {
+            comparison.add(turn, &figures);
+        }
         // A closed standard output leaves nobody to show it to.
         // A line that is wider than the terminal could not be written over.
-        let columns = terminal::size().map_or(usize::MAX, |(columns, _)| columns.saturating_sub(1));
-        let _ = show(&mut io::stdout(), is_terminal, &live.look().line(columns));
+        let columns = terminal::size().map_or(usize::MAX, |(columns, _)| columns.saturating_sub(1 + way.len()));
+        let _ = show(&mut io::stdout(), is_terminal, &format!("{way}{}", figures.line(columns)));
     }
     if is_terminal {
         terminal::print("\n");
     }
     live.look();
-    live.requests()
+    (live.requests(), comparison)
 }
 
 /// Lets clients have their answers, then ends the workers.

@@ -250,7 +250,7 @@ fn metrics_are_read_by_prometheus(io: Io) {
     assert!(head.contains("text/plain; version=0.0.4"), "{head}");
     assert!(parsed("prometheus", &body)["weir_requests_total{}"] >= 150.0);
     // Strangers may look, and do nothing else.
-    for path in ["/v1/status", "/v1/servers/app/x/drain", "/"] {
+    for path in ["/v1/status", "/v1/servers/app/x/drain", "/live"] {
         let (head, body) = get(connect(address), path, "");
         assert!(head.starts_with("HTTP/1.1 404 ") && body.contains("\"error\":\"not-found\""), "{head}\n{body}");
     }

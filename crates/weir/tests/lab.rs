@@ -51,7 +51,7 @@ impl Drop for Weir {
     }
 }
 
-/// The address in `curl -i http://ADDRESS/`.
+/// The address in `http://ADDRESS/` at the end of a line.
 fn address_in(line: &str) -> SocketAddr {
     line.split("http://").nth(1).unwrap().trim_end_matches('/').parse().unwrap()
 }
@@ -68,7 +68,10 @@ fn get(address: SocketAddr, fields: &str) -> String {
 #[test]
 fn the_demo_serves_through_the_proxy_shows_figures_and_ends_on_a_signal() {
     for io in ["epoll", "auto"] {
-        let mut demo = Weir::start(&["demo", "--listen", "127.0.0.1:0", "--io", io]);
+        let mut demo = Weir::start(&["demo", "--listen", "127.0.0.1:0", "--clients", "0", "--io", io]);
+        let page = address_in(&demo.line_with("look    http://"));
+        let shown = get(page, "");
+        assert!(shown.starts_with("HTTP/1.1 200 ") && shown.contains("text/html"), "{shown}");
         let address = address_in(&demo.line_with("curl -i http://"));
         let reply = get(address, "");
         assert!(reply.starts_with("HTTP/1.1 200 ") && reply.ends_with("\r\n\r\nok\n"), "{reply}");
@@ -83,8 +86,10 @@ fn the_demo_serves_through_the_proxy_shows_figures_and_ends_on_a_signal() {
 
 #[test]
 fn the_demo_ends_by_itself() {
-    let mut demo = Weir::start(&["demo", "--listen", "127.0.0.1:0", "--seconds", "1"]);
-    demo.line_with("requests served");
+    let mut demo = Weir::start(&["demo", "--listen", "127.0.0.1:0", "--clients", "8", "--seconds", "2"]);
+    assert!(demo.line_with("req/s").starts_with("pipelined "));
+    let served = demo.line_with("requests served");
+    assert!(!served.starts_with("weir demo: 0 "), "{served}");
     assert!(demo.child.wait().unwrap().success());
 }
 

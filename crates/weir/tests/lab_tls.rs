@@ -157,7 +157,9 @@ fn handshakes_are_counted_by_what_became_of_them() {
 #[test]
 fn the_demo_serves_over_tls() {
     for io in DRIVERS {
-        let mut child = weir(&["demo", "--tls", "--listen", "127.0.0.1:0", "--io", io]).spawn().expect("the binary");
+        let mut child = weir(&["demo", "--tls", "--clients", "0", "--listen", "127.0.0.1:0", "--io", io])
+            .spawn()
+            .expect("the binary");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
         let line = lines.find(|line| line.contains("curl -k --http2 -i https://")).expect("it says how to ask it");
         let address = line.rsplit("https://").next().and_then(|rest| rest.trim_end_matches('/').parse().ok());

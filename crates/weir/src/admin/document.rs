@@ -222,6 +222,16 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// How much somebody should look after it; 0: not at all.
+    pub(crate) fn sickness(&self) -> u8 {
+        match (self.state.as_str(), self.trust.as_str()) {
+            ("up", "penalty" | "surplus") => 1,
+            ("up", _) => 0,
+            ("draining" | "disabled", _) => 2,
+            _ => 3,
+        }
+    }
+
     /// Its weight for people: with that of the configuration where another one was ordered.
     pub(crate) fn weight_shown(&self) -> String {
         let Server { weight, weight_configured, .. } = self;

@@ -19,6 +19,7 @@ use weir_proxy::upstream::server_state::State;
 use weir_proxy::upstream::trust::TrustState;
 use weir_worker::{Handle, View, WorkerReport, enquire};
 
+use super::history::{History, Sample};
 use super::window::{Counts, Past};
 use crate::reload::Desk;
 
@@ -139,6 +140,7 @@ pub(crate) struct Reader {
     last: Option<Arc<Reading>>,
     all: Past,
     servers: Vec<Past>,
+    history: History,
 }
 
 impl Reader {
@@ -146,7 +148,7 @@ impl Reader {
     pub(crate) fn new(plan: Arc<Plan>, handle: Handle) -> Reader {
         let now = Instant::now();
         let servers = (0..plan.servers()).map(|_| Past::new(now)).collect();
-        Reader { plan, number: 0, handle, last: None, all: Past::new(now), servers }
+        Reader { plan, number: 0, handle, last: None, all: Past::new(now), servers, history: History::new(now) }
     }
 
     /// Something else is in force than what is known by this reader.
@@ -164,6 +166,11 @@ impl Reader {
             self.servers.push(past);
         }
         self.last = None;
+    }
+
+    /// The last seconds.
+    pub(crate) fn samples(&self) -> Vec<Sample> {
+        self.history.samples()
     }
 
     /// The configuration.
@@ -212,7 +219,9 @@ impl Reader {
     pub(crate) fn mark(&mut self) {
         let now = Instant::now();
         let views = self.handle.views();
-        self.all.mark(now, Counts::of(&totals_of_clients(views)));
+        let (totals, latency) = of_clients(views);
+        self.all.mark(now, Counts::of(&totals));
+        self.history.add(now, &totals, latency);
         for (at, past) in self.servers.iter_mut().enumerate() {
             past.mark(now, Counts::of(&totals_of_server(views, at)));
         }
@@ -277,13 +286,9 @@ impl Reader {
 fn of_clients(views: &[View]) -> (Totals, Snapshot) {
     let mut latency = Snapshot::default();
     views.iter().for_each(|view| latency.merge(&view.latency.snapshot()));
-    (totals_of_clients(views), latency)
-}
-
-fn totals_of_clients(views: &[View]) -> Totals {
     let mut totals = Totals::default();
     views.iter().for_each(|view| totals.add(&view.counters));
-    totals
+    (totals, latency)
 }
 
 /// What all workers counted of one server.

@@ -6,20 +6,25 @@
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use hyper::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::{Method, Request, Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use weir_proxy::cross::standing::Order;
 use weir_worker::Command;
 
-use super::document::{Error, JobStatus, VERSION};
+use super::document::{Error, JobStatus, Status, VERSION};
 use super::exposition::Format;
+use super::live::live;
 use super::metrics::metrics;
+use super::page;
 use super::reading::{Reader, Reading};
 use super::status::{Facts, server_status, status};
 use crate::reload::{self, Desk, Job};
@@ -38,6 +43,9 @@ pub(crate) enum Door {
     Metrics,
 }
 
+/// How long all who look at the live page get the same: so workers are asked twice a second, however many look.
+const LIVE_FRESH: Duration = Duration::from_millis(500);
+
 /// What answers.
 #[derive(Debug)]
 pub(crate) struct Routes {
@@ -45,6 +53,8 @@ pub(crate) struct Routes {
     facts: Facts,
     desk: Desk,
     started: Instant,
+    /// What the live page was told last, and when.
+    live: RefCell<Option<(Instant, Bytes)>>,
 }
 
 /// Why a request is refused.
@@ -63,7 +73,7 @@ fn refusal(status: StatusCode, word: &'static str, message: impl Into<String>) -
 impl Routes {
     /// For workers that have just been started.
     pub(crate) fn new(reader: Reader, facts: Facts, desk: Desk, started: Instant) -> Rc<Routes> {
-        Rc::new(Routes { reader: RefCell::new(reader), facts, desk, started })
+        Rc::new(Routes { reader: RefCell::new(reader), facts, desk, started, live: RefCell::default() })
     }
 
     /// Time passes.
@@ -98,6 +108,8 @@ impl Routes {
         let segments = segments.unwrap_or_default();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         match (door, &segments[..]) {
+            (Door::Metrics, [""]) => read(method, || Ok(live_page())),
+            (Door::Metrics, ["live.json"]) => read(method, || Ok(self.live())),
             (_, ["metrics"]) => read(method, || Ok(self.metrics(door, accept))),
             (_, ["healthz"]) => read(method, || Ok(text(StatusCode::OK, "ok\n".to_owned()))),
             (_, ["readyz"]) => read(method, || Ok(self.ready(door))),
@@ -150,9 +162,27 @@ impl Routes {
     }
 
     fn status(&self) -> Answer {
-        let reading = self.reading(Door::Admin);
+        json(StatusCode::OK, &self.status_of(&self.reading(Door::Admin)))
+    }
+
+    fn status_of(&self, reading: &Reading) -> Status {
         let told = self.desk.told();
-        json(StatusCode::OK, &status(&reading, self.reader.borrow().plan(), &self.facts, &told, self.started.elapsed()))
+        status(reading, self.reader.borrow().plan(), &self.facts, &told, self.started.elapsed())
+    }
+
+    fn live(&self) -> Answer {
+        let kept = self.live.borrow().clone().filter(|(at, _)| at.elapsed() < LIVE_FRESH);
+        let body = kept.map_or_else(
+            || {
+                let reading = self.reading(Door::Metrics);
+                let shown = live(self.status_of(&reading), &reading, self.reader.borrow().samples());
+                let body = Bytes::from(line(&shown));
+                *self.live.borrow_mut() = Some((Instant::now(), body.clone()));
+                body
+            },
+            |(_, body)| body,
+        );
+        answer(StatusCode::OK, JSON, body)
     }
 
     fn server(&self, upstream: &str, server: &str) -> Outcome {
@@ -243,7 +273,7 @@ fn wrong_method(allowed: &'static str) -> Refusal {
 
 fn known(door: Door) -> &'static str {
     match door {
-        Door::Metrics => "here are: /metrics, /healthz, /readyz",
+        Door::Metrics => "here are: / (the live page), /live.json, /metrics, /healthz, /readyz",
         Door::Admin => {
             "here are: /v1/status, /v1/servers/UPSTREAM/SERVER, the same with /drain, /disable, /enable, /clear or /weight/N for POST, \
              /v1/reload and /v1/reload/dry-run for POST, /v1/jobs/NUMBER, \
@@ -264,21 +294,40 @@ impl Refusal {
     }
 }
 
+const JSON: &str = "application/json";
+
 fn json(status: StatusCode, document: &impl Serialize) -> Answer {
+    answer(status, JSON, line(document))
+}
+
+/// As JSON in one line.
+fn line(document: &impl Serialize) -> String {
     // Maps have text keys only, so this can't fail.
-    let mut body = serde_json::to_string(document).unwrap_or_default();
-    body.push('\n');
-    answer(status, "application/json", body)
+    serde_json::to_string(document).unwrap_or_default() + "\n"
 }
 
 fn text(status: StatusCode, body: String) -> Answer {
     answer(status, "text/plain; charset=utf-8", body)
 }
 
-fn answer(status: StatusCode, kind: &'static str, body: String) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(body)));
+fn live_page() -> Answer {
+    let mut answer = answer(StatusCode::OK, "text/html; charset=utf-8", page::PAGE);
+    let fields: [(HeaderName, &str); 4] = [
+        (CONTENT_SECURITY_POLICY, page::policy()),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ];
+    for (name, value) in fields {
+        answer.headers_mut().extend(HeaderValue::from_str(value).map(|value| (name, value)));
+    }
+    answer
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
-    answer.headers_mut().insert(CACHE_CONTROL, hyper::header::HeaderValue::from_static("no-store"));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
 }

@@ -302,7 +302,7 @@ fn seconds(duration: Duration) -> f64 {
 }
 
 /// Three digits behind the point are enough for people and programs.
-fn thousandths(value: f64) -> f64 {
+pub(crate) fn thousandths(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 

@@ -60,7 +60,8 @@ impl Counts {
         self.answers.iter().sum()
     }
 
-    fn since(&self, earlier: &Counts) -> Counts {
+    /// What came after an earlier moment.
+    pub(crate) fn since(&self, earlier: &Counts) -> Counts {
         let answers = std::array::from_fn(|class| self.answers[class].saturating_sub(earlier.answers[class]));
         Counts { answers, retries: self.retries.saturating_sub(earlier.retries) }
     }

@@ -97,18 +97,25 @@ fn head(status: &Status, look: Look) -> String {
     let shown: Vec<String> = classes.iter().map(|(name, value)| format!("{name} {}", count(*value))).collect();
     out += &shown.join("  ");
     out.push('\n');
-    out += &super::tls::lines(status, look);
+    out += &super::tls::handshakes(status);
+    for notice in notices(status) {
+        out += &notice.tone.paint(&notice.text, look.colour);
+        out.push('\n');
+    }
+    out
+}
+
+/// What somebody should look after, beside servers: a line each.
+pub(crate) fn notices(status: &Status) -> Vec<Cell> {
+    let mut all = super::tls::troubles(status);
+    let mut add = |text: String, tone: Tone| all.push(Cell { text, tone });
     if status.reload.ok == Some(false) {
         let error = status.reload.error.as_deref().unwrap_or_default();
         let first = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-        let text = format!("the last reload failed, what was in force before is so still: {first}");
-        out += &Tone::Bad.paint(&text, look.colour);
-        out.push('\n');
+        add(format!("the last reload failed, what was in force before is so still: {first}"), Tone::Bad);
     }
     if status.reload.leaving > 0 {
-        let text = format!("{} requests at servers that were removed", count(status.reload.leaving));
-        out += &Tone::Odd.paint(&text, look.colour);
-        out.push('\n');
+        add(format!("{} requests at servers that were removed", count(status.reload.leaving)), Tone::Odd);
     }
     for worker in status.workers.iter().filter(|worker| !worker.responsive) {
         let (what, tone) = match (worker.ended, status.state.as_str()) {
@@ -116,15 +123,13 @@ fn head(status: &Status, look: Look) -> String {
             (true, _) => ("has ended", Tone::Bad),
             (false, _) => ("does not answer", Tone::Bad),
         };
-        out += &tone.paint(&format!("worker {} {what}", worker.number), look.colour);
-        out.push('\n');
+        add(format!("worker {} {what}", worker.number), tone);
     }
     for worker in status.workers.iter().filter(|worker| worker.rebirths > 0) {
         let text = format!("worker {} panicked {} times and began anew: a bug in weir", worker.number, worker.rebirths);
-        out += &Tone::Bad.paint(&text, look.colour);
-        out.push('\n');
+        add(text, Tone::Bad);
     }
-    out
+    all
 }
 
 /// A word of the document for people.
@@ -182,7 +187,7 @@ fn row(server: &Server) -> Row {
 }
 
 /// What the operator should know of a server, in one line.
-fn remark(server: &Server) -> Option<Cell> {
+pub(crate) fn remark(server: &Server) -> Option<Cell> {
     let mut parts: Vec<String> = Vec::new();
     let ago = |problem: &Problem| format!("{} {} ago", problem.word, span(Duration::from_micros(problem.ago_us)));
     let why = server.why.as_ref().filter(|_| server.state != "up");

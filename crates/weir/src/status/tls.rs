@@ -5,25 +5,25 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::figures::{count, span};
-use super::overview::Look;
-use super::table::Tone;
+use super::table::{Cell, Tone};
 use crate::admin::document::{Certificate, Status};
 
-/// A line with counts when any client has tried to speak TLS, the same of servers, and one for each certificate with a problem.
-pub(super) fn lines(status: &Status, look: Look) -> String {
-    let mut out = handshakes(status, "tls     ", "") + &handshakes(status, "tls out ", "upstream_");
+/// A line with counts when any client has tried to speak TLS, and the same of servers.
+pub(super) fn handshakes(status: &Status) -> String {
+    of_side(status, "tls     ", "") + &of_side(status, "tls out ", "upstream_")
+}
+
+/// A line for each file with a problem.
+pub(super) fn troubles(status: &Status) -> Vec<Cell> {
     let files = status.tls_files.iter().filter_map(|file| Some((&file.file, file.problem.as_ref()?)));
     let files =
         files.map(|(file, problem)| (format!("file {file}: {problem}; what was before is in force"), Tone::Bad));
-    for (text, tone) in status.certificates.iter().filter_map(trouble).chain(files) {
-        out += &tone.paint(&text, look.colour);
-        out.push('\n');
-    }
-    out
+    let all = status.certificates.iter().filter_map(trouble).chain(files);
+    all.map(|(text, tone)| Cell { text, tone }).collect()
 }
 
 /// The line of one side, whose counts have this prefix; nothing while there is nothing to count.
-fn handshakes(status: &Status, name: &str, prefix: &str) -> String {
+fn of_side(status: &Status, name: &str, prefix: &str) -> String {
     let value = |name: &str| status.totals.get(&format!("{prefix}{name}"));
     let total = |name: &str| value(name).and_then(Value::as_u64).unwrap_or(0);
     let failures = value("tls_failures").and_then(Value::as_object);
@@ -67,12 +67,15 @@ mod tests {
 
     #[test]
     fn only_what_matters_is_said() {
-        let look = Look { width: 100, colour: false };
-        assert_eq!(lines(&Status::default(), look), "");
+        let lines = |status: &Status| {
+            let troubles = troubles(status).into_iter().map(|cell| cell.text + "\n");
+            handshakes(status) + &troubles.collect::<String>()
+        };
+        assert_eq!(lines(&Status::default()), "");
         let mut status = Status::default();
         status.totals.insert("tls_handshakes".to_owned(), 12.into());
         status.totals.insert("tls_resumed".to_owned(), 3.into());
-        assert_eq!(lines(&status, look), "tls      handshakes 12  resumed 3  failed 0\n");
+        assert_eq!(lines(&status), "tls      handshakes 12  resumed 3  failed 0\n");
         status.totals.insert("upstream_tls_handshakes".to_owned(), 7.into());
         status.totals.insert("upstream_tls_failures".to_owned(), serde_json::json!({"tls-name": 4}));
         status.totals.insert("tls_failures".to_owned(), serde_json::json!({"left": 2, "not-tls": 1, "alert": 0}));
@@ -94,6 +97,6 @@ mod tests {
                         certificate c has expired 2h ago\n\
                         certificate d: gone; the one before it is in force\n\
                         file f: gone; what was before is in force\n";
-        assert_eq!(lines(&status, look), expected);
+        assert_eq!(lines(&status), expected);
     }
 }
