@@ -3,9 +3,11 @@
 pub(crate) mod detail;
 pub(crate) mod figures;
 pub(crate) mod overview;
+mod screen;
 pub(crate) mod table;
 mod tls;
 mod usage;
+mod watch;
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
@@ -51,7 +53,8 @@ pub(crate) struct StatusArgs {
     /// Print JSON as the admin socket gives it; with --watch one document a line
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Show it again every SECONDS until Ctrl-C; where there is no terminal one line each
+    /// Show it again every SECONDS until q or Ctrl-C, also while weir is restarted: sick servers first, keys sort and
+    /// scroll. Where there is no terminal one line each
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = clap::value_parser!(u32).range(1..=3600), global = true)]
     pub(crate) watch: Option<u32>,
@@ -66,7 +69,7 @@ pub(crate) struct StatusArgs {
 }
 
 /// A part of it.
-#[derive(Subcommand, Debug)]
+#[derive(Subcommand, Debug, Clone)]
 pub(crate) enum What {
     /// Everything about one server, and a line for each of its connections
     #[command(after_help = "\
@@ -91,37 +94,75 @@ pub(crate) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
     if let Some(seconds) = arguments.wait {
         return wait(&client, Duration::from_secs(u64::from(seconds)));
     }
+    let (first, json) = seen(&client, arguments.what.as_ref())?;
     let Some(seconds) = arguments.watch else {
-        terminal::print(&once(&client, arguments, false)?);
+        terminal::print(&if arguments.json { json } else { first.shown() });
         return Ok(());
     };
-    let screen = !arguments.json && io::stdout().is_terminal();
-    loop {
-        let text = once(&client, arguments, !screen)?;
-        let shown = if screen { redrawn(&text) } else { text };
-        if !terminal::try_print(&shown) {
-            return Ok(());
+    let pause = Duration::from_secs(u64::from(seconds));
+    if !arguments.json && io::stdout().is_terminal() {
+        return watch::watch(client, arguments.what.clone(), pause, first);
+    }
+    lines(&client, arguments, pause, (first, json));
+    Ok(())
+}
+
+/// What weir said.
+#[derive(Debug)]
+enum Seen {
+    All(Box<Status>),
+    Server(Box<ServerStatus>),
+}
+
+/// One look, and its text.
+fn seen(client: &Client, what: Option<&What>) -> Result<(Seen, String), Unanswered> {
+    match what {
+        None => client.get("/v1/status").map(|(status, json)| (Seen::All(Box::new(status)), json)),
+        Some(What::Server { upstream, server }) => {
+            let path = server_path(upstream, server);
+            client.get(&path).map(|(status, json)| (Seen::Server(Box::new(status)), json))
         }
-        std::thread::sleep(Duration::from_secs(u64::from(seconds)));
     }
 }
 
-/// One look, as text. `line`: as one line.
-fn once(client: &Client, arguments: &StatusArgs, line: bool) -> Result<String, Unanswered> {
-    let look = look();
-    match &arguments.what {
-        None => {
-            let (status, json) = client.get::<Status>("/v1/status")?;
-            Ok(match (arguments.json, line) {
-                (true, _) => json,
-                (false, true) => overview::line(&status),
-                (false, false) => overview::overview(&status, look),
-            })
+impl Seen {
+    /// For people, once.
+    fn shown(&self) -> String {
+        match self {
+            Seen::All(status) => overview::overview(status, look()),
+            Seen::Server(status) => detail::detail(status, look()),
         }
-        Some(What::Server { upstream, server }) => {
-            let (status, json) = client.get::<ServerStatus>(&server_path(upstream, server))?;
-            Ok(if arguments.json { json } else { detail::detail(&status, look) })
+    }
+
+    /// For people, again and again.
+    fn line(&self) -> String {
+        match self {
+            Seen::All(status) => overview::line(status),
+            Seen::Server(status) => detail::detail(status, look()),
         }
+    }
+}
+
+/// A line each time, until nobody reads it. While no weir answers there is none, and standard error says so once.
+fn lines(client: &Client, arguments: &StatusArgs, pause: Duration, first: (Seen, String)) {
+    let mut answer = Ok(first);
+    let mut away = false;
+    loop {
+        match &answer {
+            Ok((seen, json)) => {
+                away = false;
+                if !terminal::try_print(&if arguments.json { json.clone() } else { seen.line() }) {
+                    return;
+                }
+            }
+            Err(Unanswered::Away(text) | Unanswered::Refused(text)) if !away => {
+                away = true;
+                terminal::tell(format_args!("{}; asking again", text.lines().next().unwrap_or_default()));
+            }
+            Err(_) => {}
+        }
+        std::thread::sleep(pause);
+        answer = seen(client, arguments.what.as_ref());
     }
 }
 
@@ -131,23 +172,6 @@ pub(crate) fn look() -> Look {
     let size = terminal::size();
     let width = asked.or(size.map(|(columns, _)| columns)).unwrap_or(usize::MAX);
     Look { width, colour: size.is_some() && terminal::wants_colour() }
-}
-
-/// In place of the screen before: no line that doesn't fit, nothing left of what stood there.
-fn redrawn(text: &str) -> String {
-    let rows = terminal::size().map_or(usize::MAX, |(_, rows)| rows);
-    let lines: Vec<&str> = text.lines().collect();
-    let (shown, more) =
-        if lines.len() < rows { (lines.len(), None) } else { (rows.saturating_sub(2), Some(lines.len())) };
-    let mut out = String::from("\x1b[H");
-    for line in &lines[..shown] {
-        out += line;
-        out += "\x1b[K\n";
-    }
-    if let Some(all) = more {
-        out += &format!("... {} more lines\x1b[K\n", all - shown);
-    }
-    out + "\x1b[J"
 }
 
 /// What `--wait` still waits for: weir itself, or a server of an upstream, whether it is required or not.

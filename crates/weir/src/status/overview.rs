@@ -1,8 +1,10 @@
 //! `weir status` for people: one screen that shows which server is in trouble and why. Pure: document -> text.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::figures::{count, rate, span, time};
+use super::screen::{Page, Sort};
 use super::table::{Cell, Column, Layout, Row, Tone, number, table, text};
 use crate::admin::document::{Problem, Server, Status, Upstream};
 
@@ -103,6 +105,55 @@ fn head(status: &Status, look: Look) -> String {
         out.push('\n');
     }
     out
+}
+
+/// The same to be watched: sick servers first, all upstreams in one table.
+pub(crate) fn watched(status: &Status, look: Look, sort: Sort) -> Page {
+    let mut head: Vec<String> = head(status, look).lines().map(str::to_owned).collect();
+    head.push(String::new());
+    let all =
+        status.upstreams.iter().flat_map(|upstream| upstream.servers.iter().map(move |server| (upstream, server)));
+    let mut all: Vec<(&Upstream, &Server)> = all.collect();
+    all.sort_by_key(|(_, server)| {
+        let window = &server.window;
+        let much = match sort {
+            Sort::Configured => 0,
+            // Thousandths, as in the document.
+            Sort::Rate => (window.requests_per_second_now * 1e3) as u64,
+            Sort::Busy => server.in_flight,
+            Sort::Waiting => server.waiting,
+            Sort::Slow => window.latency.p99_us.unwrap_or(0),
+            Sort::Failures => window.answers.c5xx,
+        };
+        Reverse((server.sickness(), much))
+    });
+    let columns: Vec<Column> = [text("UPSTREAM")].into_iter().chain(COLUMNS).collect();
+    let rows: Vec<Row> = all
+        .iter()
+        .map(|(upstream, server)| {
+            let mut row = row(server);
+            row.cells[0] = shortened(&server.name, 24).into();
+            row.cells.insert(0, shortened(&upstream.name, 16).into());
+            row
+        })
+        .collect();
+    let text = table(&columns, &rows, 0, look.width, look.colour)
+        + &status.usage.as_ref().map_or_else(String::new, |usage| super::usage::usage(usage, look))
+        + &suspects(status, look);
+    let mut lines = text.lines().map(str::to_owned);
+    head.extend(lines.next());
+    Page { head, body: lines.collect(), sorted: true }
+}
+
+/// A name in so many characters: its begin, and its end, where names differ.
+fn shortened(name: &str, characters_max: usize) -> String {
+    let all: Vec<char> = name.chars().collect();
+    if all.len() <= characters_max {
+        return name.to_owned();
+    }
+    let begin = characters_max / 2 - 1;
+    let end = all.len() - (characters_max - begin - 2);
+    all[..begin].iter().chain(&['.', '.']).chain(&all[end..]).collect()
 }
 
 /// What somebody should look after, beside servers: a line each.

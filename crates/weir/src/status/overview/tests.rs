@@ -158,6 +158,23 @@ fn screens_are_as_stored() {
     same("line.txt", &line(&troubled()));
 }
 
+/// Sick servers stand first whatever the order, and the others in it.
+#[test]
+fn who_is_sick_is_seen_first() {
+    let look = Look { width: 80, colour: false };
+    for (name, sort) in [("watched.txt", Sort::Configured), ("watched-slow.txt", Sort::Slow)] {
+        let page = watched(&troubled(), look, sort);
+        let shown = [page.head.as_slice(), &["-".repeat(80)], &page.body, &[String::new()]].concat().join("\n");
+        let rows = page.body.iter().filter(|line| line.starts_with("app ") || line.starts_with("legacy "));
+        assert!(rows.clone().count() == 6 && rows.into_iter().all(|line| line.chars().count() <= 80), "{shown}");
+        same(name, &shown);
+    }
+    for (name, short) in [("abcdefghij", "abcdefghij"), ("abcdefghijk", "abcd..hijk"), ("äöüäöüäöüäöü", "äöüä..üäöü")]
+    {
+        assert_eq!(shortened(name, 10), short);
+    }
+}
+
 /// The doubt that lasts as an answer too many does is called by its name.
 #[test]
 fn what_lasts_has_its_reason() {

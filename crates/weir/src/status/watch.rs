@@ -1,0 +1,172 @@
+//! `weir status --watch` on a terminal: asks again and again, shows what [`super::screen`] makes of it, obeys keys, and leaves the
+//! terminal as it was. A weir that ends is waited for, whichever comes in its place.
+//!
+//! Called by `status`. A thread asks, so that keys are heard while nobody answers.
+
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::{Duration, Instant};
+
+use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::event::{self, Event, KeyEventKind};
+use crossterm::style::Print;
+use crossterm::terminal::{
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
+    disable_raw_mode, enable_raw_mode,
+};
+use crossterm::{execute, queue};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+
+use super::figures::span;
+use super::overview::{Look, watched};
+use super::screen::{Page, View, Wish};
+use super::{Seen, What, detail, seen};
+use crate::client::{Client, Unanswered};
+use crate::failure::Failure;
+use crate::terminal;
+
+/// How long a key or an answer may wait to be noticed.
+const NOTICE: Duration = Duration::from_millis(50);
+/// Columns and rows of a terminal that does not say how many it has.
+const SIZE: (usize, usize) = (80, 24);
+
+type News = Result<Seen, Unanswered>;
+
+/// A terminal that is drawn on; as it was before when this is dropped.
+struct Screen;
+
+impl Screen {
+    fn enter() -> io::Result<Screen> {
+        enable_raw_mode()?;
+        // From here on whatever fails is undone by the drop.
+        let screen = Screen;
+        execute!(io::stdout(), EnterAlternateScreen, Hide)?;
+        Ok(screen)
+    }
+
+    fn draw(&self, lines: &[String]) -> io::Result<()> {
+        let mut out = Vec::new();
+        queue!(out, BeginSynchronizedUpdate)?;
+        for (row, line) in (0..).zip(lines) {
+            queue!(out, MoveTo(0, row), Print(line), Clear(ClearType::UntilNewLine))?;
+        }
+        queue!(out, EndSynchronizedUpdate)?;
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(&out)?;
+        stdout.flush()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // Nobody is left to tell when the terminal is gone.
+        let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
+        let _ = disable_raw_mode();
+    }
+}
+
+/// Until a key or a signal ends it. `first` is what weir said before it began.
+///
+/// # Errors
+/// The terminal's.
+pub(super) fn watch(client: Client, what: Option<What>, pause: Duration, first: Seen) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::Running(format!("weir: the terminal: {error}\n"));
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGHUP, SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&ended)).map_err(failed)?;
+    }
+    let (sender, receiver) = sync_channel(0);
+    let asking = std::thread::Builder::new().name("weir-asks".to_owned());
+    asking.spawn(move || ask(&client, what.as_ref(), pause, &sender)).map_err(failed)?;
+    let mut screen = Some(Screen::enter().map_err(failed)?);
+    let mut watched = Watched { seen: first, at: Instant::now(), away: None, view: View::default() };
+    // The terminal is as it was before anything is said of what went wrong with it.
+    let outcome = attend(&mut watched, &mut screen, &receiver, &ended);
+    drop(screen);
+    outcome.map_err(failed)
+}
+
+/// Asks until nobody wants to know.
+fn ask(client: &Client, what: Option<&What>, pause: Duration, sender: &SyncSender<News>) {
+    loop {
+        std::thread::sleep(pause);
+        if sender.send(seen(client, what).map(|(seen, _)| seen)).is_err() {
+            return;
+        }
+    }
+}
+
+/// What is known, and how it is looked at.
+struct Watched {
+    seen: Seen,
+    at: Instant,
+    /// Why nothing newer is known.
+    away: Option<String>,
+    view: View,
+}
+
+fn attend(
+    watched: &mut Watched,
+    screen: &mut Option<Screen>,
+    receiver: &Receiver<News>,
+    ended: &AtomicBool,
+) -> io::Result<()> {
+    while !ended.load(Ordering::Relaxed) {
+        if let Some(screen) = screen {
+            screen.draw(&watched.frame())?;
+        }
+        let mut is_new = false;
+        while !is_new && !ended.load(Ordering::Relaxed) {
+            is_new = watched.hear(receiver);
+            if !event::poll(NOTICE)? {
+                continue;
+            }
+            is_new = true;
+            let wish = match event::read()? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => watched.view.press(key),
+                _ => Wish::Look,
+            };
+            match wish {
+                Wish::End => return Ok(()),
+                Wish::Stop => {
+                    *screen = None;
+                    signal_hook::low_level::emulate_default_handler(SIGTSTP)?;
+                    *screen = Some(Screen::enter()?);
+                }
+                Wish::Look | Wish::Nothing => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Watched {
+    /// Takes what came; false: nothing.
+    fn hear(&mut self, receiver: &Receiver<News>) -> bool {
+        match receiver.try_recv() {
+            Ok(Ok(seen)) => (self.seen, self.at, self.away) = (seen, Instant::now(), None),
+            Ok(Err(Unanswered::Away(_))) => self.away = Some("no weir answers".to_owned()),
+            Ok(Err(Unanswered::Refused(text))) => self.away = Some(text),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => return false,
+        }
+        true
+    }
+
+    fn frame(&mut self) -> Vec<String> {
+        let (columns, rows) = terminal::size().unwrap_or(SIZE);
+        let look = Look { width: columns, colour: terminal::wants_colour() };
+        let page = match &self.seen {
+            Seen::All(status) => watched(status, look, self.view.sort),
+            Seen::Server(status) => {
+                let text = detail::detail(status, look);
+                let mut lines = text.lines().map(str::to_owned);
+                Page { head: lines.next().into_iter().collect(), body: lines.collect(), sorted: false }
+            }
+        };
+        let age = span(self.at.elapsed());
+        let away = self.away.as_ref().map(|why| format!("{why}; this is {age} old, and it is asked again"));
+        self.view.frame(&page, (columns, rows), away.as_deref(), look.colour)
+    }
+}
