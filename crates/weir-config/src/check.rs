@@ -2,6 +2,7 @@
 //!
 //! Bound: each word of the text is looked at once, against a table of fixed size.
 
+use crate::habits;
 use crate::problem::{Problem, Span, nearest};
 use crate::schema::{Block, Default, Kind, Row, Setting};
 use crate::tree::{Entry, Scalar, Value};
@@ -126,11 +127,13 @@ impl Checker<'_> {
         };
         let problem =
             Problem::new("unknown-option", &entry.name_span, format!("`{}` is not known {place}", entry.name));
-        let help = match (nearest(&entry.name, self.block.words()), owner(&entry.name)) {
-            (Some(word), _) => format!("did you mean `{word}`?"),
-            (None, Some("")) => format!("`{}` stands at the top of the file", entry.name),
-            (None, Some(owner)) => format!("`{}` stands in `{owner}`", entry.name),
-            (None, None) => format!("known here: {}", self.block.words().collect::<Vec<_>>().join(", ")),
+        let habit = habits::option(&entry.name);
+        let help = match (nearest(&entry.name, self.block.words()), owner(&entry.name), habit) {
+            (_, None, Some(say)) => format!("weir says it so: {say}"),
+            (Some(word), ..) => format!("did you mean `{word}`?"),
+            (None, Some(""), _) => format!("`{}` stands at the top of the file", entry.name),
+            (None, Some(owner), _) => format!("`{}` stands in `{owner}`", entry.name),
+            (None, None, None) => format!("known here: {}", self.block.words().collect::<Vec<_>>().join(", ")),
         };
         self.problems.push(problem.help(help));
     }

@@ -6,6 +6,7 @@ mod forward;
 mod http2;
 mod pool;
 mod tls;
+mod warn;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -47,6 +48,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
     let mut upstreams = compiler.upstreams(document);
     let routes = compiler.routes(document, &mut upstreams);
     compiler.check_private(document);
+    compiler.warn(document);
     let forward = compiler.forward(document, &listeners, &mut upstreams);
     let mut plan = Plan {
         listeners,

@@ -1,6 +1,8 @@
 //! `${VAR}` and `${VAR:-default}` in values. Called by the text readers for each string value, once: what a variable
 //! contains is never expanded again. `$${` stands for a literal `${`. Bound: the result is at most [`EXPANDED_MAX`].
 
+use weir_proxy::observe::access::Name;
+
 /// Longest value after expansion, bytes.
 const EXPANDED_MAX: usize = 64 * 1024;
 
@@ -51,6 +53,9 @@ fn variable(inside: &str, lookup: Lookup<'_>) -> Result<String, String> {
         (Some(value), Some(default)) if value.is_empty() => Ok(default.to_owned()),
         (Some(value), _) => Ok(value),
         (None, Some(default)) => Ok(default.to_owned()),
+        (None, None) if Name::ALL.iter().any(|(_, word, _)| *word == name) => Err(format!(
+            "the variable {name} is not set; what the access log calls so is written `${name}`, or `$${{{name}}}` in front of a letter"
+        )),
         (None, None) => Err(format!("the variable {name} is not set and has no default")),
     }
 }

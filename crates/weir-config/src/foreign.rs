@@ -3,6 +3,7 @@
 //!
 //! Bound: one pass over the lines.
 
+use crate::habits;
 use crate::problem::{Problem, Span};
 
 /// Words that begin a line in one program's configuration and in no other, weir's included.
@@ -39,7 +40,11 @@ pub(crate) fn recognise(text: &str) -> Option<Problem> {
     let (what, span) = by_words(text).or_else(|| by_shape(text))?;
     let problem =
         Problem::new("foreign", &span, format!("this looks like {what}; weir has a language of its own, KDL"));
-    Some(problem.label("by this").help(crate::START))
+    // The first word is what the span begins with.
+    let word = text[span.clone()].split(|c: char| c.is_whitespace() || c == ';').next().unwrap_or_default();
+    let label =
+        habits::option(word).map_or_else(|| "by this".to_owned(), |say| format!("by this; weir says it so: {say}"));
+    Some(problem.label(label).help(crate::START))
 }
 
 /// Lines that say something, with the place of what they say.

@@ -14,6 +14,7 @@ mod file;
 mod foreign;
 mod forward;
 pub mod fuzzing;
+mod habits;
 mod json_text;
 mod kdl_shape;
 mod kdl_text;

@@ -206,6 +206,9 @@ impl Kind {
     /// The message, or the nearest word when a word was probably meant.
     fn with_words(&self, scalar: &Scalar, message: String) -> String {
         let Scalar::Text(text) = scalar else { return message };
+        if let Some(say) = crate::habits::value(text, &self.words()) {
+            return format!("what is called `{text}` elsewhere is {say}");
+        }
         match crate::problem::nearest(text, self.words()) {
             Some(word) => format!("`{text}` is not known here; did you mean `{word}`?"),
             None => message,

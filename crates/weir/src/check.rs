@@ -1,6 +1,8 @@
 //! `weir check`: everything that is wrong with a configuration, or the effective configuration. Touches no socket; names
 //! of servers are resolved.
 
+use std::io::IsTerminal as _;
+
 use weir_config::{Config, Errors, Experts, find_path, load};
 
 use crate::cli::CheckArgs;
@@ -15,13 +17,17 @@ const EXPERTS: Experts<'static> = Experts { users: &side::users::check, tls: &ce
 /// # Errors
 /// The configuration is wrong or can't be read.
 pub(crate) fn check(arguments: &CheckArgs) -> Result<(), Failure> {
-    let loaded = find_path(arguments.config.config.as_deref()).and_then(|path| load(&path, EXPERTS));
+    let loaded = find_path(arguments.config.path()).and_then(|path| Ok((load(&path, EXPERTS)?, path)));
     match loaded {
-        Ok(config) => {
+        Ok((config, path)) => {
             if let Some(warnings) = config.warnings.as_ref().filter(|_| !arguments.json) {
                 terminal::print_error(&terminal::render(warnings));
             }
             terminal::print(&shown(arguments, &config));
+            // Programs go by the code; people wonder whether anything has happened.
+            if !arguments.print && !arguments.json && std::io::stdout().is_terminal() {
+                terminal::print(&format!("{}: ok\n", path.display()));
+            }
             Ok(())
         }
         Err(errors) if arguments.json => {

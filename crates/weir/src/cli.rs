@@ -2,8 +2,9 @@
 //!
 //! Each `--help` ends with an example. Wrong usage ends with code 2.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -30,8 +31,10 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Verb {
     /// Run the proxy with a configuration file
+    #[command(alias = "start")]
     Run(RunArgs),
     /// Say everything that is wrong with a configuration, or show it with all defaults
+    #[command(aliases = ["validate", "configtest"])]
     Check(CheckArgs),
     /// Show how a running weir is doing
     Status(crate::status::StatusArgs),
@@ -62,7 +65,23 @@ pub(crate) enum Verb {
 pub(crate) struct ConfigArgs {
     /// Configuration; a name that ends in .json is JSON. Otherwise $WEIR_CONFIG, ./weir.kdl, /etc/weir/weir.kdl
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    config: Option<PathBuf>,
+    /// The same as -c FILE
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
+}
+
+impl ConfigArgs {
+    /// The file that is named, if any.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.config.as_deref().or(self.file.as_deref())
+    }
+}
+
+/// The command line, with what others say for `check` in its place: `weir -t -c FILE`, as nginx and Apache have it.
+pub(crate) fn words(said: impl IntoIterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let is_test = |(place, word): &(usize, OsString)| *place == 1 && ["-t", "--test"].iter().any(|test| word == test);
+    said.into_iter().enumerate().map(move |said| if is_test(&said) { "check".into() } else { said.1 })
 }
 
 /// How to run; over what the configuration says.
@@ -122,7 +141,7 @@ pub(crate) struct RunArgs {
 /// `weir check`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Prints nothing when all is well. Wrong: code 78, and every error with file, line, column and what was probably meant.
+Says ok on a terminal when all is well, and nothing elsewhere. Wrong: code 78, and every error with file, line, column and what was probably meant.
 
 Example:
   weir check -c weir.kdl --print")]

@@ -50,7 +50,7 @@ const SIGNALS: [i32; 6] = [SIGTERM, SIGQUIT, SIGINT, SIGUSR1, SIGHUP, SIGUSR2];
 /// # Errors
 /// What is wrong with the configuration, or what [`serve`] says.
 pub(crate) fn run(arguments: &RunArgs) -> Result<(), Failure> {
-    let path = find_path(arguments.config.config.as_deref())?;
+    let path = find_path(arguments.config.path())?;
     // The working directory stays what it is, but its name may go.
     let path = std::path::absolute(&path).unwrap_or(path);
     let config = read(&path, &arguments.engine)?;

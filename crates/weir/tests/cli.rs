@@ -120,10 +120,30 @@ fn wrong_usage_is_code_2_with_a_suggestion() {
 }
 
 #[test]
-fn check_says_nothing_when_all_is_well() {
+fn check_says_nothing_to_programs_when_all_is_well() {
     let file = Scratch::new("good.kdl", GOOD);
     let checked = output(&["check", "-c", file.path()]);
     assert_eq!((code(&checked), stdout(&checked), stderr(&checked)), (0, String::new(), String::new()));
+}
+
+/// As nginx, Apache, Caddy and Traefik are asked.
+#[test]
+fn check_is_done_by_the_words_of_others() {
+    let (good, bad) = (Scratch::new("habit.kdl", GOOD), Scratch::new("habit-bad.kdl", "listen 1\n"));
+    for words in
+        [&["check"][..], &["validate"], &["configtest"], &["-t"], &["--test"], &["-t", "-c"], &["check", "--config"]]
+    {
+        let ask = |file: &Scratch| output(&[words, &[file.path()]].concat());
+        assert_eq!((code(&ask(&good)), code(&ask(&bad))), (0, 78), "{words:?}");
+        assert!(stderr(&ask(&bad)).contains("habit-bad.kdl"), "{words:?}");
+    }
+    // `start` and a file without -c: it gets as far as reading it.
+    for words in [&["start"][..], &["run"], &["start", "-c"]] {
+        let refused = output(&[words, &[bad.path()]].concat());
+        assert!(code(&refused) == 78 && stderr(&refused).contains("habit-bad.kdl"), "{words:?}");
+    }
+    let twice = output(&["run", good.path(), "-c", good.path()]);
+    assert!(code(&twice) == 2 && stderr(&twice).contains("cannot be used with"), "{}", stderr(&twice));
 }
 
 #[test]

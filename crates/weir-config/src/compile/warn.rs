@@ -1,0 +1,43 @@
+//! What is allowed, and hardly meant: upstreams that nothing leads to, a log in a folder that is not there. Called by `compile`;
+//! makes warnings.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::Compiler;
+use crate::check::Checked;
+use crate::problem::Problem;
+
+impl Compiler<'_> {
+    /// Warns of everything that is odd in the whole.
+    pub(super) fn warn(&mut self, document: &Checked) {
+        let used: Vec<&str> = document.all("route").map(|route| route.text("proxy")).collect();
+        for upstream in document.all("upstream") {
+            let name = upstream.text("name");
+            // A name that was wrong has been reported.
+            if name.is_empty() || used.contains(&name) {
+                continue;
+            }
+            let message = format!("no route leads to the upstream `{name}`: its servers get no requests");
+            let help = format!("add a route, such as: route path=\"/{name}\" {{ proxy \"{name}\"; }}");
+            self.warnings.push(Problem::new("unused", &upstream.place("name"), message).help(help));
+        }
+        if let Some(log) = document.all("access-log").next() {
+            self.check_folder(log);
+        }
+    }
+
+    /// The folder in which the access log is to be.
+    fn check_folder(&mut self, log: &Checked) {
+        let path = Path::new(log.text("destination"));
+        let Some(folder) = path.parent().filter(|folder| folder.is_absolute()) else { return };
+        // A folder that is there can't be read as a file, which is another error.
+        if (self.world.read)(folder).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            let folder = folder.display();
+            let message =
+                format!("there is no folder {folder} for the access log, and weir makes none: it would not start");
+            let help = format!("make it: install -d -o USER {folder}");
+            self.warnings.push(Problem::new("no-folder", &log.place("destination"), message).help(help));
+        }
+    }
+}
