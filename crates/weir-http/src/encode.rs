@@ -50,6 +50,10 @@ pub struct RequestEdits<'a> {
     pub judges_clients: bool,
     /// Fields to add; fields of the same name from the client are removed. The caller answers for their grammar.
     pub extra: &'a [(&'a [u8], &'a [u8])],
+    /// Names of fields of the client that are removed, too.
+    pub removed: &'a [&'a [u8]],
+    /// Fields to add behind those of the client, of the same name or not. The caller answers for their grammar.
+    pub added: &'a [(&'a [u8], &'a [u8])],
 }
 
 /// The client as the connection knows it.
@@ -68,16 +72,6 @@ pub struct Forwarded<'a> {
 
 /// Never passed on: hop-by-hop, written anew by us, or dangerous for what runs behind the server.
 const REMOVED: u64 = FieldName::HOP_BY_HOP | FieldName::set(&[FieldName::Host, FieldName::Expect]);
-
-/// What only a trusted client may say.
-const FORWARDING: u64 = FieldName::set(&[
-    FieldName::Forwarded,
-    FieldName::XForwardedFor,
-    FieldName::XForwardedProto,
-    FieldName::XForwardedHost,
-    FieldName::XForwardedOther,
-    FieldName::XRealIp,
-]);
 
 /// Who a client is by its certificate (RFC 9440).
 const CERTIFIED: u64 = FieldName::set(&[FieldName::ClientCert, FieldName::ClientCertChain]);
@@ -103,14 +97,14 @@ pub fn encode_request(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, field
     if let Some(forwarded) = &edits.forwarded {
         put_forwarded(out, input, fields, forwarded);
     }
-    for (name, value) in edits.extra {
+    for (name, value) in edits.extra.iter().chain(edits.added) {
         put_field(out, name, value);
     }
     out.extend_from_slice(b"\r\n");
 }
 
 fn added_bytes(edits: &RequestEdits<'_>) -> usize {
-    let extra: usize = edits.extra.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+    let extra: usize = edits.extra.iter().chain(edits.added).map(|(name, value)| name.len() + value.len() + 4).sum();
     let forwarded = edits.forwarded.map_or(0, |forwarded| forwarded.host.len() + forwarded.proto.len());
     edits.path.len() + edits.host.len() + edits.upgrade.map_or(0, <[u8]>::len) + forwarded + extra
 }
@@ -119,15 +113,16 @@ fn added_bytes(edits: &RequestEdits<'_>) -> usize {
 fn copy_kept(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Fields, edits: &RequestEdits<'_>) {
     let trusted = edits.forwarded.is_some_and(|forwarded| forwarded.trusted);
     // The values of X-Forwarded-For are merged into the line that we write.
-    let forwarding = if trusted { FieldName::set(&[FieldName::XForwardedFor]) } else { FORWARDING };
+    let forwarding = if trusted { FieldName::set(&[FieldName::XForwardedFor]) } else { FieldName::FORWARDING };
     // A hop count that nobody can read does not leave.
     let unreadable = if head.max_forwards.is_none() { FieldName::set(&[FieldName::MaxForwards]) } else { 0 };
     let certified = if edits.judges_clients { CERTIFIED } else { 0 };
     let removed = REMOVED | forwarding | unreadable | certified;
+    let has_names = !(edits.extra.is_empty() && edits.removed.is_empty());
     let mut run = Run::default();
     for field in fields.as_slice() {
         let goes = field.known.is_in(removed) | field.listed;
-        if goes || field.underscore && !passes(input, field, edits) || replaced(input, field, edits.extra) {
+        if goes || field.underscore && !passes(input, field, edits) || has_names && is_named(input, field, edits) {
             run.flush(out, input);
         } else {
             run.add(field);
@@ -141,13 +136,20 @@ fn copy_kept(out: &mut Vec<u8>, input: &[u8], head: &RequestHead, fields: &Field
 #[cold]
 fn passes(input: &[u8], field: &Field, edits: &RequestEdits<'_>) -> bool {
     let read: Vec<u8> = field.name.of(input).iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
-    let said_here = edits.extra.iter().any(|(name, _)| read.eq_ignore_ascii_case(name));
-    edits.underscores && !FieldName::of(&read).is_in(REMOVED | FORWARDING | CERTIFIED) && !said_here
+    let said_here = names(edits).any(|name| read.eq_ignore_ascii_case(name));
+    edits.underscores && !FieldName::of(&read).is_in(REMOVED | FieldName::FORWARDING | CERTIFIED) && !said_here
 }
 
+/// Whether the edits name a field.
 #[inline]
-fn replaced(input: &[u8], field: &Field, extra: &[(&[u8], &[u8])]) -> bool {
-    extra.iter().any(|(name, _)| name.len() == field.name.len() && field.name.of(input).eq_ignore_ascii_case(name))
+fn is_named(input: &[u8], field: &Field, edits: &RequestEdits<'_>) -> bool {
+    names(edits).any(|name| name.len() == field.name.len() && field.name.of(input).eq_ignore_ascii_case(name))
+}
+
+/// Names of fields of which the client's are removed.
+#[inline]
+fn names<'a>(edits: &RequestEdits<'a>) -> impl Iterator<Item = &'a [u8]> {
+    edits.extra.iter().map(|(name, _)| *name).chain(edits.removed.iter().copied())
 }
 
 /// Lines that stand together in the input and leave together.

@@ -98,6 +98,27 @@ impl FieldName {
         Self::Http2Settings,
     ]);
 
+    /// Whether it is between two neighbours only, or must not pass a proxy: framing, connection and the like. A proxy writes those itself
+    /// (RFC 9110 §7.6.1).
+    pub const fn is_hop_by_hop(self) -> bool {
+        self.is_in(Self::HOP_BY_HOP)
+    }
+
+    /// Whether it says whom a proxy speaks for, which only trusted ones are believed: Forwarded, X-Forwarded-*, X-Real-IP.
+    pub const fn is_forwarding(self) -> bool {
+        self.is_in(Self::FORWARDING)
+    }
+
+    /// What only a trusted client may say.
+    pub(crate) const FORWARDING: u64 = Self::set(&[
+        Self::Forwarded,
+        Self::XForwardedFor,
+        Self::XForwardedProto,
+        Self::XForwardedHost,
+        Self::XForwardedOther,
+        Self::XRealIp,
+    ]);
+
     /// As a set for quick membership tests.
     pub(crate) const fn set(names: &[Self]) -> u64 {
         let mut bits = 0;

@@ -145,6 +145,8 @@ fn encode_plain(data: &[u8], head: &RequestHead, fields: &Fields) -> Vec<u8> {
         judges_clients: false,
         forwarded: None,
         extra: &[],
+        removed: &[],
+        added: &[],
     };
     let mut out = Vec::new();
     encode_request(&mut out, data, head, fields, &edits);

@@ -31,6 +31,8 @@ pub struct ReplyParts<'a> {
     pub has_date: bool,
     /// Fields that come on top: name and value. Whoever adds them answers for their grammar; none is a field of framing or connection.
     pub added: &'a [(&'a [u8], &'a [u8])],
+    /// Names of received fields that are not among the fields any more.
+    pub removed: &'a [&'a [u8]],
     /// What the spans of `list` refer to.
     text: &'a [u8],
     list: &'a [Field],
@@ -55,6 +57,7 @@ impl<'a> ReplyParts<'a> {
             version: Some(head.version),
             has_date: fields.find(FieldName::Date).is_some_and(|field| !field.listed),
             added: &[],
+            removed: &[],
             text: &input[..head.bytes],
             list: fields.as_slice(),
         }
@@ -68,6 +71,7 @@ impl<'a> ReplyParts<'a> {
             version: None,
             has_date: false,
             added: fields,
+            removed: &[],
             text: &[],
             list: &[],
         }
@@ -79,10 +83,28 @@ impl<'a> ReplyParts<'a> {
         ReplyParts { added, ..self }
     }
 
+    /// The same without received fields of these names.
+    pub fn without(self, removed: &'a [&'a [u8]]) -> ReplyParts<'a> {
+        ReplyParts { removed, ..self }
+    }
+
+    /// Whether a field is for the client.
+    #[inline]
+    fn passes(&self, field: &Field) -> bool {
+        !(field.known.is_in(REMOVED) | field.listed) && (self.removed.is_empty() || !self.is_removed(field))
+    }
+
+    #[cold]
+    fn is_removed(&self, field: &Field) -> bool {
+        let name = field.name.of(self.text);
+        self.removed.iter().any(|removed| name.eq_ignore_ascii_case(removed))
+    }
+
     /// Name and value of each field in order. A value is copied only where it came with line folds, each of which is one space here.
     pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], Cow<'a, [u8]>)> {
         let text = self.text;
-        let passing = self.list.iter().filter(|field| passes(field));
+        let all = *self;
+        let passing = self.list.iter().filter(move |field| all.passes(field));
         let received = passing.map(move |field| (field.name.of(text), unfolded(text, field)));
         received.chain(self.added.iter().map(|(name, value)| (*name, Cow::Borrowed(*value))))
     }
@@ -97,7 +119,7 @@ impl<'a> ReplyParts<'a> {
     pub(crate) fn put_received(&self, out: &mut Vec<u8>) {
         let mut run = Run::default();
         for field in self.list {
-            let passes = passes(field);
+            let passes = self.passes(field);
             if passes & !field.folded & !field.spaced {
                 run.add(field);
                 continue;
@@ -117,7 +139,7 @@ impl<'a> ReplyParts<'a> {
         text.extend_from_slice(self.reason);
         let reason = Span::new(0, text.len() - start);
         let mut run = Run::default();
-        for field in self.list.iter().filter(|field| passes(field)) {
+        for field in self.list.iter().filter(|field| self.passes(field)) {
             if field.folded | field.spaced || !run.is_followed_by(field) {
                 run.flush(text, self.text);
             }
@@ -147,16 +169,11 @@ impl KeptReply {
             version: self.version,
             has_date: self.has_date,
             added: &[],
+            removed: &[],
             text,
             list,
         }
     }
-}
-
-/// Whether a field is for the client.
-#[inline]
-fn passes(field: &Field) -> bool {
-    !(field.known.is_in(REMOVED) | field.listed)
 }
 
 /// A value as it may leave: each fold, with the white space around it, becomes one space.
@@ -281,6 +298,22 @@ mod tests {
         assert_eq!(fields(2), (true, ["Server=x", "Set-Cookie=a", "Date=d", "A_b=1"].map(str::to_owned).to_vec()));
         assert_eq!(fields(3), (false, ["A=1", "B=x y z", "C=w", "D="].map(str::to_owned).to_vec()));
         assert_eq!(fields(4), (false, ["A=x", "B=1", "C=1"].map(str::to_owned).to_vec()));
+    }
+
+    /// Removed are received fields only, and they are so as fields, as text and when they are kept.
+    #[test]
+    fn fields_that_are_removed() {
+        let input = HEADS[4].as_bytes();
+        let mut fields = Fields::default();
+        let head = parse_reply(input, &Limits::default(), ReplyContext::default(), &mut fields).unwrap().unwrap();
+        let (removed, added): (&[&[u8]], &[(&[u8], &[u8])]) = (&[b"a", b"C"], &[(b"A", b"y")]);
+        let parts = ReplyParts::received(input, &head, &fields).without(removed).with(added);
+        let expected = [("B".to_owned(), "1".to_owned()), ("A".to_owned(), "y".to_owned())];
+        assert_eq!(fields_of(&parts), expected);
+        assert_eq!(text_of(&parts), "HTTP/1.1 200 OK\r\nB: 1\r\nA: y\r\n");
+        let (mut text, mut list) = (Vec::new(), Vec::new());
+        let kept = parts.keep(&mut text, &mut list);
+        assert_eq!(fields_of(&kept.parts(&text, &list)), expected);
     }
 
     #[test]

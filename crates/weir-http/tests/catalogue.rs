@@ -135,6 +135,8 @@ fn encode(out: &mut Vec<u8>, head: &RequestHead, fields: &Fields, input: &[u8], 
         judges_clients: false,
         forwarded,
         extra: &extra,
+        removed: &[],
+        added: &[],
     };
     encode_request(out, input, head, fields, &edits);
     if head.body != RequestBody::Chunked {

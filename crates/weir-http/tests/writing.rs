@@ -21,6 +21,8 @@ fn edits() -> RequestEdits<'static> {
         judges_clients: false,
         forwarded: None,
         extra: &[],
+        removed: &[],
+        added: &[],
     }
 }
 
@@ -104,6 +106,16 @@ fn certificates_are_said_by_whoever_has_judged_them() {
     let extra: &[(&[u8], &[u8])] = &[(b"Client-Cert", b":BB==:")];
     assert_eq!(fields_of(said, &RequestEdits { extra, ..judging }), "X: 1\r\nClient-Cert: :BB==:\r\n");
     assert_eq!(fields_of("Client_Cert: 1\r\nclient_cert-chain: 1\r\n", &judging), "");
+}
+
+/// What is removed is so in any case, also where a server would read it out of another name; what is added stands behind all.
+#[test]
+fn fields_that_are_removed_and_added() {
+    let removed: &[&[u8]] = &[b"X-Gone", b"cookie"];
+    let added: &[(&[u8], &[u8])] = &[(b"X-Gone", b"mine"), (b"A", b"2"), (b"A", b"3")];
+    let edits = RequestEdits { removed, added, underscores: true, ..edits() };
+    let came = "Cookie: a\r\nA: 1\r\nx-gone: 1\r\nX_Gone: 1\r\nX-Gone2: 1\r\nCOOKIE: b\r\nB: 1\r\n";
+    assert_eq!(fields_of(came, &edits), "A: 1\r\nX-Gone2: 1\r\nB: 1\r\nX-Gone: mine\r\nA: 2\r\nA: 3\r\n");
 }
 
 #[test]

@@ -339,6 +339,8 @@ pub fn forwarded(list: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<u8>> {
         underscores: false,
         forwarded: None,
         extra: &[],
+        removed: &[],
+        added: &[],
     };
     let mut out = Vec::new();
     encode_request(&mut out, text, &head, request.fields, &edits);

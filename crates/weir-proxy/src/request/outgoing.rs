@@ -132,6 +132,8 @@ impl<'a> Outgoing<'a> {
                 trusted: self.client.trusted_proxies.iter().any(|network| network.contains(peer)),
             }),
             extra: &extra[..extras],
+            removed: &[],
+            added: &[],
         };
         weir_http::encode_request(out, self.bytes, self.head, self.fields, &edits);
         self.write_body(out);
