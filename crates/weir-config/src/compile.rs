@@ -463,6 +463,7 @@ impl Compiler<'_> {
                 path: block.text("path").to_owned(),
                 methods: (!methods.is_empty()).then(|| methods.iter().map(|one| (*one).to_owned()).collect()),
                 target,
+                ..Route::default()
             };
             if let Some((_, span)) = routes.iter().find(|(other, _)| hides(other, &route)) {
                 let message = "this route is never reached: an earlier one takes the same host, path and methods";

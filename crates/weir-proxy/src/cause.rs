@@ -83,8 +83,10 @@ causes! {
     Grpc: "grpc", 415, Weir, Queue, "";
     /// No route has this path.
     NoRoute: "no-route", 404, Weir, Queue, "";
-    /// Its path can't be compared with routes.
+    /// Its path can't be compared with routes, or not be changed by their rules.
     Path: "path", 400, Weir, Queue, "";
+    /// With it the rules of its route would write more than they may.
+    RulesTooLarge: "rules-too-large", 431, Weir, Queue, "";
     /// The body is longer than `body-limit`.
     BodyTooLarge: "body-too-large", 413, Weir, Body, "";
     /// The client ended its side within the body.

@@ -7,3 +7,4 @@ pub mod nonidempotent;
 pub(crate) mod outgoing;
 pub(crate) mod pending_request;
 pub mod route;
+pub mod rules;

@@ -13,7 +13,7 @@ use weir_proxy::observe::histogram::Histogram;
 use weir_proxy::observe::server_event::{Event, What};
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{Plan, Protocols, ServerPlan, ServerTlsPlan, Serves, TrustPlan, UpstreamPlan};
-use weir_proxy::request::route::{HostMatch, Route, RouteTable};
+use weir_proxy::request::route::{Route, RouteTable};
 
 struct Bench {
     engine: Engine,
@@ -45,7 +45,7 @@ impl Bench {
         let server = |host: u8| ServerPlan::new(&format!("s{host}"), SocketAddr::from(([192, 0, 2, host], 443)));
         let servers = vec![server(0), ServerPlan { backup: true, ..server(1) }];
         let upstream = UpstreamPlan { servers, tls, connect_retries: 1, ..UpstreamPlan::default() };
-        let route = Route { host: HostMatch::Any, path: "/".to_owned(), methods: None, target: 0 };
+        let route = Route::default();
         let plan = Plan { upstreams: vec![upstream], routes: RouteTable::new(vec![route]), ..Plan::default() };
         let (servers, counters) = (ServerStats::for_plan(&plan), Arc::new(Counters::default()));
         let parts = Parts {

@@ -11,7 +11,7 @@ use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::histogram::Histogram;
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{PipelineMode, Plan, Protocols, ServerPlan, Share, UpstreamPlan};
-use weir_proxy::request::route::{HostMatch, Route, RouteTable};
+use weir_proxy::request::route::{Route, RouteTable};
 use weir_proxy::upstream::trust::CLEAN_ANSWERS_MIN;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -38,7 +38,7 @@ impl Bench {
         (server.connections, server.connections_max) = (1, 1);
         let pipeline = PipelineMode::Depth(8);
         let upstream = UpstreamPlan { servers: vec![server], share, pipeline, ..UpstreamPlan::default() };
-        let route = Route { host: HostMatch::Any, path: "/".to_owned(), methods: None, target: 0 };
+        let route = Route::default();
         let routes = RouteTable::new(vec![route]);
         let plan = Plan { upstreams: vec![upstream], routes, ..Plan::default() };
         let parts = Parts {

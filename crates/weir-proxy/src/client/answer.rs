@@ -128,7 +128,15 @@ impl Answers {
         exchange.await_more(cx.now_us);
         // What was asked behind it is answered before a drain closes the connection.
         exchange.want.close |= draining && codec.newest() == Some(slot);
-        let begun = codec.begin(slot, exchange, head, &additions, &mut cx.spare);
+        let ruled = exchange.ruled.take();
+        let begun = match &ruled {
+            None => codec.begin(slot, exchange, head, &additions, &mut cx.spare),
+            Some(ruled) => ruled.with_answer(&head.parts, |parts| {
+                codec.begin(slot, exchange, &AnswerHead { parts, ..*head }, &additions, &mut cx.spare)
+            }),
+        };
+        // It may be asked for again.
+        exchange.ruled = ruled;
         let (index, leaves) = (exchange.conn, codec.leaves(slot));
         // While the client has nothing of it, the request may still be asked again.
         if leaves {

@@ -75,12 +75,15 @@ impl Asks {
         let plan = Arc::clone(&cx.plan);
         let upstream_plan = &plan.upstreams[upstream];
         let anywhere = cx.is_anywhere(upstream as u16);
-        let request = Outgoing::new(&plan.client, upstream_plan, anywhere, head, fields, bytes, body, upload);
+        let mut ruled = answers.conns.exchange_mut(slot).ruled.take();
+        let rules = ruled.as_deref();
+        let request = Outgoing::new(&plan.client, upstream_plan, anywhere, head, fields, bytes, body, upload, rules);
         let verdict = match upstream_plan.pool.is_private() {
             true => Verdict::Free,
             false => to.verdict(upstream, head.method_span.of(bytes), request.path, request.host, cx),
         };
         if let Verdict::Refused { left_us } = verdict {
+            answers.conns.exchange_mut(slot).ruled = ruled;
             answers.fail_exchange_for(slot, Cause::Suspect, Some(left_us.div_ceil(1_000_000) as u32), cx);
             return;
         }
@@ -101,6 +104,10 @@ impl Asks {
         let client = answers.conns.at(conn);
         let from = From { peer, sealed: client.flags.sealed, shown: client.shown.as_deref() };
         let asked = to.ask(&mut ask, isolated, private, |out| request.write(out, from, &echo), cx);
+        if let Some(mut ruled) = ruled.take() {
+            ruled.forget_request();
+            answers.conns.exchange_mut(slot).ruled = Some(ruled);
+        }
         let is_here = matches!(asked, Asked::Here(Some(_)));
         on_asked(answers, &ask, asked, cx);
         if is_here && ask.traits.has(RequestFlags::STREAMING) {

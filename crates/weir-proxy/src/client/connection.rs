@@ -21,6 +21,8 @@ use crate::observe::accounting::Account;
 use crate::observe::secured::Shown;
 use crate::plan::{ClientPlan, Plan};
 use crate::request::pending_request::{ClientName, ConnId};
+use crate::request::route::Routed;
+use crate::request::rules::Ruled;
 
 /// Where a client connection is in reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -234,6 +236,8 @@ pub(crate) struct Exchange {
     pub upload: Option<Box<RequestBodyReader>>,
     /// The upstream connection asked to hold the rest of the body, or what the tunnel's client says, back.
     pub held_back: bool,
+    /// What the rules of its route make of it and of its answer; None: nothing.
+    pub ruled: Option<Box<Ruled>>,
     /// Facts about the request.
     pub want: ReplyConstraints,
 }
@@ -343,10 +347,10 @@ impl ClientConn {
     }
 
     /// What was decided of its request, as a client of the forward proxy: the upstream that stands for all destinations.
-    pub(super) fn decided(&self, plan: &Plan) -> Result<usize, Local> {
+    pub(super) fn decided(&self, plan: &Plan) -> Result<Routed, Local> {
         let decision = self.proxied.as_deref().and_then(|proxied| proxied.decision.as_ref());
         match (decision, &plan.forward) {
-            (Some(Ok(_)), Some(forward)) => Ok(forward.upstream),
+            (Some(Ok(_)), Some(forward)) => Ok(Routed { upstream: forward.upstream, rules: None }),
             (Some(Err(refused)), _) => Err(*refused),
             _ => Err(Cause::NotDecided.into()),
         }
@@ -434,6 +438,7 @@ impl Exchange {
             kept: None,
             upload: None,
             held_back: false,
+            ruled: None,
             want,
         }
     }

@@ -15,6 +15,8 @@ use crate::ending::ClientEnd;
 use crate::forward::decide::Asking;
 use crate::observe::glitch::ClientGlitch;
 use crate::plan::Plan;
+use crate::request::route::{Asked, Routed};
+use crate::request::rules::{Known, Ruled};
 
 impl Clients {
     /// Finishes what is under way: see [`Engine::drain`](crate::engine::Engine::drain).
@@ -292,11 +294,11 @@ impl Clients {
             (true, false) => false,
             (false, false) => {
                 let to = if cx.has_private {
-                    route(self.answers.conns.at(index), head, bytes, &cx.plan, &mut self.path).ok()
+                    route(self.answers.conns.at(index), head, fields, bytes, &cx.plan, &mut self.path).ok()
                 } else {
                     None
                 };
-                head.upgrade.is_some() || to.is_some_and(|to| cx.is_private(to as u16))
+                head.upgrade.is_some() || to.is_some_and(|to| cx.is_private(to.upstream as u16))
             }
         }
     }
@@ -314,14 +316,17 @@ impl Clients {
     ) {
         cx.counters.requests.add(1);
         let bytes = &input.bytes[at..];
-        let upstream = match route(self.answers.conns.at(index), head, bytes, &cx.plan, &mut self.path) {
-            Ok(upstream) => upstream,
+        let (upstream, ruled) = match self.routed(index, head, fields, bytes, cx) {
+            Ok(routed) => routed,
             Err(local) => return self.answer_locally(index, head, fields, bytes, local, cx),
         };
         if self.conn(index).stream.is_some() && is_grpc(fields, bytes) {
             return self.answer_locally(index, head, fields, bytes, Local::Refused(Cause::Grpc), cx);
         }
         let exchange = self.add_exchange(index, head, fields, bytes, cx);
+        if ruled.is_some() {
+            self.answers.conns.exchange_mut(exchange).ruled = ruled;
+        }
         if self.answers.needs_http1(index, exchange, upstream, cx) {
             return;
         }
@@ -346,6 +351,25 @@ impl Clients {
         if self.is_there(index) {
             self.answers.conns.arm(index, cx);
         }
+    }
+
+    /// The upstream for a request and what the rules of its route make of it, or what weir answers by itself.
+    #[inline]
+    fn routed(
+        &mut self,
+        index: ClientKey,
+        head: &RequestHead,
+        fields: &Fields,
+        bytes: &[u8],
+        cx: &Context,
+    ) -> Result<(usize, Option<Box<Ruled>>), Local> {
+        let conn = self.answers.conns.at(index);
+        let Routed { upstream, rules } = route(conn, head, fields, bytes, &cx.plan, &mut self.path)?;
+        let Some(rules) = rules else { return Ok((upstream, None)) };
+        let name = &cx.plan.upstreams[upstream].name;
+        let known = Known { head, fields, bytes, client: conn.peer, sealed: conn.flags.sealed, upstream: name };
+        let ruled = Ruled::new(&rules, &known).map_err(Cause::from)?;
+        Ok((upstream, Some(ruled)))
     }
 
     /// Answers a request without an upstream. A body that is still to come ends the connection, so it is never parsed.
@@ -461,14 +485,15 @@ fn is_grpc(fields: &Fields, bytes: &[u8]) -> bool {
     is_prefix && matches!(value.get(MEDIA_TYPE.len()), None | Some(b'+' | b';' | b' ' | b'\t'))
 }
 
-/// The upstream for a request, or what weir answers by itself. `scratch` is memory for a path.
+/// Where a request goes, or what weir answers by itself. `scratch` is memory for a path.
 pub(super) fn route(
     conn: &ClientConn,
     head: &RequestHead,
+    fields: &Fields,
     bytes: &[u8],
     plan: &Plan,
     scratch: &mut Vec<u8>,
-) -> Result<usize, Local> {
+) -> Result<Routed, Local> {
     let proxied = conn.flags.proxied;
     if head.via_loop {
         return Err(Cause::Loop.into());
@@ -489,9 +514,9 @@ pub(super) fn route(
     }
     let path = head.path.of(bytes);
     let path = if path.is_empty() { b"/" } else { path };
-    let found = plan.routes.find(head.authority.of(bytes), path, head.method_span.of(bytes), scratch);
-    match found {
-        Ok(Some(upstream)) => Ok(upstream),
+    let asked = Asked { host: head.authority.of(bytes), path, method: head.method_span.of(bytes), fields, bytes };
+    match plan.routes.find(&asked, scratch) {
+        Ok(Some(routed)) => Ok(routed.clone()),
         Ok(None) => Err(Cause::NoRoute.into()),
         Err(_) => Err(Cause::Path.into()),
     }

@@ -12,6 +12,7 @@ use crate::observe::secured::Shown;
 use crate::plan::{ClientPlan, Pool, UpstreamPlan};
 use crate::request::line_end::carries_line_end;
 use crate::request::pending_request::RequestFlags;
+use crate::request::rules::{Changes, Ruled};
 
 /// Whom a request comes from.
 #[derive(Clone, Copy)]
@@ -21,6 +22,13 @@ pub(crate) struct From<'a> {
     pub(crate) sealed: bool,
     /// The certificate that it has shown, where servers are told.
     pub(crate) shown: Option<&'a Shown>,
+}
+
+/// The host that a client has asked for; one that did not say any (HTTP/1.0) means the first server.
+#[inline]
+fn asked_host<'a>(upstream: &'a UpstreamPlan, head: &RequestHead, bytes: &'a [u8]) -> &'a [u8] {
+    let authority = head.authority.of(bytes);
+    if authority.is_empty() { upstream.servers[0].name.as_bytes() } else { authority }
 }
 
 /// A request of a client and how it is forwarded.
@@ -38,6 +46,8 @@ pub(crate) struct Outgoing<'a> {
     framing: Framing,
     /// More of its body follows.
     streaming: bool,
+    /// What the rules of its route make of it.
+    ruled: Option<&'a Ruled>,
     /// The target, origin-form or `*`.
     pub(crate) path: &'a [u8],
     /// The value of Host.
@@ -56,21 +66,21 @@ impl<'a> Outgoing<'a> {
         bytes: &'a [u8],
         body: &'a [u8],
         upload: Option<(Framing, bool)>,
+        ruled: Option<&'a Ruled>,
     ) -> Outgoing<'a> {
         let (framing, streaming) = upload.unwrap_or(match head.body {
             RequestBody::Length(0) => (Framing::Length(0), false),
             _ => (Framing::None, false),
         });
-        let target = head.path.of(bytes);
+        let target = ruled.and_then(Ruled::path).unwrap_or_else(|| head.path.of(bytes));
         let path: &[u8] = match target.is_empty() {
             // RFC 9112 §3.2.4.
             true if head.method == Method::Options && anywhere => b"*",
             true => b"/",
             false => target,
         };
-        let authority = head.authority.of(bytes);
-        let host = if authority.is_empty() { upstream.servers[0].name.as_bytes() } else { authority };
-        Outgoing { client, upstream, anywhere, head, fields, bytes, body, framing, streaming, path, host }
+        let host = ruled.and_then(Ruled::host).unwrap_or_else(|| asked_host(upstream, head, bytes));
+        Outgoing { client, upstream, anywhere, head, fields, bytes, body, framing, streaming, ruled, path, host }
     }
 
     /// What may be done with it.
@@ -82,9 +92,12 @@ impl<'a> Outgoing<'a> {
         // Servers that overlook the body of a GET would take it for the next request: nothing may be behind it.
         let bodyless = matches!(self.framing, Framing::None | Framing::Length(0));
         let is_head = head.method == Method::Head;
-        let broken = || carries_line_end(&self.bytes[..head.bytes.min(self.bytes.len())]);
+        let broken = || {
+            carries_line_end(&self.bytes[..head.bytes.min(self.bytes.len())])
+                || self.ruled.is_some_and(Ruled::carries_line_end)
+        };
         let repeatable = plain && head.method.is_idempotent() || upstream.retry_nonidempotent;
-        let authority = head.authority.of(self.bytes);
+        let authority = self.ruled.and_then(Ruled::host).unwrap_or_else(|| head.authority.of(self.bytes));
         let like_probe = upstream.health.as_ref().is_some_and(|plan| plan.is_like(method, self.path, authority));
         RequestFlags::default()
             .with(RequestFlags::HEAD, is_head)
@@ -114,6 +127,7 @@ impl<'a> Outgoing<'a> {
             extra[extras] = (b"Client-Cert", shown.value());
             extras += 1;
         }
+        let (removed, added) = self.ruled.map_or_else(Changes::default, Ruled::request_fields);
         let edits = RequestEdits {
             path: self.path,
             host: self.host,
@@ -128,12 +142,12 @@ impl<'a> Outgoing<'a> {
             forwarded: (!self.anywhere).then(|| Forwarded {
                 client: peer,
                 proto: if sealed { b"https" } else { b"http" },
-                host: self.host,
+                host: asked_host(self.upstream, self.head, self.bytes),
                 trusted: self.client.trusted_proxies.iter().any(|network| network.contains(peer)),
             }),
             extra: &extra[..extras],
-            removed: &[],
-            added: &[],
+            removed: &removed,
+            added: &added,
         };
         weir_http::encode_request(out, self.bytes, self.head, self.fields, &edits);
         self.write_body(out);

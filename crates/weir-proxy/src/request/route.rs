@@ -10,7 +10,13 @@ pub mod path;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 pub use path::PathError;
+use weir_http::Fields;
+
+use crate::request::rules::RouteRules;
+use crate::request::rules::matching::Condition;
 
 /// Longest host name that can match; DNS allows 255 bytes (RFC 1035 §2.3.4).
 const HOST_BYTES_MAX: usize = 255;
@@ -27,7 +33,7 @@ pub enum HostMatch {
 }
 
 /// One line of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Route {
     /// Which hosts. Compared without case and without a final dot.
     pub host: HostMatch,
@@ -36,15 +42,51 @@ pub struct Route {
     pub path: String,
     /// Methods, compared with case (RFC 9110 §9.1); None: all.
     pub methods: Option<Vec<String>>,
+    /// What else a request has to have: all of it.
+    pub conditions: Vec<Condition>,
     /// Index of the upstream in the plan.
     pub target: usize,
+    /// What is changed in its requests and their answers; None: nothing.
+    pub rules: Option<Arc<RouteRules>>,
+}
+
+impl Default for Route {
+    /// Everything goes to the first upstream.
+    fn default() -> Route {
+        let (host, path) = (HostMatch::Any, "/".to_owned());
+        Route { host, path, methods: None, conditions: Vec::new(), target: 0, rules: None }
+    }
+}
+
+/// What a request is routed by.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The authority: any case, maybe with a port.
+    pub host: &'a [u8],
+    /// Path and query as received; an asterisk or nothing counts as `/`.
+    pub path: &'a [u8],
+    /// The method.
+    pub method: &'a [u8],
+    /// Its fields.
+    pub fields: &'a Fields,
+    /// What the spans of `fields` point into.
+    pub bytes: &'a [u8],
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone)]
+pub struct Routed {
+    /// Index of the upstream in the plan.
+    pub upstream: usize,
+    /// What is changed in it and in its answer; None: nothing.
+    pub rules: Option<Arc<RouteRules>>,
 }
 
 /// All routes, compiled for lookup.
 ///
 /// The most specific route wins: exact host before longest suffix before any; then the longest path; then one with
-/// methods before one without; then the first in order. A route of a more specific host that doesn't match by path or
-/// method leaves the request to less specific hosts.
+/// methods before one without; then the one with more conditions; then the first in order. A route of a more specific host that
+/// doesn't match otherwise leaves the request to less specific hosts.
 #[derive(Debug, Clone, Default)]
 pub struct RouteTable {
     /// Sorted by name.
@@ -52,14 +94,14 @@ pub struct RouteTable {
     /// With the leading dot, longest first.
     suffixes: Vec<(Box<[u8]>, Group)>,
     any: Group,
-    /// The target, when the table is a single route for everything.
-    only: Option<usize>,
+    /// Where it leads, when the table is a single route for everything.
+    only: Option<Routed>,
 }
 
 /// The routes of one host.
 #[derive(Debug, Clone, Default)]
 struct Group {
-    /// Sorted by path, then those with methods first, then as configured.
+    /// Sorted by path, then those with methods first, then by number of conditions, then as configured.
     entries: Vec<Entry>,
     /// Longest path in `entries`.
     path_bytes_max: usize,
@@ -69,7 +111,8 @@ struct Group {
 struct Entry {
     path: Box<[u8]>,
     methods: Option<Box<[Box<[u8]>]>>,
-    target: usize,
+    conditions: Vec<Condition>,
+    to: Routed,
 }
 
 impl RouteTable {
@@ -80,7 +123,8 @@ impl RouteTable {
             table.group_mut(&route.host).entries.push(Entry {
                 path: route.path.into_bytes().into(),
                 methods: route.methods.map(|all| all.into_iter().map(|one| one.into_bytes().into()).collect()),
-                target: route.target,
+                conditions: route.conditions,
+                to: Routed { upstream: route.target, rules: route.rules },
             });
         }
         table.exact.sort_by(|a, b| a.0.cmp(&b.0));
@@ -88,7 +132,7 @@ impl RouteTable {
         let groups = table.exact.iter_mut().chain(&mut table.suffixes).map(|(_, group)| group);
         groups.chain([&mut table.any]).for_each(Group::compile);
         table.only = match (&table.any.entries[..], table.has_hosts()) {
-            ([Entry { path, methods: None, target }], false) if **path == *b"/" => Some(*target),
+            ([entry], false) if entry.takes_everything() => Some(entry.to.clone()),
             _ => None,
         };
         table
@@ -102,38 +146,29 @@ impl RouteTable {
     /// Replaces each target by what stands in its place in this list.
     pub fn retarget(&mut self, targets: &[usize]) {
         let groups = self.exact.iter_mut().chain(&mut self.suffixes).map(|(_, group)| group).chain([&mut self.any]);
-        groups.flat_map(|group| &mut group.entries).for_each(|entry| entry.target = targets[entry.target]);
-        self.only = self.only.map(|target| targets[target]);
+        let all = groups.flat_map(|group| &mut group.entries).map(|entry| &mut entry.to).chain(&mut self.only);
+        all.for_each(|to| to.upstream = targets[to.upstream]);
     }
 
-    /// The target of the most specific route, or None.
-    ///
-    /// `host` is the authority (any case, maybe with a port), `path` the path and query as received; an asterisk or an
-    /// empty path counts as `/`. `scratch` is reused between calls for paths that need normalising.
+    /// Where the most specific route leads, or None. `scratch` is reused between calls for paths that need normalising.
     ///
     /// # Errors
     /// [`PathError`] (the client's fault, 400) when the path can be read in two ways. It doesn't depend on the routes.
-    pub fn find(
-        &self,
-        host: &[u8],
-        path: &[u8],
-        method: &[u8],
-        scratch: &mut Vec<u8>,
-    ) -> Result<Option<usize>, PathError> {
+    pub fn find(&self, asked: &Asked<'_>, scratch: &mut Vec<u8>) -> Result<Option<&Routed>, PathError> {
         if self.only.is_some() {
-            path::check(path, scratch)?;
-            return Ok(self.only);
+            path::check(asked.path, scratch)?;
+            return Ok(self.only.as_ref());
         }
-        let path = path::normalised(path, scratch)?;
+        let path = path::normalised(asked.path, scratch)?;
         if self.has_hosts() {
             let mut buffer = [0; HOST_BYTES_MAX];
-            if let Some(host) = bare_host(host, &mut buffer)
-                && let Some(target) = self.find_by_host(host, path, method)
+            if let Some(host) = bare_host(asked.host, &mut buffer)
+                && let Some(to) = self.find_by_host(host, path, asked)
             {
-                return Ok(Some(target));
+                return Ok(Some(to));
             }
         }
-        Ok(self.any.find(path, method))
+        Ok(self.any.find(path, asked))
     }
 
     fn has_hosts(&self) -> bool {
@@ -141,15 +176,15 @@ impl RouteTable {
     }
 
     /// Among the routes that name hosts.
-    fn find_by_host(&self, host: &[u8], path: &[u8], method: &[u8]) -> Option<usize> {
+    fn find_by_host(&self, host: &[u8], path: &[u8], asked: &Asked<'_>) -> Option<&Routed> {
         if let Ok(at) = self.exact.binary_search_by(|(name, _)| (**name).cmp(host))
-            && let Some(target) = self.exact[at].1.find(path, method)
+            && let Some(to) = self.exact[at].1.find(path, asked)
         {
-            return Some(target);
+            return Some(to);
         }
         let below = |suffix: &[u8]| host.len() > suffix.len() && host.ends_with(suffix);
         let mut groups = self.suffixes.iter().filter(|(suffix, _)| below(suffix));
-        groups.find_map(|(_, group)| group.find(path, method))
+        groups.find_map(|(_, group)| group.find(path, asked))
     }
 
     /// The group of a host, made when missing. Only while compiling.
@@ -171,22 +206,23 @@ impl RouteTable {
 impl Group {
     fn compile(&mut self) {
         // A stable sort: equal ones stay as configured.
-        self.entries.sort_by(|a, b| a.path.cmp(&b.path).then(b.methods.is_some().cmp(&a.methods.is_some())));
+        let rank = |entry: &Entry| (entry.methods.is_some(), entry.conditions.len());
+        self.entries.sort_by(|a, b| a.path.cmp(&b.path).then(rank(b).cmp(&rank(a))));
         self.path_bytes_max = self.entries.iter().map(|entry| entry.path.len()).max().unwrap_or(0);
     }
 
     /// Tries every prefix of the path that ends on a segment boundary, longest first.
-    fn find(&self, path: &[u8], method: &[u8]) -> Option<usize> {
+    fn find(&self, path: &[u8], asked: &Asked<'_>) -> Option<&Routed> {
         if self.entries.is_empty() {
             return None;
         }
         if path.len() <= self.path_bytes_max
-            && let Some(target) = self.at(path, method)
+            && let Some(to) = self.at(path, asked)
         {
-            return Some(target);
+            return Some(to);
         }
         for end in (0..path.len().min(self.path_bytes_max + 1)).rev().filter(|&at| path[at] == b'/') {
-            let found = self.at(&path[..=end], method).or_else(|| self.at(&path[..end], method));
+            let found = self.at(&path[..=end], asked).or_else(|| self.at(&path[..end], asked));
             if found.is_some() {
                 return found;
             }
@@ -194,22 +230,28 @@ impl Group {
         None
     }
 
-    /// The first entry with exactly this path that takes the method.
-    fn at(&self, path: &[u8], method: &[u8]) -> Option<usize> {
+    /// The first entry with exactly this path that takes the request.
+    fn at(&self, path: &[u8], asked: &Asked<'_>) -> Option<&Routed> {
         let first = self.entries.partition_point(|entry| *entry.path < *path);
         let mut same = self.entries[first..].iter().take_while(|entry| *entry.path == *path);
-        same.find(|entry| entry.takes(method)).map(|entry| entry.target)
+        same.find(|entry| entry.takes(asked)).map(|entry| &entry.to)
     }
 }
 
 impl Entry {
-    fn takes(&self, method: &[u8]) -> bool {
-        self.methods.as_ref().is_none_or(|methods| methods.iter().any(|one| **one == *method))
+    fn takes(&self, asked: &Asked<'_>) -> bool {
+        let methods = self.methods.as_ref();
+        methods.is_none_or(|methods| methods.iter().any(|one| **one == *asked.method))
+            && self.conditions.iter().all(|one| one.is_met(asked.path, asked.fields, asked.bytes))
+    }
+
+    fn takes_everything(&self) -> bool {
+        *self.path == *b"/" && self.methods.is_none() && self.conditions.is_empty()
     }
 }
 
 /// The host of an authority in lower case, without port and final dot. None when it is too long to be any name.
-fn bare_host<'a>(authority: &[u8], buffer: &'a mut [u8; HOST_BYTES_MAX]) -> Option<&'a [u8]> {
+pub(crate) fn bare_host<'a>(authority: &[u8], buffer: &'a mut [u8; HOST_BYTES_MAX]) -> Option<&'a [u8]> {
     // In `[::1]:80` only what follows the bracket can be a port.
     let from = authority.iter().position(|&byte| byte == b']').unwrap_or(0);
     let end = authority[from..].iter().position(|&byte| byte == b':').map_or(authority.len(), |at| from + at);

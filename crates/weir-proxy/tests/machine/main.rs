@@ -27,6 +27,7 @@ mod random;
 mod reload;
 mod requests;
 mod resting;
+mod rules;
 mod splits;
 mod stats;
 mod stealing;

@@ -265,8 +265,7 @@ fn c5_routes_are_not_inherited() {
     let mut other = plan(2, 1).upstreams.remove(0);
     other.servers.remove(0);
     both.upstreams.push(other);
-    let route =
-        |host: &str, target| Route { host: HostMatch::Exact(host.to_owned()), path: "/".into(), methods: None, target };
+    let route = |host: &str, target| Route { host: HostMatch::Exact(host.to_owned()), target, ..Route::default() };
     both.routes = RouteTable::new(vec![route("a", 0), route("b", 1)]);
     let mut world = World::started(both, 1, 1);
     let client = world.client();

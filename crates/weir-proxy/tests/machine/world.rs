@@ -24,7 +24,7 @@ use weir_proxy::observe::histogram::Histogram;
 use weir_proxy::observe::report::ServerReport;
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::{Plan, ServerPlan, Serves, UpstreamPlan};
-use weir_proxy::request::route::{HostMatch, Route, RouteTable};
+use weir_proxy::request::route::{Route, RouteTable};
 
 /// Port of server 0; server n listens on the n-th port behind it.
 const PORT: u16 = 9000;
@@ -310,7 +310,7 @@ pub fn plan(servers: usize, connections: u32) -> Plan {
             ServerPlan { connections_min: connections, connections, connections_max: connections, ..origin }
         })
         .collect();
-    let route = Route { host: HostMatch::Any, path: "/".to_owned(), methods: None, target: 0 };
+    let route = Route::default();
     Plan {
         upstreams: vec![UpstreamPlan { name: "app".to_owned(), servers, ..UpstreamPlan::default() }],
         routes: RouteTable::new(vec![route]),

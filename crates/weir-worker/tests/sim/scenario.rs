@@ -7,7 +7,7 @@ use weir_check::upstreams::{Closing, Ending, closings};
 use weir_io::sim::{Faults, Rng, Settings};
 use weir_proxy::placement::balance::Method;
 use weir_proxy::plan::{AllDown, ListenerPlan, PipelineMode, Plan, Protocols, ServerPlan, Share, UpstreamPlan};
-use weir_proxy::request::route::{HostMatch, Route, RouteTable};
+use weir_proxy::request::route::{Route, RouteTable};
 
 use super::client::{ALL, Manners, SAFE};
 use super::dials::{self, Ordered};
@@ -260,7 +260,7 @@ fn plan(servers: usize, echo: bool, rng: &mut Rng) -> Plan {
         share: if rng.chance(200) { Share::Client } else { Share::All },
         ..UpstreamPlan::default()
     };
-    let route = Route { host: HostMatch::Any, path: "/".to_owned(), methods: None, target: 0 };
+    let route = Route::default();
     Plan {
         listeners: vec![ListenerPlan::new(listen_address())],
         upstreams: vec![upstream],

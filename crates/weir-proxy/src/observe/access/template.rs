@@ -132,34 +132,16 @@ impl Template {
     /// # Errors
     /// What is wrong with the text.
     pub fn compile(text: &str, escape: Escape) -> Result<Template, TemplateError> {
-        if text.len() > TEMPLATE_BYTES_MAX {
-            return Err(TemplateError::TooLong);
-        }
-        if text.chars().any(char::is_control) {
-            return Err(TemplateError::Control);
-        }
-        let mut template = Template { segments: Vec::new(), tail: Box::default(), escape, fields: Vec::new() };
-        let mut literal = Vec::new();
-        let mut rest = text;
-        while let Some(at) = rest.find('$') {
-            literal.extend_from_slice(&rest.as_bytes()[..at]);
-            rest = &rest[at + 1..];
-            if let Some(behind) = rest.strip_prefix('$') {
-                literal.push(b'$');
-                rest = behind;
-                continue;
-            }
-            let (name, behind) = split_name(rest)?;
-            let item = template.item(name)?;
-            template.segments.push((std::mem::take(&mut literal).into(), item));
-            rest = behind;
-        }
-        if template.segments.is_empty() {
+        let (found, tail) = pieces(text)?;
+        if found.is_empty() {
             return Err(TemplateError::NoName);
         }
-        literal.extend_from_slice(rest.as_bytes());
-        literal.push(b'\n');
-        template.tail = literal.into();
+        let mut template = Template { segments: Vec::new(), tail: Box::default(), escape, fields: Vec::new() };
+        for (literal, name) in found {
+            let item = template.item(name)?;
+            template.segments.push((literal.into(), item));
+        }
+        template.tail = [&tail[..], b"\n"].concat().into();
         Ok(template)
     }
 
@@ -187,6 +169,38 @@ impl Template {
         });
         if place >= FIELDS_MAX { Err(TemplateError::TooManyFields) } else { Ok(Item::Field(place as u16)) }
     }
+}
+
+/// A text with names, taken apart.
+type Pieces<'a> = (Vec<(Vec<u8>, &'a str)>, Vec<u8>);
+
+/// The names of a text (`$name` or `${name}`), each with the literal text in front of it, and that behind the last one. `$$` is a dollar
+/// sign.
+///
+/// # Errors
+/// What is wrong with the text; whether anything has such a name is not looked at.
+pub(crate) fn pieces(text: &str) -> Result<Pieces<'_>, TemplateError> {
+    if text.len() > TEMPLATE_BYTES_MAX {
+        return Err(TemplateError::TooLong);
+    }
+    if text.chars().any(char::is_control) {
+        return Err(TemplateError::Control);
+    }
+    let (mut found, mut literal, mut rest) = (Vec::new(), Vec::new(), text);
+    while let Some(at) = rest.find('$') {
+        literal.extend_from_slice(&rest.as_bytes()[..at]);
+        rest = &rest[at + 1..];
+        if let Some(behind) = rest.strip_prefix('$') {
+            literal.push(b'$');
+            rest = behind;
+            continue;
+        }
+        let (name, behind) = split_name(rest)?;
+        found.push((std::mem::take(&mut literal), name));
+        rest = behind;
+    }
+    literal.extend_from_slice(rest.as_bytes());
+    Ok((found, literal))
 }
 
 /// The name at the start of the text, and what is behind it.

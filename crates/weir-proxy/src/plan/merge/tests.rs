@@ -3,11 +3,12 @@
 //! chains of configurations, each beside the one before.
 
 use proptest::prelude::*;
+use weir_http::Fields;
 
 use super::*;
 use crate::placement::sticky::{Cookie, Sticky};
 use crate::plan::Pool;
-use crate::request::route::{HostMatch, Route, RouteTable};
+use crate::request::route::{Asked, HostMatch, Route, RouteTable};
 
 /// A few upstreams of a few names, each with a few servers of a few names and weights, and a route to each.
 fn plan() -> impl Strategy<Value = Plan> {
@@ -18,9 +19,8 @@ fn plan() -> impl Strategy<Value = Plan> {
             upstreams.into_iter().map(|(name, (servers, shared))| upstream_of(name, &servers, shared)).collect();
         let route = |(target, plan): (usize, &UpstreamPlan)| Route {
             host: HostMatch::Exact(plan.name.clone()),
-            path: "/".to_owned(),
-            methods: None,
             target,
+            ..Route::default()
         };
         let routes = RouteTable::new(upstreams.iter().enumerate().map(route).collect());
         Plan { upstreams, routes, ..Plan::default() }
@@ -76,8 +76,10 @@ fn said(plan: &Plan) -> Vec<Said> {
 }
 
 fn target(plan: &Plan, name: &str) -> Option<String> {
-    let found = plan.routes.find(name.as_bytes(), b"/", b"GET", &mut Vec::new()).expect("a path");
-    found.map(|at| {
+    let asked = Asked { host: name.as_bytes(), path: b"/", method: b"GET", fields: &Fields::default(), bytes: b"" };
+    let found = plan.routes.find(&asked, &mut Vec::new()).expect("a path");
+    found.map(|to| {
+        let at = to.upstream;
         assert!(!plan.upstreams[at].is_retired(), "a route leads to what is gone");
         plan.upstreams[at].name.clone()
     })

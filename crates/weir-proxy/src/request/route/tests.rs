@@ -7,7 +7,39 @@ use super::*;
 
 fn route(host: HostMatch, path: &str, methods: Option<&[&str]>, target: usize) -> Route {
     let methods = methods.map(|all| all.iter().map(|one| (*one).to_owned()).collect());
-    Route { host, path: path.to_owned(), methods, target }
+    Route { host, path: path.to_owned(), methods, target, ..Route::default() }
+}
+
+/// One more condition is more specific, but no more than a method; what no condition fits is left to others.
+#[test]
+fn conditions_choose_among_the_same_paths() {
+    use crate::request::nonidempotent::TargetMatch;
+    use crate::request::rules::matching::Subject;
+    let condition = |name: &str, not| {
+        let subject = Subject::Query(name.to_owned());
+        Condition { subject, value: TargetMatch::Any, not }
+    };
+    let with = |path: &str, methods, conditions: &[Condition], target| Route {
+        conditions: conditions.to_vec(),
+        ..route(HostMatch::Any, path, methods, target)
+    };
+    let (a, b, not_c) = (condition("a", false), condition("b", false), condition("c", true));
+    let table = RouteTable::new(vec![
+        with("/", None, std::slice::from_ref(&a), 1),
+        with("/", None, &[a.clone(), b], 2),
+        with("/", Some(&["POST"]), &[], 3),
+        with("/x", None, &[a, not_c], 4),
+    ]);
+    for (path, method, expected) in [
+        ("/?a", "GET", Some(1)),
+        ("/?b&a", "GET", Some(2)),
+        ("/?a&b", "POST", Some(3)),
+        ("/?b", "GET", None),
+        ("/x/y?a", "GET", Some(4)),
+        ("/x/y?a&c", "GET", Some(1)),
+    ] {
+        assert_eq!(look(&table, "", path, method), Ok(expected), "{method} {path}");
+    }
 }
 
 fn exact(name: &str) -> HostMatch {
@@ -18,8 +50,15 @@ fn suffix(name: &str) -> HostMatch {
     HostMatch::Suffix(name.to_owned())
 }
 
+/// Which upstream a request without fields goes to.
+fn look(table: &RouteTable, host: &str, path: &str, method: &str) -> Result<Option<usize>, PathError> {
+    let [host, path, method] = [host, path, method].map(str::as_bytes);
+    let asked = Asked { host, path, method, fields: &Fields::default(), bytes: b"" };
+    Ok(table.find(&asked, &mut Vec::new())?.map(|to| to.upstream))
+}
+
 fn find(table: &RouteTable, host: &str, path: &str) -> Option<usize> {
-    table.find(host.as_bytes(), path.as_bytes(), b"GET", &mut Vec::new()).unwrap()
+    look(table, host, path, "GET").unwrap()
 }
 
 fn normal(path: &str) -> Result<String, PathError> {
@@ -80,8 +119,8 @@ fn the_most_specific_route_wins_whatever_the_order() {
         ] {
             assert_eq!(find(&table, host, path), Some(expected), "{host} {path}");
         }
-        assert_eq!(table.find(b"www.example.org", b"/x", b"PUT", &mut Vec::new()), Ok(Some(6)));
-        assert_eq!(table.find(b"www.example.org", b"/x", b"put", &mut Vec::new()), Ok(Some(5)));
+        assert_eq!(look(&table, "www.example.org", "/x", "PUT"), Ok(Some(6)));
+        assert_eq!(look(&table, "www.example.org", "/x", "put"), Ok(Some(5)));
     }
 }
 
@@ -91,9 +130,9 @@ fn a_route_for_other_methods_leaves_the_request_to_a_shorter_path() {
         route(HostMatch::Any, "/a", Some(&["POST"]), 1),
         route(HostMatch::Any, "/", Some(&["GET"]), 2),
     ]);
-    assert_eq!(table.find(b"", b"/a/b", b"GET", &mut Vec::new()), Ok(Some(2)));
-    assert_eq!(table.find(b"", b"/a/b", b"POST", &mut Vec::new()), Ok(Some(1)));
-    assert_eq!(table.find(b"", b"/", b"POST", &mut Vec::new()), Ok(None));
+    assert_eq!(look(&table, "", "/a/b", "GET"), Ok(Some(2)));
+    assert_eq!(look(&table, "", "/a/b", "POST"), Ok(Some(1)));
+    assert_eq!(look(&table, "", "/", "POST"), Ok(None));
 }
 
 #[test]
@@ -116,7 +155,7 @@ fn an_empty_table_finds_nothing_and_a_single_route_everything() {
         assert_eq!(find(&table, "x", path), Some(9), "{path}");
     }
     // Refusals don't depend on the routes.
-    assert_eq!(table.find(b"x", b"/%00", b"GET", &mut Vec::new()), Err(PathError::Nul));
+    assert_eq!(look(&table, "x", "/%00", "GET"), Err(PathError::Nul));
 }
 
 #[test]
@@ -228,7 +267,7 @@ proptest! {
     ) {
         let routes = paths.iter().enumerate().map(|(at, path)| route(HostMatch::Any, path, None, at)).collect();
         let table = RouteTable::new(routes);
-        let found = table.find(b"h", wanted.as_bytes(), b"GET", &mut Vec::new());
+        let found = look(&table, "h", &wanted, "GET");
         let expected = normal(&wanted).map(|wanted| {
             let covers = |prefix: &str| match wanted.strip_prefix(prefix) {
                 Some(rest) => prefix.ends_with('/') || rest.is_empty() || rest.starts_with('/'),

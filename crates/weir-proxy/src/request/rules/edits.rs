@@ -1,0 +1,244 @@
+//! Fields that a route sets, adds and removes, in requests or in answers.
+//!
+//! What is written one after the other is put together when it is compiled: for each name whether the lines that came stay, and which come
+//! on top. So it is one look at a line whatever was written, and what weir writes itself can't be named at all ([`refusal`]).
+
+use std::ops::Range;
+
+use weir_http::FieldName;
+
+use super::text::Text;
+use super::{Known, RENDERED_BYTES_MAX, RuleFault};
+
+/// Names that one block may change.
+pub const EDITS_MAX: usize = 64;
+
+/// Which heads a rule changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Those of requests.
+    Request,
+    /// Those of answers.
+    Answer,
+}
+
+/// What is done with a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Edit {
+    /// This line in place of all that came.
+    Set(Text),
+    /// This line besides those that came.
+    Add(Text),
+    /// No line.
+    Remove,
+}
+
+/// All that is done, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FieldEdits {
+    list: Vec<FieldEdit>,
+}
+
+/// What is done with one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FieldEdit {
+    /// As it is written.
+    name: Box<[u8]>,
+    /// The lines that came don't stay.
+    removes: bool,
+    /// Lines that come on top.
+    lines: Vec<Text>,
+}
+
+/// The values of one request, in the order of the lines of [`FieldEdits`].
+#[derive(Debug, Default)]
+pub(crate) struct Rendered {
+    text: Vec<u8>,
+    values: Vec<Range<usize>>,
+}
+
+/// Why a field is not for rules, for the user; None: it is.
+pub fn refusal(name: &str, side: Side, adds: bool) -> Option<&'static str> {
+    let known = FieldName::of(name.as_bytes());
+    let conditions = [
+        FieldName::IfMatch,
+        FieldName::IfNoneMatch,
+        FieldName::IfModifiedSince,
+        FieldName::IfUnmodifiedSince,
+        FieldName::IfRange,
+        FieldName::Range,
+    ];
+    let told = [FieldName::XForwardedFor, FieldName::XForwardedProto, FieldName::XForwardedHost];
+    match known {
+        FieldName::ContentLength | FieldName::TransferEncoding | FieldName::Trailer => {
+            Some("it says where a message ends, which weir writes itself")
+        }
+        _ if known.is_hop_by_hop() => Some("it is between two neighbours, and weir writes its own"),
+        FieldName::Host if side == Side::Request => Some("what servers see as Host is the option `host`"),
+        FieldName::Via => Some("weir writes it itself; `via` of `client` switches that off"),
+        FieldName::Host => Some("answers have none"),
+        FieldName::Date if side == Side::Answer => Some("caches count by it; weir adds it where it is missing"),
+        FieldName::Expect | FieldName::MaxForwards if side == Side::Request => Some("weir answers to it itself"),
+        FieldName::ClientCert | FieldName::ClientCertChain if side == Side::Request => {
+            Some("it says who a client is; `client-cert-field` of `tls` sets it")
+        }
+        _ if side == Side::Request && told.contains(&known) => {
+            Some("weir sets it from the connection; `trusted-proxies` says whose is kept")
+        }
+        _ if side == Side::Request && adds && conditions.contains(&known) => {
+            Some("the client did not ask for the answer that it brings, such as 304 or 206")
+        }
+        _ => None,
+    }
+}
+
+impl FieldEdits {
+    /// Whether nothing is done.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// How many names there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// One more, done behind all others. The name is a token that [`refusal`] has nothing against.
+    pub fn push(&mut self, name: &str, edit: Edit) {
+        let at = self.list.iter().position(|other| other.name.eq_ignore_ascii_case(name.as_bytes()));
+        let at = at.unwrap_or_else(|| {
+            self.list.push(FieldEdit { name: name.as_bytes().into(), removes: false, lines: Vec::new() });
+            self.list.len() - 1
+        });
+        let FieldEdit { removes, lines, .. } = &mut self.list[at];
+        match edit {
+            Edit::Add(text) => lines.push(text),
+            Edit::Set(text) => (*removes, *lines) = (true, vec![text]),
+            Edit::Remove => (*removes, *lines) = (true, Vec::new()),
+        }
+    }
+
+    /// Whether lines of this name are set, added or removed.
+    pub fn names(&self, name: &str) -> bool {
+        self.list.iter().any(|edit| edit.name.eq_ignore_ascii_case(name.as_bytes()))
+    }
+
+    /// The values for a request.
+    ///
+    /// # Errors
+    /// [`RuleFault::TooLarge`].
+    pub(crate) fn render(&self, known: &Known<'_>) -> Result<Rendered, RuleFault> {
+        let mut rendered = Rendered::default();
+        for text in self.list.iter().flat_map(|edit| &edit.lines) {
+            let start = rendered.text.len();
+            text.write(&mut rendered.text, known);
+            rendered.values.push(start..rendered.text.len());
+            if rendered.text.len() > RENDERED_BYTES_MAX {
+                return Err(RuleFault::TooLarge);
+            }
+        }
+        Ok(rendered)
+    }
+
+    /// Names of which no line that came stays.
+    pub(crate) fn removed(&self) -> Vec<&[u8]> {
+        self.list.iter().filter(|edit| edit.removes).map(|edit| &*edit.name).collect()
+    }
+
+    /// Lines that come on top, name and value: those that [`FieldEdits::render`] gave. One without a value is none.
+    pub(crate) fn lines<'a>(&'a self, rendered: &'a Rendered) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let names = self.list.iter().flat_map(|edit| edit.lines.iter().map(|_| &*edit.name));
+        let lines = names.zip(&rendered.values).map(|(name, value)| (name, &rendered.text[value.clone()]));
+        lines.filter(|(_, value)| !value.is_empty())
+    }
+}
+
+impl Rendered {
+    /// All values, one behind the other.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: what is written one after the other comes to what it says, whatever the case of names; what weir writes itself is refused.
+    //! How: tables.
+
+    use super::*;
+
+    fn put_together(all: &[(&str, &str, &str)]) -> Vec<String> {
+        let mut edits = FieldEdits::default();
+        for (verb, name, value) in all {
+            let text = Text::compile(value).unwrap();
+            edits.push(
+                name,
+                match *verb {
+                    "set" => Edit::Set(text),
+                    "add" => Edit::Add(text),
+                    _ => Edit::Remove,
+                },
+            );
+        }
+        let name = |edit: &FieldEdit| String::from_utf8(edit.name.to_vec()).unwrap();
+        edits
+            .list
+            .iter()
+            .map(|edit| format!("{}{}{}", name(edit), if edit.removes { '=' } else { '+' }, edit.lines.len()))
+            .collect()
+    }
+
+    #[test]
+    fn one_after_the_other() {
+        for (all, expected) in [
+            (&[("set", "A", "1"), ("add", "a", "2"), ("set", "B", "3")][..], &["A=2", "B=1"][..]),
+            (&[("add", "A", "1"), ("set", "A", "2")], &["A=1"]),
+            (&[("add", "A", "1"), ("remove", "a", "")], &["A=0"]),
+            (&[("remove", "A", ""), ("add", "A", "1")], &["A=1"]),
+            (&[("add", "A", "1"), ("add", "A", "2")], &["A+2"]),
+        ] {
+            assert_eq!(put_together(all), expected, "{all:?}");
+        }
+    }
+
+    #[test]
+    fn what_rules_may_not_touch() {
+        let never = [
+            "Content-Length",
+            "transfer-encoding",
+            "Connection",
+            "Keep-Alive",
+            "Proxy-Connection",
+            "Proxy-Authorization",
+            "TE",
+            "Trailer",
+            "Upgrade",
+            "HTTP2-Settings",
+            "Host",
+            "Via",
+            "Proxy",
+        ];
+        for name in never {
+            for side in [Side::Request, Side::Answer] {
+                assert!(refusal(name, side, true).is_some() && refusal(name, side, false).is_some(), "{name}");
+            }
+        }
+        for (name, side, add, remove) in [
+            ("X-Forwarded-For", Side::Request, true, true),
+            ("X-Forwarded-Prefix", Side::Request, false, false),
+            ("X-Real-IP", Side::Request, false, false),
+            ("Client-Cert", Side::Request, true, true),
+            ("Expect", Side::Request, true, true),
+            ("Range", Side::Request, true, false),
+            ("If-None-Match", Side::Request, true, false),
+            ("If-None-Match", Side::Answer, false, false),
+            ("Date", Side::Answer, true, true),
+            ("Date", Side::Request, false, false),
+            ("Server", Side::Answer, false, false),
+            ("Set-Cookie", Side::Answer, false, false),
+        ] {
+            assert_eq!(refusal(name, side, true).is_some(), add, "{name}");
+            assert_eq!(refusal(name, side, false).is_some(), remove, "{name}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What a route demands of a request besides host, path and method: a field, a member of the query, a cookie.
+//!
+//! Asked by [`RouteTable::find`](crate::request::route::RouteTable::find) where a route has such conditions. Bound: linear in the head.
+
+use weir_http::Fields;
+
+use crate::placement::cookie;
+use crate::request::nonidempotent::TargetMatch;
+
+/// One condition.
+#[derive(Debug, Clone)]
+pub struct Condition {
+    /// What is looked at.
+    pub subject: Subject,
+    /// What one of its values has to be.
+    pub value: TargetMatch,
+    /// It must not be so.
+    pub not: bool,
+}
+
+/// What a condition looks at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// Lines of the field of this name, compared without case.
+    Header(String),
+    /// Members of the query of this name. Names and values are compared decoded, with `+` as a space.
+    Query(String),
+    /// Cookies of this name, compared with case.
+    Cookie(String),
+}
+
+impl Condition {
+    /// Whether a request meets it. `target` is path and query; spans of `fields` point into `bytes`.
+    pub(crate) fn is_met(&self, target: &[u8], fields: &Fields, bytes: &[u8]) -> bool {
+        let fits = |value: &[u8]| self.value.matches(value);
+        let found = match &self.subject {
+            Subject::Header(name) => {
+                let lines = fields.as_slice().iter().filter(|field| !field.listed);
+                let mut mine = lines.filter(|field| field.name.of(bytes).eq_ignore_ascii_case(name.as_bytes()));
+                mine.any(|field| fits(field.value.of(bytes)))
+            }
+            Subject::Query(name) => query(target).any(|(key, value)| key == name.as_bytes() && fits(&value)),
+            Subject::Cookie(name) => cookie::values(fields, bytes, name.as_bytes()).any(fits),
+        };
+        found != self.not
+    }
+}
+
+/// The members of a query, decoded: name and value, which is empty where there is no `=`.
+fn query(target: &[u8]) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    let query = target.iter().position(|byte| *byte == b'?').map_or(&b""[..], |at| &target[at + 1..]);
+    query.split(|byte| *byte == b'&').filter(|member| !member.is_empty()).map(|member| {
+        let at = member.iter().position(|byte| *byte == b'=').unwrap_or(member.len());
+        (decoded(&member[..at]), decoded(member.get(at + 1..).unwrap_or_default()))
+    })
+}
+
+/// With escapes undone; a `%` without two digits stands for itself.
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, behind)) = rest.split_first() {
+        let digit = |at: usize| behind.get(at).and_then(|&byte| char::from(byte).to_digit(16));
+        let (byte, used) = match (byte, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => ((high << 4 | low) as u8, 2),
+            (b'+', ..) => (b' ', 0),
+            _ => (byte, 0),
+        };
+        out.push(byte);
+        rest = &behind[used..];
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: which requests meet a condition, also when they write it in unusual ways. How: a table.
+
+    use super::*;
+
+    fn meets(subject: Subject, value: &str, target: &str, lines: &[&str]) -> bool {
+        let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+        let text = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        let mut fields = Fields::default();
+        weir_http::parse_request(text.as_bytes(), &weir_http::Limits::default(), &mut fields).unwrap().unwrap();
+        let value = match value {
+            "*" => TargetMatch::Any,
+            _ => TargetMatch::Eq(value.to_owned()),
+        };
+        let condition = |not| Condition { subject: subject.clone(), value: value.clone(), not };
+        let met = condition(false).is_met(target.as_bytes(), &fields, text.as_bytes());
+        assert_ne!(met, condition(true).is_met(target.as_bytes(), &fields, text.as_bytes()));
+        met
+    }
+
+    #[test]
+    fn headers() {
+        let is = |value: &str, lines: &[&str]| meets(Subject::Header("x-a".to_owned()), value, "/", lines);
+        assert!(is("*", &["X-A:"]) && is("1", &["x-a: 1 "]) && is("1", &["X-A: 2", "X-A: 1"]));
+        assert!(!is("*", &["X-B: 1"]) && !is("1", &["X-A: 1, 2"]) && !is("*", &[]));
+        // What is between the client and us only is not for routes.
+        assert!(!is("*", &["Connection: x-a", "X-A: 1"]));
+    }
+
+    #[test]
+    fn queries() {
+        let is = |value: &str, target: &str| meets(Subject::Query("v 1".to_owned()), value, target, &[]);
+        assert!(is("a", "/?v+1=a") && is("a", "/?%76+1=%61") && is("a", "/?v+1=b&v+1=a") && is("", "/?v+1"));
+        assert!(is("a", "/?b&v%201=a") && is("a", "/?&v+1=a") && !is("a", "/??v+1=a"));
+        assert!(!is("*", "/v+1=a") && !is("*", "/?v+11=a") && !is("a", "/?v+1=a%") && is("a%", "/?v+1=a%"));
+    }
+
+    #[test]
+    fn cookies() {
+        let is = |value: &str, lines: &[&str]| meets(Subject::Cookie("beta".to_owned()), value, "/", lines);
+        assert!(is("*", &["Cookie: a=1; beta=0"]) && is("1", &["Cookie: beta=0; beta=1"]));
+        assert!(!is("*", &["Cookie: Beta=1; abeta=1"]) && !is("*", &[]));
+    }
+}

@@ -1,0 +1,207 @@
+//! A text with `$names`, as rules write it into fields: those of the access log that are known when a request is routed.
+//!
+//! Compiled once, written out for each request. What a client sends can't end a line: its parser has refused control characters, and what is
+//! left of them (tabs) becomes spaces here. Bounds: [`TEMPLATE_BYTES_MAX`], [`TEXT_NAMES_MAX`]. RFC 9110 §5.5.
+
+use std::fmt;
+use std::io::Write as _;
+
+use weir_http::Version;
+
+use super::Known;
+use crate::observe::access::{Name, TEMPLATE_BYTES_MAX, TemplateError, pieces};
+use crate::request::route::bare_host;
+
+/// Names in one text.
+pub const TEXT_NAMES_MAX: usize = 32;
+
+/// The names of the access log that rules know, besides `$http_NAME`.
+pub const KNOWN: [Name; 7] = [
+    Name::RemoteAddr,
+    Name::RequestMethod,
+    Name::RequestUri,
+    Name::ServerProtocol,
+    Name::Scheme,
+    Name::Host,
+    Name::UpstreamName,
+];
+
+/// A compiled text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text {
+    /// A value each, with the literal text in front of it.
+    segments: Vec<(Box<[u8]>, Item)>,
+    /// Literal text behind the last value.
+    tail: Box<[u8]>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Item {
+    /// One of [`KNOWN`].
+    Named(Name),
+    /// A field of the request, in small letters.
+    Field(Box<[u8]>),
+}
+
+/// Why a text is none. It is the user's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TextError {
+    /// As a format of the access log.
+    Template(TemplateError),
+    /// The access log has this name, but it is not known yet when a request is routed.
+    Late(Name),
+    /// More than [`TEXT_NAMES_MAX`] names.
+    TooManyNames,
+}
+
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TextError::Template(TemplateError::TooLong) => write!(f, "a text has at most {TEMPLATE_BYTES_MAX} bytes"),
+            TextError::Template(TemplateError::Control) => {
+                f.write_str("a text has no line ends or other control characters")
+            }
+            TextError::Template(error) => error.fmt(f),
+            TextError::Late(name) => {
+                write!(f, "`${}` is not known when a request is routed; known then:", name.word())?;
+                KNOWN.iter().try_for_each(|name| write!(f, " ${}", name.word()))?;
+                f.write_str(" and $http_NAME for any request field")
+            }
+            TextError::TooManyNames => write!(f, "a text has at most {TEXT_NAMES_MAX} names"),
+        }
+    }
+}
+
+impl Text {
+    /// Compiles `$name` or `${name}`, `$$` for a dollar sign. A text without names is fine.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn compile(text: &str) -> Result<Text, TextError> {
+        let (found, tail) = pieces(text).map_err(TextError::Template)?;
+        if found.len() > TEXT_NAMES_MAX {
+            return Err(TextError::TooManyNames);
+        }
+        let segments = found.into_iter().map(|(literal, name)| Ok((literal.into(), Item::of(name)?)));
+        Ok(Text { segments: segments.collect::<Result<_, TextError>>()?, tail: tail.into() })
+    }
+
+    /// Appends what it is for this request, without white space around it. Whether there is anything.
+    pub(super) fn write(&self, out: &mut Vec<u8>, known: &Known<'_>) -> bool {
+        let start = out.len();
+        for (literal, item) in &self.segments {
+            out.extend_from_slice(literal);
+            item.write(out, known);
+        }
+        out.extend_from_slice(&self.tail);
+        out[start..].iter_mut().filter(|byte| byte.is_ascii_control()).for_each(|byte| *byte = b' ');
+        let blank = |byte: &u8| *byte == b' ';
+        let end = out[start..].iter().rposition(|byte| !blank(byte)).map_or(start, |at| start + at + 1);
+        out.truncate(end);
+        let blanks = out[start..].iter().take_while(|byte| blank(byte)).count();
+        out.drain(start..start + blanks);
+        out.len() > start
+    }
+}
+
+impl Item {
+    fn of(name: &str) -> Result<Item, TextError> {
+        if let Some(known) = Name::of(name) {
+            return if KNOWN.contains(&known) { Ok(Item::Named(known)) } else { Err(TextError::Late(known)) };
+        }
+        let field = name.strip_prefix("http_").filter(|field| !field.is_empty());
+        let field = field.ok_or_else(|| TextError::Template(TemplateError::Unknown(name.to_owned())))?;
+        Ok(Item::Field(field.to_ascii_lowercase().replace('_', "-").into_bytes().into()))
+    }
+
+    fn write(&self, out: &mut Vec<u8>, known: &Known<'_>) {
+        let Known { head, fields, bytes, .. } = known;
+        let text: &[u8] = match self {
+            Item::Named(Name::RemoteAddr) => {
+                // Writing to a vector can't fail.
+                let _ = write!(out, "{}", known.client.to_canonical());
+                return;
+            }
+            Item::Named(Name::RequestMethod) => head.method_span.of(bytes),
+            Item::Named(Name::RequestUri) => head.target.of(bytes),
+            Item::Named(Name::ServerProtocol) => match head.version {
+                Version::Http10 => b"HTTP/1.0",
+                Version::Http11 => b"HTTP/1.1",
+                Version::Http2 => b"HTTP/2.0",
+            },
+            Item::Named(Name::Scheme) => {
+                if known.sealed {
+                    b"https"
+                } else {
+                    b"http"
+                }
+            }
+            Item::Named(Name::Host) => {
+                let mut buffer = [0; 255];
+                out.extend_from_slice(bare_host(head.authority.of(bytes), &mut buffer).unwrap_or_default());
+                return;
+            }
+            Item::Named(_) => known.upstream.as_bytes(),
+            // In absolute-form what the Host field says does not count (RFC 9112 §3.2.2).
+            Item::Field(name) if **name == *b"host" => head.authority.of(bytes),
+            Item::Field(name) => fields.get(bytes, name).unwrap_or_default(),
+        };
+        out.extend_from_slice(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Proves: which texts there are, and what they say of a request. How: tables.
+
+    use weir_http::{Fields, Limits};
+
+    use super::*;
+
+    fn written(text: &str, request: &str, client: &str) -> String {
+        let mut fields = Fields::default();
+        let bytes = request.as_bytes();
+        let head = weir_http::parse_request(bytes, &Limits::default(), &mut fields).unwrap().unwrap();
+        let known = Known {
+            head: &head,
+            fields: &fields,
+            bytes,
+            client: client.parse().unwrap(),
+            sealed: false,
+            upstream: "app",
+        };
+        let mut out = b"before".to_vec();
+        let is_there = Text::compile(text).unwrap().write(&mut out, &known);
+        assert_eq!(is_there, out.len() > 6);
+        String::from_utf8(out).unwrap().split_off(6)
+    }
+
+    #[test]
+    fn what_texts_say() {
+        let request = "GET http://B.Example:81/a?b HTTP/1.1\r\nHost: c\r\nX-A:  1\t2 \r\nx-a: 3\r\n\r\n";
+        for (text, expected) in [
+            ("plain", "plain"),
+            ("  $$ ${http_x_a}  ", "$ 1 2"),
+            ("$http_x_none", ""),
+            (" $http_x_none ", ""),
+            ("$request_method $request_uri $server_protocol", "GET http://B.Example:81/a?b HTTP/1.1"),
+            ("$scheme://$host", "http://b.example"),
+            ("$http_host", "B.Example:81"),
+            ("$upstream_name$remote_addr", "app10.0.0.9"),
+        ] {
+            assert_eq!(written(text, request, "::ffff:10.0.0.9"), expected, "{text}");
+        }
+        assert_eq!(written("[$remote_addr]", request, "2001:db8::1"), "[2001:db8::1]");
+        assert_eq!(written("$host$http_host", "GET / HTTP/1.0\r\n\r\n", "::1"), "");
+    }
+
+    #[test]
+    fn what_is_no_text() {
+        let template = |error| Err(TextError::Template(error));
+        assert_eq!(Text::compile("$status"), Err(TextError::Late(Name::Status)));
+        assert_eq!(Text::compile("$statu"), template(TemplateError::Unknown("statu".to_owned())));
+        assert_eq!(Text::compile("a\nb"), template(TemplateError::Control));
+        assert_eq!(Text::compile("$"), template(TemplateError::LoneDollar));
+        assert_eq!(Text::compile(&"$host".repeat(TEXT_NAMES_MAX + 1)), Err(TextError::TooManyNames));
+    }
+}
