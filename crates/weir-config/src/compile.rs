@@ -5,6 +5,7 @@
 mod forward;
 mod http2;
 mod pool;
+mod route;
 mod tls;
 mod warn;
 
@@ -19,11 +20,10 @@ use weir_proxy::plan::{
     ServerPlan, Serves, Share, UpstreamPlan,
 };
 use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
-use weir_proxy::request::route::{HostMatch, Route, RouteTable};
 use weir_proxy::upstream::health::{Codes, Symptom};
 
 use crate::check::{Checked, Chosen};
-use crate::problem::{Problem, Span, nearest};
+use crate::problem::{Problem, Span};
 use crate::schema::{Default, Setting};
 use crate::{AdminChoice, IoChoice, World, texts};
 
@@ -426,68 +426,30 @@ impl Compiler<'_> {
     }
 
     fn rule(&mut self, block: &Checked) -> Option<Rule> {
-        let given: Vec<&str> = ["match", "eq", "prefix", "suffix", "regex"]
-            .into_iter()
-            .filter(|name| block.chosen(name).is_some())
-            .collect();
+        let given: Vec<&str> = MATCHES.into_iter().filter(|name| block.chosen(name).is_some()).collect();
         let [kind] = given[..] else {
             let message = "exactly one match must stand: `any`, eq=, prefix=, suffix= or regex=";
             let span = given.get(1).map_or_else(|| block.span.clone(), |second| block.place(second));
             self.push(Problem::new("bad-value", &span, message));
             return None;
         };
-        let text = block.text(kind).to_owned();
-        let target = match kind {
-            "eq" => TargetMatch::Eq(text),
-            "prefix" => TargetMatch::Prefix(text),
-            "suffix" => TargetMatch::Suffix(text),
-            "regex" => TargetMatch::Regex(regex::bytes::Regex::new(&text).ok()?),
-            _ => TargetMatch::Any,
-        };
-        Some(Rule { method: block.text("method").to_owned(), target })
+        Some(Rule { method: block.text("method").to_owned(), target: target_match(block, kind)? })
     }
+}
 
-    /// Those with a pool of their own get an upstream of their own, behind all others.
-    fn routes(&mut self, document: &Checked, upstreams: &mut Vec<UpstreamPlan>) -> RouteTable {
-        let names: Vec<&str> = document.all("upstream").map(|upstream| upstream.text("name")).collect();
-        let mut routes: Vec<(Route, Span)> = Vec::new();
-        for block in document.all("route").take(BLOCKS_MAX) {
-            let Some(target) = self.target(block, &names) else { continue };
-            let target = match pool::pool(block.word("pool")) {
-                Some(pool) => pool::derived(upstreams, target, pool),
-                None => target,
-            };
-            let methods = block.texts("methods");
-            let route = Route {
-                host: host_match(block.text("host")),
-                path: block.text("path").to_owned(),
-                methods: (!methods.is_empty()).then(|| methods.iter().map(|one| (*one).to_owned()).collect()),
-                target,
-                ..Route::default()
-            };
-            if let Some((_, span)) = routes.iter().find(|(other, _)| hides(other, &route)) {
-                let message = "this route is never reached: an earlier one takes the same host, path and methods";
-                self.push(Problem::new("conflict", &block.span, message).related(span, "the earlier one"));
-            }
-            routes.push((route, block.span.clone()));
-        }
-        RouteTable::new(routes.into_iter().map(|(route, _)| route).collect())
-    }
+/// The ways of `nonidempotent` to look at a target.
+const MATCHES: [&str; 5] = ["match", "eq", "prefix", "suffix", "regex"];
 
-    fn target(&mut self, block: &Checked, names: &[&str]) -> Option<usize> {
-        let name = block.text("proxy");
-        let target = names.iter().position(|other| *other == name);
-        // A missing or wrong name has been reported already.
-        if target.is_none() && !name.is_empty() {
-            let problem =
-                Problem::new("unknown-upstream", &block.place("proxy"), format!("there is no upstream `{name}`"));
-            self.push(match nearest(name, names.iter().copied()) {
-                Some(known) => problem.help(format!("did you mean `{known}`?")),
-                None => problem.help(format!("define it: upstream \"{name}\" {{ server \"127.0.0.1:9090\" }}")),
-            });
-        }
-        target
-    }
+/// What one of those means; None: it was wrong and is reported.
+fn target_match(block: &Checked, kind: &str) -> Option<TargetMatch> {
+    let text = block.text(kind).to_owned();
+    Some(match kind {
+        "eq" => TargetMatch::Eq(text),
+        "prefix" => TargetMatch::Prefix(text),
+        "suffix" => TargetMatch::Suffix(text),
+        "regex" => TargetMatch::Regex(regex::bytes::Regex::new(&text).ok()?),
+        _ => TargetMatch::Any,
+    })
 }
 
 /// Values of options by name. What is absent or was wrong reads as zero, empty or false: the problem is known.
@@ -580,22 +542,4 @@ fn collide(a: SocketAddr, b: SocketAddr) -> bool {
 fn network(text: &str) -> Option<Network> {
     let (address, bits) = text.split_once('/')?;
     Some(Network { address: address.parse::<IpAddr>().ok()?, prefix_bits: bits.parse().ok()? })
-}
-
-fn host_match(text: &str) -> HostMatch {
-    match text {
-        "*" => HostMatch::Any,
-        _ if text.starts_with("*.") => HostMatch::Suffix(text.to_owned()),
-        _ => HostMatch::Exact(text.to_owned()),
-    }
-}
-
-/// Whether the earlier route takes everything that the later one is for, at the same host and path.
-fn hides(earlier: &Route, later: &Route) -> bool {
-    let methods = match (&earlier.methods, &later.methods) {
-        (None, None) => true,
-        (Some(earlier), Some(later)) => later.iter().all(|method| earlier.contains(method)),
-        _ => false,
-    };
-    methods && earlier.host == later.host && earlier.path == later.path
 }

@@ -1,7 +1,9 @@
 //! The option table: every word of the configuration, one row each. Nothing else in weir knows their defaults as text;
-//! a test compares them with `Default` of the plan. Blocks of the forward proxy are in `options/forward.rs`.
+//! a test compares them with `Default` of the plan. Blocks of the forward proxy are in `options/forward.rs`, `route` in
+//! `options/route.rs`, `tls` in `options/tls.rs`.
 
 mod forward;
+mod route;
 mod tls;
 
 use crate::schema::{BLOCK, Block, Default, Kind, Row};
@@ -67,7 +69,7 @@ pub(crate) const DOCUMENT: Block = Block {
             "Where the live page (`/`), `/metrics` (OpenMetrics), `/healthz` and `/readyz` are served to anybody who can connect.",
         ),
     ],
-    blocks: &[LISTEN, CLIENT, ACCESS_LOG, UPSTREAM, ROUTE, forward::FORWARD],
+    blocks: &[LISTEN, CLIENT, ACCESS_LOG, UPSTREAM, route::ROUTE, forward::FORWARD],
     repeats: false,
     ..BLOCK
 };
@@ -540,42 +542,6 @@ const HEALTH: Block = Block {
             Kind::Count(1, 100),
             Default::Is("3"),
             "Failed probes in a row that suspend a server. From the first one on they come every second.",
-        ),
-    ],
-    blocks: &[],
-    repeats: true,
-    ..BLOCK
-};
-
-const ROUTE: Block = Block {
-    name: "route",
-    help: "Which requests of clients of `listen` go where. The most specific wins: host, then longest path, then method.",
-    positional: &[],
-    options: &[
-        row(
-            "host",
-            Kind::Text("`*`, a host name, or `*.` and a domain", texts::host_pattern),
-            Default::Is("*"),
-            "Which hosts, without port.",
-        ),
-        row(
-            "path",
-            Kind::Text("a path", texts::route_path),
-            Default::Is("/"),
-            "A prefix that ends on a segment: `/a` means `/a` and `/a/b`, not `/ab`.",
-        ),
-        row("methods", Kind::List("a method", texts::method), Default::Absent, "Which methods; without it all."),
-        row(
-            "proxy",
-            Kind::Text("the name of an upstream", texts::upstream_name),
-            Default::Required,
-            "The upstream that answers.",
-        ),
-        row(
-            "pool",
-            Kind::Word(POOLS),
-            Default::Absent,
-            "Another `pool` than the upstream's for these requests: the same servers over connections of their own.",
         ),
     ],
     blocks: &[],
