@@ -3,6 +3,7 @@
 //! Nothing here touches the network: names of servers are resolved when the plan is compiled.
 
 pub(crate) mod forward;
+pub(crate) mod route;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

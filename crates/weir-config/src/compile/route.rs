@@ -1,11 +1,23 @@
-//! `route`: which requests it is for and where they go. Called by [`super::compile`].
+//! `route`: which requests it is for, where they go, and the rules for them. Called by [`super::compile`].
+
+use std::sync::Arc;
 
 use weir_proxy::plan::UpstreamPlan;
+use weir_proxy::request::nonidempotent::TargetMatch;
 use weir_proxy::request::route::{HostMatch, Route, RouteTable};
+use weir_proxy::request::rules::RouteRules;
+use weir_proxy::request::rules::edits::{EDITS_MAX, Edit, FieldEdits, Side, refusal};
+use weir_proxy::request::rules::matching::{Condition, Subject};
+use weir_proxy::request::rules::path::{PathRules, Replacement, Rewrite};
+use weir_proxy::request::rules::text::Text;
 
-use super::{BLOCKS_MAX, Compiler, pool};
+use super::{BLOCKS_MAX, Compiler, pool, target_match};
 use crate::check::Checked;
 use crate::problem::{Problem, Span, nearest};
+use crate::texts;
+
+/// Conditions of one route, rewrites of one, edits of one block.
+const RULES_MAX: usize = 100;
 
 impl Compiler<'_> {
     /// Those with a pool of their own get an upstream of their own, behind all others.
@@ -22,9 +34,10 @@ impl Compiler<'_> {
             let route = Route {
                 host: host_match(block.text("host")),
                 path: block.text("path").to_owned(),
+                conditions: self.conditions(block),
                 methods: (!methods.is_empty()).then(|| methods.iter().map(|one| (*one).to_owned()).collect()),
                 target,
-                ..Route::default()
+                rules: self.rules(block, &upstreams[target]),
             };
             if let Some((_, span)) = routes.iter().find(|(other, _)| hides(other, &route)) {
                 let message = "this route is never reached: an earlier one takes the same host, path and methods";
@@ -49,6 +62,141 @@ impl Compiler<'_> {
         }
         target
     }
+
+    fn conditions(&mut self, route: &Checked) -> Vec<Condition> {
+        self.at_most(route, "condition");
+        route.all("condition").take(RULES_MAX).filter_map(|block| self.condition(block)).collect()
+    }
+
+    fn condition(&mut self, block: &Checked) -> Option<Condition> {
+        let name = block.text("name").to_owned();
+        let (subject, refused) = match block.word("subject") {
+            "header" => (Subject::Header(name.to_ascii_lowercase()), unseen(&name)),
+            "query" => (Subject::Query(name), None),
+            _ => (Subject::Cookie(name.clone()), texts::cookie_name(&name).err()),
+        };
+        if let Some(why) = refused.filter(|_| !block.text("name").is_empty()) {
+            self.push(Problem::new("bad-value", &block.place("name"), why));
+        }
+        let given = ["eq", "prefix", "suffix", "regex"].into_iter().filter(|name| block.chosen(name).is_some());
+        let value = match given.collect::<Vec<_>>()[..] {
+            [] => TargetMatch::Any,
+            [one] => target_match(block, one)?,
+            [_, second, ..] => {
+                let message = "one match at most: eq=, prefix=, suffix= or regex=";
+                self.push(Problem::new("conflict", &block.place(second), message));
+                return None;
+            }
+        };
+        Some(Condition { subject, value, not: block.flag("not") })
+    }
+
+    /// What a route changes.
+    fn rules(&mut self, route: &Checked, upstream: &UpstreamPlan) -> Option<Arc<RouteRules>> {
+        let [request, answer] = ["request", "answer"].map(|name| self.only(route, name));
+        let host = request.map(|block| block.text("host")).filter(|host| !host.is_empty());
+        let rules = RouteRules {
+            path: self.path_rules(route),
+            host: host.map(|host| host.as_bytes().into()),
+            request: request.map_or_else(FieldEdits::default, |block| self.edits(block, Side::Request)),
+            answer: answer.map_or_else(FieldEdits::default, |block| self.edits(block, Side::Answer)),
+        };
+        if let (Some(block), Some(echo)) = (request, upstream.echo.as_ref().filter(|echo| rules.request.names(echo))) {
+            let message =
+                format!("`{echo}` is what `pipeline` has for `echo`: weir sets it to find answers that are not meant");
+            self.push(Problem::new("conflict", &block.span, message));
+        }
+        (!rules.is_empty()).then(|| Arc::new(rules))
+    }
+
+    /// The block of this name, of which there may be one.
+    fn only<'b>(&mut self, route: &'b Checked, name: &'b str) -> Option<&'b Checked> {
+        let (first, second) = (route.all(name).next()?, route.all(name).nth(1));
+        if let Some(second) = second {
+            let problem = Problem::new("duplicate", &second.span, format!("`{name}` may stand only once in a route"));
+            self.push(problem.related(&first.span, "first here"));
+        }
+        Some(first)
+    }
+
+    fn at_most(&mut self, block: &Checked, name: &str) {
+        if let Some(extra) = block.all(name).nth(RULES_MAX) {
+            self.push(Problem::new("too-many", &extra.span, format!("more than {RULES_MAX} of `{name}` in one block")));
+        }
+    }
+
+    fn path_rules(&mut self, route: &Checked) -> PathRules {
+        let (path, strip) = (route.text("path"), route.text("strip-prefix"));
+        let prefix = strip.strip_suffix('/').unwrap_or(strip);
+        let is_below = path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if !path.is_empty() && !is_below {
+            let message = format!("requests of this route need not begin with `{strip}`: its `path` is `{path}`");
+            let problem = Problem::new("conflict", &route.place("strip-prefix"), message);
+            self.push(problem.help(format!("write path=\"{strip}\", or a path below it")));
+        }
+        self.at_most(route, "rewrite");
+        PathRules {
+            strip: (!prefix.is_empty()).then(|| prefix.as_bytes().into()),
+            rewrites: route.all("rewrite").take(RULES_MAX).filter_map(|block| self.rewrite(block)).collect(),
+        }
+    }
+
+    fn rewrite(&mut self, block: &Checked) -> Option<Rewrite> {
+        // What was wrong has been reported.
+        let regex = Some(block.text("regex")).filter(|text| !text.is_empty());
+        let regex = regex.and_then(|text| regex::bytes::Regex::new(text).ok())?;
+        match Replacement::compile(block.text("to"), regex.captures_len() - 1) {
+            Ok(to) => Some(Rewrite { regex, to }),
+            Err(message) => {
+                self.push(Problem::new("bad-value", &block.place("to"), format!("`to`: {message}")));
+                None
+            }
+        }
+    }
+
+    fn edits(&mut self, block: &Checked, side: Side) -> FieldEdits {
+        self.at_most(block, "edit");
+        let mut edits = FieldEdits::default();
+        for edit in block.all("edit").take(RULES_MAX) {
+            let (name, verb) = (edit.text("name"), edit.word("verb"));
+            if let Some(why) = refusal(name, side, verb != "remove").filter(|_| !name.is_empty()) {
+                let message = format!("`{name}` is not for rules: {why}");
+                self.push(Problem::new("bad-value", &edit.place("name"), message));
+                continue;
+            }
+            let text = || Text::compile(edit.text("value")).ok();
+            let edit = match verb {
+                "set" => text().map(Edit::Set),
+                "add" => text().map(Edit::Add),
+                _ => Some(Edit::Remove),
+            };
+            // A name or a text that was wrong has been reported.
+            if let (Some(edit), false) = (edit, name.is_empty()) {
+                edits.push(name, edit);
+            }
+        }
+        if edits.len() > EDITS_MAX {
+            self.push(Problem::new("too-many", &block.span, format!("more than {EDITS_MAX} fields in one block")));
+        }
+        edits
+    }
+}
+
+/// Why no route can go by a field of requests; None: it can.
+fn unseen(name: &str) -> Option<String> {
+    if let Err(why) = texts::route::field(name) {
+        return Some(why);
+    }
+    let known = weir_http::FieldName::of(name.as_bytes());
+    if known == weir_http::FieldName::Host {
+        return Some("routes go by Host with the option `host`".to_owned());
+    }
+    let why = match (known.is_hop_by_hop(), known.is_forwarding()) {
+        (true, _) => "it is between two neighbours, and passes no proxy",
+        (_, true) => "whoever is no trusted proxy could say anything in it",
+        _ => return None,
+    };
+    Some(format!("routes don't go by `{name}`: {why}"))
 }
 
 fn host_match(text: &str) -> HostMatch {
@@ -66,5 +214,9 @@ fn hides(earlier: &Route, later: &Route) -> bool {
         (Some(earlier), Some(later)) => later.iter().all(|method| earlier.contains(method)),
         _ => false,
     };
-    methods && earlier.host == later.host && earlier.path == later.path
+    methods
+        && earlier.conditions.is_empty()
+        && later.conditions.is_empty()
+        && earlier.host == later.host
+        && earlier.path == later.path
 }

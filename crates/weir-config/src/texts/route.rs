@@ -1,0 +1,62 @@
+//! Checks of text values of `route`: names and texts of its rules.
+
+use weir_proxy::observe::access::TemplateError;
+use weir_proxy::request::rules::path::Replacement;
+use weir_proxy::request::rules::text::{KNOWN, Text, TextError};
+
+use super::is_token;
+use crate::problem::nearest;
+
+/// Groups of an expression that a text may name; whether there are so many is known with the expression.
+const GROUPS_MAX: usize = 9;
+
+/// What a field, a member of a query or a cookie is called.
+pub(crate) fn name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > 256 || text.contains(char::is_control) {
+        return Err("a name has 1 to 256 bytes and no control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// What is compared with values.
+pub(crate) fn value(text: &str) -> Result<String, String> {
+    if text.contains(char::is_control) {
+        return Err("no value has control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// The name of a field that is written.
+pub(crate) fn field(text: &str) -> Result<String, String> {
+    match text {
+        _ if !is_token(text) => Err(format!("`{text}` is not a field name")),
+        _ if text.contains('_') => Err(format!("servers read `_` in names as `-`: write {}", text.replace('_', "-"))),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// What a field says.
+pub(crate) fn text(text: &str) -> Result<String, String> {
+    match Text::compile(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(TextError::Template(TemplateError::Unknown(name))) => Err(unknown(&name)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn unknown(name: &str) -> String {
+    // `nearest` compares words as options have them.
+    let words = KNOWN.map(|name| name.word().replace('_', "-"));
+    match nearest(name, words.iter().map(String::as_str)) {
+        Some(near) => format!("nothing is called `${name}`; did you mean `${}`?", near.replace('-', "_")),
+        None => {
+            let all = KNOWN.map(|name| format!("${}", name.word())).join(" ");
+            format!("nothing is called `${name}`; there are {all} and $http_NAME for any request field")
+        }
+    }
+}
+
+/// What becomes of a part of a path.
+pub(crate) fn replacement(text: &str) -> Result<String, String> {
+    Replacement::compile(text, GROUPS_MAX).map(|_| text.to_owned())
+}
