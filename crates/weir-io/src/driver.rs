@@ -150,6 +150,9 @@ pub trait Driver {
     /// successor. For whoever closes the listener soon without losing a client; where the kernel can't do it, nothing changes.
     fn turn_away(&mut self, listener: Socket);
 
+    /// Changes how many connections may wait at a listener to be accepted (listen(2)); the system caps it.
+    fn set_backlog(&mut self, listener: Socket, backlog: u32);
+
     /// Starts a TCP connection (TCP_NODELAY is set). Ends in [`Event::Connected`].
     ///
     /// # Errors

@@ -29,7 +29,7 @@ pub use driver::{
 };
 pub use epoll::Epoll;
 pub use local::local_addresses;
-pub use net::bind_listener;
+pub use net::{bind_listener, bind_listeners};
 pub use options::{IoChoice, Options};
 pub use probe::{DriverKind, Probe, choose, probe};
 pub use thread::{Policy, available_cores, pin_to, policy_of, set_policy};

@@ -24,6 +24,21 @@ pub fn bind_listener(address: SocketAddr, backlog: u32) -> io::Result<TcpListene
     open_listener(address, backlog).map_err(|error| explain(address, &error))
 }
 
+/// The same for so many workers, and the address: one port for all of them where 0 is asked.
+///
+/// # Errors
+/// As [`bind_listener`].
+pub fn bind_listeners(address: SocketAddr, backlog: u32, workers: usize) -> io::Result<(Vec<TcpListener>, SocketAddr)> {
+    let mut real = address;
+    let mut sockets = Vec::new();
+    for _ in 0..workers {
+        let socket = bind_listener(real, backlog)?;
+        real = socket.local_addr()?;
+        sockets.push(socket);
+    }
+    Ok((sockets, real))
+}
+
 fn open_listener(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -179,6 +194,12 @@ fn tcp_info(fd: RawFd) -> libc::tcp_info {
         libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len);
         info.assume_init()
     }
+}
+
+/// Changes how many connections may wait at a listener: a second listen(2) only changes that. Errors mean that it is none.
+pub(crate) fn set_backlog(fd: RawFd, backlog: u32) {
+    // SAFETY: no pointers are involved; a descriptor that is not a listening socket gives an error.
+    unsafe { libc::listen(fd, i32::try_from(backlog).unwrap_or(i32::MAX)) };
 }
 
 /// Drops the first packet (SYN without ACK, RFC 9293 §3.5) of whoever wants to connect to a listener from now on, by a filter of

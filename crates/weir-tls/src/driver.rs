@@ -31,6 +31,10 @@ impl<D: Driver> Driver for Sealed<D> {
         self.inner.turn_away(listener);
     }
 
+    fn set_backlog(&mut self, listener: Socket, backlog: u32) {
+        self.inner.set_backlog(listener, backlog);
+    }
+
     fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
         #[cfg(test)]
         if let Some(cipher) = self.connects.as_ref().map(|seal| seal.cipher()) {

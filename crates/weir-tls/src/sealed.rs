@@ -45,6 +45,8 @@ pub(crate) struct Listener {
     pub(crate) token: Token,
     pub(crate) seal: Arc<dyn Seal>,
     pub(crate) timeout_us: u64,
+    /// Who is accepted from now on is sealed.
+    pub(crate) is_on: bool,
     /// Handshakes of it that are not complete.
     pub(crate) unfinished: u32,
 }
@@ -109,11 +111,18 @@ impl<D: Driver> Sealed<D> {
     /// From now on connections of this listener speak TLS; a handshake may take `timeout_us`.
     pub fn seal(&mut self, listener: Socket, seal: Arc<dyn Seal>, timeout_us: u64) {
         if let Some(known) = self.listeners.iter_mut().find(|known| known.socket == listener) {
-            (known.seal, known.timeout_us) = (seal, timeout_us);
+            (known.seal, known.timeout_us, known.is_on) = (seal, timeout_us, true);
             return;
         }
         let token = self.tokens.iter().find(|(socket, _)| *socket == listener).map_or(0, |(_, token)| *token);
-        self.listeners.push(Listener { socket: listener, token, seal, timeout_us, unfinished: 0 });
+        self.listeners.push(Listener { socket: listener, token, seal, timeout_us, is_on: true, unfinished: 0 });
+    }
+
+    /// From now on connections of this listener are plain; those that have begun a handshake, or are open, stay as they are.
+    pub fn unseal_listener(&mut self, listener: Socket) {
+        if let Some(known) = self.listeners.iter_mut().find(|known| known.socket == listener) {
+            known.is_on = false;
+        }
     }
 
     /// Starts a connection that speaks TLS with this client's end of it. Ends as [`Driver::connect_from`] does, but only when
@@ -334,7 +343,7 @@ impl<D: Driver> Sealed<D> {
             return true;
         }
         if let Event::Accepted { socket: new, peer } = completion.event {
-            let is_sealed = self.listeners.iter().any(|listener| listener.socket == socket);
+            let is_sealed = self.listeners.iter().any(|listener| listener.socket == socket && listener.is_on);
             if is_sealed {
                 self.begin(new, Origin::Accepted { listener: socket, peer }, None, 0);
             }

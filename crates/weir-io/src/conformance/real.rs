@@ -138,6 +138,8 @@ pub fn accept_queue<S: Subject>(subject: &S) {
     let clients = [(); 3].map(|()| TcpStream::connect(address).expect("room in the queue"));
     let listener = driver.listen(listener, 1).expect("a listener");
     assert_eq!(driver.accept_queue(listener), Some(AcceptQueue { waiting: 3, limit: 16 }));
+    driver.set_backlog(listener, 4);
+    assert_eq!(driver.accept_queue(listener), Some(AcceptQueue { waiting: 3, limit: 4 }));
     let stream = driver.connect(address, 2).expect("a socket");
     assert_eq!(driver.accept_queue(stream), None);
     driver.close(listener);

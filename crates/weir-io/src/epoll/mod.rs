@@ -16,7 +16,7 @@ use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
 use crate::net::{
-    accept_queue, acknowledge, clock_us, close_fd, delivery, linger_zero, outgoing_socket, receiving_core,
+    accept_queue, acknowledge, clock_us, close_fd, delivery, linger_zero, outgoing_socket, receiving_core, set_backlog,
     shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
@@ -284,6 +284,12 @@ impl Driver for Epoll {
     fn turn_away(&mut self, listener: Socket) {
         if let Some(slot) = self.table.named(listener).filter(|slot| slot.has(table::LISTENER)) {
             turn_away(slot.fd);
+        }
+    }
+
+    fn set_backlog(&mut self, listener: Socket, backlog: u32) {
+        if let Some(slot) = self.table.named(listener).filter(|slot| slot.has(table::LISTENER)) {
+            set_backlog(slot.fd, backlog);
         }
     }
 

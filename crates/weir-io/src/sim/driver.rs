@@ -102,6 +102,9 @@ impl Driver for SimDriver {
         self.command(|world, driver| world.driver_turn_away(driver, listener));
     }
 
+    /// Nobody has to wait in the simulated network for want of room.
+    fn set_backlog(&mut self, _: Socket, _: u32) {}
+
     fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
         if from.is_some() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated socket has no address of choice"));

@@ -22,8 +22,8 @@ use std::sync::Arc;
 use io_uring::{opcode, squeue, types};
 
 use crate::net::{
-    accept_queue, acknowledge, clock_us, delivery, linger_zero, outgoing_socket, receiving_core, shutdown_write,
-    turn_away,
+    accept_queue, acknowledge, clock_us, delivery, linger_zero, outgoing_socket, receiving_core, set_backlog,
+    shutdown_write, turn_away,
 };
 use crate::outgoing::{Next, Outgoing, Sends};
 use crate::relay::{Over, Relays, Start, TURN_US};
@@ -224,6 +224,12 @@ impl Driver for Uring {
     fn turn_away(&mut self, listener: Socket) {
         if let Some(slot) = self.table.named(listener).filter(|slot| slot.has(table::LISTENER)) {
             turn_away(slot.fd);
+        }
+    }
+
+    fn set_backlog(&mut self, listener: Socket, backlog: u32) {
+        if let Some(slot) = self.table.named(listener).filter(|slot| slot.has(table::LISTENER)) {
+            set_backlog(slot.fd, backlog);
         }
     }
 

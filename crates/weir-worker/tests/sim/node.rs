@@ -100,6 +100,10 @@ impl Driver for Fused {
         self.inner.turn_away(listener);
     }
 
+    fn set_backlog(&mut self, listener: Socket, backlog: u32) {
+        self.inner.set_backlog(listener, backlog);
+    }
+
     fn connect_from(&mut self, from: Option<IpAddr>, to: SocketAddr, token: Token) -> io::Result<Socket> {
         self.point();
         let socket = self.inner.connect_from(from, to, token)?;
