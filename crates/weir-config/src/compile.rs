@@ -534,7 +534,7 @@ fn narrow(number: u64) -> u32 {
 }
 
 /// Whether one socket takes what the other is for. Port 0 is a new port each time.
-fn collide(a: SocketAddr, b: SocketAddr) -> bool {
+pub fn collide(a: SocketAddr, b: SocketAddr) -> bool {
     let wildcard = a.ip().is_unspecified() || b.ip().is_unspecified();
     a.port() != 0 && a.port() == b.port() && a.is_ipv4() == b.is_ipv4() && (wildcard || a.ip() == b.ip())
 }

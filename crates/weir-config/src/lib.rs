@@ -34,6 +34,7 @@ use std::path::{Path, PathBuf};
 
 use weir_proxy::plan::Plan;
 
+pub use compile::collide;
 pub use file::{FILE_BYTES_MAX, LIST_BYTES_MAX, find_path, load};
 pub use forward::Forward;
 pub use problem::{Errors, PROBLEMS_MAX, Problem, closest};

@@ -39,7 +39,7 @@ use crate::observe::histogram::Histogram;
 use crate::observe::secured::Secured;
 use crate::observe::server_event::Event;
 use crate::observe::server_stats::ServerStats;
-use crate::plan::{Plan, Protocols, Serves};
+use crate::plan::{Entrance, Plan};
 use crate::retry::poison::Suspect;
 pub use crate::upstream::Delivery;
 use crate::upstream::Upstreams;
@@ -222,9 +222,9 @@ impl Engine {
     }
 
     /// Finishes what is under way: clients are closed after their answers, idle ones soon. So are those that are accepted from
-    /// now on, who had connected before.
-    pub fn drain(&mut self) {
-        self.clients.drain(&mut self.cx);
+    /// now on, who had connected before. `of`: only clients that came in by this listener, which is about to go.
+    pub fn drain(&mut self, of: Option<u32>) {
+        self.clients.drain(of, &mut self.cx);
     }
 
     /// Whether draining has come to its end.
@@ -232,10 +232,10 @@ impl Engine {
         self.clients.conns().is_draining() && self.clients.conns().len() == 0
     }
 
-    /// A client connected to a listener that serves this. `protocols`: HTTP/1 alone, HTTP/2 alone, or either, by how it begins. Returns the
-    /// token that names it, or None when it is not wanted (then close it).
-    pub fn accepted(&mut self, socket: u64, peer: SocketAddr, serves: Serves, protocols: Protocols) -> Option<u64> {
-        self.clients.accepted(socket, peer, serves, protocols, &mut self.cx)
+    /// A client connected. It speaks HTTP/1 alone, HTTP/2 alone, or either, by how it begins. Returns the token that names it, or None when
+    /// it is not wanted (then close it).
+    pub fn accepted(&mut self, socket: u64, peer: SocketAddr, entrance: Entrance) -> Option<u64> {
+        self.clients.accepted(socket, peer, entrance, &mut self.cx)
     }
 
     /// A client that was just accepted speaks TLS: servers are told `https`, and its tunnels stay here, because the driver can't

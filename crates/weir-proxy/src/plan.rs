@@ -2,6 +2,7 @@
 //!
 //! All times are microseconds, all sizes bytes. Defaults are those of the documentation; `Default` gives them.
 
+mod entrance;
 mod merge;
 mod slots;
 
@@ -18,7 +19,8 @@ use crate::placement::sticky::Sticky;
 use crate::request::nonidempotent::Rules;
 use crate::request::route::RouteTable;
 use crate::upstream::health::{Codes, Symptom};
-pub use merge::{Full, SERVERS_SPARE};
+pub use entrance::{Entrance, Protocols};
+pub use merge::{Full, SERVERS_SPARE, kept};
 
 /// Everything a worker needs to know.
 #[derive(Debug, Clone, Default)]
@@ -52,21 +54,6 @@ pub struct ListenerPlan {
     pub tls: Option<TlsPlan>,
     /// Which versions of HTTP they may speak.
     pub protocols: Protocols,
-}
-
-/// Which versions of HTTP clients may speak: with TLS they choose by ALPN (RFC 7301), else by how they begin (RFC 9113 §3.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Protocols {
-    /// HTTP/1.0 and 1.1. Default true.
-    pub http1: bool,
-    /// HTTP/2. Default false.
-    pub http2: bool,
-}
-
-impl Default for Protocols {
-    fn default() -> Protocols {
-        Protocols { http1: true, http2: false }
-    }
 }
 
 /// How the clients of a listener speak TLS.

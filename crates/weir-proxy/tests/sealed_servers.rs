@@ -12,7 +12,7 @@ use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::histogram::Histogram;
 use weir_proxy::observe::server_event::{Event, What};
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::{Plan, Protocols, ServerPlan, ServerTlsPlan, Serves, TrustPlan, UpstreamPlan};
+use weir_proxy::plan::{Entrance, Plan, ServerPlan, ServerTlsPlan, TrustPlan, UpstreamPlan};
 use weir_proxy::request::route::{Route, RouteTable};
 
 struct Bench {
@@ -77,10 +77,7 @@ impl Bench {
             relays: 0,
         };
         bench.turn();
-        let token = bench
-            .engine
-            .accepted(1, SocketAddr::from(([198, 51, 100, 7], 999)), Serves::Reverse, Protocols::default())
-            .unwrap();
+        let token = bench.engine.accepted(1, SocketAddr::from(([198, 51, 100, 7], 999)), Entrance::default()).unwrap();
         bench.tokens.insert(1, token);
         bench
     }

@@ -10,7 +10,7 @@ use weir_proxy::engine::{Action, Engine, Hints, Input, Parts};
 use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::histogram::Histogram;
 use weir_proxy::observe::server_stats::ServerStats;
-use weir_proxy::plan::{PipelineMode, Plan, Protocols, ServerPlan, Share, UpstreamPlan};
+use weir_proxy::plan::{Entrance, PipelineMode, Plan, ServerPlan, Share, UpstreamPlan};
 use weir_proxy::request::route::{Route, RouteTable};
 use weir_proxy::upstream::trust::CLEAN_ANSWERS_MIN;
 
@@ -113,12 +113,7 @@ impl Bench {
         self.sockets += 1;
         let token = self
             .engine
-            .accepted(
-                self.sockets,
-                SocketAddr::from(([198, 51, 100, 7], 999)),
-                weir_proxy::plan::Serves::Reverse,
-                Protocols::default(),
-            )
+            .accepted(self.sockets, SocketAddr::from(([198, 51, 100, 7], 999)), Entrance::default())
             .unwrap();
         self.tokens.insert(self.sockets, token);
         self.sockets

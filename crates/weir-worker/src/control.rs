@@ -2,6 +2,7 @@
 //!
 //! Bound: [`COMMANDS_MAX`] commands that were not carried out; as much news as the worker has errands open.
 
+use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,6 +11,7 @@ use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::Plan;
 
+use crate::listeners::ListenerChange;
 use crate::start::ServerSeals;
 
 /// Commands that one worker may have before it carries them out.
@@ -45,6 +47,31 @@ pub struct Adoption {
     pub servers: Vec<Vec<Arc<ServerStats>>>,
     /// What makes connections to servers speak TLS.
     pub server_seals: ServerSeals,
+    /// By listener of the plan: what becomes of it. None: all stay as they are.
+    pub listeners: Option<Vec<ListenerChange>>,
+    /// Why listeners could not be accepted on.
+    failed: Mutex<Vec<io::Error>>,
+}
+
+impl Adoption {
+    /// Of a plan whose listeners are those of the one in force.
+    pub fn new(plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>, server_seals: ServerSeals) -> Adoption {
+        Adoption { plan, servers, server_seals, listeners: None, failed: Mutex::default() }
+    }
+
+    /// The same with what becomes of the listeners.
+    pub fn with_listeners(self, listeners: Option<Vec<ListenerChange>>) -> Adoption {
+        Adoption { listeners, ..self }
+    }
+
+    /// Why listeners could not be accepted on. Ask when all workers have carried it out.
+    pub fn take_failed(&self) -> Vec<io::Error> {
+        std::mem::take(&mut self.failed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn tell_failed(&self, errors: Vec<io::Error>) {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).extend(errors);
+    }
 }
 
 /// A worker still has too many commands to carry out.

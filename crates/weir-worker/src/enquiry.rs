@@ -5,6 +5,7 @@
 //! asker sees when its patience ends.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ pub struct WorkerReport {
     /// Processor time of its thread, microseconds.
     pub cpu_us: u64,
     /// What waits to be accepted, by listener, as far as the system tells. Empty when nothing is accepted any more.
-    pub accept_queues: Vec<AcceptQueue>,
+    pub accept_queues: Vec<(SocketAddr, AcceptQueue)>,
     /// Free and all receive buffers for clients.
     pub small_buffers: (u32, u32),
     /// Free and all receive buffers for servers.

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use weir_io::{Driver, DriverKind, Epoll, Options, Uring, Waker, available_cores, bind_listener, pin_to};
+use weir_io::{Driver, DriverKind, Epoll, Options, Uring, Waker, available_cores, bind_listeners, pin_to};
 use weir_proxy::engine::{Hints, Parts};
 use weir_proxy::forward::lookup::News;
 use weir_proxy::observe::counters::Counters;
@@ -265,14 +265,10 @@ fn bind(plan: &Plan, workers: u16) -> Result<(Vec<Vec<TcpListener>>, Vec<SocketA
     let mut sockets: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
     for listener in &plan.listeners {
-        let mut address = listener.address;
-        for list in &mut sockets {
-            let failed = |error| StartError::Listen { address, error };
-            let socket = bind_listener(address, listener.backlog).map_err(failed)?;
-            // Port 0 is chosen once and then shared.
-            address = socket.local_addr().map_err(failed)?;
-            list.push(socket);
-        }
+        let failed = |error| StartError::Listen { address: listener.address, error };
+        let (bound, address) =
+            bind_listeners(listener.address, listener.backlog, usize::from(workers)).map_err(failed)?;
+        sockets.iter_mut().zip(bound).for_each(|(list, socket)| list.push(socket));
         addresses.push(address);
     }
     Ok((sockets, addresses))

@@ -6,20 +6,24 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weir_io::{Driver, Socket};
-use weir_proxy::base::token::Token;
 use weir_proxy::ending::{ServerTlsFailure, TlsFailure};
 use weir_proxy::observe::counters::Counters;
 use weir_proxy::observe::secured::{Secured, Shown};
 use weir_proxy::plan::Protocols;
 use weir_tls::{Facts, Failure, Tally};
 
-use crate::start::ServerSeals;
+use crate::start::{Sealing, ServerSeals};
 use crate::worker::Worker;
 
 impl<D: Driver> Worker<D> {
     /// Tells which servers are spoken TLS to, by server over all upstreams.
     pub fn set_server_seals(&mut self, seals: ServerSeals) {
         self.server_seals = seals;
+    }
+
+    /// From now on clients of a listener speak TLS.
+    pub(crate) fn seal(&mut self, listener: Socket, Sealing { seal, handshake_timeout_us }: &Sealing) {
+        self.driver.seal(listener, Arc::clone(seal), *handshake_timeout_us);
     }
 
     /// Starts a connection to a server.
@@ -32,13 +36,7 @@ impl<D: Driver> Worker<D> {
 
     /// A client that was accepted by this listener speaks TLS.
     pub(crate) fn sealed(&mut self, listener: u64, token: u64, facts: Facts) {
-        let told = match Token::unpack(listener) {
-            Some(Token::Listener { index }) => self.parts.plan.listeners.get(index as usize).is_some_and(|listener| {
-                let clients = listener.tls.as_ref().and_then(|tls| tls.clients.as_ref());
-                clients.is_some_and(|clients| clients.told)
-            }),
-            _ => false,
-        };
+        let told = self.listeners.tells_certificates(listener);
         self.engine.client_sealed(token, secured(facts, told));
     }
 

@@ -13,13 +13,13 @@ use weir_proxy::base::output::Out;
 use weir_proxy::base::token::Token;
 use weir_proxy::engine::{Action, Delivery, Engine, Input, Parts};
 use weir_proxy::observe::server_event::Event as ServerEvent;
-use weir_proxy::plan::{Protocols, Serves};
 use weir_tls::Sealed;
 
 use crate::control::{Adoption, COMMANDS, Command, Control, DRAIN, NEWS, STOP};
 use crate::doing::{Doing, Step};
 use crate::enquiry::{Enquiry, WorkerReport};
 use crate::errands::{Errands, Open};
+use crate::listeners::Listeners;
 use crate::log_sink::LogSink;
 use crate::mailbox::Mailbox;
 use crate::start::{Sealing, ServerSeals};
@@ -39,25 +39,17 @@ const CLOCK_US: u64 = 1_000_000;
 /// How soon mail that did not fit is tried again.
 const MAIL_RETRY_US: u64 = 200;
 
-/// How long a worker that drains goes on accepting those whose connection was being made: longer than a round trip nearly
-/// everywhere.
-const ACCEPTING_US: u64 = 100_000;
-/// The same while there are some that wait, who may have to until there are descriptors again.
-const ACCEPTING_MAX_US: u64 = 1_000_000;
-/// How soon it looks again whether they do.
-const ACCEPTING_LOOK_US: u64 = 10_000;
-
 /// One core's driver and machines.
 pub struct Worker<D: Driver> {
     pub(crate) driver: Sealed<D>,
     pub(crate) engine: Engine,
     mailbox: Mailbox,
     completions: Vec<Completion>,
-    listeners: Vec<Socket>,
-    /// When draining began.
-    draining_us: Option<u64>,
+    pub(crate) listeners: Listeners,
+    /// It is to end.
+    pub(crate) draining: bool,
     /// The last turn brought new clients.
-    accepted: bool,
+    pub(crate) accepted: bool,
     drained: bool,
     mail_waits: bool,
     core: Option<usize>,
@@ -101,9 +93,9 @@ impl<D: Driver> Worker<D> {
     pub fn new(driver: D, parts: Parts, listeners: Vec<TcpListener>, mailbox: Mailbox) -> io::Result<Worker<D>> {
         let mut driver = Sealed::new(driver);
         mailbox.set_waker(driver.waker());
-        let mut sockets = Vec::new();
-        for (index, listener) in listeners.into_iter().enumerate() {
-            sockets.push(driver.listen(listener, Token::Listener { index: index as u32 }.pack())?);
+        let mut open = Listeners::default();
+        for (listener, plan) in listeners.into_iter().zip(&parts.plan.listeners) {
+            open.add(&mut driver, listener, plan)?;
         }
         let engine = Engine::new(parts.clone(), driver.now_us());
         Ok(Worker {
@@ -111,8 +103,8 @@ impl<D: Driver> Worker<D> {
             engine,
             mailbox,
             completions: Vec::new(),
-            listeners: sockets,
-            draining_us: None,
+            listeners: open,
+            draining: false,
             accepted: false,
             drained: false,
             mail_waits: false,
@@ -152,9 +144,10 @@ impl<D: Driver> Worker<D> {
 
     /// Tells which listeners speak TLS, in their order.
     pub fn set_seals(&mut self, seals: &[Option<Sealing>]) {
-        for (listener, sealing) in self.listeners.iter().zip(seals) {
-            if let Some(Sealing { seal, handshake_timeout_us }) = sealing {
-                self.driver.seal(*listener, Arc::clone(seal), *handshake_timeout_us);
+        let sockets: Vec<_> = self.listeners.sockets().collect();
+        for (socket, sealing) in sockets.into_iter().zip(seals) {
+            if let (Some(socket), Some(sealing)) = (socket, sealing) {
+                self.seal(socket, sealing);
             }
         }
     }
@@ -193,7 +186,7 @@ impl<D: Driver> Worker<D> {
             self.obey(control);
             self.hear(control);
             if told & DRAIN != 0 {
-                if self.draining_us.is_none() {
+                if !self.draining {
                     self.drain();
                 }
                 if self.is_drained() {
@@ -239,6 +232,9 @@ impl<D: Driver> Worker<D> {
         self.parts.servers.clone_from(&adoption.servers[usize::from(self.parts.worker)]);
         self.server_seals.clone_from(&adoption.server_seals);
         self.engine.adopt(Arc::clone(&adoption.plan), &self.parts.servers);
+        if let Some(changes) = &adoption.listeners {
+            adoption.tell_failed(self.change_listeners(changes));
+        }
     }
 
     /// Tells the machines what has become of their errands, if anything has. Those of an earlier life are for nobody.
@@ -260,12 +256,10 @@ impl<D: Driver> Worker<D> {
 
     /// Finishes what is under way, and takes nothing new but those who are connected already.
     pub fn drain(&mut self) {
-        self.draining_us = Some(self.driver.now_us());
-        for listener in &self.listeners {
-            self.driver.turn_away(*listener);
-        }
+        self.draining = true;
+        self.stop_accepting();
         self.survive(|worker| {
-            worker.engine.drain();
+            worker.engine.drain(None);
             worker.act();
         });
     }
@@ -273,30 +267,6 @@ impl<D: Driver> Worker<D> {
     /// Whether a drain has come to its end, as far as this worker's clients are concerned.
     pub fn is_drained(&self) -> bool {
         self.listeners.is_empty() && self.engine.is_drained() && !self.driver.is_closing()
-    }
-
-    /// When listeners are to be closed, or looked at again: while it drains, none that a client waits at is closed.
-    fn listening_until_us(&mut self) -> Option<u64> {
-        let since_us = self.draining_us.filter(|_| !self.listeners.is_empty())?;
-        let (now_us, driver) = (self.driver.now_us(), &mut self.driver);
-        if now_us < since_us + ACCEPTING_US {
-            Some(since_us + ACCEPTING_US)
-        } else if now_us < since_us + ACCEPTING_MAX_US
-            && (self.accepted || self.listeners.iter().any(|listener| driver.is_awaited(*listener)))
-        {
-            Some(now_us + ACCEPTING_LOOK_US)
-        } else {
-            Some(now_us)
-        }
-    }
-
-    /// Closes the listeners when it is time.
-    fn stop_listening(&mut self) {
-        if self.listening_until_us().is_some_and(|until_us| until_us <= self.driver.now_us()) {
-            for listener in std::mem::take(&mut self.listeners) {
-                self.driver.close(listener);
-            }
-        }
     }
 
     /// Tells whoever asked what the worker is doing, after what it was told before it was asked.
@@ -314,8 +284,7 @@ impl<D: Driver> Worker<D> {
 
     /// What the worker is doing. Call it on the worker's thread.
     pub fn report(&mut self) -> WorkerReport {
-        let driver = &mut self.driver;
-        let accept_queues = self.listeners.iter().filter_map(|listener| driver.accept_queue(*listener)).collect();
+        let accept_queues = self.listeners.queues(&mut self.driver);
         let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         WorkerReport {
             cpu_us: cpu.tv_sec as u64 * 1_000_000 + cpu.tv_nsec as u64 / 1_000,
@@ -406,8 +375,8 @@ impl<D: Driver> Worker<D> {
         self.life += 1;
         self.clock_us = 0;
         self.engine = Engine::reborn(self.parts.clone(), self.driver.now_us(), self.life);
-        if self.draining_us.is_some() {
-            self.engine.drain();
+        if self.draining {
+            self.engine.drain(None);
         }
         self.act();
     }
@@ -437,10 +406,12 @@ impl<D: Driver> Worker<D> {
             }
             Event::Accepted { socket, peer } => {
                 self.accepted = true;
-                let (serves, may) = self.terms_of(token);
+                let mut entrance = self.listeners.entrance(token);
                 let facts = self.driver.take_facts(socket);
-                let protocols = facts.as_ref().map_or(may, |facts| crate::tls::agreed(may, facts));
-                match self.engine.accepted(pack(socket), peer, serves, protocols) {
+                if let Some(facts) = &facts {
+                    entrance.protocols = crate::tls::agreed(entrance.protocols, facts);
+                }
+                match self.engine.accepted(pack(socket), peer, entrance) {
                     Some(client) => {
                         self.driver.set_token(socket, client);
                         if let Some(facts) = facts {
@@ -463,13 +434,6 @@ impl<D: Driver> Worker<D> {
             }
             Event::Woken => {}
         }
-    }
-
-    /// What the listener that a token names serves, and what its clients may speak.
-    fn terms_of(&self, token: u64) -> (Serves, Protocols) {
-        let Some(Token::Listener { index }) = Token::unpack(token) else { return Default::default() };
-        let listener = self.parts.plan.listeners.get(index as usize);
-        listener.map_or_else(Default::default, |listener| (listener.serves, listener.protocols))
     }
 
     fn received(&mut self, token: u64, buffer: RecvBuf) {

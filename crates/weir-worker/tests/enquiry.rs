@@ -66,7 +66,7 @@ fn sleeping_workers_answer() {
         assert_eq!(connects, u64::from(CONNECTIONS));
         assert!(reports.iter().all(|report| !report.driver.is_empty() && report.driver_stats.turns > 0));
         let queues = reports.iter().flat_map(|report| &report.accept_queues);
-        assert_eq!(queues.filter(|queue| queue.waiting == 0 && queue.limit > 0).count(), 2, "one for each worker");
+        assert_eq!(queues.filter(|(_, queue)| queue.waiting == 0 && queue.limit > 0).count(), 2, "one for each worker");
         assert!(reports.iter().all(|report| report.cpu_us > 0));
         running.stop();
         running.join().unwrap();

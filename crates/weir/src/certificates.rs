@@ -16,11 +16,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use weir_config::TlsFiles;
-use weir_proxy::plan::{CertificatePlan, ListenerPlan, Plan, TlsPlan, UpstreamPlan};
+use weir_proxy::plan::{CertificatePlan, ListenerPlan, Plan, TlsPlan, UpstreamPlan, kept};
 use weir_tls::{
     ClientTrust, Files, Materials, Pair, Roots, Staple, Terms, TicketKeys, Trust, Wanted, WantedOfClients, provider,
 };
-use weir_worker::{Sealing, ServerSeals};
+use weir_worker::{Sealing, ServerSeals, Speech};
 
 use crate::failure::Failure;
 use crate::terminal::tell;
@@ -247,6 +247,8 @@ pub(crate) struct Watch {
 enum Wish {
     /// To look at these files, too.
     Add(Servers),
+    /// To look at these listeners in place of those that it has.
+    Take(Vec<Placed>),
     /// To look at all files now, and to drop this when it has.
     Look(Sender<()>),
 }
@@ -254,6 +256,23 @@ enum Wish {
 /// Where the thread is told, until it ends.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watcher(Arc<Mutex<Option<Sender<Wish>>>>);
+
+/// A listener that speaks TLS, of another configuration.
+#[derive(Debug)]
+enum Placed {
+    /// Nothing of it is different: its number among those before.
+    Kept(usize),
+    /// Read just now.
+    New(Listener),
+}
+
+/// The listeners of another configuration, with all their files read.
+#[derive(Debug, Default)]
+pub(crate) struct Renewed {
+    /// By listener: how its clients speak.
+    pub(crate) speech: Vec<Speech>,
+    placed: Vec<Placed>,
+}
 
 impl Watcher {
     /// Has all files looked at now; returns when what is new in them is in force.
@@ -291,6 +310,38 @@ impl Watcher {
         all.into_iter().for_each(|servers| self.tell(Wish::Add(servers)));
         Ok(seals)
     }
+
+    /// Reads what the listeners of the second need that are different in the first.
+    ///
+    /// # Errors
+    /// A file is bad: the text is complete.
+    pub(crate) fn renewed(old: &[ListenerPlan], new: &[ListenerPlan]) -> Result<Renewed, String> {
+        let mut renewed = Renewed::default();
+        for (plan, before) in new.iter().zip(kept(old, new)) {
+            let same = before.filter(|at| old[*at].tls == plan.tls && old[*at].protocols == plan.protocols);
+            let speech = match (&plan.tls, same) {
+                (None, None) => Speech::Plain,
+                (None, Some(_)) => Speech::Same,
+                (Some(_), Some(at)) => {
+                    renewed.placed.push(Placed::Kept(old[..at].iter().filter(|plan| plan.tls.is_some()).count()));
+                    Speech::Same
+                }
+                (Some(tls), None) => {
+                    let listener = Listener::open(tls, plan).map_err(|text| format!("weir: {text}\n"))?;
+                    let sealing = listener.sealing(tls);
+                    renewed.placed.push(Placed::New(listener));
+                    Speech::Tls(sealing)
+                }
+            };
+            renewed.speech.push(speech);
+        }
+        Ok(renewed)
+    }
+
+    /// They are in force.
+    pub(crate) fn take_over(&self, renewed: Renewed) {
+        self.tell(Wish::Take(renewed.placed));
+    }
 }
 
 /// Reads the certificates of all listeners, and what connections to servers need.
@@ -306,8 +357,7 @@ pub(crate) fn open(plan: &Plan) -> Result<Certificates, Failure> {
         };
         let listener =
             Listener::open(tls, listener).map_err(|text| Failure::Configuration(format!("weir: {text}\n")))?;
-        let seal = Arc::clone(&listener.terms);
-        all.seals.push(Some(Sealing { seal, handshake_timeout_us: tls.handshake_timeout_us }));
+        all.seals.push(Some(listener.sealing(tls)));
         all.listeners.push(listener);
     }
     for upstream in &plan.upstreams {
@@ -350,6 +400,12 @@ impl Listener {
         let materials = materials(&pairs, judged.as_ref(), ticket_keys.as_ref());
         let terms = Terms::new(wanted, materials, provider()).map_err(|bad| bad.to_string())?;
         Ok(Listener { terms: Arc::new(terms), kept, clients: judged, ticket_keys })
+    }
+
+    /// For the workers.
+    fn sealing(&self, tls: &TlsPlan) -> Sealing {
+        let seal: Arc<Terms> = Arc::clone(&self.terms);
+        Sealing { seal, handshake_timeout_us: tls.handshake_timeout_us }
     }
 
     fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) {
@@ -417,6 +473,7 @@ impl Certificates {
                         self.upstreams.push(servers);
                         self.board.write(&self.listeners, &self.upstreams);
                     }
+                    Ok(Wish::Take(placed)) => self.take(placed),
                     Ok(Wish::Look(done)) => {
                         self.look(now(), &mut |line| tell(line));
                         drop(done);
@@ -428,6 +485,16 @@ impl Certificates {
         })?;
         let watcher = Watcher(Arc::new(Mutex::new(Some(sender))));
         Ok(Watch { watcher, thread: Some(thread) })
+    }
+
+    fn take(&mut self, placed: Vec<Placed>) {
+        let mut before: Vec<_> = self.listeners.drain(..).map(Some).collect();
+        let one = |placed| match placed {
+            Placed::Kept(at) => before.get_mut(at)?.take(),
+            Placed::New(listener) => Some(listener),
+        };
+        self.listeners = placed.into_iter().filter_map(one).collect();
+        self.board.write(&self.listeners, &self.upstreams);
     }
 
     fn look(&mut self, now: i64, tell: &mut dyn FnMut(String)) {

@@ -172,11 +172,11 @@ fn start(
     let choice = std::env::var("WEIR_ADMIN").ok().and_then(|text| AdminChoice::read(&text).ok()).unwrap_or_default();
     let doors = Doors::open(&choice, config.metrics).map_err(|error| run::failed("admin", &error))?;
     let page = doors.metrics_address();
-    let reloader = Reloader::new(Arc::clone(&plan), run::servers(&running));
+    let reloader = Reloader::new(Arc::clone(&plan), run::servers(&running), running.addresses().to_vec());
     let desk = reloader.desk();
     let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, Vec::new(), Watcher::default());
     reloader.start(config.tree, fixed, None, workers).map_err(|error| run::failed("reloads", &error))?;
-    let admin = admin::start(doors, plan, running.handle(), Facts::of(probe, &running), desk);
+    let admin = admin::start(doors, plan, running.handle(), Facts::of(probe), desk);
     let admin = admin.map_err(|error| run::failed("admin", &error))?;
     Ok((running, admin, page))
 }

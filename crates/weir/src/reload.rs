@@ -6,10 +6,12 @@
 //! that wait, [`OUTCOMES_MAX`] outcomes that are remembered.
 
 mod hand_over;
+mod listeners;
 mod restart;
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -83,6 +85,8 @@ pub(crate) struct Told {
     pub(crate) generation: u64,
     /// None: there was no reload.
     pub(crate) last: Option<Last>,
+    /// Addresses that are listened on for clients, with the real port where 0 was asked.
+    pub(crate) listeners: Vec<SocketAddr>,
 }
 
 #[derive(Debug)]
@@ -153,9 +157,13 @@ impl Desk {
         self.lock().told.clone()
     }
 
-    fn set_current(&self, plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>) {
-        let current = &mut self.lock().current;
-        *current = Current { number: current.number + 1, plan, servers };
+    /// `listeners`: where clients are listened for now; None: where they were before.
+    fn set_current(&self, plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>, listeners: Option<Vec<SocketAddr>>) {
+        let state = &mut *self.lock();
+        state.current = Current { number: state.current.number + 1, plan, servers };
+        if let Some(listeners) = listeners {
+            state.told.listeners = listeners;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -164,10 +172,10 @@ impl Desk {
 }
 
 impl Reloader {
-    /// For workers that run by this plan, and count into these.
-    pub(crate) fn new(plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>) -> Reloader {
+    /// For workers that run by this plan, count into these, and listen there.
+    pub(crate) fn new(plan: Arc<Plan>, servers: Vec<Vec<Arc<ServerStats>>>, listeners: Vec<SocketAddr>) -> Reloader {
         let (sender, jobs) = sync_channel(JOBS_MAX);
-        let told = Told { generation: 1, last: None };
+        let told = Told { generation: 1, last: None, listeners };
         let current = Current { number: 0, plan, servers };
         let state = State { current, told, asked: 0, outcomes: VecDeque::new() };
         Reloader { desk: Desk { state: Arc::new(Mutex::new(state)), jobs: sender }, jobs }
@@ -239,6 +247,7 @@ impl Clerk {
         if !refused.is_empty() {
             return Err(Failure::Configuration(restart::report(&refused)));
         }
+        listeners::check(&plan.listeners, &config.plan.listeners)?;
         let mut lines = self.tree.difference(&config.tree);
         lines.extend(moved(&plan, &config.plan));
         // Whether there is room for it.

@@ -128,13 +128,13 @@ fn serve_from(mut config: Config, again: Option<Read>) -> Result<(), Failure> {
         running.stop();
         failed("can't start the thread for names and passwords", &error)
     })?;
-    let facts = Facts { certificates: certificates.board(), ..Facts::of(&probe, &running) };
+    let facts = Facts { certificates: certificates.board(), ..Facts::of(&probe) };
     let seals = certificates.server_seals();
     let certificates = certificates.start().map_err(|error| {
         running.stop();
         failed("can't start the thread for certificates", &error)
     })?;
-    let reloader = Reloader::new(Arc::clone(&plan), servers(&running));
+    let reloader = Reloader::new(Arc::clone(&plan), servers(&running), running.addresses().to_vec());
     let desk = reloader.desk();
     let workers = Workers::new(running.handle(), plan.servers() + SERVERS_SPARE, seals, certificates.watcher());
     reloader.start(config.tree, fixed, again, workers).map_err(|error| {

@@ -1,13 +1,17 @@
 //! Proves: a running weir takes another configuration into force without losing a request or a connection that the difference does not
-//! touch; what is wrong, or needs a restart, changes nothing and is told to everybody who asks; who is removed finishes what it has; an
+//! touch, also where listeners come and go; what is wrong, or needs a restart, changes nothing and is told to everybody who asks; who is removed finishes what it has; an
 //! ordered weight holds; the service manager hears of it. How: the real binary with traffic through it, and its file written anew.
 //! docs/semantics.md §13.
 
 mod kit;
 
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use kit::http2::Http2Client;
+use kit::tls::{bridge, certificate};
 use kit::{
     Client, DEADLINE, Honest, Io, Random, Scratch, Server, Weir, app, eventually, free_port, nonce, on_both_drivers,
 };
@@ -24,6 +28,9 @@ on_both_drivers!(
     a_weight_holds_until_it_is_written,
     routes_and_limits_change,
     the_service_manager_is_told,
+    listeners_come_and_go_under_load,
+    a_port_that_is_taken_changes_nothing,
+    a_listener_changes_what_is_spoken,
 );
 
 fn request(client: &mut Client) {
@@ -142,10 +149,6 @@ fn what_needs_a_restart_says_so(io: Io) {
     let weir = Weir::start(io, 2, &app(&server, 2, ""));
     let port = free_port();
     for (more, what) in [
-        (
-            format!("listen \"127.0.0.1:{port}\"\n"),
-            format!("`listen \"127.0.0.1:{port}\"`, which is new, needs a restart"),
-        ),
         (format!("metrics \"127.0.0.1:{port}\"\n"), "`metrics` needs a restart".to_owned()),
         ("access-log destination=\"stdout\"\n".to_owned(), "`access-log destination` needs a restart".to_owned()),
         (format!("forward {{ listen \"127.0.0.1:{port}\"; }}\n"), "`forward` needs a restart".to_owned()),
@@ -317,5 +320,135 @@ fn the_service_manager_is_told(io: Io) {
     assert_eq!(hears().trim_end(), "STOPPING=1");
     let mut weir = weir;
     assert_eq!(weir.wait().code(), Some(0));
+    server.finish();
+}
+
+/// An address that a listener may have.
+fn free() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
+}
+
+/// Who is connected is answered: also at a listener that goes at this moment. At the one that stays nobody notices anything.
+fn listeners_come_and_go_under_load(io: Io) {
+    let server = Server::start(Honest);
+    let weir = Weir::start(io, 2, &app(&server, 2, ""));
+    let other = free();
+    let more = format!("listen \"{other}\"\n{}", app(&server, 2, ""));
+    let (over, done, there) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut client = Client::connect(weir.address);
+                while !over.load(Ordering::Relaxed) {
+                    request(&mut client);
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    request(&mut Client::connect(weir.address));
+                }
+            });
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    // Refused, or without an answer while the listener goes: nobody was connected.
+                    if let Ok(stream) = TcpStream::connect_timeout(&other, Duration::from_millis(200)) {
+                        let mut client = Client::of(stream);
+                        request(&mut client);
+                        there.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        for _ in 0..5 {
+            let so_far = there.load(Ordering::Relaxed);
+            weir.rewrite(&more);
+            weir.answer(&["reload"]);
+            assert_eq!(status(&weir)["listeners"].as_array().map(Vec::len), Some(2));
+            eventually("it is listened there", || there.load(Ordering::Relaxed) > so_far + 5);
+            weir.rewrite(&app(&server, 2, ""));
+            weir.answer(&["reload"]);
+            eventually("nobody listens there", || {
+                TcpStream::connect_timeout(&other, Duration::from_millis(100)).is_err()
+            });
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    let told = status(&weir);
+    assert_eq!((&told["reload"]["generation"], &told["reload"]["ok"]), (&11.into(), &true.into()));
+    assert_eq!(told["clients"]["answers"]["5xx"], 0);
+    assert_eq!(told["listeners"], serde_json::json!([weir.address.to_string()]));
+    // Its clients are finished: the answer to the next request says so.
+    weir.rewrite(&more);
+    weir.answer(&["reload"]);
+    let mut leaves = Client::connect(other);
+    request(&mut leaves);
+    weir.rewrite(&app(&server, 2, ""));
+    weir.answer(&["reload"]);
+    leaves.get("/victim?n=00000000");
+    assert!(leaves.reply().closes);
+    assert!(!leaves.end().reset);
+    weir.stop();
+    server.finish();
+}
+
+/// Nothing of a configuration is in force when one of its listeners can't be had.
+fn a_port_that_is_taken_changes_nothing(io: Io) {
+    let server = Server::start(Honest);
+    let weir = Weir::start(io, 2, &app(&server, 2, ""));
+    let mut client = Client::connect(weir.address);
+    request(&mut client);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let (taken_by, fine) = (taken.local_addr().expect("an address"), free());
+    let rest = format!("listen \"{fine}\"\nlisten \"{taken_by}\"\nclient {{ body-limit \"1B\" }}\n");
+    weir.rewrite(&format!("{rest}{}", app(&server, 2, "")));
+    let said = refused(&weir, &["reload"], 1);
+    let why = format!("cannot listen on {taken_by}: the port is taken by another program");
+    assert!(said.contains(&why), "{said}");
+    let told = status(&weir);
+    assert_eq!((&told["reload"]["generation"], &told["reload"]["ok"]), (&1.into(), &false.into()));
+    assert!(told["reload"]["error"].as_str().is_some_and(|error| error.contains(&why)), "{told}");
+    assert_eq!(told["listeners"], serde_json::json!([weir.address.to_string()]));
+    assert!(TcpStream::connect(fine).is_err());
+    request(&mut client);
+    drop(taken);
+    assert_eq!(weir.answer(&["reload", "--dry-run"]).matches("+ listen ").count(), 2);
+    weir.answer(&["reload"]);
+    [fine, taken_by, weir.address].into_iter().for_each(|address| request(&mut Client::connect(address)));
+    request(&mut client);
+    weir.stop();
+    server.finish();
+}
+
+/// TLS and HTTP/2 come to a listener and go: who is connected goes on as before, who comes gets what is in force.
+fn a_listener_changes_what_is_spoken(io: Io) {
+    let server = Server::start(Honest);
+    let scratch = Scratch::new();
+    let files = certificate(&scratch, "ec", &["localhost"], 30);
+    let address = free();
+    let with = |inside: &str| format!("listen \"{address}\" {{ {inside} }}\n{}", app(&server, 2, ""));
+    let weir = Weir::start(io, 2, &with(""));
+    let mut plain = Client::connect(address);
+    request(&mut plain);
+    weir.rewrite(&with(&format!("backlog 7\ntls {{ {} }}", files.row())));
+    weir.answer(&["reload"]);
+    let mut sealed = Client::connect(bridge(address));
+    (0..2).for_each(|_| [&mut plain, &mut sealed].into_iter().for_each(request));
+    let told = status(&weir);
+    assert_eq!(told["certificates"].as_array().map(Vec::len), Some(1), "{told}");
+    assert!(weir.answer(&["reload", "--dry-run"]).is_empty());
+    weir.rewrite(&with("protocols \"h2c\" \"http/1.1\""));
+    weir.answer(&["reload"]);
+    let mut streams = Http2Client::connect(address, &[]);
+    let stream = streams.get("/");
+    assert_eq!(streams.answer(stream).statuses, [200]);
+    (0..2).for_each(|_| [&mut plain, &mut sealed].into_iter().for_each(request));
+    request(&mut Client::connect(address));
+    assert_eq!(status(&weir)["certificates"].as_array().map(Vec::len), Some(0));
+    // A file that is none changes nothing.
+    weir.rewrite(&with("tls { certificate \"/nonexistent.pem\" key=\"/nonexistent.key\" }"));
+    assert!(refused(&weir, &["reload"], 78).contains("nonexistent.pem"));
+    request(&mut Client::connect(address));
+    weir.stop();
     server.finish();
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_proxy::base::output::Out;
 use weir_proxy::engine::{Action, Engine, Hints, Input, Parts};
-use weir_proxy::plan::{Protocols, Serves};
+use weir_proxy::plan::Entrance;
 
 use crate::messages;
 
@@ -63,9 +63,7 @@ impl Harness {
         }
         let peer: SocketAddr = ([10, 0, 0, 3], 4000).into();
         for socket in 0..clients as u64 {
-            harness.clients.push(
-                harness.engine.accepted(socket, peer, Serves::Reverse, Protocols::default()).expect("there is room"),
-            );
+            harness.clients.push(harness.engine.accepted(socket, peer, Entrance::default()).expect("there is room"));
         }
         harness.step();
         harness

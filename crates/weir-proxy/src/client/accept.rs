@@ -5,22 +5,20 @@ use std::net::SocketAddr;
 use super::Clients;
 use crate::context::Context;
 use crate::observe::secured::Secured;
-use crate::plan::{Protocols, Serves};
+use crate::plan::{Entrance, Protocols};
 
 impl Clients {
-    /// A client connected to a listener that serves this. `protocols`: what it may speak, or does speak. Returns the token that names it,
-    /// or None when it is not wanted (then close it).
+    /// A client connected. Returns the token that names it, or None when it is not wanted (then close it).
     pub(crate) fn accepted(
         &mut self,
         socket: u64,
         peer: SocketAddr,
-        serves: Serves,
-        protocols: Protocols,
+        entrance: Entrance,
         cx: &mut Context,
     ) -> Option<u64> {
-        let index = self.answers.conns.accept(socket, peer, serves == Serves::Forward, cx)?;
+        let index = self.answers.conns.accept(socket, peer, entrance, cx)?;
         self.answers.records.accepted(index, peer);
-        match protocols {
+        match entrance.protocols {
             Protocols { http2: false, .. } => {}
             Protocols { http1: true, .. } => self.conn_mut(index).flags.may_be_http2 = true,
             Protocols { http1: false, .. } => self.answers.begin_http2(index, cx),

@@ -118,7 +118,7 @@ impl Answers {
     pub(super) fn answer_begin(&mut self, slot: ExchangeKey, source: Source, head: &AnswerHead<'_>, cx: &mut Context) {
         let status = head.parts.status;
         cx.counters.answer(status);
-        let draining = self.conns.is_draining();
+        let goes = self.conns.at(self.conns.exchange(slot).conn).flags.leaves;
         // RFC 9110 §6.6.1: who forwards an answer without a Date adds the time at which it came.
         let date = if head.parts.has_date { None } else { cx.date() };
         let additions = Additions { via: cx.plan.client.pseudonym(), date };
@@ -126,8 +126,8 @@ impl Answers {
         exchange.enter(Phase::Answering);
         exchange.server_conn = source.conn();
         exchange.await_more(cx.now_us);
-        // What was asked behind it is answered before a drain closes the connection.
-        exchange.want.close |= draining && codec.newest() == Some(slot);
+        // What was asked behind it is answered before the connection is closed.
+        exchange.want.close |= goes && codec.newest() == Some(slot);
         let ruled = exchange.ruled.take();
         let begun = match &ruled {
             None => codec.begin(slot, exchange, head, &additions, &mut cx.spare),

@@ -63,6 +63,8 @@ pub(crate) struct ClientConn {
     pub inflight: u32,
     /// Glitches that it has made.
     pub glitches: u32,
+    /// What it came in by ([`Entrance::listener`](crate::plan::Entrance::listener)); of a stream: none.
+    pub listener: u32,
     /// Received and not parsed yet.
     pub stash: Option<Box<ReadBuffer>>,
     /// Upstream connections that were told to stop for this client.
@@ -117,6 +119,8 @@ pub(crate) struct Flags {
     pub sealed: bool,
     /// It speaks HTTP/2 if it begins so (RFC 9113 §3.3).
     pub may_be_http2: bool,
+    /// It is closed as soon as it has what it asked for.
+    pub leaves: bool,
 }
 
 /// What there is to know of a stream of HTTP/2 besides what is known of any connection.
@@ -286,6 +290,7 @@ impl ClientConn {
             codec: Http1::default(),
             inflight: 0,
             glitches: 0,
+            listener: 0,
             stash: None,
             paused: None,
             proxied: None,
@@ -301,6 +306,7 @@ impl ClientConn {
     pub(super) fn of_stream(peer: IpAddr, stream: StreamState, now_us: u64) -> ClientConn {
         let mut conn = ClientConn::new(0, SocketAddr::new(peer, 0), now_us);
         conn.stream = Some(Box::new(stream));
+        conn.listener = u32::MAX;
         conn
     }
 

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use super::codec::Codec;
 use super::connection::{ClientConn, Exchange, Phase, Reading, ReplyConstraints, RequestBodyReader};
 use super::http2::streams::Carriers;
+use super::patience::{DRAIN_IDLE_US, LEAVE_IDLE_US};
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::LOW_BYTES;
@@ -22,6 +23,7 @@ use crate::cross::answer::Stop;
 use crate::cross::mail::Mail;
 use crate::cross::relay::Relay;
 use crate::forward::dns_cache::Client;
+use crate::plan::{Entrance, Serves};
 use crate::request::pending_request::{ClientName, ConnId, ExchangeId};
 
 /// Unparsed bytes of one client above which it is not read.
@@ -40,8 +42,10 @@ pub(crate) struct Connections {
     to_parse: VecDeque<(ClientKey, u32)>,
     /// Tunnels whose bytes the driver may move as soon as it has all that came before.
     to_relay: Vec<(ClientKey, u32)>,
-    /// When draining began, or the last client was accepted after that.
-    draining_us: Option<u64>,
+    /// All are to go.
+    draining: bool,
+    /// When those end that are to go and ask nothing more.
+    leaves_us: u64,
 }
 
 impl Connections {
@@ -196,7 +200,7 @@ impl Connections {
         &mut self,
         socket: u64,
         peer: SocketAddr,
-        proxied: bool,
+        entrance: Entrance,
         cx: &mut Context,
     ) -> Option<ClientKey> {
         let full = cx.plan.client.connections_max.is_some_and(|max| self.len() >= max as usize);
@@ -204,14 +208,18 @@ impl Connections {
             cx.counters.connections_refused.add(1);
             return None;
         }
-        // It connected before draining began: it may ask once.
-        if let Some(since_us) = &mut self.draining_us {
-            *since_us = cx.now_us;
+        // It connected before that began: it may ask once.
+        let leaves = self.draining || entrance.is_leaving;
+        if leaves {
+            self.leaves_us = self.leaves_us.max(cx.now_us + DRAIN_IDLE_US);
         }
         cx.counters.accepted.add(1);
         cx.counters.client_connections.add(1);
         let (index, _) = self.conns.insert(ClientConn::new(socket, peer, cx.now_us));
-        self.conns.at_mut(index).flags.proxied = proxied;
+        let conn = self.conns.at_mut(index);
+        conn.listener = entrance.listener;
+        conn.flags.leaves = leaves;
+        conn.flags.proxied = entrance.serves == Serves::Forward;
         self.arm(index, cx);
         Some(index)
     }
@@ -221,23 +229,29 @@ impl Connections {
         self.conns.remove(index)
     }
 
-    /// Whether clients are closed as soon as they have what they asked for.
+    /// Whether all clients are closed as soon as they have what they asked for.
     #[inline]
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining_us.is_some()
+        self.draining
     }
 
     /// Finishes what is under way: see [`Engine::drain`](crate::engine::Engine::drain).
-    pub(super) fn drain(&mut self, cx: &mut Context) {
-        self.draining_us.get_or_insert(cx.now_us);
-        let all: Vec<ClientKey> = self.conns.keys().collect();
-        for index in all {
+    pub(super) fn drain(&mut self, of: Option<u32>, cx: &mut Context) {
+        let all = of.is_none();
+        if all && std::mem::replace(&mut self.draining, true) {
+            return;
+        }
+        self.leaves_us = cx.now_us + if all { DRAIN_IDLE_US } else { LEAVE_IDLE_US };
+        let is_of = |index: &ClientKey| all || of == Some(self.conns.at(*index).listener);
+        let leaving: Vec<ClientKey> = self.conns.keys().filter(is_of).collect();
+        for index in leaving {
             self.drain_one(index, cx);
         }
     }
 
-    /// When draining: a client is closed after what it asked, an idle one soon (`DRAIN_IDLE_US`).
+    /// A client is closed after what it asked, an idle one at `leaves_us`.
     fn drain_one(&mut self, index: ClientKey, cx: &mut Context) {
+        self.conns.at_mut(index).flags.leaves = true;
         if let Some(streams) = self.carriers.get_mut(index) {
             streams.mux.drain(cx.now_us);
             self.mark(index);
@@ -465,7 +479,8 @@ impl Connections {
         if conn.reading() == Reading::Frames {
             return self.carriers.get(index).map_or(u64::MAX, |streams| streams.deadline(conn, &cx.plan.client));
         }
-        conn.deadline(self.current(conn), || self.inward(conn), self.draining_us, &cx.plan.client)
+        let leaves_us = conn.flags.leaves.then_some(self.leaves_us);
+        conn.deadline(self.current(conn), || self.inward(conn), leaves_us, &cx.plan.client)
     }
 
     /// From here on a client waits for its server, whose time may be over sooner than the timer comes that is set: that may be the one

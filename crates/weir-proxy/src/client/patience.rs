@@ -9,7 +9,10 @@ use crate::plan::ClientPlan;
 const LINGER_US: u64 = 2_000_000;
 /// How long an idle client stays when draining begins: what it has sent by then may be on the way, and closing on a request
 /// would lose it. Longer than a round trip nearly everywhere.
-const DRAIN_IDLE_US: u64 = 100_000;
+pub(super) const DRAIN_IDLE_US: u64 = 100_000;
+/// The same when only the listener goes that it came in by: nobody waits for the end of it, so there is time for the next request, whose
+/// answer says that the connection ends.
+pub(super) const LEAVE_IDLE_US: u64 = 5_000_000;
 /// Over which time the rate of a body is judged, again and again, while something of it comes.
 const BODY_WINDOW_US: u64 = 10_000_000;
 /// Time beyond that of an errand after which its answer is not waited for any more.
@@ -19,13 +22,14 @@ const LOOKS: u64 = 8;
 
 impl ClientConn {
     /// When the patience with it ends, as things stand. `first`: the request whose answer it waits for; `inward`: the one whose
-    /// body, or tunnel, is being read; `draining_us`: when draining began.
+    /// body, or tunnel, is being read; `leaves_us`: when it ends if it
+    /// stays idle; None: when it likes.
     #[inline]
     pub(super) fn deadline<'a>(
         &self,
         first: Option<&Exchange>,
         inward: impl Fn() -> Option<&'a Exchange>,
-        draining_us: Option<u64>,
+        leaves_us: Option<u64>,
         plan: &ClientPlan,
     ) -> u64 {
         let mut due_us = u64::MAX;
@@ -40,8 +44,7 @@ impl ClientConn {
         let reading = match self.reading() {
             Reading::Head if self.has_begun_request() && !self.flags.stopped => plan.head_timeout_us,
             Reading::Head if first.is_none() && !self.flags.sending => {
-                let drained_us = draining_us.map_or(u64::MAX, |since_us| since_us + DRAIN_IDLE_US);
-                return due_us.min(self.since_us + plan.idle_timeout_us).min(drained_us);
+                return due_us.min(self.since_us + plan.idle_timeout_us).min(leaves_us.unwrap_or(u64::MAX));
             }
             Reading::Body if inward().is_none_or(|exchange| !exchange.held_back) => {
                 let upload = inward().and_then(|exchange| exchange.upload.as_ref()).filter(|_| plan.body_rate_min > 0);

@@ -20,8 +20,8 @@ use crate::request::rules::{Known, Ruled};
 
 impl Clients {
     /// Finishes what is under way: see [`Engine::drain`](crate::engine::Engine::drain).
-    pub(crate) fn drain(&mut self, cx: &mut Context) {
-        self.answers.conns.drain(cx);
+    pub(crate) fn drain(&mut self, of: Option<u32>, cx: &mut Context) {
+        self.answers.conns.drain(of, cx);
     }
 
     /// A client sent bytes.
@@ -406,7 +406,7 @@ impl Clients {
         let want = ReplyConstraints {
             head: head.method == Method::Head,
             old: head.version == Version::Http10,
-            close: !head.persist || self.answers.conns.is_draining() || self.conn(index).stream.is_some(),
+            close: !head.persist || self.conn(index).flags.leaves || self.conn(index).stream.is_some(),
             trailers: head.te_trailers,
             connect: head.method == Method::Connect,
             ..ReplyConstraints::default()

@@ -111,7 +111,7 @@ impl Clients {
                 cx.counters.timeouts.count(Timeout::Body);
                 self.answers.upload_failed(index, Cause::BodyTimeout, cx);
             }
-            Reading::Head if self.answers.conns.is_draining() => self.answers.close_conn(index, ClientEnd::Drained, cx),
+            Reading::Head if self.conn(index).flags.leaves => self.answers.close_conn(index, ClientEnd::Drained, cx),
             Reading::Head => {
                 cx.counters.timeouts.count(Timeout::Idle);
                 self.answers.close_conn(index, ClientEnd::IdleTimeout, cx);

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use super::{Plan, ServerPlan, UpstreamPlan};
+use super::{ListenerPlan, Plan, ServerPlan, UpstreamPlan};
 
 /// Servers that may be added while weir runs, over all upstreams.
 pub const SERVERS_SPARE: usize = 1024;
@@ -26,9 +26,21 @@ impl fmt::Display for Full {
     }
 }
 
+/// By listener of another plan: which one of the old plan it is, whose socket and clients stay. Known by its address; port 0, of which there
+/// may be several, in order.
+pub fn kept(old: &[ListenerPlan], new: &[ListenerPlan]) -> Vec<Option<usize>> {
+    let mut taken = vec![false; old.len()];
+    let mut find = |one: &ListenerPlan| {
+        let at = (0..old.len()).find(|at| !taken[*at] && old[*at].address == one.address)?;
+        taken[at] = true;
+        Some(at)
+    };
+    new.iter().map(&mut find).collect()
+}
+
 impl Plan {
     /// What `wanted`, which was just compiled, says, with everybody in their place. Listeners and the access log are those of `wanted`:
-    /// whether a running worker can do with them is the caller's affair.
+    /// whether a running worker can do with them is the caller's affair ([`kept`]).
     ///
     /// # Errors
     /// [`Full`]: more than `slots_max` servers, those that are gone included.

@@ -3,7 +3,7 @@
 
 use weir_check::End;
 use weir_check::upstreams::check_honest;
-use weir_proxy::plan::{PipelineMode, Protocols};
+use weir_proxy::plan::{Entrance, PipelineMode};
 
 use crate::world::{Do, Door, Seen, World, answer, honest, plan};
 
@@ -555,7 +555,7 @@ fn draining_finishes_what_is_under_way() {
     world.get(double, "00000002");
     world.get(double, "00000003");
     world.settle();
-    world.nodes[0].engine.drain();
+    world.nodes[0].engine.drain(None);
     world.run_for(90 * 1000);
     assert!(!world.clients[idle].closed, "a request of it may be on its way");
     world.get(crossing, "00000005");
@@ -573,6 +573,33 @@ fn draining_finishes_what_is_under_way() {
     assert!(world.clients[crossing].replies[0].closes && world.clients[crossing].closed);
     assert_eq!(world.times_served("00000004"), 0);
     assert!(world.nodes[0].engine.is_drained());
+    world.finish();
+}
+
+/// A listener goes: its clients are answered with a close, or are closed when they have asked nothing for 5 s; those of others stay.
+#[test]
+fn clients_of_a_listener_that_goes_are_finished() {
+    let mut world = World::simple(2);
+    world.serve(|seen| Some(vec![Do::Delay(SECOND), Do::Answer(answer(seen.request))]));
+    let [stays, idle, busy, late] = [1, 7, 7, 7].map(|listener| {
+        world.listener = listener;
+        world.client()
+    });
+    world.get(busy, "00000001");
+    world.settle();
+    world.nodes[0].engine.drain(Some(7));
+    world.run_for(4 * SECOND);
+    world.get(late, "00000002");
+    world.run_for(2 * SECOND);
+    assert!(world.clients[idle].closed && world.clients[busy].closed && world.clients[late].closed);
+    for asked in [busy, late] {
+        assert_eq!(world.clients[asked].statuses(), [200]);
+        assert!(world.clients[asked].replies[0].closes);
+    }
+    assert!(!world.nodes[0].engine.is_drained());
+    world.get(stays, "00000003");
+    world.run_for(2 * SECOND);
+    assert!(!world.clients[stays].closed && !world.clients[stays].replies[0].closes);
     world.finish();
 }
 
@@ -610,7 +637,8 @@ fn too_many_clients_are_refused() {
     let mut world = World::started(limited, 1, 1);
     let (first, _second) = (world.client(), world.client());
     let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-    assert!(world.nodes[0].engine.accepted(77, peer, world.serves, Protocols::default()).is_none());
+    let entrance = Entrance { serves: world.serves, ..Entrance::default() };
+    assert!(world.nodes[0].engine.accepted(77, peer, entrance).is_none());
     world.reset(first);
     world.settle();
     world.client();

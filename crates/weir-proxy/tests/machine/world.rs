@@ -286,6 +286,8 @@ pub struct World {
     pub raw: bool,
     /// What the listener of new clients serves.
     pub serves: Serves,
+    /// Its number.
+    pub listener: u32,
     /// The address of new clients.
     pub peer: IpAddr,
     /// The access log, by line.
@@ -382,6 +384,7 @@ impl World {
             errands: Vec::new(),
             raw: false,
             serves: Serves::Reverse,
+            listener: 0,
             peer: IpAddr::from([192, 0, 2, 1]),
             lines: Vec::new(),
         }

@@ -36,8 +36,7 @@ impl Operator {
         servers[usize::from(index)].retired = retired;
         servers.iter_mut().for_each(|server| server.weight_ordered = Some(1 + (at_us % 100) as u32));
         self.plan = Arc::new(plan);
-        let adoption =
-            Adoption { plan: Arc::clone(&self.plan), servers: self.servers.clone(), server_seals: Vec::new() };
+        let adoption = Adoption::new(Arc::clone(&self.plan), self.servers.clone(), Vec::new());
         self.tell(&Command::Adopt(Arc::new(adoption)));
         true
     }

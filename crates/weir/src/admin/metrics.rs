@@ -42,7 +42,7 @@ pub(crate) fn metrics(
     clients(&mut text, reading);
     certificates(&mut text, facts);
     workers(&mut text, reading);
-    workers_now(&mut text, reading, facts);
+    workers_now(&mut text, reading);
     upstreams(&mut text, reading, plan);
     let names: Vec<[Label<'_>; 2]> = reading.servers.iter().map(|server| labels(server, plan)).collect();
     servers_counted(&mut text, reading, &names);
@@ -170,16 +170,16 @@ fn workers(text: &mut Exposition, reading: &Reading) {
 }
 
 /// What workers told of themselves.
-fn workers_now(text: &mut Exposition, reading: &Reading, facts: &Facts) {
+fn workers_now(text: &mut Exposition, reading: &Reading) {
     let numbered = reading.workers.iter().enumerate();
     let told: Vec<_> = numbered.filter_map(|(at, worker)| Some((worker.report.as_deref()?, at.to_string()))).collect();
     let reports = || told.iter().map(|(report, number)| (*report, number.as_str()));
     text.family("worker_cpu_seconds", Type::Counter, "Processor time of the worker.");
     reports().for_each(|(report, number)| text.sample(&[("worker", number)], Seconds(report.cpu_us)));
     text.family("worker_accept_queue", Type::Gauge, "Connections that wait to be accepted by the worker.");
-    accept_queues(text, reports(), facts, |queue| queue.waiting);
+    accept_queues(text, reports(), |queue| queue.waiting);
     text.family("worker_accept_queue_limit", Type::Gauge, "How many may; further ones are not established.");
-    accept_queues(text, reports(), facts, |queue| queue.limit);
+    accept_queues(text, reports(), |queue| queue.limit);
     text.family("worker_driver", Type::Info, "How the worker talks to the kernel.");
     reports().for_each(|(report, number)| text.sample(&[("worker", number), ("driver", report.driver)], 1));
     text.family("worker_syscalls", Type::Counter, "System calls of the worker's driver.");
@@ -191,12 +191,11 @@ fn workers_now(text: &mut Exposition, reading: &Reading, facts: &Facts) {
 fn accept_queues<'a>(
     text: &mut Exposition,
     reports: impl Iterator<Item = (&'a WorkerReport, &'a str)>,
-    facts: &Facts,
     of: fn(&AcceptQueue) -> u32,
 ) {
     for (report, number) in reports {
-        for (queue, listener) in report.accept_queues.iter().zip(&facts.listeners) {
-            text.sample(&[("worker", number), ("listener", listener)], of(queue));
+        for (listener, queue) in &report.accept_queues {
+            text.sample(&[("worker", number), ("listener", &listener.to_string())], of(queue));
         }
     }
 }

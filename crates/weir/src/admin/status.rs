@@ -32,8 +32,6 @@ pub(crate) struct Facts {
     pub(crate) driver: String,
     /// Why that one.
     pub(crate) driver_reason: String,
-    /// Addresses for clients.
-    pub(crate) listeners: Vec<String>,
     /// Address for metrics.
     pub(crate) metrics: Option<String>,
     /// Where the certificates in force are to be seen.
@@ -42,13 +40,8 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// Of workers that run, before anything is listened on.
-    pub(crate) fn of(probe: &weir_io::Probe, running: &weir_worker::Running) -> Facts {
-        Facts {
-            driver: probe.driver.word().to_owned(),
-            driver_reason: probe.reason.clone(),
-            listeners: running.addresses().iter().map(ToString::to_string).collect(),
-            ..Facts::default()
-        }
+    pub(crate) fn of(probe: &weir_io::Probe) -> Facts {
+        Facts { driver: probe.driver.word().to_owned(), driver_reason: probe.reason.clone(), ..Facts::default() }
     }
 }
 
@@ -70,7 +63,7 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told,
         unready: unready.map(|(word, what)| format!("{word} {what}").trim_end().to_owned()),
         driver: facts.driver.clone(),
         driver_reason: facts.driver_reason.clone(),
-        listeners: facts.listeners.clone(),
+        listeners: told.listeners.iter().map(ToString::to_string).collect(),
         metrics: facts.metrics.clone(),
         certificates: certificates(facts),
         tls_files: facts.certificates.files().into_iter().map(tls_file).collect(),
@@ -191,7 +184,7 @@ fn worker((number, reading): (usize, &WorkerReading)) -> Worker {
         driver: report.map(|report| report.driver.to_owned()),
         clients: report.map(|report| report.machines.clients),
         cpu_us: report.map(|report| report.cpu_us),
-        accept_queue: report.map(|report| report.accept_queues.iter().map(|queue| queue.waiting).sum()),
+        accept_queue: report.map(|report| report.accept_queues.iter().map(|(_, queue)| queue.waiting).sum()),
         turns: counters.turns.get(),
         mail_delayed: counters.mail_delayed.get(),
         rebirths: counters.rebirths.get(),

@@ -8,9 +8,11 @@ use weir_proxy::observe::server_stats::ServerStats;
 use weir_proxy::plan::Plan;
 use weir_worker::{Adoption, Command, Handle, ServerSeals, enquire};
 
-use super::Desk;
-use crate::certificates::Watcher;
+use super::listeners::Opened;
+use super::{Desk, listeners};
+use crate::certificates::{Renewed, Watcher};
 use crate::failure::Failure;
+use crate::terminal::tell;
 
 /// How long a worker may take to come to it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,32 +45,53 @@ impl Workers {
 
     /// Has all workers take a plan into force. What is on the desk then is what they have, or will have as soon as they come to it.
     pub(super) fn hand_over(&mut self, desk: &Desk, next: Plan) -> Result<(), Failure> {
-        let current = desk.lock().current.clone();
+        let (current, addresses) = {
+            let state = desk.lock();
+            (state.current.clone(), state.told.listeners.clone())
+        };
         let (old, servers) = (&current.plan, counted(&current.servers, &current.plan, &next));
+        let mut renewed = Watcher::renewed(&old.listeners, &next.listeners).map_err(Failure::Configuration)?;
+        let (workers, speech) = (self.handle.views().len(), std::mem::take(&mut renewed.speech));
+        let opened = listeners::open(&old.listeners, &addresses, &next.listeners, workers, speech)?;
         let seals = self.watcher.seals(&next, old.servers()).map_err(Failure::Configuration)?;
         self.seals.resize(old.servers(), None);
         self.seals.extend(seals);
         if next.servers() > old.servers()
             || next.upstreams.iter().zip(&old.upstreams).any(|(new, old)| old.is_retired() && !new.is_retired())
         {
-            self.tell(desk, Arc::new(old.widened(&next)), &servers)?;
+            self.tell(desk, Arc::new(old.widened(&next)), &servers, None)?;
         }
-        self.tell(desk, Arc::new(next), &servers)
+        self.tell(desk, Arc::new(next), &servers, Some((opened, renewed)))
     }
 
     /// One step: returns when all workers have taken it.
-    fn tell(&self, desk: &Desk, plan: Arc<Plan>, servers: &[Vec<Arc<ServerStats>>]) -> Result<(), Failure> {
+    fn tell(
+        &self,
+        desk: &Desk,
+        plan: Arc<Plan>,
+        servers: &[Vec<Arc<ServerStats>>],
+        listeners: Option<(Opened, Renewed)>,
+    ) -> Result<(), Failure> {
         let failed = |why: &str| Failure::Running(format!("weir: {why}\n"));
         if self.handle.is_ending() {
             return Err(failed("this weir is ending"));
         }
         let server_seals = self.seals.clone();
-        let adoption = Adoption { plan: Arc::clone(&plan), servers: servers.to_vec(), server_seals };
-        let told = self.handle.command(&Command::Adopt(Arc::new(adoption)));
+        let adoption = Adoption::new(Arc::clone(&plan), servers.to_vec(), server_seals);
+        let (listeners, renewed) = listeners.unzip();
+        let (changes, addresses) = listeners.map(|opened| (opened.changes, opened.addresses)).unzip();
+        let adoption = Arc::new(adoption.with_listeners(changes));
+        let told = self.handle.command(&Command::Adopt(Arc::clone(&adoption)));
         told.map_err(|weir_worker::Busy| failed("the workers still have too many orders to carry out; try again"))?;
-        desk.set_current(plan, servers.to_vec());
+        desk.set_current(plan, servers.to_vec(), addresses);
+        if let Some(renewed) = renewed {
+            self.watcher.take_over(renewed);
+        }
         let enquiries: Vec<_> = self.handle.views().iter().map(|view| Arc::clone(&view.enquiry)).collect();
         let silent = enquire(&enquiries, PATIENCE).iter().position(Option::is_none);
+        for error in adoption.take_failed() {
+            tell(format_args!("a worker can't accept on a listener, the others do: {error}"));
+        }
         silent.map_or(Ok(()), |worker| {
             let text = format!("worker {worker} did not come to it within {} s; try again", PATIENCE.as_secs());
             Err(failed(&text))

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use weir_config::{AdminChoice, Config, IoChoice};
-use weir_proxy::plan::{ForwardPlan, ListenerPlan, Plan};
+use weir_proxy::plan::{ForwardPlan, Plan};
 
 /// What was chosen once for the life of the process, outside of the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,6 @@ impl Fixed {
         let log = |plan: &Plan| plan.access_log.as_ref().map(|log| log.destination.clone());
         let why = "whether there is a log, and where it goes, is decided at the start; its format can change";
         check(log(plan) == log(&config.plan), "access-log destination", why);
-        all.extend(listeners(&plan.listeners, &config.plan.listeners));
         all.extend(forward(plan.forward.as_ref(), config.plan.forward.as_ref()));
         let pool = |plan: &Plan| plan.forward.as_ref().map(|forward| plan.upstreams[forward.upstream].pool);
         if all.iter().all(|refused| refused.what != "`forward`") && pool(plan) != pool(&config.plan) {
@@ -53,25 +52,6 @@ impl Fixed {
         }
         all
     }
-}
-
-fn listeners(old: &[ListenerPlan], new: &[ListenerPlan]) -> Vec<Refused> {
-    let mut all = Vec::new();
-    let why = "sockets are bound, and their TLS is set up, at the start; what is in certificate files is read again by itself";
-    for gone in old.iter().filter(|one| new.iter().all(|other| other.address != one.address)) {
-        all.push(Refused { what: format!("`listen \"{}\"`, which is gone,", gone.address), why });
-    }
-    for one in new {
-        match old.iter().find(|other| other.address == one.address) {
-            None => all.push(Refused { what: format!("`listen \"{}\"`, which is new,", one.address), why }),
-            Some(other) if other != one => all.push(Refused { what: format!("`listen \"{}\"`", one.address), why }),
-            Some(_) => {}
-        }
-    }
-    if all.is_empty() && old.iter().zip(new).any(|(one, other)| one != other) {
-        all.push(Refused { what: "the order of `listen`".to_owned(), why });
-    }
-    all
 }
 
 fn forward(old: Option<&ForwardPlan>, new: Option<&ForwardPlan>) -> Vec<Refused> {

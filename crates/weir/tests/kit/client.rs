@@ -43,7 +43,8 @@ impl Client {
         Client::of(socket.into())
     }
 
-    fn of(stream: TcpStream) -> Client {
+    /// On a connection that is there.
+    pub fn of(stream: TcpStream) -> Client {
         stream.set_nodelay(true).expect("a socket option");
         stream.set_read_timeout(Some(DEADLINE)).expect("a socket option");
         stream.set_write_timeout(Some(DEADLINE)).expect("a socket option");

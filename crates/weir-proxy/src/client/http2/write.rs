@@ -76,7 +76,7 @@ impl Answers {
     /// A connection speaks HTTP/2 from here on.
     pub(in crate::client) fn begin_http2(&mut self, index: ClientKey, cx: &mut Context) {
         let mut streams = Box::new(Streams::new(Arc::clone(&cx.http2), cx.now_us));
-        if self.conns.is_draining() {
+        if self.conns.at(index).flags.leaves {
             streams.mux.drain(cx.now_us);
         }
         self.conns.carriers.put(index, streams);

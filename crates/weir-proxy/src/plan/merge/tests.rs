@@ -171,3 +171,16 @@ fn what_is_gone_counts_until_it_comes_back() {
     assert_eq!(living(&third), [(0, "u1".to_owned(), "s1".to_owned())]);
     assert_eq!(third.merged(plan(3), 2).unwrap_err(), Full { slots: 2 });
 }
+
+/// A listener is known by its address alone; of several at port 0 each is found once.
+#[test]
+fn listeners_are_known_by_their_addresses() {
+    let of = |ports: &[u16]| -> Vec<ListenerPlan> {
+        ports.iter().map(|port| ListenerPlan::new(([127, 0, 0, 1], *port).into())).collect()
+    };
+    let mut other = of(&[81, 80]);
+    other[1].backlog = 7;
+    assert_eq!(kept(&of(&[80, 82]), &other), [None, Some(0)]);
+    assert_eq!(kept(&of(&[0, 80, 0]), &of(&[0, 0, 0])), [Some(0), Some(2), None]);
+    assert!(kept(&of(&[80]), &[]).is_empty());
+}

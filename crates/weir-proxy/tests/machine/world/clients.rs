@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use weir_check::StrictReplies;
 use weir_proxy::base::output::Out;
-use weir_proxy::plan::Protocols;
+use weir_proxy::plan::{Entrance, Protocols};
 
 use super::{CLIENT_SOCKETS, Client, Cut, Event, Incoming, World, pieces};
 
@@ -26,10 +26,9 @@ impl World {
         let number = self.clients.len();
         let port = 10_000 + number as u16;
         let peer = SocketAddr::new(self.peer, port);
-        let token = self.nodes[node]
-            .engine
-            .accepted(CLIENT_SOCKETS + number as u64, peer, self.serves, protocols)
-            .expect("accepted");
+        let entrance = Entrance { listener: self.listener, serves: self.serves, protocols, is_leaving: false };
+        let engine = &mut self.nodes[node].engine;
+        let token = engine.accepted(CLIENT_SOCKETS + number as u64, peer, entrance).expect("accepted");
         self.clients.push(Client {
             node,
             port,

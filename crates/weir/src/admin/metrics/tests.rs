@@ -39,7 +39,7 @@ fn reading(servers: usize) -> (Arc<Plan>, Arc<Reading>) {
 
 fn text(servers: usize, format: Format) -> String {
     let (plan, reading) = reading(servers);
-    let told = Told { generation: 1, last: None };
+    let told = Told { generation: 1, last: None, listeners: Vec::new() };
     metrics(&reading, &plan, &Facts::default(), &told, Duration::from_millis(1500), format)
 }
 
@@ -125,7 +125,7 @@ fn bounds_are_exact() {
 fn ten_thousand_series() {
     let (plan, reading) = reading(130);
     let start = Instant::now();
-    let told = Told { generation: 1, last: None };
+    let told = Told { generation: 1, last: None, listeners: Vec::new() };
     let text = metrics(&reading, &plan, &Facts::default(), &told, Duration::ZERO, Format::OpenMetrics);
     let took = start.elapsed();
     let series = text.lines().filter(|line| !line.starts_with('#')).count();

@@ -1,0 +1,221 @@
+//! The listeners of a worker: on which terms they accept, how that changes while it runs, and how they go.
+//!
+//! One that goes takes no new connections ([`Driver::turn_away`]), accepts those that are being made, or were, and is closed when none of
+//! them waits any more. Its clients are finished. Called by the worker's loop and when another plan comes into force. Bounds:
+//! [`ACCEPTING_MAX_US`] for the way out of a listener.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use weir_io::{AcceptQueue, Driver, Socket};
+use weir_proxy::base::token::Token;
+use weir_proxy::plan::{Entrance, ListenerPlan};
+
+use crate::start::Sealing;
+use crate::worker::Worker;
+
+/// How long a listener that goes accepts those whose connection was being made: longer than a round trip nearly everywhere.
+const ACCEPTING_US: u64 = 100_000;
+/// The same while there are some that wait, who may have to until there are descriptors again.
+const ACCEPTING_MAX_US: u64 = 1_000_000;
+/// How soon is looked again whether they do.
+const ACCEPTING_LOOK_US: u64 = 10_000;
+
+/// What becomes of a listener of the plan that comes into force.
+#[derive(Debug)]
+pub struct ListenerChange {
+    /// Which one it was of the plan before, whose sockets and clients stay; None: it is new.
+    pub before: Option<usize>,
+    /// Of one that is new: bound and listening, by worker; each is taken once.
+    pub sockets: Mutex<Vec<Option<TcpListener>>>,
+    /// How those speak that it accepts from now on.
+    pub speech: Speech,
+}
+
+/// How the clients of a listener speak from now on.
+#[derive(Debug)]
+pub enum Speech {
+    /// As before.
+    Same,
+    /// Without TLS.
+    Plain,
+    /// With TLS.
+    Tls(Sealing),
+}
+
+impl ListenerChange {
+    fn take(&self, worker: u16) -> Option<TcpListener> {
+        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        sockets.get_mut(usize::from(worker))?.take()
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    /// By number, which is never given to another one; None: it is gone.
+    all: Vec<Option<Listener>>,
+    /// Numbers of those of the plan, in its order.
+    of_plan: Vec<u32>,
+    /// Numbers of those that go, and since when.
+    leaving: Vec<(u32, u64)>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    socket: Socket,
+    /// With the real port where 0 was asked.
+    address: SocketAddr,
+    plan: ListenerPlan,
+    is_leaving: bool,
+}
+
+impl Listeners {
+    fn get(&self, number: u32) -> Option<&Listener> {
+        self.all.get(number as usize)?.as_ref()
+    }
+
+    fn of_token(&self, token: u64) -> Option<(u32, &Listener)> {
+        let Some(Token::Listener { index }) = Token::unpack(token) else { return None };
+        Some((index, self.get(index)?))
+    }
+
+    /// Starts to accept. Whatever comes of it, the number is that of the next listener of the plan.
+    pub(crate) fn add<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        listener: TcpListener,
+        plan: &ListenerPlan,
+    ) -> io::Result<()> {
+        let number = self.all.len() as u32;
+        self.of_plan.push(number);
+        self.all.push(None);
+        let address = listener.local_addr()?;
+        let socket = driver.listen(listener, Token::Listener { index: number }.pack())?;
+        self.all[number as usize] = Some(Listener { socket, address, plan: plan.clone(), is_leaving: false });
+        Ok(())
+    }
+
+    /// Sockets of the plan's listeners, in its order; None: there is none.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = Option<Socket>> + '_ {
+        self.of_plan.iter().map(|number| self.get(*number).map(|listener| listener.socket))
+    }
+
+    /// What a client comes in by.
+    pub(crate) fn entrance(&self, token: u64) -> Entrance {
+        self.of_token(token).map_or_else(Entrance::default, |(number, Listener { plan, is_leaving, .. })| Entrance {
+            listener: number,
+            serves: plan.serves,
+            protocols: plan.protocols,
+            is_leaving: *is_leaving,
+        })
+    }
+
+    /// Whether servers are told the certificates of its clients.
+    pub(crate) fn tells_certificates(&self, token: u64) -> bool {
+        let tls = self.of_token(token).and_then(|(_, listener)| listener.plan.tls.as_ref());
+        tls.and_then(|tls| tls.clients.as_ref()).is_some_and(|clients| clients.told)
+    }
+
+    /// None is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of_plan.is_empty() && self.leaving.is_empty()
+    }
+
+    /// What waits at those of the plan.
+    pub(crate) fn queues<D: Driver>(&self, driver: &mut D) -> Vec<(SocketAddr, AcceptQueue)> {
+        let present = self.of_plan.iter().filter_map(|number| self.get(*number));
+        present.filter_map(|listener| Some((listener.address, driver.accept_queue(listener.socket)?))).collect()
+    }
+
+    /// It takes nobody new, and is closed soon.
+    fn leave<D: Driver>(&mut self, number: u32, driver: &mut D) {
+        let Some(listener) = self.all.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        listener.is_leaving = true;
+        driver.turn_away(listener.socket);
+        self.leaving.push((number, driver.now_us()));
+    }
+}
+
+impl<D: Driver> Worker<D> {
+    /// Takes the listeners of the plan that came into force. What can't be accepted on is told.
+    pub(crate) fn change_listeners(&mut self, changes: &[ListenerChange]) -> Vec<io::Error> {
+        let (plan, worker) = (Arc::clone(&self.parts.plan), self.parts.worker);
+        let mut before: Vec<Option<u32>> = self.listeners.of_plan.drain(..).map(Some).collect();
+        let mut failed = Vec::new();
+        for (change, plan) in changes.iter().zip(&plan.listeners) {
+            let kept = change.before.and_then(|at| before.get_mut(at)?.take());
+            if let Some(number) = kept {
+                self.listeners.of_plan.push(number);
+                self.change_terms(number, plan);
+            } else if let Some(socket) = change.take(worker) {
+                failed.extend(self.listeners.add(&mut self.driver, socket, plan).err());
+            }
+            if let Some(socket) = self.listeners.of_plan.last().and_then(|number| self.listeners.get(*number)) {
+                let socket = socket.socket;
+                match &change.speech {
+                    Speech::Same => {}
+                    Speech::Plain => self.driver.unseal_listener(socket),
+                    Speech::Tls(sealing) => self.seal(socket, sealing),
+                }
+            }
+        }
+        for number in before.into_iter().flatten() {
+            self.listeners.leave(number, &mut self.driver);
+            self.engine.drain(Some(number));
+        }
+        if self.draining {
+            self.stop_accepting();
+        }
+        failed
+    }
+
+    /// A listener goes on with other terms.
+    fn change_terms(&mut self, number: u32, plan: &ListenerPlan) {
+        let Some(listener) = self.listeners.all.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        if listener.plan.backlog != plan.backlog {
+            self.driver.set_backlog(listener.socket, plan.backlog);
+        }
+        listener.plan = plan.clone();
+    }
+
+    /// Takes nothing new but those who are connected already.
+    pub(crate) fn stop_accepting(&mut self) {
+        for number in std::mem::take(&mut self.listeners.of_plan) {
+            self.listeners.leave(number, &mut self.driver);
+        }
+    }
+
+    /// When listeners are to be closed, or looked at again: none that a client waits at is closed.
+    pub(crate) fn listening_until_us(&mut self) -> Option<u64> {
+        let leaving = std::mem::take(&mut self.listeners.leaving);
+        let until_us = leaving.iter().map(|one| self.leaves_at_us(*one)).min();
+        self.listeners.leaving = leaving;
+        until_us
+    }
+
+    /// When a listener that goes is to be closed; later than now: or looked at again.
+    fn leaves_at_us(&mut self, (number, since_us): (u32, u64)) -> u64 {
+        let now_us = self.driver.now_us();
+        if now_us < since_us + ACCEPTING_US {
+            return since_us + ACCEPTING_US;
+        }
+        let socket = self.listeners.get(number).map(|listener| listener.socket);
+        let is_awaited =
+            |worker: &mut Self| worker.accepted || socket.is_some_and(|socket| worker.driver.is_awaited(socket));
+        if now_us < since_us + ACCEPTING_MAX_US && is_awaited(self) { now_us + ACCEPTING_LOOK_US } else { now_us }
+    }
+
+    /// Closes the listeners whose time has come.
+    pub(crate) fn stop_listening(&mut self) {
+        let leaving = std::mem::take(&mut self.listeners.leaving);
+        for one in leaving {
+            if self.leaves_at_us(one) > self.driver.now_us() {
+                self.listeners.leaving.push(one);
+            } else if let Some(listener) = self.listeners.all[one.0 as usize].take() {
+                self.driver.close(listener.socket);
+            }
+        }
+    }
+}
