@@ -6,6 +6,7 @@ mod forward;
 mod http2;
 mod pool;
 mod route;
+mod shutdown;
 mod tls;
 mod warn;
 
@@ -17,7 +18,7 @@ use weir_proxy::placement::balance::{Key, Method, Statistic};
 use weir_proxy::placement::sticky::{Cookie, SameSite, Sticky};
 use weir_proxy::plan::{
     AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode, Plan, Pool,
-    ServerPlan, Serves, Share, UpstreamPlan,
+    ServerPlan, Serves, Share, ShutdownPlan, UpstreamPlan,
 };
 use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
 use weir_proxy::upstream::health::{Codes, Symptom};
@@ -57,6 +58,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
         client: document.all("client").next().map_or_else(ClientPlan::default, |client| compiler.client(client)),
         access_log: document.all("access-log").next().and_then(|log| compiler.access_log(log)),
         forward,
+        shutdown: document.all("shutdown").next().map_or_else(ShutdownPlan::default, shutdown::plan),
         ..Plan::default()
     };
     plan.client.judged = plan.tells_certificates();

@@ -4,6 +4,7 @@
 
 mod forward;
 mod route;
+mod shutdown;
 mod tls;
 
 use crate::schema::{BLOCK, Block, Default, Kind, Row};
@@ -69,7 +70,7 @@ pub(crate) const DOCUMENT: Block = Block {
             "Where the live page (`/`), `/metrics` (OpenMetrics), `/healthz` and `/readyz` are served to anybody who can connect.",
         ),
     ],
-    blocks: &[LISTEN, CLIENT, ACCESS_LOG, UPSTREAM, route::ROUTE, forward::FORWARD],
+    blocks: &[LISTEN, CLIENT, ACCESS_LOG, UPSTREAM, route::ROUTE, forward::FORWARD, shutdown::SHUTDOWN],
     repeats: false,
     ..BLOCK
 };

@@ -4,6 +4,7 @@
 
 mod entrance;
 mod merge;
+mod shutdown;
 mod slots;
 
 use std::net::{IpAddr, SocketAddr};
@@ -21,6 +22,7 @@ use crate::request::route::RouteTable;
 use crate::upstream::health::{Codes, Symptom};
 pub use entrance::{Entrance, Protocols};
 pub use merge::{Full, SERVERS_SPARE, kept};
+pub use shutdown::ShutdownPlan;
 
 /// Everything a worker needs to know.
 #[derive(Debug, Clone, Default)]
@@ -37,6 +39,8 @@ pub struct Plan {
     pub access_log: Option<AccessPlan>,
     /// What clients of listeners that serve [`Serves::Forward`] may do; None: there are no such listeners.
     pub forward: Option<ForwardPlan>,
+    /// How weir ends.
+    pub shutdown: ShutdownPlan,
     /// By slot: index of the upstream, and of the server in it. Empty, the default: upstream after upstream ([`Plan::places`]).
     pub slots: Vec<(u16, u16)>,
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -126,6 +127,8 @@ pub struct Handle {
     views: Vec<View>,
     /// Held while all are told one thing.
     telling: Arc<Mutex<()>>,
+    /// They will be told to drain.
+    leaving: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for Handle {
@@ -148,6 +151,11 @@ impl Handle {
     /// Whether they were told to drain or to end.
     pub fn is_ending(&self) -> bool {
         self.controls.iter().any(|(control, _)| control.is_ending())
+    }
+
+    /// Whether that will happen soon ([`Running::leave_soon`]).
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed)
     }
 
     /// Tells all workers; what is read of them afterwards shows it.
@@ -380,6 +388,11 @@ impl Running {
     /// Adapts how the kernel schedules the workers.
     pub fn scheduling(&self) -> Scheduling {
         Scheduling::new(&self.numbers)
+    }
+
+    /// Everything goes on; whoever asks is told that it will not for long.
+    pub fn leave_soon(&self) {
+        self.handle.leaving.store(true, Ordering::Relaxed);
     }
 
     /// Stops accepting; clients get the answers to what they asked; then the workers end.

@@ -38,6 +38,11 @@ impl Journal {
         }
     }
 
+    /// What is in force.
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
     /// Prints what has happened, as far as the bound allows.
     pub(crate) fn write(&mut self, events: impl Iterator<Item = Event>) {
         for line in self.take(events, Instant::now()) {

@@ -11,6 +11,7 @@ mod demo;
 mod failure;
 mod forward;
 mod journal;
+mod leaving;
 mod machine;
 mod names;
 mod notify;

@@ -22,7 +22,7 @@ use weir_proxy::plan::Plan;
 
 use crate::failure::Failure;
 use crate::names::meant;
-use crate::terminal::tell;
+use crate::terminal::{tell, warn};
 pub(crate) use hand_over::Workers;
 pub(crate) use restart::Fixed;
 
@@ -268,8 +268,8 @@ impl Clerk {
                 }
             }
             Err(failure) => {
-                tell("not reloaded, what was in force stays so:");
-                failure.to_string().lines().for_each(tell);
+                warn("not reloaded, what was in force stays so:");
+                failure.to_string().lines().for_each(warn);
             }
         }
         done.map(|_| String::new())

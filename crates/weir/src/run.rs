@@ -1,6 +1,6 @@
 //! `weir run`, and what `weir reverse` shares with it: starts the workers, waits for signals, ends the workers.
 //!
-//! SIGTERM and SIGQUIT drain: nothing new is accepted, what was asked is answered, for at most [`DRAIN_MAX`]. A second one, or
+//! SIGTERM and SIGQUIT have it leave in peace ([`crate::leaving`]). A second one, or
 //! SIGINT at any time, ends at once. SIGUSR1 opens the access log anew. SIGHUP reads the configuration anew, on a thread of its own
 //! ([`crate::reload`]). SIGUSR2, which means upgrade to other servers, is answered with a line that says that weir can't do that. Workers
 //! are told through their control; the service manager by `notify`.
@@ -24,13 +24,11 @@ use crate::admin::{Doors, Facts};
 use crate::cli::{EngineArgs, Io, RunArgs};
 use crate::failure::Failure;
 use crate::journal::Journal;
+use crate::leaving::Leaving;
 use crate::notify;
 use crate::reload::{Answer, Desk, Fixed, Job, Read, Reloader, Workers};
-use crate::terminal::tell;
+use crate::terminal::{alarm, tell, warn};
 use crate::{admin, certificates, machine, side};
-
-/// How long requests may take to finish after SIGTERM or SIGQUIT.
-const DRAIN_MAX: Duration = Duration::from_secs(30);
 
 /// How long a port that is taken is tried again, and how often.
 const BIND_MAX: Duration = Duration::from_secs(2);
@@ -117,11 +115,11 @@ fn serve_from(mut config: Config, again: Option<Read>) -> Result<(), Failure> {
     let noun = if workers == 1 { "worker" } else { "workers" };
     tell(format_args!("{probe}; {workers} {noun}; listening on {}", list(running.addresses())));
     if let Some(warnings) = &config.warnings {
-        warnings.to_string().lines().for_each(|line| tell(format_args!("warning: {line}")));
+        warnings.to_string().lines().for_each(warn);
     }
     let notes = [&doors.note, opened.as_ref().map_or(&None, |opened| &opened.note)];
     for note in notes.into_iter().flatten() {
-        tell(note);
+        warn(note);
     }
     let side = opened.map(|opened| opened.start(running.handle())).transpose();
     let _side = side.map_err(|error| {
@@ -143,7 +141,7 @@ fn serve_from(mut config: Config, again: Option<Read>) -> Result<(), Failure> {
     })?;
     // Without it the proxy runs as well; its socket goes when this function ends.
     let _admin = admin::start(doors, plan, running.handle(), facts, desk.clone()).unwrap_or_else(|error| {
-        tell(format_args!("no admin socket and no metrics: {error}"));
+        warn(format_args!("no admin socket and no metrics: {error}"));
         None
     });
     supervise(running, &signals, Journal::new(setup.plan), &desk)
@@ -175,7 +173,7 @@ pub(crate) fn patiently<T>(mut bind: impl FnMut() -> io::Result<T>) -> io::Resul
         match bind() {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => match until {
                 None => {
-                    tell(format_args!("{error}; trying again for {} s", BIND_MAX.as_secs()));
+                    warn(format_args!("{error}; trying again for {} s", BIND_MAX.as_secs()));
                     until = Some(Instant::now() + BIND_MAX);
                 }
                 Some(until) if Instant::now() >= until => return Err(error),
@@ -224,14 +222,14 @@ impl Bugs {
         for (worker, (view, before)) in running.views().iter().zip(&mut self.rebirths).enumerate() {
             let rebirths = view.counters.rebirths.get();
             if std::mem::replace(before, rebirths) != rebirths {
-                tell(format_args!(
+                alarm(format_args!(
                     "worker {worker} panicked, which is a bug in weir (please report the lines above); its connections are closed, and it serves again"
                 ));
             }
         }
         if let Some(worker) = self.watchdog.look(|worker| running.views()[worker].counters.turns.get()) {
             let step = running.views()[worker].doing.step().words();
-            tell(format_args!(
+            alarm(format_args!(
                 "worker {worker} does not come back from a turn: it is {step}; this is a bug in weir (please report it); aborting"
             ));
             std::process::abort();
@@ -243,17 +241,15 @@ impl Bugs {
 fn supervise(running: Running, signals: &Receiver<i32>, mut journal: Journal, desk: &Desk) -> Result<(), Failure> {
     notify::ready();
     let mut reload: Option<u64> = None;
-    let mut deadline: Option<Instant> = None;
-    let mut ending = false;
+    let mut leaving = Leaving::default();
     let mut bugs = Bugs::new(&running);
     let mut scheduling = running.scheduling();
     while !running.is_finished() {
         // What a worker owned, its clients and its share of the upstream connections, went with it; the others can't
         // stand in for it, a service manager's restart can.
-        if !ending && running.has_ended() {
-            tell("a worker ended by itself; ending the others");
-            running.stop();
-            ending = true;
+        if running.has_ended() && !leaving.has_begun() {
+            alarm("a worker ended by itself; ending the others");
+            leaving.end(&running);
         }
         bugs.look(&running);
         scheduling.look();
@@ -264,36 +260,26 @@ fn supervise(running: Running, signals: &Receiver<i32>, mut journal: Journal, de
             notify::ready();
         }
         match signals.recv_timeout(LOOK_EVERY) {
-            Ok(SIGTERM | SIGQUIT) if !ending => {
-                ending = true;
-                deadline = Some(Instant::now() + DRAIN_MAX);
-                notify::stopping();
-                running.drain();
-            }
+            Ok(SIGTERM | SIGQUIT) if !leaving.has_begun() => leaving.begin(&running, &journal.plan().shutdown),
             Ok(SIGUSR1) => running.reopen_log(),
             Ok(SIGHUP) => {
                 notify::reloading();
                 reload = desk.ask(Job::Reload);
                 if reload.is_none() {
-                    tell("SIGHUP: too many reloads wait already");
+                    warn("SIGHUP: too many reloads wait already");
                     notify::ready();
                 }
             }
-            Ok(SIGUSR2) => tell("SIGUSR2: a running weir can't hand over to a new one yet; it goes on as before"),
-            Ok(_) => {
-                ending = true;
-                running.stop();
-            }
+            Ok(SIGUSR2) => warn("SIGUSR2: a running weir can't hand over to a new one yet; it goes on as before"),
+            Ok(_) => leaving.end(&running),
             // A timeout; the sender lives as long as the process.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            tell(format_args!("requests are still unfinished after {} s; ending them", DRAIN_MAX.as_secs()));
-            deadline = None;
-            running.stop();
-        }
+        leaving.go_on(&running);
     }
-    running.join().map_err(|error| failed("a worker failed", &error))
+    let ended = running.join().map_err(|error| failed("a worker failed", &error));
+    leaving.is_over();
+    ended
 }
 
 /// The driver's word for what the configuration says.

@@ -2,7 +2,9 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::OnceLock;
 
+use jiff::Timestamp;
 use weir_config::Errors;
 
 /// Width of reports, columns.
@@ -37,10 +39,44 @@ pub(crate) fn try_print(text: &str) -> bool {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
 }
 
-/// A line on standard error in the name of weir. Whoever has read them may be gone, which is no reason to end (`eprintln!` would
-/// panic).
+/// How much a line matters: its word, and its number for the journal (sd-daemon(3)).
+type Level = (&'static str, u8);
+
+const INFO: Level = ("info", 6);
+const WARNING: Level = ("warning", 4);
+const ERROR: Level = ("error", 3);
+
+/// A line of a running weir on standard error, with time and level; to the journal of systemd, which has the time, without it. Whoever has
+/// read them may be gone, which is no reason to end (`eprintln!` would panic).
 pub(crate) fn tell(line: impl Display) {
-    print_error(&format!("weir: {line}\n"));
+    log(INFO, &line);
+}
+
+/// The same for what somebody should look at.
+pub(crate) fn warn(line: impl Display) {
+    log(WARNING, &line);
+}
+
+/// The same for what went wrong.
+pub(crate) fn alarm(line: impl Display) {
+    log(ERROR, &line);
+}
+
+fn log((word, number): Level, line: &dyn Display) {
+    if is_journal() {
+        print_error(&format!("<{number}>{line}\n"));
+    } else {
+        print_error(&format!("{:.3} {word} weir: {line}\n", Timestamp::now()));
+    }
+}
+
+/// Whether standard error goes to the journal (systemd.exec(5), `$JOURNAL_STREAM`).
+fn is_journal() -> bool {
+    static IS_IT: OnceLock<bool> = OnceLock::new();
+    *IS_IT.get_or_init(|| {
+        let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+        rustix::fs::fstat(io::stderr()).is_ok_and(|file| named == format!("{}:{}", file.st_dev, file.st_ino))
+    })
 }
 
 /// Writes to standard error. Nobody is left to tell when it is closed.

@@ -379,8 +379,8 @@ impl Running {
         stream
     }
 
-    /// Waits for the end; gives the exit code and what was said after the first line, but for servers that nobody can reach:
-    /// most tests have none, and weir says so when it has found out.
+    /// Waits for the end; gives the exit code and what was said after the first line that somebody should look at, but for servers that
+    /// nobody can reach: most tests have none, and weir says so when it has found out.
     fn wait(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         let (sender, ended) = mpsc::channel();
@@ -388,7 +388,8 @@ impl Running {
             self.errors.read_to_string(&mut said).unwrap();
             let status = self.child.wait().unwrap();
             sender.send(()).unwrap();
-            let said: Vec<&str> = said.lines().filter(|line| !line.contains(" can't be reached: ")).collect();
+            let matters = |line: &&str| !line.contains(" info weir: ") && !line.contains(" can't be reached: ");
+            let said: Vec<&str> = said.lines().filter(matters).collect();
             (status.code(), said.join("\n"))
         });
         ended.recv_timeout(DEADLINE).expect("weir ends");
@@ -415,7 +416,9 @@ fn one_line_says_what_runs_and_why() {
     for io in ["epoll", "auto"] {
         let arguments = ["reverse", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--io", io, "--workers", "2"];
         let running = Running::start(&arguments);
-        assert!(running.line.starts_with("weir: "), "{}", running.line);
+        let (time, rest) = running.line.split_once(' ').unwrap();
+        assert!(time.len() == "2026-11-24T18:44:17.123Z".len() && time.ends_with('Z'), "{}", running.line);
+        assert!(rest.starts_with("info weir: "), "{}", running.line);
         assert!(running.line.contains("epoll: ") || running.line.contains("io_uring: "), "{}", running.line);
         assert!(running.line.contains("2 workers"), "{}", running.line);
         running.end("INT");

@@ -29,6 +29,7 @@ on_both_drivers!(
     readiness_follows_the_servers,
     rates_are_those_of_now,
     those_who_hang_hinder_nobody,
+    it_leaves_in_peace,
 );
 
 /// One honest request.
@@ -327,6 +328,38 @@ fn an_ending_weir_gives_its_name_away(io: Io) {
     assert_eq!(json(&weir, &["status"])["pid"], successor.id(), "who ended did not take the name along");
     successor.kill().expect("it runs");
     successor.wait().expect("it is a child");
+}
+
+/// Whoever asks is told before anything changes for clients; then nobody new is taken, and what was asked is answered.
+fn it_leaves_in_peace(io: Io) {
+    let server = Server::start(held);
+    let rest = |delay: &str| format!("shutdown {{ delay \"{delay}\"; drain \"1m\" }}\n{}", app(&server, 1, ""));
+    let mut weir = Weir::start(io, 2, &rest("30m"));
+    weir.signal("TERM");
+    eventually("it is leaving", || json(&weir, &["status"])["state"] == "leaving");
+    let ready = get(UnixStream::connect(weir.admin()).expect("it accepts"), "/readyz", "");
+    assert!(ready.0.starts_with("HTTP/1.1 503 ") && ready.1 == "leaving\n", "{ready:?}");
+    let (mut before, first) = (Client::connect(weir.address), nonce());
+    before.get(&format!("/victim?n={first}"));
+    server.wait("a client is served that came meanwhile", |log| log.requests.len() == 1);
+    weir.signal("TERM");
+    assert_eq!(weir.wait().code(), Some(0));
+    assert!(before.try_reply().is_none(), "the second signal ends it at once");
+    let mut weir = Weir::start(io, 2, &rest("50ms"));
+    let (mut client, second) = (Client::connect(weir.address), nonce());
+    client.get(&format!("/victim?n={second}"));
+    server.wait("the request is there", |log| log.requests.iter().any(|(_, request)| request.target.contains(&second)));
+    weir.signal("TERM");
+    eventually("nobody new is taken", || TcpStream::connect(weir.address).is_err());
+    server.tell("go");
+    let reply = client.reply();
+    assert!(reply.status == 200 && reply.closes);
+    assert_eq!(weir.wait().code(), Some(0));
+    let said = weir.said();
+    let lines = ["leaving: not ready from now on", "draining: nobody new is taken, 1 clients have 60s", "drained in "];
+    let found = lines.map(|line| said.find(&format!(" info weir: {line}")).expect(line));
+    assert!(found.is_sorted(), "{said}");
+    server.finish();
 }
 
 fn readiness_follows_the_servers(io: Io) {

@@ -38,6 +38,8 @@ pub(crate) struct Reading {
     at: Instant,
     /// Nothing new is accepted.
     pub(crate) draining: bool,
+    /// That will be so soon.
+    pub(crate) leaving_soon: bool,
     /// What all workers counted.
     pub(crate) totals: Totals,
     /// From the receipt of a request to the end of its answer, since the start.
@@ -246,7 +248,8 @@ impl Reader {
                 servers.push(server);
             }
         }
-        Reading { at, draining: self.handle.is_ending(), totals, latency, workers, servers, leaving, lately }
+        let (draining, leaving_soon) = (self.handle.is_ending(), self.handle.is_leaving());
+        Reading { at, draining, leaving_soon, totals, latency, workers, servers, leaving, lately }
     }
 
     fn server(
@@ -392,6 +395,9 @@ impl Reading {
     pub(crate) fn unready(&self, plan: &Plan) -> Option<(&'static str, String)> {
         if self.draining {
             return Some(("draining", String::new()));
+        }
+        if self.leaving_soon {
+            return Some(("leaving", String::new()));
         }
         let dead = |(number, plan): &(usize, &UpstreamPlan)| {
             plan.required

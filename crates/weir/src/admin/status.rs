@@ -58,7 +58,7 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told,
         weir: env!("CARGO_PKG_VERSION").to_owned(),
         pid: facts.pid,
         uptime_seconds: seconds(uptime),
-        state: if reading.draining { "draining" } else { "running" }.to_owned(),
+        state: overall(reading).to_owned(),
         ready: unready.is_none(),
         unready: unready.map(|(word, what)| format!("{word} {what}").trim_end().to_owned()),
         driver: facts.driver.clone(),
@@ -75,6 +75,14 @@ pub(crate) fn status(reading: &Reading, plan: &Plan, facts: &Facts, told: &Told,
         suspects: suspects(reading, plan),
         usage: usage::usage(reports(reading).filter_map(|report| report.machines.usage.as_ref())),
         totals: totals(&reading.totals),
+    }
+}
+
+fn overall(reading: &Reading) -> &'static str {
+    match (reading.draining, reading.leaving_soon) {
+        (true, _) => "draining",
+        (false, true) => "leaving",
+        (false, false) => "running",
     }
 }
 

@@ -12,7 +12,7 @@ use super::listeners::Opened;
 use super::{Desk, listeners};
 use crate::certificates::{Renewed, Watcher};
 use crate::failure::Failure;
-use crate::terminal::tell;
+use crate::terminal::warn;
 
 /// How long a worker may take to come to it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -90,7 +90,7 @@ impl Workers {
         let enquiries: Vec<_> = self.handle.views().iter().map(|view| Arc::clone(&view.enquiry)).collect();
         let silent = enquire(&enquiries, PATIENCE).iter().position(Option::is_none);
         for error in adoption.take_failed() {
-            tell(format_args!("a worker can't accept on a listener, the others do: {error}"));
+            warn(format_args!("a worker can't accept on a listener, the others do: {error}"));
         }
         silent.map_or(Ok(()), |worker| {
             let text = format!("worker {worker} did not come to it within {} s; try again", PATIENCE.as_secs());

@@ -66,7 +66,7 @@ fn head(status: &Status, look: Look) -> String {
     let uptime = span(Duration::from_secs_f64(status.uptime_seconds.clamp(0.0, 1e12)));
     let (state, tone) = match (&status.unready, status.state.as_str()) {
         (None, _) => ("ready".to_owned(), Tone::Good),
-        (_, "draining") => ("draining".to_owned(), Tone::Odd),
+        (_, state @ ("leaving" | "draining")) => (state.to_owned(), Tone::Odd),
         (Some(why), _) => (format!("not ready: {}", sentence(why)), Tone::Bad),
     };
     let mut out = format!(

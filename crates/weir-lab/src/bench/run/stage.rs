@@ -71,7 +71,8 @@ impl Running {
     /// What weir wrote when it started: which driver runs and why. None for the others.
     pub(super) fn says(&self) -> Option<String> {
         let text = self.processes.first()?.said();
-        text.lines().find(|line| line.starts_with("weir: ")).map(str::to_owned)
+        // Behind time and level.
+        text.lines().find_map(|line| Some(line[line.find("weir: ")?..].to_owned()))
     }
 
     /// What its URLs begin with.

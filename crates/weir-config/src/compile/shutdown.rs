@@ -1,0 +1,10 @@
+//! `shutdown` -> plan.
+
+use weir_proxy::plan::ShutdownPlan;
+
+use crate::check::Checked;
+
+/// How weir ends.
+pub(super) fn plan(block: &Checked) -> ShutdownPlan {
+    ShutdownPlan { delay_us: block.number("delay"), drain_us: block.number("drain") }
+}
