@@ -32,6 +32,7 @@ mod patience;
 mod receive;
 mod relays;
 mod sending;
+mod stalls;
 mod timers;
 mod tunnels;
 mod uploads;

@@ -19,6 +19,8 @@ worded! {
     ClientReset: "client-reset";
     /// The client did not take what was sent for `send-timeout`.
     SendTimeout: "send-timeout";
+    /// The client did not take its answers while others needed the connections that they came on.
+    Stalled: "stalled";
     /// The client broke the rules of HTTP/2, or passed a limit of it.
     Http2Failed: "http2-failed";
     /// Nothing was asked for `idle-timeout`.

@@ -9,6 +9,7 @@ use super::account::Records;
 use super::connections::Connections;
 use super::http1::Additions;
 use crate::base::keys::{ClientKey, ExchangeKey};
+use crate::base::output::LOW_BYTES;
 use crate::base::piece::Piece;
 use crate::cause::{Cause, Local};
 use crate::client::connection::{Phase, Reading, ReplyConstraints};
@@ -216,7 +217,7 @@ impl Answers {
         // The first answer must not wait for the later ones, which wait for it.
         let load = if conn.codec.leaves(slot) { conn.unsent_first() } else { conn.unsent() };
         let stop = server_conn
-            .filter(|_| load >= high_bytes)
+            .filter(|_| load >= high_bytes && load > conn.reserved())
             .map(|server_conn| self.conns.stop_source(index, server_conn, cx));
         self.await_client(index, cx);
         self.conns.mark(index);
@@ -327,6 +328,7 @@ impl Answers {
             self.count_refusal(slot, cause, cx);
             self.records.blame(slot, cause, || self.conns.standing(slot));
             self.records.ended(slot, cx);
+            self.conns.forget_source(slot);
             self.truncate(slot, cx);
             return;
         }
@@ -338,6 +340,8 @@ impl Answers {
         if !self.conns.forget_beginning(slot) {
             return false;
         }
+        self.conns.forget_source(slot);
+        self.conns.give_back(self.conns.exchange(slot).conn, LOW_BYTES, cx);
         self.take_back(slot, cx);
         self.records.taken_back(slot);
         true
@@ -390,13 +394,13 @@ impl Answers {
         }
         if closing {
             self.drop_exchanges(index, ClientEnd::Closed, cx);
-            let client = self.conns.name(index, cx);
             let conn = self.conns.at_mut(index);
             conn.flags.close = true;
             // A body that is being read belonged to one of the requests that were dropped.
             conn.flags.unread |= conn.stash.take().is_some() || conn.reading() == Reading::Body;
             conn.read_as(Reading::Closing);
-            conn.resume_sources(client, cx);
+            self.conns.resume_sources(index, cx);
+            self.conns.give_back(index, 0, cx);
             self.conns.update_receive(index, cx);
         } else {
             self.conns.relieve(index, cx);

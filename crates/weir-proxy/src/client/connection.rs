@@ -9,18 +9,18 @@ use std::sync::Arc;
 use weir_http::{BodyReader, Fields, HeadScan, RequestHead};
 
 use super::http1::{Http1, Http1Answer};
+use super::stalls::Stalls;
 use crate::base::keys::ClientKey;
 use crate::base::output::HIGH_BYTES;
 use crate::cause::{Cause, Local};
 use crate::context::Context;
-use crate::cross::mail::Mail;
 use crate::cross::relay::Relay;
 use crate::cross::retry_copy::RetryCopy;
 use crate::forward::state::ForwardState;
 use crate::observe::accounting::Account;
 use crate::observe::secured::Shown;
 use crate::plan::{ClientPlan, Plan};
-use crate::request::pending_request::{ClientName, ConnId};
+use crate::request::pending_request::ConnId;
 use crate::request::route::Routed;
 use crate::request::rules::Ruled;
 
@@ -67,8 +67,8 @@ pub(crate) struct ClientConn {
     pub listener: u32,
     /// Received and not parsed yet.
     pub stash: Option<Box<ReadBuffer>>,
-    /// Upstream connections that were told to stop for this client.
-    pub paused: Option<Box<Paused>>,
+    /// Upstream connections that were told to stop for this client, and what follows from that.
+    pub(super) stalls: Option<Box<Stalls>>,
     /// What it is as a client of the forward proxy.
     pub proxied: Option<Box<ForwardState>>,
     /// The certificate that it has shown, where servers are told.
@@ -81,13 +81,6 @@ pub(crate) struct ClientConn {
     reading: Reading,
     /// Small facts.
     pub flags: Flags,
-}
-
-/// Upstream connections that stopped for a client: nearly always none, so kept out of the connection.
-#[derive(Debug, Default)]
-pub(crate) struct Paused {
-    /// Their names, each once. Some may have gone on to other clients' answers meanwhile.
-    pub server_conns: Vec<ConnId>,
 }
 
 /// Small facts about a connection.
@@ -232,7 +225,7 @@ pub(crate) struct Exchange {
     pub(super) reply: Http1Answer,
     /// The upstream connection, once known.
     pub server_conn: Option<ConnId>,
-    /// Worker that was asked.
+    /// Worker that was asked, or [`NO_WORKER`].
     pub asked: u16,
     /// A copy of the request while it is with another worker and may be repeated.
     pub kept: Option<Box<RetryCopy>>,
@@ -265,6 +258,9 @@ pub(crate) struct ReplyConstraints {
     pub cut: bool,
 }
 
+/// No worker has a request.
+pub(super) const NO_WORKER: u16 = u16::MAX;
+
 /// Where an answer stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
@@ -292,7 +288,7 @@ impl ClientConn {
             glitches: 0,
             listener: 0,
             stash: None,
-            paused: None,
+            stalls: None,
             proxied: None,
             shown: None,
             relay: None,
@@ -375,14 +371,6 @@ impl ClientConn {
     /// Whether everything asked is answered, and all that is with the driver.
     pub(super) fn has_sent_all(&self) -> bool {
         self.codec.is_empty() && self.codec.is_sent() && !self.flags.sending
-    }
-
-    /// Upstream connections that were stopped for it may go on. `client`: its name.
-    #[inline]
-    pub(super) fn resume_sources(&mut self, client: ClientName, cx: &mut Context) {
-        for server_conn in self.paused.take().map_or_else(Vec::new, |paused| paused.server_conns) {
-            cx.post(server_conn.worker, Mail::Flow { conn: server_conn, client, pause: false });
-        }
     }
 
     /// Bytes of answers that the client has not taken.

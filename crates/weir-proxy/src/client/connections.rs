@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use super::codec::Codec;
-use super::connection::{ClientConn, Exchange, Phase, Reading, ReplyConstraints, RequestBodyReader};
+use super::connection::{ClientConn, Exchange, NO_WORKER, Phase, Reading, ReplyConstraints, RequestBodyReader};
 use super::http2::streams::Carriers;
 use super::patience::{DRAIN_IDLE_US, LEAVE_IDLE_US};
 use crate::action::Action;
@@ -19,7 +19,6 @@ use crate::base::output::LOW_BYTES;
 use crate::base::slab::Slab;
 use crate::base::token::{ShortGeneration, Token};
 use crate::context::Context;
-use crate::cross::answer::Stop;
 use crate::cross::mail::Mail;
 use crate::cross::relay::Relay;
 use crate::forward::dns_cache::Client;
@@ -42,6 +41,8 @@ pub(crate) struct Connections {
     to_parse: VecDeque<(ClientKey, u32)>,
     /// Tunnels whose bytes the driver may move as soon as it has all that came before.
     to_relay: Vec<(ClientKey, u32)>,
+    /// Bytes that all clients together have reserved to take answers in.
+    pub(super) absorbed: usize,
     /// All are to go.
     draining: bool,
     /// When those end that are to go and ask nothing more.
@@ -525,35 +526,20 @@ impl Connections {
         }
     }
 
-    /// An upstream connection must not bring more. It is told each time, because it goes on by itself to answers for other clients.
-    pub(super) fn stop_source(&mut self, index: ClientKey, server_conn: ConnId, cx: &Context) -> Stop {
-        let stopped = &mut self.conns.at_mut(index).paused.get_or_insert_default().server_conns;
-        if !stopped.contains(&server_conn) {
-            stopped.push(server_conn);
-        }
-        Stop { conn: server_conn, client: self.name(index, cx) }
-    }
-
     /// Lets sources go on when the client has taken enough, or another answer has become the first.
     pub(super) fn relieve(&mut self, index: ClientKey, cx: &mut Context) {
-        let client = self.name(index, cx);
         let low_bytes = LOW_BYTES.min(self.carriers.high_bytes(self.at(index)) / 2);
-        let conn = self.conns.at_mut(index);
+        self.give_back(index, low_bytes, cx);
+        let conn = self.conns.at(index);
         let first = conn.codec.current();
         let first_waits = first.is_some_and(|first| self.exchanges.at(first).phase() == Phase::Waiting);
         if conn.unsent() <= low_bytes || conn.unsent_first() <= low_bytes && first_waits {
             // The first answer may be next on any of them.
-            conn.resume_sources(client, cx);
+            self.resume_sources(index, cx);
         } else if conn.unsent_first() <= low_bytes
             && let Some(first) = first
         {
-            let source = self.exchanges.at(first).server_conn;
-            if let Some(paused) = conn.paused.as_mut()
-                && let Some(position) = paused.server_conns.iter().position(|server_conn| Some(*server_conn) == source)
-            {
-                let server_conn = paused.server_conns.swap_remove(position);
-                cx.post(server_conn.worker, Mail::Flow { conn: server_conn, client, pause: false });
-            }
+            self.resume_source(index, first, cx);
         }
         if let Some(first) = first {
             // The wait for its next piece begins now: until here the client was to blame.
@@ -568,14 +554,24 @@ impl Connections {
         self.update_receive(index, cx);
     }
 
+    /// Tells whoever was asked that a request need not be asked of a server, unless it is known to be on a connection.
+    pub(super) fn withdraw(&self, slot: ExchangeKey, cx: &mut Context) {
+        let exchange = self.exchanges.at(slot);
+        if exchange.server_conn.is_none() {
+            cx.post(exchange.worker(), Mail::Withdraw { id: self.exchange_id(slot, cx) });
+        }
+    }
+
     /// Tells whoever was asked that the answer is not wanted any more. `hard`: a connection that carries it has to end.
     pub(super) fn cancel(&mut self, slot: ExchangeKey, hard: bool, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);
         if !matches!(exchange.phase(), Phase::Waiting | Phase::Answering) {
             return;
         }
-        let (worker, server_conn) = (exchange.worker(), exchange.server_conn);
-        let (id, client) = (self.exchange_id(slot, cx), self.name(exchange.conn, cx));
-        cx.post(worker, Mail::Cancel { id, hard, client, conn: server_conn });
+        let (worker, conn, begun) = (exchange.worker(), exchange.server_conn, exchange.phase() == Phase::Answering);
+        if worker != NO_WORKER {
+            let (id, client) = (self.exchange_id(slot, cx), self.name(exchange.conn, cx));
+            cx.post(worker, Mail::Cancel { id, hard, client, conn, begun });
+        }
     }
 }

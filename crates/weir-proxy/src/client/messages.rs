@@ -6,9 +6,10 @@ use super::answer::Answers;
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::cause::Cause;
-use crate::client::connection::{Phase, Reading};
+use crate::client::connection::{NO_WORKER, Phase, Reading};
 use crate::context::Context;
 use crate::cross::answer::{AnswerHead, Source, Stop};
+use crate::cross::mail::Mail;
 use crate::cross::retry_copy::RetryCopy;
 use crate::ending::ClientEnd;
 use crate::observe::access::Placed;
@@ -33,8 +34,10 @@ impl Answers {
             if head.parts.status < 200 {
                 return;
             }
-            // The server has done what it was asked: nothing is under way any more.
-            return self.close_conn(index, ClientEnd::ClientReset, cx);
+            // The server has done what it was asked: nothing is under way any more but the rest of the answer.
+            let client = self.conns.name(index, cx);
+            cx.post(from.worker, Mail::Cancel { id, hard: false, client, conn: Some(from), begun: true });
+            return self.end_given_up(slot, cx);
         }
         match (head.parts.status, head.upgrade) {
             (101, Some(_)) => self.answer_switch(slot, from, head, cx),
@@ -79,7 +82,7 @@ impl Answers {
         let phase = self.conns.exchange(slot).phase();
         match phase {
             Phase::Waiting if self.conns.at(self.conns.exchange(slot).conn).is_given_up() => {
-                self.close_conn(self.conns.exchange(slot).conn, ClientEnd::ClientReset, cx);
+                self.end_given_up(slot, cx);
                 return false;
             }
             Phase::Waiting => {}
@@ -95,12 +98,31 @@ impl Answers {
     }
 
     /// A request goes to another worker's connections. False: nobody wants it any more.
-    pub(crate) fn on_move(&mut self, worker: u16, ask: PendingRequest, bytes: &[u8]) -> bool {
-        let wanted = self.conns.holds(ask.id);
-        if wanted {
-            self.note_away(worker, &ask, bytes);
+    pub(crate) fn on_move(&mut self, worker: u16, ask: PendingRequest, bytes: &[u8], cx: &mut Context) -> bool {
+        if !self.conns.holds(ask.id) {
+            return false;
         }
-        wanted
+        if self.conns.at(self.conns.exchange(ask.id.index).conn).is_given_up() {
+            self.end_given_up(ask.id.index, cx);
+            return false;
+        }
+        self.note_away(worker, &ask, bytes);
+        true
+    }
+
+    /// A request that was given up has not been asked of a server.
+    pub(crate) fn on_withdrawn(&mut self, id: ExchangeId, cx: &mut Context) {
+        if self.conns.is_in(id, Phase::Waiting) && self.conns.at(self.conns.exchange(id.index).conn).is_given_up() {
+            self.end_given_up(id.index, cx);
+        }
+    }
+
+    /// A request that was given up is with nobody: its stream is over, and counts no more.
+    fn end_given_up(&mut self, slot: ExchangeKey, cx: &mut Context) {
+        let exchange = self.conns.exchange_mut(slot);
+        (exchange.server_conn, exchange.asked) = (None, NO_WORKER);
+        let index = exchange.conn;
+        self.close_conn(index, ClientEnd::ClientReset, cx);
     }
 
     /// The connection that CONNECT wants is there.

@@ -67,7 +67,7 @@ impl ClientConn {
     pub(super) fn awaits_server(&self, first: &Exchange) -> bool {
         let taken = self.unsent_first() == 0;
         match first.phase() {
-            Phase::Waiting => taken || self.paused.as_ref().is_none_or(|paused| paused.server_conns.is_empty()),
+            Phase::Waiting => taken || !self.stops_sources(),
             Phase::Answering => taken && self.reading() != Reading::Tunnel,
             Phase::Reading | Phase::Done => false,
         }

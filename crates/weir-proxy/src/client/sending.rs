@@ -133,13 +133,12 @@ impl Answers {
         self.close_streams(index, why, cx);
         self.records.closed(index, why, cx);
         self.drop_exchanges(index, why, cx);
-        let client = self.conns.name(index, cx);
+        self.conns.end_stalls(index, cx);
         let mut conn = self.conns.remove(index);
         if conn.flags.has_pool {
             cx.post(cx.worker, Mail::Gone { client: index });
         }
         conn.relay.iter().for_each(|relay| relay.end(cx));
-        conn.resume_sources(client, cx);
         if conn.stream.is_some() {
             return self.end_stream(index, &mut conn, why, cx);
         }

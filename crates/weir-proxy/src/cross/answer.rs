@@ -89,6 +89,10 @@ impl Source {
     }
 }
 
+/// How long an answer may stand still while others need its connection. A client that reads at all clears the
+/// bytes that stopped it sooner than this.
+pub(crate) const STALL_US: u64 = 100_000;
+
 /// The source of an answer has to stop, because its client has more unsent than it may.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {

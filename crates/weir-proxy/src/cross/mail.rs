@@ -101,6 +101,19 @@ pub enum Mail {
         client: ClientName,
         /// The connection that carries it, as far as its client's side knows.
         conn: Option<ConnId>,
+        /// Its answer has begun there, so that it is nowhere else.
+        begun: bool,
+    },
+    /// Towards the upstream: the client of a request has given it up. If that waits for a connection it is not asked any more; else its
+    /// answer is awaited.
+    Withdraw {
+        /// Which request.
+        id: ExchangeId,
+    },
+    /// Towards the client: a request that was given up has not been asked.
+    Withdrawn {
+        /// Which request.
+        id: ExchangeId,
     },
     /// Towards the upstream: stop or go on reading answers for a client. It may cross the end of the answer that it is
     /// about; then it is for nobody, unless the next answer is for the same client.
@@ -111,6 +124,24 @@ pub enum Mail {
         client: ClientName,
         /// Stop.
         pause: bool,
+    },
+    /// Towards the client: the reading of an answer stands still for it, and others need the connection.
+    Needed {
+        /// Which request.
+        id: ExchangeId,
+        /// The connection.
+        conn: ConnId,
+        /// Bytes of the answer that are to come, as far as is known; None: too many to be taken in.
+        left: Option<u64>,
+        /// The connection has been set aside.
+        aside: bool,
+    },
+    /// Towards the upstream: a connection whose reading stands still for a client is not waited for any longer.
+    Aside {
+        /// The connection.
+        conn: ConnId,
+        /// For which client.
+        client: ClientName,
     },
     /// From a worker to itself, towards the upstream: a client with connections of its own is gone.
     Gone {

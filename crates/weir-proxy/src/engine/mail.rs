@@ -68,7 +68,7 @@ impl Engine {
             }
             Mail::Move { worker, ask, bytes: range } => {
                 let bytes = &bytes[range];
-                if clients.answers().on_move(worker, ask, bytes) {
+                if clients.answers().on_move(worker, ask, bytes, cx) {
                     let bytes = cx.write_to_post(worker, bytes);
                     cx.post(worker, Mail::Ask { ask, bytes });
                 }
@@ -76,8 +76,12 @@ impl Engine {
             Mail::Body { id, client, conn, data, end } => {
                 upstreams.conn_body(id, client, conn, Piece::Kept(data), end, cx);
             }
-            Mail::Cancel { id, hard, client, conn } => upstreams.cancel_here(id, client, hard, conn, cx),
+            Mail::Cancel { id, hard, client, conn, begun } => upstreams.cancel_here(id, client, hard, conn, begun, cx),
+            Mail::Withdraw { id } => upstreams.withdraw(id, cx),
+            Mail::Withdrawn { id } => clients.answers().on_withdrawn(id, cx),
             Mail::Flow { conn, client, pause } => upstreams.flow_here(conn, client, pause, cx),
+            Mail::Needed { id, conn, left, aside } => clients.answers().on_needed(id, conn, left, aside, cx),
+            Mail::Aside { conn, client } => upstreams.set_aside_here(conn, client, cx),
             Mail::Gone { client } => upstreams.end_own(client, cx),
             Mail::Doubt { server, doubt } => _ = upstreams.pool_mut().distrust(server, doubt, cx),
             Mail::Unheard { server, since_us } => upstreams.forget_resting(server, since_us, cx),

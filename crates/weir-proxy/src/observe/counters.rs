@@ -210,6 +210,14 @@ counters! {
     exclusive: Total,
     /// Connections that left the pool because a client took its answer slowly.
     set_aside: Total,
+    /// Answers whose rest was taken in although their client took them slowly, because others needed their connections.
+    absorbed: Total,
+    /// Bytes for which there is a place because of that, in memory or still to come.
+    absorbed_bytes: Gauge,
+    /// Answers that were given up because their client had kept too many connections from others for too long.
+    stalled: Total,
+    /// Times that all connections to servers were looked through for requests whose clients had left.
+    searches: Total,
     /// Open tunnels.
     tunnels: Gauge,
     /// Tunnels opened.

@@ -1,24 +1,24 @@
 //! Connections set aside: a client that takes its answer slowly keeps nobody else from a server.
 //!
 //! Nothing is sent behind an answer whose reading has stopped, and another connection may be made in its place
-//! ([`crate::upstream::server::Server::may_grow`]). When it has stopped for [`STALL_US`], safe requests that were sent behind it are
-//! sent again elsewhere, and their answers on this connection are thrown away. Without this, answers that wait for each other's
-//! clients could also wait in a circle.
+//! ([`crate::upstream::server::Server::may_grow`]). As soon as others need it, its client's side is told, which may take in the rest of
+//! the answer or give the connection up at once (`client/stalls.rs`). When the answer has stopped for [`STALL_US`], the connection is set
+//! aside: safe requests that were sent behind it are sent again elsewhere, and their answers on this connection are thrown away. Without
+//! this, answers that wait for each other's clients could also wait in a circle.
 
 use super::groups::Groups;
 use super::late::check_queue;
 use super::pool::Pool;
+use super::receive::LARGE_BYTES;
 use super::timers::Then;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::base::token::{ShortGeneration, Token};
 use crate::context::Context;
+use crate::cross::answer::STALL_US;
+use crate::cross::mail::Mail;
 use crate::request::pending_request::{ClientName, ConnId, PendingRequest};
-use crate::upstream::connection::ConnState;
+use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::entry::Silence;
-
-/// How long an answer may stand still while others need its connection. A client that reads at all clears the
-/// bytes that stopped it sooner than this.
-pub(super) const STALL_US: u64 = 100_000;
 
 /// Requests that are looked at to see whether another client's waits.
 const YIELD_MAX: usize = 64;
@@ -42,18 +42,24 @@ pub(super) fn check_stall(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: 
         pool.arm_stall(index, due_us, cx);
         return Then::Nothing;
     }
-    let behind = conn.entries.iter().skip(1).any(|entry| !entry.cancelled && keeps_up(&front, &entry.ask));
-    let machine = &mut pool.servers[conn.server];
-    let awaited = machine.waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
-    if !behind && !awaited {
+    let awaited = pool.servers[conn.server].waiting.iter().any(|waiting| keeps_up(&front, &waiting.ask));
+    if !awaited && !conn.keeps_up_others() {
         pool.arm_stall(index, cx.now_us + STALL_US, cx);
         return Then::Nothing;
     }
+    if !conn.reading.stalled {
+        pool.tell_needed(index, true, cx);
+    }
+    set_aside(index, pool, cx)
+}
+
+/// Others are served without this connection until its client reads on. Another one may be made in its place.
+pub(super) fn set_aside(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> Then {
+    let conn = pool.conns.at_mut(index);
     cx.counters.set_aside.add(u64::from(!conn.reading.stalled));
     (conn.reading.yields, conn.reading.stalled) = (true, true);
-    machine.refresh(conn, cx.now_us);
-    let server = conn.server;
-    // Another one may be made in its place.
+    let (server, behind) = (conn.server, conn.keeps_up_others());
+    pool.servers[server].refresh(conn, cx.now_us);
     let then = if behind { move_on(index, pool, cx) } else { Then::Dispatch(server) };
     pool.arm_stall(index, cx.now_us + STALL_US, cx);
     then
@@ -101,9 +107,37 @@ pub(super) fn flow(
     }
     pool.watch_stall(to.index, cx);
     if !tunnel {
+        if pool.conns.at(to.index).keeps_up_others() {
+            pool.tell_needed(to.index, false, cx);
+        }
         pool.grow(server, cx);
     }
     None
+}
+
+impl UpstreamConn {
+    /// Whether its reading stands still for this client.
+    pub(super) fn is_paused_for(&self, client: ClientName) -> bool {
+        self.is_ready() && self.reading.paused && self.reading.paused_by == client
+    }
+
+    /// Whether somebody behind the answer under way has to wait for its client.
+    fn keeps_up_others(&self) -> bool {
+        let mut entries = self.entries.iter();
+        let Some(front) = entries.next() else { return false };
+        entries.any(|entry| !entry.cancelled && keeps_up(&front.ask, &entry.ask))
+    }
+
+    /// How many bytes of the answer under way are to come, as far as is known, or may be taken in; None: it is large, or may be.
+    fn absorbable(&self) -> Option<u64> {
+        let left = match self.body_left() {
+            Some(left) => left,
+            None if self.reply.large => return None,
+            None => LARGE_BYTES.saturating_sub(self.reply.body_bytes),
+        };
+        let left = left + self.withheld.bytes.len() as u64;
+        (self.reply.begun && left <= LARGE_BYTES).then_some(left)
+    }
 }
 
 impl Pool {
@@ -116,14 +150,25 @@ impl Pool {
         }
     }
 
+    /// The client's side is told that others need a connection whose reading stands still.
+    fn tell_needed(&mut self, index: ConnKey, aside: bool, cx: &mut Context) {
+        let conn = self.conns.at(index);
+        let Some(front) = conn.entries.front().filter(|front| conn.owner.is_none() && !front.cancelled) else { return };
+        let (id, left) = (front.ask.id, conn.absorbable());
+        cx.post(id.worker, Mail::Needed { id, conn: self.conn_id(index, cx), left, aside });
+    }
+
     /// Connections whose clients do not read, while requests of others wait, may have others made in their place.
-    pub(super) fn yield_paused(&mut self, server: ServerIndex, cx: &Context) {
+    pub(super) fn yield_paused(&mut self, server: ServerIndex, cx: &mut Context) {
         for index in self.servers[server].paused() {
             let conn = self.conns.at_mut(index);
             let Some(front) = conn.entries.front().map(|entry| entry.ask) else { continue };
             let machine = &mut self.servers[server];
             conn.reading.yields = machine.waiting.iter().take(YIELD_MAX).any(|waiting| keeps_up(&front, &waiting.ask));
             machine.refresh(conn, cx.now_us);
+            if conn.reading.yields {
+                self.tell_needed(index, false, cx);
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use super::pool::Pool;
 use super::private_pool::PrivatePools;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
+use crate::cross::mail::Mail;
 use crate::ending::UpstreamEnd;
 use crate::request::pending_request::{ClientName, ConnId, ExchangeId, PendingRequest};
 use crate::upstream::connection::{ConnState, UpstreamConn};
@@ -122,6 +123,10 @@ impl Cancelled {
         let mut all = std::mem::take(&mut self.requests);
         // Its connection may have ended meanwhile.
         all.retain(|id, _| !cancel_waiting(*id, pool, isolation, cx));
+        if all.is_empty() {
+            return;
+        }
+        cx.counters.searches.add(1);
         let mut hard = Vec::new();
         for index in pool.conns.keys().collect::<Vec<_>>() {
             let conn = pool.conns.at_mut(index);
@@ -174,13 +179,14 @@ impl Cancelled {
 
 impl Upstreams {
     /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end. `conn`: the one that it
-    /// is on, as far as its client's side knows.
+    /// is on, as far as its client's side knows; `begun`: its answer has, there.
     pub(crate) fn cancel_here(
         &mut self,
         id: ExchangeId,
         client: ClientName,
         hard: bool,
         conn: Option<ConnId>,
+        begun: bool,
         cx: &mut Context,
     ) {
         let Upstreams { pool, groups, health, private, isolation, cancelled, .. } = self;
@@ -190,8 +196,17 @@ impl Upstreams {
         } else if !cancel_waiting(id, pool, isolation, cx) {
             match known_carrier(id, client, conn, pool, private, cx) {
                 Some(index) => cancelled.cancel_on(index, id, hard, pool, cx),
+                // The answer has ended meanwhile.
+                None if begun => {}
                 None => cancelled.look_for(id, hard),
             }
+        }
+    }
+
+    /// The client of a request has given it up: if it waits for a connection, that is over.
+    pub(crate) fn withdraw(&mut self, id: ExchangeId, cx: &mut Context) {
+        if cancel_waiting(id, &mut self.pool, &mut self.isolation, cx) {
+            cx.post(id.worker, Mail::Withdrawn { id });
         }
     }
 

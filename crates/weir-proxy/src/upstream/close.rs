@@ -6,7 +6,7 @@
 
 use super::Upstreams;
 use super::agenda::Ending;
-use super::aside::flow;
+use super::aside::{flow, set_aside};
 use super::doubts::doubt_everywhere;
 use super::lost::{Loss, Lost};
 use super::pool::Event;
@@ -131,6 +131,14 @@ impl Upstreams {
     pub(crate) fn flow_here(&mut self, to: ConnId, client: ClientName, pause: bool, cx: &mut Context) {
         if let Some(server) = flow(to, client, pause, &mut self.pool, cx) {
             self.dispatch(server, cx);
+        }
+    }
+
+    /// A connection of this worker whose reading stands still for this client is not waited for any longer.
+    pub(crate) fn set_aside_here(&mut self, conn: ConnId, client: ClientName, cx: &mut Context) {
+        if self.pool.conns.holds(conn.index, conn.generation) && self.pool.conns.at(conn.index).is_paused_for(client) {
+            let then = set_aside(conn.index, &mut self.pool, cx);
+            self.act(then, cx);
         }
     }
 }

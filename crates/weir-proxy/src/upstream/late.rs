@@ -9,13 +9,14 @@
 //! keeps its connection from others. What waits for a server all of whose connections have such answers, or large ones, goes to another
 //! server that has room. Slow clients are the business of [`super::aside`].
 
-use super::aside::{STALL_US, keeps_up};
+use super::aside::keeps_up;
 use super::groups::Groups;
 use super::pool::Pool;
 use super::timers::Then;
 use super::view::View;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::context::Context;
+use crate::cross::answer::STALL_US;
 use crate::request::pending_request::{PendingRequest, RequestFlags};
 use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::server::Server;

@@ -44,7 +44,7 @@ impl Upstreams {
             }
         }
         for (id, client) in unfinished {
-            self.cancel_here(id, client, true, None, cx);
+            self.cancel_here(id, client, true, None, false, cx);
         }
     }
 

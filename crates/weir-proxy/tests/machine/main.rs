@@ -29,6 +29,7 @@ mod requests;
 mod resting;
 mod rules;
 mod splits;
+mod stalls;
 mod stats;
 mod stealing;
 mod streams;

@@ -40,7 +40,7 @@ impl Streams {
     /// Lets happen what can, and takes what came.
     fn settle(&mut self, world: &mut World) {
         world.settle();
-        let bytes = world.clients[self.number].frames.as_mut().map(std::mem::take).unwrap_or_default();
+        let bytes = world.clients[self.number].raw.as_mut().map(std::mem::take).unwrap_or_default();
         self.judge.feed(&bytes).unwrap_or_else(|fault| panic!("{fault:?}"));
         while let Some(seen) = self.judge.poll() {
             if let Seen::Credit(stream, bytes) = seen {

@@ -5,6 +5,7 @@
 //! of an engine is what the worker's loop does with a driver.
 
 mod clients;
+pub mod http2;
 mod servers;
 mod turns;
 
@@ -183,6 +184,8 @@ pub struct Client {
     pending: VecDeque<Incoming>,
     receiving: bool,
     judge: StrictReplies,
+    /// Of one that speaks HTTP/2 and is judged here.
+    frames: Option<http2::Frames>,
     pub replies: Vec<Reply>,
     /// How weir ended it, if it did.
     pub end: Option<End>,
@@ -198,8 +201,8 @@ pub struct Client {
     sending: Option<Out>,
     /// Bytes behind a 101.
     pub tunnel: Vec<u8>,
-    /// What one that speaks HTTP/2 has got and no test has taken.
-    pub frames: Option<Vec<u8>>,
+    /// What one that speaks HTTP/2 and is judged by its test has got and that has not taken.
+    pub raw: Option<Vec<u8>>,
     /// All bytes that weir has handed over.
     pub taken: u64,
 }
@@ -555,6 +558,7 @@ impl World {
     fn judge_delivered(&self) {
         let quiet = |client: &&Client| {
             client.frames.is_none()
+                && client.raw.is_none()
                 && !client.gone
                 && client.current().is_none()
                 && client.interim().is_empty()

@@ -29,6 +29,7 @@ impl Connections {
         }
         equal("requests of all clients", exchanges, self.exchanges())?;
         self.audit_carriers(carried, cx)?;
+        self.audit_stalls()?;
         equal("client_connections", cx.counters.client_connections.get() as usize, self.len())
     }
 
@@ -40,7 +41,7 @@ impl Connections {
         // Each request of a client may be answered by another connection, which stops one receive late.
         let late = (cx.plan.client.requests_queued_max as usize + 4) * RECEIVE_BYTES_MAX;
         for (_, conn) in self.all() {
-            at_most("bytes unsent for a client", conn.unsent(), HIGH_BYTES + late)?;
+            at_most("bytes unsent for a client", conn.unsent(), HIGH_BYTES + late + conn.reserved())?;
             let window = if conn.stream.is_some() { cx.http2.window_bytes as usize } else { 0 };
             at_most("bytes of a client unparsed", conn.stashed(), STASH_BYTES_MAX.max(window))?;
         }

@@ -123,7 +123,11 @@ impl Answers {
         if stream.is_given_up {
             streams.mux.gone();
         } else {
-            let code = if why == ClientEnd::SendTimeout { Code::Cancel } else { Code::InternalError };
+            let code = if matches!(why, ClientEnd::SendTimeout | ClientEnd::Stalled) {
+                Code::Cancel
+            } else {
+                Code::InternalError
+            };
             streams.mux.reset(stream.id, code);
         }
         let is_idle = streams.all.is_empty();
@@ -239,15 +243,16 @@ impl Answers {
     }
 
     /// The client of a stream has given it up while a server has its request: that goes on to count as one of its streams until the answer
-    /// is there, so that resets don't get anybody more requests at a time (CVE-2023-44487, CVE-2025-8671).
+    /// is there, so that resets don't get anybody more requests at a time (CVE-2023-44487, CVE-2025-8671). What still waits for a
+    /// connection is taken back; nothing is looked for among connections.
     fn give_up(&mut self, index: ClientKey, cx: &mut Context) {
-        let client = self.conns.name(index, cx);
         if let Some(slot) = self.conns.at(index).codec.current() {
             // Nobody asks for it again.
             self.release(slot);
+            self.conns.withdraw(slot, cx);
         }
+        self.conns.end_stalls(index, cx);
         let conn = self.conns.at_mut(index);
-        conn.resume_sources(client, cx);
         let Some(stream) = conn.stream.as_deref_mut() else { return };
         stream.is_given_up = true;
         let carrier = stream.carrier;

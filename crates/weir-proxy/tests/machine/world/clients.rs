@@ -12,17 +12,18 @@ use super::{CLIENT_SOCKETS, Client, Cut, Event, Incoming, World, pieces};
 impl World {
     /// A new client of an engine.
     pub fn client_of(&mut self, node: usize) -> usize {
-        self.client_with(node, Protocols::default())
+        self.accept(node, Protocols::default())
     }
 
-    /// The same of one that speaks HTTP/2 alone: what it gets is in [`Client::frames`].
+    /// The same of one that speaks HTTP/2 alone: what it gets is in [`Client::raw`].
     pub fn client_of_http2(&mut self, node: usize) -> usize {
-        let client = self.client_with(node, Protocols { http1: false, http2: true });
-        self.clients[client].frames = Some(Vec::new());
+        let client = self.accept(node, Protocols { http1: false, http2: true });
+        self.clients[client].raw = Some(Vec::new());
         client
     }
 
-    fn client_with(&mut self, node: usize, protocols: Protocols) -> usize {
+    /// A new client of an engine that speaks these.
+    pub(super) fn accept(&mut self, node: usize, protocols: Protocols) -> usize {
         let number = self.clients.len();
         let port = 10_000 + number as u16;
         let peer = SocketAddr::new(self.peer, port);
@@ -36,6 +37,7 @@ impl World {
             pending: VecDeque::new(),
             receiving: true,
             judge: StrictReplies::new(),
+            frames: None,
             replies: Vec::new(),
             end: None,
             closed: false,
@@ -45,7 +47,7 @@ impl World {
             stalled: false,
             sending: None,
             tunnel: Vec::new(),
-            frames: None,
+            raw: None,
             taken: 0,
         });
         number
@@ -124,11 +126,14 @@ impl World {
         let machine = &mut self.clients[client];
         let bytes = out.to_vec();
         machine.taken += bytes.len() as u64;
-        if let Some(frames) = &mut machine.frames {
-            frames.extend_from_slice(&bytes);
+        if let Some(raw) = &mut machine.raw {
+            raw.extend_from_slice(&bytes);
+        } else if machine.frames.is_some() {
+            self.hear_frames(client, &bytes);
         } else if !machine.gone {
             machine.judge.feed(&bytes).unwrap_or_else(|fault| panic!("client {client}: {fault:?}"));
         }
+        let machine = &mut self.clients[client];
         machine.replies.extend(std::iter::from_fn(|| machine.judge.poll_reply()));
         machine.tunnel.extend(machine.judge.take_tunnel());
         if machine.leaves {

@@ -1,0 +1,293 @@
+//! Clients that don't take their answers while others need the connections that these come on. docs/pipelining.md, docs/semantics.md §3.
+//!
+//! The servers' side says which of them are needed ([`Mail::Needed`]). In this order: the rest of the answer is taken in, as far as budgets
+//! allow; the connection is waited for, as long as one client may keep others waiting ([`STALL_US`]); it is set aside, others are made in its place; and
+//! of more than [`ASIDE_CLIENT_MAX`] the one that its client has kept for longest is given up, with the answer on it. A stream of
+//! HTTP/2 is reset for that, a connection of HTTP/1 ends as at `send-timeout`. Who has a connection aside is waited for no more: a client gets [`STALL_US`] once, not for each stream.
+//!
+//! Invariants: what a connection has reserved, and what is aside for it, is the sum over it and its streams; a reservation is given back
+//! when its bytes have left or their answer is not wanted any more ([`Connections::audit`]). Bounds: [`ABSORB_CLIENT_BYTES`] for a
+//! connection with all its streams, [`ABSORB_BYTES`] for a worker, [`ASIDE_CLIENT_MAX`].
+
+use super::answer::Answers;
+use super::connection::ClientConn;
+use super::connections::Connections;
+use crate::base::check::{at_most, equal};
+use crate::base::keys::{ClientKey, ExchangeKey};
+use crate::context::Context;
+use crate::cross::answer::{STALL_US, Stop};
+use crate::cross::mail::Mail;
+use crate::ending::ClientEnd;
+use crate::request::pending_request::{ConnId, ExchangeId};
+
+/// Bytes of answers that are taken in for a client connection, with all its streams, because others need the connections they come on.
+const ABSORB_CLIENT_BYTES: usize = 1024 * 1024;
+/// The same for all clients of a worker.
+const ABSORB_BYTES: usize = 64 * 1024 * 1024;
+/// Connections to servers that are aside for a client connection, with all its streams.
+const ASIDE_CLIENT_MAX: u32 = 16;
+
+/// An upstream connection that stopped for a client.
+#[derive(Debug)]
+struct Stopped {
+    conn: ConnId,
+    since_us: u64,
+    /// Others are served without it.
+    aside: bool,
+}
+
+/// What a client holds up: nearly always nothing, so kept out of the connection.
+#[derive(Debug, Default)]
+pub(super) struct Stalls {
+    /// Each connection once. Some may have gone on to other clients' answers meanwhile.
+    stopped: Vec<Stopped>,
+    /// Unsent bytes up to which its sources go on, because there is a place for them.
+    reserved: usize,
+    /// Of a connection: what it and its streams have reserved.
+    absorbed: usize,
+    /// Of a connection: what is aside for it and its streams.
+    asides: u32,
+}
+
+impl Stalls {
+    fn is_nothing(&self) -> bool {
+        self.stopped.is_empty() && (self.reserved, self.absorbed, self.asides) == (0, 0, 0)
+    }
+
+    /// Since when that has been aside that has for longest.
+    fn aside_since_us(&self) -> Option<u64> {
+        self.stopped.iter().filter(|stopped| stopped.aside).map(|stopped| stopped.since_us).min()
+    }
+}
+
+impl ClientConn {
+    /// Whether sources were stopped for it.
+    #[inline]
+    pub(super) fn stops_sources(&self) -> bool {
+        self.stalls.as_ref().is_some_and(|stalls| !stalls.stopped.is_empty())
+    }
+
+    /// Unsent bytes up to which its sources go on whatever there is of others.
+    pub(super) fn reserved(&self) -> usize {
+        self.stalls.as_ref().map_or(0, |stalls| stalls.reserved)
+    }
+
+    fn stopped_mut(&mut self, conn: ConnId) -> Option<&mut Stopped> {
+        self.stalls.as_mut()?.stopped.iter_mut().find(|stopped| stopped.conn == conn)
+    }
+}
+
+impl Connections {
+    /// The connection that a stream belongs to; any other belongs to itself.
+    fn owner(&self, index: ClientKey) -> ClientKey {
+        self.at(index).stream.as_deref().map_or(index, |stream| stream.carrier)
+    }
+
+    /// Changes what a connection holds up, which is forgotten when it is nothing.
+    fn change_stalls<T>(&mut self, index: ClientKey, change: impl FnOnce(&mut Stalls) -> T) -> T {
+        let stalls = &mut self.at_mut(index).stalls;
+        let changed = stalls.get_or_insert_default();
+        let result = change(changed);
+        if changed.is_nothing() {
+            *stalls = None;
+        }
+        result
+    }
+
+    /// An upstream connection must not bring more. It is told each time, because it goes on by itself to answers for other clients.
+    pub(super) fn stop_source(&mut self, index: ClientKey, server_conn: ConnId, cx: &Context) -> Stop {
+        self.change_stalls(index, |stalls| {
+            if stalls.stopped.iter().all(|stopped| stopped.conn != server_conn) {
+                stalls.stopped.push(Stopped { conn: server_conn, since_us: cx.now_us, aside: false });
+            }
+        });
+        Stop { conn: server_conn, client: self.name(index, cx) }
+    }
+
+    /// Takes those out that stopped for a client and for which `goes` says so.
+    fn take_stopped(&mut self, index: ClientKey, goes: impl Fn(ConnId) -> bool) -> Vec<Stopped> {
+        if !self.at(index).stops_sources() {
+            return Vec::new();
+        }
+        let taken: Vec<Stopped> =
+            self.change_stalls(index, |stalls| stalls.stopped.extract_if(.., |stopped| goes(stopped.conn)).collect());
+        let asides = taken.iter().filter(|stopped| stopped.aside).count() as u32;
+        if asides > 0 {
+            self.change_stalls(self.owner(index), |stalls| stalls.asides -= asides);
+        }
+        taken
+    }
+
+    /// Those that stopped for a client, and for which `goes` says so, may go on.
+    fn resume(&mut self, index: ClientKey, goes: impl Fn(ConnId) -> bool, cx: &mut Context) {
+        let client = self.name(index, cx);
+        for Stopped { conn, .. } in self.take_stopped(index, goes) {
+            cx.post(conn.worker, Mail::Flow { conn, client, pause: false });
+        }
+    }
+
+    /// All upstream connections that stopped for a client may go on.
+    #[inline]
+    pub(super) fn resume_sources(&mut self, index: ClientKey, cx: &mut Context) {
+        if self.at(index).stops_sources() {
+            self.resume(index, |_| true, cx);
+        }
+    }
+
+    /// The one that a request is answered by may go on, if it has stopped.
+    pub(super) fn resume_source(&mut self, index: ClientKey, slot: ExchangeKey, cx: &mut Context) {
+        let source = self.exchange(slot).server_conn;
+        self.resume(index, |conn| Some(conn) == source, cx);
+    }
+
+    /// The one that a request was answered by is lost, or has nothing for it any more.
+    pub(super) fn forget_source(&mut self, slot: ExchangeKey) {
+        let exchange = self.exchange(slot);
+        let (index, source) = (exchange.conn, exchange.server_conn);
+        self.take_stopped(index, |conn| Some(conn) == source);
+    }
+
+    // ---- what is taken in ----
+
+    /// Reserves a place for so many bytes of an answer that are to come. False: there is none.
+    fn reserve(&mut self, index: ClientKey, left: u64, cx: &Context) -> bool {
+        let conn = self.at(index);
+        let (own, bytes) = (conn.reserved(), conn.unsent() + left as usize);
+        let absorbed = self.at(self.owner(index)).stalls.as_ref().map_or(0, |stalls| stalls.absorbed);
+        let fits = absorbed - own + bytes <= ABSORB_CLIENT_BYTES && self.absorbed - own + bytes <= ABSORB_BYTES;
+        if fits {
+            self.set_reserved(index, bytes, cx);
+        }
+        fits
+    }
+
+    fn set_reserved(&mut self, index: ClientKey, bytes: usize, cx: &Context) {
+        let own = self.change_stalls(index, |stalls| std::mem::replace(&mut stalls.reserved, bytes));
+        self.change_stalls(self.owner(index), |stalls| stalls.absorbed = stalls.absorbed - own + bytes);
+        self.absorbed = self.absorbed - own + bytes;
+        cx.counters.absorbed_bytes.add(bytes as u64);
+        cx.counters.absorbed_bytes.sub(own as u64);
+    }
+
+    /// A client has taken bytes, or an answer has ended: what is not needed any more of what was reserved is given back.
+    #[inline]
+    pub(super) fn give_back(&mut self, index: ClientKey, low_bytes: usize, cx: &Context) {
+        if self.at(index).reserved() > 0 {
+            self.give_back_rest(index, low_bytes, cx);
+        }
+    }
+
+    fn give_back_rest(&mut self, index: ClientKey, low_bytes: usize, cx: &Context) {
+        let conn = self.at(index);
+        let (unsent, reserved) = (conn.unsent(), conn.reserved());
+        let needed = match conn.codec.current() {
+            _ if unsent <= low_bytes => 0,
+            None => unsent.min(reserved),
+            Some(_) => reserved,
+        };
+        if needed < reserved {
+            self.set_reserved(index, needed, cx);
+        }
+    }
+
+    /// A client leaves, or wants its answer no more: it holds up nothing.
+    pub(super) fn end_stalls(&mut self, index: ClientKey, cx: &mut Context) {
+        self.resume_sources(index, cx);
+        self.give_back(index, usize::MAX, cx);
+    }
+
+    // ---- what is aside ----
+
+    fn asides(&self, owner: ClientKey) -> u32 {
+        self.at(owner).stalls.as_ref().map_or(0, |stalls| stalls.asides)
+    }
+
+    /// Whose connection has been aside for longest, of a client and its streams, and since when.
+    fn longest_aside(&self, owner: ClientKey) -> Option<(u64, ClientKey)> {
+        let streams = self.carriers.get(owner).map_or(&[][..], |streams| &streams.all);
+        let all = streams.iter().copied().chain([owner]);
+        all.filter_map(|index| Some((self.at(index).stalls.as_ref()?.aside_since_us()?, index))).min()
+    }
+
+    /// Whether a client is not waited for that has others aside: it has had its time, and so has the one that would be given up.
+    fn is_out_of_patience(&self, owner: ClientKey, cx: &Context) -> bool {
+        let asides = self.asides(owner);
+        let is_full = asides >= ASIDE_CLIENT_MAX;
+        let longest = || self.longest_aside(owner);
+        asides > 0 && (!is_full || longest().is_some_and(|(since_us, _)| cx.now_us >= since_us + STALL_US))
+    }
+
+    /// Looks for states that can't be.
+    ///
+    /// # Errors
+    /// The first promise that is broken, in words.
+    pub(super) fn audit_stalls(&self) -> Result<(), String> {
+        let mut all = 0;
+        let stalls = |index: ClientKey| self.at(index).stalls.as_deref();
+        for (index, conn) in self.all() {
+            all += conn.reserved();
+            if conn.codec.current().is_none() {
+                at_most("bytes reserved behind the last answer", conn.reserved(), conn.unsent())?;
+            }
+            let streams = self.carriers.get(index).map_or(&[][..], |streams| &streams.all);
+            let (mut absorbed, mut asides) = (0, 0);
+            for stalls in streams.iter().copied().chain([index]).filter_map(stalls) {
+                absorbed += stalls.reserved;
+                asides += stalls.stopped.iter().filter(|stopped| stopped.aside).count();
+            }
+            if conn.stream.is_none() {
+                equal("what a client has reserved", stalls(index).map_or(0, |stalls| stalls.absorbed), absorbed)?;
+                equal("what is aside for a client", self.asides(index) as usize, asides)?;
+                at_most("bytes taken in for a client", absorbed, ABSORB_CLIENT_BYTES)?;
+                at_most("connections aside for a client", asides, ASIDE_CLIENT_MAX as usize)?;
+            }
+        }
+        at_most("bytes taken in", all, ABSORB_BYTES)?;
+        equal("bytes reserved for all clients", self.absorbed, all)
+    }
+}
+
+impl Answers {
+    /// The reading of an answer stands still for its client, and others need the connection. `left`: bytes that are to come, if they may be
+    /// taken in; `aside`: the connection has been set aside.
+    pub(crate) fn on_needed(
+        &mut self,
+        id: ExchangeId,
+        server_conn: ConnId,
+        left: Option<u64>,
+        aside: bool,
+        cx: &mut Context,
+    ) {
+        if !self.conns.holds(id) {
+            return;
+        }
+        let index = self.conns.exchange(id.index).conn;
+        // It may go on by now.
+        let Some(stopped) = self.conns.at_mut(index).stopped_mut(server_conn) else { return };
+        let is_new = !stopped.aside;
+        if left.is_some_and(|left| self.conns.reserve(index, left, cx)) {
+            cx.counters.absorbed.add(1);
+            return self.conns.resume(index, |conn| conn == server_conn, cx);
+        }
+        let owner = self.conns.owner(index);
+        if is_new && !aside && !self.conns.is_out_of_patience(owner, cx) {
+            return;
+        }
+        if let Some(stopped) = self.conns.at_mut(index).stopped_mut(server_conn).filter(|_| is_new) {
+            stopped.aside = true;
+            self.conns.change_stalls(owner, |stalls| stalls.asides += 1);
+        }
+        if !aside {
+            let client = self.conns.name(index, cx);
+            cx.post(server_conn.worker, Mail::Aside { conn: server_conn, client });
+        }
+        if self.conns.asides(owner) > ASIDE_CLIENT_MAX
+            && let Some((_, longest)) = self.conns.longest_aside(owner)
+        {
+            cx.counters.stalled.add(1);
+            // As at `send-timeout`.
+            self.conns.at_mut(longest).flags.reset = true;
+            self.close_conn(longest, ClientEnd::Stalled, cx);
+        }
+    }
+}

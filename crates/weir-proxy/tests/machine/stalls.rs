@@ -1,0 +1,305 @@
+//! Proves: what a client does not take keeps others from a server no longer than docs/semantics.md §3 says, whatever number of streams or
+//! requests it has, and costs no more memory than docs/buffers.md says; and that who gives up streams costs nobody anything. How: one
+//! connection to a server, which everybody needs. That budgets fit and are given back is looked at after each turn (`audit_stalls`).
+
+use std::collections::BTreeSet;
+
+use weir_check::upstreams::check_honest;
+use weir_proxy::plan::{PipelineMode, Plan};
+
+use crate::world::http2::CANCEL;
+use crate::world::{Do, Seen, World, access_log, honest, plan};
+
+/// Bytes that are taken in for one client, and for a worker.
+const CLIENT_BYTES: usize = 1 << 20;
+const WORKER_BYTES: usize = 64 << 20;
+/// Connections that may be aside for a client.
+const ASIDES: usize = 16;
+/// A body that may be taken in, and one that is too large for that.
+const MIDDLING: usize = 200_000;
+const LARGE: usize = 2_000_000;
+
+/// Bodies in pieces for `/middling` and `/large`; nothing for `/never`; all else honestly.
+fn serve(seen: &Seen<'_>) -> Option<Vec<Do>> {
+    let length = match seen.request.target.split('?').next() {
+        Some("/middling") => MIDDLING,
+        Some("/large") => LARGE,
+        Some("/never") => return Some(vec![Do::Delay(1_000_000), Do::Answer(no_body(seen))]),
+        _ => return honest(seen),
+    };
+    let nonce = seen.request.nonce();
+    let head = format!("HTTP/1.1 200 OK\r\nX-Nonce: {nonce}\r\nContent-Length: {length}\r\n\r\n");
+    let pieces = (0..length / 20_000).map(|_| Do::Bytes(vec![b'x'; 20_000]));
+    Some([Do::Answer(head.into_bytes())].into_iter().chain(pieces).collect())
+}
+
+fn no_body(seen: &Seen<'_>) -> Vec<u8> {
+    format!("HTTP/1.1 204 No Content\r\nX-Nonce: {}\r\n\r\n", seen.request.nonce()).into_bytes()
+}
+
+/// One server with one connection, of the first worker, that has earned its depth.
+fn warm(workers: u16, change: impl FnOnce(&mut Plan)) -> World {
+    let mut plan = plan(1, 1);
+    plan.upstreams[0].pipeline = PipelineMode::Depth(16);
+    // What a stream gets is not told by the bytes of its connection.
+    plan.access_log = Some(access_log("$status $bytes_sent $ended_by $phase $reason"));
+    change(&mut plan);
+    let mut world = World::started(plan, workers, 1);
+    let client = world.client();
+    for n in 0..70 {
+        world.get(client, &format!("{n:08}"));
+        world.settle();
+    }
+    world.serve(serve);
+    world
+}
+
+fn unread(world: &World) -> usize {
+    world.conns.iter().filter(|conn| !conn.closed).map(|conn| conn.unread()).sum()
+}
+
+fn absorbed_bytes(world: &World) -> usize {
+    world.count(|counters| counters.absorbed_bytes.get()) as usize
+}
+
+/// Requests for this that a server got, each once.
+fn asked(world: &World, target: &str) -> usize {
+    let all = world.requests().filter(|request| request.target.starts_with(target));
+    all.map(|request| request.nonce()).collect::<BTreeSet<_>>().len()
+}
+
+/// As soon as somebody waits behind it, and no sooner, the rest of a middling answer is taken in.
+#[test]
+fn the_rest_is_taken_in_for_who_waits_behind() {
+    for workers in [1, 2] {
+        let mut world = warm(workers, |_| {});
+        let slow = world.client_of(usize::from(workers) - 1);
+        world.stall(slow, true);
+        world.ask(slow, "GET", "/middling?n=a0000001", "");
+        world.settle();
+        assert!(unread(&world) > 0 && absorbed_bytes(&world) == 0, "nobody waits");
+        let other = world.client();
+        world.get(other, "b0000001");
+        world.settle();
+        check_honest("b0000001", &world.clients[other].replies[0]).unwrap();
+        let absorbed = absorbed_bytes(&world);
+        assert!((MIDDLING..MIDDLING + 100_000).contains(&absorbed), "{absorbed} bytes");
+        assert_eq!(world.count(|counters| counters.absorbed.get()), 1);
+        assert_eq!(world.count(|counters| counters.set_aside.get()), 0);
+        world.stall(slow, false);
+        world.settle();
+        assert_eq!((world.clients[slow].replies[0].body.length, absorbed_bytes(&world)), (MIDDLING as u64, 0));
+        assert_eq!(world.open_conns().len(), 1);
+        world.finish();
+    }
+}
+
+/// A large answer is not, nor one of a length that nobody knows when there was too much of it.
+#[test]
+fn what_is_large_is_not_taken_in() {
+    let mut world = warm(1, |_| {});
+    let slow = world.client();
+    world.stall(slow, true);
+    world.ask(slow, "GET", "/large?n=a0000001", "");
+    world.settle();
+    let other = world.client();
+    world.get(other, "b0000001");
+    world.run_for(1_000_000);
+    check_honest("b0000001", &world.clients[other].replies[0]).unwrap();
+    assert_eq!((absorbed_bytes(&world), world.count(|counters| counters.absorbed.get())), (0, 0));
+    world.stall(slow, false);
+    world.run_for(1_000_000);
+    assert_eq!(world.clients[slow].replies[0].body.length, LARGE as u64);
+    world.finish();
+}
+
+/// Many streams without a window: as much is taken in for them as for one client, and given back when it is delivered, when they are
+/// reset, and when their connection is lost.
+#[test]
+fn all_streams_of_a_client_have_one_budget() {
+    for (workers, end) in [(1, "delivered"), (2, "delivered"), (1, "reset"), (2, "reset"), (1, "lost"), (2, "lost")] {
+        let mut world = warm(workers, |_| {});
+        let slow = world.http2_client(usize::from(workers) - 1, 0);
+        let streams: Vec<u32> = (0..12).map(|n| 1 + 2 * n).collect();
+        streams.iter().for_each(|stream| world.open(slow, *stream, &format!("/middling?n=a{stream:07}")));
+        for n in 0..30 {
+            let other = world.client();
+            world.get(other, &format!("b{n:07}"));
+            world.run_for(200_000);
+            check_honest(&format!("b{n:07}"), &world.clients[other].replies[0]).unwrap();
+        }
+        let absorbed = absorbed_bytes(&world);
+        assert!((CLIENT_BYTES / 2..=CLIENT_BYTES).contains(&absorbed), "{absorbed} bytes");
+        assert!(world.count(|counters| counters.set_aside.get()) > 0);
+        let taken = asked(&world, "/middling") * MIDDLING - unread(&world);
+        assert!(taken < 2 * CLIENT_BYTES + streams.len() * 65_536, "{taken} bytes were taken");
+        match end {
+            "delivered" => streams.iter().for_each(|stream| world.credit(slow, *stream, 1 << 20)),
+            "reset" => streams.iter().for_each(|stream| world.reset_stream(slow, *stream)),
+            _ => world.reset(slow),
+        }
+        world.run_for(5_000_000);
+        assert_eq!(absorbed_bytes(&world), 0, "{end}");
+        if end == "delivered" {
+            let mut answered = world.streams_answered(slow);
+            answered.sort_unstable();
+            assert_eq!(answered, streams);
+        }
+        world.finish();
+    }
+}
+
+/// Very many clients that read nothing: what is taken in for all of them has a bound, and those beyond it are set aside.
+#[test]
+fn all_clients_of_a_worker_have_one_budget() {
+    let mut world = warm(1, |_| {});
+    let fitting = WORKER_BYTES / MIDDLING;
+    for n in 0..fitting + 20 {
+        let slow = world.client();
+        world.stall(slow, true);
+        world.ask(slow, "GET", &format!("/middling?n=a{n:07}"), "");
+        // The next one waits for it.
+        world.settle_once();
+    }
+    let other = world.client();
+    world.get(other, "b0000001");
+    world.run_for(20_000_000);
+    check_honest("b0000001", &world.clients[other].replies[0]).unwrap();
+    let absorbed = absorbed_bytes(&world);
+    assert!((WORKER_BYTES / 2..=WORKER_BYTES).contains(&absorbed), "{absorbed} bytes");
+    assert!(world.count(|counters| counters.set_aside.get()) > 0);
+    world.finish();
+}
+
+/// A client with many streams of large answers that stand still, while others ask: so many connections are aside for it, and then the
+/// streams that have stood still for longest are reset.
+#[test]
+fn h4_the_longest_stalled_streams_are_reset() {
+    for workers in [1, 2] {
+        let mut world = warm(workers, |_| {});
+        let slow = world.http2_client(usize::from(workers) - 1, 0);
+        let streams: Vec<u32> = (0..30).map(|n| 1 + 2 * n).collect();
+        streams.iter().for_each(|stream| world.open(slow, *stream, &format!("/large?n=a{stream:07}")));
+        for n in 0..40 {
+            let other = world.client();
+            world.get(other, &format!("b{n:07}"));
+            // A tenth of a second for each ASIDES streams of a client, once.
+            world.run_for(if n == 0 { 300_000 } else { 200_000 });
+            check_honest(&format!("b{n:07}"), &world.clients[other].replies[0]).unwrap();
+            assert!(world.open_conns().len() <= ASIDES + 2, "{} connections", world.open_conns().len());
+        }
+        let mut reset = world.streams_reset(slow, CANCEL);
+        reset.sort_unstable();
+        assert_eq!(reset, streams[..streams.len() - ASIDES], "{workers} workers");
+        assert_eq!(world.count(|counters| counters.stalled.get()) as usize, reset.len());
+        assert!(world.lines.iter().any(|line| line.contains("stalled")), "{:?}", world.lines.last());
+        streams.iter().for_each(|stream| world.credit(slow, *stream, 1 << 30));
+        world.run_for(5_000_000);
+        assert_eq!(world.streams_answered(slow).len(), ASIDES);
+        world.finish();
+    }
+}
+
+/// It is a client's streams that count, not those of all.
+#[test]
+fn two_clients_may_have_as_many_aside_each() {
+    let mut world = warm(1, |_| {});
+    let slow = [0, 1].map(|_| world.http2_client(0, 0));
+    for (client, letter) in slow.iter().zip(["a", "c"]) {
+        (0..12).for_each(|n| world.open(*client, 1 + 2 * n, &format!("/large?n={letter}{n:07}")));
+    }
+    for n in 0..40 {
+        let other = world.client();
+        world.get(other, &format!("b{n:07}"));
+        world.run_for(200_000);
+        check_honest(&format!("b{n:07}"), &world.clients[other].replies[0]).unwrap();
+    }
+    assert_eq!(world.count(|counters| counters.stalled.get()), 0);
+    for client in slow {
+        (0..12).for_each(|n| world.credit(client, 1 + 2 * n, 1 << 30));
+    }
+    world.run_for(5_000_000);
+    slow.iter().for_each(|client| assert_eq!(world.streams_answered(*client).len(), 12));
+    world.finish();
+}
+
+/// The same of HTTP/1.1: many requests in a row, and nothing read. It is closed as at `send-timeout`.
+#[test]
+fn a_connection_with_too_many_aside_is_closed() {
+    let mut world = warm(1, |plan| {
+        plan.client.requests_queued_max = 64;
+        plan.upstreams[0].pipeline = PipelineMode::Off;
+    });
+    let slow = world.client();
+    world.stall(slow, true);
+    let mut all = Vec::new();
+    for n in 0..40 {
+        world.expect(slow, "GET", false, false);
+        all.extend(format!("GET /large?n=a{n:07} HTTP/1.1\r\nHost: a\r\n\r\n").bytes());
+    }
+    world.send(slow, &all);
+    for n in 0..60 {
+        let other = world.client();
+        world.get(other, &format!("b{n:07}"));
+        world.run_for(200_000);
+        check_honest(&format!("b{n:07}"), &world.clients[other].replies[0]).unwrap();
+    }
+    assert!(world.clients[slow].was_reset, "{} aside", world.count(|counters| counters.set_aside.get()));
+    assert_eq!(world.count(|counters| counters.client_closes.get("stalled")), 1);
+    world.finish();
+}
+
+/// Streams that are reset while their requests wait in a line: those are asked of no server, and their places are free at once.
+#[test]
+fn what_is_reset_in_a_line_is_never_asked() {
+    for workers in [1, 2] {
+        let mut world = warm(workers, |plan| plan.upstreams[0].queue_size = 40);
+        let slow = world.http2_client(usize::from(workers) - 1, 1 << 20);
+        // More rounds than the line is long, and fewer than a client may reset.
+        for round in 0..3 {
+            let streams = (0..30).map(|n| 1 + 2 * (30 * round + n));
+            streams.clone().for_each(|stream| world.open(slow, stream, &format!("/never?n=a{stream:07}")));
+            world.settle();
+            assert!(world.count(|counters| counters.queue_waiting.get()) > 0);
+            streams.clone().for_each(|stream| world.reset_stream(slow, stream));
+            world.settle();
+            assert_eq!(world.count(|counters| counters.queue_waiting.get()), 0, "round {round}");
+        }
+        let on_connection = asked(&world, "/never");
+        let other = world.client();
+        world.get(other, "b0000001");
+        world.run_for(60_000_000);
+        check_honest("b0000001", &world.clients[other].replies[0]).unwrap();
+        assert_eq!(asked(&world, "/never"), on_connection, "what was given up is asked of a server");
+        assert_eq!(world.count(|counters| counters.searches.get()), 0);
+        world.finish();
+    }
+}
+
+/// A reset costs what the frame costs, wherever its request is: nothing is looked for among lines and connections.
+#[test]
+fn h5_resets_make_nobody_search() {
+    for workers in [1, 2] {
+        let mut world = warm(workers, |_| {});
+        let slow = world.http2_client(usize::from(workers) - 1, 0);
+        let mut stream = 1;
+        for round in 0..90 {
+            // On the connection, and within its answer; in the same bytes, in a line, and within an answer that its server sends.
+            let target = ["/v", "/never", "/middling", "/large"][round % 4];
+            world.open(slow, stream, &format!("{target}?n=a{stream:07}"));
+            if round % 3 > 0 {
+                world.settle();
+            }
+            world.reset_stream(slow, stream);
+            stream += 2;
+            // A complete answer makes up for a reset.
+            world.open(slow, stream, &format!("/v?n=a{stream:07}"));
+            world.credit(slow, stream, 1 << 20);
+            world.run_for(3_000_000);
+            stream += 2;
+        }
+        assert_eq!(world.count(|counters| counters.searches.get()), 0);
+        assert_eq!(world.streams_answered(slow).len(), 90);
+        world.finish();
+    }
+}
