@@ -14,7 +14,7 @@ use weir_http::h2::{Limits, WindowPool};
 use crate::action::Action;
 use crate::base::output::Spare;
 use crate::base::timer_wheel::Wheel;
-use crate::cross::mail::{Mail, Post};
+use crate::cross::mail::{Flow, Mail, Post};
 use crate::observe::accounting::Usage;
 use crate::observe::counters::Counters;
 use crate::plan::{ClientPlan, Http2Plan, Plan};
@@ -139,7 +139,8 @@ impl Context {
     /// A source of answers is stopped: what was said before, that it may go on, is not to be heard after that.
     pub(crate) fn forget_resume(&mut self, conn: ConnId) {
         if self.has_own_mail {
-            let resumes = |mail: &Mail| matches!(mail, Mail::Flow { conn: other, pause: false, .. } if *other == conn);
+            let resumes =
+                |mail: &Mail| matches!(mail, Mail::Flow { conn: other, flow: Flow::Go, .. } if *other == conn);
             self.posts[usize::from(self.worker)].mail.retain(|mail| !resumes(mail));
         }
     }

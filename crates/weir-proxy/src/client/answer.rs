@@ -8,6 +8,7 @@ use weir_http::{ReplyBody, ReplyParts, SERVER, Trailers};
 use super::account::Records;
 use super::connections::Connections;
 use super::http1::Additions;
+use super::stalls;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::LOW_BYTES;
 use crate::base::piece::Piece;
@@ -218,7 +219,7 @@ impl Answers {
         let load = if conn.codec.leaves(slot) { conn.unsent_first() } else { conn.unsent() };
         let stop = server_conn
             .filter(|_| load >= high_bytes && load > conn.reserved())
-            .map(|server_conn| self.conns.stop_source(index, server_conn, cx));
+            .map(|server_conn| stalls::stop_source(&mut self.conns, index, server_conn, cx));
         self.await_client(index, cx);
         self.conns.mark(index);
         stop
@@ -328,7 +329,7 @@ impl Answers {
             self.count_refusal(slot, cause, cx);
             self.records.blame(slot, cause, || self.conns.standing(slot));
             self.records.ended(slot, cx);
-            self.conns.forget_source(slot);
+            stalls::forget_source(&mut self.conns, slot);
             self.truncate(slot, cx);
             return;
         }
@@ -340,8 +341,9 @@ impl Answers {
         if !self.conns.forget_beginning(slot) {
             return false;
         }
-        self.conns.forget_source(slot);
-        self.conns.give_back(self.conns.exchange(slot).conn, LOW_BYTES, cx);
+        stalls::forget_source(&mut self.conns, slot);
+        let index = self.conns.exchange(slot).conn;
+        stalls::give_back(&mut self.conns, index, LOW_BYTES, cx);
         self.take_back(slot, cx);
         self.records.taken_back(slot);
         true
@@ -399,8 +401,8 @@ impl Answers {
             // A body that is being read belonged to one of the requests that were dropped.
             conn.flags.unread |= conn.stash.take().is_some() || conn.reading() == Reading::Body;
             conn.read_as(Reading::Closing);
-            self.conns.resume_sources(index, cx);
-            self.conns.give_back(index, 0, cx);
+            stalls::resume_sources(&mut self.conns, index, cx);
+            stalls::give_back(&mut self.conns, index, 0, cx);
             self.conns.update_receive(index, cx);
         } else {
             self.conns.relieve(index, cx);

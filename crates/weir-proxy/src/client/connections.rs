@@ -13,13 +13,14 @@ use super::codec::Codec;
 use super::connection::{ClientConn, Exchange, NO_WORKER, Phase, Reading, ReplyConstraints, RequestBodyReader};
 use super::http2::streams::Carriers;
 use super::patience::{DRAIN_IDLE_US, LEAVE_IDLE_US};
+use super::stalls;
 use crate::action::Action;
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::base::output::LOW_BYTES;
 use crate::base::slab::Slab;
 use crate::base::token::{ShortGeneration, Token};
 use crate::context::Context;
-use crate::cross::mail::Mail;
+use crate::cross::mail::{Cancellation, Mail};
 use crate::cross::relay::Relay;
 use crate::forward::dns_cache::Client;
 use crate::plan::{Entrance, Serves};
@@ -529,17 +530,17 @@ impl Connections {
     /// Lets sources go on when the client has taken enough, or another answer has become the first.
     pub(super) fn relieve(&mut self, index: ClientKey, cx: &mut Context) {
         let low_bytes = LOW_BYTES.min(self.carriers.high_bytes(self.at(index)) / 2);
-        self.give_back(index, low_bytes, cx);
+        stalls::give_back(self, index, low_bytes, cx);
         let conn = self.conns.at(index);
         let first = conn.codec.current();
         let first_waits = first.is_some_and(|first| self.exchanges.at(first).phase() == Phase::Waiting);
         if conn.unsent() <= low_bytes || conn.unsent_first() <= low_bytes && first_waits {
             // The first answer may be next on any of them.
-            self.resume_sources(index, cx);
+            stalls::resume_sources(self, index, cx);
         } else if conn.unsent_first() <= low_bytes
             && let Some(first) = first
         {
-            self.resume_source(index, first, cx);
+            stalls::resume_source(self, index, first, cx);
         }
         if let Some(first) = first {
             // The wait for its next piece begins now: until here the client was to blame.
@@ -558,7 +559,7 @@ impl Connections {
     pub(super) fn withdraw(&self, slot: ExchangeKey, cx: &mut Context) {
         let exchange = self.exchanges.at(slot);
         if exchange.server_conn.is_none() {
-            cx.post(exchange.worker(), Mail::Withdraw { id: self.exchange_id(slot, cx) });
+            cx.post(exchange.worker(), Mail::Cancel { id: self.exchange_id(slot, cx), what: Cancellation::Waiting });
         }
     }
 
@@ -571,7 +572,7 @@ impl Connections {
         let (worker, conn, begun) = (exchange.worker(), exchange.server_conn, exchange.phase() == Phase::Answering);
         if worker != NO_WORKER {
             let (id, client) = (self.exchange_id(slot, cx), self.name(exchange.conn, cx));
-            cx.post(worker, Mail::Cancel { id, hard, client, conn, begun });
+            cx.post(worker, Mail::Cancel { id, what: Cancellation::Any { hard, client, conn, begun } });
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::cause::Cause;
 use crate::client::connection::{NO_WORKER, Phase, Reading};
 use crate::context::Context;
 use crate::cross::answer::{AnswerHead, Source, Stop};
-use crate::cross::mail::Mail;
+use crate::cross::mail::{Cancellation, Mail};
 use crate::cross::retry_copy::RetryCopy;
 use crate::ending::ClientEnd;
 use crate::observe::access::Placed;
@@ -36,7 +36,8 @@ impl Answers {
             }
             // The server has done what it was asked: nothing is under way any more but the rest of the answer.
             let client = self.conns.name(index, cx);
-            cx.post(from.worker, Mail::Cancel { id, hard: false, client, conn: Some(from), begun: true });
+            let what = Cancellation::Any { hard: false, client, conn: Some(from), begun: true };
+            cx.post(from.worker, Mail::Cancel { id, what });
             return self.end_given_up(slot, cx);
         }
         match (head.parts.status, head.upgrade) {

@@ -1,6 +1,7 @@
 //! What is sent to clients, and the ends of their connections (stage reply).
 
 use super::answer::Answers;
+use super::stalls;
 use crate::action::Action;
 use crate::base::keys::ClientKey;
 use crate::base::output::Out;
@@ -133,7 +134,7 @@ impl Answers {
         self.close_streams(index, why, cx);
         self.records.closed(index, why, cx);
         self.drop_exchanges(index, why, cx);
-        self.conns.end_stalls(index, cx);
+        stalls::end_stalls(&mut self.conns, index, cx);
         let mut conn = self.conns.remove(index);
         if conn.flags.has_pool {
             cx.post(cx.worker, Mail::Gone { client: index });

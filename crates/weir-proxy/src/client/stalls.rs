@@ -6,7 +6,7 @@
 //! HTTP/2 is reset for that, a connection of HTTP/1 ends as at `send-timeout`. Who has a connection aside is waited for no more: a client gets [`STALL_US`] once, not for each stream.
 //!
 //! Invariants: what a connection has reserved, and what is aside for it, is the sum over it and its streams; a reservation is given back
-//! when its bytes have left or their answer is not wanted any more ([`Connections::audit`]). Bounds: [`ABSORB_CLIENT_BYTES`] for a
+//! when its bytes have left or their answer is not wanted any more ([`audit_stalls`]). Bounds: [`ABSORB_CLIENT_BYTES`] for a
 //! connection with all its streams, [`ABSORB_BYTES`] for a worker, [`ASIDE_CLIENT_MAX`].
 
 use super::answer::Answers;
@@ -16,7 +16,7 @@ use crate::base::check::{at_most, equal};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::context::Context;
 use crate::cross::answer::{STALL_US, Stop};
-use crate::cross::mail::Mail;
+use crate::cross::mail::{Flow, Mail};
 use crate::ending::ClientEnd;
 use crate::request::pending_request::{ConnId, ExchangeId};
 
@@ -77,174 +77,174 @@ impl ClientConn {
     }
 }
 
-impl Connections {
-    /// The connection that a stream belongs to; any other belongs to itself.
-    fn owner(&self, index: ClientKey) -> ClientKey {
-        self.at(index).stream.as_deref().map_or(index, |stream| stream.carrier)
-    }
+/// The connection that a stream belongs to; any other belongs to itself.
+fn owner(conns: &Connections, index: ClientKey) -> ClientKey {
+    conns.at(index).stream.as_deref().map_or(index, |stream| stream.carrier)
+}
 
-    /// Changes what a connection holds up, which is forgotten when it is nothing.
-    fn change_stalls<T>(&mut self, index: ClientKey, change: impl FnOnce(&mut Stalls) -> T) -> T {
-        let stalls = &mut self.at_mut(index).stalls;
-        let changed = stalls.get_or_insert_default();
-        let result = change(changed);
-        if changed.is_nothing() {
-            *stalls = None;
+/// Changes what a connection holds up, which is forgotten when it is nothing.
+fn change_stalls<T>(conns: &mut Connections, index: ClientKey, change: impl FnOnce(&mut Stalls) -> T) -> T {
+    let stalls = &mut conns.at_mut(index).stalls;
+    let changed = stalls.get_or_insert_default();
+    let result = change(changed);
+    if changed.is_nothing() {
+        *stalls = None;
+    }
+    result
+}
+
+/// An upstream connection must not bring more. It is told each time, because it goes on by itself to answers for other clients.
+pub(super) fn stop_source(conns: &mut Connections, index: ClientKey, server_conn: ConnId, cx: &Context) -> Stop {
+    change_stalls(conns, index, |stalls| {
+        if stalls.stopped.iter().all(|stopped| stopped.conn != server_conn) {
+            stalls.stopped.push(Stopped { conn: server_conn, since_us: cx.now_us, aside: false });
         }
-        result
-    }
+    });
+    Stop { conn: server_conn, client: conns.name(index, cx) }
+}
 
-    /// An upstream connection must not bring more. It is told each time, because it goes on by itself to answers for other clients.
-    pub(super) fn stop_source(&mut self, index: ClientKey, server_conn: ConnId, cx: &Context) -> Stop {
-        self.change_stalls(index, |stalls| {
-            if stalls.stopped.iter().all(|stopped| stopped.conn != server_conn) {
-                stalls.stopped.push(Stopped { conn: server_conn, since_us: cx.now_us, aside: false });
-            }
-        });
-        Stop { conn: server_conn, client: self.name(index, cx) }
+/// Takes those out that stopped for a client and for which `goes` says so.
+fn take_stopped(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId) -> bool) -> Vec<Stopped> {
+    if !conns.at(index).stops_sources() {
+        return Vec::new();
     }
+    let taken: Vec<Stopped> =
+        change_stalls(conns, index, |stalls| stalls.stopped.extract_if(.., |stopped| goes(stopped.conn)).collect());
+    let asides = taken.iter().filter(|stopped| stopped.aside).count() as u32;
+    if asides > 0 {
+        let owner = owner(conns, index);
+        change_stalls(conns, owner, |stalls| stalls.asides -= asides);
+    }
+    taken
+}
 
-    /// Takes those out that stopped for a client and for which `goes` says so.
-    fn take_stopped(&mut self, index: ClientKey, goes: impl Fn(ConnId) -> bool) -> Vec<Stopped> {
-        if !self.at(index).stops_sources() {
-            return Vec::new();
+/// Those that stopped for a client, and for which `goes` says so, may go on.
+fn resume(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId) -> bool, cx: &mut Context) {
+    let client = conns.name(index, cx);
+    for Stopped { conn, .. } in take_stopped(conns, index, goes) {
+        cx.post(conn.worker, Mail::Flow { conn, client, flow: Flow::Go });
+    }
+}
+
+/// All upstream connections that stopped for a client may go on.
+#[inline]
+pub(super) fn resume_sources(conns: &mut Connections, index: ClientKey, cx: &mut Context) {
+    if conns.at(index).stops_sources() {
+        resume(conns, index, |_| true, cx);
+    }
+}
+
+/// The one that a request is answered by may go on, if it has stopped.
+pub(super) fn resume_source(conns: &mut Connections, index: ClientKey, slot: ExchangeKey, cx: &mut Context) {
+    let source = conns.exchange(slot).server_conn;
+    resume(conns, index, |conn| Some(conn) == source, cx);
+}
+
+/// The one that a request was answered by is lost, or has nothing for it any more.
+pub(super) fn forget_source(conns: &mut Connections, slot: ExchangeKey) {
+    let exchange = conns.exchange(slot);
+    let (index, source) = (exchange.conn, exchange.server_conn);
+    take_stopped(conns, index, |conn| Some(conn) == source);
+}
+
+// ---- what is taken in ----
+
+/// Reserves a place for so many bytes of an answer that are to come. False: there is none.
+fn reserve(conns: &mut Connections, index: ClientKey, left: u64, cx: &Context) -> bool {
+    let conn = conns.at(index);
+    let (own, bytes) = (conn.reserved(), conn.unsent() + left as usize);
+    let absorbed = conns.at(owner(conns, index)).stalls.as_ref().map_or(0, |stalls| stalls.absorbed);
+    let fits = absorbed - own + bytes <= ABSORB_CLIENT_BYTES && conns.absorbed - own + bytes <= ABSORB_BYTES;
+    if fits {
+        set_reserved(conns, index, bytes, cx);
+    }
+    fits
+}
+
+fn set_reserved(conns: &mut Connections, index: ClientKey, bytes: usize, cx: &Context) {
+    let own = change_stalls(conns, index, |stalls| std::mem::replace(&mut stalls.reserved, bytes));
+    let owner = owner(conns, index);
+    change_stalls(conns, owner, |stalls| stalls.absorbed = stalls.absorbed - own + bytes);
+    conns.absorbed = conns.absorbed - own + bytes;
+    cx.counters.absorbed_bytes.add(bytes as u64);
+    cx.counters.absorbed_bytes.sub(own as u64);
+}
+
+/// A client has taken bytes, or an answer has ended: what is not needed any more of what was reserved is given back.
+#[inline]
+pub(super) fn give_back(conns: &mut Connections, index: ClientKey, low_bytes: usize, cx: &Context) {
+    if conns.at(index).reserved() > 0 {
+        give_back_rest(conns, index, low_bytes, cx);
+    }
+}
+
+fn give_back_rest(conns: &mut Connections, index: ClientKey, low_bytes: usize, cx: &Context) {
+    let conn = conns.at(index);
+    let (unsent, reserved) = (conn.unsent(), conn.reserved());
+    let needed = match conn.codec.current() {
+        _ if unsent <= low_bytes => 0,
+        None => unsent.min(reserved),
+        Some(_) => reserved,
+    };
+    if needed < reserved {
+        set_reserved(conns, index, needed, cx);
+    }
+}
+
+/// A client leaves, or wants its answer no more: it holds up nothing.
+pub(super) fn end_stalls(conns: &mut Connections, index: ClientKey, cx: &mut Context) {
+    resume_sources(conns, index, cx);
+    give_back(conns, index, usize::MAX, cx);
+}
+
+// ---- what is aside ----
+
+fn asides(conns: &Connections, owner: ClientKey) -> u32 {
+    conns.at(owner).stalls.as_ref().map_or(0, |stalls| stalls.asides)
+}
+
+/// Whose connection has been aside for longest, of a client and its streams, and since when.
+fn longest_aside(conns: &Connections, owner: ClientKey) -> Option<(u64, ClientKey)> {
+    let streams = conns.carriers.get(owner).map_or(&[][..], |streams| &streams.all);
+    let all = streams.iter().copied().chain([owner]);
+    all.filter_map(|index| Some((conns.at(index).stalls.as_ref()?.aside_since_us()?, index))).min()
+}
+
+/// Whether a client is not waited for that has others aside: it has had its time, and so has the one that would be given up.
+fn is_out_of_patience(conns: &Connections, owner: ClientKey, cx: &Context) -> bool {
+    let asides = asides(conns, owner);
+    let is_full = asides >= ASIDE_CLIENT_MAX;
+    let longest = || longest_aside(conns, owner);
+    asides > 0 && (!is_full || longest().is_some_and(|(since_us, _)| cx.now_us >= since_us + STALL_US))
+}
+
+/// Looks for states that can't be.
+///
+/// # Errors
+/// The first promise that is broken, in words.
+pub(super) fn audit_stalls(conns: &Connections) -> Result<(), String> {
+    let mut all = 0;
+    let stalls = |index: ClientKey| conns.at(index).stalls.as_deref();
+    for (index, conn) in conns.all() {
+        all += conn.reserved();
+        if conn.codec.current().is_none() {
+            at_most("bytes reserved behind the last answer", conn.reserved(), conn.unsent())?;
         }
-        let taken: Vec<Stopped> =
-            self.change_stalls(index, |stalls| stalls.stopped.extract_if(.., |stopped| goes(stopped.conn)).collect());
-        let asides = taken.iter().filter(|stopped| stopped.aside).count() as u32;
-        if asides > 0 {
-            self.change_stalls(self.owner(index), |stalls| stalls.asides -= asides);
+        let streams = conns.carriers.get(index).map_or(&[][..], |streams| &streams.all);
+        let (mut absorbed, mut aside) = (0, 0);
+        for stalls in streams.iter().copied().chain([index]).filter_map(stalls) {
+            absorbed += stalls.reserved;
+            aside += stalls.stopped.iter().filter(|stopped| stopped.aside).count();
         }
-        taken
-    }
-
-    /// Those that stopped for a client, and for which `goes` says so, may go on.
-    fn resume(&mut self, index: ClientKey, goes: impl Fn(ConnId) -> bool, cx: &mut Context) {
-        let client = self.name(index, cx);
-        for Stopped { conn, .. } in self.take_stopped(index, goes) {
-            cx.post(conn.worker, Mail::Flow { conn, client, pause: false });
+        if conn.stream.is_none() {
+            equal("what a client has reserved", stalls(index).map_or(0, |stalls| stalls.absorbed), absorbed)?;
+            equal("what is aside for a client", asides(conns, index) as usize, aside)?;
+            at_most("bytes taken in for a client", absorbed, ABSORB_CLIENT_BYTES)?;
+            at_most("connections aside for a client", aside, ASIDE_CLIENT_MAX as usize)?;
         }
     }
-
-    /// All upstream connections that stopped for a client may go on.
-    #[inline]
-    pub(super) fn resume_sources(&mut self, index: ClientKey, cx: &mut Context) {
-        if self.at(index).stops_sources() {
-            self.resume(index, |_| true, cx);
-        }
-    }
-
-    /// The one that a request is answered by may go on, if it has stopped.
-    pub(super) fn resume_source(&mut self, index: ClientKey, slot: ExchangeKey, cx: &mut Context) {
-        let source = self.exchange(slot).server_conn;
-        self.resume(index, |conn| Some(conn) == source, cx);
-    }
-
-    /// The one that a request was answered by is lost, or has nothing for it any more.
-    pub(super) fn forget_source(&mut self, slot: ExchangeKey) {
-        let exchange = self.exchange(slot);
-        let (index, source) = (exchange.conn, exchange.server_conn);
-        self.take_stopped(index, |conn| Some(conn) == source);
-    }
-
-    // ---- what is taken in ----
-
-    /// Reserves a place for so many bytes of an answer that are to come. False: there is none.
-    fn reserve(&mut self, index: ClientKey, left: u64, cx: &Context) -> bool {
-        let conn = self.at(index);
-        let (own, bytes) = (conn.reserved(), conn.unsent() + left as usize);
-        let absorbed = self.at(self.owner(index)).stalls.as_ref().map_or(0, |stalls| stalls.absorbed);
-        let fits = absorbed - own + bytes <= ABSORB_CLIENT_BYTES && self.absorbed - own + bytes <= ABSORB_BYTES;
-        if fits {
-            self.set_reserved(index, bytes, cx);
-        }
-        fits
-    }
-
-    fn set_reserved(&mut self, index: ClientKey, bytes: usize, cx: &Context) {
-        let own = self.change_stalls(index, |stalls| std::mem::replace(&mut stalls.reserved, bytes));
-        self.change_stalls(self.owner(index), |stalls| stalls.absorbed = stalls.absorbed - own + bytes);
-        self.absorbed = self.absorbed - own + bytes;
-        cx.counters.absorbed_bytes.add(bytes as u64);
-        cx.counters.absorbed_bytes.sub(own as u64);
-    }
-
-    /// A client has taken bytes, or an answer has ended: what is not needed any more of what was reserved is given back.
-    #[inline]
-    pub(super) fn give_back(&mut self, index: ClientKey, low_bytes: usize, cx: &Context) {
-        if self.at(index).reserved() > 0 {
-            self.give_back_rest(index, low_bytes, cx);
-        }
-    }
-
-    fn give_back_rest(&mut self, index: ClientKey, low_bytes: usize, cx: &Context) {
-        let conn = self.at(index);
-        let (unsent, reserved) = (conn.unsent(), conn.reserved());
-        let needed = match conn.codec.current() {
-            _ if unsent <= low_bytes => 0,
-            None => unsent.min(reserved),
-            Some(_) => reserved,
-        };
-        if needed < reserved {
-            self.set_reserved(index, needed, cx);
-        }
-    }
-
-    /// A client leaves, or wants its answer no more: it holds up nothing.
-    pub(super) fn end_stalls(&mut self, index: ClientKey, cx: &mut Context) {
-        self.resume_sources(index, cx);
-        self.give_back(index, usize::MAX, cx);
-    }
-
-    // ---- what is aside ----
-
-    fn asides(&self, owner: ClientKey) -> u32 {
-        self.at(owner).stalls.as_ref().map_or(0, |stalls| stalls.asides)
-    }
-
-    /// Whose connection has been aside for longest, of a client and its streams, and since when.
-    fn longest_aside(&self, owner: ClientKey) -> Option<(u64, ClientKey)> {
-        let streams = self.carriers.get(owner).map_or(&[][..], |streams| &streams.all);
-        let all = streams.iter().copied().chain([owner]);
-        all.filter_map(|index| Some((self.at(index).stalls.as_ref()?.aside_since_us()?, index))).min()
-    }
-
-    /// Whether a client is not waited for that has others aside: it has had its time, and so has the one that would be given up.
-    fn is_out_of_patience(&self, owner: ClientKey, cx: &Context) -> bool {
-        let asides = self.asides(owner);
-        let is_full = asides >= ASIDE_CLIENT_MAX;
-        let longest = || self.longest_aside(owner);
-        asides > 0 && (!is_full || longest().is_some_and(|(since_us, _)| cx.now_us >= since_us + STALL_US))
-    }
-
-    /// Looks for states that can't be.
-    ///
-    /// # Errors
-    /// The first promise that is broken, in words.
-    pub(super) fn audit_stalls(&self) -> Result<(), String> {
-        let mut all = 0;
-        let stalls = |index: ClientKey| self.at(index).stalls.as_deref();
-        for (index, conn) in self.all() {
-            all += conn.reserved();
-            if conn.codec.current().is_none() {
-                at_most("bytes reserved behind the last answer", conn.reserved(), conn.unsent())?;
-            }
-            let streams = self.carriers.get(index).map_or(&[][..], |streams| &streams.all);
-            let (mut absorbed, mut asides) = (0, 0);
-            for stalls in streams.iter().copied().chain([index]).filter_map(stalls) {
-                absorbed += stalls.reserved;
-                asides += stalls.stopped.iter().filter(|stopped| stopped.aside).count();
-            }
-            if conn.stream.is_none() {
-                equal("what a client has reserved", stalls(index).map_or(0, |stalls| stalls.absorbed), absorbed)?;
-                equal("what is aside for a client", self.asides(index) as usize, asides)?;
-                at_most("bytes taken in for a client", absorbed, ABSORB_CLIENT_BYTES)?;
-                at_most("connections aside for a client", asides, ASIDE_CLIENT_MAX as usize)?;
-            }
-        }
-        at_most("bytes taken in", all, ABSORB_BYTES)?;
-        equal("bytes reserved for all clients", self.absorbed, all)
-    }
+    at_most("bytes taken in", all, ABSORB_BYTES)?;
+    equal("bytes reserved for all clients", conns.absorbed, all)
 }
 
 impl Answers {
@@ -265,24 +265,24 @@ impl Answers {
         // It may go on by now.
         let Some(stopped) = self.conns.at_mut(index).stopped_mut(server_conn) else { return };
         let is_new = !stopped.aside;
-        if left.is_some_and(|left| self.conns.reserve(index, left, cx)) {
+        if left.is_some_and(|left| reserve(&mut self.conns, index, left, cx)) {
             cx.counters.absorbed.add(1);
-            return self.conns.resume(index, |conn| conn == server_conn, cx);
+            return resume(&mut self.conns, index, |conn| conn == server_conn, cx);
         }
-        let owner = self.conns.owner(index);
-        if is_new && !aside && !self.conns.is_out_of_patience(owner, cx) {
+        let owner = owner(&self.conns, index);
+        if is_new && !aside && !is_out_of_patience(&self.conns, owner, cx) {
             return;
         }
         if let Some(stopped) = self.conns.at_mut(index).stopped_mut(server_conn).filter(|_| is_new) {
             stopped.aside = true;
-            self.conns.change_stalls(owner, |stalls| stalls.asides += 1);
+            change_stalls(&mut self.conns, owner, |stalls| stalls.asides += 1);
         }
         if !aside {
             let client = self.conns.name(index, cx);
-            cx.post(server_conn.worker, Mail::Aside { conn: server_conn, client });
+            cx.post(server_conn.worker, Mail::Flow { conn: server_conn, client, flow: Flow::Aside });
         }
-        if self.conns.asides(owner) > ASIDE_CLIENT_MAX
-            && let Some((_, longest)) = self.conns.longest_aside(owner)
+        if asides(&self.conns, owner) > ASIDE_CLIENT_MAX
+            && let Some((_, longest)) = longest_aside(&self.conns, owner)
         {
             cx.counters.stalled.add(1);
             // As at `send-timeout`.

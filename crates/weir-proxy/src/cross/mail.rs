@@ -59,6 +59,35 @@ pub enum HealthNews {
     Resumed,
 }
 
+/// What an upstream connection does for the client of the answer under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// It is not read further.
+    Stop,
+    /// It is read on.
+    Go,
+    /// It has stopped, and others are served without it.
+    Aside,
+}
+
+/// Which answers nobody wants any more.
+#[derive(Clone, Copy, Debug)]
+pub enum Cancellation {
+    /// That of a request which waits for a connection; its client's side is told. If it is on one, its answer is awaited.
+    Waiting,
+    /// Any.
+    Any {
+        /// The answer is too late or the body will not be complete: a connection that carries it must end.
+        hard: bool,
+        /// Who asked.
+        client: ClientName,
+        /// The connection that carries it, as far as its client's side knows.
+        conn: Option<ConnId>,
+        /// Its answer has begun there, so that it is nowhere else.
+        begun: bool,
+    },
+}
+
 /// One message.
 #[derive(Debug)]
 pub enum Mail {
@@ -95,20 +124,8 @@ pub enum Mail {
     Cancel {
         /// Which request.
         id: ExchangeId,
-        /// Its answer is too late or its body will not be complete: a connection that carries it must end.
-        hard: bool,
-        /// Who asked.
-        client: ClientName,
-        /// The connection that carries it, as far as its client's side knows.
-        conn: Option<ConnId>,
-        /// Its answer has begun there, so that it is nowhere else.
-        begun: bool,
-    },
-    /// Towards the upstream: the client of a request has given it up. If that waits for a connection it is not asked any more; else its
-    /// answer is awaited.
-    Withdraw {
-        /// Which request.
-        id: ExchangeId,
+        /// On which condition, and what is known of it.
+        what: Cancellation,
     },
     /// Towards the client: a request that was given up has not been asked.
     Withdrawn {
@@ -122,8 +139,8 @@ pub enum Mail {
         conn: ConnId,
         /// Whose answers, as in [`PendingRequest::client`].
         client: ClientName,
-        /// Stop.
-        pause: bool,
+        /// What it does.
+        flow: Flow,
     },
     /// Towards the client: the reading of an answer stands still for it, and others need the connection.
     Needed {
@@ -135,13 +152,6 @@ pub enum Mail {
         left: Option<u64>,
         /// The connection has been set aside.
         aside: bool,
-    },
-    /// Towards the upstream: a connection whose reading stands still for a client is not waited for any longer.
-    Aside {
-        /// The connection.
-        conn: ConnId,
-        /// For which client.
-        client: ClientName,
     },
     /// From a worker to itself, towards the upstream: a client with connections of its own is gone.
     Gone {

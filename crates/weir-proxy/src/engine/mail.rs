@@ -5,7 +5,7 @@ use weir_http::{Field, Trailers};
 use super::Engine;
 use crate::base::piece::Piece;
 use crate::cross::answer::Stop;
-use crate::cross::mail::{Mail, Post};
+use crate::cross::mail::{Flow, Mail, Post};
 use crate::request::pending_request::ExchangeId;
 
 /// A larger buffer of a worker's mail to itself is given back to the allocator.
@@ -48,7 +48,7 @@ impl Engine {
     /// A piece of an answer that comes from another worker.
     fn deliver_piece(&mut self, id: ExchangeId, piece: Piece<'_>) {
         if let Some(Stop { conn, client }) = self.clients.answers().on_answer_piece(id, piece, &mut self.cx) {
-            self.cx.post(conn.worker, Mail::Flow { conn, client, pause: true });
+            self.cx.post(conn.worker, Mail::Flow { conn, client, flow: Flow::Stop });
         }
     }
 
@@ -76,12 +76,10 @@ impl Engine {
             Mail::Body { id, client, conn, data, end } => {
                 upstreams.conn_body(id, client, conn, Piece::Kept(data), end, cx);
             }
-            Mail::Cancel { id, hard, client, conn, begun } => upstreams.cancel_here(id, client, hard, conn, begun, cx),
-            Mail::Withdraw { id } => upstreams.withdraw(id, cx),
+            Mail::Cancel { id, what } => upstreams.cancel_here(id, what, cx),
             Mail::Withdrawn { id } => clients.answers().on_withdrawn(id, cx),
-            Mail::Flow { conn, client, pause } => upstreams.flow_here(conn, client, pause, cx),
+            Mail::Flow { conn, client, flow } => upstreams.flow_here(conn, client, flow, cx),
             Mail::Needed { id, conn, left, aside } => clients.answers().on_needed(id, conn, left, aside, cx),
-            Mail::Aside { conn, client } => upstreams.set_aside_here(conn, client, cx),
             Mail::Gone { client } => upstreams.end_own(client, cx),
             Mail::Doubt { server, doubt } => _ = upstreams.pool_mut().distrust(server, doubt, cx),
             Mail::Unheard { server, since_us } => upstreams.forget_resting(server, since_us, cx),

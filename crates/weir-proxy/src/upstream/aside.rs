@@ -48,7 +48,7 @@ pub(super) fn check_stall(index: ConnKey, pool: &mut Pool, groups: &Groups, cx: 
         return Then::Nothing;
     }
     if !conn.reading.stalled {
-        pool.tell_needed(index, true, cx);
+        tell_needed(index, true, pool, cx);
     }
     set_aside(index, pool, cx)
 }
@@ -108,7 +108,7 @@ pub(super) fn flow(
     pool.watch_stall(to.index, cx);
     if !tunnel {
         if pool.conns.at(to.index).keeps_up_others() {
-            pool.tell_needed(to.index, false, cx);
+            tell_needed(to.index, false, pool, cx);
         }
         pool.grow(server, cx);
     }
@@ -140,6 +140,14 @@ impl UpstreamConn {
     }
 }
 
+/// The client's side is told that others need a connection whose reading stands still.
+fn tell_needed(index: ConnKey, aside: bool, pool: &Pool, cx: &mut Context) {
+    let conn = pool.conns.at(index);
+    let Some(front) = conn.entries.front().filter(|front| conn.owner.is_none() && !front.cancelled) else { return };
+    let (id, left) = (front.ask.id, conn.absorbable());
+    cx.post(id.worker, Mail::Needed { id, conn: pool.conn_id(index, cx), left, aside });
+}
+
 impl Pool {
     /// The reading of a connection was stopped: looks again later whether it still is.
     pub(super) fn watch_stall(&mut self, index: ConnKey, cx: &mut Context) {
@@ -148,14 +156,6 @@ impl Pool {
         if conn.owner.is_none() && conn.reading.due_us == u64::MAX && conn.is_ready() {
             self.arm_stall(index, cx.now_us + STALL_US, cx);
         }
-    }
-
-    /// The client's side is told that others need a connection whose reading stands still.
-    fn tell_needed(&mut self, index: ConnKey, aside: bool, cx: &mut Context) {
-        let conn = self.conns.at(index);
-        let Some(front) = conn.entries.front().filter(|front| conn.owner.is_none() && !front.cancelled) else { return };
-        let (id, left) = (front.ask.id, conn.absorbable());
-        cx.post(id.worker, Mail::Needed { id, conn: self.conn_id(index, cx), left, aside });
     }
 
     /// Connections whose clients do not read, while requests of others wait, may have others made in their place.
@@ -167,7 +167,7 @@ impl Pool {
             conn.reading.yields = machine.waiting.iter().take(YIELD_MAX).any(|waiting| keeps_up(&front, &waiting.ask));
             machine.refresh(conn, cx.now_us);
             if conn.reading.yields {
-                self.tell_needed(index, false, cx);
+                tell_needed(index, false, self, cx);
             }
         }
     }

@@ -14,7 +14,7 @@ use super::pool::Pool;
 use super::private_pool::PrivatePools;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
-use crate::cross::mail::Mail;
+use crate::cross::mail::{Cancellation, Mail};
 use crate::ending::UpstreamEnd;
 use crate::request::pending_request::{ClientName, ConnId, ExchangeId, PendingRequest};
 use crate::upstream::connection::{ConnState, UpstreamConn};
@@ -178,18 +178,15 @@ impl Cancelled {
 }
 
 impl Upstreams {
-    /// Nobody wants the answer of this exchange any more. `hard`: a connection that carries it must end. `conn`: the one that it
-    /// is on, as far as its client's side knows; `begun`: its answer has, there.
-    pub(crate) fn cancel_here(
-        &mut self,
-        id: ExchangeId,
-        client: ClientName,
-        hard: bool,
-        conn: Option<ConnId>,
-        begun: bool,
-        cx: &mut Context,
-    ) {
+    /// Nobody wants the answer of this exchange any more.
+    pub(crate) fn cancel_here(&mut self, id: ExchangeId, what: Cancellation, cx: &mut Context) {
         let Upstreams { pool, groups, health, private, isolation, cancelled, .. } = self;
+        let Cancellation::Any { hard, client, conn, begun } = what else {
+            if cancel_waiting(id, pool, isolation, cx) {
+                cx.post(id.worker, Mail::Withdrawn { id });
+            }
+            return;
+        };
         if private.attempt_for(id, client, cx).is_some() {
             let attempt = private.take_attempt(client.slot(), None, pool, cx);
             attempt.iter().for_each(|attempt| health.end_trial(&attempt.waiting.ask, pool, groups, cx));
@@ -200,13 +197,6 @@ impl Upstreams {
                 None if begun => {}
                 None => cancelled.look_for(id, hard),
             }
-        }
-    }
-
-    /// The client of a request has given it up: if it waits for a connection, that is over.
-    pub(crate) fn withdraw(&mut self, id: ExchangeId, cx: &mut Context) {
-        if cancel_waiting(id, &mut self.pool, &mut self.isolation, cx) {
-            cx.post(id.worker, Mail::Withdrawn { id });
         }
     }
 

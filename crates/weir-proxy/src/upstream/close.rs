@@ -16,6 +16,7 @@ use super::tunnels;
 use crate::base::keys::ConnKey;
 use crate::context::Context;
 use crate::cross::doubt::Doubt;
+use crate::cross::mail::Flow;
 use crate::cross::router::Replies;
 use crate::ending::UpstreamEnd;
 use crate::request::pending_request::{ClientName, ConnId};
@@ -127,18 +128,15 @@ impl Upstreams {
         self.agenda.serve(self.pool.servers[server].upstream);
     }
 
-    /// Stops or resumes the reading of a connection of this worker.
-    pub(crate) fn flow_here(&mut self, to: ConnId, client: ClientName, pause: bool, cx: &mut Context) {
-        if let Some(server) = flow(to, client, pause, &mut self.pool, cx) {
+    /// Stops or resumes the reading of a connection of this worker, or serves others without it.
+    pub(crate) fn flow_here(&mut self, to: ConnId, client: ClientName, how: Flow, cx: &mut Context) {
+        if how == Flow::Aside {
+            if self.pool.conns.holds(to.index, to.generation) && self.pool.conns.at(to.index).is_paused_for(client) {
+                let then = set_aside(to.index, &mut self.pool, cx);
+                self.act(then, cx);
+            }
+        } else if let Some(server) = flow(to, client, how == Flow::Stop, &mut self.pool, cx) {
             self.dispatch(server, cx);
-        }
-    }
-
-    /// A connection of this worker whose reading stands still for this client is not waited for any longer.
-    pub(crate) fn set_aside_here(&mut self, conn: ConnId, client: ClientName, cx: &mut Context) {
-        if self.pool.conns.holds(conn.index, conn.generation) && self.pool.conns.at(conn.index).is_paused_for(client) {
-            let then = set_aside(conn.index, &mut self.pool, cx);
-            self.act(then, cx);
         }
     }
 }

@@ -5,6 +5,7 @@ use super::Upstreams;
 use crate::base::keys::ConnKey;
 use crate::cause::Cause;
 use crate::context::Context;
+use crate::cross::mail::{Cancellation, Flow};
 use crate::cross::retry_copy::RetryCopy;
 use crate::request::pending_request::{ClientName, ConnId, ExchangeId, PendingRequest, RequestFlags};
 use crate::upstream::connection::ConnState;
@@ -40,11 +41,11 @@ impl Upstreams {
             }
             let (paused, by) = (conn.reading.paused, conn.reading.paused_by);
             if paused && by.worker() == worker {
-                self.flow_here(name, by, false, cx);
+                self.flow_here(name, by, Flow::Go, cx);
             }
         }
         for (id, client) in unfinished {
-            self.cancel_here(id, client, true, None, false, cx);
+            self.cancel_here(id, Cancellation::Any { hard: true, client, conn: None, begun: false }, cx);
         }
     }
 

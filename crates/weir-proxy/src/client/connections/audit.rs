@@ -5,6 +5,7 @@ use crate::base::check::{at_most, equal};
 use crate::base::keys::{ClientKey, Key};
 use crate::base::output::HIGH_BYTES;
 use crate::client::connection::{ClientConn, Phase, Reading};
+use crate::client::stalls::audit_stalls;
 use crate::context::Context;
 use crate::request::pending_request::ExchangeId;
 
@@ -29,7 +30,7 @@ impl Connections {
         }
         equal("requests of all clients", exchanges, self.exchanges())?;
         self.audit_carriers(carried, cx)?;
-        self.audit_stalls()?;
+        audit_stalls(self)?;
         equal("client_connections", cx.counters.client_connections.get() as usize, self.len())
     }
 

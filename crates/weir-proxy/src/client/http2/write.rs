@@ -14,6 +14,7 @@ use crate::client::answer::Answers;
 use crate::client::connection::{ClientConn, Phase, Reading, StreamState};
 use crate::client::connections::Connections;
 use crate::client::http1::Additions;
+use crate::client::stalls;
 use crate::context::Context;
 use crate::cross::answer::AnswerHead;
 use crate::ending::{ClientEnd, Timeout};
@@ -251,7 +252,7 @@ impl Answers {
             self.release(slot);
             self.conns.withdraw(slot, cx);
         }
-        self.conns.end_stalls(index, cx);
+        stalls::end_stalls(&mut self.conns, index, cx);
         let conn = self.conns.at_mut(index);
         let Some(stream) = conn.stream.as_deref_mut() else { return };
         stream.is_given_up = true;
