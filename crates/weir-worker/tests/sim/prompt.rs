@@ -12,9 +12,9 @@ use std::sync::Arc;
 use weir_check::upstreams::{Closing, Ending, closings};
 use weir_io::sim::{Faults, Rng, START_US, Settings};
 
-use super::book::{Asked, Outcome};
+use super::book::{Asked, Entry, Outcome};
 use super::client::{Act, Client, Manners};
-use super::http2::{Ask, Habits, Http2Client};
+use super::http2::{Ask, GivesUp, Habits, Http2Client};
 use super::run::Run;
 use super::scenario::{Kind, Scenario, listen_address, set_connections};
 use super::server::{LASTING_US, Style};
@@ -115,11 +115,12 @@ fn scenario(seed: u64) -> Scenario {
     scenario
 }
 
-/// Streams of large answers for which their client opens no window.
-fn stalled(run: &Run, number: usize, streams: usize) {
-    let large = |nonce: &String| asked(nonce, 0).expected().body.len() > 200 << 10;
-    let nonces = (0..).map(|n| format!("bb{number:02x}{n:04x}")).filter(large).take(streams);
-    let asks = nonces.map(|nonce| Ask::new(asked(&nonce, 0))).collect();
+/// Streams of answers of more than so many bytes for which their client opens no window. It gives up some of them.
+fn stalled(run: &Run, number: usize, streams: usize, bytes: usize, given_up: usize) {
+    let large = |nonce: &String| asked(nonce, 0).expected().body.len() > bytes;
+    let nonces = (0..).map(|n| format!("bb{number:02x}{n:04x}")).filter(large).take(streams).enumerate();
+    let gives_up = |at| if at < given_up { GivesUp::After(2 * SECOND) } else { GivesUp::Never };
+    let asks = nonces.map(|(at, nonce)| Ask { gives_up: gives_up(at), ..Ask::new(asked(&nonce, 0)) }).collect();
     let habits = Habits { window: 1_000, stalls_until_us: START_US + 15 * SECOND, ..Habits::quiet(streams) };
     let rng = Rng::new(number as u64);
     run.add(|book| Http2Client::scripted(listen_address(), rng.clone().below(SECOND / 4), book, habits, asks, rng));
@@ -202,11 +203,44 @@ fn nobody_waits_for_streams_that_stand_still() {
             add(&run, 0, victim(&format!("aaaa{number:03x}0"), number / 8 * 20_000));
         }
         run.pass(SECOND / 2, || false);
-        (0..4).for_each(|number| stalled(&run, number, 20));
-        // Where each connection ends with its answer, as many as stand still are made one after the other.
-        check_rounds(&run, seed, 2);
+        (0..2).for_each(|number| stalled(&run, number, 30, 200 << 10, 0));
+        check_rounds(&run, seed, 1);
+        let (stalled, absorbed) =
+            (run.count(|counters| counters.stalled.get()), run.count(|counters| counters.absorbed.get()));
+        if absorbed == 0 {
+            run.fail("nothing was taken in");
+        }
+        if stalled > 2 * (30 - 16) {
+            run.fail(&format!("{stalled} streams were given up"));
+        }
         run.pass(LASTING_US, || false);
         run.finish();
+    });
+}
+
+/// The same with fewer streams of each client than it may have aside: none is given up by weir, and what their clients give up leaves nothing
+/// behind.
+#[test]
+fn who_stands_still_is_judged_by_itself() {
+    each_seed(seeds_of(KINDS), |seed| {
+        let run = Run::new(scenario(seed).with_http2());
+        for number in 0..80 {
+            add(&run, 0, victim(&format!("aaaa{number:03x}0"), number / 8 * 20_000));
+        }
+        run.pass(SECOND / 2, || false);
+        (0..4).for_each(|number| stalled(&run, number, 12, 300 << 10, 4));
+        check_rounds(&run, seed, 1);
+        run.pass(LASTING_US, || false);
+        if run.count(|counters| counters.stalled.get()) > 0 {
+            run.fail("streams were given up that were not too many");
+        }
+        run.finish_with(|book| {
+            let cut = |(nonce, entry): &(&String, &Entry)| nonce.starts_with("bb") && entry.outcome == Outcome::Cut;
+            match book.entries.iter().find(cut) {
+                Some((nonce, _)) => Err(format!("{nonce} was cut off")),
+                None => Ok(()),
+            }
+        });
     });
 }
 
