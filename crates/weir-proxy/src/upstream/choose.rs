@@ -122,6 +122,9 @@ impl View<'_> {
         method: Option<&Balance>,
         order: &mut Vec<usize>,
     ) -> Result<Placement, Cause> {
+        if purpose == Purpose::New && method.is_none() && self.is_open(ask) {
+            return Ok(Placement { rank: Rank::only(), server: 0, way: Way::Here });
+        }
         let found = match purpose {
             Purpose::New => self.place_new(ask, method, order),
             Purpose::Again if self.stays_bound(ask) => {
@@ -135,7 +138,18 @@ impl View<'_> {
 
     // ---- a request that has just come ----
 
+    /// Whether the server of an upstream that has no other takes it on a connection of this worker, as it nearly always does: then nothing
+    /// has to be compared.
     #[inline]
+    fn is_open(&self, ask: &PendingRequest) -> bool {
+        let machine = &self.servers[self.groups[usize::from(ask.upstream)].servers.first()];
+        ask.bound == NOBODY
+            && machine.ready > 0
+            && !machine.mode.private
+            && !machine.is_full()
+            && machine.standing.takes_new()
+    }
+
     fn place_new(&self, ask: &PendingRequest, method: Option<&Balance>, equals: &mut Vec<usize>) -> Option<Placement> {
         let servers = &self.groups[usize::from(ask.upstream)].servers;
         if ask.bound != NOBODY {
