@@ -212,7 +212,7 @@ fn what_would_be_too_much_is_refused() {
 
 /// Paths that rules can't change without doubt, and one whose canonical form has left the prefix.
 #[test]
-fn doubtful_paths_are_refused() {
+fn c6_doubtful_paths_are_refused() {
     let mut world = World::started(ruled(all_kinds()), 1, 1);
     let client = world.client();
     for target in ["/api;v=1/x", "/api/../secret", "/apis", "/api/a%2F..%2Fb", "/api/%2", "/api%2Fx"] {
@@ -226,7 +226,7 @@ fn doubtful_paths_are_refused() {
 
 /// An encoded line end that a rule puts together is found: such a request is the last of its batch.
 #[test]
-fn a_line_end_that_is_put_together_is_found() {
+fn c6_a_line_end_that_is_put_together_is_found() {
     let path = PathRules { strip: None, rewrites: vec![rewrite("^/(.*)x(.*)$", "/$1$2")] };
     let mut world = World::started(ruled(RouteRules { path, ..RouteRules::default() }), 1, 1);
     let trusted = world.client();
