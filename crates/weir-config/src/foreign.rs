@@ -41,7 +41,7 @@ pub(crate) fn recognise(text: &str) -> Option<Problem> {
     let problem =
         Problem::new("foreign", &span, format!("this looks like {what}; weir has a language of its own, KDL"));
     // The first word is what the span begins with.
-    let word = text[span.clone()].split(|c: char| c.is_whitespace() || c == ';').next().unwrap_or_default();
+    let word = text[span].split(|c: char| c.is_whitespace() || c == ';').next().unwrap_or_default();
     let label =
         habits::option(word).map_or_else(|| "by this".to_owned(), |say| format!("by this; weir says it so: {say}"));
     Some(problem.label(label).help(crate::START))

@@ -306,8 +306,8 @@ mod tests {
         let input = HEADS[4].as_bytes();
         let mut fields = Fields::default();
         let head = parse_reply(input, &Limits::default(), ReplyContext::default(), &mut fields).unwrap().unwrap();
-        let (removed, added): (&[&[u8]], &[(&[u8], &[u8])]) = (&[b"a", b"C"], &[(b"A", b"y")]);
-        let parts = ReplyParts::received(input, &head, &fields).without(removed).with(added);
+        let removed: [&[u8]; 2] = [b"a", b"C"];
+        let parts = ReplyParts::received(input, &head, &fields).without(&removed).with(&[(b"A", b"y")]);
         let expected = [("B".to_owned(), "1".to_owned()), ("A".to_owned(), "y".to_owned())];
         assert_eq!(fields_of(&parts), expected);
         assert_eq!(text_of(&parts), "HTTP/1.1 200 OK\r\nB: 1\r\nA: y\r\n");

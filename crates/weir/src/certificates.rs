@@ -246,7 +246,7 @@ pub(crate) struct Watch {
 #[derive(Debug)]
 enum Wish {
     /// To look at these files, too.
-    Add(Servers),
+    Add(Box<Servers>),
     /// To look at these listeners in place of those that it has.
     Take(Vec<Placed>),
     /// To look at all files now, and to drop this when it has.
@@ -263,7 +263,7 @@ enum Placed {
     /// Nothing of it is different: its number among those before.
     Kept(usize),
     /// Read just now.
-    New(Listener),
+    New(Box<Listener>),
 }
 
 /// The listeners of another configuration, with all their files read.
@@ -307,7 +307,7 @@ impl Watcher {
             seals.extend(servers.seals());
             all.push(servers);
         }
-        all.into_iter().for_each(|servers| self.tell(Wish::Add(servers)));
+        all.into_iter().for_each(|servers| self.tell(Wish::Add(Box::new(servers))));
         Ok(seals)
     }
 
@@ -329,7 +329,7 @@ impl Watcher {
                 (Some(tls), None) => {
                     let listener = Listener::open(tls, plan).map_err(|text| format!("weir: {text}\n"))?;
                     let sealing = listener.sealing(tls);
-                    renewed.placed.push(Placed::New(listener));
+                    renewed.placed.push(Placed::New(Box::new(listener)));
                     Speech::Tls(sealing)
                 }
             };
@@ -470,7 +470,7 @@ impl Certificates {
                 let next = if has_files { wishes.recv_timeout(LOOK_EVERY) } else { wishes.recv().map_err(Into::into) };
                 match next {
                     Ok(Wish::Add(servers)) => {
-                        self.upstreams.push(servers);
+                        self.upstreams.push(*servers);
                         self.board.write(&self.listeners, &self.upstreams);
                     }
                     Ok(Wish::Take(placed)) => self.take(placed),
@@ -491,7 +491,7 @@ impl Certificates {
         let mut before: Vec<_> = self.listeners.drain(..).map(Some).collect();
         let one = |placed| match placed {
             Placed::Kept(at) => before.get_mut(at)?.take(),
-            Placed::New(listener) => Some(listener),
+            Placed::New(listener) => Some(*listener),
         };
         self.listeners = placed.into_iter().filter_map(one).collect();
         self.board.write(&self.listeners, &self.upstreams);

@@ -52,11 +52,7 @@ fn rules_of_routes(io: Io) {
         } else {
             200
         };
-        assert_eq!(
-            (reply.status, answer.statuses.as_slice()),
-            (expected, [expected].as_slice()),
-            "{target}"
-        );
+        assert_eq!((reply.status, answer.statuses.as_slice()), (expected, [expected].as_slice()), "{target}");
         if expected == 200 {
             let back = format!("seen {}", value.replace('\t', " "));
             assert_eq!((reply.fields.all("x-back").len(), answer.field("x-back")), (1, Some(back.as_str())));
