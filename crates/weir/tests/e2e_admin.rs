@@ -356,7 +356,8 @@ fn it_leaves_in_peace(io: Io) {
     assert!(reply.status == 200 && reply.closes);
     assert_eq!(weir.wait().code(), Some(0));
     let said = weir.said();
-    let lines = ["leaving: not ready from now on", "draining: nobody new is taken, 1 clients have 60s", "drained in "];
+    // How many are connected is not asked: each try of this test to connect may have been taken.
+    let lines = ["leaving: not ready from now on", "draining: nobody new is taken, clients have 60s (", "drained in "];
     let found = lines.map(|line| said.find(&format!(" info weir: {line}")).expect(line));
     assert!(found.is_sorted(), "{said}");
     server.finish();
