@@ -50,13 +50,19 @@ impl Leaving {
         let now = Instant::now();
         match self.0 {
             Step::Delay { until, drain } if now >= until => {
-                tell(format_args!("draining: nobody new is taken, clients have {drain:?} ({} connected)", clients(running)));
+                tell(format_args!(
+                    "draining: nobody new is taken, clients have {drain:?} ({} connected)",
+                    clients(running)
+                ));
                 self.0 = Step::Drain { since: now, until: now + drain };
                 running.drain();
             }
             Step::Drain { until, since } if now >= until => {
                 let time = until - since;
-                warn(format_args!("clients are still there after {time:?} ({} connected); ending them", clients(running)));
+                warn(format_args!(
+                    "clients are still there after {time:?} ({} connected); ending them",
+                    clients(running)
+                ));
                 self.end(running);
             }
             _ => {}

@@ -138,6 +138,7 @@ impl Asks {
         PendingRequest {
             id: answers.conns.exchange_id(slot, cx),
             client: answers.conns.name(conn, cx),
+            carrier: answers.conns.name(answers.conns.carrier_of(conn), cx),
             serial: self.serial,
             upstream: upstream as u16,
             server: 0,

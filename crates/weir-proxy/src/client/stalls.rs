@@ -2,8 +2,10 @@
 //!
 //! The servers' side says which of them are needed ([`Mail::Needed`]). In this order: the rest of the answer is taken in, as far as budgets
 //! allow; the connection is waited for, as long as one client may keep others waiting ([`STALL_US`]); it is set aside, others are made in its place; and
-//! of more than [`ASIDE_CLIENT_MAX`] the one that its client has kept for longest is given up, with the answer on it. A stream of
-//! HTTP/2 is reset for that, a connection of HTTP/1 ends as at `send-timeout`. Who has a connection aside is waited for no more: a client gets [`STALL_US`] once, not for each stream.
+//! of more than [`ASIDE_CLIENT_MAX`] (or fewer, where the servers' side says so) the one that its client has kept for longest is given up,
+//! with the answer on it. A stream of HTTP/2 is reset for that, a connection of HTTP/1 ends as at `send-timeout`. Who has a connection aside
+//! is waited for no more: a client gets [`STALL_US`] once, not for each stream. That it asks nothing more meanwhile is seen to where
+//! servers are asked (`upstream/server/holders.rs`).
 //!
 //! Invariants: what a connection has reserved, and what is aside for it, is the sum over it and its streams; a reservation is given back
 //! when its bytes have left or their answer is not wanted any more ([`audit_stalls`]). Bounds: [`ABSORB_CLIENT_BYTES`] for a
@@ -15,7 +17,7 @@ use super::connections::Connections;
 use crate::base::check::{at_most, equal};
 use crate::base::keys::{ClientKey, ExchangeKey};
 use crate::context::Context;
-use crate::cross::answer::{STALL_US, Stop};
+use crate::cross::answer::{ASIDE_CLIENT_MAX, STALL_US, Stop};
 use crate::cross::mail::{Flow, Mail};
 use crate::ending::ClientEnd;
 use crate::request::pending_request::{ConnId, ExchangeId};
@@ -24,8 +26,6 @@ use crate::request::pending_request::{ConnId, ExchangeId};
 const ABSORB_CLIENT_BYTES: usize = 1024 * 1024;
 /// The same for all clients of a worker.
 const ABSORB_BYTES: usize = 64 * 1024 * 1024;
-/// Connections to servers that are aside for a client connection, with all its streams.
-const ASIDE_CLIENT_MAX: u32 = 16;
 
 /// An upstream connection that stopped for a client.
 #[derive(Debug)]
@@ -77,11 +77,6 @@ impl ClientConn {
     }
 }
 
-/// The connection that a stream belongs to; any other belongs to itself.
-fn owner(conns: &Connections, index: ClientKey) -> ClientKey {
-    conns.at(index).stream.as_deref().map_or(index, |stream| stream.carrier)
-}
-
 /// Changes what a connection holds up, which is forgotten when it is nothing.
 fn change_stalls<T>(conns: &mut Connections, index: ClientKey, change: impl FnOnce(&mut Stalls) -> T) -> T {
     let stalls = &mut conns.at_mut(index).stalls;
@@ -112,7 +107,7 @@ fn take_stopped(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId)
         change_stalls(conns, index, |stalls| stalls.stopped.extract_if(.., |stopped| goes(stopped.conn)).collect());
     let asides = taken.iter().filter(|stopped| stopped.aside).count() as u32;
     if asides > 0 {
-        let owner = owner(conns, index);
+        let owner = conns.carrier_of(index);
         change_stalls(conns, owner, |stalls| stalls.asides -= asides);
     }
     taken
@@ -153,7 +148,7 @@ pub(super) fn forget_source(conns: &mut Connections, slot: ExchangeKey) {
 fn reserve(conns: &mut Connections, index: ClientKey, left: u64, cx: &Context) -> bool {
     let conn = conns.at(index);
     let (own, bytes) = (conn.reserved(), conn.unsent() + left as usize);
-    let absorbed = conns.at(owner(conns, index)).stalls.as_ref().map_or(0, |stalls| stalls.absorbed);
+    let absorbed = conns.at(conns.carrier_of(index)).stalls.as_ref().map_or(0, |stalls| stalls.absorbed);
     let fits = absorbed - own + bytes <= ABSORB_CLIENT_BYTES && conns.absorbed - own + bytes <= ABSORB_BYTES;
     if fits {
         set_reserved(conns, index, bytes, cx);
@@ -163,7 +158,7 @@ fn reserve(conns: &mut Connections, index: ClientKey, left: u64, cx: &Context) -
 
 fn set_reserved(conns: &mut Connections, index: ClientKey, bytes: usize, cx: &Context) {
     let own = change_stalls(conns, index, |stalls| std::mem::replace(&mut stalls.reserved, bytes));
-    let owner = owner(conns, index);
+    let owner = conns.carrier_of(index);
     change_stalls(conns, owner, |stalls| stalls.absorbed = stalls.absorbed - own + bytes);
     conns.absorbed = conns.absorbed - own + bytes;
     cx.counters.absorbed_bytes.add(bytes as u64);
@@ -210,12 +205,14 @@ fn longest_aside(conns: &Connections, owner: ClientKey) -> Option<(u64, ClientKe
     all.filter_map(|index| Some((conns.at(index).stalls.as_ref()?.aside_since_us()?, index))).min()
 }
 
-/// Whether a client is not waited for that has others aside: it has had its time, and so has the one that would be given up.
-fn is_out_of_patience(conns: &Connections, owner: ClientKey, cx: &Context) -> bool {
+/// Whether a client is not waited for that has others aside, of `most` that it may have: it has had its time, and so has the one that
+/// would be given up. Nobody is waited for where connections are scarce.
+fn is_out_of_patience(conns: &Connections, owner: ClientKey, most: u32, cx: &Context) -> bool {
     let asides = asides(conns, owner);
-    let is_full = asides >= ASIDE_CLIENT_MAX;
+    let is_full = asides >= most;
     let longest = || longest_aside(conns, owner);
-    asides > 0 && (!is_full || longest().is_some_and(|(since_us, _)| cx.now_us >= since_us + STALL_US))
+    most < ASIDE_CLIENT_MAX
+        || asides > 0 && (!is_full || longest().is_some_and(|(since_us, _)| cx.now_us >= since_us + STALL_US))
 }
 
 /// Looks for states that can't be.
@@ -249,13 +246,14 @@ pub(super) fn audit_stalls(conns: &Connections) -> Result<(), String> {
 
 impl Answers {
     /// The reading of an answer stands still for its client, and others need the connection. `left`: bytes that are to come, if they may be
-    /// taken in; `aside`: the connection has been set aside.
+    /// taken in; `aside`: the connection has been set aside; `most`: so many may be for one client connection.
     pub(crate) fn on_needed(
         &mut self,
         id: ExchangeId,
         server_conn: ConnId,
         left: Option<u64>,
         aside: bool,
+        most: u32,
         cx: &mut Context,
     ) {
         if !self.conns.holds(id) {
@@ -269,8 +267,8 @@ impl Answers {
             cx.counters.absorbed.add(1);
             return resume(&mut self.conns, index, |conn| conn == server_conn, cx);
         }
-        let owner = owner(&self.conns, index);
-        if is_new && !aside && !is_out_of_patience(&self.conns, owner, cx) {
+        let owner = self.conns.carrier_of(index);
+        if is_new && !aside && !is_out_of_patience(&self.conns, owner, most, cx) {
             return;
         }
         if let Some(stopped) = self.conns.at_mut(index).stopped_mut(server_conn).filter(|_| is_new) {
@@ -281,7 +279,8 @@ impl Answers {
             let client = self.conns.name(index, cx);
             cx.post(server_conn.worker, Mail::Flow { conn: server_conn, client, flow: Flow::Aside });
         }
-        if asides(&self.conns, owner) > ASIDE_CLIENT_MAX
+        while self.conns.is_there(owner)
+            && asides(&self.conns, owner) > most
             && let Some((_, longest)) = longest_aside(&self.conns, owner)
         {
             cx.counters.stalled.add(1);

@@ -92,6 +92,10 @@ impl Source {
 /// How long an answer may stand still while others need its connection. A client that reads at all clears the
 /// bytes that stopped it sooner than this.
 pub(crate) const STALL_US: u64 = 100_000;
+/// Connections to servers that are aside for a client connection, with all its streams.
+pub(crate) const ASIDE_CLIENT_MAX: u32 = 16;
+/// The same where many are aside already: so that each of many clients that stand still has a few.
+pub(crate) const ASIDE_SCARCE_MAX: u32 = 2;
 
 /// The source of an answer has to stop, because its client has more unsent than it may.
 #[derive(Clone, Copy, Debug)]

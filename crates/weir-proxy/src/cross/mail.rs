@@ -152,6 +152,8 @@ pub enum Mail {
         left: Option<u64>,
         /// The connection has been set aside.
         aside: bool,
+        /// So many may be for one client connection.
+        most: u32,
     },
     /// From a worker to itself, towards the upstream: a client with connections of its own is gone.
     Gone {
@@ -208,6 +210,17 @@ pub enum Mail {
     Large {
         /// Which request.
         id: ExchangeId,
+        /// The piece.
+        data: Bytes,
+    },
+    /// The same for a stream: nothing more is read for it until it says [`Flow::Go`].
+    Metered {
+        /// Which request.
+        id: ExchangeId,
+        /// The connection that has stopped.
+        conn: ConnId,
+        /// For whom, as in [`PendingRequest::client`].
+        client: ClientName,
         /// The piece.
         data: Bytes,
     },

@@ -58,6 +58,7 @@ mod tests {
         PendingRequest {
             id: ExchangeId { worker: 0, index: ExchangeKey::new(index), generation: 0 },
             client: Default::default(),
+            carrier: Default::default(),
             serial: 0,
             upstream: 0,
             server: 0,

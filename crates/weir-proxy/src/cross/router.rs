@@ -99,11 +99,22 @@ impl<'a> Replies<'a> {
         cx.post(id.worker, Mail::Head { id, conn: from, head });
     }
 
-    /// A piece of an answer's body or of a tunnel. Whether its source has to stop: where the client is another worker's, that says so.
+    /// A piece of an answer's body or of a tunnel. Whether its source has to stop: where the client is another worker's, that says so, with
+    /// `meter` when the source is to go on.
     #[inline]
-    pub(crate) fn piece(&mut self, id: ExchangeId, piece: Piece<'_>, cx: &mut Context) -> Option<Stop> {
+    pub(crate) fn piece(
+        &mut self,
+        id: ExchangeId,
+        piece: Piece<'_>,
+        meter: Option<Stop>,
+        cx: &mut Context,
+    ) -> Option<Stop> {
         if id.worker == cx.worker {
             return self.clients.answers().on_answer_piece(id, piece, cx);
+        }
+        if let Some(Stop { conn, client }) = meter {
+            cx.post(id.worker, Mail::Metered { id, conn, client, data: piece.into_bytes() });
+            return meter;
         }
         let mail = match piece {
             Piece::Borrowed(bytes) if bytes.len() <= SMALL_BYTES_MAX => {

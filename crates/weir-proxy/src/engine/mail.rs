@@ -1,12 +1,13 @@
 //! Mail is delivered: what another worker says, or one side of this worker to the other.
 
+use bytes::Bytes;
 use weir_http::{Field, Trailers};
 
 use super::Engine;
 use crate::base::piece::Piece;
 use crate::cross::answer::Stop;
 use crate::cross::mail::{Flow, Mail, Post};
-use crate::request::pending_request::ExchangeId;
+use crate::request::pending_request::{ClientName, ConnId, ExchangeId};
 
 /// A larger buffer of a worker's mail to itself is given back to the allocator.
 const OWN_POST_BYTES_MAX: usize = 64 * 1024;
@@ -52,6 +53,13 @@ impl Engine {
         }
     }
 
+    /// The same from a connection that has stopped behind it, and goes on if there is room or nobody wants it any more.
+    fn deliver_metered(&mut self, id: ExchangeId, conn: ConnId, client: ClientName, data: Bytes) {
+        if self.clients.answers().on_answer_piece(id, Piece::Kept(data), &mut self.cx).is_none() {
+            self.cx.post(conn.worker, Mail::Flow { conn, client, flow: Flow::Go });
+        }
+    }
+
     fn deliver_one(&mut self, from: u16, mail: Mail, bytes: &[u8], fields: &[Field]) {
         let is_stranger = self.is_stranger(from);
         let Engine { clients, upstreams, cx, .. } = self;
@@ -79,7 +87,9 @@ impl Engine {
             Mail::Cancel { id, what } => upstreams.cancel_here(id, what, cx),
             Mail::Withdrawn { id } => clients.answers().on_withdrawn(id, cx),
             Mail::Flow { conn, client, flow } => upstreams.flow_here(conn, client, flow, cx),
-            Mail::Needed { id, conn, left, aside } => clients.answers().on_needed(id, conn, left, aside, cx),
+            Mail::Needed { id, conn, left, aside, most } => {
+                clients.answers().on_needed(id, conn, left, aside, most, cx)
+            }
             Mail::Gone { client } => upstreams.end_own(client, cx),
             Mail::Doubt { server, doubt } => _ = upstreams.pool_mut().distrust(server, doubt, cx),
             Mail::Unheard { server, since_us } => upstreams.forget_resting(server, since_us, cx),
@@ -99,6 +109,7 @@ impl Engine {
             }
             Mail::Small { id, bytes: range } => self.deliver_piece(id, Piece::Borrowed(&bytes[range])),
             Mail::Large { id, data } => self.deliver_piece(id, Piece::Kept(data)),
+            Mail::Metered { id, conn, client, data } => self.deliver_metered(id, conn, client, data),
             Mail::End { id, trailers } => {
                 upstreams.isolation_mut().on_answer_elsewhere(id, cx);
                 clients.answers().on_answer_end(id, Trailers::kept(&trailers), cx);

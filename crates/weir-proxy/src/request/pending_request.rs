@@ -27,7 +27,7 @@ pub struct ConnId {
 }
 
 /// Names a client connection among those of all workers. Who takes the slot of one that left is another client.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ClientName(u64);
 
 /// Where the worker begins in it, and the generation.
@@ -62,6 +62,8 @@ pub struct PendingRequest {
     pub id: ExchangeId,
     /// The same for all requests of one client connection, different between connections.
     pub client: ClientName,
+    /// The connection that it came on: of a stream of HTTP/2 the one that carries it, else `client`.
+    pub carrier: ClientName,
     /// Grows from request to request of one client connection.
     pub serial: u64,
     /// Index in the plan.

@@ -14,7 +14,7 @@ use super::timers::Then;
 use crate::base::keys::{ConnKey, ServerIndex};
 use crate::base::token::{ShortGeneration, Token};
 use crate::context::Context;
-use crate::cross::answer::STALL_US;
+use crate::cross::answer::{STALL_US, Stop};
 use crate::cross::mail::Mail;
 use crate::request::pending_request::{ClientName, ConnId, PendingRequest};
 use crate::upstream::connection::{ConnState, UpstreamConn};
@@ -22,6 +22,9 @@ use crate::upstream::entry::Silence;
 
 /// Requests that are looked at to see whether another client's waits.
 const YIELD_MAX: usize = 64;
+
+/// Bytes of an answer that may be on their way to a stream of another worker: not much more than a receive brings.
+const METERED_BYTES: usize = 32 * 1024;
 
 /// Whether a slow answer to `slow` keeps `other` from being answered. The client's own later requests have to wait for
 /// that answer anyway: on a connection each, they would only cost connections.
@@ -73,7 +76,9 @@ fn move_on(index: ConnKey, pool: &mut Pool, cx: &Context) -> Then {
     let moved = conn.take_behind(|ask| keeps_up(&front, ask));
     let count = moved.len() as u64;
     cx.counters.resends.add(count);
-    pool.servers[server].stats.resends.add(count);
+    let machine = &mut pool.servers[server];
+    machine.moved += count as u32;
+    machine.stats.resends.add(count);
     Then::Move(server, moved)
 }
 
@@ -121,6 +126,18 @@ impl UpstreamConn {
         self.is_ready() && self.reading.paused && self.reading.paused_by == client
     }
 
+    /// So many bytes of the answer under way go to another worker. Whether they and those before them are all that may be on their way there
+    /// before that one says how its client stands: of a stream, whose connection may have many others like it.
+    pub(super) fn meters(&mut self, bytes: usize) -> bool {
+        let is_streams = self.entries.front().is_some_and(|front| front.ask.carrier != front.ask.client);
+        self.reading.unheard += bytes;
+        let meters = is_streams && self.reading.unheard >= METERED_BYTES && self.body_left() != Some(0);
+        if meters || !is_streams {
+            self.reading.unheard = 0;
+        }
+        meters
+    }
+
     /// Whether somebody behind the answer under way has to wait for its client.
     fn keeps_up_others(&self) -> bool {
         let mut entries = self.entries.iter();
@@ -144,11 +161,17 @@ impl UpstreamConn {
 fn tell_needed(index: ConnKey, aside: bool, pool: &Pool, cx: &mut Context) {
     let conn = pool.conns.at(index);
     let Some(front) = conn.entries.front().filter(|front| conn.owner.is_none() && !front.cancelled) else { return };
-    let (id, left) = (front.ask.id, conn.absorbable());
-    cx.post(id.worker, Mail::Needed { id, conn: pool.conn_id(index, cx), left, aside });
+    let (id, left, most) = (front.ask.id, conn.absorbable(), pool.servers[conn.server].asides_for_one());
+    cx.post(id.worker, Mail::Needed { id, conn: pool.conn_id(index, cx), left, aside, most });
 }
 
 impl Pool {
+    /// What stops the reading of a connection for whom the answer under way is.
+    pub(super) fn stop_for_front(&self, index: ConnKey, cx: &Context) -> Option<Stop> {
+        let front = self.conns.at(index).entries.front()?;
+        Some(Stop { conn: self.conn_id(index, cx), client: front.ask.client })
+    }
+
     /// The reading of a connection was stopped: looks again later whether it still is.
     pub(super) fn watch_stall(&mut self, index: ConnKey, cx: &mut Context) {
         let conn = self.conns.at_mut(index);

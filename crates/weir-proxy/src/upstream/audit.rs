@@ -7,6 +7,7 @@ use super::entry::Entry;
 use super::isolation::Isolation;
 use super::pool::Pool;
 use super::private_pool::PrivatePools;
+use super::queue::Waiting;
 use super::server::{STALLED_MAX, Server};
 use crate::base::check::{at_most, equal};
 use crate::base::output::HIGH_BYTES;
@@ -44,7 +45,7 @@ fn carried(pool: &Pool, private: &PrivatePools, isolation: &Isolation) -> Vec<Ex
         all.extend(conn.entries.iter().filter(|entry| !entry.cancelled).map(|entry| entry.ask.id));
         all.extend(conn.tunnel.peer);
     }
-    let waiting = pool.servers.iter().flat_map(|server| server.waiting.iter());
+    let waiting = pool.servers.iter().flat_map(|server| server.waiting.all());
     all.extend(waiting.chain(isolation.waiting()).map(|waiting| waiting.ask.id));
     all.extend(private.attempts().map(|approach| approach.waiting.ask.id));
     all
@@ -98,7 +99,13 @@ impl Pool {
             equal("connections of the pool", pooled().count(), server.conns.len())?;
             let made = pooled().filter(|conn| conn.is_ready() || conn.is_coming()).count() as u32;
             at_most("connections", made as usize, (server.limits.all + STALLED_MAX) as usize)?;
-            at_most("requests at a server", asked + server.waiting.len(), server.capacity as usize)?;
+            let moved: usize = mine().map(|conn| conn.entries.iter().filter(|entry| entry.moved).count()).sum();
+            equal("requests that have moved on", moved, server.moved as usize)?;
+            at_most("requests at a server", server.load() as usize, server.capacity as usize)?;
+            let may_go_on = |waiting: &&Waiting| server.holders.room(waiting.ask.carrier) != Some(0);
+            if !server.is_full() {
+                equal("parked requests that may go on", server.waiting.parked().filter(may_go_on).count(), 0)?;
+            }
             let placed = |conn: &&UpstreamConn| server.positions.is_near(conn.position).is_some() && !conn.is_ready();
             equal("places of connections that are not up", pooled().filter(placed).count(), 0)?;
             let gone = server.conns.iter().find(|conn| !self.conns.is_occupied(**conn));

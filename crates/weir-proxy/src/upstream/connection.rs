@@ -246,6 +246,7 @@ impl UpstreamConn {
             soon,
             cancelled: false,
             doubled: false,
+            moved: false,
             is_copy: false,
         });
     }

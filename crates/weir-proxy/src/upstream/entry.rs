@@ -24,6 +24,8 @@ pub(crate) struct Entry {
     pub cancelled: bool,
     /// It was sent once more, here or elsewhere.
     pub doubled: bool,
+    /// It has a place elsewhere, and only its answer here is awaited, to be thrown away.
+    pub moved: bool,
     /// It is what was sent once more here: nobody ever wants its answer.
     pub is_copy: bool,
 }
@@ -72,7 +74,7 @@ impl UpstreamConn {
         let mut taken = Vec::new();
         for entry in self.entries.iter_mut().skip(1) {
             if entry.is_movable() && may(&entry.ask) {
-                (entry.cancelled, entry.doubled) = (true, true);
+                (entry.cancelled, entry.doubled, entry.moved) = (true, true, true);
                 taken.push((entry.ask, self.log.copy(entry.start, entry.len as usize)));
             }
         }

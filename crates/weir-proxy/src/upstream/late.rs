@@ -34,7 +34,7 @@ const ENDLESS_US: u64 = 1_000_000;
 pub(super) fn check_late(index: ConnKey, pool: &mut Pool, cx: &mut Context) -> (Then, bool) {
     let conn = pool.conns.at(index);
     let server = conn.server;
-    let waits = !pool.servers[server].waiting.is_empty();
+    let waits = !pool.servers[server].waiting.is_calm();
     if conn.entries.len() < 2 - usize::from(waits) || conn.state() != ConnState::Ready {
         return (Then::Nothing, false);
     }
@@ -89,7 +89,9 @@ pub(super) fn leave_behind(index: ConnKey, pool: &mut Pool, groups: &Groups, cx:
     }
     let count = moved.len() as u64;
     cx.counters.escapes.add(count);
-    pool.servers[server].stats.escapes.add(count);
+    let machine = &mut pool.servers[server];
+    machine.moved += count as u32;
+    machine.stats.escapes.add(count);
     Then::Move(server, moved)
 }
 
@@ -106,7 +108,7 @@ impl View<'_> {
     /// no backup. One that is only busy is no reason for those.
     fn has_relief(&self, server: ServerIndex) -> bool {
         let machine = &self.servers[server];
-        if machine.waiting.is_empty() || !machine.is_held() {
+        if machine.waiting.is_calm() || !machine.is_held() {
             return false;
         }
         let mut group = self.groups[usize::from(machine.upstream)].servers.iter();
@@ -144,7 +146,7 @@ impl Pool {
     /// so that another one is made in its place. What is sent while requests wait is looked at as well.
     pub(super) fn watch_busy(&mut self, server: ServerIndex, cx: &mut Context) {
         let machine = &mut self.servers[server];
-        let waits = !machine.waiting.is_empty();
+        let waits = !machine.waiting.is_calm();
         if std::mem::replace(&mut machine.watched, waits) || !waits {
             return;
         }
@@ -178,7 +180,7 @@ impl Server {
     #[inline]
     fn late_us(&self) -> u64 {
         match self.learned.usual.late_us() {
-            u64::MAX if self.waiting.is_empty() && !self.learned.usual.watches() => u64::MAX,
+            u64::MAX if self.waiting.is_calm() && !self.learned.usual.watches() => u64::MAX,
             late_us => late_us.min(LATE_US_MAX),
         }
     }

@@ -1,17 +1,27 @@
-//! What waits for the connections of one server: requests that may share one, and requests that need one for themselves.
+//! What waits for the connections of one server: requests that may share one, requests that need one for themselves, and those of clients
+//! that hold up as many as they may ([`crate::upstream::server::Holders`]), which stand in nobody's way.
 //!
 //! The engine keeps one [`Lines`] a server. Each kind keeps its order; neither waits for the other, because what one of
 //! them needs is of no use to the other: a request that goes alone waits for a connection with nothing on it, the others for
 //! any that has room. Bound: the server's `capacity`, over both.
 
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::request::pending_request::{ClientName, ExchangeId};
 use crate::upstream::queue::{Queue, Waiting};
 
-/// The two lines in front of a server; those sent again stand at the front.
+/// The lines in front of a server; those sent again stand at the front.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     shared: Queue,
     alone: Queue,
+    parked: Queue,
+    /// By client connection, in their order: what is parked of it. Some may have been cancelled.
+    parked_of: BTreeMap<ClientName, VecDeque<ExchangeId>>,
 }
+
+/// Names in a list of parked requests from which on it is looked whether they still are.
+const PARKED_LOOK_MIN: usize = 128;
 
 impl Lines {
     /// The line of those that go alone, or of the others.
@@ -24,18 +34,28 @@ impl Lines {
         if alone { &mut self.alone } else { &mut self.shared }
     }
 
-    /// Both to be changed.
+    /// All to be changed, those that are parked too.
     pub(crate) fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
-        [&mut self.shared, &mut self.alone].into_iter()
+        [&mut self.shared, &mut self.alone, &mut self.parked].into_iter()
     }
 
-    /// Requests in both.
+    /// Requests, those that are parked too.
     pub(crate) fn len(&self) -> usize {
+        self.unparked() + self.parked.len()
+    }
+
+    /// Requests that take what comes up.
+    pub(crate) fn unparked(&self) -> usize {
         self.shared.len() + self.alone.len()
     }
 
-    /// Nothing waits.
+    /// Nothing waits, and nothing is parked.
     pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Nothing waits for what comes up. Something may be parked.
+    pub(crate) fn is_calm(&self) -> bool {
         self.shared.is_empty() && self.alone.is_empty()
     }
 
@@ -49,6 +69,33 @@ impl Lines {
         self.line_mut(waiting.ask.traits.goes_alone()).push_front(waiting);
     }
 
+    /// A request has to wait until its client holds up less.
+    pub(crate) fn park(&mut self, waiting: Waiting) {
+        let names = self.parked_of.entry(waiting.ask.carrier).or_default();
+        if names.len() >= PARKED_LOOK_MIN && names.len() == names.capacity() {
+            names.retain(|id| self.parked.has(*id));
+        }
+        names.push_back(waiting.ask.id);
+        self.parked.push_back(waiting);
+    }
+
+    /// What is parked of a client gets in line, so many at most and the first ones. Whether it is all of it.
+    pub(crate) fn unpark(&mut self, carrier: ClientName, most: u32) -> bool {
+        let Some(names) = self.parked_of.get_mut(&carrier) else { return true };
+        let mut released = Vec::new();
+        while released.len() < most as usize
+            && let Some(id) = names.pop_front()
+        {
+            released.extend(self.parked.cancel(id));
+        }
+        let is_done = names.is_empty();
+        if is_done {
+            self.parked_of.remove(&carrier);
+        }
+        released.into_iter().for_each(|waiting| self.push_back(waiting));
+        is_done
+    }
+
     /// Keeps only these.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Waiting) -> bool) {
         self.queues().for_each(|queue| queue.retain(&mut keep));
@@ -56,11 +103,21 @@ impl Lines {
 
     /// Takes all out, each kind in its order.
     pub(crate) fn take_all(&mut self) -> Vec<Waiting> {
-        let Lines { shared, alone } = std::mem::take(self);
-        shared.into_iter().chain(alone).collect()
+        let Lines { shared, alone, parked, .. } = std::mem::take(self);
+        shared.into_iter().chain(alone).chain(parked).collect()
     }
 
-    /// All, each kind in its order.
+    /// What is parked.
+    pub(crate) fn parked(&self) -> impl Iterator<Item = &Waiting> {
+        self.parked.iter()
+    }
+
+    /// All, those that are parked too.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Waiting> {
+        self.iter().chain(self.parked())
+    }
+
+    /// What takes what comes up, each kind in its order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiting> {
         self.shared.iter().chain(self.alone.iter())
     }
@@ -111,5 +168,26 @@ mod tests {
         assert_eq!((indexes(&queue), queue.len()), (vec![4, 3], 2));
         assert_eq!(queue.take_all().len(), 2);
         assert!(queue.is_empty());
+    }
+
+    /// What is parked counts, stands in nobody's way, is found by its name, and comes back in its order.
+    #[test]
+    fn what_is_parked_comes_back() {
+        let mut queue = Lines::default();
+        queue.push_back(waiting(9, RequestFlags::PIPELINABLE));
+        (0..5).for_each(|index| queue.park(waiting(index, RequestFlags::PIPELINABLE)));
+        assert_eq!((queue.len(), queue.unparked(), indexes(&queue), queue.all().count()), (6, 1, vec![9], 6));
+        let id = |index| ExchangeId { worker: 0, index: ExchangeKey::new(index), generation: 0 };
+        assert_eq!(queue.queues().filter_map(|queue| queue.cancel(id(1))).count(), 1);
+        assert!(!queue.unpark(ClientName::default(), 2));
+        assert_eq!(indexes(&queue), [9, 0, 2]);
+        assert!(queue.unpark(ClientName::default(), u32::MAX));
+        assert_eq!((indexes(&queue), queue.parked_of.len()), (vec![9, 0, 2, 3, 4], 0));
+        // Who asks and takes back has no list that grows.
+        for index in 10..100_000 {
+            queue.park(waiting(index, RequestFlags::PIPELINABLE));
+            assert_eq!(queue.queues().filter_map(|queue| queue.cancel(id(index))).count(), 1);
+        }
+        assert!(queue.parked_of[&ClientName::default()].len() <= 2 * PARKED_LOOK_MIN);
     }
 }

@@ -184,8 +184,10 @@ impl Placing<'_> {
     #[inline]
     fn place_here(&mut self, server: ServerIndex, ask: &PendingRequest, cx: &mut Context) -> Place {
         // What is in quarantine needs a connection of its own kind.
-        if self.pool.servers[server].waiting.line(ask.traits.goes_alone()).is_empty()
+        let machine = &self.pool.servers[server];
+        if machine.waiting.line(ask.traits.goes_alone()).is_empty()
             && !ask.traits.has(RequestFlags::QUARANTINED)
+            && !machine.must_park(ask)
             && let Some(position) = self.pick(server, ask, cx)
         {
             return Place::Conn(self.pool.servers[server].conns[position]);

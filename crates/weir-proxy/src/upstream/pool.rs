@@ -196,6 +196,7 @@ pub(super) fn finish(conn: &mut UpstreamConn, server: &mut Server, cx: &Context)
     let entry = conn.finish_answer(cx.now_us);
     let answered = u32::from(entry.is_some());
     server.inflight -= answered;
+    server.moved -= u32::from(entry.as_ref().is_some_and(|entry| entry.moved));
     cx.counters.in_flight.sub(answered.into());
     entry
 }
@@ -204,6 +205,7 @@ pub(super) fn finish(conn: &mut UpstreamConn, server: &mut Server, cx: &Context)
 pub(super) fn take_requests(conn: &mut UpstreamConn, server: &mut Server, cx: &Context) -> VecDeque<Entry> {
     let entries = std::mem::take(&mut conn.entries);
     server.inflight -= entries.len() as u32;
+    server.moved -= entries.iter().filter(|entry| entry.moved).count() as u32;
     cx.counters.in_flight.sub(entries.len() as u64);
     entries
 }

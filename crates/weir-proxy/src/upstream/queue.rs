@@ -103,6 +103,11 @@ impl Queue {
         self.list.get_mut(number.wrapping_sub(self.first) as usize)?.as_mut()
     }
 
+    /// Whether the request of this name waits here.
+    pub(crate) fn has(&self, id: ExchangeId) -> bool {
+        self.places.contains_key(&id)
+    }
+
     /// Takes the request at a place.
     pub(crate) fn remove(&mut self, place: usize) -> Option<Waiting> {
         let waiting = self.list.get_mut(place)?.take()?;
@@ -201,6 +206,7 @@ pub(crate) mod tests {
         let ask = PendingRequest {
             id,
             client: Default::default(),
+            carrier: Default::default(),
             serial: received_us,
             upstream: 0,
             server: 0,

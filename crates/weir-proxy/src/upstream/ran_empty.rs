@@ -127,7 +127,7 @@ impl RanEmpty {
         let awaited = |ran: &Emptied| {
             ran.is_there(pool) && {
                 let conn = pool.conns.at(ran.index);
-                conn.rest.unseen && !pool.servers[conn.server].waiting.is_empty()
+                conn.rest.unseen && !pool.servers[conn.server].waiting.is_calm()
             }
         };
         self.emptied_before.iter().any(awaited)

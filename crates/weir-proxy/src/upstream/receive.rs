@@ -276,7 +276,7 @@ fn note_answers(index: ConnKey, before: Before, pool: &mut Pool, isolation: &mut
     }
     machine.learned.note_answers(answer_bytes, answered);
     // What waits because all connections are full would stand in line behind this one.
-    let waiting = machine.waiting.len() / machine.made().max(1) as usize;
+    let waiting = machine.waiting.unparked() / machine.made().max(1) as usize;
     let depth = before.depth + waiting as u32;
     // How long a server takes that had to be asked twice is not what it usually takes.
     if !pool.conns.at(index).wait.nudged {
@@ -360,13 +360,15 @@ pub(super) fn on_body(
     };
     let Some(id) = id else { return Reading::Break(None) };
     conn.reply.body_bytes += piece.len() as u64;
+    let meters = id.worker != cx.worker && conn.meters(piece.len());
     if conn.reply.body_bytes > LARGE_BYTES && !conn.reply.large && conn.state() == ConnState::Ready {
         pool.note_large(index, cx);
     }
     if unwanted {
         return discard(index, piece.len(), pool, groups, cancelled, cx);
     }
-    if let Some(Stop { conn, client }) = to.piece(id, piece, cx) {
+    let meter = if meters { pool.stop_for_front(index, cx) } else { None };
+    if let Some(Stop { conn, client }) = to.piece(id, piece, meter, cx) {
         cx.forget_resume(conn);
         flow(conn, client, true, pool, cx);
     }

@@ -179,6 +179,7 @@ impl Placing<'_> {
         if self.pool.servers[server].kept.is_some() {
             self.pool.end_keeping(server, cx);
         }
+        self.pool.servers[server].unpark();
         // The one that has waited for longer has the first choice.
         while let Some(alone) = self.pool.servers[server].waiting.oldest() {
             if !self.dispatch_one(server, alone, cx) && !self.dispatch_one(server, !alone, cx) {
@@ -201,6 +202,12 @@ impl Placing<'_> {
             if self.isolation.wants(&ask, &next.bytes, cx) {
                 let Some(waiting) = self.pool.take_waiting(server, alone, at, cx) else { return false };
                 self.isolation.enter(ask, waiting.bytes, cx);
+                return true;
+            }
+            if self.pool.servers[server].must_park(&ask) {
+                let lines = &mut self.pool.servers[server].waiting;
+                let Some(waiting) = lines.line_mut(alone).remove(at) else { return false };
+                lines.park(waiting);
                 return true;
             }
             let quarantined = ask.traits.has(RequestFlags::QUARANTINED);

@@ -6,21 +6,24 @@
 //! Bounds: `depth` unanswered requests on a connection before the next is used, `capacity` requests waiting or in flight in
 //! all, [`Limits`] for connections. docs/semantics.md §3.
 
+mod holders;
 mod learned;
 mod positions;
 mod reachability;
 
 use std::sync::Arc;
 
+use self::holders::Holders;
 use self::learned::Learned;
 use self::positions::Positions;
 pub(crate) use self::reachability::{Reach, Reachability};
 use crate::base::keys::{ConnKey, Key, ServerIndex};
+use crate::cross::answer::{ASIDE_CLIENT_MAX, ASIDE_SCARCE_MAX};
 use crate::cross::standing::Order;
 use crate::observe::server_stats::ServerStats;
 use crate::placement::balance::{Measure, Statistic};
 use crate::plan::{PipelineMode, Pool, ServerPlan, Share, UpstreamPlan};
-use crate::request::pending_request::{ClientName, PendingRequest};
+use crate::request::pending_request::{ClientName, PendingRequest, RequestFlags};
 use crate::upstream::connection::{ConnState, UpstreamConn};
 use crate::upstream::lines::Lines;
 use crate::upstream::server_state::ServerState;
@@ -41,6 +44,8 @@ const NEARER_TRIES: u32 = 3;
 const NEARER_TRIES_MAX: u32 = 8;
 /// Connections of slow readers that are made up for beyond [`Limits::all`]: their answers may wait, in a circle, for others that need one.
 pub(crate) const STALLED_MAX: u32 = 1_000;
+/// Connections that may be aside before their clients have to do with [`ASIDE_SCARCE_MAX`] each, if half of [`Limits::all`] is less.
+const SCARCE_MIN: u32 = 64;
 /// A connection that is due to be made so soon is on its way: what waits has no other one made.
 const SOON_US: u64 = 50_000;
 /// How long a connection that is not needed rests before it is closed.
@@ -103,7 +108,7 @@ pub(crate) struct Mode {
     pub share_client: bool,
 }
 
-/// What requests are scheduled by. `inflight` + `waiting` <= `capacity`; `ready` <= the number of `conns`, or it is private.
+/// What requests are scheduled by. `inflight` - `moved` + `waiting` <= `capacity`; `ready` <= the number of `conns`, or it is private.
 #[derive(Debug)]
 pub(crate) struct Server {
     /// Index of the upstream in the plan.
@@ -139,6 +144,8 @@ pub(crate) struct Server {
     pub watched: bool,
     /// Requests on connections.
     pub inflight: u32,
+    /// Those of them that have another place by now.
+    pub moved: u32,
     /// Whether it takes new requests.
     pub standing: ServerState,
     /// Answers with a status from here on are looked at by health; above all of them where nothing of that is configured.
@@ -147,6 +154,8 @@ pub(crate) struct Server {
     pub recovered_us: u64,
     /// What its answers have shown.
     pub learned: Learned,
+    /// Who holds its connections aside.
+    pub holders: Holders,
 }
 
 impl Server {
@@ -183,10 +192,12 @@ impl Server {
             waiting: Lines::default(),
             watched: false,
             inflight: 0,
+            moved: 0,
             standing: ServerState::new(Order::Enable),
             notable_from: u16::MAX,
             recovered_us: 0,
             learned: Learned::new(mode, queue_size, total.min(limits.shared.max(1))),
+            holders: Holders::default(),
         }
     }
 
@@ -216,7 +227,7 @@ impl Server {
 
     /// Whether the client of any connection does not read, while requests wait that may be held up.
     pub(crate) fn is_blocked(&self) -> bool {
-        !self.positions.paused.is_empty() && !self.waiting.is_empty()
+        !self.positions.paused.is_empty() && !self.waiting.is_calm()
     }
 
     /// Whether none is kept without a request: the server ends each after one answer, and while it waits on one for a request, it
@@ -279,9 +290,9 @@ impl Server {
         self.load() >= self.capacity
     }
 
-    /// Requests waiting or in flight.
+    /// Requests waiting or in flight; what is parked keeps nobody out.
     pub(crate) fn load(&self) -> u32 {
-        self.inflight + self.waiting.len() as u32
+        self.inflight - self.moved + self.waiting.unparked() as u32
     }
 
     /// Whether nothing is put on any of the connections that are up until the answer under way has ended, and no other can be
@@ -338,7 +349,12 @@ impl Server {
         positions.held.set(position, ready && (yields || !conn.reply.persist || spent && !empty));
         positions.paused.set(position, ready && conn.reading.paused && !conn.reading.yields);
         positions.pending.set(position, ready && !empty && !alone && !conn.reply.large && !conn.wait.late);
-        positions.stalled.set(position, ready && conn.reading.paused && conn.reading.stalled);
+        let stalled = ready && conn.reading.paused && conn.reading.stalled;
+        if stalled != positions.stalled.has(position) {
+            positions.stalled.set(position, stalled);
+            self.note_stalled(conn, stalled);
+        }
+        let positions = &mut self.positions;
         positions.sharing.set(position, ready && !empty && !yields && !conn.reading.paused);
         positions.coming.set(position, soon);
         positions.delayed.set(position, conn.is_coming() && !soon);
@@ -347,6 +363,47 @@ impl Server {
             positions.locate(conn.position, None);
         }
         positions.open.set(position, open);
+    }
+
+    /// The client of a connection has not read for a while, while others waited; or that is over.
+    #[cold]
+    fn note_stalled(&mut self, conn: &UpstreamConn, stalled: bool) {
+        let scarce = self.is_scarce();
+        match conn.entries.front().filter(|_| stalled) {
+            Some(front) => self.holders.hold(conn.position as usize, front.ask.carrier, scarce),
+            None => self.holders.release(conn.position as usize),
+        }
+    }
+
+    /// Whether so many connections are aside that the clients they are aside for may each hold few.
+    fn is_scarce(&self) -> bool {
+        self.positions.stalled() >= (self.limits.all / 2).max(SCARCE_MIN)
+    }
+
+    /// How many connections may be aside for one client connection, as things stand.
+    pub(crate) fn asides_for_one(&self) -> u32 {
+        if self.is_scarce() { ASIDE_SCARCE_MAX } else { ASIDE_CLIENT_MAX }
+    }
+
+    /// Whether a request is not asked before the client connection that it came on lets others go on.
+    #[inline]
+    pub(crate) fn must_park(&self, ask: &PendingRequest) -> bool {
+        self.holders.is_full(ask.carrier)
+            && !ask.traits.has(RequestFlags::QUARANTINED)
+            && !ask.traits.has(RequestFlags::TRIAL)
+    }
+
+    /// What was parked because of clients that hold less now gets in line again.
+    #[inline]
+    pub(crate) fn unpark(&mut self) {
+        if self.holders.has_freed() {
+            for client in self.holders.take_freed() {
+                let left = self.capacity.saturating_sub(self.load());
+                if self.holders.room(client) != Some(0) && !self.waiting.unpark(client, left) {
+                    self.holders.look_again(client);
+                }
+            }
+        }
     }
 
     /// Whether a connection has had so many requests without a rest, or for so long, that it is let run empty.

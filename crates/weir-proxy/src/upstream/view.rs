@@ -191,7 +191,7 @@ impl View<'_> {
             prospect => prospect.is_now(),
         };
         let takes = |other: &ServerIndex| self.servers[*other].standing.takes_new();
-        !self.servers[server].waiting.is_empty() && (!self.may_come_up(server) || group.iter().filter(takes).any(is_up))
+        !self.servers[server].waiting.is_calm() && (!self.may_come_up(server) || group.iter().filter(takes).any(is_up))
     }
 
     /// Why no server takes a request.

@@ -86,6 +86,8 @@ pub(crate) struct Reading {
     pub stalled: bool,
     /// Which client that was, as in [`crate::request::pending_request::PendingRequest::client`].
     pub paused_by: ClientName,
+    /// Bytes of the answer under way that another worker was given, and of which it has not said that there is room for more.
+    pub unheard: usize,
     /// When a timer looks whether the stop lasts.
     pub due_us: u64,
 }
@@ -99,6 +101,7 @@ impl Default for Reading {
             yields: false,
             stalled: false,
             paused_by: ClientName::default(),
+            unheard: 0,
             due_us: u64::MAX,
         }
     }
@@ -118,6 +121,7 @@ impl Reading {
 
     /// The next answer is this client's, or nobody's: one of another client has stopped nothing.
     pub(crate) fn on_next(&mut self, client: Option<ClientName>) {
+        self.unheard = 0;
         self.paused &= client == Some(self.paused_by);
         self.yields &= self.paused;
         self.stalled &= self.paused;
