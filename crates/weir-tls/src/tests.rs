@@ -3,6 +3,7 @@
 mod clients;
 mod conformance;
 mod cuts;
+mod damage;
 mod files;
 mod handshakes;
 mod pairs;

@@ -9,6 +9,7 @@ use weir_http::{FieldName, Fields, Framing, RequestHead};
 
 use super::answer::Answers;
 use super::connections::Connections;
+use super::stalls::carrier_of;
 use crate::base::keys::ExchangeKey;
 use crate::base::piece::Piece;
 use crate::base::stamp::Stamper;
@@ -138,7 +139,7 @@ impl Asks {
         PendingRequest {
             id: answers.conns.exchange_id(slot, cx),
             client: answers.conns.name(conn, cx),
-            carrier: answers.conns.name(answers.conns.carrier_of(conn), cx),
+            carrier: answers.conns.name(carrier_of(&answers.conns, conn), cx),
             serial: self.serial,
             upstream: upstream as u16,
             server: 0,

@@ -136,12 +136,6 @@ impl Connections {
         ClientName::new(cx.worker, index, self.conns.generation(index))
     }
 
-    /// The connection that a stream came on; any other is its own.
-    #[inline]
-    pub(super) fn carrier_of(&self, index: ClientKey) -> ClientKey {
-        self.at(index).stream.as_deref().map_or(index, |stream| stream.carrier)
-    }
-
     /// Names a connection on this worker.
     pub(super) fn local_name(&self, index: ClientKey) -> Client {
         (index, self.conns.generation(index))

@@ -77,6 +77,12 @@ impl ClientConn {
     }
 }
 
+/// The connection that a stream came on; any other is its own.
+#[inline]
+pub(super) fn carrier_of(conns: &Connections, index: ClientKey) -> ClientKey {
+    conns.at(index).stream.as_deref().map_or(index, |stream| stream.carrier)
+}
+
 /// Changes what a connection holds up, which is forgotten when it is nothing.
 fn change_stalls<T>(conns: &mut Connections, index: ClientKey, change: impl FnOnce(&mut Stalls) -> T) -> T {
     let stalls = &mut conns.at_mut(index).stalls;
@@ -107,7 +113,7 @@ fn take_stopped(conns: &mut Connections, index: ClientKey, goes: impl Fn(ConnId)
         change_stalls(conns, index, |stalls| stalls.stopped.extract_if(.., |stopped| goes(stopped.conn)).collect());
     let asides = taken.iter().filter(|stopped| stopped.aside).count() as u32;
     if asides > 0 {
-        let owner = conns.carrier_of(index);
+        let owner = carrier_of(conns, index);
         change_stalls(conns, owner, |stalls| stalls.asides -= asides);
     }
     taken
@@ -148,7 +154,7 @@ pub(super) fn forget_source(conns: &mut Connections, slot: ExchangeKey) {
 fn reserve(conns: &mut Connections, index: ClientKey, left: u64, cx: &Context) -> bool {
     let conn = conns.at(index);
     let (own, bytes) = (conn.reserved(), conn.unsent() + left as usize);
-    let absorbed = conns.at(conns.carrier_of(index)).stalls.as_ref().map_or(0, |stalls| stalls.absorbed);
+    let absorbed = conns.at(carrier_of(conns, index)).stalls.as_ref().map_or(0, |stalls| stalls.absorbed);
     let fits = absorbed - own + bytes <= ABSORB_CLIENT_BYTES && conns.absorbed - own + bytes <= ABSORB_BYTES;
     if fits {
         set_reserved(conns, index, bytes, cx);
@@ -158,7 +164,7 @@ fn reserve(conns: &mut Connections, index: ClientKey, left: u64, cx: &Context) -
 
 fn set_reserved(conns: &mut Connections, index: ClientKey, bytes: usize, cx: &Context) {
     let own = change_stalls(conns, index, |stalls| std::mem::replace(&mut stalls.reserved, bytes));
-    let owner = conns.carrier_of(index);
+    let owner = carrier_of(conns, index);
     change_stalls(conns, owner, |stalls| stalls.absorbed = stalls.absorbed - own + bytes);
     conns.absorbed = conns.absorbed - own + bytes;
     cx.counters.absorbed_bytes.add(bytes as u64);
@@ -267,7 +273,7 @@ impl Answers {
             cx.counters.absorbed.add(1);
             return resume(&mut self.conns, index, |conn| conn == server_conn, cx);
         }
-        let owner = self.conns.carrier_of(index);
+        let owner = carrier_of(&self.conns, index);
         if is_new && !aside && !is_out_of_patience(&self.conns, owner, most, cx) {
             return;
         }

@@ -1,13 +1,12 @@
 //! Mail is delivered: what another worker says, or one side of this worker to the other.
 
-use bytes::Bytes;
 use weir_http::{Field, Trailers};
 
 use super::Engine;
 use crate::base::piece::Piece;
 use crate::cross::answer::Stop;
 use crate::cross::mail::{Flow, Mail, Post};
-use crate::request::pending_request::{ClientName, ConnId, ExchangeId};
+use crate::request::pending_request::ExchangeId;
 
 /// A larger buffer of a worker's mail to itself is given back to the allocator.
 const OWN_POST_BYTES_MAX: usize = 64 * 1024;
@@ -50,13 +49,6 @@ impl Engine {
     fn deliver_piece(&mut self, id: ExchangeId, piece: Piece<'_>) {
         if let Some(Stop { conn, client }) = self.clients.answers().on_answer_piece(id, piece, &mut self.cx) {
             self.cx.post(conn.worker, Mail::Flow { conn, client, flow: Flow::Stop });
-        }
-    }
-
-    /// The same from a connection that has stopped behind it, and goes on if there is room or nobody wants it any more.
-    fn deliver_metered(&mut self, id: ExchangeId, conn: ConnId, client: ClientName, data: Bytes) {
-        if self.clients.answers().on_answer_piece(id, Piece::Kept(data), &mut self.cx).is_none() {
-            self.cx.post(conn.worker, Mail::Flow { conn, client, flow: Flow::Go });
         }
     }
 
@@ -109,7 +101,12 @@ impl Engine {
             }
             Mail::Small { id, bytes: range } => self.deliver_piece(id, Piece::Borrowed(&bytes[range])),
             Mail::Large { id, data } => self.deliver_piece(id, Piece::Kept(data)),
-            Mail::Metered { id, conn, client, data } => self.deliver_metered(id, conn, client, data),
+            Mail::Metered { id, conn, client, data } => {
+                // It has stopped, and goes on if there is room or nobody wants it any more.
+                if clients.answers().on_answer_piece(id, Piece::Kept(data), cx).is_none() {
+                    cx.post(conn.worker, Mail::Flow { conn, client, flow: Flow::Go });
+                }
+            }
             Mail::End { id, trailers } => {
                 upstreams.isolation_mut().on_answer_elsewhere(id, cx);
                 clients.answers().on_answer_end(id, Trailers::kept(&trailers), cx);

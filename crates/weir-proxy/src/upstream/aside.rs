@@ -82,6 +82,12 @@ fn move_on(index: ConnKey, pool: &mut Pool, cx: &Context) -> Then {
     Then::Move(server, moved)
 }
 
+/// What stops the reading of a connection for whom the answer under way is.
+pub(super) fn stop_for_front(index: ConnKey, pool: &Pool, cx: &Context) -> Option<Stop> {
+    let front = pool.conns.at(index).entries.front()?;
+    Some(Stop { conn: pool.conn_id(index, cx), client: front.ask.client })
+}
+
 /// Stops or resumes the reading of a connection. Which server may have something for it then.
 pub(super) fn flow(
     to: ConnId,
@@ -166,12 +172,6 @@ fn tell_needed(index: ConnKey, aside: bool, pool: &Pool, cx: &mut Context) {
 }
 
 impl Pool {
-    /// What stops the reading of a connection for whom the answer under way is.
-    pub(super) fn stop_for_front(&self, index: ConnKey, cx: &Context) -> Option<Stop> {
-        let front = self.conns.at(index).entries.front()?;
-        Some(Stop { conn: self.conn_id(index, cx), client: front.ask.client })
-    }
-
     /// The reading of a connection was stopped: looks again later whether it still is.
     pub(super) fn watch_stall(&mut self, index: ConnKey, cx: &mut Context) {
         let conn = self.conns.at_mut(index);

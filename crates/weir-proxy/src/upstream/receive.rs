@@ -9,7 +9,7 @@ use weir_http::Trailers;
 
 use super::Upstreams;
 use super::agenda::Ending;
-use super::aside::flow;
+use super::aside::{flow, stop_for_front};
 use super::cancel::Cancelled;
 use super::crowded::should_leave;
 use super::doubts::{on_doubt, on_surplus, on_unasked};
@@ -367,7 +367,7 @@ pub(super) fn on_body(
     if unwanted {
         return discard(index, piece.len(), pool, groups, cancelled, cx);
     }
-    let meter = if meters { pool.stop_for_front(index, cx) } else { None };
+    let meter = if meters { stop_for_front(index, pool, cx) } else { None };
     if let Some(Stop { conn, client }) = to.piece(id, piece, meter, cx) {
         cx.forget_resume(conn);
         flow(conn, client, true, pool, cx);

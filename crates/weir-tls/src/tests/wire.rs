@@ -172,6 +172,11 @@ impl Wire {
         self.state = opened.state;
     }
 
+    /// Bytes that the server has received and not used.
+    pub(super) fn unused(&self) -> usize {
+        self.rest.len()
+    }
+
     /// The client receives what the server has said.
     pub(super) fn answer(&mut self) -> Result<(), Error> {
         let bytes = std::mem::take(&mut self.out);
