@@ -4,6 +4,8 @@
 
 mod forward;
 mod http2;
+mod identity;
+mod own_answer;
 mod pool;
 mod route;
 mod shutdown;
@@ -17,8 +19,8 @@ use weir_proxy::observe::access::{AccessPlan, Destination, Escape, Template};
 use weir_proxy::placement::balance::{Key, Method, Statistic};
 use weir_proxy::placement::sticky::{Cookie, SameSite, Sticky};
 use weir_proxy::plan::{
-    AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode, Plan, Pool,
-    ServerPlan, Serves, Share, ShutdownPlan, UpstreamPlan,
+    AddressField, AllDown, ClientPlan, FAILOVER_MAX, FailoverRule, HealthPlan, ListenerPlan, Network, PipelineMode,
+    Plan, Pool, ServerPlan, Serves, Share, ShutdownPlan, UpstreamPlan,
 };
 use weir_proxy::request::nonidempotent::{Rule, Rules, TargetMatch};
 use weir_proxy::upstream::health::{Codes, Symptom};
@@ -49,6 +51,7 @@ pub(crate) fn compile(document: &Checked, world: World<'_>, problems: &mut Vec<P
     let mut upstreams = compiler.upstreams(document);
     let routes = compiler.routes(document, &mut upstreams);
     compiler.check_private(document);
+    compiler.check_identity(document);
     compiler.warn(document);
     let forward = compiler.forward(document, &listeners, &mut upstreams);
     let mut plan = Plan {
@@ -142,6 +145,10 @@ impl Compiler<'_> {
     }
 
     fn client(&mut self, block: &Checked) -> ClientPlan {
+        if block.word("client-address") == "forwarded" && block.texts("trusted-proxies").is_empty() {
+            let message = "`client-address` has an effect only with `trusted-proxies`, who are believed in it";
+            self.push(Problem::new("conflict", &block.place("client-address"), message));
+        }
         ClientPlan {
             head: self.limits(block),
             body_bytes_max: block.count_or_none("body-limit"),
@@ -159,6 +166,12 @@ impl Compiler<'_> {
             underscores: block.flag("underscores"),
             judged: false,
             trusted_proxies: block.texts("trusted-proxies").iter().filter_map(|text| network(text)).collect(),
+            address_field: match block.word("client-address") {
+                "forwarded" => AddressField::Forwarded,
+                _ => AddressField::XForwardedFor,
+            },
+            request_id: Some(block.text("request-id")).filter(|name| !name.is_empty()).map(Into::into),
+            trace_context: block.flag("trace-context"),
             http2: http2::limits(block),
         }
     }

@@ -36,6 +36,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
         Some("/etc/weir/wrong-users") => Ok(b"ann:$argon2id$...\nbob\n\n".to_vec()),
         Some("/etc/weir/nobody") => Ok(Vec::new()),
         Some("/etc/weir/own.pac") => Ok(b"function FindProxyForURL(url, host) { return \"PROXY a:1\"; }\n".to_vec()),
+        Some("/etc/weir/sorry.html") => Ok("<p>We are b\u{e4}ck soon.</p>".into()),
+        Some("/etc/weir/large.html") => Ok(vec![b'x'; (1 << 20) + 1]),
         Some("/var/log/weir") => Err(io::ErrorKind::IsADirectory.into()),
         _ => Err(io::ErrorKind::NotFound.into()),
     }

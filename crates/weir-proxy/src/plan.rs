@@ -4,6 +4,7 @@
 
 mod entrance;
 mod merge;
+mod network;
 mod shutdown;
 mod slots;
 
@@ -22,6 +23,7 @@ use crate::request::route::RouteTable;
 use crate::upstream::health::{Codes, Symptom};
 pub use entrance::{Entrance, Protocols};
 pub use merge::{Full, SERVERS_SPARE, kept};
+pub use network::{AddressField, Network};
 pub use shutdown::ShutdownPlan;
 
 /// Everything a worker needs to know.
@@ -243,6 +245,12 @@ pub struct ClientPlan {
     pub judged: bool,
     /// Sources whose X-Forwarded-* and Forwarded fields are believed. Default none.
     pub trusted_proxies: Vec<Network>,
+    /// Where they say who the client is. Default [`AddressField::XForwardedFor`].
+    pub address_field: AddressField,
+    /// The field in which requests go to servers with an identifier, a token; None, the default: they have none.
+    pub request_id: Option<Box<str>>,
+    /// Requests belong to a trace (W3C Trace Context), which is begun here where it does not come with them. Default false.
+    pub trace_context: bool,
     /// Limits of a connection of HTTP/2.
     pub http2: Http2Plan,
 }
@@ -262,38 +270,6 @@ impl Default for Http2Plan {
     fn default() -> Http2Plan {
         let Limits { streams_max, window_bytes, connection_window_bytes, .. } = Limits::default();
         Http2Plan { streams_max, window_bytes, connection_window_bytes }
-    }
-}
-
-/// Bits in front of the IPv4 address in a mapped one (RFC 4291 §2.5.5.2).
-const MAPPED_BITS: u32 = 96;
-
-/// An address range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
-    /// Any address of the range.
-    pub address: IpAddr,
-    /// Leading bits that count: 0-32 or 0-128.
-    pub prefix_bits: u8,
-}
-
-impl Network {
-    /// Whether the address is in the range. An IPv4-mapped IPv6 address counts as IPv4, in the range (whose bits in front of it
-    /// then don't count) as in what is looked for.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let bits = u32::from(self.prefix_bits);
-        match (self.address, self.address.to_canonical(), address.to_canonical()) {
-            (IpAddr::V6(_), IpAddr::V4(mine), IpAddr::V4(other)) if bits >= MAPPED_BITS => {
-                (mine.to_bits() ^ other.to_bits()).leading_zeros() >= bits - MAPPED_BITS
-            }
-            (IpAddr::V4(mine), _, IpAddr::V4(other)) => {
-                (mine.to_bits() ^ other.to_bits()).leading_zeros() >= bits.min(32)
-            }
-            (IpAddr::V6(mine), _, IpAddr::V6(other)) => {
-                (mine.to_bits() ^ other.to_bits()).leading_zeros() >= bits.min(128)
-            }
-            _ => false,
-        }
     }
 }
 
@@ -495,6 +471,18 @@ pub struct ServerPlan {
 const SECOND_US: u64 = 1_000_000;
 
 impl ClientPlan {
+    /// Whether requests have an identifier or a trace.
+    #[inline]
+    pub(crate) fn names_requests(&self) -> bool {
+        self.request_id.is_some() || self.trace_context
+    }
+
+    /// Whether this is a trusted proxy.
+    #[inline]
+    pub(crate) fn trusts(&self, address: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|network| network.contains(address))
+    }
+
     /// What stands in Via of what leaves.
     pub fn pseudonym(&self) -> Option<weir_http::Pseudonym> {
         self.via.then_some(self.head.pseudonym)
@@ -520,6 +508,9 @@ impl Default for ClientPlan {
             underscores: false,
             judged: false,
             trusted_proxies: Vec::new(),
+            address_field: AddressField::XForwardedFor,
+            request_id: None,
+            trace_context: false,
             http2: Http2Plan::default(),
         }
     }

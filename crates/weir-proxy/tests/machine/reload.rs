@@ -5,7 +5,7 @@
 use weir_check::upstreams::check_honest;
 use weir_proxy::cross::standing::Order;
 use weir_proxy::plan::{Plan, ServerPlan, UpstreamPlan};
-use weir_proxy::request::route::{Route, RouteTable};
+use weir_proxy::request::route::{Route, RouteTable, Target};
 
 use crate::tunnels::SWITCH;
 use crate::world::{Do, Rng, World, access_log, answer, honest, plan};
@@ -35,7 +35,11 @@ fn apart(names: &[&str]) -> Plan {
         servers: vec![server],
         ..UpstreamPlan::default()
     };
-    let route = |(target, name): (usize, &&str)| Route { path: format!("/{name}"), target, ..Route::default() };
+    let route = |(target, name): (usize, &&str)| Route {
+        path: format!("/{name}"),
+        target: Target::Upstream(target),
+        ..Route::default()
+    };
     Plan {
         upstreams: names.iter().zip(servers).map(upstream).collect(),
         routes: RouteTable::new(names.iter().enumerate().map(route).collect()),

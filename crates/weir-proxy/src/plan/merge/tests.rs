@@ -8,7 +8,7 @@ use weir_http::Fields;
 use super::*;
 use crate::placement::sticky::{Cookie, Sticky};
 use crate::plan::Pool;
-use crate::request::route::{Asked, HostMatch, Route, RouteTable};
+use crate::request::route::{Asked, HostMatch, Route, RouteTable, Target};
 
 /// A few upstreams of a few names, each with a few servers of a few names and weights, and a route to each.
 fn plan() -> impl Strategy<Value = Plan> {
@@ -19,7 +19,7 @@ fn plan() -> impl Strategy<Value = Plan> {
             upstreams.into_iter().map(|(name, (servers, shared))| upstream_of(name, &servers, shared)).collect();
         let route = |(target, plan): (usize, &UpstreamPlan)| Route {
             host: HostMatch::Exact(plan.name.clone()),
-            target,
+            target: Target::Upstream(target),
             ..Route::default()
         };
         let routes = RouteTable::new(upstreams.iter().enumerate().map(route).collect());
@@ -76,10 +76,11 @@ fn said(plan: &Plan) -> Vec<Said> {
 }
 
 fn target(plan: &Plan, name: &str) -> Option<String> {
-    let asked = Asked { host: name.as_bytes(), path: b"/", method: b"GET", fields: &Fields::default(), bytes: b"" };
+    let (host, fields) = (name.as_bytes(), &Fields::default());
+    let asked = Asked { sealed: false, host, path: b"/", method: b"GET", fields, bytes: b"" };
     let found = plan.routes.find(&asked, &mut Vec::new()).expect("a path");
     found.map(|to| {
-        let at = to.upstream;
+        let at = to.target.upstream().expect("an upstream");
         assert!(!plan.upstreams[at].is_retired(), "a route leads to what is gone");
         plan.upstreams[at].name.clone()
     })
